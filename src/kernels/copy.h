@@ -1,0 +1,15 @@
+/* copy.h -- strided copies with conversion between all compute dtypes. */
+#ifndef TESS_KERNELS_COPY_H
+#define TESS_KERNELS_COPY_H
+
+#include "kernels/kernel.h"
+
+/* dst[i] = (dst dtype) src[i].  src is broadcast to dst's size.  Same dtype: bit for
+ * bit, any dtype.  dst must not overlap itself; dst and src may be the same memory
+ * only if they are the same view. */
+void kernel_copy(Kern *k, View dst, View src);
+
+/* dst[i] = value, given as the bytes of one element of dst's dtype. */
+void kernel_fill(Kern *k, View dst, const void *element);
+
+#endif

@@ -1,0 +1,101 @@
+/* apply.c -- the dispatcher: every op call of the eager API, the interpreter, compose
+ * functions and gradients comes through op_dispatch(). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/copy.h"
+#include "ops/op.h"
+
+void ctx_init(Ctx *ctx, int threads) {
+  *ctx = (Ctx){0};
+  kern_init(&ctx->kern, threads);
+}
+
+void ctx_free(Ctx *ctx) {
+  scope_clear(&ctx->scope);
+  arena_free(&ctx->arena);
+  kern_free(&ctx->kern);
+  status_free(ctx->error);
+  *ctx = (Ctx){0};
+}
+
+/* The functional op, then its results written to the arguments marked (a!), in order. */
+static Status run_inplace(Call *c) {
+  const Op *functional = op_find(c->op->def->inplace);
+  if (!functional) return op_fail(c, "its functional form '%s' is not in the registry", c->op->def->inplace);
+  Call f = {.ctx = c->ctx, .op = functional, .scope = c->scope, .arena = c->arena};
+  Value bound[MAX_PARAMS];
+  NamedValue args[MAX_PARAMS];
+  int n = functional->schema.nparams < c->op->schema.nparams ? functional->schema.nparams : c->op->schema.nparams;
+  for (int i = 0; i < n; i++) args[i] = (NamedValue){NULL, c->arg[i]};
+  TRY(op_bind(c->arena, functional, args, n, bound));
+  f.arg = bound;
+  TRY(op_dispatch(&f));
+  int next = 0;
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    if (!c->op->schema.params[i].mutated) continue;
+    int count = c->arg[i].kind == VAL_TENSORS ? c->arg[i].n : 1;
+    for (int j = 0; j < count; j++, next++) {
+      Tensor *to = c->arg[i].kind == VAL_TENSORS ? c->arg[i].tensors[j] : in_tensor(c, i);
+      Tensor *from = next < f.nout ? out_tensor(&f, next) : NULL;
+      if (!to || !from) return op_fail(c, "nothing to write to argument '%s'", c->op->schema.params[i].name);
+      if (!tensor_same_size(to, from)) {
+        char a[128], b[128];
+        return op_fail(c, "the result %s does not fit in place of %s", tensor_describe(from, a, sizeof a), tensor_describe(to, b, sizeof b));
+      }
+      kernel_copy(&c->ctx->kern, tensor_view(to), tensor_view(from));
+    }
+    if (c->op->schema.nreturns) TRY(out_alias(c, in_tensor(c, i)));
+  }
+  return OK;
+}
+
+Status op_eager(Call *c) {
+  const OpDef *def = c->op->def;
+  if (def->inplace) return run_inplace(c);
+  if (def->compose) return def->compose(c);
+  if ((def->flags & (OP_DYNAMIC | OP_SCALAR)) || !def->infer) return def->run(c);
+  TRY(def->infer(c));
+  bool fresh = c->nout == 0;
+  for (int i = 0; i < c->nout; i++) {
+    if (c->out[i].kind != VAL_TENSOR || c->out[i].tensor->storage) continue;
+    fresh = true;
+    TRY(tensor_materialize(c->out[i].tensor));
+  }
+  return fresh && def->run ? def->run(c) : OK;
+}
+
+Status op_dispatch(Call *c) {
+  return c->ctx->emitter ? c->ctx->emitter->emit(c->ctx->emitter, c) : op_eager(c);
+}
+
+static Status call_named(const Call *c, const char *name, const Value *args, int nargs, Call *sub) {
+  const Op *op = op_find(name);
+  if (!op) return fail(ERR_FAIL, "%s: needs '%s', which is not in the registry", c->op->schema.name, name);
+  *sub = (Call){.ctx = c->ctx, .op = op, .scope = c->scope, .arena = c->arena};
+  NamedValue given[MAX_PARAMS];
+  Value *bound;
+  if (nargs > MAX_PARAMS) return op_fail(c, "too many arguments for '%s'", name);
+  for (int i = 0; i < nargs; i++) given[i] = (NamedValue){NULL, args[i]};
+  TRY_NEW(bound, arena_new_n(c->arena, Value, op->schema.nparams));
+  TRY(op_bind(c->arena, op, given, nargs, bound));
+  sub->arg = bound;
+  return op_dispatch(sub);
+}
+
+Status op_call(const Call *c, const char *name, Tensor **out, int n, const Value *args, int nargs) {
+  Call sub;
+  TRY(call_named(c, name, args, nargs, &sub));
+  if (sub.nout < n) return fail(ERR_FAIL, "%s: '%s' gave %d results, %d are needed", c->op->schema.name, name, sub.nout, n);
+  for (int i = 0; i < n; i++) out[i] = out_tensor(&sub, i);
+  return OK;
+}
+
+Status op_call_list(const Call *c, const char *name, Tensor ***out, int *n, const Value *args, int nargs) {
+  Call sub;
+  TRY(call_named(c, name, args, nargs, &sub));
+  TRY_NEW(*out, arena_new_n(c->arena, Tensor *, sub.nout));
+  for (int i = 0; i < sub.nout; i++) (*out)[i] = out_tensor(&sub, i);
+  *n = sub.nout;
+  return OK;
+}

@@ -1,0 +1,3 @@
+#include "ops/op.h"
+
+const OpDef ops_inplace[] = {{0}};

@@ -1,0 +1,172 @@
+/* op.h -- one definition per operator, and the one dispatcher.
+ *
+ * An op is a const OpDef: a row in its family's table (src/ops/<family>.c), found by
+ * name.  What a slot means:
+ *
+ *   infer    looks at sizes and dtypes only and appends the outputs: fresh ones (meta
+ *            tensors that the caller gives memory) or views of an argument.
+ *   run      fills the fresh outputs.  Not called when all outputs are views.
+ *   compose  instead of both: the op written with other ops, through op_call().  It
+ *            runs eagerly, is recorded into a graph, or differentiated, as the caller
+ *            likes; it may read sizes and dtypes but never elements.
+ *   inplace  instead of all: the functional op whose result is written to argument 0.
+ *
+ * I1  infer never reads elements; run never looks at anything but its Call.
+ * I2  An op whose output sizes depend on data says OP_DYNAMIC and appends its outputs
+ *     in run, with memory.
+ * I3  run does not keep pointers; a cache for the next run of the same call site goes
+ *     into *c->state (freed with c->state_free).
+ */
+#ifndef TESS_OPS_OP_H
+#define TESS_OPS_OP_H
+
+#include "kernels/kernel.h"
+#include "ops/schema.h"
+
+typedef struct Call Call;
+typedef struct Op Op;
+typedef struct TessCtx Ctx;
+
+typedef Status OpFn(Call *c);
+
+typedef enum {
+  OP_DYNAMIC = 1,   /* output sizes depend on elements */
+  OP_RANDOM = 2,    /* not a function of its arguments: never folded, merged or dropped twice */
+  OP_SCALAR = 4,    /* works on numbers and sizes, results are numbers: done when a program is specialised */
+  OP_EFFECT = 8,    /* has no result but must stay (asserts) */
+  OP_POINTWISE = 16, /* one output, broadcast of its operands, element by element: can be fused */
+  OP_IDENTITY = 32, /* for programs that only run forward, a copy of its first argument */
+} OpFlag;
+
+typedef struct {
+  const char *schema;
+  OpFn *infer, *run, *compose;
+  const char *inplace;
+  unsigned flags;
+  const void *row;               /* the family's own table row */
+  double (*flops)(const Call *c); /* floating point operations; NULL: one per output element */
+  /* Sharding rule and gradient: filled by later parts (DESIGN sections 2 and 3). */
+  const char *rule;
+  const void *place;
+  const void *vjp;
+} OpDef;
+
+struct Op {
+  Schema schema;
+  const OpDef *def;
+  int id; /* position in the registry */
+};
+
+/* One call.  Arguments are bound: one Value per parameter, defaults filled in, lists
+ * of fixed length spread, numbers of the kind the schema says. */
+struct Call {
+  Ctx *ctx;
+  const Op *op;
+  const Value *arg;
+  Value *out; /* outputs, appended with out_*(); a Tensor[] result is flat */
+  int nout, out_cap;
+  Scope *scope; /* owns the handles of the outputs */
+  Arena *arena; /* memory that lives as long as the outputs' handles */
+  void **state; /* NULL in eager calls: see I3 */
+  void (**state_free)(void *);
+};
+
+/* ---- registry (registry.c) -------------------------------------------------- */
+
+const Op *op_find(const char *name); /* "aten.add.Tensor"; NULL if unknown */
+int op_count(void);
+const Op *op_at(int i); /* sorted by name */
+/* The known op whose name is nearest, for "did you mean"; NULL if none is near. */
+const Op *op_nearest(const char *name);
+/* First use of the registry fails with this if a schema is wrong. */
+Status op_registry_status(void);
+
+/* ---- arguments (inside infer and run) --------------------------------------- */
+
+typedef struct {
+  const int64_t *v;
+  int n;
+} Ints;
+
+static inline Tensor *in_tensor(const Call *c, int i) { return c->arg[i].kind == VAL_TENSOR ? c->arg[i].tensor : NULL; }
+static inline View in_view(const Call *c, int i) { return tensor_view(c->arg[i].tensor); }
+static inline bool in_none(const Call *c, int i) { return c->arg[i].kind == VAL_NONE; }
+static inline int64_t in_int(const Call *c, int i) { return val_as_int(&c->arg[i]); }
+static inline double in_float(const Call *c, int i) { return val_as_float(&c->arg[i]); }
+static inline bool in_bool(const Call *c, int i) { return c->arg[i].kind == VAL_BOOL ? c->arg[i].b : c->arg[i].kind != VAL_NONE && val_as_float(&c->arg[i]) != 0; }
+static inline const char *in_str(const Call *c, int i) { return c->arg[i].kind == VAL_STR ? c->arg[i].str : NULL; }
+static inline Dtype in_dtype(const Call *c, int i, Dtype otherwise) { return c->arg[i].kind == VAL_DTYPE ? c->arg[i].dtype : otherwise; }
+static inline Ints in_ints(const Call *c, int i) {
+  return c->arg[i].kind == VAL_INTS ? (Ints){c->arg[i].ints, c->arg[i].n} : (Ints){NULL, 0};
+}
+/* Tensor[]: element j, NULL for None. */
+static inline int in_count(const Call *c, int i) { return c->arg[i].kind == VAL_TENSORS ? c->arg[i].n : 0; }
+static inline Tensor *in_item(const Call *c, int i, int j) { return c->arg[i].tensors[j]; }
+
+/* Wraps a negative dimension; fails with the op's name when out of range.  A 0-d
+ * tensor has dimension 0 and -1. */
+Status wrap_dim(const Call *c, int64_t dim, int ndim, int *out);
+/* A set of dimensions: wrapped, no repeats.  mask[d] = true for each. */
+Status wrap_dims(const Call *c, Ints dims, int ndim, bool *mask);
+
+/* Error with the op's name in front: "aten.mm.default: ...". */
+Status op_fail(const Call *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/* ---- outputs ---------------------------------------------------------------- */
+
+Status out_new(Call *c, Dtype d, int ndim, const int64_t *size);     /* fresh, contiguous */
+Status out_strided(Call *c, Dtype d, int ndim, const int64_t *size, const int64_t *stride);
+Status out_like(Call *c, Dtype d, const Tensor *t); /* fresh, t's size, t's dimension order if t is dense (preserve_format) */
+Status out_view(Call *c, const Tensor *t, int ndim, const int64_t *size, const int64_t *stride, int64_t offset);
+Status out_alias(Call *c, const Tensor *t);
+Status out_value(Call *c, Value v); /* a number, None, or a handle that op_call gave */
+static inline Tensor *out_tensor(const Call *c, int i) { return c->out[i].kind == VAL_TENSOR ? c->out[i].tensor : NULL; }
+static inline View out_view_of(const Call *c, int i) { return tensor_view(c->out[i].tensor); }
+
+/* ---- calling ops ------------------------------------------------------------ */
+
+/* Binds args (positional, then named; names may be NULL) to the schema. */
+typedef struct {
+  const char *name; /* NULL: positional */
+  Value value;
+} NamedValue;
+Status op_bind(Arena *arena, const Op *op, const NamedValue *args, int nargs, Value *bound);
+
+/* The dispatcher: c->arg is bound.  Goes to the Ctx's emitter if there is one. */
+Status op_dispatch(Call *c);
+/* Runs it here and now. */
+Status op_eager(Call *c);
+
+/* From inside compose (and gradients): call another op on the same terms as c.  The
+ * first n results go to out (Tensor handles; NULL where the op returned None).
+ *     TRY(OP(c, "aten.mul.Tensor", &y, val_tensor(x), val_float(2)));                */
+Status op_call(const Call *c, const char *name, Tensor **out, int n, const Value *args, int nargs);
+#define OP_ARGS(...) (const Value[]){__VA_ARGS__}, (int)(sizeof((const Value[]){__VA_ARGS__}) / sizeof(Value))
+#define OP(c, name, outp, ...) op_call((c), (name), (outp), 1, OP_ARGS(__VA_ARGS__))
+#define OP_N(c, name, outp, n, ...) op_call((c), (name), (outp), (n), OP_ARGS(__VA_ARGS__))
+/* All results of an op that returns Tensor[]; the array lives in c->arena. */
+Status op_call_list(const Call *c, const char *name, Tensor ***out, int *n, const Value *args, int nargs);
+#define OP_LIST(c, name, outp, np, ...) op_call_list((c), (name), (outp), (np), OP_ARGS(__VA_ARGS__))
+
+double op_flops(const Call *c);
+
+/* ---- the context: everything a rank knows ----------------------------------- */
+
+typedef struct Emitter Emitter;
+struct Emitter {
+  Status (*emit)(Emitter *self, Call *c); /* instead of running: c->arg bound, append to c->out */
+};
+
+struct TessCtx {
+  Kern kern;
+  Emitter *emitter;      /* NULL: run eagerly */
+  uint64_t seed, offset; /* random numbers: Philox key and next counter */
+  Scope scope;           /* handles given out by the public API */
+  Arena arena;
+  Status error; /* the first error sticks (public API) */
+};
+
+void ctx_init(Ctx *ctx, int threads);
+void ctx_free(Ctx *ctx);
+
+#endif

@@ -1,0 +1,119 @@
+/* registry.c -- all ops, by name.
+ *
+ * Built once, read-only afterwards: the only process-wide state of the library. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/op.h"
+
+#define FAMILY(name) extern const OpDef ops_##name[];
+#include "ops/ops.def"
+#undef FAMILY
+
+static const OpDef *const families[] = {
+#define FAMILY(name) ops_##name,
+#include "ops/ops.def"
+#undef FAMILY
+};
+
+typedef struct {
+  Arena arena;
+  Op *ops; /* sorted by name */
+  int count;
+  Status status;
+} Registry;
+
+static Registry *registry_get(void);
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const Op *)a)->schema.name, ((const Op *)b)->schema.name);
+}
+
+static Status registry_fill(Registry *r) {
+  int n = 0;
+  for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+    for (const OpDef *d = families[f]; d->schema; d++) n++;
+  }
+  TRY_NEW(r->ops, arena_new_n(&r->arena, Op, n));
+  for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+    for (const OpDef *d = families[f]; d->schema; d++) {
+      Op *op = &r->ops[r->count];
+      TRY(schema_parse(&r->arena, d->schema, &op->schema));
+      op->def = d;
+      r->count++;
+    }
+  }
+  qsort(r->ops, (size_t)r->count, sizeof *r->ops, by_name);
+  for (int i = 0; i < r->count; i++) {
+    r->ops[i].id = i;
+    if (i && !strcmp(r->ops[i].schema.name, r->ops[i - 1].schema.name)) {
+      return fail(ERR_FAIL, "the op '%s' is defined twice", r->ops[i].schema.name);
+    }
+  }
+  return OK;
+}
+
+static struct {
+  pthread_once_t once;
+  Registry registry;
+} shared = {.once = PTHREAD_ONCE_INIT};
+
+static void registry_make(void) { shared.registry.status = registry_fill(&shared.registry); }
+
+static Registry *registry_get(void) {
+  pthread_once(&shared.once, registry_make);
+  return &shared.registry;
+}
+
+Status op_registry_status(void) {
+  Status s = registry_get()->status;
+  return s ? fail(status_code(s), "%s", status_message(s)) : OK;
+}
+
+int op_count(void) { return registry_get()->count; }
+const Op *op_at(int i) { return &registry_get()->ops[i]; }
+
+const Op *op_find(const char *name) {
+  const Registry *r = registry_get();
+  int low = 0, high = r->count;
+  while (low < high) {
+    int mid = low + (high - low) / 2, order = strcmp(name, r->ops[mid].schema.name);
+    if (order == 0) return &r->ops[mid];
+    if (order < 0) high = mid;
+    else low = mid + 1;
+  }
+  return NULL;
+}
+
+/* Edits between two names, given up beyond `limit`. */
+static int distance(const char *a, const char *b, int limit) {
+  int n = (int)strlen(b), row[128];
+  if (n >= 127) return limit + 1;
+  for (int j = 0; j <= n; j++) row[j] = j;
+  for (int i = 1; *a; a++, i++) {
+    int diagonal = row[0], best = row[0] = i;
+    for (int j = 1; j <= n; j++) {
+      int edit = diagonal + (*a != b[j - 1]);
+      diagonal = row[j];
+      if (row[j] + 1 < edit) edit = row[j] + 1;
+      if (row[j - 1] + 1 < edit) edit = row[j - 1] + 1;
+      row[j] = edit;
+      if (edit < best) best = edit;
+    }
+    if (best > limit) return limit + 1;
+  }
+  return row[n];
+}
+
+const Op *op_nearest(const char *name) {
+  const Registry *r = registry_get();
+  const Op *best = NULL;
+  int limit = 6;
+  for (int i = 0; i < r->count; i++) {
+    int d = distance(name, r->ops[i].schema.name, limit);
+    if (d <= limit) best = &r->ops[i], limit = d - 1;
+  }
+  return best;
+}

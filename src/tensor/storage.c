@@ -1,0 +1,44 @@
+/* storage.c -- refcounted bytes; see tensor.h. */
+#include <stdlib.h>
+
+#include "tensor/tensor.h"
+
+enum { ALIGN = 64 };
+
+static void release_heap(Storage *s) { free(s->data); }
+
+Status storage_borrow(void *data, size_t bytes, void (*release)(Storage *), void *owner, Storage **out) {
+  Storage *s;
+  TRY_NEW(s, calloc(1, sizeof *s));
+  atomic_init(&s->refs, 1);
+  s->data = data;
+  s->size = bytes;
+  s->release = release;
+  s->owner = owner;
+  s->plan = -1;
+  *out = s;
+  return OK;
+}
+
+Status storage_new(size_t bytes, Storage **out) {
+  void *data = NULL;
+  if (bytes) {
+    size_t rounded = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    data = rounded < bytes || rounded > SIZE_MAX / 2 ? NULL : aligned_alloc(ALIGN, rounded);
+    if (!data) return fail(ERR_FAIL, "cannot allocate %zu bytes for a tensor", bytes);
+  }
+  Status s = storage_borrow(data, bytes, release_heap, NULL, out);
+  if (s) free(data);
+  return s;
+}
+
+Storage *storage_ref(Storage *s) {
+  if (s) atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+  return s;
+}
+
+void storage_unref(Storage *s) {
+  if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
+  if (s->release) s->release(s);
+  free(s);
+}

@@ -1,0 +1,119 @@
+/* tensor.h -- storage, tensors and the scopes that own them.
+ *
+ * I1  Storage is refcounted bytes.  A Tensor holds one reference to its storage, or
+ *     none: then it is a *meta* tensor (sizes and dtype known, no bytes yet).
+ * I2  Every element of a tensor with storage lies inside it: whoever makes a view of
+ *     foreign data checks with tensor_check_bounds().
+ * I3  Tensor handles belong to a Scope and die with it; nobody frees a handle.
+ *     To keep a tensor longer, make another handle in an outer scope (tensor_alias).
+ * I4  A storage's data pointer may change between runs (planned or bound storage), so
+ *     nobody keeps a raw pointer over calls: ask tensor_view() each time.
+ * I5  Strides are in elements and never negative; a size-1 or empty dimension may have
+ *     any stride.
+ */
+#ifndef TESS_TENSOR_TENSOR_H
+#define TESS_TENSOR_TENSOR_H
+
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+enum { MAX_DIMS = 16 };
+
+typedef struct Storage Storage;
+struct Storage {
+  atomic_int refs;
+  void *data;   /* NULL: not there yet (planned or bound at run time), or size 0 */
+  size_t size;  /* bytes */
+  void (*release)(Storage *); /* frees data; NULL: data is borrowed */
+  void *owner;                /* for release: a mapping, an array of another library ... */
+  int64_t plan;               /* plan_memory: byte offset in the slab, -1 = not planned */
+};
+
+/* 64-byte aligned, not zeroed.  Fails with the number of bytes when there is no memory. */
+Status storage_new(size_t bytes, Storage **out);
+/* Someone else's bytes; release may be NULL. */
+Status storage_borrow(void *data, size_t bytes, void (*release)(Storage *), void *owner, Storage **out);
+Storage *storage_ref(Storage *s);
+void storage_unref(Storage *s); /* NULL is fine */
+
+typedef struct Spec Spec; /* dist/: how a DTensor is spread; NULL = plain */
+
+typedef struct TessTensor Tensor;
+struct TessTensor {
+  Storage *storage; /* NULL: meta */
+  const Spec *spec;
+  int64_t offset; /* elements from the start of the storage */
+  Dtype dtype;
+  int ndim;
+  int64_t size[MAX_DIMS];
+  int64_t stride[MAX_DIMS];
+};
+
+/* What kernels get: borrowed for one call. */
+typedef struct {
+  void *data;
+  const int64_t *size, *stride; /* ndim each; stride in elements */
+  int ndim;
+  Dtype dtype;
+} View;
+
+static inline void *tensor_data(const Tensor *t) {
+  return t->storage && t->storage->data ? (char *)t->storage->data + (size_t)t->offset * dtype_size(t->dtype) : NULL;
+}
+static inline View tensor_view(const Tensor *t) {
+  return (View){tensor_data(t), t->size, t->stride, t->ndim, t->dtype};
+}
+
+/* ---- scopes ---------------------------------------------------------------- */
+
+typedef struct Scope {
+  struct ScopeBlock *blocks;
+  int used; /* handles taken from the newest block */
+} Scope;
+
+Tensor *scope_tensor(Scope *s); /* a zeroed handle; NULL = out of memory */
+void scope_clear(Scope *s);     /* drops every handle; the scope stays usable */
+
+/* ---- making tensors -------------------------------------------------------- */
+
+/* Meta tensor, contiguous.  Fails on ndim > MAX_DIMS, negative sizes, overflow. */
+Status tensor_meta(Scope *s, Dtype d, int ndim, const int64_t *size, Tensor **out);
+/* Gives a meta tensor uninitialised storage of the size its strides need. */
+Status tensor_materialize(Tensor *t);
+/* tensor_meta + tensor_materialize. */
+Status tensor_new(Scope *s, Dtype d, int ndim, const int64_t *size, Tensor **out);
+/* A second handle on the same storage. */
+Status tensor_alias(Scope *s, const Tensor *t, Tensor **out);
+/* A view with its own geometry on t's storage (offset in elements, from the start of the storage). */
+Status tensor_as_strided(Scope *s, const Tensor *t, int ndim, const int64_t *size, const int64_t *stride,
+                         int64_t offset, Tensor **out);
+/* Drops the storage early; the handle stays as a meta tensor. */
+void tensor_drop(Tensor *t);
+
+/* ---- asking ---------------------------------------------------------------- */
+
+int64_t tensor_numel(const Tensor *t);
+bool tensor_is_contiguous(const Tensor *t);
+/* Number of elements from the first to one past the last that the view touches. */
+int64_t tensor_extent(const Tensor *t);
+Status tensor_check_bounds(const Tensor *t, const char *what);
+bool tensor_same_size(const Tensor *a, const Tensor *b);
+bool tensor_overlaps_itself(const Tensor *t); /* some element is reached twice */
+
+/* Row-major strides of a size. */
+void contiguous_strides(int ndim, const int64_t *size, int64_t *stride);
+/* Product of sizes; false on overflow or a negative size. */
+bool checked_numel(int ndim, const int64_t *size, int64_t *numel);
+
+/* Strides under which `size` views t without a copy (PyTorch's rule for view); false
+ * if there are none. */
+bool view_strides(const Tensor *t, int ndim, const int64_t *size, int64_t *stride);
+
+/* "f32[2,3]"; buf is returned. */
+const char *tensor_describe(const Tensor *t, char *buf, size_t cap);
+const char *shape_describe(int ndim, const int64_t *size, char *buf, size_t cap);
+
+#endif
