@@ -1,0 +1,61 @@
+/* textbuf.c -- see textbuf.h. */
+#include "base/textbuf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool reserve(TextBuf *b, size_t more) {
+  if (b->failed) return false;
+  if (b->cap - b->len > more) return true;
+  size_t cap = b->cap ? b->cap : 256;
+  while (cap - b->len <= more) {
+    if (cap > SIZE_MAX / 2) return !(b->failed = true);
+    cap *= 2;
+  }
+  char *text = realloc(b->text, cap);
+  if (!text) return !(b->failed = true);
+  b->text = text;
+  b->cap = cap;
+  return true;
+}
+
+void text_write(TextBuf *b, const char *s, size_t n) {
+  if (!reserve(b, n)) return;
+  memcpy(b->text + b->len, s, n);
+  b->len += n;
+  b->text[b->len] = 0;
+}
+
+void text_puts(TextBuf *b, const char *s) { text_write(b, s, strlen(s)); }
+
+void text_printf(TextBuf *b, const char *fmt, ...) {
+  va_list args, again;
+  va_start(args, fmt);
+  va_copy(again, args);
+  int n = vsnprintf(NULL, 0, fmt, args);
+  if (n >= 0 && reserve(b, (size_t)n)) {
+    vsnprintf(b->text + b->len, (size_t)n + 1, fmt, again);
+    b->len += (size_t)n;
+  }
+  va_end(again);
+  va_end(args);
+}
+
+void text_json(TextBuf *b, const char *s) {
+  text_puts(b, "\"");
+  for (; *s; s++) {
+    unsigned char c = (unsigned char)*s;
+    if (c == '"' || c == '\\') text_printf(b, "\\%c", c);
+    else if (c == '\n') text_puts(b, "\\n");
+    else if (c == '\t') text_puts(b, "\\t");
+    else if (c < 0x20) text_printf(b, "\\u%04x", c);
+    else text_write(b, s, 1);
+  }
+  text_puts(b, "\"");
+}
+
+void text_free(TextBuf *b) {
+  free(b->text);
+  *b = (TextBuf){0};
+}

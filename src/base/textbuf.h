@@ -1,0 +1,20 @@
+/* textbuf.h -- a growing text.  Errors stick: check `failed` once at the end. */
+#ifndef TESS_BASE_TEXTBUF_H
+#define TESS_BASE_TEXTBUF_H
+
+#include "base/status.h"
+
+typedef struct TextBuf {
+  char *text; /* NUL-terminated once anything was added */
+  size_t len, cap;
+  bool failed; /* out of memory */
+} TextBuf;
+
+void text_printf(TextBuf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void text_puts(TextBuf *b, const char *s);
+void text_write(TextBuf *b, const char *s, size_t n);
+/* A JSON string with quotes and escapes. */
+void text_json(TextBuf *b, const char *s);
+void text_free(TextBuf *b);
+
+#endif

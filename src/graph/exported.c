@@ -1,0 +1,47 @@
+/* exported.c -- an exported program as a whole; see graph.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/graph.h"
+
+Status exported_new(const char *name, Exported **out) {
+  Exported *e;
+  TRY_NEW(e, calloc(1, sizeof *e));
+  symtable_init(&e->syms, &e->arena);
+  e->torch_version = e->dialect = "";
+  e->name = arena_strdup(&e->arena, name);
+  Status s = e->name ? graph_new(&e->arena, &e->syms, &e->graph) : fail_oom();
+  if (s) {
+    exported_free(e);
+    return s;
+  }
+  *out = e;
+  return OK;
+}
+
+void exported_free(Exported *e) {
+  if (!e) return;
+  scope_clear(&e->scope);
+  arena_free(&e->arena);
+  if (e->file_free) e->file_free(e->file);
+  free(e);
+}
+
+const StateEntry *exported_state(const Exported *e, const char *fqn) {
+  for (int i = 0; i < e->nstate; i++) {
+    if (!strcmp(e->state[i].fqn, fqn)) return &e->state[i];
+  }
+  return NULL;
+}
+
+/* The words of the text form, and of .pt2 files. */
+const char *input_kind_name(InputKind k) {
+  static const char *const names[] = {"user", "parameter", "buffer", "tensor_constant", "constant", "token"};
+  return names[k];
+}
+
+const char *output_kind_name(OutputKind k) {
+  static const char *const names[] = {"user", "loss", "buffer_mutation", "parameter_mutation", "gradient_to_parameter",
+                                      "gradient_to_user_input", "user_input_mutation", "token"};
+  return names[k];
+}

@@ -1,0 +1,244 @@
+/* graph.h -- the IR: what a .pt2 program is inside tessera.
+ *
+ * A Graph is a list of SSA nodes.  A node calls an op on arguments and defines values.
+ * An Exported program is a graph with a signature (what each input and output is), its
+ * state (weights, mapped) and the ranges of its symbols.
+ *
+ * I1  The node list is in topological order: a value is defined before it is used.
+ * I2  Value names are unique within a graph; a sub-graph has names of its own and sees
+ *     nothing of the outer graph: what it needs is passed as an argument.
+ * I3  Arguments of a known op stand in schema order, one per parameter, ARG_UNSET where
+ *     the program gave none.  Unknown and higher-order targets keep their arguments as
+ *     given (arg_names[i] is NULL for positional ones).
+ * I4  Everything lives in the graph's arena; removing a node only unlinks it.
+ * I5  Sizes are Syms.  In a *specialised* graph every value also has a Tensor: sizes are
+ *     numbers, views share a Storage, constants have data.
+ */
+#ifndef TESS_GRAPH_GRAPH_H
+#define TESS_GRAPH_GRAPH_H
+
+#include "graph/sym.h"
+#include "ops/op.h"
+
+typedef struct Graph Graph;
+typedef struct Node Node;
+typedef struct Val Val;
+typedef struct Arg Arg;
+
+typedef enum {
+  ARG_UNSET, /* not given: the schema's default */
+  ARG_NONE,
+  ARG_VAL, /* a value of the graph */
+  ARG_BOOL,
+  ARG_INT,
+  ARG_FLOAT,
+  ARG_COMPLEX,
+  ARG_STR,
+  ARG_DTYPE,
+  ARG_LAYOUT, /* strided is the only one: others are refused on reading */
+  ARG_MEMORY_FORMAT,
+  ARG_DEVICE, /* str */
+  ARG_LIST,
+  ARG_GRAPH,
+} ArgKind;
+
+struct Arg {
+  ArgKind kind;
+  int n; /* ARG_LIST */
+  union {
+    Val *val;
+    bool b;
+    int64_t i;
+    double f;
+    double complex_[2];
+    const char *str;
+    Dtype dtype;
+    MemoryFormat memory_format;
+    Arg *list;
+    Graph *graph;
+  };
+};
+
+typedef enum { TY_TENSOR, TY_INT, TY_FLOAT, TY_BOOL, TY_NONE } ValType;
+
+struct Val {
+  const char *name;
+  ValType type;
+  Node *node; /* NULL: an input of the graph */
+  int index;  /* among the node's outputs, or the graph's inputs */
+  /* TY_TENSOR: as the file says.  ndim < 0: not known. */
+  Dtype dtype;
+  int ndim;
+  const Sym **size, **stride; /* stride may be NULL: contiguous */
+  const Sym *sym;             /* TY_INT ...: the expression, or NULL */
+  Tensor *tensor;             /* specialised graphs (I5) */
+  bool constant;              /* the tensor has data that never changes */
+  Value number;               /* specialised graphs, TY_INT ...: what it is */
+  /* For passes; meaning is theirs, reset by whoever uses them. */
+  int mark;
+  Val *forward; /* replaced by; see graph_forward() */
+};
+
+typedef struct {
+  const char *key, *value;
+} MetaEntry;
+
+struct Node {
+  Node *prev, *next;
+  Graph *graph;
+  const char *target; /* "aten.add.Tensor", "higher_order.cond" */
+  const Op *op;       /* NULL: unknown or higher-order */
+  Arg *args;
+  const char **arg_names; /* NULL for known ops (I3) */
+  int nargs;
+  Val **outs;
+  int nouts;
+  MetaEntry *meta; /* stack_trace, nn_module_stack ...; shared between nodes */
+  int nmeta;
+  int mark; /* for passes */
+};
+
+struct Graph {
+  Arena *arena;
+  SymTable *syms;
+  Val **inputs;
+  int ninputs, inputs_cap;
+  Arg *outputs;
+  int noutputs, outputs_cap;
+  Node *first, *last;
+  int nnodes;
+  struct NameSet *names; /* every value name ever used in this graph */
+};
+
+/* ---- building --------------------------------------------------------------- */
+
+Status graph_new(Arena *arena, SymTable *syms, Graph **out);
+/* name may be NULL or taken: a free one is made from it (x, x_1, x_2 ...). */
+Status graph_add_input(Graph *g, const char *name, ValType type, Val **out);
+Status graph_add_output(Graph *g, Arg a);
+/* A node without arguments or outputs, placed before `before` (NULL: at the end). */
+Status graph_add_node(Graph *g, Node *before, const char *target, Node **out);
+/* With args already in schema order, ARG_UNSET allowed; copies the array. */
+Status graph_add_call(Graph *g, Node *before, const Op *op, const Arg *args, Node **out);
+Status node_add_out(Node *n, const char *name, ValType type, Val **out);
+/* Binds positional and named arguments to the op's schema (I3); does not check kinds. */
+Status node_set_args(Node *n, const Arg *args, const char *const *names, int nargs);
+void node_remove(Node *n);
+void node_move_before(Node *n, Node *before); /* NULL: to the end */
+Status val_copy_meta(Val *to, const Val *from); /* type, dtype, sizes */
+
+static inline Arg arg_val(Val *v) { return v ? (Arg){.kind = ARG_VAL, .val = v} : (Arg){.kind = ARG_NONE}; }
+static inline Arg arg_int(int64_t i) { return (Arg){.kind = ARG_INT, .i = i}; }
+static inline Arg arg_float(double f) { return (Arg){.kind = ARG_FLOAT, .f = f}; }
+static inline Arg arg_bool(bool b) { return (Arg){.kind = ARG_BOOL, .b = b}; }
+static inline Arg arg_str(const char *s) { return (Arg){.kind = ARG_STR, .str = s}; }
+static inline Arg arg_dtype(Dtype d) { return (Arg){.kind = ARG_DTYPE, .dtype = d}; }
+static inline Arg arg_list(Arg *list, int n) { return (Arg){.kind = ARG_LIST, .n = n, .list = list}; }
+
+/* ---- walking ---------------------------------------------------------------- */
+
+/* Calls fn on every value reference inside an argument (lists included, sub-graphs
+ * not: they refer to their own inputs).  fn may change the reference. */
+typedef void ValRefFn(void *ctx, Val **ref);
+void arg_each_val(Arg *a, ValRefFn *fn, void *ctx);
+void node_each_val(Node *n, ValRefFn *fn, void *ctx);
+void graph_each_val(Graph *g, ValRefFn *fn, void *ctx); /* nodes, then outputs */
+
+/* Sets every value's mark to its number of uses (outputs count). */
+void graph_count_uses(Graph *g);
+/* Replaces v by v->forward (followed to the end) in all arguments and outputs, then
+ * clears forward.  Passes set forward and call this once. */
+void graph_forward(Graph *g);
+
+bool arg_equal(const Arg *a, const Arg *b);
+static inline bool node_is(const Node *n, const char *target) { return n && __builtin_strcmp(n->target, target) == 0; }
+const char *node_meta(const Node *n, const char *key); /* NULL if absent */
+/* "modeling_llama.py:176 in forward", "layers.0.mlp": from the metadata; "" if absent. */
+const char *node_source(const Node *n, char *buf, size_t cap);
+const char *node_module(const Node *n, char *buf, size_t cap);
+
+/* ---- exported programs ------------------------------------------------------- */
+
+typedef enum { IN_USER, IN_PARAMETER, IN_BUFFER, IN_TENSOR_CONSTANT, IN_CONSTANT, IN_TOKEN } InputKind;
+typedef enum {
+  OUT_USER,
+  OUT_LOSS,
+  OUT_BUFFER_MUTATION,
+  OUT_PARAMETER_MUTATION,
+  OUT_GRADIENT_TO_PARAMETER,
+  OUT_GRADIENT_TO_USER_INPUT,
+  OUT_USER_INPUT_MUTATION,
+  OUT_TOKEN
+} OutputKind;
+
+/* Parallel to the graph's inputs and outputs. */
+typedef struct {
+  InputKind kind;
+  const char *target; /* fqn of a parameter, buffer or constant; NULL for the others */
+  bool persistent;    /* buffers */
+  Arg constant;       /* IN_CONSTANT: the value (the graph input is TY_NONE and unused) */
+} InputSpec;
+
+typedef struct {
+  OutputKind kind;
+  const char *target; /* what is written to; NULL for user outputs */
+} OutputSpec;
+
+typedef struct {
+  const char *fqn;
+  Tensor *tensor; /* mapped */
+  bool is_parameter, is_constant;
+  const char *record; /* the file's record; names that share it are tied */
+} StateEntry;
+
+typedef struct {
+  const char *symbol;
+  int64_t min, max; /* INT64_MIN / INT64_MAX: none */
+} SymRange;
+
+typedef struct Exported {
+  Arena arena;
+  Scope scope; /* handles of the state */
+  SymTable syms;
+  Graph *graph;
+  InputSpec *inputs;
+  OutputSpec *outputs;
+  StateEntry *state;
+  int nstate;
+  SymRange *ranges;
+  int nranges;
+  const char *name;          /* of the file, for messages */
+  const char *torch_version; /* "" if unknown */
+  const char *dialect;       /* TRAINING, ATEN */
+  const char *in_spec, *out_spec; /* pytree of the root call, as in the file; NULL if absent */
+  const char *const *arg_names;   /* forward's argument names; NULL if absent */
+  int narg_names;
+  void *file; /* what the strings and weights point into */
+  void (*file_free)(void *file);
+} Exported;
+
+Status exported_new(const char *name, Exported **out);
+void exported_free(Exported *e); /* NULL is fine */
+const StateEntry *exported_state(const Exported *e, const char *fqn); /* NULL if absent */
+const char *input_kind_name(InputKind k);
+const char *output_kind_name(OutputKind k);
+
+/* ---- checks and text ----------------------------------------------------------- */
+
+/* I1 to I3, signature in step with inputs and outputs, every name defined once. */
+Status graph_verify(const Exported *e);
+
+/* Lists every target that is not in the registry (and is no higher-order op we run),
+ * with node, count and source line; OK if there is none.  Exit code 3. */
+Status graph_check_ops(const Exported *e);
+
+struct TextBuf;
+typedef struct {
+  bool meta;   /* also the nodes' metadata */
+  bool memory; /* also plan_memory's offsets, in specialised graphs */
+} PrintOptions;
+void graph_print(struct TextBuf *b, const Exported *e, PrintOptions o);
+/* Reads what graph_print wrote.  State entries get no tensor: see exported_bind_state. */
+Status graph_parse(const char *text, size_t len, const char *name, Exported **out);
+
+#endif
