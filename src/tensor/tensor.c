@@ -14,7 +14,7 @@ bool checked_numel(int ndim, const int64_t *size, int64_t *numel) {
     else overflow |= __builtin_mul_overflow(n, size[i], &n);
   }
   *numel = empty ? 0 : n;
-  return empty || !overflow;
+  return !overflow; /* also when empty: strides are products of the sizes */
 }
 
 void contiguous_strides(int ndim, const int64_t *size, int64_t *stride) {

@@ -1,0 +1,264 @@
+/* file.c -- see file.h. */
+#define _GNU_SOURCE /* renameat2 */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { OUT_BUFFER = 1 << 18, TEMP_ATTEMPTS = 100 };
+
+static Status fail_path(const char *doing, const char *path, int error) {
+  return fail(ERR_FILE, "cannot %s '%s': %s", doing, path, strerror(error));
+}
+
+/* ---- input ------------------------------------------------------------------ */
+
+static Status new_map(const char *path, FileMap **out) {
+  FileMap *f;
+  TRY_NEW(f, calloc(1, sizeof *f));
+  atomic_init(&f->refs, 1);
+  f->path = strdup(path);
+  if (!f->path) {
+    free(f);
+    return fail_oom();
+  }
+  *out = f;
+  return OK;
+}
+
+static Status map_fd(int fd, FileMap *f) {
+  struct stat st;
+  if (fstat(fd, &st)) return fail_path("read", f->path, errno);
+  if (S_ISDIR(st.st_mode)) return fail(ERR_FILE, "cannot read '%s': it is a folder", f->path);
+  if (!S_ISREG(st.st_mode)) return fail(ERR_FILE, "cannot read '%s': it is not a regular file", f->path);
+  if (st.st_size == 0) return OK;
+  if ((uint64_t)st.st_size > SIZE_MAX / 2) return fail(ERR_FILE, "cannot map '%s': %lld bytes are too many", f->path, (long long)st.st_size);
+  /* Private and writable: an op that works in place on a weight changes its own copy (I1).
+   * No swap is reserved: files may be larger than memory. */
+  void *data = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+  if (data == MAP_FAILED) return fail_path("map", f->path, errno);
+  f->data = data;
+  f->size = (size_t)st.st_size;
+  return OK;
+}
+
+Status file_map(const char *path, FileMap **out) {
+  FileMap *f;
+  TRY(new_map(path, &f));
+  /* O_NONBLOCK: opening a pipe without a writer must not hang before it is refused. */
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  Status s = fd < 0 ? fail_path("open", path, errno) : map_fd(fd, f);
+  if (fd >= 0) close(fd);
+  if (s) {
+    file_map_unref(f);
+    return s;
+  }
+  *out = f;
+  return OK;
+}
+
+Status file_map_bytes(const char *name, const void *data, size_t size, FileMap **out) {
+  FileMap *f;
+  TRY(new_map(name, &f));
+  f->heap = true;
+  if (size) {
+    f->data = malloc(size);
+    if (!f->data) {
+      file_map_unref(f);
+      return fail_oom();
+    }
+    memcpy(f->data, data, size);
+    f->size = size;
+  }
+  *out = f;
+  return OK;
+}
+
+FileMap *file_map_ref(FileMap *f) {
+  atomic_fetch_add_explicit(&f->refs, 1, memory_order_relaxed);
+  return f;
+}
+
+void file_map_unref(FileMap *f) {
+  if (!f || atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1) return;
+  if (f->heap) free(f->data);
+  else if (f->data) munmap(f->data, f->size);
+  free(f->path);
+  free(f);
+}
+
+bool file_exists(const char *path) { return access(path, F_OK) == 0; }
+
+bool file_is_folder(const char *path) {
+  struct stat st;
+  return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+Status file_make_folder(const char *path) {
+  char *copy;
+  TRY_NEW(copy, strdup(path));
+  Status s = OK;
+  for (char *p = copy; !s && *p;) {
+    p += strspn(p, "/");
+    p += strcspn(p, "/");
+    char old = *p;
+    *p = 0;
+    if (mkdir(copy, 0777) && !file_is_folder(copy)) s = fail_path("make the folder", copy, errno);
+    *p = old;
+  }
+  free(copy);
+  return s;
+}
+
+/* ---- output ----------------------------------------------------------------- */
+
+/* The file that a name stands for: links are followed, so that replacing the name of
+ * a link replaces what it points to. */
+static Status resolve(const char *path, char **out) {
+  *out = realpath(path, NULL);
+  if (!*out && errno == ENOENT) *out = strdup(path);
+  return *out ? OK : errno == ENOMEM ? fail_oom() : fail_path("write", path, errno);
+}
+
+/* folder/.name.PID-N.tmp, a new file with the permissions any new file would get. */
+static Status open_temp(FileOut *f) {
+  const char *slash = strrchr(f->path, '/');
+  int folder = slash ? (int)(slash - f->path) + 1 : 0;
+  size_t cap = strlen(f->path) + 48;
+  TRY_NEW(f->temp, malloc(cap));
+  for (int i = 0; i < TEMP_ATTEMPTS; i++) {
+    snprintf(f->temp, cap, "%.*s.%.200s.%ld-%d.tmp", folder, f->path, f->path + folder, (long)getpid(), i);
+    f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (f->fd >= 0) return OK;
+    if (errno != EEXIST) break;
+  }
+  Status s = fail_path("write", f->path, errno);
+  free(f->temp);
+  f->temp = NULL;
+  return s;
+}
+
+static Status fail_exists(const char *path) {
+  return status_hint(fail(ERR_USAGE, "'%s' is there already", path), "remove it, or allow it to be replaced (--force)");
+}
+
+static Status open_target(FileOut *f) {
+  struct stat st;
+  if (stat(f->path, &st)) return errno == ENOENT ? open_temp(f) : fail_path("write", f->path, errno);
+  if (S_ISDIR(st.st_mode)) return fail(ERR_FILE, "cannot write '%s': it is a folder", f->path);
+  if (S_ISREG(st.st_mode)) return f->flags & FILE_OVERWRITE ? open_temp(f) : fail_exists(f->path);
+  f->fd = open(f->path, O_WRONLY | O_CLOEXEC);
+  return f->fd < 0 ? fail_path("write", f->path, errno) : OK;
+}
+
+Status file_out_open(FileOut *f, const char *path, unsigned flags) {
+  *f = (FileOut){.fd = -1, .flags = flags};
+  if (!*path) return fail(ERR_USAGE, "the name of an output file is empty");
+  Status s = OK;
+  TRY_GOTO(failed, resolve(path, &f->path));
+  f->buffer = malloc(OUT_BUFFER);
+  if (!f->buffer) {
+    s = fail_oom();
+    goto failed;
+  }
+  TRY_GOTO(failed, open_target(f));
+  return OK;
+failed:
+  file_out_discard(f);
+  return s;
+}
+
+static Status write_fd(FileOut *f, const unsigned char *data, size_t size) {
+  while (size) {
+    ssize_t n = write(f->fd, data, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      return fail(ERR_FAIL, "cannot write '%s' after %llu bytes: %s", f->path, (unsigned long long)f->written,
+                  n < 0 ? strerror(errno) : "the disk takes no more");
+    }
+    data += n;
+    size -= (size_t)n;
+    f->written += (uint64_t)n;
+  }
+  return OK;
+}
+
+static Status flush(FileOut *f) {
+  size_t n = f->buffered;
+  f->buffered = 0;
+  f->written -= n; /* counted again as they go out */
+  return write_fd(f, f->buffer, n);
+}
+
+Status file_out_write(FileOut *f, const void *data, size_t size) {
+  if (!size) return OK;
+  if (size > OUT_BUFFER - f->buffered) {
+    TRY(flush(f));
+    if (size >= OUT_BUFFER) return write_fd(f, data, size);
+  }
+  memcpy(f->buffer + f->buffered, data, size);
+  f->buffered += size;
+  f->written += size;
+  return OK;
+}
+
+Status file_out_pad(FileOut *f, size_t count, char byte) {
+  char block[256];
+  memset(block, byte, sizeof block);
+  for (; count > sizeof block; count -= sizeof block) TRY(file_out_write(f, block, sizeof block));
+  return file_out_write(f, block, count);
+}
+
+/* Gives the temporary file its name; without FILE_OVERWRITE only if nobody took it. */
+static Status publish(FileOut *f) {
+  if (f->flags & FILE_OVERWRITE) return rename(f->temp, f->path) ? fail_path("write", f->path, errno) : OK;
+  if (renameat2(AT_FDCWD, f->temp, AT_FDCWD, f->path, RENAME_NOREPLACE) == 0) return OK;
+  if (errno == EEXIST) return fail_exists(f->path);
+  if (errno != EINVAL && errno != ENOSYS) return fail_path("write", f->path, errno);
+  /* A file system without that call: a hard link fails if the name is taken, too. */
+  if (link(f->temp, f->path)) return errno == EEXIST ? fail_exists(f->path) : fail_path("write", f->path, errno);
+  unlink(f->temp);
+  return OK;
+}
+
+Status file_out_commit(FileOut *f) {
+  Status s = flush(f);
+  if (!s && (f->flags & FILE_SYNC) && f->temp && fsync(f->fd)) s = fail_path("write", f->path, errno);
+  int fd = f->fd;
+  f->fd = -1;
+  if (close(fd) && !s && errno != EINTR) s = fail_path("write", f->path, errno);
+  if (!s && f->temp) {
+    s = publish(f);
+    if (!s) {
+      free(f->temp);
+      f->temp = NULL;
+    }
+  }
+  file_out_discard(f);
+  return s;
+}
+
+void file_out_discard(FileOut *f) {
+  if (f->path && f->fd >= 0) close(f->fd);
+  if (f->temp) unlink(f->temp);
+  free(f->temp);
+  free(f->path);
+  free(f->buffer);
+  *f = (FileOut){.fd = -1};
+}
+
+Status file_write_all(const char *path, const void *data, size_t size, unsigned flags) {
+  FileOut f;
+  TRY(file_out_open(&f, path, flags));
+  Status s = file_out_write(&f, data, size);
+  if (!s) return file_out_commit(&f);
+  file_out_discard(&f);
+  return s;
+}

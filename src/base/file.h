@@ -1,0 +1,64 @@
+/* file.h -- files in: mapped whole; files out: whole or not at all.
+ *
+ * I1  A mapped file is private: writing to its bytes never reaches the disk.
+ * I2  A FileMap is refcounted; tensors that borrow its bytes hold a reference.
+ * I3  An output file appears under its name only when file_out_commit() succeeded.
+ *     Until then its bytes are in a temporary file of the same folder, which every
+ *     failure removes.  Devices and pipes (/dev/null, /dev/stdout) are written as they are.
+ * I4  Errors name the path and the system's reason.
+ */
+#ifndef TESS_BASE_FILE_H
+#define TESS_BASE_FILE_H
+
+#include <stdatomic.h>
+
+#include "base/status.h"
+
+typedef struct {
+  unsigned char *data; /* page-aligned; NULL if the file is empty */
+  size_t size;         /* bytes */
+  char *path;          /* as given, for messages */
+  atomic_int refs;
+  bool heap;           /* data came from malloc, not from a mapping */
+} FileMap;
+
+/* Refuses folders, devices and whatever else is not a regular file. */
+Status file_map(const char *path, FileMap **out);
+/* The same on a copy of bytes in memory; name stands in for the path in messages. */
+Status file_map_bytes(const char *name, const void *data, size_t size, FileMap **out);
+FileMap *file_map_ref(FileMap *f);
+void file_map_unref(FileMap *f); /* NULL is fine */
+
+bool file_exists(const char *path);
+bool file_is_folder(const char *path);
+/* Makes a folder and its parents; fine if it is there. */
+Status file_make_folder(const char *path);
+
+/* ---- output ----------------------------------------------------------------- */
+
+typedef enum {
+  FILE_OVERWRITE = 1, /* replace what is there; otherwise that is an error */
+  FILE_SYNC = 2,      /* on the disk, not only in the page cache, before the name appears */
+} FileFlags;
+
+typedef struct {
+  int fd;
+  unsigned flags;
+  char *path, *temp; /* temp NULL: a device, written directly */
+  uint64_t written;  /* bytes so far */
+  size_t buffered;
+  unsigned char *buffer;
+} FileOut;
+
+/* Zeroed f is a valid argument of file_out_discard(). */
+Status file_out_open(FileOut *f, const char *path, unsigned flags);
+Status file_out_write(FileOut *f, const void *data, size_t size);
+Status file_out_pad(FileOut *f, size_t count, char byte);
+/* Closes f either way. */
+Status file_out_commit(FileOut *f);
+void file_out_discard(FileOut *f);
+
+/* open, write, commit. */
+Status file_write_all(const char *path, const void *data, size_t size, unsigned flags);
+
+#endif
