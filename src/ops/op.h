@@ -69,6 +69,8 @@ struct Call {
   Arena *arena; /* memory that lives as long as the outputs' handles */
   void **state; /* NULL in eager calls: see I3 */
   void (**state_free)(void *);
+  uint32_t fixed; /* bit i: argument i has the same elements in every run of this call site (a
+                   * parameter that nobody writes to), so *state may keep what is made of it */
 };
 
 /* ---- registry (registry.c) -------------------------------------------------- */
@@ -99,6 +101,7 @@ static inline Dtype in_dtype(const Call *c, int i, Dtype otherwise) { return c->
 static inline Ints in_ints(const Call *c, int i) {
   return c->arg[i].kind == VAL_INTS ? (Ints){c->arg[i].ints, c->arg[i].n} : (Ints){NULL, 0};
 }
+static inline bool in_fixed(const Call *c, int i) { return c->fixed >> i & 1; }
 /* Tensor[]: element j, NULL for None. */
 static inline int in_count(const Call *c, int i) { return c->arg[i].kind == VAL_TENSORS ? c->arg[i].n : 0; }
 static inline Tensor *in_item(const Call *c, int i, int j) { return c->arg[i].tensors[j]; }
