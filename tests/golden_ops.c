@@ -1,0 +1,238 @@
+/* golden_ops -- runs the golden cases of single operators through the dispatcher.
+ *
+ *     golden_ops [FOLDER] [--op NAME] [--family F] [--case ID] [--threads N] [--verbose] [--skip-unknown]
+ *
+ * NAME is an overload (aten.add.Tensor), or the beginning of one up to a dot (aten.add,
+ * add).  Ops that are not in the registry count as failed unless --skip-unknown.  Cases
+ * run in child processes: a crash or a hang is the failure of one case.
+ */
+#include <dirent.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "golden_compare.h"
+
+enum { CASE_SECONDS = 30, REASON = 400 };
+
+typedef struct {
+  enum { WAITING, RUNNING, PASSED, FAILED, UNKNOWN } state;
+  char reason[REASON];
+} Result; /* in memory that children share */
+
+typedef struct {
+  const char *id, *op;
+  char family[32];
+  yyjson_doc *doc;
+  SafeTensors *data;
+  Result *result;
+} Item;
+
+typedef struct {
+  const char *folder, *op, *family, *id;
+  bool verbose, skip_unknown;
+  int threads;
+  Item *items;
+  int count, cap;
+} Suite;
+
+static void stop(Status s) {
+  fprintf(stderr, "golden_ops: %s\n", status_message(s));
+  exit(2);
+}
+
+/* ---- reading ---------------------------------------------------------------- */
+
+static bool op_matches(const char *op, const char *pattern) {
+  size_t n = strlen(pattern);
+  if (!strncmp(op, pattern, n) && (op[n] == 0 || op[n] == '.')) return true;
+  const char *bare = strchr(op, '.');
+  return bare && !strncmp(bare + 1, pattern, n) && (bare[n + 1] == 0 || bare[n + 1] == '.');
+}
+
+static Status add_case(Suite *s, const char *family, SafeTensors *data, const char *line, size_t length) {
+  yyjson_doc *doc;
+  const char *op, *id;
+  TRY(json_parse(family, line, length, 0, &doc));
+  TRY(json_string(yyjson_doc_get_root(doc), "op", family, &op));
+  TRY(json_string(yyjson_doc_get_root(doc), "id", family, &id));
+  if ((s->op && !op_matches(op, s->op)) || (s->id && strcmp(id, s->id))) {
+    yyjson_doc_free(doc);
+    return OK;
+  }
+  if (s->count == s->cap) {
+    s->cap = s->cap ? s->cap * 2 : 1024;
+    TRY_NEW(s->items, realloc(s->items, (size_t)s->cap * sizeof *s->items));
+  }
+  Item *item = &s->items[s->count++];
+  *item = (Item){.id = id, .op = op, .doc = doc, .data = data};
+  snprintf(item->family, sizeof item->family, "%s", family);
+  return OK;
+}
+
+static Status read_family(Suite *s, const char *family) {
+  char path[4096];
+  FileMap *lines;
+  SafeTensors *data;
+  snprintf(path, sizeof path, "%s/%s.safetensors", s->folder, family);
+  TRY(safetensors_open(path, &data)); /* lives to the end */
+  snprintf(path, sizeof path, "%s/%s.jsonl", s->folder, family);
+  TRY(file_map(path, &lines));
+  const char *at = (const char *)lines->data, *end = at + lines->size;
+  while (at < end) {
+    const char *stop_at = memchr(at, '\n', (size_t)(end - at));
+    if (!stop_at) stop_at = end;
+    if (stop_at > at) TRY(add_case(s, family, data, at, (size_t)(stop_at - at)));
+    at = stop_at + 1;
+  }
+  file_map_unref(lines);
+  return OK;
+}
+
+static int is_jsonl(const struct dirent *e) {
+  size_t n = strlen(e->d_name);
+  return n > 6 && !strcmp(e->d_name + n - 6, ".jsonl");
+}
+
+static Status read_suite(Suite *s) {
+  struct dirent **found = NULL;
+  int n = scandir(s->folder, &found, is_jsonl, alphasort);
+  if (n <= 0) return fail(ERR_USAGE, "there are no .jsonl files in '%s'", s->folder);
+  for (int i = 0; i < n; i++) {
+    char family[256];
+    snprintf(family, sizeof family, "%.*s", (int)strlen(found[i]->d_name) - 6, found[i]->d_name);
+    if (!s->family || !strcmp(s->family, family)) TRY(read_family(s, family));
+    free(found[i]);
+  }
+  free(found);
+  Result *results = mmap(NULL, ((size_t)s->count + 1) * sizeof *results, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (results == MAP_FAILED) return fail_oom();
+  for (int i = 0; i < s->count; i++) s->items[i].result = &results[i];
+  return OK;
+}
+
+/* ---- running (in a child) --------------------------------------------------- */
+
+static Status run_case(GoldenCase *c, Ctx *ctx, Scope *scope, Arena *arena) {
+  TRY(golden_case_read(c));
+  Value bound[MAX_PARAMS];
+  Call call = {.ctx = ctx, .op = op_find(c->op), .arg = bound, .scope = scope, .arena = arena};
+  TRY(op_bind(arena, call.op, c->args, c->nargs, bound));
+  TRY(op_dispatch(&call));
+  return golden_compare(c, call.out, call.nout);
+}
+
+static void run_item(const Item *item, int threads) {
+  Result *r = item->result;
+  if (!op_find(item->op)) {
+    r->state = UNKNOWN;
+    snprintf(r->reason, REASON, "not in the registry");
+    return;
+  }
+  GoldenCase c = {.family = item->family, .json = yyjson_doc_get_root(item->doc), .data = item->data};
+  Ctx ctx;
+  Scope scope = {0};
+  Arena arena = {0};
+  ctx_init(&ctx, threads);
+  r->state = RUNNING;
+  alarm(CASE_SECONDS);
+  Status s = run_case(&c, &ctx, &scope, &arena);
+  alarm(0);
+  if (s) snprintf(r->reason, REASON, "%s", status_message(s));
+  r->state = s ? FAILED : PASSED;
+  status_free(s);
+  scope_clear(&scope);
+  arena_free(&arena);
+  golden_case_free(&c);
+  ctx_free(&ctx);
+}
+
+static void say_crash(Result *r, int status) {
+  int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  r->state = FAILED;
+  if (sig == SIGALRM) snprintf(r->reason, REASON, "did not end within %d seconds", CASE_SECONDS);
+  else if (sig) snprintf(r->reason, REASON, "crashed: %s", strsignal(sig));
+  else snprintf(r->reason, REASON, "ended the process with code %d", WEXITSTATUS(status));
+}
+
+static void run_suite(Suite *s) {
+  for (int next = 0; next < s->count;) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0) stop(fail(ERR_FAIL, "cannot start a process"));
+    if (child == 0) {
+      mallopt(M_PERTURB, 0x80); /* fresh memory is 0x7f7f...: what a kernel forgets to write shows */
+      for (int i = next; i < s->count; i++) run_item(&s->items[i], s->threads);
+      fflush(NULL);
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    while (next < s->count && s->items[next].result->state > RUNNING) next++;
+    if (next < s->count) say_crash(s->items[next++].result, status);
+  }
+}
+
+/* ---- reporting -------------------------------------------------------------- */
+
+static int by_op(const void *a, const void *b) {
+  const Item *x = a, *y = b;
+  int order = strcmp(x->op, y->op);
+  return order ? order : x->result < y->result ? -1 : 1;
+}
+
+static int report(Suite *s) {
+  int passed = 0, failed = 0, unknown = 0, unknown_ops = 0;
+  if (s->count) qsort(s->items, (size_t)s->count, sizeof *s->items, by_op);
+  for (int i = 0, end; i < s->count; i = end) {
+    int good = 0;
+    for (end = i; end < s->count && !strcmp(s->items[end].op, s->items[i].op); end++) good += s->items[end].result->state == PASSED;
+    if (s->items[i].result->state == UNKNOWN) {
+      unknown += end - i;
+      unknown_ops++;
+      continue;
+    }
+    passed += good;
+    failed += end - i - good;
+    if (s->verbose || good < end - i) printf("%-60s %d/%d\n", s->items[i].op, good, end - i);
+    for (int j = i; s->verbose && j < end; j++) {
+      if (s->items[j].result->state != PASSED) printf("    %s: %s\n", s->items[j].id, s->items[j].result->reason);
+    }
+  }
+  if (unknown) printf("\nnot in the registry: %d ops, %d cases%s\n", unknown_ops, unknown, s->skip_unknown ? " (skipped)" : "");
+  for (int i = 0; i < s->count; i++) {
+    if (s->items[i].result->state == UNKNOWN && (i == 0 || strcmp(s->items[i].op, s->items[i - 1].op))) printf("    %s\n", s->items[i].op);
+  }
+  if (!s->skip_unknown) failed += unknown;
+  printf("%d passed, %d failed\n", passed, failed);
+  return failed || passed == 0;
+}
+
+static const char *option_value(int argc, char **argv, int *i) {
+  if (*i + 1 >= argc) stop(fail(ERR_USAGE, "%s needs a value", argv[*i]));
+  return argv[++*i];
+}
+
+int main(int argc, char **argv) {
+  Suite s = {.folder = GOLDEN_FOLDER "/ops", .threads = 1};
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--op")) s.op = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--family")) s.family = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--case")) s.id = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--threads")) s.threads = atoi(option_value(argc, argv, &i));
+    else if (!strcmp(argv[i], "--verbose")) s.verbose = true;
+    else if (!strcmp(argv[i], "--skip-unknown")) s.skip_unknown = true;
+    else if (argv[i][0] == '-') stop(fail(ERR_USAGE, "unknown option %s", argv[i]));
+    else s.folder = argv[i];
+  }
+  Status st = op_registry_status();
+  if (!st) st = read_suite(&s);
+  if (st) stop(st);
+  run_suite(&s);
+  return report(&s);
+}
