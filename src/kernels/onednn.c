@@ -221,38 +221,37 @@ static Window window(const OnednnConv *c) {
 #if V3
 static dnnl_status_t conv_pd(const OnednnConv *c, const Window *w, dnnl_engine_t e, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *pd) {
   Ref src = ref(c->src), wei = ref(c->weights), bias = ref(c->bias), dst = ref(c->dst);
-  if (c->deconv) {
-    return dnnl_deconvolution_forward_primitive_desc_create(pd, e, dnnl_forward_inference, dnnl_deconvolution_direct, src, wei, bias, dst,
-                                                            w->stride, w->dilate, w->left, w->right, attr);
-  }
-  switch (c->direction) {
-    case CONV_BACKWARD_DATA:
-      return dnnl_convolution_backward_data_primitive_desc_create(pd, e, dnnl_convolution_direct, src, wei, dst, w->stride, w->dilate, w->left,
-                                                                  w->right, NULL, attr);
-    case CONV_BACKWARD_WEIGHTS:
-      return dnnl_convolution_backward_weights_primitive_desc_create(pd, e, dnnl_convolution_direct, src, wei, bias, dst, w->stride, w->dilate,
-                                                                     w->left, w->right, NULL, attr);
-    default:
+  switch (c->kind) {
+    case ONEDNN_CONV:
       return dnnl_convolution_forward_primitive_desc_create(pd, e, dnnl_forward_inference, dnnl_convolution_direct, src, wei, bias, dst,
                                                             w->stride, w->dilate, w->left, w->right, attr);
+    case ONEDNN_DECONV:
+      return dnnl_deconvolution_forward_primitive_desc_create(pd, e, dnnl_forward_inference, dnnl_deconvolution_direct, src, wei, bias, dst,
+                                                              w->stride, w->dilate, w->left, w->right, attr);
+    case ONEDNN_CONV_WEIGHTS:
+      return dnnl_convolution_backward_weights_primitive_desc_create(pd, e, dnnl_convolution_direct, src, wei, bias, dst, w->stride, w->dilate,
+                                                                     w->left, w->right, NULL, attr);
   }
+  return dnnl_unimplemented;
 }
 #else
 static dnnl_status_t conv_pd(const OnednnConv *c, const Window *w, dnnl_engine_t e, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *pd) {
   Ref src = ref(c->src), wei = ref(c->weights), bias = ref(c->bias), dst = ref(c->dst);
   dnnl_convolution_desc_t d; /* deconvolutions use the same structure */
-  dnnl_status_t s;
-  if (c->deconv) {
-    s = dnnl_dilated_deconvolution_forward_desc_init(&d, dnnl_forward_inference, dnnl_deconvolution_direct, src, wei, bias, dst, w->stride,
+  dnnl_status_t s = dnnl_unimplemented;
+  switch (c->kind) {
+    case ONEDNN_CONV:
+      s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_inference, dnnl_convolution_direct, src, wei, bias, dst, w->stride,
                                                      w->dilate, w->left, w->right);
-  } else if (c->direction == CONV_BACKWARD_DATA) {
-    s = dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, src, wei, dst, w->stride, w->dilate, w->left, w->right);
-  } else if (c->direction == CONV_BACKWARD_WEIGHTS) {
-    s = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, src, wei, bias, dst, w->stride, w->dilate, w->left,
-                                                            w->right);
-  } else {
-    s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_inference, dnnl_convolution_direct, src, wei, bias, dst, w->stride,
-                                                   w->dilate, w->left, w->right);
+      break;
+    case ONEDNN_DECONV:
+      s = dnnl_dilated_deconvolution_forward_desc_init(&d, dnnl_forward_inference, dnnl_deconvolution_direct, src, wei, bias, dst, w->stride,
+                                                       w->dilate, w->left, w->right);
+      break;
+    case ONEDNN_CONV_WEIGHTS:
+      s = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, src, wei, bias, dst, w->stride, w->dilate, w->left,
+                                                              w->right);
+      break;
   }
   return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, e, NULL) : s;
 }
@@ -260,9 +259,9 @@ static dnnl_status_t conv_pd(const OnednnConv *c, const Window *w, dnnl_engine_t
 
 Status onednn_conv_new(const OnednnConv *c, OnednnPrim **out) {
   static const int args[3][4] = {
-      [CONV_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
-      [CONV_BACKWARD_DATA] = {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST, 0},
-      [CONV_BACKWARD_WEIGHTS] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_BIAS},
+      [ONEDNN_CONV] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
+      [ONEDNN_DECONV] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS},
+      [ONEDNN_CONV_WEIGHTS] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_BIAS},
   };
   dnnl_engine_t engine;
   dnnl_primitive_attr_t attr;
@@ -275,5 +274,14 @@ Status onednn_conv_new(const OnednnConv *c, OnednnPrim **out) {
   dnnl_primitive_attr_destroy(attr);
   if (s == dnnl_unimplemented || s == dnnl_invalid_arguments) return OK; /* negative padding and the like */
   TRY(onednn_check(s, "plan a convolution"));
-  return onednn_prim_new(pd, args[c->direction], c->bias ? 4 : 3, out);
+  return onednn_prim_new(pd, args[c->kind], c->bias ? 4 : 3, out);
+}
+
+/* ---- matrix products -------------------------------------------------------- */
+
+Status onednn_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                    float beta, float *c, int64_t ldc) {
+  dnnl_engine_t engine;
+  TRY(onednn_engine(&engine)); /* the instruction set is capped before the first use */
+  return onednn_check(dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), "multiply matrices");
 }

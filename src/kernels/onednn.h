@@ -67,14 +67,13 @@ Status onednn_reorder_new(const OnednnDesc *from, const OnednnDesc *to, OnednnPr
 
 /* ---- convolutions ----------------------------------------------------------- */
 
-typedef enum { CONV_FORWARD, CONV_BACKWARD_DATA, CONV_BACKWARD_WEIGHTS } ConvDirection;
+/* CONV_WEIGHTS: the gradient of a CONV's weights.  (The gradient of its input is a DECONV.) */
+typedef enum { ONEDNN_CONV, ONEDNN_DECONV, ONEDNN_CONV_WEIGHTS } OnednnConvKind;
 
-/* src (n, ic, s...), weights ([g,] oc/g, ic/g, k...), bias (oc) or NULL, dst (n, oc, d...);
- * in backward directions the same slots hold the gradients.  deconv: dst is the larger
- * one, forward only.  Lists have one element per spatial dimension; dilation 1 = dense. */
+/* src (n, ic, s...), weights ([g,] oc/g, ic/g, k...), bias (oc) or NULL, dst (n, oc, d...).
+ * Lists have one element per spatial dimension; dilation 1 = dense. */
 typedef struct {
-  ConvDirection direction;
-  bool deconv;
+  OnednnConvKind kind;
   const OnednnDesc *src, *weights, *bias, *dst;
   int nd;
   const int64_t *stride, *dilation, *pad_left, *pad_right;
@@ -83,5 +82,12 @@ typedef struct {
 /* data: src, weights, dst, then bias if there is one.  *out is NULL when oneDNN has no
  * implementation for the problem. */
 Status onednn_conv_new(const OnednnConv *c, OnednnPrim **out);
+
+/* ---- matrix products -------------------------------------------------------- */
+
+/* Row-major C[m,n] = alpha * op(A)[m,k] op(B)[k,n] + beta * C; ld* count elements per row
+ * as stored. */
+Status onednn_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                    float beta, float *c, int64_t ldc);
 
 #endif

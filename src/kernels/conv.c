@@ -1,0 +1,211 @@
+/* conv.c -- the routes of an f32 convolution, and how one is chosen; see conv.h.
+ *
+ *   naive   conv_naive.c: not f32, or nothing to compute
+ *   gemm    y = w * im2col(x), image by image; a 1x1 window needs no im2col.  Plain
+ *           layouts in and out.
+ *   onednn  a direct convolution in the layout that oneDNN likes (channels in blocks),
+ *           with reorders before and after it where that is not ours
+ *
+ * Operands of other dtypes or with gaps are copied to contiguous f32 first.
+ */
+#include "kernels/conv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/conv_layout.h"
+#include "kernels/im2col.h"
+
+typedef enum { ROUTE_GEMM, ROUTE_ONEDNN, ROUTE_NAIVE } Route;
+
+/* What a plan was made for. */
+typedef struct {
+  ConvGeometry g;
+  int64_t x[CONV_DIMS], w[CONV_DIMS], y[CONV_DIMS], xs[CONV_DIMS], ws[CONV_DIMS], ys[CONV_DIMS];
+  bool bias;
+  int threads;
+} Key;
+
+struct ConvPlan {
+  Key key;
+  Route route;
+  OnednnPrim *conv, *x_in, *w_in, *y_out; /* reorders are NULL where the layout is ours */
+  size_t x_bytes, w_bytes, y_bytes;       /* of the reordered operands */
+  void *packed;                           /* reordered weights, or contiguous f32 ones */
+  bool is_packed;
+};
+
+void conv_plan_free(ConvPlan *p) {
+  if (!p) return;
+  onednn_prim_free(p->conv);
+  onednn_prim_free(p->x_in);
+  onednn_prim_free(p->w_in);
+  onednn_prim_free(p->y_out);
+  free(p->packed);
+  free(p);
+}
+
+/* ---- planning --------------------------------------------------------------- */
+
+enum { ANY_X = 1, ANY_W = 2, ANY_Y = 4 }; /* operands whose layout oneDNN may choose */
+
+static Status plan_onednn(ConvPlan *p, const ConvGeometry *g, const Operand *x, const Operand *w, const Operand *y, unsigned any) {
+  OnednnDesc ours[4] = {0}, desc[4] = {0}; /* x, w, y, bias */
+  int64_t right[3], one = 1;
+  Status s;
+  TRY_GOTO(done, operand_desc(x, false, &ours[0]));
+  TRY_GOTO(done, weights_desc(g, w, false, &ours[1]));
+  TRY_GOTO(done, operand_desc(y, false, &ours[2]));
+  TRY_GOTO(done, operand_desc(x, any & ANY_X, &desc[0]));
+  TRY_GOTO(done, weights_desc(g, w, any & ANY_W, &desc[1]));
+  TRY_GOTO(done, operand_desc(y, any & ANY_Y, &desc[2]));
+  if (p->key.bias) TRY_GOTO(done, onednn_desc(&desc[3], DT_F32, 1, &y->v.size[1], &one));
+  right_padding(g, x->v.size, w->v.size, y->v.size, right);
+  OnednnConv c = {.kind = g->transposed ? ONEDNN_DECONV : ONEDNN_CONV,
+                  .src = &desc[0], .weights = &desc[1], .dst = &desc[2], .bias = p->key.bias ? &desc[3] : NULL,
+                  .nd = g->nd, .stride = g->stride, .dilation = g->dilation, .pad_left = g->pad, .pad_right = right};
+  TRY_GOTO(done, onednn_conv_new(&c, &p->conv));
+  if (!p->conv) goto done; /* OK, but the caller finds no primitive */
+  TRY_GOTO(done, reorder_for(p->conv, DNNL_ARG_SRC, &ours[0], false, &p->x_bytes, &p->x_in));
+  TRY_GOTO(done, reorder_for(p->conv, DNNL_ARG_WEIGHTS, &ours[1], false, &p->w_bytes, &p->w_in));
+  TRY_GOTO(done, reorder_for(p->conv, DNNL_ARG_DST, &ours[2], true, &p->y_bytes, &p->y_out));
+done:
+  for (int i = 0; i < 4; i++) {
+    onednn_desc_free(&ours[i]);
+    onednn_desc_free(&desc[i]);
+  }
+  return s;
+}
+
+static bool is_pointwise(const ConvGeometry *g, const int64_t *w) {
+  for (int d = 0; d < g->nd; d++) {
+    if (w[d + 2] != 1 || g->stride[d] != 1 || g->pad[d] != 0) return false;
+  }
+  return true;
+}
+
+/* Windows that do not overlap, as in the patches of a vision transformer. */
+static bool is_patches(const ConvGeometry *g, const int64_t *w) {
+  for (int d = 0; d < g->nd; d++) {
+    if (w[d + 2] < 2 || g->stride[d] < w[d + 2]) return false;
+  }
+  return true;
+}
+
+static Route choose_route(const ConvGeometry *g, const Operand *x, const Operand *w, const Operand *y) {
+  bool plain = operand_is_contiguous(x) && operand_is_contiguous(w) && operand_is_contiguous(y);
+  bool gemm = plain && !g->transposed && g->groups == 1 && g->nd <= 2;
+  if (gemm && (is_pointwise(g, w->v.size) || is_patches(g, w->v.size))) return ROUTE_GEMM;
+  return ROUTE_ONEDNN;
+}
+
+static Status plan_new(const Key *key, const Operand *x, const Operand *w, const Operand *y, ConvPlan **out) {
+  ConvPlan *p;
+  TRY_NEW(p, calloc(1, sizeof *p));
+  p->key = *key;
+  p->route = choose_route(&key->g, x, w, y);
+  Status s = OK;
+  if (p->route == ROUTE_ONEDNN) {
+    s = plan_onednn(p, &key->g, x, w, y, ANY_X | ANY_W | ANY_Y);
+    if (!s && !p->conv) p->route = ROUTE_NAIVE;
+  }
+  if (s) {
+    conv_plan_free(p);
+    return s;
+  }
+  *out = p;
+  return OK;
+}
+
+/* ---- running ---------------------------------------------------------------- */
+
+/* The weights in the form that the route wants; kept in the plan if they are fixed. */
+static Status weights_read(Kern *k, ConvPlan *p, const Operand *w, bool keep, void **data) {
+  if (p->is_packed) return *data = p->packed, OK;
+  TRY(operand_read(k, w, data));
+  TRY(reorder_run(k, p->w_in, p->w_bytes, data));
+  size_t bytes = p->w_in ? p->w_bytes : (size_t)view_numel(w->v) * sizeof(float);
+  if (!keep || *data == w->v.data) return OK;
+  TRY_NEW(p->packed, aligned_alloc(64, (bytes + 63) & ~(size_t)63));
+  memcpy(p->packed, *data, bytes);
+  p->is_packed = true;
+  return OK;
+}
+
+static Status run_onednn(Kern *k, ConvPlan *p, void *x, void *w, void *bias, void *y) {
+  void *result = y;
+  TRY(reorder_run(k, p->x_in, p->x_bytes, &x));
+  if (p->y_out) TRY_NEW(result, kern_scratch(k, p->y_bytes));
+  TRY(onednn_prim_run(k, p->conv, (void *[]){x, w, result, bias}));
+  if (p->y_out) TRY(onednn_prim_run(k, p->y_out, (void *[]){result, y}));
+  return OK;
+}
+
+static void fill_rows(float *y, const float *bias, int64_t rows, int64_t width) {
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t i = 0; i < width; i++) y[r * width + i] = bias[r];
+  }
+}
+
+/* y (oc, out) = w (oc, ic*k) * columns (ic*k, out), image by image. */
+static Status run_gemm(Kern *k, const Key *key, const float *x, const float *w, const float *bias, float *y) {
+  const ConvGeometry *g = &key->g;
+  ConvSizes c = conv_sizes(g, (View){.size = key->x}, (View){.size = key->w}, (View){.size = key->y});
+  Windows win = {.k = {c.k[1], c.k[2]}, .stride = {c.stride[1], c.stride[2]}, .pad = {c.pad[1], c.pad[2]},
+                 .dilation = {c.dilation[1], c.dilation[2]}, .out = {c.small[1], c.small[2]}};
+  int64_t depth = c.ic * c.k[1] * c.k[2], in = c.big[1] * c.big[2], out = c.small[1] * c.small[2];
+  const int64_t size[3] = {c.ic, c.big[1], c.big[2]}, stride[3] = {in, c.big[2], 1};
+  float *columns = NULL;
+  bool whole = is_pointwise(g, key->w);
+  if (!whole) TRY_NEW(columns, kern_scratch(k, (size_t)(depth * out) * sizeof *columns));
+  for (int64_t n = 0; n < c.n; n++, x += c.ic * in, y += c.oc * out) {
+    if (!whole) im2col(k, &win, (View){(void *)(uintptr_t)x, size, stride, 3, DT_F32}, columns);
+    if (bias) fill_rows(y, bias, c.oc, out);
+    TRY(onednn_sgemm(false, false, c.oc, out, depth, 1, w, depth, whole ? x : columns, out, bias ? 1 : 0, y, out));
+  }
+  return OK;
+}
+
+static void key_set(int64_t *to, const int64_t *from, int n) { memcpy(to, from, (size_t)n * sizeof *to); }
+
+static Status forward_f32(Kern *k, const ConvGeometry *g, View x, View w, View bias, View y, ConvPlan **kept, bool w_fixed) {
+  Operand xo = operand_of(x), wo = operand_of(w), yo = operand_of(y);
+  Key key;
+  memset(&key, 0, sizeof key);
+  key.g = *g;
+  key.bias = bias.data != NULL;
+  key.threads = k->threads;
+  key_set(key.x, x.size, x.ndim), key_set(key.xs, xo.stride, x.ndim);
+  key_set(key.w, w.size, w.ndim), key_set(key.ws, wo.stride, w.ndim);
+  key_set(key.y, y.size, y.ndim), key_set(key.ys, yo.stride, y.ndim);
+  if (*kept && memcmp(&(*kept)->key, &key, sizeof key)) {
+    conv_plan_free(*kept);
+    *kept = NULL;
+  }
+  if (!*kept) TRY(plan_new(&key, &xo, &wo, &yo, kept));
+  ConvPlan *p = *kept;
+  if (!w_fixed) p->is_packed = false, free(p->packed), p->packed = NULL;
+  if (p->route == ROUTE_NAIVE) return conv_naive(k, g, x, w, bias, y);
+
+  void *xd, *wd, *bd = NULL, *yd;
+  Operand bo = bias.data ? operand_of(bias) : (Operand){0};
+  TRY(operand_read(k, &xo, &xd));
+  TRY(weights_read(k, p, &wo, w_fixed, &wd));
+  if (bias.data) TRY(operand_read(k, &bo, &bd));
+  TRY(operand_room(k, &yo, &yd));
+  TRY(p->route == ROUTE_GEMM ? run_gemm(k, &p->key, xd, wd, bd, yd) : run_onednn(k, p, xd, wd, bd, yd));
+  operand_store(k, &yo, yd);
+  return OK;
+}
+
+Status conv_forward(Kern *k, const ConvGeometry *g, View x, View w, View bias, View y, ConvPlan **plan, bool w_fixed) {
+  bool float32 = x.dtype == DT_F32 || x.dtype == DT_F16 || x.dtype == DT_BF16;
+  if (view_numel(y) == 0) return OK;
+  if (!float32 || view_numel(x) == 0 || view_numel(w) == 0) return conv_naive(k, g, x, w, bias, y);
+  ConvPlan *own = NULL;
+  size_t mark = kern_mark(k);
+  Status s = forward_f32(k, g, x, w, bias, y, plan ? plan : &own, plan && w_fixed);
+  kern_release(k, mark);
+  conv_plan_free(own);
+  return s;
+}
