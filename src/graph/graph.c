@@ -76,6 +76,7 @@ static Status val_new(Graph *g, const char *name, ValType type, Val **out) {
   v->type = type;
   v->dtype = DT_NONE;
   v->ndim = -1;
+  v->id = g->nvals++;
   *out = v;
   return OK;
 }

@@ -66,6 +66,7 @@ struct Val {
   ValType type;
   Node *node; /* NULL: an input of the graph */
   int index;  /* among the node's outputs, or the graph's inputs */
+  int id;     /* 0 .. graph->nvals-1, for side tables */
   /* TY_TENSOR: as the file says.  ndim < 0: not known. */
   Dtype dtype;
   int ndim;
@@ -107,6 +108,7 @@ struct Graph {
   int noutputs, outputs_cap;
   Node *first, *last;
   int nnodes;
+  int nvals; /* ids given out */
   struct NameSet *names; /* every value name ever used in this graph */
 };
 

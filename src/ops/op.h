@@ -35,7 +35,8 @@ typedef enum {
   OP_SCALAR = 4,    /* works on numbers and sizes, results are numbers: done when a program is specialised */
   OP_EFFECT = 8,    /* has no result but must stay (asserts) */
   OP_POINTWISE = 16, /* one output, broadcast of its operands, element by element: can be fused */
-  OP_IDENTITY = 32, /* for programs that only run forward, a copy of its first argument */
+  OP_UPDATE = 32, /* output 0 is argument 0 with some elements replaced: run is right, and copies
+                   * nothing, when both are the same memory */
 } OpFlag;
 
 typedef struct {

@@ -30,6 +30,8 @@ struct Storage {
   void (*release)(Storage *); /* frees data; NULL: data is borrowed */
   void *owner;                /* for release: a mapping, an array of another library ... */
   int64_t plan;               /* plan_memory: byte offset in the slab, -1 = not planned */
+  int64_t mark;               /* for passes: meaning is theirs */
+  bool frozen;                /* the bytes never change: packed copies of them may be kept */
 };
 
 /* 64-byte aligned, not zeroed.  Fails with the number of bytes when there is no memory. */
@@ -45,6 +47,7 @@ typedef struct TessTensor Tensor;
 struct TessTensor {
   Storage *storage; /* NULL: meta */
   const Spec *spec;
+  void *tag;      /* whoever records calls: the graph value that this handle stands for */
   int64_t offset; /* elements from the start of the storage */
   Dtype dtype;
   int ndim;

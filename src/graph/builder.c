@@ -1,0 +1,166 @@
+/* builder.c -- see builder.h. */
+#include "graph/builder.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/resolve.h"
+
+enum { FOLD_LIMIT = 64 << 20 };
+
+static Status builder_emit(Emitter *self, Call *c);
+
+void builder_init(GraphBuilder *b, Ctx *ctx, Exported *program) {
+  *b = (GraphBuilder){.emitter = {builder_emit}, .program = program, .ctx = ctx, .fold = true, .fold_limit = FOLD_LIMIT};
+}
+
+Status builder_dispatch(GraphBuilder *b, Call *c) {
+  Emitter *outer = b->ctx->emitter;
+  b->ctx->emitter = &b->emitter;
+  Status s = op_dispatch(c);
+  b->ctx->emitter = outer;
+  return s;
+}
+
+Status tensor_reserve(Tensor *t) {
+  if (t->storage) return OK;
+  return storage_borrow(NULL, (size_t)(t->offset + tensor_extent(t)) * dtype_size(t->dtype), NULL, NULL, &t->storage);
+}
+
+/* ---- constants ------------------------------------------------------------------ */
+
+static Status add_state(Exported *e, const char *fqn, Tensor *t) {
+  StateEntry *more;
+  TRY_NEW(more, arena_new_n(&e->arena, StateEntry, e->nstate + 1));
+  if (e->nstate) memcpy(more, e->state, (size_t)e->nstate * sizeof *more);
+  more[e->nstate++] = (StateEntry){.fqn = fqn, .tensor = t, .is_constant = true, .record = fqn};
+  e->state = more;
+  return OK;
+}
+
+Status builder_constant(GraphBuilder *b, const char *wish, Tensor *t, Val **out) {
+  Exported *e = b->program;
+  Graph *g = e->graph;
+  InputSpec *specs;
+  TRY_NEW(specs, arena_new_n(&e->arena, InputSpec, g->ninputs + 1));
+  if (g->ninputs) memcpy(specs, e->inputs, (size_t)g->ninputs * sizeof *specs);
+  e->inputs = specs;
+  TRY(graph_add_input(g, wish, TY_TENSOR, out));
+  TRY(val_set_tensor(g, *out, t));
+  (*out)->constant = true;
+  specs[g->ninputs - 1] = (InputSpec){.kind = IN_TENSOR_CONSTANT, .target = (*out)->name, .persistent = true};
+  if (t->storage) t->storage->frozen = true;
+  t->tag = *out;
+  return add_state(e, (*out)->name, t);
+}
+
+Status builder_val(GraphBuilder *b, Tensor *t, Val **out) {
+  if (t->tag) return *out = t->tag, OK;
+  if (!tensor_data(t) && tensor_numel(t)) return fail(ERR_FAIL, "a tensor that no node has made is used");
+  char name[32];
+  snprintf(name, sizeof name, "folded_%d", b->folded++);
+  return builder_constant(b, name, t, out);
+}
+
+static Status val_of(void *ctx, Tensor *t, Val **out) { return builder_val(ctx, t, out); }
+
+static bool is_constant(const Tensor *t) { return !t->tag || ((const Val *)t->tag)->constant; }
+
+static bool args_are_constant(const Call *c) {
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    const Value *v = &c->arg[i];
+    if (v->kind == VAL_TENSOR && !is_constant(v->tensor)) return false;
+    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++) {
+      if (v->tensors[j] && !is_constant(v->tensors[j])) return false;
+    }
+    if (v->kind == VAL_GRAPH) return false;
+  }
+  return true;
+}
+
+/* Runs the call now; false in *done if the result would be too large to keep. */
+static Status fold(GraphBuilder *b, Call *c, bool *done) {
+  *done = false;
+  if (c->op->def->infer) {
+    Call probe = *c;
+    TRY(c->op->def->infer(&probe));
+    int64_t fresh = 0;
+    for (int i = 0; i < probe.nout; i++) {
+      Tensor *t = out_tensor(&probe, i);
+      if (t && !t->storage) fresh += tensor_extent(t) * (int64_t)dtype_size(t->dtype);
+    }
+    if (fresh > b->fold_limit) return OK;
+  }
+  *done = true;
+  Emitter *outer = b->ctx->emitter;
+  b->ctx->emitter = NULL;
+  Status s = op_eager(c);
+  b->ctx->emitter = outer;
+  TRY(s);
+  for (int i = 0; i < c->nout; i++) {
+    if (c->out[i].kind != VAL_TENSOR) continue;
+    Tensor *t = c->out[i].tensor;
+    t->tag = NULL;
+    if (t->storage) t->storage->frozen = true;
+  }
+  return OK;
+}
+
+/* ---- nodes ------------------------------------------------------------------------ */
+
+static bool same_view(const Tensor *a, const Tensor *b) {
+  if (a->storage != b->storage || a->offset != b->offset || a->dtype != b->dtype || !tensor_same_size(a, b)) return false;
+  for (int i = 0; i < a->ndim; i++) {
+    if (a->size[i] > 1 && a->stride[i] != b->stride[i]) return false;
+  }
+  return true;
+}
+
+/* alias, detach, contiguous of a contiguous tensor ...: the result is its argument. */
+static bool is_identity(const Call *c) {
+  Tensor *in = c->op->schema.nparams ? in_tensor(c, 0) : NULL;
+  Tensor *out = c->nout == 1 ? out_tensor(c, 0) : NULL;
+  return in && out && out->storage && same_view(in, out);
+}
+
+static Status record(GraphBuilder *b, Call *c) {
+  Graph *g = b->program->graph;
+  Node *n;
+  TRY(graph_add_node(g, b->before, c->op->schema.name, &n));
+  n->nargs = c->op->schema.nparams;
+  TRY_NEW(n->args, arena_new_n(g->arena, Arg, n->nargs));
+  for (int i = 0; i < n->nargs; i++) TRY(value_to_arg(g->arena, &c->arg[i], val_of, b, &n->args[i]));
+  if (b->origin) n->meta = b->origin->meta, n->nmeta = b->origin->nmeta;
+  for (int i = 0; i < c->nout; i++) {
+    Val *v;
+    const char *wish = b->origin && i < b->origin->nouts ? b->origin->outs[i]->name : NULL;
+    bool tensor = c->out[i].kind == VAL_TENSOR;
+    TRY(node_add_out(n, wish, tensor ? TY_TENSOR : TY_NONE, &v));
+    if (!tensor) continue;
+    TRY(tensor_reserve(c->out[i].tensor));
+    TRY(val_set_tensor(g, v, c->out[i].tensor));
+    v->tensor->tag = v;
+  }
+  return OK;
+}
+
+static Status builder_emit(Emitter *self, Call *c) {
+  GraphBuilder *b = (GraphBuilder *)self;
+  const OpDef *def = c->op->def;
+  if (def->flags & OP_SCALAR) return def->run(c);
+  if (def->inplace) return fail(ERR_FAIL, "%s writes to its argument; run the pass 'functionalize' first", c->op->schema.name);
+  bool done = false;
+  if (b->fold && !(def->flags & (OP_RANDOM | OP_EFFECT)) && args_are_constant(c)) TRY(fold(b, c, &done));
+  if (done) return OK;
+  if (def->compose) return def->compose(c);
+  if ((def->flags & OP_DYNAMIC) || !def->infer) {
+    if (!(def->flags & OP_EFFECT)) return fail(ERR_DYNAMIC, "%s: the size of its result depends on data", c->op->schema.name);
+    return record(b, c);
+  }
+  TRY(def->infer(c));
+  if (is_identity(c)) {
+    c->out[0].tensor->tag = in_tensor(c, 0)->tag;
+    return OK;
+  }
+  return record(b, c);
+}

@@ -1,0 +1,39 @@
+/* builder.h -- records op calls as nodes: an Emitter that appends to a graph.
+ *
+ * While a builder is a Ctx's emitter, op_dispatch() adds a node instead of running the
+ * op: sizes are inferred, composite ops dissolve into the ops they are made of, ops on
+ * numbers are computed, ops that change nothing (alias, detach, a cast to the same
+ * dtype) vanish, and calls whose tensors are all constant run at once and become
+ * constants of the program.
+ *
+ * I1  Every tensor handle that comes out has its value in `tag`; handles without one
+ *     are constants with data, which become tensor_constant inputs when first used.
+ * I2  An op whose sizes depend on data that is not there gives ERR_DYNAMIC.
+ */
+#ifndef TESS_GRAPH_BUILDER_H
+#define TESS_GRAPH_BUILDER_H
+
+#include "graph/graph.h"
+
+typedef struct {
+  Emitter emitter;
+  Exported *program; /* its graph gets the nodes; its scope the handles */
+  Ctx *ctx;
+  const Node *origin; /* new nodes take this node's metadata */
+  Node *before;       /* where new nodes go; NULL: at the end */
+  bool fold;          /* run calls on constants */
+  int64_t fold_limit; /* bytes of a result beyond which a call is not folded */
+  int folded;         /* constants made so far */
+} GraphBuilder;
+
+void builder_init(GraphBuilder *b, Ctx *ctx, Exported *program);
+/* The value of a handle (I1). */
+Status builder_val(GraphBuilder *b, Tensor *t, Val **out);
+/* A constant of the program: an input of kind tensor_constant. */
+Status builder_constant(GraphBuilder *b, const char *wish, Tensor *t, Val **out);
+/* A fresh tensor's place in memory: a storage without data that plan_memory fills. */
+Status tensor_reserve(Tensor *t);
+/* Runs fn with the builder as the context's emitter. */
+Status builder_dispatch(GraphBuilder *b, Call *c);
+
+#endif

@@ -1,0 +1,33 @@
+/* walk.h -- calls a graph's nodes one after another.
+ *
+ * Every call goes through op_dispatch(), so what a walk does is the context's choice:
+ * without an emitter it *interprets* the program (the reference, and the way to run
+ * programs whose sizes depend on data); with a GraphBuilder it *specialises* it.
+ *
+ * I1  An interpreted value's memory is released after its last use.
+ * I2  cond takes the branch its predicate names; without the predicate's data (while
+ *     specialising) it gives ERR_DYNAMIC.
+ */
+#ifndef TESS_GRAPH_WALK_H
+#define TESS_GRAPH_WALK_H
+
+#include "graph/graph.h"
+
+typedef struct {
+  Ctx *ctx;
+  Scope *scope; /* handles of all values */
+  Arena *arena;
+  /* Told before each call, e.g. to give new nodes their metadata; may be NULL. */
+  void (*before)(void *arg, const Node *n);
+  /* Told after each call, with its results; may be NULL. */
+  void (*after)(void *arg, const Node *n, const Value *outs, int nouts);
+  void *arg;
+} Walk;
+
+/* One Value per graph input; one per graph output is written (lists are not outputs). */
+Status graph_walk(const Walk *w, const Graph *g, const Value *inputs, Value *outputs);
+
+/* Adds "node 'x' (aten.add.Tensor), layers.0.mlp, file.py:12 in forward" to an error. */
+Status status_at_node(Status s, const Node *n);
+
+#endif

@@ -1,0 +1,274 @@
+/* program.c -- see program.h. */
+#include "runtime/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "graph/infer.h"
+#include "graph/walk.h"
+#include "kernels/copy.h"
+#include "passes/plan_memory.h"
+#include "runtime/reuse.h"
+#include "runtime/specialize.h"
+
+/* ---- building --------------------------------------------------------------------- */
+
+typedef struct {
+  Program *p;
+  int cap;
+  Status status;
+} Lowering;
+
+/* All results are views: nothing to run.  (A result shares an argument's storage
+ * exactly when infer said so.) */
+static bool only_views(const Call *c) {
+  bool fresh = c->nout == 0;
+  for (int i = 0; i < c->nout; i++) {
+    Tensor *t = out_tensor(c, i);
+    if (!t) continue;
+    bool shared = false;
+    for (int a = 0; a < c->op->schema.nparams && !shared; a++) {
+      const Value *v = &c->arg[a];
+      shared = v->kind == VAL_TENSOR && v->tensor->storage == t->storage;
+      for (int j = 0; v->kind == VAL_TENSORS && j < v->n && !shared; j++) shared = v->tensors[j] && v->tensors[j]->storage == t->storage;
+    }
+    fresh |= !shared;
+  }
+  return !fresh;
+}
+
+static void lower_node(void *arg, Node *n, const Call *c) {
+  Lowering *l = arg;
+  Program *p = l->p;
+  if (l->status || !c->op->def->run || only_views(c)) return;
+  if (p->ninstrs == l->cap) {
+    int cap = l->cap ? l->cap * 2 : 128;
+    Instr *more = realloc(p->instrs, (size_t)cap * sizeof *more);
+    if (!more) {
+      l->status = fail_oom();
+      return;
+    }
+    p->instrs = more;
+    l->cap = cap;
+  }
+  Instr *i = &p->instrs[p->ninstrs++];
+  *i = (Instr){.call = *c, .node = n};
+  for (int a = 0; a < c->op->schema.nparams && a < 32; a++) {
+    const Value *v = &c->arg[a];
+    if (v->kind == VAL_TENSOR && v->tensor->storage && v->tensor->storage->frozen) i->call.fixed |= 1u << a;
+  }
+}
+
+/* Storages whose memory comes with each run have an owner: plan_memory leaves them. */
+static bool is_reserved(const Storage *s) { return s && !s->data && !s->release && s->size; }
+
+static Status list_inputs(Program *p) {
+  Exported *e = p->graph;
+  TRY_NEW(p->inputs, arena_new_n(&p->arena, BoundInput, e->graph->ninputs));
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    if (e->inputs[i].kind != IN_USER) continue;
+    Val *v = e->graph->inputs[i];
+    BoundInput *in = &p->inputs[p->ninputs++];
+    in->tensor = v->type == TY_TENSOR ? v->tensor : NULL;
+    for (int o = 0; o < e->graph->noutputs; o++) {
+      in->mutated |= e->outputs[o].kind == OUT_USER_INPUT_MUTATION && !strcmp(e->outputs[o].target, v->name);
+    }
+  }
+  return OK;
+}
+
+static Val *input_named(Exported *e, const char *name) {
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    if (e->inputs[i].kind == IN_USER && !strcmp(e->graph->inputs[i]->name, name)) return e->graph->inputs[i];
+  }
+  return NULL;
+}
+
+static Status list_outputs(Program *p) {
+  Exported *e = p->graph;
+  Graph *g = e->graph;
+  TRY_NEW(p->outputs, arena_new_n(&p->arena, Value, g->noutputs));
+  TRY_NEW(p->write_backs, arena_new_n(&p->arena, WriteBack, g->noutputs));
+  for (int i = 0; i < g->noutputs; i++) {
+    const Arg *a = &g->outputs[i];
+    OutputKind kind = e->outputs[i].kind;
+    if (kind == OUT_BUFFER_MUTATION || kind == OUT_PARAMETER_MUTATION || kind == OUT_USER_INPUT_MUTATION) {
+      const char *target = e->outputs[i].target;
+      const StateEntry *state = kind == OUT_USER_INPUT_MUTATION ? NULL : exported_state(e, target);
+      Val *input = kind == OUT_USER_INPUT_MUTATION ? input_named(e, target) : NULL;
+      Tensor *to = state ? state->tensor : input ? input->tensor : NULL;
+      if (!to || a->kind != ARG_VAL) return fail(ERR_FILE, "output %d writes to '%s', which is not there", i, target);
+      p->write_backs[p->nwrite_backs++] = (WriteBack){to, a->val->tensor};
+      continue;
+    }
+    if (kind == OUT_TOKEN) continue;
+    Value *out = &p->outputs[p->noutputs++];
+    switch (a->kind) {
+      case ARG_VAL: *out = a->val->type == TY_TENSOR ? val_tensor(a->val->tensor) : a->val->number; break;
+      case ARG_INT: *out = val_int(a->i); break;
+      case ARG_FLOAT: *out = val_float(a->f); break;
+      case ARG_BOOL: *out = val_bool(a->b); break;
+      case ARG_STR: *out = val_str(a->str); break;
+      default: *out = val_none();
+    }
+  }
+  return OK;
+}
+
+/* Results for the caller have memory of their own (I2). */
+static void mark_outputs(Program *p) {
+  for (int i = 0; i < p->noutputs; i++) {
+    if (p->outputs[i].kind != VAL_TENSOR) continue;
+    Storage *s = p->outputs[i].tensor->storage;
+    if (is_reserved(s) && !s->owner) s->owner = p;
+  }
+}
+
+static Status build(Ctx *ctx, Program *p) {
+  Lowering l = {.p = p};
+  TRY(graph_infer_each(ctx, p->graph, lower_node, &l));
+  TRY(l.status);
+  TRY(list_inputs(p));
+  TRY(list_outputs(p));
+  mark_outputs(p);
+  TRY(reuse_memory(p));
+  TRY(plan_memory(p->graph->graph, &p->slab_bytes));
+  if (p->slab_bytes && !(p->slab = aligned_alloc(64, p->slab_bytes))) {
+    return fail(ERR_FAIL, "cannot allocate %zu bytes for the program's intermediate results", p->slab_bytes);
+  }
+  for (Node *n = p->graph->graph->first; n; n = n->next) {
+    for (int i = 0; i < n->nouts; i++) {
+      Storage *s = n->outs[i]->tensor ? n->outs[i]->tensor->storage : NULL;
+      if (s && !s->data && s->plan >= 0) s->data = (char *)p->slab + s->plan;
+    }
+  }
+  for (int i = 0; i < p->ninstrs; i++) {
+    p->instrs[i].call.state = &p->instrs[i].state;
+    p->instrs[i].call.state_free = &p->instrs[i].state_free;
+  }
+  return OK;
+}
+
+Status program_build(Ctx *ctx, Exported *specialized, Program **out) {
+  Program *p = calloc(1, sizeof *p);
+  if (!p) {
+    exported_free(specialized);
+    return fail_oom();
+  }
+  p->graph = specialized;
+  Status s = build(ctx, p);
+  if (s) program_free(p);
+  else *out = p;
+  return s;
+}
+
+void program_free(Program *p) {
+  if (!p) return;
+  for (int i = 0; i < p->ninstrs; i++) {
+    if (p->instrs[i].state_free) p->instrs[i].state_free(p->instrs[i].state);
+  }
+  free(p->instrs);
+  exported_free(p->graph);
+  scope_clear(&p->scope);
+  arena_free(&p->arena);
+  free(p->slab);
+  free(p);
+}
+
+/* ---- running ----------------------------------------------------------------------- */
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The given tensor's data, or a contiguous copy where its strides differ. */
+static Status bind_input(Ctx *ctx, BoundInput *in, const Value *given, Scope *scope) {
+  if (!in->tensor) return OK;
+  Tensor *t = given->tensor;
+  if (!tensor_same_size(t, in->tensor) || t->dtype != in->tensor->dtype) return fail(ERR_FAIL, "an input does not have the size that the program was built for");
+  if (!tensor_is_contiguous(t)) {
+    Tensor *copy;
+    TRY(tensor_new(scope, t->dtype, t->ndim, t->size, &copy));
+    kernel_copy(&ctx->kern, tensor_view(copy), tensor_view(t));
+    t = copy;
+  }
+  in->tensor->storage->data = tensor_data(t);
+  return OK;
+}
+
+/* Memory for the results, and handles for the caller.  An output that shares memory with
+ * an input, a weight or a buffer is handed out as a copy: it must not change later. */
+static Status make_outputs(Program *p, Scope *scope, Value *outputs) {
+  for (int i = 0; i < p->noutputs; i++) {
+    outputs[i] = p->outputs[i];
+    if (outputs[i].kind != VAL_TENSOR) continue;
+    Tensor *t = p->outputs[i].tensor, *h;
+    TRY_NEW(h, scope_tensor(scope));
+    *h = *t;
+    h->storage = NULL;
+    h->tag = NULL;
+    outputs[i] = val_tensor(h);
+    if (t->storage->owner != p) {
+      h->offset = 0;
+      contiguous_strides(h->ndim, h->size, h->stride);
+      TRY(tensor_materialize(h));
+      continue;
+    }
+    for (int j = 0; j < i && !h->storage; j++) { /* two results in one storage */
+      if (p->outputs[j].kind == VAL_TENSOR && p->outputs[j].tensor->storage == t->storage) h->storage = storage_ref(outputs[j].tensor->storage);
+    }
+    if (!h->storage) TRY(storage_new(t->storage->size, &h->storage));
+    t->storage->data = h->storage->data;
+  }
+  return OK;
+}
+
+static Status run_instrs(Program *p) {
+  double start = p->profile ? now() : 0;
+  for (int i = 0; i < p->ninstrs; i++) {
+    Instr *in = &p->instrs[i];
+    Status s = in->call.op->def->run(&in->call);
+    if (s) return status_at_node(s, in->node);
+    if (p->profile) {
+      double t = now();
+      in->seconds += t - start;
+      start = t;
+    }
+  }
+  return OK;
+}
+
+static void forget_pointers(Program *p) {
+  for (int i = 0; i < p->ninputs; i++) {
+    if (p->inputs[i].tensor) p->inputs[i].tensor->storage->data = NULL;
+  }
+  for (int i = 0; i < p->noutputs; i++) {
+    if (p->outputs[i].kind == VAL_TENSOR && p->outputs[i].tensor->storage->owner == p) p->outputs[i].tensor->storage->data = NULL;
+  }
+}
+
+static Status run_bound(Ctx *ctx, Program *p, Scope *scope, Value *outputs) {
+  TRY(make_outputs(p, scope, outputs));
+  TRY(run_instrs(p));
+  for (int i = 0; i < p->noutputs; i++) {
+    if (outputs[i].kind == VAL_TENSOR && p->outputs[i].tensor->storage->owner != p) {
+      kernel_copy(&ctx->kern, tensor_view(outputs[i].tensor), tensor_view(p->outputs[i].tensor));
+    }
+  }
+  for (int i = 0; i < p->nwrite_backs; i++) {
+    kernel_copy(&ctx->kern, tensor_view(p->write_backs[i].to), tensor_view(p->write_backs[i].from));
+  }
+  p->runs++;
+  return OK;
+}
+
+Status program_run(Ctx *ctx, Program *p, const Value *inputs, Scope *scope, Value *outputs) {
+  Status s = OK;
+  for (int i = 0; i < p->ninputs && !s; i++) s = bind_input(ctx, &p->inputs[i], &inputs[i], scope);
+  if (!s) s = run_bound(ctx, p, scope, outputs);
+  forget_pointers(p);
+  return s;
+}

@@ -1,0 +1,61 @@
+/* program.h -- a specialised graph made ready to run.
+ *
+ * An array of calls with everything resolved: kernels, arguments, and for each result
+ * its place in one slab of memory.  Running it is a loop.
+ *
+ * I1  A call's tensors never change; only the data pointers of their storages do, when
+ *     inputs are bound or outputs taken away.
+ * I2  Results that the caller gets have memory of their own; everything else lives in
+ *     the slab, at offsets that plan_memory chose.
+ * I3  Values written back to buffers are computed in the buffer's own memory where no
+ *     later node reads the old value, else copied at the end.
+ * I4  One run at a time per Program.
+ */
+#ifndef TESS_RUNTIME_PROGRAM_H
+#define TESS_RUNTIME_PROGRAM_H
+
+#include "graph/graph.h"
+
+typedef struct {
+  Call call;
+  const Node *node;
+  void *state; /* the op's cache for this call site */
+  void (*state_free)(void *);
+  double seconds; /* with profiling: sum over runs */
+} Instr;
+
+typedef struct {
+  Tensor *to, *from;
+} WriteBack;
+
+typedef struct {
+  Tensor *tensor; /* its storage is the input's data during a run; NULL: a number */
+  bool mutated;   /* written back at the end */
+} BoundInput;
+
+typedef struct Program {
+  Exported *graph; /* specialised; owned */
+  Arena arena;
+  Scope scope;
+  Instr *instrs;
+  int ninstrs;
+  BoundInput *inputs; /* user inputs in order */
+  int ninputs;
+  Value *outputs; /* user outputs in order */
+  int noutputs;
+  WriteBack *write_backs;
+  int nwrite_backs;
+  void *slab;
+  size_t slab_bytes;
+  int64_t runs;
+  bool profile;
+} Program;
+
+/* Takes over `specialized`, also on failure. */
+Status program_build(Ctx *ctx, Exported *specialized, Program **out);
+void program_free(Program *p);
+
+/* inputs: one per user input, sizes as specialised for.  outputs get handles in `scope`. */
+Status program_run(Ctx *ctx, Program *p, const Value *inputs, Scope *scope, Value *outputs);
+
+#endif

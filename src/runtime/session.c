@@ -1,0 +1,218 @@
+/* session.c -- see session.h. */
+#include "runtime/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/resolve.h"
+#include "graph/walk.h"
+#include "kernels/copy.h"
+#include "passes/pass.h"
+#include "runtime/specialize.h"
+
+enum { MAX_PROGRAMS = 16 };
+
+/* Before any size is known, and once sizes are numbers. */
+static const char passes_once[] = "inline,functionalize,dce,cse";
+static const char passes_specialized[] = "cse,recompose,dce,fuse_epilogue,fuse_pointwise,dce";
+
+typedef struct {
+  Program *program;
+  int64_t *key; /* ndim and sizes of every input; numbers as they are */
+  int nkey;
+  int64_t last_used;
+} Entry;
+
+struct Session {
+  Ctx *ctx;
+  Exported *program;
+  Entry entries[MAX_PROGRAMS];
+  int nentries;
+  int64_t calls;
+  bool interpret, profile;
+};
+
+/* ---- opening ------------------------------------------------------------------------ */
+
+/* I1.  What is left on the mapped records never changes. */
+static Status own_buffers(Ctx *ctx, Exported *e) {
+  for (int i = 0; i < e->nstate; i++) {
+    StateEntry *s = &e->state[i];
+    if (!s->tensor) continue;
+    if (!exported_is_mutated(e, s->fqn)) {
+      if (s->tensor->storage) s->tensor->storage->frozen = true;
+      continue;
+    }
+    Tensor *copy;
+    TRY(tensor_new(&e->scope, s->tensor->dtype, s->tensor->ndim, s->tensor->size, &copy));
+    kernel_copy(&ctx->kern, tensor_view(copy), tensor_view(s->tensor));
+    s->tensor = copy;
+  }
+  return OK;
+}
+
+static Status prepare(Session *s) {
+  TRY(graph_verify(s->program));
+  TRY(graph_check_ops(s->program));
+  TRY(pass_run_list(s->program, passes_once, s->ctx, NULL));
+  return own_buffers(s->ctx, s->program);
+}
+
+Status session_open(Ctx *ctx, Exported *e, Session **out) {
+  Session *s = calloc(1, sizeof *s);
+  if (!s) {
+    exported_free(e);
+    return fail_oom();
+  }
+  s->ctx = ctx;
+  s->program = e;
+  Status status = prepare(s);
+  if (status) session_free(s);
+  else *out = s;
+  return status;
+}
+
+static void entry_free(Entry *e) {
+  program_free(e->program);
+  free(e->key);
+}
+
+void session_free(Session *s) {
+  if (!s) return;
+  for (int i = 0; i < s->nentries; i++) entry_free(&s->entries[i]);
+  exported_free(s->program);
+  free(s);
+}
+
+const Exported *session_program(const Session *s) { return s->program; }
+void session_force_interpreter(Session *s) { s->interpret = true; }
+bool session_is_interpreted(const Session *s) { return s->interpret; }
+void session_set_profile(Session *s, bool on) { s->profile = on; }
+
+/* ---- one program per set of sizes ---------------------------------------------------- */
+
+static Status make_key(const Value *inputs, int n, int64_t **key, int *nkey) {
+  int len = 0;
+  for (int i = 0; i < n; i++) len += inputs[i].kind == VAL_TENSOR ? inputs[i].tensor->ndim + 2 : 2;
+  TRY_NEW(*key, malloc(((size_t)len + 1) * sizeof **key));
+  int64_t *k = *key;
+  for (int i = 0; i < n; i++) {
+    if (inputs[i].kind == VAL_TENSOR) {
+      *k++ = inputs[i].tensor->ndim;
+      *k++ = inputs[i].tensor->dtype;
+      for (int d = 0; d < inputs[i].tensor->ndim; d++) *k++ = inputs[i].tensor->size[d];
+    } else {
+      *k++ = -1 - (int64_t)inputs[i].kind;
+      memcpy(k++, &inputs[i].i, sizeof *k); /* bits of the number */
+    }
+  }
+  *nkey = len;
+  return OK;
+}
+
+static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
+  Exported *special;
+  TRY(specialize(s->ctx, s->program, inputs, ninputs, &special));
+  Status status = pass_run_list(special, passes_specialized, s->ctx, NULL);
+  if (status) {
+    exported_free(special);
+    return status;
+  }
+  TRY(program_build(s->ctx, special, out));
+  (*out)->profile = s->profile;
+  return OK;
+}
+
+static Entry *oldest(Session *s) {
+  Entry *e = &s->entries[0];
+  for (int i = 1; i < s->nentries; i++) {
+    if (s->entries[i].last_used < e->last_used) e = &s->entries[i];
+  }
+  return e;
+}
+
+Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **out) {
+  *out = NULL;
+  if (s->interpret) return OK;
+  int64_t *key;
+  int nkey;
+  s->calls++;
+  TRY(make_key(inputs, ninputs, &key, &nkey));
+  for (int i = 0; i < s->nentries; i++) {
+    Entry *e = &s->entries[i];
+    if (e->nkey != nkey || memcmp(e->key, key, (size_t)nkey * sizeof *key)) continue;
+    free(key);
+    e->last_used = s->calls;
+    *out = e->program;
+    return OK;
+  }
+  Status status = build(s, inputs, ninputs, out);
+  if (status) {
+    free(key);
+    if (status_code(status) != ERR_DYNAMIC) return status;
+    status_free(status);
+    s->interpret = true;
+    return OK;
+  }
+  Entry *e = s->nentries < MAX_PROGRAMS ? &s->entries[s->nentries++] : oldest(s);
+  entry_free(e);
+  *e = (Entry){*out, key, nkey, s->calls};
+  return OK;
+}
+
+/* ---- calls ----------------------------------------------------------------------------- */
+
+static Status interpret(Session *s, const Value *user, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
+  const Exported *e = s->program;
+  const Graph *g = e->graph;
+  Value *inputs, *all;
+  TRY_NEW(inputs, arena_new_n(arena, Value, g->ninputs));
+  TRY_NEW(all, arena_new_n(arena, Value, g->noutputs));
+  for (int i = 0, u = 0; i < g->ninputs; i++) {
+    const InputSpec *spec = &e->inputs[i];
+    const StateEntry *state = spec->target ? exported_state(e, spec->target) : NULL;
+    if (spec->kind == IN_USER) inputs[i] = user[u++];
+    else if (spec->kind == IN_CONSTANT) TRY(arg_resolve(arena, NULL, &spec->constant, &inputs[i]));
+    else if (state && state->tensor) inputs[i] = val_tensor(state->tensor);
+    else if (spec->kind != IN_TOKEN) return fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target);
+  }
+  Walk w = {.ctx = s->ctx, .scope = scope, .arena = arena};
+  TRY(graph_walk(&w, g, inputs, all));
+  *noutputs = 0;
+  for (int i = 0; i < g->noutputs; i++) {
+    OutputKind k = e->outputs[i].kind;
+    if (k == OUT_TOKEN || k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION) continue;
+    Value *out = &outputs[(*noutputs)++];
+    *out = all[i];
+    if (out->kind != VAL_TENSOR) continue; /* a copy: it may share memory with a buffer */
+    Tensor *copy;
+    TRY(tensor_new(scope, out->tensor->dtype, out->tensor->ndim, out->tensor->size, &copy));
+    kernel_copy(&s->ctx->kern, tensor_view(copy), tensor_view(out->tensor));
+    *out = val_tensor(copy);
+  }
+  for (int i = 0; i < g->noutputs; i++) {
+    OutputKind k = e->outputs[i].kind;
+    Tensor *to = NULL;
+    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION) to = exported_state(e, e->outputs[i].target)->tensor;
+    for (int j = 0; k == OUT_USER_INPUT_MUTATION && j < g->ninputs; j++) {
+      if (!strcmp(g->inputs[j]->name, e->outputs[i].target)) to = inputs[j].tensor;
+    }
+    if (to) kernel_copy(&s->ctx->kern, tensor_view(to), tensor_view(all[i].tensor));
+  }
+  return OK;
+}
+
+Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, Value **outputs, int *noutputs) {
+  Program *p;
+  TRY_NEW(*outputs, arena_new_n(arena, Value, s->program->graph->noutputs));
+  TRY(session_prepare(s, inputs, ninputs, &p));
+  if (p) {
+    *noutputs = p->noutputs;
+    return program_run(s->ctx, p, inputs, scope, *outputs);
+  }
+  SymBindings b;
+  Status status = specialize_bind(s->program, inputs, ninputs, &b);
+  free(b.v);
+  TRY(status);
+  return interpret(s, inputs, scope, arena, *outputs, noutputs);
+}

@@ -1,0 +1,38 @@
+/* session.h -- a program that is open for business: call after call, any admissible
+ * sizes, buffers keep their state.
+ *
+ * I1  The session owns the program it was given.  Buffers that the program writes are
+ *     private copies from the start; everything else stays mapped.
+ * I2  One Program per set of input sizes, built on first use and kept (the least
+ *     recently used goes when there are many).
+ * I3  Programs whose sizes depend on data are interpreted, with the same results.
+ */
+#ifndef TESS_RUNTIME_SESSION_H
+#define TESS_RUNTIME_SESSION_H
+
+#include "runtime/program.h"
+
+typedef struct Session Session;
+
+/* Takes over e, also on failure. */
+Status session_open(Ctx *ctx, Exported *e, Session **out);
+void session_free(Session *s); /* NULL is fine */
+
+/* The functional program that calls are specialised from. */
+const Exported *session_program(const Session *s);
+
+/* One Value per user input (exported_user_inputs); tensors whose program writes to them
+ * must be writable.  *outputs has one Value per user output; handles live in scope, the
+ * array in arena. */
+Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, Value **outputs, int *noutputs);
+
+/* Builds the Program for these sizes without running it; NULL in *out if the program is
+ * interpreted. */
+Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **out);
+
+/* Interpret every call from now on (for comparison). */
+void session_force_interpreter(Session *s);
+bool session_is_interpreted(const Session *s);
+void session_set_profile(Session *s, bool on);
+
+#endif
