@@ -1,6 +1,7 @@
 /* textbuf.c -- see textbuf.h. */
 #include "base/textbuf.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,17 @@ void text_json(TextBuf *b, const char *s) {
     else text_write(b, s, 1);
   }
   text_puts(b, "\"");
+}
+
+void text_float(TextBuf *b, double f) {
+  char digits[40];
+  if (isnan(f) || isinf(f)) return text_puts(b, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+  for (int precision = 15; precision <= 17; precision++) {
+    snprintf(digits, sizeof digits, "%.*g", precision, f);
+    if (strtod(digits, NULL) == f) break;
+  }
+  text_puts(b, digits);
+  if (!strpbrk(digits, ".e")) text_puts(b, ".0");
 }
 
 void text_free(TextBuf *b) {

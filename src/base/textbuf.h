@@ -15,6 +15,9 @@ void text_puts(TextBuf *b, const char *s);
 void text_write(TextBuf *b, const char *s, size_t n);
 /* A JSON string with quotes and escapes. */
 void text_json(TextBuf *b, const char *s);
+/* The shortest decimal that reads back as the same number, with a dot or an exponent:
+ * 1.0, 1e-05, inf, -inf, nan. */
+void text_float(TextBuf *b, double f);
 void text_free(TextBuf *b);
 
 #endif

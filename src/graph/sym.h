@@ -14,6 +14,9 @@
 #include "base/arena.h"
 #include "base/status.h"
 
+/* Parsers refuse deeper nesting, so walks over a Sym may recurse. */
+enum { SYM_MAX_DEPTH = 100 };
+
 /*    kind          name in srepr        */
 #define SYM_FUNCTIONS(X)                 \
   X(ADD,            "Add")               \
@@ -92,6 +95,9 @@ static inline const Sym *sym_add(SymTable *t, const Sym *a, const Sym *b) {
   return a && b ? sym_apply(t, SYM_ADD, (const Sym *const[]){a, b}, 2) : NULL;
 }
 
+/* Whether a function takes that many arguments: parsers ask before sym_apply. */
+bool sym_takes(SymKind fn, int nargs);
+
 static inline bool sym_is_int(const Sym *s) { return s->kind == SYM_INT; }
 
 /* What a symbol stands for in one specialisation. */
@@ -110,6 +116,8 @@ const int64_t *sym_lookup(const SymBindings *b, const char *name);
 /* Number of a Sym under bindings.  Fails on an unbound symbol (naming it), division by
  * zero, or a result that is not an integer. */
 Status sym_eval(const Sym *s, const SymBindings *b, int64_t *out);
+/* The same for sizes' floats (a scale, a ratio). */
+Status sym_eval_float(const Sym *s, const SymBindings *b, double *out);
 /* The only unbound symbol of s, if there is exactly one; else NULL. */
 const Sym *sym_single_unbound(const Sym *s, const SymBindings *b);
 /* Solves s == value for the given symbol where s is linear in it; false if it cannot. */
@@ -120,6 +128,13 @@ Status sym_parse_srepr(SymTable *t, const char *text, const Sym **out);
 /* Our own form: 2*s77 + 1, s0 // 2, max(s0, 3).  Reads up to the first character that
  * cannot continue the expression and sets *end to it. */
 Status sym_parse_text(SymTable *t, const char *text, const char **end, const Sym **out);
+
+/* Python's // and %, and integer powers; false on overflow or division by zero. */
+bool sym_floor_div(int64_t a, int64_t b, int64_t *out);
+bool sym_floor_mod(int64_t a, int64_t b, int64_t *out);
+bool sym_int_pow(int64_t base, int64_t exponent, int64_t *out);
+/* Whether a relation (EQ ... GE) holds when a - b has the sign `order`. */
+bool sym_relation(SymKind fn, int order);
 
 /* Appends to a growing buffer (see textbuf.h); srepr for writing .pt2 files. */
 struct TextBuf;

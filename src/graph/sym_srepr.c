@@ -1,0 +1,242 @@
+/* sym_srepr.c -- sympy's notation, which .pt2 files use for symbolic sizes:
+ *
+ *     Add(Mul(Integer(2), Symbol('s77', positive=True, integer=True)), Integer(1))
+ *
+ * A function that is not in SYM_FUNCTIONS (or an alias below) is refused by name.
+ * Assumptions are not kept: a symbol is a size (positive) unless it is unbacked (u0).
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/textbuf.h"
+#include "graph/sym.h"
+
+enum { MAX_ARGS = 1 << 16 };
+
+static const struct {
+  const char *name;
+  SymKind kind;
+} functions[] = {
+#define X(kind, name) {name, SYM_##kind},
+    SYM_FUNCTIONS(X)
+#undef X
+    {"floor", SYM_FLOOR}, {"ceiling", SYM_CEIL}, {"Eq", SYM_EQ}, {"Ne", SYM_NE}, {"Lt", SYM_LT},
+    {"Le", SYM_LE},       {"Gt", SYM_GT},        {"Ge", SYM_GE},
+};
+
+typedef struct {
+  SymTable *table;
+  const char *text, *p;
+  int depth;
+} Parser;
+
+static void skip(Parser *s) {
+  while (*s->p == ' ') s->p++;
+}
+
+static bool take(Parser *s, char c) {
+  skip(s);
+  if (*s->p != c) return false;
+  s->p++;
+  return true;
+}
+
+static Status expected(const Parser *s, const char *what) {
+  return fail(ERR_FILE, "symbolic size '%.100s': expected %s at '%.20s'", s->text, what, s->p);
+}
+
+static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
+
+/* A name; of torch.utils._sympy.functions.FloorDiv, the last part. */
+static bool take_name(Parser *s, const char **name, size_t *len) {
+  skip(s);
+  *name = s->p;
+  if (isdigit((unsigned char)*s->p)) return false;
+  while (is_word(*s->p) || *s->p == '.') {
+    if (*s->p++ == '.') *name = s->p;
+  }
+  *len = (size_t)(s->p - *name);
+  return *len > 0;
+}
+
+static bool named(const char *name, size_t len, const char *want) { return strlen(want) == len && !memcmp(name, want, len); }
+
+static Status take_int(Parser *s, int64_t *out) {
+  char *end;
+  skip(s);
+  errno = 0;
+  *out = strtoll(s->p, &end, 10);
+  if (end == s->p) return expected(s, "a number");
+  if (errno) return fail(ERR_FILE, "symbolic size '%.100s': the number %.30s does not fit in 64 bits", s->text, s->p);
+  s->p = end;
+  return OK;
+}
+
+/* 'text': a Python string without escapes. */
+static Status take_string(Parser *s, const char **text, size_t *len) {
+  if (!take(s, '\'')) return expected(s, "a quoted text");
+  *text = s->p;
+  while (*s->p && *s->p != '\'') s->p++;
+  *len = (size_t)(s->p - *text);
+  return take(s, '\'') ? OK : expected(s, "'");
+}
+
+/* , positive=True, integer=True) */
+static Status skip_keywords(Parser *s) {
+  const char *name;
+  size_t len;
+  while (take(s, ',')) {
+    if (!take_name(s, &name, &len) || !take(s, '=')) return expected(s, "name=value");
+    skip(s);
+    if (!is_word(*s->p)) return expected(s, "a value");
+    while (is_word(*s->p)) s->p++;
+  }
+  return take(s, ')') ? OK : expected(s, "')'");
+}
+
+static Status parse_symbol(Parser *s, const Sym **out) {
+  const char *text;
+  size_t len;
+  TRY(take_string(s, &text, &len));
+  bool good = len > 0 && !isdigit((unsigned char)*text) && !named(text, len, "inf") && !named(text, len, "nan");
+  for (size_t i = 0; i < len; i++) good &= is_word(text[i]);
+  if (!good) return fail(ERR_FILE, "symbolic size '%.100s': '%.*s' cannot be a symbol", s->text, (int)(len > 60 ? 60 : len), text);
+  char *name;
+  TRY_NEW(name, arena_strndup(s->table->arena, text, len));
+  TRY_NEW(*out, sym_symbol(s->table, name));
+  return skip_keywords(s);
+}
+
+static Status parse_float(Parser *s, const Sym **out) {
+  const char *text;
+  size_t len;
+  char *end;
+  TRY(take_string(s, &text, &len));
+  double f = strtod(text, &end);
+  if (len == 0 || end != text + len) return fail(ERR_FILE, "symbolic size '%.100s': '%.*s' is not a number", s->text, (int)(len > 60 ? 60 : len), text);
+  TRY_NEW(*out, sym_float(s->table, f));
+  return skip_keywords(s);
+}
+
+static Status parse_integer(Parser *s, const Sym **out) {
+  int64_t i;
+  TRY(take_int(s, &i));
+  TRY_NEW(*out, sym_int(s->table, i));
+  return take(s, ')') ? OK : expected(s, "')'");
+}
+
+static Status parse_rational(Parser *s, const Sym **out) {
+  int64_t over, under;
+  TRY(take_int(s, &over));
+  if (!take(s, ',')) return expected(s, "','");
+  TRY(take_int(s, &under));
+  if (under == 0) return fail(ERR_FILE, "symbolic size '%.100s': division by zero", s->text);
+  const Sym *const args[] = {sym_int(s->table, over), sym_int(s->table, under)};
+  TRY_NEW(*out, sym_apply(s->table, SYM_TRUEDIV, args, 2));
+  return take(s, ')') ? OK : expected(s, "')'");
+}
+
+static Status parse(Parser *s, const Sym **out);
+
+static Status parse_args(Parser *s, const Sym ***args, int *nargs) {
+  int cap = 0;
+  while (!take(s, ')')) {
+    if (*nargs && !take(s, ',')) return expected(s, "',' or ')'");
+    if (*nargs == cap) {
+      const Sym **more;
+      if (cap == MAX_ARGS) return fail(ERR_FILE, "symbolic size '%.100s': too many arguments", s->text);
+      cap = cap ? cap * 2 : 4;
+      TRY_NEW(more, arena_new_n(s->table->arena, const Sym *, cap));
+      if (*nargs) memcpy(more, *args, (size_t)*nargs * sizeof *more);
+      *args = more;
+    }
+    TRY(parse(s, &(*args)[*nargs]));
+    ++*nargs;
+  }
+  return OK;
+}
+
+static Status parse_function(Parser *s, const char *name, size_t len, const Sym **out) {
+  const Sym **args = NULL;
+  int nargs = 0;
+  if (named(name, len, "Identity")) {
+    TRY(parse(s, out));
+    return take(s, ')') ? OK : expected(s, "')'");
+  }
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+    if (!named(name, len, functions[i].name)) continue;
+    TRY(parse_args(s, &args, &nargs));
+    if (!sym_takes(functions[i].kind, nargs)) {
+      return fail(ERR_FILE, "symbolic size '%.100s': %s does not take %d arguments", s->text, functions[i].name, nargs);
+    }
+    TRY_NEW(*out, sym_apply(s->table, functions[i].kind, args, nargs));
+    return OK;
+  }
+  return fail(ERR_FILE, "symbolic size '%.100s': the function %.*s is not supported", s->text, (int)(len > 60 ? 60 : len), name);
+}
+
+static Status parse(Parser *s, const Sym **out) {
+  const char *name;
+  size_t len;
+  if (s->depth >= SYM_MAX_DEPTH) return fail(ERR_FILE, "symbolic size '%.100s': it nests more than %d levels deep", s->text, SYM_MAX_DEPTH);
+  if (!take_name(s, &name, &len)) return expected(s, "a function");
+  if (!take(s, '(')) {
+    bool truth = named(name, len, "true");
+    if (!truth && !named(name, len, "false")) return expected(s, "'('");
+    TRY_NEW(*out, sym_int(s->table, truth));
+    return OK;
+  }
+  s->depth++;
+  Status status = named(name, len, "Integer")    ? parse_integer(s, out)
+                  : named(name, len, "Symbol")   ? parse_symbol(s, out)
+                  : named(name, len, "Float")    ? parse_float(s, out)
+                  : named(name, len, "Rational") ? parse_rational(s, out)
+                                                 : parse_function(s, name, len, out);
+  s->depth--;
+  return status;
+}
+
+Status sym_parse_srepr(SymTable *t, const char *text, const Sym **out) {
+  Parser s = {t, text, text, 0};
+  TRY(parse(&s, out));
+  skip(&s);
+  return *s.p ? expected(&s, "the end") : OK;
+}
+
+/* ---- printing ------------------------------------------------------------------------- */
+
+static bool is_rational(const Sym *s) {
+  return s->kind == SYM_TRUEDIV && s->args[0]->kind == SYM_INT && s->args[1]->kind == SYM_INT;
+}
+
+void sym_print_srepr(TextBuf *b, const Sym *s) {
+  switch (s->kind) {
+    case SYM_INT: text_printf(b, "Integer(%lld)", (long long)s->value); return;
+    case SYM_FLOAT:
+      text_puts(b, "Float('");
+      text_float(b, s->number);
+      text_puts(b, "', precision=53)");
+      return;
+    case SYM_SYMBOL:
+      text_printf(b, "Symbol('%s', %sinteger=True)", s->name, s->name[0] == 'u' ? "" : "positive=True, ");
+      return;
+    default: break;
+  }
+  if (is_rational(s)) {
+    text_printf(b, "Rational(%lld, %lld)", (long long)s->args[0]->value, (long long)s->args[1]->value);
+    return;
+  }
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+    if (functions[i].kind != s->kind) continue;
+    text_printf(b, "%s(", functions[i].name);
+    break;
+  }
+  for (int i = 0; i < s->nargs; i++) {
+    if (i) text_puts(b, ", ");
+    sym_print_srepr(b, s->args[i]);
+  }
+  text_puts(b, ")");
+}
