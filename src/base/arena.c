@@ -8,6 +8,9 @@
 
 enum { ALIGN = 16, FIRST_BLOCK = 4096, LARGEST_BLOCK = 1 << 20 };
 
+/* No machine has more: a size beyond it comes from a damaged file. */
+#define LARGEST ((size_t)1 << 39)
+
 typedef struct ArenaBlock {
   struct ArenaBlock *next;
   size_t size;
@@ -18,7 +21,6 @@ static bool add_block(Arena *a, size_t bytes) {
   size_t size = a->block ? a->block->size * 2 : FIRST_BLOCK;
   if (size > LARGEST_BLOCK) size = LARGEST_BLOCK;
   if (size < bytes) size = bytes;
-  if (size > SIZE_MAX - sizeof(ArenaBlock)) return false;
   ArenaBlock *b = calloc(1, sizeof *b + size);
   if (!b) return false;
   b->size = size;
@@ -29,7 +31,7 @@ static bool add_block(Arena *a, size_t bytes) {
 }
 
 void *arena_alloc(Arena *a, size_t bytes) {
-  if (bytes > SIZE_MAX - ALIGN) return NULL;
+  if (bytes > LARGEST) return NULL;
   bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
   if (bytes == 0) bytes = ALIGN;
   if (!a->block || a->block->size - a->used < bytes) {

@@ -5,6 +5,9 @@
 
 enum { ALIGN = 64 };
 
+/* No machine has more: a size beyond it comes from a damaged file. */
+#define LARGEST ((size_t)1 << 39)
+
 static void release_heap(Storage *s) { free(s->data); }
 
 Status storage_borrow(void *data, size_t bytes, void (*release)(Storage *), void *owner, Storage **out) {
@@ -24,7 +27,7 @@ Status storage_new(size_t bytes, Storage **out) {
   void *data = NULL;
   if (bytes) {
     size_t rounded = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-    data = rounded < bytes || rounded > SIZE_MAX / 2 ? NULL : aligned_alloc(ALIGN, rounded);
+    data = bytes > LARGEST - ALIGN ? NULL : aligned_alloc(ALIGN, rounded);
     if (!data) return fail(ERR_FAIL, "cannot allocate %zu bytes for a tensor", bytes);
   }
   Status s = storage_borrow(data, bytes, release_heap, NULL, out);
