@@ -201,6 +201,65 @@ Status val_copy_meta(Val *to, const Val *from) {
   return OK;
 }
 
+/* Lists are copied: passes change references in place. */
+static Status arg_copy(Arena *arena, const Arg *from, Arg *to) {
+  *to = *from;
+  if (from->kind != ARG_LIST) return OK;
+  TRY_NEW(to->list, arena_new_n(arena, Arg, from->n));
+  for (int i = 0; i < from->n; i++) TRY(arg_copy(arena, &from->list[i], &to->list[i]));
+  return OK;
+}
+
+Status node_clone(const Node *n, Node *before, Node **out) {
+  TRY(graph_add_node(n->graph, before, n->target, out));
+  Node *c = *out;
+  Arena *arena = n->graph->arena;
+  c->nargs = n->nargs;
+  TRY_NEW(c->args, arena_new_n(arena, Arg, n->nargs));
+  for (int i = 0; i < n->nargs; i++) TRY(arg_copy(arena, &n->args[i], &c->args[i]));
+  c->arg_names = n->arg_names;
+  c->meta = n->meta;
+  c->nmeta = n->nmeta;
+  for (int i = 0; i < n->nouts; i++) {
+    Val *v;
+    TRY(node_add_out(c, n->outs[i]->name, n->outs[i]->type, &v));
+    TRY(val_copy_meta(v, n->outs[i]));
+  }
+  return OK;
+}
+
+/* ---- splicing ------------------------------------------------------------------------ */
+
+/* References to the sub-graph's inputs (numbered by index) become the given arguments,
+ * which need not be values. */
+static void substitute(const Graph *sub, Arg *a, const Arg *args) {
+  if (a->kind == ARG_VAL && !a->val->node && a->val->index < sub->ninputs && sub->inputs[a->val->index] == a->val) {
+    *a = args[a->val->index];
+    return;
+  }
+  for (int i = 0; a->kind == ARG_LIST && i < a->n; i++) substitute(sub, &a->list[i], args);
+}
+
+Status graph_splice(Graph *g, Node *before, Graph *sub, const Arg *args, int nargs, Arg *outs) {
+  if (nargs != sub->ninputs) return fail(ERR_FILE, "a sub-graph of %d inputs gets %d arguments", sub->ninputs, nargs);
+  for (Node *n = sub->first, *next; n; n = next) {
+    next = n->next;
+    for (int i = 0; i < n->nargs; i++) substitute(sub, &n->args[i], args);
+    unlink_node(n);
+    n->graph = g;
+    link_before(g, n, before);
+    for (int i = 0; i < n->nouts; i++) {
+      TRY(names_take(g, n->outs[i]->name, &n->outs[i]->name));
+      n->outs[i]->id = g->nvals++;
+    }
+  }
+  for (int i = 0; i < sub->noutputs; i++) {
+    outs[i] = sub->outputs[i];
+    substitute(sub, &outs[i], args);
+  }
+  return OK;
+}
+
 /* ---- walking ---------------------------------------------------------------------- */
 
 void arg_each_val(Arg *a, ValRefFn *fn, void *ctx) {

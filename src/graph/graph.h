@@ -128,6 +128,11 @@ Status node_set_args(Node *n, const Arg *args, const char *const *names, int nar
 void node_remove(Node *n);
 void node_move_before(Node *n, Node *before); /* NULL: to the end */
 Status val_copy_meta(Val *to, const Val *from); /* type, dtype, sizes */
+/* A copy of n before `before`: same arguments, outputs with the same meta and new names. */
+Status node_clone(const Node *n, Node *before, Node **out);
+/* Moves the nodes of a sub-graph into g, before `before`; its inputs become args, and
+ * outs (one per output of sub) gets what its outputs are now.  sub is empty afterwards. */
+Status graph_splice(Graph *g, Node *before, Graph *sub, const Arg *args, int nargs, Arg *outs);
 
 static inline Arg arg_val(Val *v) { return v ? (Arg){.kind = ARG_VAL, .val = v} : (Arg){.kind = ARG_NONE}; }
 static inline Arg arg_int(int64_t i) { return (Arg){.kind = ARG_INT, .i = i}; }

@@ -120,6 +120,8 @@ Status sym_eval(const Sym *s, const SymBindings *b, int64_t *out);
 Status sym_eval_float(const Sym *s, const SymBindings *b, double *out);
 /* The only unbound symbol of s, if there is exactly one; else NULL. */
 const Sym *sym_single_unbound(const Sym *s, const SymBindings *b);
+/* Some symbol of s that is not bound; NULL if all are. */
+const Sym *sym_first_unbound(const Sym *s, const SymBindings *b);
 /* Solves s == value for the given symbol where s is linear in it; false if it cannot. */
 bool sym_solve(const Sym *s, const Sym *symbol, const SymBindings *b, int64_t value, int64_t *out);
 

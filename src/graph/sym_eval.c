@@ -214,6 +214,12 @@ const Sym *sym_single_unbound(const Sym *s, const SymBindings *b) {
   return find_unbound(s, b, &found, 0) ? found : NULL;
 }
 
+const Sym *sym_first_unbound(const Sym *s, const SymBindings *b) {
+  const Sym *found = NULL;
+  find_unbound(s, b, &found, 0); /* stops at the second one, having found the first */
+  return found;
+}
+
 static bool contains(const Sym *s, const Sym *symbol, int depth) {
   if (s == symbol) return true;
   if (depth > MAX_DEPTH) return true; /* then it is not solved */

@@ -19,7 +19,7 @@ static const char passes_specialized[] = "cse,recompose,dce,fuse_epilogue,fuse_p
 typedef struct {
   Program *program;
   int64_t *key; /* ndim and sizes of every input; numbers as they are */
-  int nkey;
+  int nkey = 0;
   int64_t last_used;
 } Entry;
 
@@ -134,8 +134,8 @@ static Entry *oldest(Session *s) {
 Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **out) {
   *out = NULL;
   if (s->interpret) return OK;
-  int64_t *key;
-  int nkey;
+  int64_t *key = NULL;
+  int nkey = 0;
   s->calls++;
   TRY(make_key(inputs, ninputs, &key, &nkey));
   for (int i = 0; i < s->nentries; i++) {

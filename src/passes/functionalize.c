@@ -1,0 +1,290 @@
+/* functionalize.c -- turns writes into new values.
+ *
+ *   before:  %s = slice(%buf, 0, 2, 3)  %w = copy_(%s, %x)  %y = sum(%buf)   return user %y
+ *   after:   %s = slice(%buf, 0, 2, 3)  %w = copy(%s, %x)
+ *            %b = slice_scatter(%buf, %w, 0, 2, 3)  %y = sum(%b)
+ *            return buffer_mutation "buf" %b, user %y
+ *
+ * Programs as exported contain in-place ops, on tensors and on views of them.  The pass
+ * walks the nodes once and keeps, for every value of the old program, the value of the
+ * new one that holds its present contents.
+ *
+ * F1  Values form trees: a view hangs on the value it is a view of; the root owns the
+ *     memory.  A write to a view changes the root, and with it every other view.
+ * F2  A write computes the new view, carries it up to the root (inverse views: scatter
+ *     ops), and counts the root's version up.  Views of an older version are made anew
+ *     from the root when next used, by repeating their node.
+ * F3  A root that is an input and was written to becomes a mutation output, in front
+ *     of the others, in the order of the inputs.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/pass.h"
+#include "passes/views.h"
+
+typedef struct {
+  Val *parent; /* the value this is a view of; NULL: a root */
+  Node *view;  /* the node that makes the view; NULL: the same tensor under another name */
+  Val *now;    /* present contents in the new program */
+  int version; /* roots: number of writes; views: the root's version that `now` is from */
+} Track;
+
+typedef struct {
+  Graph *g;
+  Track *track; /* by Val.id, for the values of the old program */
+  int ntrack;
+  int writes;
+} State;
+
+static Track *track_of(State *s, const Val *v) { return v->id < s->ntrack ? &s->track[v->id] : NULL; }
+
+static Val *root_of(State *s, Val *v) {
+  while (track_of(s, v)->parent) v = track_of(s, v)->parent;
+  return v;
+}
+
+static Status call(State *s, Node *before, const Node *origin, const char *op_name, const Arg *args, int nargs, const Val *like, Val **out) {
+  const Op *op = op_find(op_name);
+  if (!op) return fail(ERR_FAIL, "functionalize needs '%s', which is not in the registry", op_name);
+  Node *n;
+  Arg all[MAX_PARAMS] = {{0}};
+  memcpy(all, args, (size_t)nargs * sizeof *args);
+  TRY(graph_add_call(s->g, before, op, all, &n));
+  n->meta = origin->meta;
+  n->nmeta = origin->nmeta;
+  TRY(node_add_out(n, origin->nouts ? origin->outs[0]->name : NULL, TY_TENSOR, out));
+  TRY(val_copy_meta(*out, like));
+  return OK;
+}
+
+/* ---- reading (F2, second half) -------------------------------------------------------- */
+
+static Status present(State *s, Val *v, Node *before, Val **out) {
+  Track *t = track_of(s, v);
+  if (!t) return *out = v, OK; /* made by this pass */
+  int version = track_of(s, root_of(s, v))->version;
+  if (!t->parent || t->version == version) return *out = t->now, OK;
+  Val *parent;
+  TRY(present(s, t->parent, before, &parent));
+  t->version = version;
+  if (!t->view) return *out = t->now = parent, OK;
+  Node *again;
+  TRY(node_clone(t->view, before, &again));
+  again->args[0] = arg_val(parent);
+  *out = t->now = again->outs[v->index];
+  return OK;
+}
+
+typedef struct {
+  State *s;
+  Node *before;
+  Status status;
+} ReadArgs;
+
+static void read_ref(void *ctx, Val **ref) {
+  ReadArgs *r = ctx;
+  Val *now = NULL;
+  if (r->status) return;
+  r->status = present(r->s, *ref, r->before, &now);
+  if (!r->status) *ref = now;
+}
+
+/* ---- writing (F2, first half) ----------------------------------------------------------- */
+
+/* v's contents are now `contents`. */
+static Status write(State *s, Node *before, Val *v, Val *contents) {
+  Track *t = track_of(s, v);
+  Val *root = root_of(s, v), *w = contents;
+  s->writes++;
+  for (Val *at = v; at != root; at = track_of(s, at)->parent) {
+    Track *a = track_of(s, at);
+    if (!a->view) continue;
+    Val *parent, *whole;
+    TRY(present(s, a->parent, before, &parent));
+    Arg args[8];
+    int nargs;
+    const char *op;
+    TRY(view_inverse(a->view, at->index, parent, w, &op, args, &nargs));
+    TRY(call(s, before, a->view, op, args, nargs, parent, &whole));
+    w = whole;
+  }
+  Track *r = track_of(s, root);
+  r->now = w;
+  r->version++;
+  t->now = contents;
+  if (v != root) t->version = r->version;
+  return OK;
+}
+
+/* The functional result in v's dtype (in-place ops keep it; the functional op promotes). */
+static Status in_dtype_of(State *s, Node *n, Val *v, Val *result, Val **out) {
+  bool mixed = false;
+  for (int i = 0; i < n->nargs; i++) mixed |= n->args[i].kind == ARG_VAL && n->args[i].val->type == TY_TENSOR && n->args[i].val->dtype != v->dtype;
+  if (!mixed) return *out = result, OK;
+  const Op *to = op_find("aten.to.dtype");
+  Arg args[2] = {arg_val(result), arg_dtype(v->dtype)};
+  if (!to) return *out = result, OK;
+  return call(s, n, n, "aten.to.dtype", args, 2, v, out);
+}
+
+/* x.add_(y): the first result of the functional op goes to the first written argument,
+ * and so on.  n's arguments have been read already; `given` are the original values. */
+static Status replace_inplace(State *s, Node *n, Val **given) {
+  const Op *functional = op_find(n->op->def->inplace);
+  if (!functional) return fail(ERR_FAIL, "%s: its functional form '%s' is not in the registry", n->target, n->op->def->inplace);
+  Node *f;
+  Arg args[MAX_PARAMS] = {{0}};
+  int nargs = functional->schema.nparams < n->nargs ? functional->schema.nparams : n->nargs;
+  memcpy(args, n->args, (size_t)nargs * sizeof *args);
+  TRY(graph_add_call(s->g, n, functional, args, &f));
+  f->meta = n->meta;
+  f->nmeta = n->nmeta;
+  int out = 0;
+  for (int i = 0; i < n->nargs; i++) {
+    if (!n->op->schema.params[i].mutated) continue;
+    if (n->args[i].kind != ARG_VAL) return fail(ERR_FAIL, "%s: a list of tensors is written to; this is not supported in programs", n->target);
+    Val *v, *result;
+    TRY(node_add_out(f, n->nouts ? n->outs[0]->name : NULL, TY_TENSOR, &v));
+    TRY(val_copy_meta(v, given[i]));
+    TRY(in_dtype_of(s, n, given[i], v, &result));
+    if (out < n->nouts) { /* the op returns what it wrote */
+      Track *t = track_of(s, n->outs[out]);
+      *t = (Track){.parent = given[i]};
+    }
+    TRY(write(s, n, given[i], result));
+    if (out < n->nouts) {
+      Track *t = track_of(s, n->outs[out]);
+      t->now = result;
+      t->version = track_of(s, root_of(s, given[i]))->version;
+    }
+    out++;
+  }
+  return OK;
+}
+
+/* batch_norm in training mode writes its running statistics though its schema does not
+ * say so.  Arguments: input, weight, bias, running_mean, running_var, training, momentum, eps. */
+static Status replace_batch_norm(State *s, Node *n, Val **given) {
+  const Op *op = op_find("aten._native_batch_norm_legit_functional.default");
+  if (!op) return fail(ERR_FAIL, "%s in training mode needs '_native_batch_norm_legit_functional'", n->target);
+  Node *f;
+  Val *outs[5];
+  TRY(graph_add_call(s->g, n, op, n->args, &f));
+  f->meta = n->meta;
+  f->nmeta = n->nmeta;
+  for (int i = 0; i < 5; i++) {
+    TRY(node_add_out(f, i < n->nouts ? n->outs[i]->name : i < 3 ? NULL : given[i]->name, TY_TENSOR, &outs[i]));
+    if (i < n->nouts) TRY(val_copy_meta(outs[i], n->outs[i]));
+  }
+  for (int i = 3; i < 5; i++) {
+    TRY(val_copy_meta(outs[i], given[i]));
+    TRY(write(s, n, given[i], outs[i]));
+  }
+  for (int i = 0; i < n->nouts; i++) track_of(s, n->outs[i])->now = outs[i];
+  return OK;
+}
+
+static bool trains_batch_norm(const Node *n) {
+  bool norm = node_is(n, "aten.batch_norm.default") || node_is(n, "aten.native_batch_norm.default") || node_is(n, "aten._native_batch_norm_legit.default");
+  return norm && n->args[5].kind == ARG_BOOL && n->args[5].b && n->args[3].kind == ARG_VAL && n->args[4].kind == ARG_VAL;
+}
+
+/* ---- the walk ------------------------------------------------------------------------------ */
+
+static Status visit(State *s, Node *n) {
+  Val *given[MAX_PARAMS] = {NULL};
+  for (int i = 0; i < n->nargs && i < MAX_PARAMS; i++) given[i] = n->args[i].kind == ARG_VAL ? n->args[i].val : NULL;
+  ReadArgs r = {s, n, OK};
+  node_each_val(n, read_ref, &r);
+  TRY(r.status);
+  for (int i = 0; i < n->nouts; i++) track_of(s, n->outs[i])->now = n->outs[i];
+  if (n->op && n->op->def->inplace && n->op->schema.mutates) {
+    TRY(replace_inplace(s, n, given));
+    node_remove(n);
+  } else if (n->op && trains_batch_norm(n)) {
+    TRY(replace_batch_norm(s, n, given));
+    node_remove(n);
+  } else if (n->op && n->op->schema.mutates) {
+    return fail(ERR_FAIL, "%s writes to its arguments in a way this pass does not know", n->target);
+  } else if (n->op && given[0] && view_is_alias(n)) {
+    for (int i = 0; i < n->nouts; i++) {
+      *track_of(s, n->outs[i]) = (Track){.parent = given[0], .view = n, .now = n->outs[i], .version = track_of(s, root_of(s, given[0]))->version};
+    }
+  }
+  return OK;
+}
+
+static bool has_writes(const Graph *g) {
+  for (const Node *n = g->first; n; n = n->next) {
+    if (n->op && (n->op->schema.mutates || trains_batch_norm(n))) return true;
+  }
+  return false;
+}
+
+static Status functionalize_graph(Graph *g, State *s) {
+  *s = (State){.g = g, .ntrack = g->nvals};
+  TRY_NEW(s->track, calloc((size_t)g->nvals + 1, sizeof *s->track));
+  for (int i = 0; i < g->ninputs; i++) s->track[g->inputs[i]->id].now = g->inputs[i];
+  for (Node *n = g->first, *next; n; n = next) {
+    next = n->next;
+    TRY(visit(s, n));
+  }
+  ReadArgs r = {s, NULL, OK};
+  for (int i = 0; i < g->noutputs; i++) arg_each_val(&g->outputs[i], read_ref, &r);
+  return r.status;
+}
+
+/* F3 */
+static Status add_mutations(Exported *e, State *s) {
+  Graph *g = e->graph;
+  int n = 0;
+  Arg *outputs;
+  OutputSpec *specs;
+  TRY_NEW(outputs, arena_new_n(&e->arena, Arg, g->noutputs + g->ninputs));
+  TRY_NEW(specs, arena_new_n(&e->arena, OutputSpec, g->noutputs + g->ninputs));
+  for (int i = 0; i < g->ninputs; i++) {
+    Track *t = track_of(s, g->inputs[i]);
+    if (t->version == 0 || t->now == g->inputs[i]) continue;
+    InputKind k = e->inputs[i].kind;
+    OutputKind kind = k == IN_USER ? OUT_USER_INPUT_MUTATION : k == IN_PARAMETER ? OUT_PARAMETER_MUTATION : OUT_BUFFER_MUTATION;
+    outputs[n] = arg_val(t->now);
+    specs[n++] = (OutputSpec){kind, k == IN_USER ? g->inputs[i]->name : e->inputs[i].target};
+  }
+  for (int i = 0; i < g->noutputs; i++, n++) outputs[n] = g->outputs[i], specs[n] = e->outputs[i];
+  g->outputs = outputs;
+  g->outputs_cap = g->noutputs + g->ninputs;
+  g->noutputs = n;
+  e->outputs = specs;
+  return OK;
+}
+
+static Status functionalize_inner(Graph *g) {
+  for (Node *n = g->first; n; n = n->next) {
+    for (int i = 0; i < n->nargs; i++) {
+      if (n->args[i].kind != ARG_GRAPH) continue;
+      Graph *sub = n->args[i].graph;
+      TRY(functionalize_inner(sub));
+      if (!has_writes(sub)) continue;
+      State s;
+      Status status = functionalize_graph(sub, &s);
+      for (int j = 0; !status && j < sub->ninputs; j++) {
+        if (s.track[sub->inputs[j]->id].version) status = fail(ERR_FILE, "a sub-graph of %s writes to its argument %d", n->target, j);
+      }
+      free(s.track);
+      TRY(status);
+    }
+  }
+  return OK;
+}
+
+Status pass_functionalize(Exported *e, const PassArgs *args) {
+  State s = {0};
+  TRY(functionalize_inner(e->graph));
+  if (!has_writes(e->graph)) return OK;
+  Status status = functionalize_graph(e->graph, &s);
+  if (!status) status = add_mutations(e, &s);
+  free(s.track);
+  if (!status && args->stats) text_printf(args->stats, "functionalize: %d writes\n", s.writes);
+  return status;
+}

@@ -1,0 +1,70 @@
+/* inline.c -- dissolves sub-graphs that only wrap: wrap_with_set_grad_enabled and
+ * wrap_with_autocast.
+ *
+ *   before:  %a = higher_order.wrap_with_set_grad_enabled(false, graph(%x) { %y = cos(%x) return %y }, %b)
+ *   after:   %a = cos(%b)
+ *
+ * Whether gradients are recorded does not matter here, and an autocast region's casts
+ * are explicit nodes in its sub-graph already.  Sub-graphs are moved, not copied: linear.
+ */
+#include <string.h>
+
+#include "passes/pass.h"
+
+static int graph_argument(const Node *n) {
+  for (int i = 0; i < n->nargs; i++) {
+    if (n->args[i].kind == ARG_GRAPH) return i;
+  }
+  return -1;
+}
+
+static bool is_wrapper(const Node *n) {
+  return node_is(n, "higher_order.wrap_with_set_grad_enabled") || node_is(n, "higher_order.wrap_with_autocast");
+}
+
+static Status dissolve(Graph *g, Node *n) {
+  int at = graph_argument(n);
+  if (at < 0) return fail(ERR_FILE, "%s has no sub-graph", n->target);
+  Graph *sub = n->args[at].graph;
+  Arg *outs;
+  TRY_NEW(outs, arena_new_n(g->arena, Arg, sub->noutputs));
+  TRY(graph_splice(g, n, sub, n->args + at + 1, n->nargs - at - 1, outs));
+  if (sub->noutputs < n->nouts) return fail(ERR_FILE, "%s: %d results of a sub-graph with %d outputs", n->target, n->nouts, sub->noutputs);
+  for (int i = 0; i < n->nouts; i++) {
+    if (outs[i].kind != ARG_VAL) return fail(ERR_FILE, "%s: result %d of its sub-graph is not a value", n->target, i);
+    n->outs[i]->forward = outs[i].val;
+  }
+  return OK;
+}
+
+static void follow(void *ctx, Val **ref) {
+  (void)ctx;
+  while ((*ref)->forward) *ref = (*ref)->forward;
+}
+
+static Status inline_graph(Graph *g, int *count) {
+  for (Node *n = g->first, *next; n; n = next) {
+    /* What a wrapper held is visited too: wrappers may be nested. */
+    node_each_val(n, follow, NULL);
+    next = n->next;
+    for (int i = 0; i < n->nargs && !is_wrapper(n); i++) {
+      if (n->args[i].kind == ARG_GRAPH) TRY(inline_graph(n->args[i].graph, count));
+    }
+    if (!is_wrapper(n)) continue;
+    Node *prev = n->prev;
+    TRY(dissolve(g, n));
+    next = prev ? prev->next : g->first;
+    if (next == n) next = n->next;
+    node_remove(n);
+    (*count)++;
+  }
+  graph_forward(g);
+  return OK;
+}
+
+Status pass_inline(Exported *e, const PassArgs *args) {
+  int count = 0;
+  TRY(inline_graph(e->graph, &count));
+  if (args->stats) text_printf(args->stats, "inline: %d sub-graphs dissolved\n", count);
+  return OK;
+}
