@@ -19,7 +19,7 @@ static const char passes_specialized[] = "cse,recompose,dce,fuse_epilogue,fuse_p
 typedef struct {
   Program *program;
   int64_t *key; /* ndim and sizes of every input; numbers as they are */
-  int nkey = 0;
+  int nkey;
   int64_t last_used;
 } Entry;
 
