@@ -1,0 +1,282 @@
+/* pool.c -- see pool.h.
+ *
+ * Results are made in groups of neighbours, the lanes: a row of the output when x is
+ * contiguous along w, all channels of one position when x is channels last.  Each element
+ * of the window ("tap") is one loop over the lanes it concerns, so the windows' edges are
+ * dealt with per tap and not per element.
+ */
+#include "kernels/pool.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/copy.h"
+
+View pool_view(View v, int nd, PoolShape *room) {
+  int lead = v.ndim - nd; /* 1 or 2 */
+  for (int i = 0; i < POOL_DIMS; i++) room->size[i] = 1, room->stride[i] = 0;
+  for (int i = 0; i < v.ndim; i++) {
+    int to = i < lead ? i + 2 - lead : i + POOL_DIMS - v.ndim;
+    room->size[to] = v.size[i];
+    room->stride[to] = v.stride[i];
+  }
+  return (View){v.data, room->size, room->stride, POOL_DIMS, v.dtype};
+}
+
+int64_t pool_divisor(const PoolWindow *w, bool include_pad, int64_t divisor, const int64_t *in, const int64_t *o) {
+  if (divisor) return divisor;
+  int64_t n = 1;
+  for (int d = 0; d < 3; d++) {
+    int64_t begin = o[d] * w->stride[d] - w->pad[d], end = begin + w->k[d];
+    if (end > in[d] + w->pad[d]) end = in[d] + w->pad[d];
+    if (!include_pad && begin < 0) begin = 0;
+    if (!include_pad && end > in[d]) end = in[d];
+    n *= end - begin;
+  }
+  return n;
+}
+
+/* ---- one job: a pooling of one accumulator type ------------------------------- */
+
+typedef struct Job Job;
+struct Job {
+  Isa isa;
+  const PoolWindow *w;
+  bool include_pad, channel_lanes;
+  int64_t divisor;
+  View x, y, indices;
+  char *scratch; /* per worker: accumulators, then taps */
+  size_t scratch_bytes;
+  void (*lanes)(const Job *j, int64_t n, int64_t c, const int64_t *o, void *acc, int32_t *tap);
+};
+
+static int64_t numel(View v) {
+  int64_t n = 1;
+  for (int i = 0; i < v.ndim; i++) n *= v.size[i];
+  return n;
+}
+
+/* Lane positions [first, last) whose element at kw lies inside of x. */
+static void inside(const PoolWindow *w, int64_t kw, int64_t in, int64_t out, int64_t *first, int64_t *last) {
+  int64_t at = kw * w->dilation[2] - w->pad[2];
+  *first = at < 0 ? (-at + w->stride[2] - 1) / w->stride[2] : 0;
+  *last = at < in ? (in - at + w->stride[2] - 1) / w->stride[2] : 0;
+  if (*last > out) *last = out;
+  if (*first > *last) *first = *last;
+}
+
+/* A tap of the window at output o: lanes [first, last), the first one's input. */
+typedef struct {
+  int64_t first, last, offset, step;
+} Tap;
+
+/* False if the tap is outside for all lanes. */
+static bool tap_at(const Job *j, int64_t n, int64_t c, const int64_t *o, const int64_t *k, Tap *t) {
+  const PoolWindow *w = j->w;
+  const int64_t *in = j->x.size + 2, *s = j->x.stride;
+  int64_t at[3];
+  for (int d = 0; d < 3; d++) {
+    at[d] = o[d] * w->stride[d] - w->pad[d] + k[d] * w->dilation[d];
+    if (d == 2 && !j->channel_lanes) break;
+    if (at[d] < 0 || at[d] >= in[d]) return false;
+  }
+  if (j->channel_lanes) {
+    *t = (Tap){0, j->x.size[1], n * s[0] + at[0] * s[2] + at[1] * s[3] + at[2] * s[4], s[1]};
+    return true;
+  }
+  inside(w, k[2], in[2], j->y.size[4], &t->first, &t->last);
+  int64_t x = t->first * w->stride[2] - w->pad[2] + k[2] * w->dilation[2];
+  t->offset = n * s[0] + c * s[1] + at[0] * s[2] + at[1] * s[3] + x * s[4];
+  t->step = w->stride[2] * s[4];
+  return t->first < t->last;
+}
+
+#define FOR_TAPS(k, w)                                   \
+  for (k[0] = 0; k[0] < (w)->k[0]; k[0]++)               \
+    for (k[1] = 0; k[1] < (w)->k[1]; k[1]++)             \
+      for (k[2] = 0; k[2] < (w)->k[2]; k[2]++)
+
+/* Where the plane's element of a tap is: for indices. */
+static int64_t plane_index(const Job *j, const int64_t *o, int64_t tap) {
+  const PoolWindow *w = j->w;
+  const int64_t *in = j->x.size + 2;
+  int64_t k[3] = {tap / w->k[2] / w->k[1], tap / w->k[2] % w->k[1], tap % w->k[2]}, at = 0;
+  for (int d = 0; d < 3; d++) at = at * in[d] + o[d] * w->stride[d] - w->pad[d] + k[d] * w->dilation[d];
+  return at;
+}
+
+static void store_indices(const Job *j, int64_t n, int64_t c, const int64_t *o, const int32_t *tap, int64_t lanes) {
+  const int64_t *s = j->indices.stride;
+  int64_t at[3] = {o[0], o[1], o[2]};
+  int64_t *to = (int64_t *)j->indices.data + n * s[0] + c * s[1] + at[0] * s[2] + at[1] * s[3] + at[2] * s[4];
+  for (int64_t i = 0; i < lanes; i++, at[2] += !j->channel_lanes) {
+    to[i * (j->channel_lanes ? s[1] : s[4])] = plane_index(j, at, tap[i] < 0 ? 0 : tap[i]);
+  }
+}
+
+#define DEFINE_LANES(T, t, LOWEST)                                                                                        \
+  static void max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {                   \
+    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                                 \
+    int32_t number = 0;                                                                                                   \
+    T *acc = room;                                                                                                        \
+    for (int64_t i = 0; i < lanes; i++) acc[i] = LOWEST;                                                                  \
+    if (j->indices.data) memset(tap, 0xff, (size_t)lanes * sizeof *tap);                                                  \
+    FOR_TAPS(k, j->w) {                                                                                                   \
+      Tap p;                                                                                                              \
+      if (tap_at(j, n, c, o, k, &p)) {                                                                                    \
+        const T *x = (const T *)j->x.data + p.offset;                                                                     \
+        int64_t m = p.last - p.first;                                                                                     \
+        if (j->indices.data) SIMD_CALL(j->isa, pool_argmax_##t)(acc + p.first, tap + p.first, m, x, p.step, number);      \
+        else SIMD_CALL(j->isa, pool_max_##t)(acc + p.first, m, x, p.step);                                                \
+      }                                                                                                                   \
+      number++;                                                                                                           \
+    }                                                                                                                     \
+    if (j->indices.data) store_indices(j, n, c, o, tap, lanes);                                                           \
+    const int64_t *s = j->y.stride;                                                                                       \
+    T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                                \
+    for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = acc[i];                                 \
+  }                                                                                                                       \
+  static void avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {                   \
+    (void)tap;                                                                                                            \
+    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3], at[3] = {o[0], o[1], o[2]};                     \
+    T *acc = room;                                                                                                        \
+    memset(acc, 0, (size_t)lanes * sizeof *acc);                                                                          \
+    FOR_TAPS(k, j->w) {                                                                                                   \
+      Tap p;                                                                                                              \
+      if (!tap_at(j, n, c, o, k, &p)) continue;                                                                           \
+      SIMD_CALL(j->isa, pool_add_##t)(acc + p.first, p.last - p.first, (const T *)j->x.data + p.offset, p.step);          \
+    }                                                                                                                     \
+    const int64_t *s = j->y.stride;                                                                                       \
+    T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                                \
+    for (int64_t i = 0; i < lanes; i++, at[2] += !j->channel_lanes) {                                                     \
+      T by = (T)pool_divisor(j->w, j->include_pad, j->divisor, j->x.size + 2, at);                                        \
+      y[i * (j->channel_lanes ? s[1] : s[4])] = by != 0 ? acc[i] / by : 0;                                                \
+    }                                                                                                                     \
+  }                                                                                                                       \
+  /* One result of an adaptive pooling. */                                                                                \
+  static void adaptive_avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {          \
+    (void)room, (void)tap;                                                                                                \
+    const int64_t *in = j->x.size + 2, *out = j->y.size + 2, *s = j->x.stride, *ys = j->y.stride;                         \
+    int64_t b[3], e[3];                                                                                                   \
+    for (int d = 0; d < 3; d++) b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]); \
+    const T *x = (const T *)j->x.data + n * s[0] + c * s[1];                                                              \
+    T sum = 0;                                                                                                            \
+    if (out[1] == 1 && out[2] == 1 && s[3] == in[2] * s[4]) { /* whole planes: one run */                                 \
+      for (int64_t d = b[0]; d < e[0]; d++) sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2], in[1] * in[2], s[4]);    \
+    } else {                                                                                                              \
+      for (int64_t d = b[0]; d < e[0]; d++) {                                                                             \
+        for (int64_t h = b[1]; h < e[1]; h++) {                                                                           \
+          sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2] + h * s[3] + b[2] * s[4], e[2] - b[2], s[4]);               \
+        }                                                                                                                 \
+      }                                                                                                                   \
+    }                                                                                                                     \
+    T by = (T)((e[0] - b[0]) * (e[1] - b[1]) * (e[2] - b[2]));                                                            \
+    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = sum / by;                      \
+  }                                                                                                                       \
+  static void adaptive_max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {          \
+    (void)room, (void)tap;                                                                                                \
+    const int64_t *in = j->x.size + 2, *out = j->y.size + 2, *s = j->x.stride, *ys = j->y.stride, *is = j->indices.stride; \
+    int64_t b[3], e[3], best = -1;                                                                                        \
+    for (int d = 0; d < 3; d++) b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]); \
+    T max = LOWEST;                                                                                                       \
+    for (int64_t z = b[0]; z < e[0]; z++) {                                                                               \
+      for (int64_t h = b[1]; h < e[1]; h++) {                                                                             \
+        for (int64_t w = b[2]; w < e[2]; w++) {                                                                           \
+          T v = ((const T *)j->x.data)[n * s[0] + c * s[1] + z * s[2] + h * s[3] + w * s[4]];                             \
+          if (best < 0 || v > max || v != v) max = v, best = (z * in[1] + h) * in[2] + w;                                 \
+        }                                                                                                                 \
+      }                                                                                                                   \
+    }                                                                                                                     \
+    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = max;                           \
+    if (j->indices.data) ((int64_t *)j->indices.data)[n * is[0] + c * is[1] + o[0] * is[2] + o[1] * is[3] + o[2] * is[4]] = best; \
+  }
+DEFINE_LANES(float, f32, -INFINITY)
+DEFINE_LANES(double, f64, -(double)INFINITY)
+DEFINE_LANES(int64_t, i64, INT64_MIN)
+
+/* Groups [begin, end) of lanes: (n, c, od, oh) with a row each, (n, od, oh, ow) with all
+ * channels each. */
+static void run_lanes(void *arg, int64_t begin, int64_t end, int worker) {
+  const Job *j = arg;
+  char *room = j->scratch + (size_t)worker * j->scratch_bytes;
+  const int64_t *out = j->y.size + 2;
+  int64_t channels = j->channel_lanes ? 1 : j->y.size[1], width = j->channel_lanes ? out[2] : 1;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t o[3] = {i / width / out[1] % out[0], i / width % out[1], i % width}, plane = i / width / out[1] / out[0];
+    j->lanes(j, plane / channels, plane % channels, o, room, (int32_t *)(void *)(room + j->scratch_bytes / 3 * 2));
+  }
+}
+
+/* Single results [begin, end). */
+static void run_points(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const Job *j = arg;
+  const int64_t *out = j->y.size + 2;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t o[3] = {i / out[2] / out[1] % out[0], i / out[2] % out[1], i % out[2]}, plane = i / out[2] / out[1] / out[0];
+    j->lanes(j, plane / j->y.size[1], plane % j->y.size[1], o, NULL, NULL);
+  }
+}
+
+typedef enum { MAX, AVG, ADAPTIVE_MAX, ADAPTIVE_AVG } Kind;
+
+static Status run_job(Kern *k, Kind kind, Job *j) {
+  static void (*const table[4][3])(const Job *, int64_t, int64_t, const int64_t *, void *, int32_t *) = {
+      [MAX] = {max_f32, max_f64, max_i64},
+      [AVG] = {avg_f32, avg_f64, avg_i64},
+      [ADAPTIVE_MAX] = {adaptive_max_f32, adaptive_max_f64, adaptive_max_i64},
+      [ADAPTIVE_AVG] = {adaptive_avg_f32, adaptive_avg_f64, adaptive_avg_i64},
+  };
+  j->isa = k->isa;
+  j->lanes = table[kind][j->x.dtype == DT_F32 ? 0 : j->x.dtype == DT_F64 ? 1 : 2];
+  int64_t results = numel(j->y), cost = numel(j->x) / results + 1; /* reads per result, about */
+  if (kind == ADAPTIVE_MAX || kind == ADAPTIVE_AVG) {
+    parallel_for(k->threads, results, 1 + 32768 / cost, run_points, j);
+    return OK;
+  }
+  j->channel_lanes = j->x.stride[1] == 1 && j->x.size[1] > 1 && j->x.stride[4] != 1;
+  int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4];
+  j->scratch_bytes = (((size_t)lanes * 4 + 63) & ~(size_t)63) * 3; /* 8 bytes and 4 for each lane */
+  TRY_NEW(j->scratch, kern_scratch(k, j->scratch_bytes * (size_t)k->threads));
+  parallel_for(k->threads, results / lanes, 1 + 16384 / (lanes * cost), run_lanes, j);
+  return OK;
+}
+
+/* Copies to f32 or i64 where there are no loops of x's dtype. */
+static Status pool(Kern *k, Kind kind, Job *j) {
+  if (numel(j->y) == 0) return OK;
+  size_t mark = kern_mark(k);
+  View y = j->y;
+  Dtype d = y.dtype == DT_F16 || y.dtype == DT_BF16 ? DT_F32 : dtype_is_integral(y.dtype) ? DT_I64 : y.dtype;
+  int64_t xs[POOL_DIMS], ys[POOL_DIMS];
+  Status s = OK;
+  if (d != y.dtype) {
+    contiguous_strides(POOL_DIMS, j->x.size, xs);
+    contiguous_strides(POOL_DIMS, y.size, ys);
+    void *x_wide = kern_scratch(k, (size_t)numel(j->x) * dtype_size(d) + 8), *y_wide = kern_scratch(k, (size_t)numel(y) * dtype_size(d));
+    if (!x_wide || !y_wide) TRY_GOTO(end, fail_oom());
+    View x = {x_wide, j->x.size, xs, POOL_DIMS, d};
+    kernel_copy(k, x, j->x);
+    j->x = x;
+    j->y = (View){y_wide, y.size, ys, POOL_DIMS, d};
+  }
+  TRY_GOTO(end, run_job(k, kind, j));
+  if (d != y.dtype) kernel_copy(k, y, j->y);
+end:
+  kern_release(k, mark);
+  return s;
+}
+
+Status pool_max(Kern *k, const PoolWindow *w, View x, View y, View indices) {
+  return pool(k, MAX, &(Job){.w = w, .x = x, .y = y, .indices = indices});
+}
+
+Status pool_avg(Kern *k, const PoolWindow *w, bool include_pad, int64_t divisor, View x, View y) {
+  return pool(k, AVG, &(Job){.w = w, .include_pad = include_pad, .divisor = divisor, .x = x, .y = y});
+}
+
+Status pool_adaptive_avg(Kern *k, View x, View y) { return pool(k, ADAPTIVE_AVG, &(Job){.x = x, .y = y}); }
+
+Status pool_adaptive_max(Kern *k, View x, View y, View indices) {
+  return pool(k, ADAPTIVE_MAX, &(Job){.x = x, .y = y, .indices = indices});
+}
