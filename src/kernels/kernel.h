@@ -46,6 +46,14 @@ void kern_release(Kern *k, size_t mark);
 #define SIMD_PASTE(a, b) SIMD_PASTE2(a, b)
 #define SIMD(name) SIMD_PASTE(name, SIMD_ISA) /* in kernels/simd/ only; SIMD_ISA comes from the build */
 
+/* Before a loop whose iterations are independent: its arrays may be one and the same,
+ * but none is another one shifted.  Unlike restrict this allows work in place. */
+#ifdef __clang__
+#define SIMD_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define SIMD_LOOP _Pragma("GCC ivdep")
+#endif
+
 #define SIMD_DECLARE(ret, name, args) \
   ret name##_base args;               \
   ret name##_avx2 args;               \

@@ -12,7 +12,15 @@ static Status wrong(const Op *op, const Param *p, const Value *v) {
   return fail(ERR_FAIL, "%s: argument '%s' cannot be a %s", op->schema.name, p->name, val_kind_name(v->kind));
 }
 
+/* A tensor of one element where the schema wants a number: its value, as ATen reads it. */
+static void read_number(TypeKind type, Value *v) {
+  if (v->kind != VAL_TENSOR || !tensor_data(v->tensor) || tensor_numel(v->tensor) != 1) return;
+  *v = val_load(v->tensor->dtype, tensor_data(v->tensor));
+  if (type == TYPE_INT && val_is_number(v)) *v = val_int(val_as_int(v));
+}
+
 static bool scalar_fits(const Param *p, Value *v) {
+  if (p->type == TYPE_INT || p->type == TYPE_FLOAT || p->type == TYPE_BOOL) read_number(p->type, v);
   switch (p->type) {
     case TYPE_TENSOR: return v->kind == VAL_TENSOR || val_is_number(v);
     case TYPE_INT:

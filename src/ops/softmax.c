@@ -1,3 +1,99 @@
+/* softmax.c -- softmax and log_softmax in all their spellings, and their gradients.
+ *
+ * The kernel wants contiguous memory: a strided input is first copied to the output,
+ * which is then worked on in place.
+ */
+#include "kernels/copy.h"
+#include "kernels/softmax.h"
 #include "ops/op.h"
 
-const OpDef ops_softmax[] = {{0}};
+typedef struct {
+  SoftmaxKind kind;
+  bool to_float; /* argument 2 is half_to_float, not a dtype */
+} Row;
+
+static Dtype result_dtype(const Call *c) {
+  const Row *row = c->op->def->row;
+  Dtype d = in_tensor(c, 0)->dtype;
+  if (row->to_float) return in_bool(c, 2) && dtype_is_float(d) && d != DT_F64 ? DT_F32 : d;
+  return in_dtype(c, 2, d);
+}
+
+static Status softmax_infer(Call *c) {
+  const Tensor *x = in_tensor(c, 0);
+  char text[128];
+  int dim;
+  TRY(wrap_dim(c, in_int(c, 1), x->ndim, &dim));
+  if (!dtype_is_float(result_dtype(c))) {
+    return op_fail(c, "%s: the input or the dtype argument must be a float", tensor_describe(x, text, sizeof text));
+  }
+  return out_new(c, result_dtype(c), x->ndim, x->size);
+}
+
+static Status softmax_run(Call *c) {
+  const Row *row = c->op->def->row;
+  const Tensor *x = in_tensor(c, 0);
+  Kern *k = &c->ctx->kern;
+  View y = out_view_of(c, 0), from = tensor_view(x);
+  int dim;
+  TRY(wrap_dim(c, in_int(c, 1), x->ndim, &dim));
+  /* A dtype argument converts first: to 16 bits that rounds. */
+  bool as_it_is = tensor_is_contiguous(x) && dtype_is_float(x->dtype) && (dtype_size(y.dtype) > 2 || x->dtype == y.dtype);
+  if (!as_it_is || (y.dtype == DT_F32 && x->dtype == DT_F64)) {
+    kernel_copy(k, y, from);
+    from = y;
+  }
+  return kernel_softmax(k, row->kind, y, from, dim);
+}
+
+static Status backward_infer(Call *c) {
+  const Tensor *g = in_tensor(c, 0), *y = in_tensor(c, 1);
+  char a[128], b[128];
+  int dim;
+  TRY(wrap_dim(c, in_int(c, 2), g->ndim, &dim));
+  if (!tensor_same_size(g, y) || !dtype_is_float(g->dtype) || !dtype_is_float(y->dtype)) {
+    return op_fail(c, "gradient %s and output %s do not go together", tensor_describe(g, a, sizeof a), tensor_describe(y, b, sizeof b));
+  }
+  return out_new(c, in_dtype(c, 3, g->dtype), g->ndim, g->size);
+}
+
+/* t if it is contiguous, else a contiguous copy in scratch memory. */
+static Status dense(Kern *k, const Tensor *t, int64_t *stride, View *out) {
+  *out = tensor_view(t);
+  if (tensor_is_contiguous(t)) return OK;
+  contiguous_strides(t->ndim, t->size, stride);
+  out->stride = stride;
+  TRY_NEW(out->data, kern_scratch(k, (size_t)tensor_numel(t) * dtype_size(t->dtype)));
+  kernel_copy(k, *out, tensor_view(t));
+  return OK;
+}
+
+static Status backward_run(Call *c) {
+  const Row *row = c->op->def->row;
+  Kern *k = &c->ctx->kern;
+  int64_t stride[2][MAX_DIMS];
+  int dim;
+  View g, y;
+  size_t mark = kern_mark(k);
+  TRY(wrap_dim(c, in_int(c, 2), in_tensor(c, 0)->ndim, &dim));
+  TRY(dense(k, in_tensor(c, 0), stride[0], &g));
+  TRY(dense(k, in_tensor(c, 1), stride[1], &y));
+  TRY(kernel_softmax_backward(k, row->kind, out_view_of(c, 0), g, y, dim));
+  kern_release(k, mark);
+  return OK;
+}
+
+#define FORWARD(text, ...) {.schema = "aten::" text, .infer = softmax_infer, .run = softmax_run, .row = &(const Row){__VA_ARGS__}}
+#define BACKWARD(text, ...) {.schema = "aten::" text, .infer = backward_infer, .run = backward_run, .row = &(const Row){__VA_ARGS__}}
+
+const OpDef ops_softmax[] = {
+    FORWARD("softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", SOFTMAX, false),
+    FORWARD("special_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", SOFTMAX, false),
+    FORWARD("_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SOFTMAX, true),
+    FORWARD("_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", SOFTMAX_SAFE, false),
+    FORWARD("log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", SOFTMAX_LOG, false),
+    FORWARD("special_log_softmax(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", SOFTMAX_LOG, false),
+    FORWARD("_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SOFTMAX_LOG, true),
+    BACKWARD("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor", SOFTMAX, false),
+    BACKWARD("_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor", SOFTMAX_LOG, false),
+    {0}};

@@ -1,0 +1,170 @@
+/* reduce.c -- inner loops of reductions; see reduce.h.
+ *
+ * One template per loop, instantiated for every row of REDUCTIONS and each of the
+ * three types.  Independent partial folds (lanes) keep the adders busy and shorten
+ * each chain: a block is folded in the element's own type, blocks are carried on in
+ * the wide one (f64 for f32).
+ */
+#include "kernels/reduce.h"
+
+#include <math.h>
+
+#include "kernels/simd/math.h"
+
+enum { BLOCK = 2048, LANE_BYTES = 256 };
+
+#define ADD(a, v) ((a) + (v))
+#define MUL(a, v) ((a) * (v))
+#define MAX(a, v) (((v) > (a)) | ((v) != (v)) ? (v) : (a))
+#define MIN(a, v) (((v) < (a)) | ((v) != (v)) ? (v) : (a))
+
+/* T: element, W: wide, M: member of Wide. */
+#define LOOPS(NAME, EXPR, FOLD, ID, T, W, M, TAG)                                                        \
+  static inline T NAME##_##TAG##_of(T x, T p) {                                                          \
+    (void)p;                                                                                             \
+    return (T)(EXPR);                                                                                    \
+  }                                                                                                      \
+  static T NAME##_##TAG##_block(const T *x, int64_t n, T p) {                                            \
+    enum { LANES = LANE_BYTES / sizeof(T) };                                                             \
+    T acc[LANES];                                                                                        \
+    for (int l = 0; l < LANES; l++) acc[l] = ID;                                                         \
+    int64_t i = 0;                                                                                       \
+    for (; i + LANES <= n; i += LANES) {                                                                 \
+      for (int l = 0; l < LANES; l++) {                                                                  \
+        T v = NAME##_##TAG##_of(x[i + l], p);                                                            \
+        acc[l] = FOLD(acc[l], v);                                                                        \
+      }                                                                                                  \
+    }                                                                                                    \
+    for (int64_t l = 0; i + l < n; l++) {                                                                \
+      T v = NAME##_##TAG##_of(x[i + l], p);                                                              \
+      acc[l] = FOLD(acc[l], v);                                                                          \
+    }                                                                                                    \
+    for (int half = LANES / 2; half; half /= 2) {                                                        \
+      for (int l = 0; l < half; l++) acc[l] = FOLD(acc[l], acc[l + half]);                               \
+    }                                                                                                    \
+    return acc[0];                                                                                       \
+  }                                                                                                      \
+  static Wide NAME##_##TAG##_row(const void *data, int64_t n, double p) {                                \
+    const T *x = data;                                                                                   \
+    W total = (W)ID;                                                                                     \
+    for (int64_t i = 0; i < n; i += BLOCK) {                                                             \
+      W part = (W)NAME##_##TAG##_block(x + i, n - i < BLOCK ? n - i : BLOCK, (T)p);                      \
+      total = FOLD(total, part);                                                                         \
+    }                                                                                                    \
+    return (Wide){.M = total};                                                                           \
+  }                                                                                                      \
+  static void NAME##_##TAG##_columns(void *restrict into, const void *restrict data, int64_t stride,     \
+                                     int64_t rows, int64_t n, const void *restrict param) {              \
+    T *restrict acc = into;                                                                              \
+    const T *restrict x = data, *restrict p = param;                                                     \
+    int64_t r = 0;                                                                                       \
+    for (; r + 4 <= rows; r += 4, x += 4 * stride) {                                                     \
+      for (int64_t j = 0; j < n; j++) {                                                                  \
+        T a = acc[j], q = p[j];                                                                          \
+        T v0 = NAME##_##TAG##_of(x[j], q), v1 = NAME##_##TAG##_of(x[stride + j], q);                     \
+        T v2 = NAME##_##TAG##_of(x[2 * stride + j], q), v3 = NAME##_##TAG##_of(x[3 * stride + j], q);    \
+        a = FOLD(a, v0);                                                                                 \
+        a = FOLD(a, v1);                                                                                 \
+        a = FOLD(a, v2);                                                                                 \
+        acc[j] = FOLD(a, v3);                                                                            \
+      }                                                                                                  \
+    }                                                                                                    \
+    for (; r < rows; r++, x += stride) {                                                                 \
+      for (int64_t j = 0; j < n; j++) {                                                                  \
+        T v = NAME##_##TAG##_of(x[j], p[j]);                                                             \
+        acc[j] = FOLD(acc[j], v);                                                                        \
+      }                                                                                                  \
+    }                                                                                                    \
+  }                                                                                                      \
+  static void NAME##_##TAG##_clear(void *into, int64_t n) {                                              \
+    T *acc = into;                                                                                       \
+    for (int64_t j = 0; j < n; j++) acc[j] = ID;                                                         \
+  }
+
+/* The folds between accumulators know nothing of f(x, p). */
+#define FOLD_LOOPS(FOLD, T, W, M, TAG)                                           \
+  static void FOLD##_##TAG##_widen(Wide *wide, const void *acc, int64_t n) {     \
+    const T *from = acc;                                                         \
+    for (int64_t j = 0; j < n; j++) {                                            \
+      W a = wide[j].M, v = (W)from[j];                                           \
+      wide[j].M = FOLD(a, v);                                                    \
+    }                                                                            \
+  }                                                                              \
+  static void FOLD##_##TAG##_merge(Wide *into, const Wide *from, int64_t n) {    \
+    for (int64_t j = 0; j < n; j++) {                                            \
+      W a = into[j].M, v = from[j].M;                                            \
+      into[j].M = FOLD(a, v);                                                    \
+    }                                                                            \
+  }
+
+#define ENTRY(NAME, FOLD, ID, M, TAG)                                                                               \
+  [REDUCE_##NAME] = {NAME##_##TAG##_row, NAME##_##TAG##_columns, FOLD##_##TAG##_widen, FOLD##_##TAG##_merge,        \
+                     NAME##_##TAG##_clear, {.M = ID}},
+
+/* ---- f32 ----------------------------------------------------------------------------- */
+
+#define LOWEST (-INFINITY)
+#define HIGHEST INFINITY
+#define ABS fabsf
+#define POW pow_f32
+#define EXP exp_f32
+FOLD_LOOPS(ADD, float, double, f, f32)
+FOLD_LOOPS(MUL, float, double, f, f32)
+FOLD_LOOPS(MAX, float, double, f, f32)
+FOLD_LOOPS(MIN, float, double, f, f32)
+#define X(NAME, EXPR, FOLD, ID, WHO) LOOPS(NAME, EXPR, FOLD, ID, float, double, f, f32)
+REDUCTIONS(X)
+#undef X
+#define X(NAME, EXPR, FOLD, ID, WHO) ENTRY(NAME, FOLD, ID, f, f32)
+static const ReduceLoops loops_f32[REDUCE_KINDS] = {REDUCTIONS(X)};
+#undef X
+#undef ABS
+#undef POW
+#undef EXP
+
+/* ---- f64 ----------------------------------------------------------------------------- */
+
+#define ABS fabs
+#define POW pow
+#define EXP exp
+FOLD_LOOPS(ADD, double, double, f, f64)
+FOLD_LOOPS(MUL, double, double, f, f64)
+FOLD_LOOPS(MAX, double, double, f, f64)
+FOLD_LOOPS(MIN, double, double, f, f64)
+#define X(NAME, EXPR, FOLD, ID, WHO) LOOPS(NAME, EXPR, FOLD, ID, double, double, f, f64)
+REDUCTIONS(X)
+#undef X
+#define X(NAME, EXPR, FOLD, ID, WHO) ENTRY(NAME, FOLD, ID, f, f64)
+static const ReduceLoops loops_f64[REDUCE_KINDS] = {REDUCTIONS(X)};
+#undef X
+#undef LOWEST
+#undef HIGHEST
+
+/* ---- i64: sums and products wrap ------------------------------------------------------ */
+
+#undef ADD
+#undef MUL
+#undef MAX
+#undef MIN
+#define ADD(a, v) ((int64_t)((uint64_t)(a) + (uint64_t)(v)))
+#define MUL(a, v) ((int64_t)((uint64_t)(a) * (uint64_t)(v)))
+#define MAX(a, v) ((v) > (a) ? (v) : (a))
+#define MIN(a, v) ((v) < (a) ? (v) : (a))
+#define LOWEST INT64_MIN
+#define HIGHEST INT64_MAX
+#define INTS(...) __VA_ARGS__
+#define FLOATS(...)
+FOLD_LOOPS(ADD, int64_t, int64_t, i, i64)
+FOLD_LOOPS(MUL, int64_t, int64_t, i, i64)
+FOLD_LOOPS(MAX, int64_t, int64_t, i, i64)
+FOLD_LOOPS(MIN, int64_t, int64_t, i, i64)
+#define X(NAME, EXPR, FOLD, ID, WHO) WHO(LOOPS(NAME, EXPR, FOLD, ID, int64_t, int64_t, i, i64))
+REDUCTIONS(X)
+#undef X
+#define X(NAME, EXPR, FOLD, ID, WHO) WHO(ENTRY(NAME, FOLD, ID, i, i64))
+static const ReduceLoops loops_i64[REDUCE_KINDS] = {REDUCTIONS(X)};
+#undef X
+
+const ReduceLoops *SIMD(reduce_loops)(ReduceKind kind, Dtype as) {
+  return as == DT_F32 ? &loops_f32[kind] : as == DT_F64 ? &loops_f64[kind] : &loops_i64[kind];
+}
