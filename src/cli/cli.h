@@ -1,0 +1,65 @@
+/* cli.h -- what the commands share.
+ *
+ * A command is a file (src/cli/<name>.c), a row in commands.def, and a table of options.
+ * Results go to stdout, messages and progress to stderr.  Exit codes are ErrCode's.
+ */
+#ifndef TESS_CLI_CLI_H
+#define TESS_CLI_CLI_H
+
+#include <stdio.h>
+
+#include "base/status.h"
+#include "graph/graph.h"
+#include "tensor/safetensors.h"
+
+typedef enum { OPT_FLAG, OPT_TEXT, OPT_INT, OPT_FLOAT, OPT_LIST, OPT_MAYBE /* --check or --check=x */ } OptionKind;
+
+enum { MAX_LIST = 64 };
+typedef struct {
+  const char *v[MAX_LIST];
+  int n;
+} TextList;
+
+typedef struct {
+  const char *name; /* "--threads" */
+  char letter;      /* 'i' for -i; 0 if none */
+  OptionKind kind;
+  void *target;     /* bool, const char *, int64_t, double, TextList, const char * ("" if bare) */
+  const char *value, *help; /* "N", "what it does" */
+} Option;
+
+typedef struct {
+  const char *name;
+  Status (*run)(int argc, char **argv);
+  const char *summary;
+} Command;
+
+extern const Command command_table[];
+extern const int command_count;
+
+/* Fills the targets.  Words that are no options go to `words`.  On --help prints the
+ * help (examples first) and sets *help: the command returns at once. */
+Status options_parse(const char *command, const char *usage, const char *examples, const Option *options, int n, int argc, char **argv,
+                     TextList *words, bool *help);
+#define OPTIONS(table) (table), (int)(sizeof(table) / sizeof *(table))
+
+/* Reads a program by what the file is: .pt2, or the text form.  For text, weights may be
+ * given as a .pt2 or .safetensors; NULL: none. */
+Status program_load(const char *path, const char *weights, Exported **out);
+
+/* Number of threads: the option's value, or all cores this process may use. */
+int threads_or_default(int64_t option);
+
+/* Is stderr (stdout) a terminal that takes colours? */
+bool terminal_colors(FILE *f);
+
+/* "1.5 MiB", "12.3 GFLOP", "1,234": into buf, which is returned. */
+const char *human_bytes(double bytes, char *buf, size_t cap);
+const char *human_count(double n, char *buf, size_t cap);
+double seconds_now(void);
+
+#define COMMAND(name, summary) Status command_##name(int argc, char **argv);
+#include "cli/commands.def"
+#undef COMMAND
+
+#endif

@@ -1,0 +1,99 @@
+/* common.c -- loading programs, numbers for people; see cli.h. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "pt2/read.h"
+
+int threads_or_default(int64_t option) {
+  if (option > 0) return option > 1024 ? 1024 : (int)option;
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 ? (int)n : 1;
+}
+
+bool terminal_colors(FILE *f) {
+  const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+  return isatty(fileno(f)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+}
+
+const char *human_bytes(double bytes, char *buf, size_t cap) {
+  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int u = 0;
+  while (bytes >= 1024 && u < 4) bytes /= 1024, u++;
+  snprintf(buf, cap, u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
+  return buf;
+}
+
+const char *human_count(double n, char *buf, size_t cap) {
+  static const char *const units[] = {"", " K", " M", " G", " T", " P"};
+  int u = 0;
+  while (n >= 1000 && u < 5) n /= 1000, u++;
+  snprintf(buf, cap, u ? "%.2f%s" : "%.0f%s", n, units[u]);
+  return buf;
+}
+
+double seconds_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* A zip archive starts with "PK"; the text form is text. */
+static bool looks_like_text(const FileMap *f) {
+  size_t n = f->size < 512 ? f->size : 512;
+  for (size_t i = 0; i < n; i++) {
+    unsigned char c = f->data[i];
+    if (c == 0 || (c < 0x20 && c != '\n' && c != '\t' && c != '\r')) return false;
+  }
+  return n > 0 && !(f->data[0] == 'P' && n > 1 && f->data[1] == 'K') && f->data[0] != '{';
+}
+
+static Status weights_from_safetensors(Exported *e, const char *path) {
+  SafeTensors *st;
+  TRY(safetensors_open(path, &st));
+  Status s = OK;
+  for (int i = 0; i < e->nstate && !s; i++) {
+    if (safetensors_find(st, e->state[i].fqn)) s = safetensors_get(st, e->state[i].fqn, &e->scope, &e->state[i].tensor);
+  }
+  safetensors_close(st);
+  return s;
+}
+
+static Status weights_from_pt2(Exported *e, const char *path) {
+  Exported *other;
+  TRY(pt2_read(path, &other));
+  Status s = OK;
+  for (int i = 0; i < e->nstate && !s; i++) {
+    const StateEntry *from = exported_state(other, e->state[i].fqn);
+    if (from && from->tensor) s = tensor_alias(&e->scope, from->tensor, &e->state[i].tensor);
+  }
+  exported_free(other);
+  return s;
+}
+
+static Status load_text(const FileMap *f, const char *path, const char *weights, Exported **out) {
+  TRY(graph_parse((const char *)f->data, f->size, path, out));
+  if (!weights) return OK;
+  size_t n = strlen(weights);
+  bool safe = n > 12 && !strcmp(weights + n - 12, ".safetensors");
+  Status s = safe ? weights_from_safetensors(*out, weights) : weights_from_pt2(*out, weights);
+  if (s) exported_free(*out);
+  return s;
+}
+
+Status program_load(const char *path, const char *weights, Exported **out) {
+  FileMap *f;
+  Status s = file_map(path, &f);
+  if (s) return s;
+  bool text = looks_like_text(f);
+  if (text) s = load_text(f, path, weights, out);
+  file_map_unref(f);
+  return text ? s : pt2_read(path, out);
+}

@@ -1,0 +1,186 @@
+/* feed.c -- see feed.h. */
+#include "cli/feed.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/textbuf.h"
+#include "runtime/specialize.h"
+
+/* ---- from a file ---------------------------------------------------------------------- */
+
+static void describe_input(TextBuf *b, const Val *v) {
+  text_printf(b, "'%s'", v->name);
+  if (v->type != TY_TENSOR) return;
+  text_printf(b, " %s[", dtype_name(v->dtype));
+  for (int d = 0; d < v->ndim; d++) {
+    if (d) text_puts(b, ",");
+    sym_print(b, v->size[d]);
+  }
+  text_puts(b, "]");
+}
+
+static Status with_wanted(Status s, const Exported *e) {
+  TextBuf b = {0};
+  int n = 0;
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    if (e->inputs[i].kind != IN_USER) continue;
+    if (n++) text_puts(&b, ", ");
+    describe_input(&b, e->graph->inputs[i]);
+  }
+  if (n && b.text) s = status_hint(s, "the program takes %s", b.text);
+  else s = status_hint(s, "the program takes no inputs");
+  text_free(&b);
+  return s;
+}
+
+static const SafeEntry *find_entry(const SafeTensors *st, const Val *v, int position, char *key, size_t cap) {
+  snprintf(key, cap, "%d", position);
+  const SafeEntry *by_name = safetensors_find(st, v->name);
+  return by_name ? by_name : safetensors_find(st, key);
+}
+
+static Status to_number(const Val *v, const Tensor *t, Value *out) {
+  if (tensor_numel(t) != 1) return fail(ERR_FAIL, "input '%s' is a number: give a tensor of one element", v->name);
+  *out = val_load(t->dtype, tensor_data(t));
+  return OK;
+}
+
+static Status read_inputs(const Exported *e, const SafeTensors *st, const char *path, Scope *scope, Value *inputs, int *n) {
+  int used = 0;
+  *n = 0;
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    const Val *v = e->graph->inputs[i];
+    char key[16];
+    if (e->inputs[i].kind != IN_USER) continue;
+    const SafeEntry *entry = st ? find_entry(st, v, *n, key, sizeof key) : NULL;
+    if (!entry) {
+      Status s = path ? fail(ERR_FAIL, "'%s' has no input '%s' (nor \"%d\")", path, v->name, *n)
+                      : fail(ERR_USAGE, "the program needs inputs: give -i FILE or --random-inputs SEED");
+      return with_wanted(s, e);
+    }
+    Tensor *t;
+    TRY(safetensors_tensor(st, entry, scope, &t));
+    Value *out = &inputs[(*n)++];
+    *out = val_tensor(t);
+    if (v->type != TY_TENSOR) TRY(to_number(v, t, out));
+    used++;
+  }
+  if (!st || used == st->count) return OK;
+  for (int k = 0; k < st->count; k++) {
+    bool known = false;
+    for (int i = 0, u = 0; i < e->graph->ninputs; i++) {
+      char key[16];
+      if (e->inputs[i].kind != IN_USER) continue;
+      snprintf(key, sizeof key, "%d", u++);
+      known |= !strcmp(st->entries[k].name, e->graph->inputs[i]->name) || !strcmp(st->entries[k].name, key);
+    }
+    if (!known) return with_wanted(fail(ERR_FAIL, "'%s': the program has no input '%s'", path, st->entries[k].name), e);
+  }
+  return with_wanted(fail(ERR_FAIL, "'%s' gives an input twice, by name and by position", path), e);
+}
+
+Status feed_from_file(const Exported *e, const char *path, Scope *scope, Arena *arena, Value **inputs, int *n) {
+  SafeTensors *st = NULL;
+  TRY_NEW(*inputs, arena_new_n(arena, Value, exported_user_inputs(e)));
+  if (path) TRY(safetensors_open(path, &st));
+  Status s = read_inputs(e, st, path, scope, *inputs, n);
+  safetensors_close(st);
+  return s;
+}
+
+/* ---- made up ---------------------------------------------------------------------------- */
+
+static uint64_t next_random(uint64_t *state) { /* splitmix64 */
+  uint64_t z = *state += 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t *state) { return (double)(next_random(state) >> 11) * 0x1p-53; }
+
+/* The smallest number of rows of an embedding in the program: integers stay below it. */
+static int64_t index_limit(const Graph *g) {
+  int64_t limit = 2;
+  bool found = false;
+  for (const Node *n = g->first; n; n = n->next) {
+    if (!node_is(n, "aten.embedding.default") || n->args[0].kind != ARG_VAL) continue;
+    const Val *w = n->args[0].val;
+    if (w->ndim != 2 || !sym_is_int(w->size[0])) continue;
+    if (!found || w->size[0]->value < limit) limit = w->size[0]->value;
+    found = true;
+  }
+  return limit < 1 ? 1 : limit;
+}
+
+static Status fill_random(Tensor *t, uint64_t *state, int64_t limit) {
+  int64_t n = tensor_numel(t);
+  char *data = tensor_data(t);
+  size_t step = dtype_size(t->dtype);
+  for (int64_t i = 0; i < n; i++, data += step) {
+    Value v;
+    if (dtype_is_float(t->dtype)) v = val_float(sqrt(-2 * log(1 - uniform(state))) * cos(6.283185307179586 * uniform(state)));
+    else if (t->dtype == DT_BOOL) v = val_bool(true);
+    else v = val_int((int64_t)(uniform(state) * (double)limit));
+    val_store(&v, t->dtype, data);
+  }
+  return OK;
+}
+
+/* Symbols: 2 where the range allows, else the nearest value in it. */
+static Status choose_symbols(const Exported *e, SymBindings *b) {
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    const Val *v = e->graph->inputs[i];
+    for (int d = 0; v->type == TY_TENSOR && d < v->ndim; d++) {
+      for (const Sym *s; (s = sym_first_unbound(v->size[d], b));) {
+        int64_t value = 2;
+        for (int r = 0; r < e->nranges; r++) {
+          if (strcmp(e->ranges[r].symbol, s->name)) continue;
+          if (value < e->ranges[r].min) value = e->ranges[r].min;
+          if (value > e->ranges[r].max) value = e->ranges[r].max;
+        }
+        if (b->n == b->cap) {
+          SymBinding *more;
+          TRY_NEW(more, realloc(b->v, (size_t)(b->cap * 2 + 8) * sizeof *more));
+          b->v = more;
+          b->cap = b->cap * 2 + 8;
+        }
+        b->v[b->n++] = (SymBinding){s->name, value};
+      }
+    }
+  }
+  return OK;
+}
+
+static Status make_inputs(const Exported *e, const SymBindings *b, uint64_t seed, Scope *scope, Value *inputs, int *n) {
+  uint64_t state = seed * 0x2545f4914f6cdd1du + 1;
+  int64_t limit = index_limit(e->graph);
+  *n = 0;
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    const Val *v = e->graph->inputs[i];
+    if (e->inputs[i].kind != IN_USER) continue;
+    Value *out = &inputs[(*n)++];
+    if (v->type != TY_TENSOR) {
+      *out = v->type == TY_FLOAT ? val_float(1) : v->type == TY_BOOL ? val_bool(true) : val_int(2);
+      continue;
+    }
+    int64_t size[MAX_DIMS];
+    for (int d = 0; d < v->ndim; d++) TRY(sym_eval(v->size[d], b, &size[d]));
+    Tensor *t;
+    TRY(tensor_new(scope, v->dtype, v->ndim, size, &t));
+    TRY(fill_random(t, &state, limit));
+    *out = val_tensor(t);
+  }
+  return OK;
+}
+
+Status feed_random(const Exported *e, uint64_t seed, Scope *scope, Arena *arena, Value **inputs, int *n) {
+  SymBindings b = {0};
+  TRY_NEW(*inputs, arena_new_n(arena, Value, exported_user_inputs(e)));
+  Status s = choose_symbols(e, &b);
+  if (!s) s = make_inputs(e, &b, seed, scope, *inputs, n);
+  free(b.v);
+  return s;
+}

@@ -1,0 +1,94 @@
+/* main.c -- tessera's front door: finds the command, prints its error, sets the exit code. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/textbuf.h"
+#include "cli/cli.h"
+#include "ops/op.h"
+#include "tessera.h"
+
+const Command command_table[] = {
+#define COMMAND(name, summary) {#name, command_##name, summary},
+#include "cli/commands.def"
+#undef COMMAND
+};
+const int command_count = (int)(sizeof command_table / sizeof *command_table);
+
+static void print_help(FILE *f) {
+  fprintf(f,
+          "tessera -- runs, inspects and transforms exported PyTorch programs (.pt2) without Python\n\n"
+          "  tessera run model.pt2 -i in.safetensors -o out.safetensors\n"
+          "  tessera inspect model.pt2\n"
+          "  tessera opt model.pt2 --passes functionalize,cse,dce --print\n\n"
+          "commands\n");
+  for (int i = 0; i < command_count; i++) fprintf(f, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
+  fprintf(f, "  %-10s %s\n\n", "help", "this page, or `tessera help COMMAND`");
+  fprintf(f,
+          "exit codes: 0 ok, 1 failure, 2 usage, 3 bad or unsupported file, 4 a check found a difference,\n"
+          "            5 rank failure, 6 bad checkpoint, 130 interrupted\n");
+}
+
+static const Command *find_command(const char *name) {
+  for (int i = 0; i < command_count; i++) {
+    if (!strcmp(command_table[i].name, name)) return &command_table[i];
+  }
+  return NULL;
+}
+
+/* The command that starts with the same letters, or holds the word. */
+static const char *nearest_command(const char *name) {
+  for (size_t n = strlen(name); n > 1; n--) {
+    for (int i = 0; i < command_count; i++) {
+      if (!strncmp(command_table[i].name, name, n)) return command_table[i].name;
+    }
+  }
+  return NULL;
+}
+
+static int report(Status s) {
+  if (!s) return 0;
+  int code = (int)status_code(s);
+  bool color = terminal_colors(stderr);
+  fprintf(stderr, "%serror:%s %s\n", color ? "\033[1;31m" : "", color ? "\033[0m" : "", status_message(s));
+  status_free(s);
+  return code == ERR_DYNAMIC ? 1 : code;
+}
+
+static void interrupted(int signal_number) {
+  (void)signal_number;
+  _Exit(130);
+}
+
+int main(int argc, char **argv) {
+  signal(SIGINT, interrupted);
+  signal(SIGPIPE, SIG_DFL);
+  if (argc < 2) {
+    print_help(stderr);
+    return ERR_USAGE;
+  }
+  const char *name = argv[1];
+  if (!strcmp(name, "--version") || !strcmp(name, "version")) {
+    printf("tessera %s\n", TESS_VERSION);
+    return 0;
+  }
+  if (!strcmp(name, "help") && argc > 2) {
+    name = argv[2];
+    argv[2] = (char *)(uintptr_t)"--help";
+  } else if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h")) {
+    print_help(stdout);
+    return 0;
+  }
+  const Command *c = find_command(name);
+  if (!c) {
+    const char *near = nearest_command(name);
+    Status s = fail(ERR_USAGE, "there is no command '%s'", name);
+    s = near ? status_hint(s, "did you mean 'tessera %s'?", near) : status_hint(s, "`tessera help` lists the commands");
+    return report(s);
+  }
+  int code = report(op_registry_status());
+  if (code) return code;
+  code = report(c->run(argc - 2, argv + 2));
+  if (fflush(stdout) && !code) code = report(fail(ERR_FAIL, "cannot write to standard output"));
+  return code;
+}

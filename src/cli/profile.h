@@ -1,0 +1,10 @@
+/* profile.h -- where the time goes: per kind of op and per node. */
+#ifndef TESS_CLI_PROFILE_H
+#define TESS_CLI_PROFILE_H
+
+#include "cli/cli.h"
+#include "runtime/session.h"
+
+Status profile_print(FILE *f, Session *s, const Value *inputs, int ninputs, bool json);
+
+#endif
