@@ -12,14 +12,14 @@
 
 #include "tensor/tensor.h"
 
-enum { ODOMETER_VIEWS = 4 };
+enum { ODOMETER_VIEWS = MAX_DIMS + 2 };
 
 typedef struct {
   int ndim, views;
   const int64_t *size;
   const int64_t *stride[ODOMETER_VIEWS];
   int64_t offset[ODOMETER_VIEWS]; /* elements, of the current position */
-  int64_t index[2 * MAX_DIMS];
+  int64_t index[MAX_DIMS];
 } Odometer;
 
 static inline void odometer_begin(Odometer *o, int64_t position) {

@@ -19,6 +19,62 @@ void ctx_free(Ctx *ctx) {
   *ctx = (Ctx){0};
 }
 
+/* May a result of one dtype be written to a tensor of another?  ATen's rule: to a lower
+ * kind never. */
+static bool can_write(Dtype from, Dtype to) { return dtype_kind(from) <= dtype_kind(to); }
+
+static Status write_result(Call *c, const char *name, Tensor *to, const Tensor *from) {
+  char a[128], b[128];
+  if (!to || !from) return op_fail(c, "nothing to write to argument '%s'", name);
+  if (to->storage == from->storage && to->offset == from->offset) return OK; /* was made in place */
+  if (!tensor_same_size(to, from) || !can_write(from->dtype, to->dtype)) {
+    return op_fail(c, "the result %s does not fit in place of %s", tensor_describe(from, a, sizeof a), tensor_describe(to, b, sizeof b));
+  }
+  if (tensor_overlaps_itself(to)) return op_fail(c, "%s has elements that share memory and cannot be written to", tensor_describe(to, b, sizeof b));
+  kernel_copy(&c->ctx->kern, tensor_view(to), tensor_view(from));
+  return OK;
+}
+
+static bool same_view(const Tensor *a, const Tensor *b) {
+  return a->offset == b->offset && a->dtype == b->dtype && tensor_same_size(a, b) &&
+         !memcmp(a->stride, b->stride, (size_t)a->ndim * sizeof *a->stride);
+}
+
+/* Does an operand other than argument 0 lie in its memory, in a way that writing one
+ * element could spoil another that is still to be read? */
+static bool operands_interfere(const Call *f, const Tensor *self) {
+  bool pointwise = f->op->def->flags & OP_POINTWISE;
+  for (int i = 1; i < f->op->schema.nparams; i++) {
+    int n = f->arg[i].kind == VAL_TENSORS ? f->arg[i].n : 1;
+    for (int j = 0; j < n; j++) {
+      const Tensor *t = f->arg[i].kind == VAL_TENSORS ? f->arg[i].tensors[j] : in_tensor(f, i);
+      if (t && t->storage == self->storage && !(pointwise && same_view(t, self))) return true;
+    }
+  }
+  return false;
+}
+
+/* Runs the functional op with its result in argument 0's own memory, if it is of a kind
+ * that allows it (element by element, or an update of a part). */
+static Status run_in_memory(Call *c, Call *f, bool *done) {
+  const OpDef *def = f->op->def;
+  Tensor *self = in_tensor(c, 0), *out;
+  *done = false;
+  if (!(def->flags & (OP_POINTWISE | OP_UPDATE)) || !def->infer || !def->run || !c->op->schema.params[0].mutated) return OK;
+  if (!self || !self->storage || tensor_overlaps_itself(self) || operands_interfere(f, self)) return OK;
+  Status s = def->infer(f);
+  out = !s && f->nout == 1 ? out_tensor(f, 0) : NULL;
+  if (s || !out || out->storage || out->dtype != self->dtype || !tensor_same_size(out, self)) {
+    status_free(s); /* the general way will say it again */
+    f->nout = 0;
+    return OK;
+  }
+  *out = *self;
+  storage_ref(out->storage);
+  *done = true;
+  return def->run(f);
+}
+
 /* The functional op, then its results written to the arguments marked (a!), in order. */
 static Status run_inplace(Call *c) {
   const Op *functional = op_find(c->op->def->inplace);
@@ -30,20 +86,17 @@ static Status run_inplace(Call *c) {
   for (int i = 0; i < n; i++) args[i] = (NamedValue){NULL, c->arg[i]};
   TRY(op_bind(c->arena, functional, args, n, bound));
   f.arg = bound;
-  TRY(op_dispatch(&f));
+  bool done;
+  TRY(run_in_memory(c, &f, &done));
+  if (!done) TRY(op_dispatch(&f));
   int next = 0;
   for (int i = 0; i < c->op->schema.nparams; i++) {
-    if (!c->op->schema.params[i].mutated) continue;
+    const Param *p = &c->op->schema.params[i];
+    if (!p->mutated) continue;
     int count = c->arg[i].kind == VAL_TENSORS ? c->arg[i].n : 1;
     for (int j = 0; j < count; j++, next++) {
       Tensor *to = c->arg[i].kind == VAL_TENSORS ? c->arg[i].tensors[j] : in_tensor(c, i);
-      Tensor *from = next < f.nout ? out_tensor(&f, next) : NULL;
-      if (!to || !from) return op_fail(c, "nothing to write to argument '%s'", c->op->schema.params[i].name);
-      if (!tensor_same_size(to, from)) {
-        char a[128], b[128];
-        return op_fail(c, "the result %s does not fit in place of %s", tensor_describe(from, a, sizeof a), tensor_describe(to, b, sizeof b));
-      }
-      kernel_copy(&c->ctx->kern, tensor_view(to), tensor_view(from));
+      TRY(write_result(c, p->name, to, next < f.nout ? out_tensor(&f, next) : NULL));
     }
     if (c->op->schema.nreturns) TRY(out_alias(c, in_tensor(c, i)));
   }
@@ -55,7 +108,13 @@ Status op_eager(Call *c) {
   if (def->inplace) return run_inplace(c);
   if (def->compose) return def->compose(c);
   if ((def->flags & (OP_DYNAMIC | OP_SCALAR)) || !def->infer) return def->run(c);
-  TRY(def->infer(c));
+  Status s = def->infer(c);
+  if (s && status_code(s) == ERR_DYNAMIC) { /* sizes that these arguments leave to the elements */
+    status_free(s);
+    c->nout = 0;
+    return def->run(c);
+  }
+  TRY(s);
   bool fresh = c->nout == 0;
   for (int i = 0; i < c->nout; i++) {
     if (c->out[i].kind != VAL_TENSOR || c->out[i].tensor->storage) continue;

@@ -254,6 +254,7 @@ static Status complex_run(Call *c) {
 }
 
 #define CREATE(text, ...) {.schema = text, .infer = create_infer, .run = create_run, .row = &(const CreateRow){__VA_ARGS__}}
+#define UPDATE(text, ...) {.schema = text, .infer = create_infer, .run = create_run, .row = &(const CreateRow){__VA_ARGS__}, .flags = OP_UPDATE}
 #define EMPTY(text, fn) {.schema = text, .infer = fn##_infer, .run = empty_run}
 #define WITH(text, fn, number) {.schema = text, .infer = fn##_infer, .run = fn##_run, .row = &(const int){number}}
 
@@ -286,11 +287,11 @@ const OpDef ops_create[] = {
            0, 1, 3, NO, 2, WITH_VALUE),
     CREATE("aten::new_empty(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor",
            0, 1, 2, NO, NO, NOT),
-    CREATE("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor",
+    UPDATE("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor",
            0, NO, NO, NO, 1, WITH_VALUE),
-    CREATE("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor",
+    UPDATE("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor",
            0, NO, NO, NO, 1, WITH_VALUE),
-    CREATE("aten::zero(Tensor self) -> Tensor",
+    UPDATE("aten::zero(Tensor self) -> Tensor",
            0, NO, NO, NO, NO, WITH_0),
 
     EMPTY("aten::empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", empty_strided),

@@ -13,7 +13,8 @@
  *
  * I1  infer never reads elements; run never looks at anything but its Call.
  * I2  An op whose output sizes depend on data says OP_DYNAMIC and appends its outputs
- *     in run, with memory.
+ *     in run, with memory.  If only some arguments make it so (a bool mask as index),
+ *     infer gives ERR_DYNAMIC for these; run then finds no outputs and appends them.
  * I3  run does not keep pointers; a cache for the next run of the same call site goes
  *     into *c->state (freed with c->state_free).
  */

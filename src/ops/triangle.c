@@ -58,13 +58,13 @@ static Status triangle_indices_run(Call *c) {
   return OK;
 }
 
-#define TRIANGLE(text, fn, lower) {.schema = text, .infer = fn##_infer, .run = fn##_run, .row = &(const bool){lower}}
+#define TRIANGLE(text, fn, lower, update) {.schema = text, .infer = fn##_infer, .run = fn##_run, .row = &(const bool){lower}, .flags = update}
 
 /* clang-format off */
 const OpDef ops_triangle[] = {
-    TRIANGLE("aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", triangle, true),
-    TRIANGLE("aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", triangle, false),
-    TRIANGLE("aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", triangle_indices, true),
-    TRIANGLE("aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", triangle_indices, false),
+    TRIANGLE("aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", triangle, true, OP_UPDATE),
+    TRIANGLE("aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", triangle, false, OP_UPDATE),
+    TRIANGLE("aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", triangle_indices, true, 0),
+    TRIANGLE("aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", triangle_indices, false, 0),
     {0},
 };

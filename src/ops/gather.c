@@ -1,0 +1,138 @@
+/* gather.c -- elements picked along one dimension, or from a tensor seen as flat. */
+#include <string.h>
+
+#include "kernels/copy.h"
+#include "ops/indexing.h"
+
+/* ---- index_select: whole slices, by a list of indices ---------------------------------- */
+
+static Status index_select_infer(Call *c) {
+  Tensor *self, *index;
+  int dim;
+  TRY(need_tensor(c, 0, &self));
+  TRY(need_tensor(c, 2, &index));
+  TRY(wrap_dim(c, in_int(c, 1), self->ndim, &dim));
+  if (index->ndim > 1) return op_fail(c, "the index must have at most one dimension, not %d", index->ndim);
+  int64_t size[MAX_DIMS], n = index->ndim ? index->size[0] : 1;
+  memcpy(size, self->size, sizeof size);
+  size[dim] = n;
+  if (self->ndim == 0 && n != 1) return op_fail(c, "a 0-d tensor has one element to select, not %lld", (long long)n);
+  return out_new(c, self->dtype, self->ndim, size);
+}
+
+static Status index_select_body(Call *c) {
+  Tensor *self = in_tensor(c, 0), *out = out_tensor(c, 0);
+  int dim;
+  Indices index;
+  IndexMap map;
+  TRY(wrap_dim(c, in_int(c, 1), self->ndim, &dim));
+  TRY(indices_prepare(c, in_tensor(c, 2), self->ndim ? self->size[dim] : 1, dim, NEGATIVE_FAILS, &index));
+  select_map(self, dim, &index, &map);
+  Working w = {.tensor = *out, .data = tensor_data(out)};
+  NearStrides strides;
+  kernel_gather(&c->ctx->kern, &map, near_view(&w, &map, &strides), tensor_data(self));
+  return OK;
+}
+
+static Status index_select_run(Call *c) { return with_scratch(c, index_select_body); }
+
+/* ---- gather: every element has an index of its own --------------------------------------- */
+
+static Status gather_infer(Call *c) {
+  Tensor *self, *index;
+  int dim, ndim;
+  TRY(need_tensor(c, 0, &self));
+  TRY(need_tensor(c, 2, &index));
+  TRY(wrap_dim(c, in_int(c, 1), self->ndim, &dim));
+  ndim = self->ndim ? self->ndim : 1;
+  bool fits = (index->ndim ? index->ndim : 1) == ndim;
+  for (int d = 0; fits && d < index->ndim; d++) fits = d == dim || index->size[d] <= (self->ndim ? self->size[d] : 1);
+  if (!fits && tensor_numel(index)) {
+    char a[128], b[128];
+    return op_fail(c, "an index of size %s does not fit %s apart from dimension %d", shape_describe(index->ndim, index->size, a, sizeof a),
+                   tensor_describe(self, b, sizeof b), dim);
+  }
+  return out_new(c, self->dtype, index->ndim, index->size);
+}
+
+static Status gather_body(Call *c) {
+  Tensor *self = in_tensor(c, 0);
+  int dim;
+  Indices index;
+  IndexMap map;
+  TRY(wrap_dim(c, in_int(c, 1), self->ndim, &dim));
+  TRY(indices_prepare(c, in_tensor(c, 2), self->ndim ? self->size[dim] : 1, dim, NEGATIVE_FAILS, &index));
+  gather_map(self, dim, &index, &map);
+  kernel_gather(&c->ctx->kern, &map, out_view_of(c, 0), tensor_data(self));
+  return OK;
+}
+
+static Status gather_run(Call *c) { return with_scratch(c, gather_body); }
+
+/* As gather, but self and the indices broadcast, and no dim means both are flat. */
+static Status take_along_dim_compose(Call *c) {
+  Tensor *self, *index, *result;
+  TRY(need_tensor(c, 0, &self));
+  TRY(need_tensor(c, 1, &index));
+  int dim = 0, ndim = self->ndim;
+  if (in_none(c, 2)) {
+    int64_t flat = tensor_numel(self), flat_index = tensor_numel(index);
+    TRY(OP(c, "aten.reshape.default", &self, val_tensor(self), val_ints(&flat, 1)));
+    TRY(OP(c, "aten.reshape.default", &index, val_tensor(index), val_ints(&flat_index, 1)));
+  } else {
+    if (self->ndim != index->ndim) return op_fail(c, "self has %d dimensions, the indices %d", self->ndim, index->ndim);
+    TRY(wrap_dim(c, in_int(c, 2), ndim, &dim));
+    int64_t size[MAX_DIMS], of_self[MAX_DIMS], of_index[MAX_DIMS];
+    memcpy(of_self, self->size, sizeof of_self);
+    memcpy(of_index, index->size, sizeof of_index);
+    of_self[dim] = of_index[dim] = 1;
+    memcpy(size, of_self, sizeof size);
+    TRY(broadcast_size(c, &ndim, size, ndim, of_index));
+    memcpy(of_self, size, sizeof of_self);
+    memcpy(of_index, size, sizeof of_index);
+    if (ndim) of_self[dim] = self->size[dim], of_index[dim] = index->size[dim];
+    TRY(OP(c, "aten.expand.default", &self, val_tensor(self), val_ints(of_self, ndim)));
+    TRY(OP(c, "aten.expand.default", &index, val_tensor(index), val_ints(of_index, ndim)));
+  }
+  TRY(OP(c, "aten.gather.default", &result, val_tensor(self), val_int(dim), val_tensor(index)));
+  return out_value(c, val_tensor(result));
+}
+
+/* ---- take: self seen as flat --------------------------------------------------------------- */
+
+static Status take_infer(Call *c) {
+  Tensor *self, *index;
+  TRY(need_tensor(c, 0, &self));
+  TRY(need_tensor(c, 1, &index));
+  return out_new(c, self->dtype, index->ndim, index->size);
+}
+
+static Status take_body(Call *c) {
+  Tensor *self = in_tensor(c, 0);
+  int64_t n = tensor_numel(self);
+  Indices index;
+  TRY(indices_prepare(c, in_tensor(c, 1), n, 0, NEGATIVE_COUNTS_FROM_END, &index));
+  void *flat = tensor_data(self);
+  if (!tensor_is_contiguous(self)) {
+    int64_t stride[MAX_DIMS];
+    contiguous_strides(self->ndim, self->size, stride);
+    TRY_NEW(flat, kern_scratch(&c->ctx->kern, (size_t)n * dtype_size(self->dtype)));
+    kernel_copy(&c->ctx->kern, (View){flat, self->size, stride, self->ndim, self->dtype}, tensor_view(self));
+  }
+  IndexMap map = {.ndim = index.ndim, .nindex = 1, .index = {{.data = index.data, .step = 1}}};
+  memcpy(map.size, index.size, sizeof map.size);
+  memcpy(map.index[0].stride, index.stride, sizeof index.stride);
+  kernel_gather(&c->ctx->kern, &map, out_view_of(c, 0), flat);
+  return OK;
+}
+
+static Status take_run(Call *c) { return with_scratch(c, take_body); }
+
+/* clang-format off */
+const OpDef ops_gather[] = {
+    {.schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", .infer = index_select_infer, .run = index_select_run},
+    {.schema = "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", .infer = gather_infer, .run = gather_run},
+    {.schema = "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor", .compose = take_along_dim_compose},
+    {.schema = "aten::take(Tensor self, Tensor index) -> Tensor", .infer = take_infer, .run = take_run},
+    {0},
+};
