@@ -55,7 +55,7 @@ typedef struct {
   Isa isa;
   Dtype as;
   const NormLoops *loops;
-  const ReduceLoops *sum, *spread, *squares;
+  const ReduceLoops *sum, *squares;
   const void *weight, *bias; /* of type as */
   char *buffer;              /* [workers][n], NULL: rows are used where they lie */
 } RowsJob;
@@ -91,11 +91,12 @@ static void norm_rows(void *arg, int64_t begin, int64_t end, int worker) {
     if (a->rms) {
       var = j->squares->row(x, a->n, 0).f / n;
     } else {
-      mean = j->sum->row(x, a->n, 0).f / n;
-      var = j->spread->row(x, a->n, mean).f / n;
-      /* The spread was taken around the mean as it is in that type. */
-      double off = j->as == DT_F32 ? mean - (double)(float)mean : 0;
-      var -= off * off;
+      /* Moments about a mean that is nearly right tell how far it is off. */
+      double about = j->sum->row(x, a->n, 0).f / n, s[2];
+      if (j->as == DT_F32) about = (double)(float)about;
+      j->loops->moments(x, a->n, about, s);
+      mean = about + s[0] / n;
+      var = (s[1] - s[0] * s[0] / n) / n;
       if (var < 0) var = 0;
     }
     double rstd = 1 / sqrt(var + a->eps);
@@ -111,7 +112,6 @@ Status kernel_norm_rows(Kern *k, const NormRows *a) {
   Dtype as = a->dtype == DT_F64 ? DT_F64 : DT_F32;
   RowsJob j = {.a = *a, .isa = k->isa, .as = as, .loops = SIMD_CALL(k->isa, norm_loops)(as)};
   j.sum = SIMD_CALL(k->isa, reduce_loops)(REDUCE_SUM, as);
-  j.spread = SIMD_CALL(k->isa, reduce_loops)(REDUCE_SPREAD, as);
   j.squares = SIMD_CALL(k->isa, reduce_loops)(REDUCE_SQUARES, as);
   size_t mark = kern_mark(k);
   int64_t channels = a->groups * (a->n / a->inner), grain = GRAIN / (a->n + 1) + 1;

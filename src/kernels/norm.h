@@ -47,6 +47,8 @@ Status kernel_channel_affine(Kern *k, View y, View x, int dim, const double *mea
 /* ---- inner loops (simd/norm.c), on f32 or f64 -------------------------------------- */
 
 typedef struct {
+  /* s[0] = sum (x - about), s[1] = sum (x - about)^2; about is rounded to the type. */
+  void (*moments)(const void *x, int64_t n, double about, double *s);
   /* y = (x - mean) * rstd * w + b; w and b may be NULL. */
   void (*row)(void *y, const void *x, int64_t n, double mean, double rstd, const void *w, const void *b);
   /* y = (x - mean) * scale + shift, all three rows or all three numbers. */

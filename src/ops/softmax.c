@@ -5,6 +5,7 @@
  */
 #include "kernels/copy.h"
 #include "kernels/softmax.h"
+#include "ops/dense.h"
 #include "ops/op.h"
 
 typedef struct {
@@ -57,28 +58,16 @@ static Status backward_infer(Call *c) {
   return out_new(c, in_dtype(c, 3, g->dtype), g->ndim, g->size);
 }
 
-/* t if it is contiguous, else a contiguous copy in scratch memory. */
-static Status dense(Kern *k, const Tensor *t, int64_t *stride, View *out) {
-  *out = tensor_view(t);
-  if (tensor_is_contiguous(t)) return OK;
-  contiguous_strides(t->ndim, t->size, stride);
-  out->stride = stride;
-  TRY_NEW(out->data, kern_scratch(k, (size_t)tensor_numel(t) * dtype_size(t->dtype)));
-  kernel_copy(k, *out, tensor_view(t));
-  return OK;
-}
-
 static Status backward_run(Call *c) {
   const Row *row = c->op->def->row;
   Kern *k = &c->ctx->kern;
-  int64_t stride[2][MAX_DIMS];
+  Dense g, y;
   int dim;
-  View g, y;
   size_t mark = kern_mark(k);
   TRY(wrap_dim(c, in_int(c, 2), in_tensor(c, 0)->ndim, &dim));
-  TRY(dense(k, in_tensor(c, 0), stride[0], &g));
-  TRY(dense(k, in_tensor(c, 1), stride[1], &y));
-  TRY(kernel_softmax_backward(k, row->kind, out_view_of(c, 0), g, y, dim));
+  TRY(dense_view(k, in_tensor(c, 0), &g));
+  TRY(dense_view(k, in_tensor(c, 1), &y));
+  TRY(kernel_softmax_backward(k, row->kind, out_view_of(c, 0), g.view, y.view, dim));
   kern_release(k, mark);
   return OK;
 }

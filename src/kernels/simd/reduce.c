@@ -19,86 +19,86 @@ enum { BLOCK = 2048, LANE_BYTES = 256 };
 #define MIN(a, v) (((v) < (a)) | ((v) != (v)) ? (v) : (a))
 
 /* T: element, W: wide, M: member of Wide. */
-#define LOOPS(NAME, EXPR, FOLD, ID, T, W, M, TAG)                                                        \
-  static inline T NAME##_##TAG##_of(T x, T p) {                                                          \
-    (void)p;                                                                                             \
-    return (T)(EXPR);                                                                                    \
-  }                                                                                                      \
-  static T NAME##_##TAG##_block(const T *x, int64_t n, T p) {                                            \
-    enum { LANES = LANE_BYTES / sizeof(T) };                                                             \
-    T acc[LANES];                                                                                        \
-    for (int l = 0; l < LANES; l++) acc[l] = ID;                                                         \
-    int64_t i = 0;                                                                                       \
-    for (; i + LANES <= n; i += LANES) {                                                                 \
-      for (int l = 0; l < LANES; l++) {                                                                  \
-        T v = NAME##_##TAG##_of(x[i + l], p);                                                            \
-        acc[l] = FOLD(acc[l], v);                                                                        \
-      }                                                                                                  \
-    }                                                                                                    \
-    for (int64_t l = 0; i + l < n; l++) {                                                                \
-      T v = NAME##_##TAG##_of(x[i + l], p);                                                              \
-      acc[l] = FOLD(acc[l], v);                                                                          \
-    }                                                                                                    \
-    for (int half = LANES / 2; half; half /= 2) {                                                        \
-      for (int l = 0; l < half; l++) acc[l] = FOLD(acc[l], acc[l + half]);                               \
-    }                                                                                                    \
-    return acc[0];                                                                                       \
-  }                                                                                                      \
-  static Wide NAME##_##TAG##_row(const void *data, int64_t n, double p) {                                \
-    const T *x = data;                                                                                   \
-    W total = (W)ID;                                                                                     \
-    for (int64_t i = 0; i < n; i += BLOCK) {                                                             \
-      W part = (W)NAME##_##TAG##_block(x + i, n - i < BLOCK ? n - i : BLOCK, (T)p);                      \
-      total = FOLD(total, part);                                                                         \
-    }                                                                                                    \
-    return (Wide){.M = total};                                                                           \
-  }                                                                                                      \
-  static void NAME##_##TAG##_columns(void *restrict into, const void *restrict data, int64_t stride,     \
-                                     int64_t rows, int64_t n, const void *restrict param) {              \
-    T *restrict acc = into;                                                                              \
-    const T *restrict x = data, *restrict p = param;                                                     \
-    int64_t r = 0;                                                                                       \
-    for (; r + 4 <= rows; r += 4, x += 4 * stride) {                                                     \
-      for (int64_t j = 0; j < n; j++) {                                                                  \
-        T a = acc[j], q = p[j];                                                                          \
-        T v0 = NAME##_##TAG##_of(x[j], q), v1 = NAME##_##TAG##_of(x[stride + j], q);                     \
-        T v2 = NAME##_##TAG##_of(x[2 * stride + j], q), v3 = NAME##_##TAG##_of(x[3 * stride + j], q);    \
-        a = FOLD(a, v0);                                                                                 \
-        a = FOLD(a, v1);                                                                                 \
-        a = FOLD(a, v2);                                                                                 \
-        acc[j] = FOLD(a, v3);                                                                            \
-      }                                                                                                  \
-    }                                                                                                    \
-    for (; r < rows; r++, x += stride) {                                                                 \
-      for (int64_t j = 0; j < n; j++) {                                                                  \
-        T v = NAME##_##TAG##_of(x[j], p[j]);                                                             \
-        acc[j] = FOLD(acc[j], v);                                                                        \
-      }                                                                                                  \
-    }                                                                                                    \
-  }                                                                                                      \
-  static void NAME##_##TAG##_clear(void *into, int64_t n) {                                              \
-    T *acc = into;                                                                                       \
-    for (int64_t j = 0; j < n; j++) acc[j] = ID;                                                         \
+#define LOOPS(NAME, EXPR, FOLD, ID, T, W, M, TAG)                                                     \
+  static inline T NAME##_##TAG##_of(T x, T p) {                                                       \
+    (void)p;                                                                                          \
+    return (T)(EXPR);                                                                                 \
+  }                                                                                                   \
+  static T NAME##_##TAG##_block(const T *x, int64_t n, T p) {                                         \
+    enum { LANES = LANE_BYTES / sizeof(T) };                                                          \
+    T acc[LANES];                                                                                     \
+    for (int l = 0; l < LANES; l++) acc[l] = ID;                                                      \
+    int64_t i = 0;                                                                                    \
+    for (; i + LANES <= n; i += LANES) {                                                              \
+      for (int l = 0; l < LANES; l++) {                                                               \
+        T v = NAME##_##TAG##_of(x[i + l], p);                                                         \
+        acc[l] = FOLD(acc[l], v);                                                                     \
+      }                                                                                               \
+    }                                                                                                 \
+    for (int64_t l = 0; i + l < n; l++) {                                                             \
+      T v = NAME##_##TAG##_of(x[i + l], p);                                                           \
+      acc[l] = FOLD(acc[l], v);                                                                       \
+    }                                                                                                 \
+    for (int half = LANES / 2; half; half /= 2) {                                                     \
+      for (int l = 0; l < half; l++) acc[l] = FOLD(acc[l], acc[l + half]);                            \
+    }                                                                                                 \
+    return acc[0];                                                                                    \
+  }                                                                                                   \
+  static Wide NAME##_##TAG##_row(const void *data, int64_t n, double p) {                             \
+    const T *x = data;                                                                                \
+    W total = (W)ID;                                                                                  \
+    for (int64_t i = 0; i < n; i += BLOCK) {                                                          \
+      W part = (W)NAME##_##TAG##_block(x + i, n - i < BLOCK ? n - i : BLOCK, (T)p);                   \
+      total = FOLD(total, part);                                                                      \
+    }                                                                                                 \
+    return (Wide){.M = total};                                                                        \
+  }                                                                                                   \
+  static void NAME##_##TAG##_columns(void *restrict into, const void *restrict data, int64_t stride,  \
+                                     int64_t rows, int64_t n, const void *restrict param) {           \
+    T *restrict acc = into;                                                                           \
+    const T *restrict x = data, *restrict p = param;                                                  \
+    int64_t r = 0;                                                                                    \
+    for (; r + 4 <= rows; r += 4, x += 4 * stride) {                                                  \
+      for (int64_t j = 0; j < n; j++) {                                                               \
+        T a = acc[j], q = p[j];                                                                       \
+        T v0 = NAME##_##TAG##_of(x[j], q), v1 = NAME##_##TAG##_of(x[stride + j], q);                  \
+        T v2 = NAME##_##TAG##_of(x[2 * stride + j], q), v3 = NAME##_##TAG##_of(x[3 * stride + j], q); \
+        a = FOLD(a, v0);                                                                              \
+        a = FOLD(a, v1);                                                                              \
+        a = FOLD(a, v2);                                                                              \
+        acc[j] = FOLD(a, v3);                                                                         \
+      }                                                                                               \
+    }                                                                                                 \
+    for (; r < rows; r++, x += stride) {                                                              \
+      for (int64_t j = 0; j < n; j++) {                                                               \
+        T v = NAME##_##TAG##_of(x[j], p[j]);                                                          \
+        acc[j] = FOLD(acc[j], v);                                                                     \
+      }                                                                                               \
+    }                                                                                                 \
+  }                                                                                                   \
+  static void NAME##_##TAG##_clear(void *into, int64_t n) {                                           \
+    T *acc = into;                                                                                    \
+    for (int64_t j = 0; j < n; j++) acc[j] = ID;                                                      \
   }
 
 /* The folds between accumulators know nothing of f(x, p). */
-#define FOLD_LOOPS(FOLD, T, W, M, TAG)                                           \
-  static void FOLD##_##TAG##_widen(Wide *wide, const void *acc, int64_t n) {     \
-    const T *from = acc;                                                         \
-    for (int64_t j = 0; j < n; j++) {                                            \
-      W a = wide[j].M, v = (W)from[j];                                           \
-      wide[j].M = FOLD(a, v);                                                    \
-    }                                                                            \
-  }                                                                              \
-  static void FOLD##_##TAG##_merge(Wide *into, const Wide *from, int64_t n) {    \
-    for (int64_t j = 0; j < n; j++) {                                            \
-      W a = into[j].M, v = from[j].M;                                            \
-      into[j].M = FOLD(a, v);                                                    \
-    }                                                                            \
+#define FOLD_LOOPS(FOLD, T, W, M, TAG)                                        \
+  static void FOLD##_##TAG##_widen(Wide *wide, const void *acc, int64_t n) {  \
+    const T *from = acc;                                                      \
+    for (int64_t j = 0; j < n; j++) {                                         \
+      W a = wide[j].M, v = (W)from[j];                                        \
+      wide[j].M = FOLD(a, v);                                                 \
+    }                                                                         \
+  }                                                                           \
+  static void FOLD##_##TAG##_merge(Wide *into, const Wide *from, int64_t n) { \
+    for (int64_t j = 0; j < n; j++) {                                         \
+      W a = into[j].M, v = from[j].M;                                         \
+      into[j].M = FOLD(a, v);                                                 \
+    }                                                                         \
   }
 
-#define ENTRY(NAME, FOLD, ID, M, TAG)                                                                               \
-  [REDUCE_##NAME] = {NAME##_##TAG##_row, NAME##_##TAG##_columns, FOLD##_##TAG##_widen, FOLD##_##TAG##_merge,        \
+#define ENTRY(NAME, FOLD, ID, M, TAG)                                                                        \
+  [REDUCE_##NAME] = {NAME##_##TAG##_row, NAME##_##TAG##_columns, FOLD##_##TAG##_widen, FOLD##_##TAG##_merge, \
                      NAME##_##TAG##_clear, {.M = ID}},
 
 /* ---- f32 ----------------------------------------------------------------------------- */
