@@ -1,7 +1,7 @@
 /* resample_axis.c -- which input positions make an output position, with which weights.
  *
  * Coordinates are what ATen computes, including its rounding: in f32 (r() below rounds
- * each step) unless the data is f64.  A position on a boundary decides between two
+ * each step) unless the data is f64 and interpolated.  A position on a boundary decides between two
  * pixels, so this is not a matter of accuracy.
  */
 #include <math.h>
@@ -99,7 +99,7 @@ static void fill_aa(const Grid *g, ResampleMode mode, ResampleAxis *a) {
 }
 
 Status resample_axis(Kern *k, ResampleMode mode, const ResampleScale *s, bool wide, ResampleAxis *out) {
-  Grid g = grid_of(s, wide);
+  Grid g = grid_of(s, wide && mode > RESAMPLE_NEAREST_EXACT);
   bool aa = mode == RESAMPLE_LINEAR_AA || mode == RESAMPLE_CUBIC_AA;
   int taps = mode <= RESAMPLE_NEAREST_EXACT ? 1 : mode == RESAMPLE_LINEAR ? 2 : mode == RESAMPLE_CUBIC ? 4 : (int)ceil(aa_support(&g, mode)) * 2 + 1;
   *out = (ResampleAxis){.in = s->in, .out = s->out, .taps = taps};

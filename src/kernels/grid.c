@@ -1,0 +1,203 @@
+/* grid.c -- see grid.h.  In double throughout: positions decide which pixels are read. */
+#include "kernels/grid.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/copy.h"
+
+enum { MAX_TAPS = 16 };
+
+typedef struct {
+  GridMode mode;
+  GridPadding padding;
+  bool align;
+  int nd;
+  int64_t channels, in[3], out; /* spatial sizes of x, right-aligned; positions per image */
+  const double *x, *grid;       /* contiguous */
+  double *y;
+} Job;
+
+/* From -1 .. 1 to pixels. */
+static double unnormalize(const Job *j, double v, int64_t size) {
+  return j->align ? (v + 1) / 2 * (double)(size - 1) : ((v + 1) * (double)size - 1) / 2;
+}
+
+/* Mirrored at the edges as often as it takes. */
+static double reflect(double v, double low, double high) {
+  double span = high - low;
+  if (span <= 0) return 0;
+  v = fabs(v - low);
+  double flips = floor(v / span), rest = v - flips * span;
+  return fmod(flips, 2) == 0 ? low + rest : high - rest;
+}
+
+/* The position that is read for v: where the padding mode moves it. */
+static double place(const Job *j, double v, int64_t size) {
+  double last = (double)(size - 1);
+  if (j->padding == GRID_ZEROS) return v;
+  if (j->padding == GRID_REFLECTION) v = j->align ? reflect(v, 0, last) : reflect(v, -0.5, last + 0.5);
+  return v > 0 ? (v < last ? v : last) : 0; /* nan goes to 0 */
+}
+
+/* Offset in the plane of a pixel, -1 outside (also for nan). */
+static int64_t pixel(const Job *j, const double *at) {
+  int64_t offset = 0;
+  for (int d = 3 - j->nd; d < 3; d++) {
+    if (!(at[d] >= 0 && at[d] <= (double)(j->in[d] - 1))) return -1;
+    offset = offset * j->in[d] + (int64_t)at[d];
+  }
+  return offset;
+}
+
+typedef struct {
+  int n;
+  int64_t at[MAX_TAPS];
+  double weight[MAX_TAPS];
+} Taps;
+
+static void cubic_weights(double t, double *w) {
+  const double a = -0.75;
+  double x[4] = {t + 1, t, 1 - t, 2 - t};
+  for (int i = 0; i < 4; i++) {
+    w[i] = i == 1 || i == 2 ? ((a + 2) * x[i] - (a + 3)) * x[i] * x[i] + 1 : ((a * x[i] - 5 * a) * x[i] + 8 * a) * x[i] - 4 * a;
+  }
+}
+
+/* The pixels that make the value at v (d, h, w), with their weights. */
+static void find_taps(const Job *j, const double *v, Taps *t) {
+  double at[3] = {0}, low[3] = {0}, part[3] = {0}, weight[3][4];
+  for (int d = 3 - j->nd; d < 3; d++) {
+    /* Cubic moves each pixel by itself, the others move the position. */
+    double p = unnormalize(j, v[d], j->in[d]);
+    if (j->mode != GRID_CUBIC) p = place(j, p, j->in[d]);
+    low[d] = j->mode == GRID_NEAREST ? nearbyint(p) : floor(p);
+    part[d] = p - low[d];
+    if (j->mode == GRID_CUBIC) cubic_weights(part[d], weight[d]);
+  }
+  if (j->mode == GRID_NEAREST) {
+    *t = (Taps){.n = 1, .at = {pixel(j, low)}, .weight = {1}};
+    return;
+  }
+  int per_dim = j->mode == GRID_CUBIC ? 4 : 2;
+  t->n = j->mode == GRID_CUBIC ? 16 : 1 << j->nd;
+  for (int i = 0; i < t->n; i++) {
+    int rest = i;
+    t->weight[i] = 1;
+    for (int d = 2; d >= 3 - j->nd; d--, rest /= per_dim) {
+      int e = rest % per_dim;
+      at[d] = j->mode == GRID_CUBIC ? place(j, low[d] - 1 + e, j->in[d]) : low[d] + e;
+      t->weight[i] *= j->mode == GRID_CUBIC ? weight[d][e] : e ? part[d] : 1 - part[d];
+    }
+    t->at[i] = pixel(j, at);
+  }
+}
+
+/* Positions [begin, end) of (n, out), all channels of each. */
+static void sample(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const Job *j = arg;
+  int64_t plane = j->in[0] * j->in[1] * j->in[2];
+  for (int64_t i = begin; i < end; i++) {
+    double v[3] = {0};
+    Taps t;
+    for (int d = 0; d < j->nd; d++) v[2 - d] = j->grid[i * j->nd + d]; /* x comes first */
+    find_taps(j, v, &t);
+    const double *x = j->x + i / j->out * j->channels * plane;
+    double *y = j->y + i / j->out * j->channels * j->out + i % j->out;
+    for (int64_t c = 0; c < j->channels; c++, x += plane, y += j->out) {
+      double sum = 0;
+      for (int e = 0; e < t.n; e++) {
+        if (t.at[e] >= 0) sum += t.weight[e] * x[t.at[e]];
+      }
+      *y = sum;
+    }
+  }
+}
+
+static int64_t numel(View v) {
+  int64_t n = 1;
+  for (int i = 0; i < v.ndim; i++) n *= v.size[i];
+  return n;
+}
+
+/* A contiguous f64 view of v's size in scratch memory. */
+static Status wide(Kern *k, View v, int64_t *stride, View *out) {
+  contiguous_strides(v.ndim, v.size, stride);
+  *out = (View){NULL, v.size, stride, v.ndim, DT_F64};
+  TRY_NEW(out->data, kern_scratch(k, (size_t)(numel(v) + 1) * sizeof(double)));
+  return OK;
+}
+
+static Status sample_wide(Kern *k, Job *j, View x, View grid, View y) {
+  int64_t stride[3][MAX_DIMS];
+  View xw, gw, yw;
+  TRY(wide(k, x, stride[0], &xw));
+  TRY(wide(k, grid, stride[1], &gw));
+  TRY(wide(k, y, stride[2], &yw));
+  kernel_copy(k, xw, x);
+  kernel_copy(k, gw, grid);
+  j->x = xw.data;
+  j->grid = gw.data;
+  j->y = yw.data;
+  parallel_for(k->threads, y.size[0] * j->out, 256, sample, j);
+  kernel_copy(k, y, yw);
+  return OK;
+}
+
+Status grid_sample(Kern *k, GridMode mode, GridPadding padding, bool align_corners, View x, View grid, View y) {
+  if (numel(y) == 0) return OK;
+  Job j = {.mode = mode, .padding = padding, .align = align_corners, .nd = x.ndim - 2, .channels = x.size[1], .in = {1, 1, 1}, .out = 1};
+  for (int d = 0; d < j.nd; d++) {
+    j.in[3 - j.nd + d] = x.size[d + 2];
+    j.out *= y.size[d + 2];
+  }
+  size_t mark = kern_mark(k);
+  Status s = sample_wide(k, &j, x, grid, y);
+  kern_release(k, mark);
+  return s;
+}
+
+/* ---- affine grids ------------------------------------------------------------ */
+
+/* Coordinate i of n, from -1 to 1: at the corners or at pixel centres. */
+static double coordinate(int64_t i, int64_t n, bool align) {
+  if (n == 1) return 0;
+  double v = -1 + 2 * (double)i / (double)(n - 1);
+  return align ? v : v * (double)(n - 1) / (double)n;
+}
+
+static Status affine_wide(Kern *k, bool align, View theta, View grid) {
+  int64_t stride[2][MAX_DIMS], nd = theta.size[1], points = 1;
+  View tw, gw;
+  TRY(wide(k, theta, stride[0], &tw));
+  TRY(wide(k, grid, stride[1], &gw));
+  kernel_copy(k, tw, theta);
+  for (int d = 1; d <= nd; d++) points *= grid.size[d];
+  double *to = gw.data;
+  for (int64_t i = 0; i < grid.size[0] * points; i++) {
+    const double *t = (const double *)tw.data + i / points * nd * (nd + 1);
+    double v[4];
+    int64_t rest = i % points;
+    for (int64_t d = 0; d < nd; d++) { /* x, y, z: innermost first */
+      int64_t n = grid.size[nd - d];
+      v[d] = coordinate(rest % n, n, align);
+      rest /= n;
+    }
+    for (int64_t d = 0; d < nd; d++, t += nd + 1) {
+      double sum = t[nd];
+      for (int64_t e = 0; e < nd; e++) sum += t[e] * v[e];
+      *to++ = sum;
+    }
+  }
+  kernel_copy(k, grid, gw);
+  return OK;
+}
+
+Status grid_affine(Kern *k, bool align_corners, View theta, View grid) {
+  if (numel(grid) == 0) return OK;
+  size_t mark = kern_mark(k);
+  Status s = affine_wide(k, align_corners, theta, grid);
+  kern_release(k, mark);
+  return s;
+}
