@@ -1,0 +1,67 @@
+/* recompose.c -- finds what decomposition took apart.
+ *
+ *   before:  %w = permute(%W, [1, 0])  %v = view(%x, [32, 8])  %m = addmm(%b, %v, %w)  %y = view(%m, [2, 16, 4])
+ *   after:   %y = linear(%x, %W, %b)
+ *
+ * One walk; at each node every pattern is tried on the graph above it.  What a pattern
+ * leaves unused is dce's to remove.  A pattern is used only where the result is the
+ * same function of its inputs; sums may be taken in another order, as between any two
+ * libraries, but no input may give nan, inf or a masked row where the other did not.
+ */
+#include "passes/recompose.h"
+
+#include "passes/match.h"
+#include "passes/pass.h"
+
+/* Values matter, memory layout does not: a copy is its argument. */
+static Status drop_copy(Graph *g, Node *n, Val **out) {
+  (void)g;
+  bool copy = node_is(n, "aten.clone.default") || node_is(n, "aten.contiguous.default") || node_is(n, "aten.lift_fresh_copy.default");
+  if (copy && n->args[0].kind == ARG_VAL && n->args[0].val->dtype == n->outs[0]->dtype) *out = n->args[0].val;
+  return OK;
+}
+
+static const struct {
+  const char *name;
+  RecomposeFn *fn;
+} patterns[] = {
+    {"copies", drop_copy},
+    {"linear", recompose_linear},
+    {"repeated heads", recompose_repeated_heads},
+    {"attention", recompose_attention},
+    {"rms_norm", recompose_rms_norm},
+    {"gelu", recompose_gelu},
+    {"silu", recompose_silu},
+};
+enum { PATTERNS = sizeof patterns / sizeof *patterns };
+
+static void follow(void *ctx, Val **ref) {
+  (void)ctx;
+  while ((*ref)->forward) *ref = (*ref)->forward;
+}
+
+Status pass_recompose(Exported *e, const PassArgs *args) {
+  Graph *g = e->graph;
+  int found[PATTERNS] = {0};
+  for (const Node *n = g->first; n; n = n->next) {
+    if (n->op && n->op->schema.mutates) return OK; /* patterns rely on values that do not change */
+  }
+  graph_count_uses(g);
+  for (Node *n = g->first; n; n = n->next) {
+    node_each_val(n, follow, NULL);
+    for (int p = 0; p < PATTERNS && n->op && n->nouts; p++) {
+      Val *v = NULL;
+      TRY(patterns[p].fn(g, n, &v));
+      if (!v) continue;
+      v->mark += n->outs[0]->mark;
+      n->outs[0]->forward = v;
+      found[p]++;
+      break;
+    }
+  }
+  graph_forward(g);
+  for (int p = 0; args->stats && p < PATTERNS; p++) {
+    if (found[p]) text_printf(args->stats, "recompose: %d x %s\n", found[p], patterns[p].name);
+  }
+  return OK;
+}
