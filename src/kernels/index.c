@@ -360,3 +360,44 @@ void kernel_nonzero(View v, int64_t n, int64_t *coordinates) {
   Hits h = {.n = n, .coordinates = coordinates};
   if (v.ndim && n) each_nonzero(v, store_hit, &h);
 }
+
+/* ---- flat numbers ------------------------------------------------------------------------------ */
+
+#define FLAT_DTYPES(X)            \
+  case DT_U8: X(uint8_t, uint32_t, by_int) \
+  case DT_I8: X(int8_t, uint32_t, by_int)  \
+  case DT_I16: X(int16_t, uint32_t, by_int) \
+  case DT_I32: X(int32_t, uint32_t, by_int) \
+  case DT_I64: X(int64_t, uint64_t, by_int) \
+  case DT_F32: X(float, float, by) \
+  case DT_F64: X(double, double, by)
+
+void kernel_flat_scale(Dtype d, void *x, int64_t n, double by, int64_t by_int) {
+#define SCALE(T, U, BY)                                                        \
+  for (int64_t i = 0; i < n; i++) ((T *)x)[i] = (T)((U)((T *)x)[i] * (U)(BY)); \
+  break;
+  switch (d) {
+    FLAT_DTYPES(SCALE)
+    case DT_BOOL:
+      for (int64_t i = 0; i < n; i++) ((bool *)x)[i] = ((bool *)x)[i] && by_int;
+      break;
+    default: break;
+  }
+#undef SCALE
+}
+
+static int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0); /* b > 0 */ }
+
+void kernel_flat_divide(Dtype d, void *x, const int64_t *count, int64_t n) {
+#define DIVIDE(T, U, BY)                                                   \
+  for (int64_t i = 0; i < n; i++) {                                        \
+    T *y = (T *)x + i;                                                     \
+    if (count[i] > 1) *y = (T)0.5 != 0 ? (T)(*y / (T)count[i]) : (T)floor_divide((int64_t)*y, count[i]); \
+  }                                                                        \
+  break;
+  switch (d) {
+    FLAT_DTYPES(DIVIDE)
+    default: break;
+  }
+#undef DIVIDE
+}

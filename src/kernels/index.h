@@ -47,4 +47,9 @@ void kernel_scatter(Kern *k, const IndexMap *map, void *far, View near, ScatterO
 int64_t kernel_count_nonzero(View v);
 void kernel_nonzero(View v, int64_t n, int64_t *coordinates);
 
+/* Contiguous numbers of the dtypes that SCATTER_ADD knows (not c64): x[i] *= by, and
+ * x[i] /= count[i] where count[i] > 1 (integers round down). */
+void kernel_flat_scale(Dtype d, void *x, int64_t n, double by, int64_t by_int);
+void kernel_flat_divide(Dtype d, void *x, const int64_t *count, int64_t n);
+
 #endif

@@ -271,6 +271,8 @@ const OpDef ops_create[] = {
            NO, 0, 1, 5, NO, NOT),
     CREATE("aten::scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor",
            NO, NO, 1, NO, 0, WITH_VALUE),
+    CREATE("aten::_make_dep_token(*, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
+           NO, NO, 0, NO, NO, WITH_0),
     CREATE("aten::zeros_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
            0, NO, 1, 5, NO, WITH_0),
     CREATE("aten::ones_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
