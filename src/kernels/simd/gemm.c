@@ -1,0 +1,247 @@
+/* gemm.c -- the register tile, packing and thin products; see gemm_simd.h.
+ *
+ * Vectors by the compilers' extension; only what they do not find by themselves (fused
+ * multiply-add without contraction, f16 loads, transposes) is spelled per machine. */
+#include "kernels/gemm_simd.h"
+
+#include <string.h>
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+/* Tile of MR x NV vectors: the accumulators, NV of b and one of a fit the registers. */
+#if defined __AVX512F__
+enum { VL = 16, MR = 14, NV = 2 };
+#elif defined __AVX2__
+enum { VL = 8, MR = 6, NV = 2 };
+#else
+enum { VL = 4, MR = 6, NV = 2 };
+#endif
+enum { NR = NV * VL, DOT = 4 };
+
+#define INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+typedef float vf __attribute__((vector_size(VL * sizeof(float))));
+typedef uint32_t vu __attribute__((vector_size(VL * sizeof(uint32_t))));
+typedef uint16_t vh __attribute__((vector_size(VL * sizeof(uint16_t))));
+
+INLINE vf load(const float *p) {
+  vf v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+INLINE void store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+INLINE vf splat(float x) { return x - (vf){0}; }
+
+INLINE vf fma_v(vf a, vf b, vf c) {
+#if defined __AVX512F__
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined __AVX2__
+  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
+INLINE vf load_bf16(const uint16_t *p) {
+  vh h;
+  memcpy(&h, p, sizeof h);
+  return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+
+INLINE vf load_f16(const uint16_t *p) {
+#if defined __AVX512F__
+  return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+#elif defined __AVX2__
+  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+#else
+  float x[VL];
+  for (int i = 0; i < VL; i++) x[i] = f16_to_f32(p[i]);
+  return load(x);
+#endif
+}
+
+/* Element i of an array of one of three dtypes; dtype is a constant wherever it is inlined. */
+INLINE vf load_as(const void *p, Dtype dtype, int64_t i) {
+  return dtype == DT_F32 ? load((const float *)p + i) : dtype == DT_BF16 ? load_bf16((const uint16_t *)p + i) : load_f16((const uint16_t *)p + i);
+}
+INLINE float scalar_as(const void *p, Dtype dtype, int64_t i) {
+  return dtype == DT_F32    ? ((const float *)p)[i]
+         : dtype == DT_BF16 ? bf16_to_f32(((const uint16_t *)p)[i])
+                            : f16_to_f32(((const uint16_t *)p)[i]);
+}
+
+/* ---- the register tile ------------------------------------------------------------ */
+
+INLINE void tile_step(int rows, const float *a, const float *b, vf acc[MR][NV]) {
+  vf bv[NV];
+  UNROLL for (int j = 0; j < NV; j++) bv[j] = load(b + j * VL);
+  UNROLL for (int i = 0; i < rows; i++) {
+    vf x = splat(a[i * GEMM_LDA]);
+    UNROLL for (int j = 0; j < NV; j++) acc[i][j] = fma_v(x, bv[j], acc[i][j]);
+  }
+}
+
+INLINE void tile_rows(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
+  vf acc[MR][NV];
+  UNROLL for (int i = 0; i < rows; i++) {
+    UNROLL for (int j = 0; j < NV; j++) acc[i][j] = (vf){0};
+    __builtin_prefetch(c + i * ldc, 1); /* c is often in L3: fetch it while the product runs */
+    __builtin_prefetch(c + i * ldc + NR - 1, 1);
+  }
+  int64_t p = 0;
+  for (; p + 4 <= k; p += 4) {
+    UNROLL for (int q = 0; q < 4; q++) tile_step(rows, a + p + q, b + (p + q) * NR, acc);
+  }
+  for (; p < k; p++) tile_step(rows, a + p, b + p * NR, acc);
+  UNROLL for (int i = 0; i < rows; i++) {
+    UNROLL for (int j = 0; j < NV; j++) {
+      float *at = c + i * ldc + j * VL;
+      store(at, add ? fma_v(acc[i][j], splat(alpha), load(at)) : acc[i][j] * splat(alpha));
+    }
+  }
+}
+
+/* The number of rows is a constant in each copy, so that the tile stays in registers. */
+static void tile_full(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
+#define ROWS(R)                                                    \
+  case R:                                                          \
+    if (R <= MR) tile_rows(R <= MR ? R : 1, k, a, b, c, ldc, alpha, add); \
+    break;
+  switch (rows) {
+    ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6)
+#ifdef __AVX512F__
+    ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
+#endif
+  }
+#undef ROWS
+}
+
+static void tile(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
+  if (cols == NR) {
+    tile_full(rows, k, a, b, c, ldc, alpha, add);
+    return;
+  }
+  float edge[MR * NR];
+  tile_full(rows, k, a, b, edge, NR, alpha, false);
+  for (int i = 0; i < rows; i++) {
+    for (int j = 0; j < cols; j++) c[i * ldc + j] = edge[i * NR + j] + (add ? c[i * ldc + j] : 0);
+  }
+}
+
+/* ---- packing ------------------------------------------------------------------------ */
+
+#ifdef __AVX2__
+/* dst[p][i] = src[i][p] for 8 x 8; rows of dst are NR apart. */
+INLINE void transpose_8x8(float *dst, const float *src, int64_t ld) {
+  __m256 r[8], t[8];
+  UNROLL for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(src + i * ld);
+  UNROLL for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+  }
+  UNROLL for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+  UNROLL for (int i = 0; i < 4; i++) {
+    _mm256_storeu_ps(dst + i * NR, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+    _mm256_storeu_ps(dst + (i + 4) * NR, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+  }
+}
+#else
+INLINE void transpose_8x8(float *dst, const float *src, int64_t ld) {
+  for (int p = 0; p < 8; p++) {
+    for (int i = 0; i < 8; i++) dst[p * NR + i] = src[i * ld + p];
+  }
+}
+#endif
+
+static void pack_rows(float *dst, const float *src, int64_t ld, int64_t cols, int64_t k) {
+  int64_t p = 0;
+  if (cols == NR) {
+    for (; p + 8 <= k; p += 8) {
+      for (int j = 0; j < NR; j += 8) transpose_8x8(dst + p * NR + j, src + j * ld + p, ld);
+    }
+  }
+  for (; p < k; p++) {
+    for (int64_t j = 0; j < NR; j++) dst[p * NR + j] = j < cols ? src[j * ld + p] : 0;
+  }
+}
+
+/* ---- few rows: bound by memory, so nothing is packed ---------------------------------- */
+
+INLINE float sum(vf v) {
+  float s[VL];
+  store(s, v);
+  UNROLL for (int w = VL / 2; w > 0; w /= 2) {
+    UNROLL for (int i = 0; i < w; i++) s[i] += s[i + w];
+  }
+  return s[0];
+}
+
+INLINE void dot_rows(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype, float *y) {
+  vf acc[3][DOT];
+  float tail[3][DOT] = {{0}};
+  int64_t p = 0;
+  UNROLL for (int i = 0; i < rows; i++) {
+    UNROLL for (int j = 0; j < DOT; j++) acc[i][j] = (vf){0};
+  }
+  for (; p + VL <= k; p += VL) {
+    vf xv[3];
+    UNROLL for (int i = 0; i < rows; i++) xv[i] = load(x + i * ldx + p);
+    UNROLL for (int j = 0; j < DOT; j++) {
+      vf wv = load_as(w, dtype, j * ldw + p);
+      UNROLL for (int i = 0; i < rows; i++) acc[i][j] = fma_v(xv[i], wv, acc[i][j]);
+    }
+  }
+  for (; p < k; p++) {
+    for (int i = 0; i < rows; i++) {
+      for (int j = 0; j < DOT; j++) tail[i][j] += x[i * ldx + p] * scalar_as(w, dtype, j * ldw + p);
+    }
+  }
+  UNROLL for (int i = 0; i < rows; i++) {
+    UNROLL for (int j = 0; j < DOT; j++) y[i * DOT + j] = sum(acc[i][j]) + tail[i][j];
+  }
+}
+
+static void dot(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype, float *y) {
+#define CASES(DTYPE)                                                          \
+  case 4 * DTYPE + 1: dot_rows(1, k, x, ldx, w, ldw, DTYPE, y); break;        \
+  case 4 * DTYPE + 2: dot_rows(2, k, x, ldx, w, ldw, DTYPE, y); break;        \
+  case 4 * DTYPE + 3: dot_rows(3, k, x, ldx, w, ldw, DTYPE, y); break;
+  switch (4 * (int)dtype + rows) { CASES(DT_F32) CASES(DT_BF16) CASES(DT_F16) }
+#undef CASES
+}
+
+INLINE void axpy_rows(int64_t k, int64_t n, const float *x, const void *w, int64_t ldw, Dtype dtype, float *y) {
+  int64_t j = 0;
+  for (; j + VL <= n; j += VL) {
+    vf s = load(y + j);
+    UNROLL for (int64_t q = 0; q < k; q++) s = fma_v(splat(x[q]), load_as(w, dtype, q * ldw + j), s);
+    store(y + j, s);
+  }
+  for (; j < n; j++) {
+    for (int64_t q = 0; q < k; q++) y[j] += x[q] * scalar_as(w, dtype, q * ldw + j);
+  }
+}
+
+static void axpy(int64_t n, int64_t k, const float *x, const void *w, int64_t ldw, Dtype dtype, float *y) {
+  if (k == 4 && dtype == DT_F32) axpy_rows(4, n, x, w, ldw, DT_F32, y);
+  else if (k == 4 && dtype == DT_BF16) axpy_rows(4, n, x, w, ldw, DT_BF16, y);
+  else if (k == 4) axpy_rows(4, n, x, w, ldw, DT_F16, y);
+  else axpy_rows(k, n, x, w, ldw, dtype, y);
+}
+
+const GemmKernels *SIMD(gemm_kernels)(void) {
+  static const GemmKernels kernels = {.mr = MR, .nr = NR, .tile = tile, .pack_rows = pack_rows, .dot = dot, .axpy = axpy};
+  return &kernels;
+}

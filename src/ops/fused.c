@@ -1,0 +1,27 @@
+/* fused.c -- ops of our own, which passes put in the place of several of ATen's. */
+#include "ops/product.h"
+
+/* linear_act: act(input weight^T + bias) + residual, the residual with the result's size. */
+static const Product row_linear = {.left = 0, .right = 1, .add = 2, .beta = NO_ARG, .alpha = NO_ARG, .transposed = true, .residual = 3, .out = DT_NONE};
+
+static Status linear_act_infer(Call *c) {
+  GemmAct act;
+  TRY(product_act(c, in_str(c, 4), &act));
+  TRY(product_infer(c, &row_linear));
+  Dtype d = out_tensor(c, 0)->dtype;
+  if (d != DT_F32 && d != DT_F16 && d != DT_BF16) return op_fail(c, "works on f32, f16 and bf16, not on %s", dtype_name(d));
+  return OK;
+}
+
+static Status linear_act_run(Call *c) {
+  GemmAct act;
+  TRY(product_act(c, in_str(c, 4), &act));
+  return product_run(c, &row_linear, act);
+}
+
+static double linear_act_flops(const Call *c) { return product_flops(c, &row_linear); }
+
+const OpDef ops_fused[] = {
+    {.schema = "tess::linear_act(Tensor input, Tensor weight, Tensor? bias, Tensor? residual, str act) -> Tensor",
+     .infer = linear_act_infer, .run = linear_act_run, .flops = linear_act_flops},
+    {0}};
