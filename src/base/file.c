@@ -50,7 +50,7 @@ static Status map_fd(int fd, FileMap *f) {
 }
 
 Status file_map(const char *path, FileMap **out) {
-  FileMap *f;
+  FileMap *f = NULL;
   TRY(new_map(path, &f));
   /* O_NONBLOCK: opening a pipe without a writer must not hang before it is refused. */
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -64,20 +64,33 @@ Status file_map(const char *path, FileMap **out) {
   return OK;
 }
 
+Status file_map_heap(const char *name, void *data, size_t size, FileMap **out) {
+  TRY(new_map(name, out));
+  (*out)->heap = true;
+  (*out)->data = data;
+  (*out)->size = size;
+  return OK;
+}
+
 Status file_map_bytes(const char *name, const void *data, size_t size, FileMap **out) {
-  FileMap *f;
-  TRY(new_map(name, &f));
-  f->heap = true;
+  void *copy = NULL;
   if (size) {
-    f->data = malloc(size);
-    if (!f->data) {
-      file_map_unref(f);
-      return fail_oom();
-    }
-    memcpy(f->data, data, size);
-    f->size = size;
+    TRY_NEW(copy, malloc(size));
+    memcpy(copy, data, size);
   }
-  *out = f;
+  Status s = file_map_heap(name, copy, size, out);
+  if (s) free(copy);
+  return s;
+}
+
+Status file_map_part(FileMap *f, size_t offset, size_t size, const char *name, FileMap **out) {
+  if (offset > f->size || size > f->size - offset) {
+    return fail(ERR_FILE, "%s: bytes %zu to %zu of '%s' are outside the file", f->path, offset, offset + size, name);
+  }
+  TRY(new_map(name, out));
+  (*out)->data = size ? f->data + offset : NULL;
+  (*out)->size = size;
+  (*out)->whole = file_map_ref(f);
   return OK;
 }
 
@@ -88,7 +101,8 @@ FileMap *file_map_ref(FileMap *f) {
 
 void file_map_unref(FileMap *f) {
   if (!f || atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1) return;
-  if (f->heap) free(f->data);
+  if (f->whole) file_map_unref(f->whole);
+  else if (f->heap) free(f->data);
   else if (f->data) munmap(f->data, f->size);
   free(f->path);
   free(f);
@@ -214,6 +228,24 @@ Status file_out_pad(FileOut *f, size_t count, char byte) {
   memset(block, byte, sizeof block);
   for (; count > sizeof block; count -= sizeof block) TRY(file_out_write(f, block, sizeof block));
   return file_out_write(f, block, count);
+}
+
+Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size) {
+  const unsigned char *p = data;
+  uint64_t on_disk = f->written - f->buffered;
+  if (offset > f->written || size > f->written - offset) return fail(ERR_FAIL, "'%s': a patch beyond the end", f->path);
+  if (offset >= on_disk) {
+    if (size) memcpy(f->buffer + (offset - on_disk), p, size);
+    return OK;
+  }
+  TRY(flush(f));
+  while (size) {
+    ssize_t n = pwrite(f->fd, p, size, (off_t)offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail_path("write", f->path, n < 0 ? errno : ENOSPC);
+    p += n, offset += (uint64_t)n, size -= (size_t)n;
+  }
+  return OK;
 }
 
 /* Gives the temporary file its name; without FILE_OVERWRITE only if nobody took it. */

@@ -14,18 +14,23 @@
 
 #include "base/status.h"
 
-typedef struct {
-  unsigned char *data; /* page-aligned; NULL if the file is empty */
+typedef struct FileMap {
+  unsigned char *data; /* page-aligned if it is a whole file; NULL if it is empty */
   size_t size;         /* bytes */
   char *path;          /* as given, for messages */
   atomic_int refs;
   bool heap;           /* data came from malloc, not from a mapping */
+  struct FileMap *whole; /* what this is a part of, or NULL */
 } FileMap;
 
 /* Refuses folders, devices and whatever else is not a regular file. */
 Status file_map(const char *path, FileMap **out);
 /* The same on a copy of bytes in memory; name stands in for the path in messages. */
 Status file_map_bytes(const char *name, const void *data, size_t size, FileMap **out);
+/* The same on bytes from malloc(), which become the map's own if it succeeds. */
+Status file_map_heap(const char *name, void *data, size_t size, FileMap **out);
+/* Bytes [offset, offset + size) of f, which it keeps alive: a file inside a file. */
+Status file_map_part(FileMap *f, size_t offset, size_t size, const char *name, FileMap **out);
 FileMap *file_map_ref(FileMap *f);
 void file_map_unref(FileMap *f); /* NULL is fine */
 
@@ -54,6 +59,8 @@ typedef struct {
 Status file_out_open(FileOut *f, const char *path, unsigned flags);
 Status file_out_write(FileOut *f, const void *data, size_t size);
 Status file_out_pad(FileOut *f, size_t count, char byte);
+/* Replaces bytes that were written already. */
+Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size);
 /* Closes f either way. */
 Status file_out_commit(FileOut *f);
 void file_out_discard(FileOut *f);
