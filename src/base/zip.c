@@ -1,5 +1,9 @@
-/* zip.c -- reading archives; see zip.h.  The directory is read by minizip out of the
- * mapping; what it tells is checked here before anyone believes it. */
+/* zip.c -- reading archives; see zip.h.
+ *
+ * minizip finds the directory and walks it; each record is decoded here, straight from the
+ * mapping and with every bound checked, because minizip before 1.3 passes over the ZIP64
+ * field on 64-bit machines (entries beyond 4 GiB) and does not tell where data begins
+ * without opening an entry. */
 #include "base/zip.h"
 
 #include <limits.h>
@@ -8,7 +12,9 @@
 #include <unzip.h>
 #include <zlib.h>
 
-enum { NAME_MAX_BYTES = 4096, ENTRY_BYTES = 46, FLAG_ENCRYPTED = 1, METHOD_STORED = 0, METHOD_DEFLATE = 8 };
+enum { NAME_MAX_BYTES = 4096, RECORD = 46, LOCAL = 30, FLAG_ENCRYPTED = 1, METHOD_STORED = 0, METHOD_DEFLATE = 8 };
+enum { RECORD_SIGNATURE = 0x02014b50, LOCAL_SIGNATURE = 0x04034b50, ZIP64_FIELD = 1 };
+#define IN_ZIP64 0xffffffffu /* a size or offset of 32 bits that stands in the ZIP64 field */
 
 /* ---- minizip's input: the mapping ------------------------------------------- */
 
@@ -86,60 +92,115 @@ static Status bad_entry(const Zip *z, const char *name, const char *reason) {
   return fail(ERR_FILE, "%s: entry '%s': %s", z->file->path, name, reason);
 }
 
-static Status check_info(const Zip *z, const ZipEntry *e, const unz_file_info64 *info) {
-  const char *name = e->name;
-  if (info->flag & FLAG_ENCRYPTED) return bad_entry(z, name, "it is encrypted");
-  if (info->compression_method != METHOD_STORED && info->compression_method != METHOD_DEFLATE) {
-    return fail(ERR_FILE, "%s: entry '%s': compression method %lu is not supported", z->file->path, name, info->compression_method);
+static Status damaged(const Zip *z) { return fail(ERR_FILE, "%s: the directory is damaged", z->file->path); }
+
+static uint64_t number(const unsigned char *p, int bytes) {
+  uint64_t v = 0;
+  for (int i = bytes - 1; i >= 0; i--) v = v << 8 | p[i];
+  return v;
+}
+
+/* n bytes at an offset, or NULL. */
+static const unsigned char *bytes_at(const Zip *z, uint64_t offset, uint64_t n) {
+  return offset <= z->file->size && n <= z->file->size - offset ? z->file->data + offset : NULL;
+}
+
+/* One record of the directory. */
+typedef struct {
+  unsigned flags, method;
+  uint32_t crc;
+  size_t name_length, extra_length;
+  uint64_t packed, size, header; /* header: offset of the local one */
+  const unsigned char *name, *extra;
+} Record;
+
+/* The 64-bit values replace, in this order, those that are marked. */
+static bool read_zip64(Record *r) {
+  uint64_t *const values[] = {&r->size, &r->packed, &r->header};
+  for (size_t at = 0; r->extra_length - at >= 4;) {
+    const unsigned char *field = r->extra + at;
+    size_t length = (size_t)number(field + 2, 2), used = 0;
+    if (length > r->extra_length - at - 4) return false;
+    at += 4 + length;
+    if (number(field, 2) != ZIP64_FIELD) continue;
+    for (int i = 0; i < 3; i++) {
+      if (*values[i] != IN_ZIP64) continue;
+      if (length - used < 8) return false;
+      *values[i] = number(field + 4 + used, 8);
+      used += 8;
+    }
+    return true;
   }
-  if (info->disk_num_start != 0 && info->disk_num_start != 0xffff) return bad_entry(z, name, "it is on another disk");
-  if (e->stored && e->size != e->packed) return bad_entry(z, name, "it is stored, but its two sizes differ");
-  if (e->offset > z->file->size || e->packed > z->file->size - e->offset) return bad_entry(z, name, "its data is outside the file");
+  return true; /* no such field: then the values are what they seem */
+}
+
+static bool read_record(const Zip *z, uint64_t at, Record *r) {
+  const unsigned char *p = bytes_at(z, at, RECORD);
+  if (!p || number(p, 4) != RECORD_SIGNATURE) return false;
+  *r = (Record){.flags = (unsigned)number(p + 8, 2), .method = (unsigned)number(p + 10, 2), .crc = (uint32_t)number(p + 16, 4), .packed = number(p + 20, 4), .size = number(p + 24, 4),
+                .name_length = (size_t)number(p + 28, 2), .extra_length = (size_t)number(p + 30, 2), .header = number(p + 42, 4)};
+  r->name = bytes_at(z, at + RECORD, r->name_length + r->extra_length);
+  if (!r->name) return false;
+  r->extra = r->name + r->name_length;
+  return read_zip64(r);
+}
+
+/* Where the data of an entry begins: behind its local header, which repeats the name. */
+static Status find_data(const Zip *z, const Record *r, ZipEntry *e) {
+  const unsigned char *p = bytes_at(z, r->header, LOCAL), *name;
+  if (!p || number(p, 4) != LOCAL_SIGNATURE) return bad_entry(z, e->name, "its header is damaged, or not where the directory says");
+  uint64_t name_length = number(p + 26, 2), extra_length = number(p + 28, 2);
+  name = bytes_at(z, r->header + LOCAL, name_length + extra_length);
+  if (!name || name_length != r->name_length || memcmp(name, r->name, r->name_length) || number(p + 8, 2) != r->method) {
+    return bad_entry(z, e->name, "its header does not agree with the directory");
+  }
+  e->offset = r->header + LOCAL + name_length + extra_length;
+  return bytes_at(z, e->offset, e->packed) ? OK : bad_entry(z, e->name, "its data is outside the file");
+}
+
+static Status check_record(const Zip *z, const Record *r, const char *name) {
+  if (r->flags & FLAG_ENCRYPTED) return bad_entry(z, name, "it is encrypted");
+  if (r->method != METHOD_STORED && r->method != METHOD_DEFLATE) {
+    return fail(ERR_FILE, "%s: entry '%s': compression method %u is not supported", z->file->path, name, r->method);
+  }
+  if (r->method == METHOD_STORED && r->size != r->packed) return bad_entry(z, name, "it is stored, but its two sizes differ");
   return OK;
 }
 
 /* The entry that minizip stands at. */
-static Status read_entry(Zip *z, unzFile unzip, char *name) {
-  unz_file_info64 info;
-  if (unzGetCurrentFileInfo64(unzip, &info, NULL, 0, NULL, 0, NULL, 0) != UNZ_OK) return fail(ERR_FILE, "%s: the directory is damaged", z->file->path);
-  if (info.size_filename >= NAME_MAX_BYTES) return fail(ERR_FILE, "%s: an entry's name has %lu bytes", z->file->path, info.size_filename);
-  if (unzGetCurrentFileInfo64(unzip, &info, name, NAME_MAX_BYTES, NULL, 0, NULL, 0) != UNZ_OK) return fail(ERR_FILE, "%s: the directory is damaged", z->file->path);
-  name[info.size_filename] = 0;
-  if (strlen(name) != info.size_filename || !zip_name_ok(name)) {
+static Status read_entry(Zip *z, unzFile unzip) {
+  unz64_file_pos at;
+  Record r;
+  if (unzGetFilePos64(unzip, &at) != UNZ_OK || !read_record(z, at.pos_in_zip_directory, &r)) return damaged(z);
+  char *name;
+  TRY_NEW(name, arena_strndup(&z->arena, (const char *)r.name, r.name_length));
+  if (strlen(name) != r.name_length || !zip_name_ok(name)) {
     return fail(ERR_FILE, "%s: an entry has a name that is not allowed (absolute, with '..', a backslash or control characters)", z->file->path);
   }
-  bool folder = name[info.size_filename - 1] == '/';
-  if (folder && info.uncompressed_size == 0) return OK;
-  if (folder) return bad_entry(z, name, "a folder with content");
+  bool folder = name[r.name_length - 1] == '/';
+  if (folder) return r.size ? bad_entry(z, name, "a folder with content") : OK;
+  TRY(check_record(z, &r, name));
   ZipEntry *e = &z->entries[z->count];
-  *e = (ZipEntry){.name = name, .size = info.uncompressed_size, .packed = info.compressed_size, .crc = (uint32_t)info.crc,
-                  .order = z->count, .stored = info.compression_method == METHOD_STORED};
-  TRY(check_info(z, e, &info)); /* before the local header is trusted, and again with the offset */
-  if (unzOpenCurrentFile2(unzip, NULL, NULL, 1) != UNZ_OK) return bad_entry(z, name, "its header is damaged, or not where the directory says");
-  e->offset = unzGetCurrentFileZStreamPos64(unzip);
-  unzCloseCurrentFile(unzip);
-  TRY(check_info(z, e, &info));
-  TRY_NEW(e->name, arena_strdup(&z->arena, name));
+  *e = (ZipEntry){.name = name, .size = r.size, .packed = r.packed, .crc = r.crc, .order = z->count, .stored = r.method == METHOD_STORED};
+  TRY(find_data(z, &r, e));
   z->count++;
   return OK;
 }
 
 static Status read_entries(Zip *z, unzFile unzip) {
   unz_global_info64 global;
-  char name[NAME_MAX_BYTES];
-  if (unzGetGlobalInfo64(unzip, &global) != UNZ_OK) return fail(ERR_FILE, "%s: the directory is damaged", z->file->path);
-  if (global.number_entry > z->file->size / ENTRY_BYTES || global.number_entry > INT_MAX / 2) {
+  if (unzGetGlobalInfo64(unzip, &global) != UNZ_OK) return damaged(z);
+  if (global.number_entry > z->file->size / RECORD || global.number_entry > INT_MAX / 2) {
     return fail(ERR_FILE, "%s: a directory of %llu entries does not fit in the file", z->file->path, (unsigned long long)global.number_entry);
   }
   TRY_NEW(z->entries, arena_new_n(&z->arena, ZipEntry, global.number_entry));
   int code = global.number_entry ? unzGoToFirstFile(unzip) : UNZ_END_OF_LIST_OF_FILE;
   for (uint64_t i = 0; i < global.number_entry; i++) {
     if (code != UNZ_OK) break;
-    TRY(read_entry(z, unzip, name));
+    TRY(read_entry(z, unzip));
     code = unzGoToNextFile(unzip);
   }
-  if (code != UNZ_END_OF_LIST_OF_FILE) return fail(ERR_FILE, "%s: the directory is damaged", z->file->path);
-  return OK;
+  return code == UNZ_END_OF_LIST_OF_FILE ? OK : damaged(z);
 }
 
 static int by_name(const void *a, const void *b) { return strcmp(((const ZipEntry *)a)->name, ((const ZipEntry *)b)->name); }
