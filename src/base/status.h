@@ -32,8 +32,9 @@ typedef Error *Status;
 
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
-Status fail(ErrCode code, const char *fmt, ...) PRINTF_LIKE(2, 3);
-Status fail_oom(void); /* never allocates */
+/* Never OK: the compiler may know. */
+Status fail(ErrCode code, const char *fmt, ...) PRINTF_LIKE(2, 3) __attribute__((returns_nonnull));
+Status fail_oom(void) __attribute__((returns_nonnull)); /* never allocates */
 
 /* Adds a line below the message: "  at   <text>" / "  hint <text>".  OK stays OK. */
 Status status_at(Status s, const char *fmt, ...) PRINTF_LIKE(2, 3);

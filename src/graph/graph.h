@@ -195,12 +195,14 @@ typedef struct {
   const char *fqn;
   Tensor *tensor; /* mapped */
   bool is_parameter, is_constant;
+  bool requires_grad;
   const char *record; /* the file's record; names that share it are tied */
 } StateEntry;
 
 typedef struct {
   const char *symbol;
   int64_t min, max; /* INT64_MIN / INT64_MAX: none */
+  int64_t hint;     /* its value when the program was exported; -1: not known */
 } SymRange;
 
 typedef struct Exported {
