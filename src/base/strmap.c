@@ -1,0 +1,42 @@
+/* strmap.c -- open addressing, at most half full; see strmap.h. */
+#include "base/strmap.h"
+
+#include <string.h>
+
+static uint64_t hash_text(const char *s) {
+  uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+  for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
+  return h ^ (h >> 29);
+}
+
+static StrSlot *find(StrSlot *slots, size_t cap, const char *key) {
+  for (uint64_t i = hash_text(key);; i++) {
+    StrSlot *s = &slots[i & (cap - 1)];
+    if (!s->key || !strcmp(s->key, key)) return s;
+  }
+}
+
+Status strmap_reserve(StrMap *m, Arena *arena, size_t count) {
+  size_t cap = 32;
+  while (cap / 2 < count && cap <= SIZE_MAX / 4) cap *= 2;
+  if (cap <= m->cap) return OK;
+  StrSlot *slots;
+  TRY_NEW(slots, arena_new_n(arena, StrSlot, cap));
+  for (size_t i = 0; i < m->cap; i++) {
+    if (m->slots[i].key) *find(slots, cap, m->slots[i].key) = m->slots[i];
+  }
+  m->slots = slots;
+  m->cap = cap;
+  return OK;
+}
+
+Status strmap_slot(StrMap *m, Arena *arena, const char *key, StrSlot **out) {
+  TRY(strmap_reserve(m, arena, m->used + 1));
+  *out = find(m->slots, m->cap, key);
+  if ((*out)->key) return OK;
+  (*out)->key = key;
+  m->used++;
+  return OK;
+}
+
+void *strmap_get(const StrMap *m, const char *key) { return m->cap ? find(m->slots, m->cap, key)->value : NULL; }

@@ -1,0 +1,87 @@
+/* check_ops.c -- graph_check_ops: can this program run?  All that is missing, at once. */
+#include <string.h>
+
+#include "base/strmap.h"
+#include "base/textbuf.h"
+#include "graph/graph.h"
+
+/* Higher-order ops that are inlined or run by the interpreter. */
+static const char *const higher_order[] = {
+    "higher_order.wrap_with_set_grad_enabled",
+    "higher_order.wrap_with_autocast",
+    "higher_order.cond",
+};
+
+static bool is_supported(const Node *n) {
+  if (n->op) return true;
+  for (size_t i = 0; i < sizeof higher_order / sizeof *higher_order; i++) {
+    if (node_is(n, higher_order[i])) return true;
+  }
+  return false;
+}
+
+typedef struct Missing {
+  const Node *first;
+  int count;
+  struct Missing *next; /* in order of appearance */
+} Missing;
+
+typedef struct {
+  Arena arena;
+  StrMap by_target;
+  Missing *list, **end;
+  int count;
+} Found;
+
+static Status collect(Found *f, const Graph *g, int depth) {
+  for (const Node *n = g->first; n; n = n->next) {
+    for (int i = 0; i < n->nargs; i++) {
+      if (n->args[i].kind == ARG_GRAPH && depth < 64) TRY(collect(f, n->args[i].graph, depth + 1));
+    }
+    if (is_supported(n)) continue;
+    StrSlot *slot;
+    TRY(strmap_slot(&f->by_target, &f->arena, n->target, &slot));
+    Missing *m = slot->value;
+    if (!m) {
+      TRY_NEW(m, arena_new(&f->arena, Missing));
+      m->first = n;
+      slot->value = *f->end = m;
+      f->end = &m->next;
+      f->count++;
+    }
+    m->count++;
+  }
+  return OK;
+}
+
+/*   transformers.grouped_mm_fallback.default: 4 nodes, first grouped_mm at moe.py:176 in
+ *   forward, module model.layers.0.mlp                                                   */
+static void describe(TextBuf *b, const Missing *m) {
+  char source[256], module[256];
+  const Node *n = m->first;
+  node_source(n, source, sizeof source);
+  node_module(n, module, sizeof module);
+  text_printf(b, "\n  %s: %d node%s", n->target, m->count, m->count == 1 ? "" : "s");
+  if (n->nouts && n->outs[0]->name) text_printf(b, ", %s%s", m->count == 1 ? "" : "first ", n->outs[0]->name);
+  if (*source) text_printf(b, " at %s", source);
+  if (*module) text_printf(b, ", module %s", module);
+  const Op *near = op_nearest(n->target);
+  if (near) text_printf(b, "; did you mean %s?", near->schema.name);
+}
+
+Status graph_check_ops(const Exported *e) {
+  Found f = {0};
+  f.end = &f.list;
+  Status s = collect(&f, e->graph, 0);
+  if (!s && f.count) {
+    TextBuf b = {0};
+    for (const Missing *m = f.list; m; m = m->next) describe(&b, m);
+    s = b.failed ? fail_oom()
+                 : fail(ERR_FILE, "%s: %d operator%s of this program %s not supported:%s", e->name, f.count, f.count == 1 ? "" : "s",
+                        f.count == 1 ? "is" : "are", b.text);
+    s = status_hint(s, "export the model without them, or decompose it first: program.run_decompositions()");
+    text_free(&b);
+  }
+  arena_free(&f.arena);
+  return s;
+}
