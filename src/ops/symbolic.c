@@ -258,6 +258,7 @@ static Status sym_is_contiguous_run(Call *c) {
 #define NUMBERS(text, f) {.schema = text, .run = number_run, .flags = OP_SCALAR, .row = &(const NumberRow){f}}
 #define TWO(name, f) NUMBERS(name "(Scalar a, Scalar b) -> Scalar", f)
 #define ONE(name, f) NUMBERS(name "(Scalar a) -> Scalar", f)
+#define MATH(name, f) NUMBERS(name "(Scalar x) -> Scalar", f)
 #define SCALAR(text, f) {.schema = text, .run = f##_run, .flags = OP_SCALAR}
 
 /* clang-format off */
@@ -275,10 +276,10 @@ const OpDef ops_symbolic[] = {
     ONE("torch::_sym_cos", cos_),       ONE("torch::_sym_tan", tan_),         ONE("torch::_sym_sinh", sinh_),
     ONE("torch::_sym_cosh", cosh_),     ONE("torch::_sym_tanh", tanh_),       ONE("torch::_sym_asin", asin_),
     ONE("torch::_sym_acos", acos_),     ONE("torch::_sym_atan", atan_),
-    ONE("math::trunc", trunc_),         ONE("math::ceil", ceil_),             ONE("math::floor", floor_),
-    ONE("math::sqrt", sqrt_),           ONE("math::exp", exp_),               ONE("math::log", log_),
-    ONE("math::log2", log2_),           ONE("math::sin", sin_),               ONE("math::cos", cos_),
-    ONE("math::tan", tan_),             TWO("math::pow", power),
+    MATH("math::trunc", trunc_),         MATH("math::ceil", ceil_),             MATH("math::floor", floor_),
+    MATH("math::sqrt", sqrt_),           MATH("math::exp", exp_),               MATH("math::log", log_),
+    MATH("math::log2", log2_),           MATH("math::sin", sin_),               MATH("math::cos", cos_),
+    MATH("math::tan", tan_),             NUMBERS("math::pow(Scalar x, Scalar y) -> Scalar", power),
     SCALAR("torch::sym_ite(Scalar b, Scalar t, Scalar f) -> Scalar", ite),
     SCALAR("torch::sym_sum(Scalar[] args) -> Scalar", sum),
     SCALAR("aten::sym_size.int(Tensor self, int dim) -> SymInt", sym_size),
