@@ -1,0 +1,278 @@
+/* api.c -- the public functions of tessera.h; contracts are there. */
+#include "tessera.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/copy.h"
+#include "pt2/read.h"
+#include "runtime/session.h"
+#include "runtime/specialize.h"
+
+_Static_assert((int)TESS_C64 == (int)DT_C64 && (int)TESS_BF16 == (int)DT_BF16, "TessDtype and Dtype number alike");
+
+struct TessScope {
+  TessScope *outer;
+  Scope handles;
+};
+
+/* What a context is outside: the inner one, and its open scopes. */
+typedef struct {
+  Ctx ctx; /* first: a TessCtx is a Ctx */
+  TessScope *scope;
+} PublicCtx;
+
+static PublicCtx *public_ctx(TessCtx *ctx) { return (PublicCtx *)ctx; }
+static Scope *current_scope(TessCtx *ctx) { return public_ctx(ctx)->scope ? &public_ctx(ctx)->scope->handles : &ctx->scope; }
+
+/* True if there was an error: it sticks, unless an earlier one does. */
+static bool stick(TessCtx *ctx, Status s) {
+  if (!s) return false;
+  if (ctx->error) status_free(s);
+  else ctx->error = s;
+  return true;
+}
+
+const char *tess_version(void) { return TESS_VERSION; }
+
+TessCtx *tess_ctx_new(int threads) {
+  PublicCtx *p = calloc(1, sizeof *p);
+  if (!p) return NULL;
+  if (threads <= 0) threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  ctx_init(&p->ctx, threads);
+  stick(&p->ctx, op_registry_status());
+  return &p->ctx;
+}
+
+void tess_ctx_free(TessCtx *ctx) {
+  if (!ctx) return;
+  while (public_ctx(ctx)->scope) tess_scope_end(ctx, public_ctx(ctx)->scope);
+  ctx_free(ctx);
+  free(ctx);
+}
+
+int tess_error(const TessCtx *ctx) { return ctx->error ? (int)status_code(ctx->error) : 0; }
+const char *tess_error_message(const TessCtx *ctx) { return ctx->error ? status_message(ctx->error) : ""; }
+
+void tess_error_clear(TessCtx *ctx) {
+  status_free(ctx->error);
+  ctx->error = OK;
+}
+
+void tess_manual_seed(TessCtx *ctx, uint64_t seed) {
+  ctx->seed = seed;
+  ctx->offset = 0;
+}
+
+/* ---- scopes ------------------------------------------------------------------------- */
+
+TessScope *tess_scope_begin(TessCtx *ctx) {
+  TessScope *s = calloc(1, sizeof *s);
+  if (!s) {
+    stick(ctx, fail_oom());
+    return NULL;
+  }
+  s->outer = public_ctx(ctx)->scope;
+  public_ctx(ctx)->scope = s;
+  return s;
+}
+
+void tess_scope_end(TessCtx *ctx, TessScope *scope) {
+  if (!scope) return;
+  for (TessScope *s = public_ctx(ctx)->scope; s; s = public_ctx(ctx)->scope) { /* inner ones that were left open too */
+    public_ctx(ctx)->scope = s->outer;
+    scope_clear(&s->handles);
+    bool last = s == scope;
+    free(s);
+    if (last) break;
+  }
+}
+
+TessTensor *tess_keep(TessCtx *ctx, const TessTensor *t) {
+  TessScope *inner = public_ctx(ctx)->scope;
+  Scope *outer = inner && inner->outer ? &inner->outer->handles : &ctx->scope;
+  Tensor *kept = NULL;
+  if (ctx->error || !t) return NULL;
+  return stick(ctx, tensor_alias(outer, t, &kept)) ? NULL : kept;
+}
+
+/* ---- tensors -------------------------------------------------------------------------- */
+
+static Status check_dtype(TessDtype d) {
+  return (int)d < 0 || (int)d > (int)TESS_C64 ? fail(ERR_USAGE, "there is no dtype %d", (int)d) : OK;
+}
+
+TessTensor *tess_tensor_new(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size) {
+  Tensor *t = NULL;
+  if (ctx->error || stick(ctx, check_dtype(dtype))) return NULL;
+  return stick(ctx, tensor_new(current_scope(ctx), (Dtype)dtype, ndim, size, &t)) ? NULL : t;
+}
+
+TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const void *data) {
+  TessTensor *t = tess_tensor_new(ctx, dtype, ndim, size);
+  if (t && tensor_numel(t)) memcpy(tensor_data(t), data, (size_t)tensor_numel(t) * dtype_size(t->dtype));
+  return t;
+}
+
+TessTensor *tess_tensor_borrow(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride, void *data) {
+  Tensor *t = NULL;
+  if (ctx->error || stick(ctx, check_dtype(dtype)) || stick(ctx, tensor_meta(current_scope(ctx), (Dtype)dtype, ndim, size, &t))) return NULL;
+  for (int d = 0; stride && d < ndim; d++) {
+    if (stride[d] < 0) {
+      stick(ctx, fail(ERR_USAGE, "stride %lld of dimension %d: strides cannot be negative", (long long)stride[d], d));
+      return NULL;
+    }
+    t->stride[d] = stride[d];
+  }
+  return stick(ctx, storage_borrow(data, (size_t)tensor_extent(t) * dtype_size(t->dtype), NULL, NULL, &t->storage)) ? NULL : t;
+}
+
+TessDtype tess_dtype(const TessTensor *t) { return (TessDtype)t->dtype; }
+int tess_ndim(const TessTensor *t) { return t->ndim; }
+const int64_t *tess_size(const TessTensor *t) { return t->size; }
+const int64_t *tess_stride(const TessTensor *t) { return t->stride; }
+int64_t tess_numel(const TessTensor *t) { return tensor_numel(t); }
+void *tess_data(const TessTensor *t) { return tensor_data(t); }
+
+int tess_read(TessCtx *ctx, const TessTensor *t, void *out) {
+  if (ctx->error || !t) return -1;
+  int64_t stride[MAX_DIMS];
+  contiguous_strides(t->ndim, t->size, stride);
+  kernel_copy(&ctx->kern, (View){out, t->size, stride, t->ndim, t->dtype}, tensor_view(t));
+  return 0;
+}
+
+/* ---- ops --------------------------------------------------------------------------------- */
+
+static Value to_value(const TessArg *a) {
+  switch (a->kind) {
+    case TESS_ARG_NONE: break;
+    case TESS_ARG_TENSOR: return val_tensor(a->v.tensor);
+    case TESS_ARG_INT: return val_int(a->v.i);
+    case TESS_ARG_FLOAT: return val_float(a->v.f);
+    case TESS_ARG_BOOL: return val_bool(a->v.i != 0);
+    case TESS_ARG_STR: return val_str(a->v.str);
+    case TESS_ARG_DTYPE: return val_dtype((Dtype)a->v.dtype);
+    case TESS_ARG_INTS: return val_ints(a->v.ints, a->n);
+    case TESS_ARG_FLOATS: return val_floats(a->v.floats, a->n);
+    case TESS_ARG_TENSORS: return val_tensors((Tensor *const *)(uintptr_t)a->v.tensors, a->n);
+  }
+  return val_none();
+}
+
+static Status call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Call *c) {
+  const Op *op = op_find(name);
+  if (!op) {
+    const Op *near = op_nearest(name);
+    Status s = fail(ERR_USAGE, "there is no op '%s'", name);
+    return near ? status_hint(s, "did you mean '%s'?", near->schema.name) : s;
+  }
+  if (nargs > MAX_PARAMS) return fail(ERR_USAGE, "%s: %d arguments", name, nargs);
+  NamedValue given[MAX_PARAMS];
+  Value bound[MAX_PARAMS];
+  for (int i = 0; i < nargs; i++) given[i] = (NamedValue){args[i].name, to_value(&args[i])};
+  TRY(op_bind(arena, op, given, nargs, bound));
+  *c = (Call){.ctx = ctx, .op = op, .arg = bound, .scope = current_scope(ctx), .arena = arena};
+  Status s = op_dispatch(c);
+  c->arg = NULL; /* it was on this function's stack */
+  return s;
+}
+
+int tess_call_n(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessTensor **out, int cap) {
+  if (ctx->error) return -1;
+  Arena arena = {0};
+  Call c = {0};
+  int n = -1;
+  if (!stick(ctx, call(ctx, op, args, nargs, &arena, &c))) {
+    n = c.nout;
+    for (int i = 0; i < n && i < cap; i++) out[i] = out_tensor(&c, i);
+  }
+  arena_free(&arena);
+  return n;
+}
+
+TessTensor *tess_call_1(TessCtx *ctx, const char *op, const TessArg *args, int nargs) {
+  TessTensor *out = NULL;
+  return tess_call_n(ctx, op, args, nargs, &out, 1) < 0 ? NULL : out;
+}
+
+/* ---- programs ------------------------------------------------------------------------------ */
+
+struct TessProgram {
+  TessCtx *ctx;
+  Session *session;
+};
+
+TessProgram *tess_open(TessCtx *ctx, const char *path) {
+  if (ctx->error) return NULL;
+  Exported *e = NULL;
+  TessProgram *p = calloc(1, sizeof *p);
+  if (!p) {
+    stick(ctx, fail_oom());
+    return NULL;
+  }
+  p->ctx = ctx;
+  if (stick(ctx, pt2_read(path, &e)) || stick(ctx, session_open(ctx, e, &p->session))) {
+    free(p);
+    return NULL;
+  }
+  return p;
+}
+
+void tess_close(TessProgram *p) {
+  if (!p) return;
+  session_free(p->session);
+  free(p);
+}
+
+int tess_input_count(const TessProgram *p) { return exported_user_inputs(session_program(p->session)); }
+
+const char *tess_input_name(const TessProgram *p, int i) {
+  const Exported *e = session_program(p->session);
+  for (int k = 0; k < e->graph->ninputs; k++) {
+    if (e->inputs[k].kind == IN_USER && i-- == 0) return e->graph->inputs[k]->name;
+  }
+  return NULL;
+}
+
+static bool is_user_output(OutputKind k) {
+  return k != OUT_TOKEN && k != OUT_BUFFER_MUTATION && k != OUT_PARAMETER_MUTATION && k != OUT_USER_INPUT_MUTATION;
+}
+
+int tess_output_count(const TessProgram *p) {
+  const Exported *e = session_program(p->session);
+  int n = 0;
+  for (int i = 0; i < e->graph->noutputs; i++) n += is_user_output(e->outputs[i].kind);
+  return n;
+}
+
+static Status gather_inputs(const TessProgram *p, const TessTensor *const *inputs, int n, Value *values) {
+  const Exported *e = session_program(p->session);
+  int u = 0;
+  for (int i = 0; i < e->graph->ninputs && u < n; i++) {
+    if (e->inputs[i].kind != IN_USER) continue;
+    const Tensor *t = inputs[u];
+    if (!t) return fail(ERR_USAGE, "input '%s' is NULL", e->graph->inputs[i]->name);
+    values[u] = val_tensor(t);
+    if (e->graph->inputs[i]->type != TY_TENSOR) {
+      if (tensor_numel(t) != 1) return fail(ERR_USAGE, "input '%s' is a number: give a tensor of one element", e->graph->inputs[i]->name);
+      values[u] = val_load(t->dtype, tensor_data(t));
+    }
+    u++;
+  }
+  return OK;
+}
+
+int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessTensor **out, int cap) {
+  TessCtx *ctx = p->ctx;
+  if (ctx->error) return -1;
+  Arena arena = {0};
+  Value *values = arena_new_n(&arena, Value, ninputs + 1), *results = NULL;
+  int n = 0;
+  bool failed = stick(ctx, values ? gather_inputs(p, inputs, ninputs, values) : fail_oom()) ||
+                stick(ctx, session_run(p->session, values, ninputs, current_scope(ctx), &arena, &results, &n));
+  for (int i = 0; !failed && i < n && i < cap; i++) out[i] = results[i].kind == VAL_TENSOR ? results[i].tensor : NULL;
+  arena_free(&arena);
+  return failed ? -1 : n;
+}
