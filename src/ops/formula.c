@@ -1,0 +1,25 @@
+/* formula.c -- see formula.h. */
+#include "ops/formula.h"
+
+Tensor *formula_op(Formula *f, const char *name, const Value *args, int nargs) {
+  Tensor *t = NULL;
+  if (!f->status) f->status = op_call(f->c, name, &t, 1, args, nargs);
+  return f->status ? NULL : t;
+}
+
+Status formula_give(Formula *f, const Tensor *t) {
+  if (!f->status) f->status = out_value(f->c, val_tensor(t));
+  Status s = f->status;
+  f->status = OK;
+  return s;
+}
+
+Tensor *f_cast(Formula *f, const Tensor *t, Dtype d) {
+  if (!t || t->dtype == d) return (Tensor *)(uintptr_t)t;
+  return F_OP(f, "aten._to_copy.default", val_tensor(t), val_dtype(d));
+}
+
+Tensor *f_widen(Formula *f, const Tensor *t) {
+  bool half = t && (t->dtype == DT_F16 || t->dtype == DT_BF16);
+  return f_cast(f, t, half ? DT_F32 : t ? t->dtype : DT_F32);
+}
