@@ -34,6 +34,20 @@ const StateEntry *exported_state(const Exported *e, const char *fqn) {
   return NULL;
 }
 
+int exported_user_inputs(const Exported *e) {
+  int n = 0;
+  for (int i = 0; i < e->graph->ninputs; i++) n += e->inputs[i].kind == IN_USER;
+  return n;
+}
+
+bool exported_is_mutated(const Exported *e, const char *fqn) {
+  for (int i = 0; i < e->graph->noutputs; i++) {
+    OutputKind k = e->outputs[i].kind;
+    if ((k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION) && !strcmp(e->outputs[i].target, fqn)) return true;
+  }
+  return false;
+}
+
 /* The words of the text form, and of .pt2 files. */
 const char *input_kind_name(InputKind k) {
   static const char *const names[] = {"user", "parameter", "buffer", "tensor_constant", "constant", "token"};

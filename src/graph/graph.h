@@ -229,6 +229,9 @@ typedef struct Exported {
 Status exported_new(const char *name, Exported **out);
 void exported_free(Exported *e); /* NULL is fine */
 const StateEntry *exported_state(const Exported *e, const char *fqn); /* NULL if absent */
+/* Is this parameter, buffer or constant written by the program? */
+bool exported_is_mutated(const Exported *e, const char *fqn);
+int exported_user_inputs(const Exported *e);
 const char *input_kind_name(InputKind k);
 const char *output_kind_name(OutputKind k);
 

@@ -107,17 +107,3 @@ Status specialize_bind(const Exported *e, const Value *user, int ninputs, SymBin
   }
   return OK;
 }
-
-int exported_user_inputs(const Exported *e) {
-  int n = 0;
-  for (int i = 0; i < e->graph->ninputs; i++) n += e->inputs[i].kind == IN_USER;
-  return n;
-}
-
-bool exported_is_mutated(const Exported *e, const char *fqn) {
-  for (int i = 0; i < e->graph->noutputs; i++) {
-    OutputKind k = e->outputs[i].kind;
-    if ((k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION) && !strcmp(e->outputs[i].target, fqn)) return true;
-  }
-  return false;
-}

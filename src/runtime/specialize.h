@@ -20,8 +20,4 @@ Status specialize_bind(const Exported *e, const Value *user_inputs, int ninputs,
 /* ERR_DYNAMIC if some size depends on data: such a program is interpreted. */
 Status specialize(Ctx *ctx, const Exported *e, const Value *user_inputs, int ninputs, Exported **out);
 
-/* Is this parameter, buffer or constant written by the program? */
-bool exported_is_mutated(const Exported *e, const char *fqn);
-int exported_user_inputs(const Exported *e);
-
 #endif

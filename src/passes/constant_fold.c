@@ -1,0 +1,88 @@
+/* constant_fold.c -- computes what depends on constants alone.
+ *
+ *   before:  %a = arange(4)  %m = cos(%a)  %y = mul(%x, %m)
+ *   after:   %y = mul(%x, %cos)      with %cos a new tensor_constant input
+ *
+ * Constants are weights, buffers and tensor constants whose data is there and that the
+ * program does not write to.  Left alone: random ops, asserts, views (they cost nothing
+ * and their result would pin the whole of what they view), results above 64 MiB, and
+ * programs that are not functional yet.
+ */
+#include "graph/builder.h"
+#include "graph/resolve.h"
+#include "passes/pass.h"
+
+enum { LARGEST = 64 << 20 };
+
+static void check_constant(void *ctx, Val **ref) {
+  bool tensor = (*ref)->type == TY_TENSOR && (*ref)->constant && (*ref)->tensor;
+  if (!tensor) *(bool *)ctx = false;
+}
+
+static bool is_candidate(Node *n) {
+  if (!n->op || n->nouts == 0 || n->op->schema.mutates || (n->op->def->flags & (OP_RANDOM | OP_EFFECT | OP_SCALAR))) return false;
+  if (n->op->schema.nreturns && n->op->schema.returns[0].aliased) return false;
+  bool constant = true;
+  node_each_val(n, check_constant, &constant);
+  for (int i = 0; i < n->nargs; i++) constant &= n->args[i].kind != ARG_GRAPH;
+  return constant;
+}
+
+static bool too_large(const Node *n) {
+  for (int i = 0; i < n->nouts; i++) {
+    const Val *v = n->outs[i];
+    double bytes = v->dtype == DT_NONE ? 0 : (double)dtype_size(v->dtype);
+    for (int d = 0; d < v->ndim; d++) {
+      if (!sym_is_int(v->size[d])) return true;
+      bytes *= (double)v->size[d]->value;
+    }
+    if (bytes > LARGEST) return true;
+  }
+  return false;
+}
+
+static Status fold(GraphBuilder *b, Exported *e, Node *n) {
+  Value bound[MAX_PARAMS];
+  TRY(node_resolve(&e->arena, NULL, n, bound));
+  Call c = {.ctx = b->ctx, .op = n->op, .arg = bound, .scope = &e->scope, .arena = &e->arena};
+  TRY(op_eager(&c));
+  for (int i = 0; i < n->nouts && i < c.nout; i++) {
+    Val *v;
+    if (!out_tensor(&c, i)) continue;
+    TRY(builder_constant(b, n->outs[i]->name, out_tensor(&c, i), &v));
+    n->outs[i]->forward = v;
+  }
+  return OK;
+}
+
+static void follow(void *ctx, Val **ref) {
+  (void)ctx;
+  while ((*ref)->forward) *ref = (*ref)->forward;
+}
+
+Status pass_constant_fold(Exported *e, const PassArgs *args) {
+  Graph *g = e->graph;
+  GraphBuilder b;
+  int folded = 0;
+  for (const Node *n = g->first; n; n = n->next) {
+    if (n->op && n->op->schema.mutates) return OK;
+  }
+  builder_init(&b, args->ctx, e);
+  for (int i = 0; i < g->ninputs; i++) {
+    Val *v = g->inputs[i];
+    const StateEntry *s = e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
+    v->constant = s && s->tensor && !exported_is_mutated(e, s->fqn);
+    if (v->constant) v->tensor = s->tensor;
+  }
+  for (Node *n = g->first, *next; n; n = next) {
+    next = n->next;
+    node_each_val(n, follow, NULL);
+    if (!is_candidate(n) || too_large(n)) continue;
+    TRY(fold(&b, e, n));
+    node_remove(n);
+    folded++;
+  }
+  graph_forward(g);
+  if (args->stats) text_printf(args->stats, "constant_fold: %d nodes computed\n", folded);
+  return OK;
+}
