@@ -16,8 +16,7 @@ static void free_file(void *p) {
   yyjson_doc_free(f->model);
   yyjson_doc_free(f->weights);
   yyjson_doc_free(f->constants);
-  archive_close(f->archive);
-  file_map_unref(f->map);
+  archive_close(&f->archive);
   free(f);
 }
 
@@ -35,23 +34,22 @@ static const struct {
 
 /* Content of a small entry without the white space around it; "" if absent. */
 static Status read_marker(Reader *r, const char *name, char out[MAX_MARKER]) {
-  const Archive *a = r->file->archive;
-  const ArchiveEntry *e = archive_find(a, name);
+  const Archive *a = &r->file->archive;
+  const ZipEntry *e = archive_find(a, name);
+  ZipData d;
   out[0] = 0;
   if (!e) return OK;
-  const void *bytes;
-  void *owned;
-  TRY(archive_bytes(a, e, &bytes, &owned));
-  size_t n = e->size < MAX_MARKER ? e->size : MAX_MARKER - 1;
-  if (n) memcpy(out, bytes, n);
+  TRY(zip_read(a->zip, e, &d));
+  size_t n = d.size < MAX_MARKER ? d.size : MAX_MARKER - 1;
+  if (n) memcpy(out, d.data, n);
   out[n] = 0;
   out[strcspn(out, "\r\n \t")] = 0;
-  free(owned);
+  zip_data_free(&d);
   return OK;
 }
 
 static Status check_archive(Reader *r) {
-  const Archive *a = r->file->archive;
+  const Archive *a = &r->file->archive;
   char text[MAX_MARKER];
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     if (archive_find(a, others[i].entry)) return status_hint(fail(ERR_FILE, "%s %s", r->name, others[i].what), "%s", others[i].hint);
@@ -72,12 +70,12 @@ static Status check_archive(Reader *r) {
 /* models/NAME.json: `model` is what torch.export.save() writes; a package may hold one of
  * another name. */
 static Status find_model(Reader *r, char *name, size_t cap) {
-  const Archive *a = r->file->archive;
+  const Archive *a = &r->file->archive;
   const char *found = NULL;
   size_t len = 0;
   int count = 0;
-  for (int i = 0; i < a->count; i++) {
-    const char *entry = a->entries[i].name, *end = strrchr(entry, '.');
+  for (int i = 0; i < a->zip->count; i++) {
+    const char *entry = archive_name(a, &a->zip->entries[i]), *end = strrchr(entry, '.');
     if (strncmp(entry, "models/", 7) || strchr(entry + 7, '/') || !end || strcmp(end, ".json")) continue;
     count++;
     found = entry + 7;
@@ -101,17 +99,16 @@ static Status find_model(Reader *r, char *name, size_t cap) {
 /* ---- JSON --------------------------------------------------------------------------------- */
 
 Status read_json(Reader *r, const char *entry, yyjson_doc **out) {
-  const Archive *a = r->file->archive;
-  const ArchiveEntry *e = archive_find(a, entry);
+  const Archive *a = &r->file->archive;
+  const ZipEntry *e = archive_find(a, entry);
+  ZipData d;
   if (!e) return status_hint(fail(ERR_FILE, "%s: '%s' is missing from the archive", r->name, entry), "%s", reexport);
-  const void *bytes;
-  void *owned;
-  TRY(archive_bytes(a, e, &bytes, &owned));
+  TRY(zip_read(a->zip, e, &d));
   yyjson_read_err err = {0};
   /* Not json_parse(): our walk bounds its own depth, so a second look at every byte is
    * not needed. */
-  *out = yyjson_read_opts((char *)(uintptr_t)bytes, e->size, YYJSON_READ_ALLOW_INF_AND_NAN, NULL, &err);
-  free(owned);
+  *out = yyjson_read_opts((char *)(uintptr_t)d.data, d.size, YYJSON_READ_ALLOW_INF_AND_NAN, NULL, &err);
+  zip_data_free(&d);
   if (*out) return OK;
   if (err.code == YYJSON_READ_ERROR_MEMORY_ALLOCATION) return fail_oom();
   return fail(ERR_FILE, "%s: '%s' is not valid JSON: %s at byte %zu", r->name, entry, err.msg, err.pos);
@@ -181,21 +178,15 @@ static Status read_program(Reader *r) {
   return read_root_call(r);
 }
 
-/* Takes the reference to map. */
 static Status read_map(FileMap *map, Exported **out) {
   Reader r = {.name = map->path};
-  Status s = exported_new(map->path, &r.e);
-  if (s) {
-    file_map_unref(map);
-    return s;
-  }
+  TRY(exported_new(map->path, &r.e));
+  Status s = OK;
   r.file = calloc(1, sizeof *r.file);
   if (!r.file) {
-    file_map_unref(map);
     exported_free(r.e);
     return fail_oom();
   }
-  r.file->map = map;
   r.e->file = r.file;
   r.e->file_free = free_file;
   TRY_GOTO(failed, archive_open(map, &r.file->archive));
@@ -211,11 +202,15 @@ failed:
 Status pt2_read(const char *path, Exported **out) {
   FileMap *map;
   TRY(file_map(path, &map));
-  return read_map(map, out);
+  Status s = read_map(map, out);
+  file_map_unref(map);
+  return s;
 }
 
 Status pt2_read_memory(const void *bytes, size_t size, const char *name, Exported **out) {
   FileMap *map;
   TRY(file_map_bytes(name, bytes, size, &map));
-  return read_map(map, out);
+  Status s = read_map(map, out);
+  file_map_unref(map);
+  return s;
 }

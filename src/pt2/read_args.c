@@ -181,6 +181,7 @@ static const struct {
     {"as_tensors", read_tensors},
     {"as_memory_format", read_memory_format},
     {"as_string", read_string},
+    {"as_operator", read_string}, /* the op that with_effects calls */
     {"as_sym_int", read_sym_arg},
     {"as_sym_ints", read_sym_args},
     {"as_sym_bool", read_sym_arg},

@@ -10,49 +10,24 @@
 
 /* ---- names ------------------------------------------------------------------------------- */
 
-static uint64_t hash_name(const char *s) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-  return h ^ (h >> 29);
-}
-
-static NameSlot *find_slot(NameSlot *slots, int cap, const char *name) {
-  for (uint64_t i = hash_name(name);; i++) {
-    NameSlot *s = &slots[i & (uint64_t)(cap - 1)];
-    if (!s->name || !strcmp(s->name, name)) return s;
-  }
-}
-
-/* Makes the table at least twice as large as `count` names need. */
-static Status reserve_names(GraphReader *g, size_t count) {
-  size_t cap = 64;
-  while (cap < count * 2) cap *= 2;
-  if (cap <= (size_t)g->cap) return OK;
-  if (cap > INT32_MAX / 2) return fail(ERR_FILE, "the graph has too many values");
-  NameSlot *slots;
-  TRY_NEW(slots, arena_new_n(g->g->arena, NameSlot, cap));
-  for (int i = 0; i < g->cap; i++) {
-    if (g->slots[i].name) *find_slot(slots, (int)cap, g->slots[i].name) = g->slots[i];
-  }
-  g->slots = slots;
-  g->cap = (int)cap;
-  return OK;
-}
-
-/* The slot of a name, made if needed. */
-static Status take_slot(GraphReader *g, const char *name, NameSlot **out) {
+/* What a name stands for; made if it is new. */
+static Status take_name(GraphReader *g, const char *name, Named **out) {
+  StrSlot *slot;
   if (!name || !*name) return fail(ERR_FILE, "a value has no name");
-  *out = find_slot(g->slots, g->cap, name);
-  if ((*out)->name) return OK;
-  TRY(reserve_names(g, (size_t)g->used + 1));
-  *out = find_slot(g->slots, g->cap, name);
-  (*out)->name = name;
-  g->used++;
+  TRY(strmap_slot(&g->names, g->g->arena, name, &slot));
+  if (!slot->value) {
+    Named *named;
+    TRY_NEW(named, arena_new(g->g->arena, Named));
+    named->name = name;
+    slot->value = named;
+  }
+  *out = slot->value;
   return OK;
 }
 
 Status graph_find_val(GraphReader *g, const char *name, Val **out) {
-  *out = find_slot(g->slots, g->cap, name)->val;
+  const Named *named = strmap_get(&g->names, name);
+  *out = named ? named->val : NULL;
   return *out ? OK : fail(ERR_FILE, "the value '%.200s' is used before it is defined", name);
 }
 
@@ -66,32 +41,32 @@ enum { TABLES = sizeof tables / sizeof *tables };
 static Status read_tables(GraphReader *g, yyjson_val *json) {
   size_t count = 0, i, max;
   for (int k = 0; k < TABLES; k++) count += yyjson_obj_size(yyjson_obj_get(json, tables[k].key));
-  TRY(reserve_names(g, count + 1));
+  TRY(strmap_reserve(&g->names, g->g->arena, count));
   for (int k = 0; k < TABLES; k++) {
     yyjson_val *key, *value;
     yyjson_obj_foreach(yyjson_obj_get(json, tables[k].key), i, max, key, value) {
-      NameSlot *slot;
+      Named *named;
       const char *name = json_as_string(key);
-      TRY(take_slot(g, name, &slot));
-      if (slot->meta) return fail(ERR_FILE, "the value '%s' is described twice", name);
-      slot->type = tables[k].type;
-      slot->meta = value;
+      TRY(take_name(g, name, &named));
+      if (named->meta) return fail(ERR_FILE, "the value '%s' is described twice", name);
+      named->type = tables[k].type;
+      named->meta = value;
     }
   }
   return OK;
 }
 
 /* Fills a new value from its slot and makes the name known. */
-static Status define(GraphReader *g, NameSlot *slot, ValType type, Val *v) {
-  slot->val = v;
-  if (!slot->meta) return type == TY_TENSOR && !v->node ? fail(ERR_FILE, "the input '%s' is not in tensor_values", v->name) : OK;
-  if (slot->type != type) return fail(ERR_FILE, "the value '%s' is described as another kind of value", v->name);
-  Status s = type == TY_TENSOR ? read_tensor_meta(g->r, slot->meta, v) : read_sym(g->r, slot->meta, &v->sym);
+static Status define(GraphReader *g, Named *named, ValType type, Val *v) {
+  named->val = v;
+  if (!named->meta) return type == TY_TENSOR && !v->node ? fail(ERR_FILE, "the input '%s' is not in tensor_values", v->name) : OK;
+  if (named->type != type) return fail(ERR_FILE, "the value '%s' is described as another kind of value", v->name);
+  Status s = type == TY_TENSOR ? read_tensor_meta(g->r, named->meta, v) : read_sym(g->r, named->meta, &v->sym);
   return status_at(s, "value '%s'", v->name);
 }
 
-static Status check_new(const NameSlot *slot) {
-  return slot->val ? fail(ERR_FILE, "the value '%s' is defined twice", slot->name) : OK;
+static Status check_new(const Named *named) {
+  return named->val ? fail(ERR_FILE, "the value '%s' is defined twice", named->name) : OK;
 }
 
 /* ---- inputs ------------------------------------------------------------------------------- */
@@ -134,11 +109,11 @@ static Status read_input(GraphReader *g, yyjson_val *v, yyjson_val *spec) {
                        "export the model without TorchBind objects (quantised or custom classes)");
   }
   if (name) {
-    NameSlot *slot;
-    TRY(take_slot(g, name, &slot));
-    TRY(check_new(slot));
-    TRY(graph_add_input(g->g, slot->name, type, &val));
-    return define(g, slot, type, val);
+    Named *named;
+    TRY(take_name(g, name, &named));
+    TRY(check_new(named));
+    TRY(graph_add_input(g->g, named->name, type, &val));
+    return define(g, named, type, val);
   }
   Arg constant;
   TRY(read_constant(g->r, v, &constant)); /* refuses what is no constant */
@@ -164,13 +139,13 @@ static Status read_inputs(GraphReader *g, yyjson_val *json, yyjson_val *specs) {
 /* ---- nodes -------------------------------------------------------------------------------- */
 
 static Status add_out(GraphReader *g, Node *n, ValType type, const char *name) {
-  NameSlot *slot;
+  Named *named;
   Val *val;
   if (type == TY_NONE) return node_add_out(n, "none", TY_NONE, &val);
-  TRY(take_slot(g, name, &slot));
-  TRY(check_new(slot));
-  TRY(node_add_out(n, slot->name, type, &val));
-  return define(g, slot, type, val);
+  TRY(take_name(g, name, &named));
+  TRY(check_new(named));
+  TRY(node_add_out(n, named->name, type, &val));
+  return define(g, named, type, val);
 }
 
 /* One output argument: a value, None, a constant number, or a list of values (flat). */

@@ -14,56 +14,22 @@ enum { RECORD_ALIGN = 16 };
 
 /* ---- records -------------------------------------------------------------------------- */
 
-typedef struct {
-  const char *path; /* in the archive */
-  Storage *storage;
-} Record;
+static void release_map(Storage *s) { file_map_unref(s->owner); }
 
-/* Open addressing on the path of a record, and on the name of an entry. */
-typedef struct {
-  Record *slots;
-  size_t cap;
-} Records;
-
-static uint64_t hash_text(const char *s) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-  return h ^ (h >> 29);
-}
-
-static Record *find_record(Records *r, const char *path) {
-  for (uint64_t i = hash_text(path);; i++) {
-    Record *slot = &r->slots[i & (r->cap - 1)];
-    if (!slot->path || !strcmp(slot->path, path)) return slot;
-  }
-}
-
-static Status new_records(size_t count, Records *out) {
-  out->cap = 16;
-  while (out->cap < count * 2) out->cap *= 2;
-  TRY_NEW(out->slots, calloc(out->cap, sizeof *out->slots));
+static Status copy_record(const FileMap *part, Storage **out) {
+  TRY(storage_new(part->size, out));
+  if (part->size) memcpy((*out)->data, part->data, part->size);
   return OK;
 }
 
-static void free_records(Records *r) {
-  for (size_t i = 0; r->slots && i < r->cap; i++) storage_unref(r->slots[i].storage);
-  free(r->slots);
-}
-
-static void release_map(Storage *s) { file_map_unref(s->owner); }
-
-/* Mapped where that is possible, which is always in files that torch wrote; unpacked or
- * copied where the archive was repacked with compression or without alignment. */
-static Status open_record(const Archive *a, const ArchiveEntry *entry, Storage **out) {
-  if (entry->stored && entry->offset % RECORD_ALIGN == 0) {
-    void *bytes = entry->size ? a->map->data + entry->offset : NULL;
-    Status s = storage_borrow(bytes, entry->size, release_map, file_map_ref(a->map), out);
-    if (s) file_map_unref(a->map);
-    return s;
-  }
-  TRY(storage_new(entry->size, out));
-  Status s = archive_unpack(a, entry, (*out)->data);
-  if (s) storage_unref(*out);
+/* The mapped bytes, or unpacked ones where an archive was repacked with compression; a
+ * copy where it was repacked without alignment.  What torch wrote is never copied. */
+static Status open_record(const Zip *z, const ZipEntry *entry, Storage **out) {
+  FileMap *part;
+  TRY(zip_map(z, entry, &part));
+  bool aligned = (uintptr_t)part->data % RECORD_ALIGN == 0;
+  Status s = aligned ? storage_borrow(part->data, part->size, release_map, part, out) : copy_record(part, out);
+  if (s || !aligned) file_map_unref(part);
   return s;
 }
 
@@ -73,15 +39,16 @@ typedef struct {
   Reader *r;
   const char *folder; /* "data/weights/" */
   bool constants;
-  Records records;
+  StrMap *records; /* path -> Storage, of which the map holds a reference */
+  StrMap *names;   /* every fqn so far */
 } Payload;
 
-static Status find_entry(Payload *p, const char *path_name, const char **path, const ArchiveEntry **out) {
+static Status find_entry(Payload *p, const char *path_name, const char **path, const ZipEntry **out) {
   if (strpbrk(path_name, "/\\") || !*path_name || path_name[0] == '.') {
     return fail(ERR_FILE, "its record '%.100s' is outside %s", path_name, p->folder);
   }
   TRY_NEW(*path, arena_printf(&p->r->e->arena, "%s%s", p->folder, path_name));
-  *out = archive_find(p->r->file->archive, *path);
+  *out = archive_find(&p->r->file->archive, *path);
   return *out ? OK : fail(ERR_FILE, "its record '%.100s' is missing from the archive", *path);
 }
 
@@ -106,7 +73,8 @@ static Status make_tensor(Payload *p, Storage *storage, const PayloadMeta *m, Te
 
 static Status read_entry(Payload *p, const char *fqn, yyjson_val *json, StateEntry *out) {
   const char *path_name, *path;
-  const ArchiveEntry *entry;
+  const ZipEntry *entry;
+  StrSlot *record;
   PayloadMeta meta = {0};
   if (!fqn || !*fqn) return fail(ERR_FILE, "an entry without a name");
   TRY(json_string(json, "path_name", "payload", &path_name));
@@ -116,54 +84,53 @@ static Status read_entry(Payload *p, const char *fqn, yyjson_val *json, StateEnt
   yyjson_val *tensor_meta;
   TRY(json_object(json, "tensor_meta", "payload", &tensor_meta));
   TRY(read_payload_meta(tensor_meta, &meta));
-  Record *record = find_record(&p->records, path);
-  if (!record->path) {
-    TRY(open_record(p->r->file->archive, entry, &record->storage));
-    record->path = path;
+  TRY(strmap_slot(p->records, &p->r->e->arena, path, &record));
+  if (!record->value) {
+    Storage *storage;
+    TRY(open_record(p->r->file->archive.zip, entry, &storage));
+    record->value = storage;
   }
   out->fqn = fqn;
-  out->record = record->path;
+  out->record = record->key;
   out->is_parameter = yyjson_is_true(yyjson_obj_get(json, "is_param"));
   out->is_constant = p->constants;
   out->requires_grad = meta.requires_grad;
-  return make_tensor(p, record->storage, &meta, &out->tensor);
+  return make_tensor(p, record->value, &meta, &out->tensor);
 }
 
-static Status read_entries(Payload *p, yyjson_val *config, Records *names) {
+static Status read_entries(Payload *p, yyjson_val *config) {
   Exported *e = p->r->e;
   size_t i, max;
   yyjson_val *key, *value;
   yyjson_obj_foreach(config, i, max, key, value) {
     StateEntry *out = &e->state[e->nstate];
+    StrSlot *name;
     const char *fqn = json_as_string(key);
-    TRY(status_at(read_entry(p, fqn, value, out), "'%s' in the %s of %s", fqn ? fqn : "?", p->constants ? "constants" : "weights", p->r->name));
-    Record *name = find_record(names, fqn);
-    if (name->path) return fail(ERR_FILE, "%s: the name '%s' occurs twice among weights and constants", p->r->name, fqn);
-    name->path = fqn;
+    TRY(status_at(read_entry(p, fqn, value, out), "'%s' in %s", fqn ? fqn : "?", p->folder));
+    TRY(strmap_slot(p->names, &e->arena, fqn, &name));
+    if (name->value) return fail(ERR_FILE, "'%s' occurs twice among the weights and constants", fqn);
+    name->value = out;
     e->nstate++;
   }
   return OK;
 }
 
-static Status read_payload(Reader *r, const char *folder, yyjson_val *config, Records *names) {
-  Payload p = {.r = r, .folder = folder, .constants = config && !strcmp(folder, "data/constants/")};
-  TRY(new_records(yyjson_obj_size(config), &p.records));
-  Status s = read_entries(&p, config, names);
-  free_records(&p.records);
-  return s;
-}
-
 Status read_state(Reader *r) {
   yyjson_val *weights, *constants;
-  TRY(json_object(yyjson_doc_get_root(r->file->weights), "config", r->name, &weights));
-  TRY(json_object(yyjson_doc_get_root(r->file->constants), "config", r->name, &constants));
+  TRY(json_object(yyjson_doc_get_root(r->file->weights), "config", "weights config", &weights));
+  TRY(json_object(yyjson_doc_get_root(r->file->constants), "config", "constants config", &constants));
   size_t count = yyjson_obj_size(weights) + yyjson_obj_size(constants);
-  if (count > INT32_MAX / 4) return fail(ERR_FILE, "%s: too many weights", r->name);
+  if (count > INT32_MAX / 4) return fail(ERR_FILE, "%zu weights are too many", count);
   TRY_NEW(r->e->state, arena_new_n(&r->e->arena, StateEntry, count));
-  Records names = {0};
-  TRY(new_records(count, &names));
-  Status s = read_payload(r, "data/weights/", weights, &names);
-  if (!s) s = read_payload(r, "data/constants/", constants, &names);
-  free_records(&names);
+  TRY(strmap_reserve(&r->state, &r->e->arena, count));
+  StrMap records = {0};
+  Payload p = {.r = r, .folder = "data/weights/", .records = &records, .names = &r->state};
+  Status s = read_entries(&p, weights);
+  if (!s) {
+    p.folder = "data/constants/";
+    p.constants = true;
+    s = read_entries(&p, constants);
+  }
+  for (size_t i = 0; i < records.cap; i++) storage_unref(records.slots[i].value);
   return s;
 }

@@ -3,45 +3,10 @@
 
 #include "pt2/reader.h"
 
-/* ---- state by name ------------------------------------------------------------------------ */
-
-/* The names of the state, sorted: a program has thousands. */
-typedef struct {
-  Reader *r;
-  const StateEntry **sorted;
-} Signature;
-
-static uint64_t hash_text(const char *s) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-  return h ^ (h >> 29);
-}
-
-static size_t table_size(const Exported *e) {
-  size_t cap = 16;
-  while (cap < (size_t)e->nstate * 2) cap *= 2;
-  return cap;
-}
-
-static const StateEntry **state_slot(const Signature *s, const char *fqn) {
-  size_t cap = table_size(s->r->e);
-  for (uint64_t i = hash_text(fqn);; i++) {
-    const StateEntry **slot = &s->sorted[i & (cap - 1)];
-    if (!*slot || !strcmp((*slot)->fqn, fqn)) return slot;
-  }
-}
-
-static Status index_state(Signature *s) {
-  Exported *e = s->r->e;
-  TRY_NEW(s->sorted, arena_new_n(&e->arena, const StateEntry *, table_size(e)));
-  for (int i = 0; i < e->nstate; i++) *state_slot(s, e->state[i].fqn) = &e->state[i];
-  return OK;
-}
-
 /* A parameter's value has the sizes of its weight; the weight's strides are the true ones. */
-static Status match_state(Signature *s, Val *v, const char *fqn) {
-  const StateEntry *entry = *state_slot(s, fqn);
-  Exported *e = s->r->e;
+static Status match_state(Reader *r, Val *v, const char *fqn) {
+  const StateEntry *entry = strmap_get(&r->state, fqn);
+  Exported *e = r->e;
   if (!entry) return fail(ERR_FILE, "'%s' is not among the weights and constants of the file", fqn);
   const Tensor *t = entry->tensor;
   bool same = v->type == TY_TENSOR && v->dtype == t->dtype && v->ndim == t->ndim;
@@ -82,7 +47,7 @@ static const char *spec_name(yyjson_val *arg) {
   return name ? name : json_as_string(yyjson_obj_get(inner, "as_name"));
 }
 
-static Status read_input_spec(Signature *s, yyjson_val *json, yyjson_val *graph_input, Val *v, InputSpec *out) {
+static Status read_input_spec(Reader *r, yyjson_val *json, yyjson_val *graph_input, Val *v, InputSpec *out) {
   const char *tag;
   yyjson_val *spec;
   size_t k = 0, nkinds = sizeof input_kinds / sizeof *input_kinds;
@@ -97,7 +62,7 @@ static Status read_input_spec(Signature *s, yyjson_val *json, yyjson_val *graph_
   if (v->type == TY_NONE) { /* the graph's input is a constant */
     if (out->kind != IN_USER && out->kind != IN_CONSTANT) return fail(ERR_FILE, "a %s must be a tensor", tag);
     out->kind = IN_CONSTANT;
-    return read_constant(s->r, graph_input, &out->constant);
+    return read_constant(r, graph_input, &out->constant);
   }
   if (out->kind == IN_CONSTANT) return fail(ERR_FILE, "the signature calls the input '%s' a constant", v->name);
   const char *name = spec_name(yyjson_obj_get(spec, "arg")), *given = spec_name(graph_input);
@@ -105,11 +70,11 @@ static Status read_input_spec(Signature *s, yyjson_val *json, yyjson_val *graph_
   if (!input_kinds[k].target) return OK;
   TRY(json_string(spec, input_kinds[k].target, tag, &out->target));
   out->persistent = out->kind == IN_BUFFER && !yyjson_is_false(yyjson_obj_get(spec, "persistent"));
-  return match_state(s, v, out->target);
+  return match_state(r, v, out->target);
 }
 
-static Status read_inputs(Signature *s, yyjson_val *signature, yyjson_val *graph_inputs) {
-  Exported *e = s->r->e;
+static Status read_inputs(Reader *r, yyjson_val *signature, yyjson_val *graph_inputs) {
+  Exported *e = r->e;
   yyjson_val *specs, *v;
   yyjson_arr_iter it;
   size_t i, max;
@@ -118,7 +83,7 @@ static Status read_inputs(Signature *s, yyjson_val *signature, yyjson_val *graph
   yyjson_arr_iter_init(graph_inputs, &it);
   yyjson_arr_foreach(specs, i, max, v) {
     Val *val = e->graph->inputs[i];
-    TRY(status_at(read_input_spec(s, v, yyjson_arr_iter_next(&it), val, &e->inputs[i]), "input %zu, %s", i, val->name));
+    TRY(status_at(read_input_spec(r, v, yyjson_arr_iter_next(&it), val, &e->inputs[i]), "input %zu, %s", i, val->name));
   }
   return OK;
 }
@@ -151,7 +116,7 @@ static Status check_target(const Exported *e, const OutputSpec *out) {
   return fail(ERR_FILE, "it writes to '%s', which is no input of the program", out->target);
 }
 
-static Status read_output_spec(Signature *s, yyjson_val *json, yyjson_val *graph_output, OutputSpec *out) {
+static Status read_output_spec(Reader *r, yyjson_val *json, yyjson_val *graph_output, OutputSpec *out) {
   const char *tag;
   yyjson_val *spec;
   size_t k = 0, nkinds = sizeof output_kinds / sizeof *output_kinds;
@@ -165,11 +130,11 @@ static Status read_output_spec(Signature *s, yyjson_val *json, yyjson_val *graph
   }
   if (!output_kinds[k].target) return OK;
   TRY(json_string(spec, output_kinds[k].target, tag, &out->target));
-  return check_target(s->r->e, out);
+  return check_target(r->e, out);
 }
 
-static Status read_outputs(Signature *s, yyjson_val *signature, yyjson_val *graph_outputs) {
-  Exported *e = s->r->e;
+static Status read_outputs(Reader *r, yyjson_val *signature, yyjson_val *graph_outputs) {
+  Exported *e = r->e;
   yyjson_val *specs, *v;
   yyjson_arr_iter it;
   size_t i, max;
@@ -180,18 +145,16 @@ static Status read_outputs(Signature *s, yyjson_val *signature, yyjson_val *grap
   TRY_NEW(e->outputs, arena_new_n(&e->arena, OutputSpec, e->graph->noutputs));
   yyjson_arr_iter_init(graph_outputs, &it);
   yyjson_arr_foreach(specs, i, max, v) {
-    TRY(status_at(read_output_spec(s, v, yyjson_arr_iter_next(&it), &e->outputs[i]), "output %zu", i));
+    TRY(status_at(read_output_spec(r, v, yyjson_arr_iter_next(&it), &e->outputs[i]), "output %zu", i));
   }
   return OK;
 }
 
 Status read_signature(Reader *r) {
-  Signature s = {.r = r};
   yyjson_val *module = yyjson_obj_get(r->program, "graph_module"), *graph = yyjson_obj_get(module, "graph"), *signature;
   TRY(json_object(module, "signature", "graph_module", &signature));
-  TRY(index_state(&s));
-  TRY(read_inputs(&s, signature, yyjson_obj_get(graph, "inputs")));
-  return read_outputs(&s, signature, yyjson_obj_get(graph, "outputs"));
+  TRY(read_inputs(r, signature, yyjson_obj_get(graph, "inputs")));
+  return read_outputs(r, signature, yyjson_obj_get(graph, "outputs"));
 }
 
 /* ---- ranges of symbols ----------------------------------------------------------------------- */

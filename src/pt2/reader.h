@@ -11,15 +11,15 @@
 #define TESS_PT2_READER_H
 
 #include "base/json.h"
+#include "base/strmap.h"
 #include "graph/graph.h"
 #include "pt2/archive.h"
 
-enum { MAX_GRAPH_DEPTH = 16, MAX_LIST_DEPTH = 3 };
+enum { MAX_GRAPH_DEPTH = 16 };
 
 /* What Exported.file points to. */
 typedef struct {
-  FileMap *map;
-  Archive *archive;
+  Archive archive;
   yyjson_doc *model, *weights, *constants;
 } Pt2File;
 
@@ -28,24 +28,25 @@ typedef struct {
   Pt2File *file;
   yyjson_val *program; /* the ExportedProgram object */
   const char *name;    /* of the file */
+  StrMap state;        /* fqn -> StateEntry */
 } Reader;
 
 /* ---- names of one graph (read_graph.c) --------------------------------------------- */
 
+/* What a name stands for. */
 typedef struct {
-  const char *name; /* NULL: free slot */
+  const char *name;
   ValType type;
-  yyjson_val *meta; /* TensorMeta or SymInt ... */
+  yyjson_val *meta; /* TensorMeta or SymInt ...; NULL if the file does not tell */
   Val *val;         /* NULL until it is defined */
-} NameSlot;
+} Named;
 
 typedef struct GraphReader GraphReader;
 struct GraphReader {
   Reader *r;
   Graph *g;
-  NameSlot *slots;
-  int cap, used; /* cap is a power of two */
-  int depth;     /* of sub-graphs */
+  StrMap names; /* of Named */
+  int depth;    /* of sub-graphs */
 };
 
 /* A value that is defined already; the error names it. */
