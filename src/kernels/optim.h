@@ -1,0 +1,44 @@
+/* optim.h -- one step of an optimizer over flat arrays, in place, one pass over memory.
+ *
+ * All arrays have n elements of one type, DT_F32 or DT_F64 in the loops; kernels take
+ * 16-bit floats too (computed in f32, each array rounded once).
+ *
+ *   adam     g += wd p, or for adamw p -= lr wd p;   m += (1-b1)(g - m);   v = b2 v + (1-b2) g^2
+ *            p -= lr / (1 - b1^t) m / (sqrt(v or max v) / sqrt(1 - b2^t) + eps)
+ *   sgd      g += wd p;   m = mu m + (1-damp) g (first step: g);   p -= lr (nesterov: g + mu m, else m)
+ *   adagrad  g += wd p;   s += g^2;   p -= lr / (1 + (t-1) decay) g / (sqrt(s) + eps)
+ */
+#ifndef TESS_KERNELS_OPTIM_H
+#define TESS_KERNELS_OPTIM_H
+
+#include "kernels/kernel.h"
+
+typedef enum { OPTIM_ADAM, OPTIM_SGD, OPTIM_ADAGRAD } OptimKind;
+
+enum { OPTIM_ARRAYS = 5 }; /* p, g, then m, v, max (adam); m or NULL (sgd); s (adagrad) */
+
+typedef struct {
+  OptimKind kind;
+  double lr, weight_decay, eps;
+  double unscale; /* gradients are multiplied by this first, and stored so; 1: left alone */
+  bool maximize;
+  /* adam */
+  double beta1, beta2, step;
+  bool decoupled, amsgrad;
+  /* sgd */
+  double momentum, dampening;
+  bool nesterov, first;
+  /* adagrad */
+  double lr_decay;
+} Optim;
+
+/* a[i] may be NULL where an optimizer has no such array. */
+void kernel_optim_step(Kern *k, const Optim *o, Dtype d, void *const a[OPTIM_ARRAYS], int64_t n);
+
+/* x *= scale; true if some x was not finite. */
+bool kernel_unscale(Kern *k, Dtype d, void *x, int64_t n, double scale);
+
+SIMD_DECLARE(void, optim_run, (const Optim *o, Dtype as, void *const a[OPTIM_ARRAYS], int64_t n));
+SIMD_DECLARE(bool, unscale_run, (Dtype as, void *x, int64_t n, double scale));
+
+#endif
