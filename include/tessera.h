@@ -84,6 +84,14 @@ TESS_API void *tess_data(const TessTensor *t); /* first element */
 /* Copies all elements, row-major, to out (tess_numel elements of the dtype's size). */
 TESS_API int tess_read(TessCtx *ctx, const TessTensor *t, void *out);
 
+/* ---- .safetensors files ------------------------------------------------------------ */
+
+/* The tensor of that name; its bytes stay mapped.  NULL on error. */
+TESS_API TessTensor *tess_load(TessCtx *ctx, const char *path, const char *name);
+/* Writes n tensors under their names, whole or not at all; replaces the file if it
+ * exists.  0, or -1 on error. */
+TESS_API int tess_save(TessCtx *ctx, const char *path, const char *const *names, const TessTensor *const *tensors, int n);
+
 /* ---- any op by name ---------------------------------------------------------------- */
 
 typedef enum {
@@ -136,6 +144,9 @@ TESS_API void tess_close(TessProgram *p); /* NULL is fine */
 
 TESS_API int tess_input_count(const TessProgram *p);
 TESS_API const char *tess_input_name(const TessProgram *p, int i); /* NULL if out of range */
+/* What input i takes: writes its dtype and up to cap sizes, -1 for one that may vary, and
+ * returns the number of dimensions.  A number counts as 0-d; -1 if i is out of range. */
+TESS_API int tess_input_spec(const TessProgram *p, int i, TessDtype *dtype, int64_t *size, int cap);
 TESS_API int tess_output_count(const TessProgram *p);
 
 /* One tensor per user input, in order (a number is given as a tensor of one element).

@@ -9,6 +9,7 @@
 #include "pt2/read.h"
 #include "runtime/session.h"
 #include "runtime/specialize.h"
+#include "tensor/safetensors.h"
 
 _Static_assert((int)TESS_C64 == (int)DT_C64 && (int)TESS_BF16 == (int)DT_BF16, "TessDtype and Dtype number alike");
 
@@ -143,6 +144,30 @@ int tess_read(TessCtx *ctx, const TessTensor *t, void *out) {
   return 0;
 }
 
+/* ---- files ------------------------------------------------------------------------------- */
+
+TessTensor *tess_load(TessCtx *ctx, const char *path, const char *name) {
+  if (ctx->error) return NULL;
+  SafeTensors *file = NULL;
+  Tensor *t = NULL;
+  if (stick(ctx, safetensors_open(path, &file))) return NULL;
+  stick(ctx, safetensors_get(file, name, current_scope(ctx), &t));
+  safetensors_close(file);
+  return ctx->error ? NULL : t;
+}
+
+int tess_save(TessCtx *ctx, const char *path, const char *const *names, const TessTensor *const *tensors, int n) {
+  if (ctx->error) return -1;
+  for (int i = 0; i < n; i++) {
+    if (!tensors[i] && stick(ctx, fail(ERR_USAGE, "tess_save: tensor %d, '%s', is NULL", i, names[i]))) return -1;
+  }
+  SafeItem *items = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *items);
+  for (int i = 0; items && i < n; i++) items[i] = (SafeItem){names[i], tensors[i]};
+  bool failed = stick(ctx, items ? safetensors_save(path, items, n, NULL, 0, FILE_OVERWRITE) : fail_oom());
+  free(items);
+  return failed ? -1 : 0;
+}
+
 /* ---- ops --------------------------------------------------------------------------------- */
 
 static Value to_value(const TessArg *a) {
@@ -228,12 +253,29 @@ void tess_close(TessProgram *p) {
 
 int tess_input_count(const TessProgram *p) { return exported_user_inputs(session_program(p->session)); }
 
-const char *tess_input_name(const TessProgram *p, int i) {
+static const Val *user_input(const TessProgram *p, int i) {
   const Exported *e = session_program(p->session);
   for (int k = 0; k < e->graph->ninputs; k++) {
-    if (e->inputs[k].kind == IN_USER && i-- == 0) return e->graph->inputs[k]->name;
+    if (e->inputs[k].kind == IN_USER && i-- == 0) return e->graph->inputs[k];
   }
   return NULL;
+}
+
+const char *tess_input_name(const TessProgram *p, int i) {
+  const Val *v = user_input(p, i);
+  return v ? v->name : NULL;
+}
+
+int tess_input_spec(const TessProgram *p, int i, TessDtype *dtype, int64_t *size, int cap) {
+  const Val *v = user_input(p, i);
+  if (!v) return -1;
+  if (v->type != TY_TENSOR) {
+    *dtype = v->type == TY_FLOAT ? TESS_F64 : v->type == TY_BOOL ? TESS_BOOL : TESS_I64;
+    return 0;
+  }
+  *dtype = (TessDtype)v->dtype;
+  for (int d = 0; d < v->ndim && d < cap; d++) size[d] = sym_is_int(v->size[d]) ? v->size[d]->value : -1;
+  return v->ndim;
 }
 
 static bool is_user_output(OutputKind k) {

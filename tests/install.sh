@@ -1,0 +1,35 @@
+#!/bin/sh
+# install.sh BUILD SOURCE CC -- installs to a temporary prefix, moves it, and builds the
+# example against it twice: with pkg-config and with CMake's find_package.
+set -eu
+build=$1 source=$2 cc=$3
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+cmake --install "$build" --prefix "$temp/first" >/dev/null
+mv "$temp/first" "$temp/prefix"
+prefix=$temp/prefix
+
+pc=$(dirname "$(find "$prefix" -name tessera.pc)")
+lib=$(dirname "$(find "$prefix" -name libtessera.so)")
+export PKG_CONFIG_PATH="$pc" LD_LIBRARY_PATH="$lib"
+# shellcheck disable=SC2046  # a list of flags
+"$cc" -Wall -Wextra -Werror "$source/examples/run_model.c" $(pkg-config --cflags --libs tessera) -o "$temp/with_pkg_config"
+
+mkdir "$temp/user"
+cat >"$temp/user/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.22)
+project(user LANGUAGES C)
+find_package(tessera $(pkg-config --modversion tessera) REQUIRED)
+add_executable(with_cmake $source/examples/run_model.c)
+target_link_libraries(with_cmake tessera::tessera)
+END
+cmake -S "$temp/user" -B "$temp/user/build" -G Ninja -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+cmake --build "$temp/user/build" >/dev/null
+
+model=$source/tests/golden/models/mlp
+for program in "$temp/with_pkg_config" "$temp/user/build/with_cmake"; do
+  "$program" "$model/program.pt2" "$model/inputs.safetensors" "$temp/out.safetensors"
+  "$prefix/bin/tessera" run "$model/program.pt2" -i "$model/inputs.safetensors" --expect "$temp/out.safetensors" --rtol 0 --atol 0
+  rm "$temp/out.safetensors"
+done
+echo "2 passed, 0 failed"
