@@ -142,7 +142,7 @@ static void fold_batch(Problem *p) {
 enum {
   THIN_ROWS = 4,          /* bound by memory up to here */
   THIN_ROWS_16 = 16,      /* f16, bf16: dot products in place beat packing up to here */
-  PACKED_ROWS = 64,       /* beyond, sgemm's own packing is amortised */
+  PACKED_ROWS = 24,       /* beyond, sgemm's own packing is amortised */
   SMALL_BATCH = 1 << 21,  /* multiplications: a batch of such products has one thread each */
 };
 static const size_t packed_most = (size_t)64 << 20; /* bytes of one packed copy */

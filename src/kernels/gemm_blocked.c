@@ -31,9 +31,8 @@ size_t gemm_pack_room(const Kern *k) {
   return floats((int64_t)GEMM_NR_MOST * GEMM_LDA);
 }
 
-/* dst[k][nr] from columns j .. j+cols of b. */
-static void pack_panel(const Kern *k, const GemmKernels *kernels, float *dst, const Matrix *b, int64_t z, int64_t j, int64_t cols, int64_t depth,
-                       float *room) {
+void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int64_t j, int64_t cols, int64_t depth, float *room) {
+  const GemmKernels *kernels = SIMD_CALL(k->isa, gemm_kernels)();
   int nr = kernels->nr;
   for (int64_t p = 0; p < depth; p += GEMM_KC) {
     int64_t kc = least(depth - p, GEMM_KC);
@@ -53,9 +52,8 @@ static void pack_panel(const Kern *k, const GemmKernels *kernels, float *dst, co
   }
 }
 
-/* rows x kc of a as f32 rows, GEMM_LDA apart.  Always, even if a has such rows: in place
- * was 5 to 15 % slower. */
-static void pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, int64_t rows, int64_t kc) {
+/* Used even if a has such rows: in place was 5 to 15 % slower. */
+void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, int64_t rows, int64_t kc) {
   if (a->row == 1 && a->col != 1) { /* walk its contiguous direction */
     float line[GEMM_MC];
     for (int64_t q = 0; q < kc; q++) {
@@ -85,7 +83,7 @@ static void pack_panels(void *arg, int64_t begin, int64_t end, int worker) {
   int nr = job->kernels->nr;
   float *room = (float *)(void *)((char *)job->room + gemm_pack_room(job->k) * (size_t)worker);
   for (int64_t t = begin; t < end; t++) {
-    pack_panel(job->k, job->kernels, job->packed + t * nr * job->depth, job->b, job->z, job->j + t * nr, least(job->n - t * nr, nr), job->depth, room);
+    gemm_pack_panel(job->k, job->packed + t * nr * job->depth, job->b, job->z, job->j + t * nr, least(job->n - t * nr, nr), job->depth, room);
   }
 }
 
@@ -147,7 +145,7 @@ static void run_block(const Job *job, int64_t z, int64_t i, int64_t rows, int64_
   bool finishes = !job->sums_in_c || gemm_finish_needed(p);
   for (int64_t q = 0; q < p->k; q += GEMM_KC) {
     int64_t kc = least(p->k - q, GEMM_KC), strip = STRIP / nr;
-    pack_a(job->k, a, &p->a, z, i, q, rows, kc);
+    gemm_pack_a(job->k, a, &p->a, z, i, q, rows, kc);
     for (int64_t t = 0; t < panels; t += strip) {
       int64_t width = least(panels - t, strip), cols = least(job->n - (panel0 + t) * nr, width * nr);
       Sums part = {c.at + t * nr, c.ld};
@@ -170,7 +168,7 @@ static void run_tasks(void *arg, int64_t begin, int64_t end, int worker) {
     if (!packed) {
       float *own = (float *)(void *)(room + job->own_at);
       for (int64_t q = 0; q < all_panels && packed_z != z; q++) { /* the A block is not in use yet: room to convert */
-        pack_panel(job->k, job->kernels, own + q * nr * p->k, &p->b, z, q * nr, least(p->n - q * nr, nr), p->k, (float *)(void *)room);
+        gemm_pack_panel(job->k, own + q * nr * p->k, &p->b, z, q * nr, least(p->n - q * nr, nr), p->k, (float *)(void *)room);
       }
       packed_z = z;
       packed = own;

@@ -53,6 +53,11 @@ size_t gemm_packed_bytes(const Kern *k, const Problem *p);
 void gemm_pack_all(Kern *k, const Problem *p, float *packed, float *room); /* batch 1; room: gemm_pack_room() */
 size_t gemm_pack_room(const Kern *k);
 
+/* Panel dst[depth][nr] from columns j .. j+cols of b, cols <= nr, as f32.  room: gemm_pack_room(). */
+void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int64_t j, int64_t cols, int64_t depth, float *room);
+/* rows x kc of a, from (i, p) on, as f32 rows GEMM_LDA apart; kc <= GEMM_KC. */
+void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, int64_t rows, int64_t kc);
+
 /* gemm_plain.c: f64 and integers. */
 Status gemm_plain(Kern *k, const Problem *p);
 

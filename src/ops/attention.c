@@ -1,3 +1,253 @@
+/* attention.c -- scaled dot product attention and the forms that ATen's dispatcher makes of it.
+ *
+ *   scaled_dot_product_attention                    as models write it
+ *   _scaled_dot_product_flash_attention_for_cpu     also gives the logsumexp, [B,H,T] laid out as [B,T,H]
+ *   _scaled_dot_product_attention_math              also gives the weights: made of other ops
+ *
+ * A four-dimensional result is laid out as (B, T, H, E), as ATen's flash attention does: the
+ * transpose and reshape that follow in every model are views.
+ */
+#include "kernels/attention.h"
+
+#include <math.h>
+#include <string.h>
+
 #include "ops/op.h"
 
-const OpDef ops_attention[] = {{0}};
+/* The sizes of one call: any number of batch dimensions, the last of them counts heads. */
+typedef struct {
+  int nbatch;
+  int64_t batch[MAX_DIMS]; /* of the result */
+  int64_t t, s, d, e;
+} Sizes;
+
+static Status misfit(const Call *c, const char *why) {
+  char q[128], k[128], v[128];
+  return op_fail(c, "query %s, key %s, value %s: %s", tensor_describe(in_tensor(c, 0), q, sizeof q), tensor_describe(in_tensor(c, 1), k, sizeof k),
+                 tensor_describe(in_tensor(c, 2), v, sizeof v), why);
+}
+
+/* Sizes of batch dimension d of a tensor, counted from the heads. */
+static int64_t batch_size(const Tensor *t, int d) { return d < t->ndim - 2 ? t->size[t->ndim - 3 - d] : 1; }
+
+static Status sizes_of(const Call *c, bool gqa, Sizes *z) {
+  const Tensor *q = in_tensor(c, 0), *k = in_tensor(c, 1), *v = in_tensor(c, 2);
+  if (!q || !k || !v) return op_fail(c, "query, key and value must be tensors");
+  if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) return misfit(c, "they need two dimensions or more");
+  if (q->dtype != k->dtype || q->dtype != v->dtype) return misfit(c, "their dtypes differ");
+  if (!dtype_is_float(q->dtype)) return misfit(c, "they must be floating point");
+  int nq = q->ndim, nk = k->ndim, nv = v->ndim;
+  *z = (Sizes){.t = q->size[nq - 2], .s = k->size[nk - 2], .d = q->size[nq - 1], .e = v->size[nv - 1]};
+  if (k->size[nk - 1] != z->d) return misfit(c, "query and key differ in their last dimension");
+  if (v->size[nv - 2] != z->s) return misfit(c, "key and value differ in length");
+  z->nbatch = (nq > nk ? (nq > nv ? nq : nv) : nk > nv ? nk : nv) - 2;
+  for (int i = 0; i < z->nbatch; i++) {
+    int64_t a = batch_size(q, i), b = batch_size(k, i), n = batch_size(v, i), out = a == 1 ? (b == 1 ? n : b) : a;
+    bool grouped = i == 0 && gqa && b == n && b > 0 && a % b == 0;
+    bool fits = (a == 1 || a == out) && (b == 1 || b == out) && (n == 1 || n == out);
+    if (!fits && !grouped) return misfit(c, i == 0 && gqa ? "the heads of the query are no multiple of those of key and value" : "their batch dimensions differ");
+    z->batch[z->nbatch - 1 - i] = out;
+  }
+  return OK;
+}
+
+static Status check_mask(const Call *c, int arg, const Sizes *z) {
+  const Tensor *m = in_tensor(c, arg), *q = in_tensor(c, 0);
+  char text[128];
+  if (!m) return OK;
+  int64_t want[MAX_DIMS + 2];
+  memcpy(want, z->batch, sizeof z->batch);
+  want[z->nbatch] = z->t;
+  want[z->nbatch + 1] = z->s;
+  bool fits = m->ndim <= z->nbatch + 2;
+  for (int d = 0; fits && d < m->ndim; d++) {
+    int64_t n = m->size[m->ndim - 1 - d];
+    fits = n == 1 || n == want[z->nbatch + 1 - d];
+  }
+  if (!fits) {
+    char shape[128];
+    return op_fail(c, "the mask %s does not broadcast to the scores %s", tensor_describe(m, text, sizeof text),
+                   shape_describe(z->nbatch + 2, want, shape, sizeof shape));
+  }
+  if (m->dtype != DT_BOOL && m->dtype != DT_F32 && m->dtype != q->dtype) {
+    return op_fail(c, "the mask %s must be bool or have the query's dtype", tensor_describe(m, text, sizeof text));
+  }
+  return OK;
+}
+
+static Status out_attention(Call *c, const Sizes *z) {
+  int64_t size[MAX_DIMS], stride[MAX_DIMS];
+  int n = z->nbatch + 2;
+  if (n > MAX_DIMS) return misfit(c, "too many dimensions");
+  memcpy(size, z->batch, (size_t)z->nbatch * sizeof *size);
+  size[n - 2] = z->t;
+  size[n - 1] = z->e;
+  if (n != 4) return out_new(c, in_tensor(c, 0)->dtype, n, size);
+  const int64_t order[4] = {z->t * size[1] * z->e, z->e, size[1] * z->e, 1};
+  memcpy(stride, order, sizeof order);
+  return out_strided(c, in_tensor(c, 0)->dtype, 4, size, stride);
+}
+
+/* ---- running ---------------------------------------------------------------------------- */
+
+/* A view of four dimensions: dimensions that it lacks or that are broadcast have stride 0.
+ * keep: how many trailing dimensions are the tensor's own (heads of k and v stay as they are). */
+typedef struct {
+  int64_t size[4], stride[4];
+  View v;
+} Four;
+
+/* outer: position in the batch dimensions before the last two. */
+static const View *four_of(const Tensor *t, const Sizes *z, const int64_t *outer, bool own_heads, Four *f) {
+  int extra = z->nbatch > 2 ? z->nbatch - 2 : 0;
+  int64_t at = 0;
+  for (int i = 0; i < z->nbatch + 2; i++) { /* i counts from the last dimension */
+    int d = t->ndim - 1 - i, to = 3 - i;
+    int64_t n = d < 0 ? 1 : t->size[d], stride = n == 1 ? 0 : t->stride[d];
+    if (i < 4) {
+      bool own = i < 2 || (i == 2 && own_heads);
+      f->size[to] = own ? n : z->batch[z->nbatch + 1 - i];
+      f->stride[to] = own && n == 1 ? 1 : stride;
+    } else {
+      at += outer[extra - 1 - (i - 4)] * stride;
+    }
+  }
+  for (int i = z->nbatch + 2; i < 4; i++) f->size[3 - i] = 1, f->stride[3 - i] = 0;
+  f->v = (View){(char *)tensor_data(t) + at * (int64_t)dtype_size(t->dtype), f->size, f->stride, 4, t->dtype};
+  return &f->v;
+}
+
+/* The mask keeps its sizes of 1: they say what is broadcast. */
+static const View *mask_of(const Tensor *t, const Sizes *z, const int64_t *outer, Four *f) {
+  if (!t) return NULL;
+  four_of(t, z, outer, true, f);
+  for (int i = 0; i < 4; i++) {
+    int d = t->ndim - 1 - i;
+    f->size[3 - i] = d < 0 ? 1 : t->size[d];
+  }
+  return &f->v;
+}
+
+static double scale_of(const Call *c, int arg, int64_t d) { return in_none(c, arg) ? 1 / sqrt((double)d) : in_float(c, arg); }
+
+static Status run_attention(Call *c, bool gqa, const Tensor *mask, const Tensor *logsumexp, bool causal, double scale) {
+  Sizes z;
+  Four q, k, v, out, m;
+  TRY(sizes_of(c, gqa, &z));
+  int extra = z.nbatch > 2 ? z.nbatch - 2 : 0;
+  int64_t count = 1, outer[MAX_DIMS] = {0};
+  for (int d = 0; d < extra; d++) count *= z.batch[d];
+  View l = logsumexp ? tensor_view(logsumexp) : (View){0};
+  for (int64_t i = 0; i < count; i++) {
+    int64_t rest = i;
+    for (int d = extra - 1; d >= 0; rest /= z.batch[d], d--) outer[d] = rest % z.batch[d];
+    Attention a = {.q = *four_of(in_tensor(c, 0), &z, outer, false, &q), .k = *four_of(in_tensor(c, 1), &z, outer, true, &k),
+                   .v = *four_of(in_tensor(c, 2), &z, outer, true, &v), .out = *four_of(out_tensor(c, 0), &z, outer, false, &out),
+                   .mask = mask_of(mask, &z, outer, &m), .logsumexp = logsumexp ? &l : NULL, .scale = scale, .causal = causal};
+    if (k.size[1] != v.size[1]) { /* one of them has a single head for all */
+      if (k.size[1] == 1) k.size[1] = v.size[1], k.stride[1] = 0;
+      else v.size[1] = k.size[1], v.stride[1] = 0;
+    }
+    TRY(attention(&c->ctx->kern, &a));
+  }
+  return OK;
+}
+
+/* scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, *, scale, enable_gqa) */
+static Status sdpa_infer(Call *c) {
+  Sizes z;
+  TRY(sizes_of(c, in_bool(c, 7), &z));
+  TRY(check_mask(c, 3, &z));
+  if (in_float(c, 4) != 0) return op_fail(c, "dropout_p is %g; only 0 is supported", in_float(c, 4));
+  if (in_tensor(c, 3) && in_bool(c, 5)) return op_fail(c, "there is a mask and is_causal as well");
+  return out_attention(c, &z);
+}
+
+static Status sdpa_run(Call *c) {
+  const Tensor *q = in_tensor(c, 0);
+  return run_attention(c, in_bool(c, 7), in_tensor(c, 3), NULL, in_bool(c, 5), scale_of(c, 6, q->size[q->ndim - 1]));
+}
+
+/* Both products; causal masks halve the work of square scores. */
+static double attention_flops(const Call *c) {
+  const Tensor *q = in_tensor(c, 0), *k = in_tensor(c, 1), *out = c->nout ? out_tensor(c, 0) : NULL;
+  if (!out || q->ndim < 2 || k->ndim < 2) return 0;
+  double s = (double)k->size[k->ndim - 2], e = (double)out->size[out->ndim - 1], d = (double)q->size[q->ndim - 1];
+  return e > 0 ? 2 * (double)tensor_numel(out) / e * s * (d + e) : 0;
+}
+
+/* ---- flash attention, with its logsumexp -------------------------------------------------- */
+
+/* (query, key, value, dropout_p, is_causal, *, attn_mask, scale) */
+static Status flash_infer(Call *c) {
+  Sizes z;
+  TRY(sizes_of(c, true, &z));
+  if (z.nbatch != 2) return misfit(c, "they need four dimensions");
+  TRY(check_mask(c, 5, &z));
+  if (in_float(c, 3) != 0) return op_fail(c, "dropout_p is %g; only 0 is supported", in_float(c, 3));
+  TRY(out_attention(c, &z));
+  int64_t size[3] = {z.batch[0], z.batch[1], z.t}, stride[3] = {z.t * z.batch[1], 1, z.batch[1]};
+  return out_strided(c, in_tensor(c, 0)->dtype == DT_F64 ? DT_F64 : DT_F32, 3, size, stride);
+}
+
+static Status flash_run(Call *c) {
+  return run_attention(c, true, in_tensor(c, 5), out_tensor(c, 1), in_bool(c, 4), scale_of(c, 6, in_tensor(c, 0)->size[3]));
+}
+
+/* ---- with the weights as a result ------------------------------------------------------------ */
+
+/* The scores of keys that query i may not see (j > i) become -inf. */
+static Status hide_later_keys(Call *c, Tensor **scores) {
+  int n = (*scores)->ndim;
+  int64_t size[2] = {(*scores)->size[n - 2], (*scores)->size[n - 1]};
+  Tensor *ones, *seen, *hidden;
+  TRY(op_call(c, "aten.full.default", &ones, 1, OP_ARGS(val_ints(size, 2), val_bool(true))));
+  TRY(OP(c, "aten.tril.default", &seen, val_tensor(ones)));
+  TRY(OP(c, "aten.logical_not.default", &hidden, val_tensor(seen)));
+  return OP(c, "aten.masked_fill.Scalar", scores, val_tensor(*scores), val_tensor(hidden), val_float(-(double)INFINITY));
+}
+
+/* Each key head once per query head that belongs to it. */
+static Status repeat_heads(Call *c, const Tensor *q, Tensor **x) {
+  if (q->ndim < 3 || (*x)->ndim < 3 || (*x)->size[(*x)->ndim - 3] < 1) return OK;
+  int64_t times = q->size[q->ndim - 3] / (*x)->size[(*x)->ndim - 3];
+  return times > 1 ? OP(c, "aten.repeat_interleave.self_int", x, val_tensor(*x), val_int(times), val_int(-3)) : OK;
+}
+
+/* (query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, *, scale, enable_gqa) */
+static Status math_compose(Call *c) {
+  Tensor *q = in_tensor(c, 0), *k = in_tensor(c, 1), *v = in_tensor(c, 2), *kt, *scores, *weights, *kept, *out;
+  Sizes z;
+  TRY(sizes_of(c, in_bool(c, 8), &z));
+  if (in_tensor(c, 6)) return op_fail(c, "a given dropout mask is not supported");
+  if (in_bool(c, 8)) {
+    TRY(repeat_heads(c, q, &k));
+    TRY(repeat_heads(c, q, &v));
+  }
+  double root = sqrt(fabs(scale_of(c, 7, z.d))); /* half of it on each side, as ATen: no overflow in f16 */
+  double sign = scale_of(c, 7, z.d) < 0 ? -1 : 1;
+  TRY(OP(c, "aten.mul.Tensor", &q, val_tensor(q), val_float(root * sign)));
+  TRY(OP(c, "aten.transpose.int", &kt, val_tensor(k), val_int(-2), val_int(-1)));
+  TRY(OP(c, "aten.mul.Tensor", &kt, val_tensor(kt), val_float(root)));
+  TRY(OP(c, "aten.matmul.default", &scores, val_tensor(q), val_tensor(kt)));
+  if (in_bool(c, 5)) TRY(hide_later_keys(c, &scores));
+  if (in_tensor(c, 3)) TRY(OP(c, "aten.add.Tensor", &scores, val_tensor(scores), c->arg[3]));
+  TRY(OP(c, "aten._safe_softmax.default", &weights, val_tensor(scores), val_int(-1)));
+  kept = weights;
+  if (in_float(c, 4) > 0) TRY(OP(c, "aten.dropout.default", &kept, val_tensor(weights), c->arg[4], val_bool(true)));
+  TRY(OP(c, "aten.matmul.default", &out, val_tensor(kept), val_tensor(v)));
+  TRY(out_value(c, val_tensor(out)));
+  return out_value(c, val_tensor(kept));
+}
+
+const OpDef ops_attention[] = {
+    {.schema = "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
+               "bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
+     .infer = sdpa_infer, .run = sdpa_run, .flops = attention_flops},
+    {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool is_causal=False, "
+               "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)",
+     .infer = flash_infer, .run = flash_run, .flops = attention_flops},
+    {.schema = "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
+               "bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",
+     .compose = math_compose},
+    {0}};

@@ -1,81 +1,15 @@
-/* gemm.c -- the register tile, packing and thin products; see gemm_simd.h.
- *
- * Vectors by the compilers' extension; only what they do not find by themselves (fused
- * multiply-add without contraction, f16 loads, transposes) is spelled per machine. */
+/* gemm.c -- the register tile, packing and thin products; see gemm_simd.h. */
 #include "kernels/gemm_simd.h"
 
-#include <string.h>
-
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
+#include "kernels/simd/vector.h"
 
 /* Tile of MR x NV vectors: the accumulators, NV of b and one of a fit the registers. */
-#if defined __AVX512F__
-enum { VL = 16, MR = 14, NV = 2 };
-#elif defined __AVX2__
-enum { VL = 8, MR = 6, NV = 2 };
+#ifdef __AVX512F__
+enum { MR = 14, NV = 2 };
 #else
-enum { VL = 4, MR = 6, NV = 2 };
+enum { MR = 6, NV = 2 };
 #endif
 enum { NR = NV * VL, DOT = 4 };
-
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
-typedef float vf __attribute__((vector_size(VL * sizeof(float))));
-typedef uint32_t vu __attribute__((vector_size(VL * sizeof(uint32_t))));
-typedef uint16_t vh __attribute__((vector_size(VL * sizeof(uint16_t))));
-
-INLINE vf load(const float *p) {
-  vf v;
-  memcpy(&v, p, sizeof v);
-  return v;
-}
-INLINE void store(float *p, vf v) { memcpy(p, &v, sizeof v); }
-INLINE vf splat(float x) { return x - (vf){0}; }
-
-INLINE vf fma_v(vf a, vf b, vf c) {
-#if defined __AVX512F__
-  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif defined __AVX2__
-  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#else
-  return a * b + c;
-#endif
-}
-
-INLINE vf load_bf16(const uint16_t *p) {
-  vh h;
-  memcpy(&h, p, sizeof h);
-  return (vf)(__builtin_convertvector(h, vu) << 16);
-}
-
-INLINE vf load_f16(const uint16_t *p) {
-#if defined __AVX512F__
-  return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
-#elif defined __AVX2__
-  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
-#else
-  float x[VL];
-  for (int i = 0; i < VL; i++) x[i] = f16_to_f32(p[i]);
-  return load(x);
-#endif
-}
-
-/* Element i of an array of one of three dtypes; dtype is a constant wherever it is inlined. */
-INLINE vf load_as(const void *p, Dtype dtype, int64_t i) {
-  return dtype == DT_F32 ? load((const float *)p + i) : dtype == DT_BF16 ? load_bf16((const uint16_t *)p + i) : load_f16((const uint16_t *)p + i);
-}
-INLINE float scalar_as(const void *p, Dtype dtype, int64_t i) {
-  return dtype == DT_F32    ? ((const float *)p)[i]
-         : dtype == DT_BF16 ? bf16_to_f32(((const uint16_t *)p)[i])
-                            : f16_to_f32(((const uint16_t *)p)[i]);
-}
 
 /* ---- the register tile ------------------------------------------------------------ */
 
@@ -179,15 +113,6 @@ static void pack_rows(float *dst, const float *src, int64_t ld, int64_t cols, in
 
 /* ---- few rows: bound by memory, so nothing is packed ---------------------------------- */
 
-INLINE float sum(vf v) {
-  float s[VL];
-  store(s, v);
-  UNROLL for (int w = VL / 2; w > 0; w /= 2) {
-    UNROLL for (int i = 0; i < w; i++) s[i] += s[i + w];
-  }
-  return s[0];
-}
-
 INLINE void dot_rows(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype, float *y) {
   vf acc[3][DOT];
   float tail[3][DOT] = {{0}};
@@ -209,7 +134,7 @@ INLINE void dot_rows(int rows, int64_t k, const float *x, int64_t ldx, const voi
     }
   }
   UNROLL for (int i = 0; i < rows; i++) {
-    UNROLL for (int j = 0; j < DOT; j++) y[i * DOT + j] = sum(acc[i][j]) + tail[i][j];
+    UNROLL for (int j = 0; j < DOT; j++) y[i * DOT + j] = sum_v(acc[i][j]) + tail[i][j];
   }
 }
 

@@ -1,0 +1,39 @@
+/* attention.h -- softmax(scale q k^T + mask) v without ever holding all the scores.
+ *
+ *     q (B, H, T, D)   k (B, G, S, D)   v (B, G, S, E)   out (B, H, T, E)
+ *
+ * G divides H: query heads h and key head h / (H / G) belong together.  Any strides: heads
+ * that are columns of one projection are used where they are.  f32, f16, bf16 (sums in f32,
+ * one rounding) or f64.
+ *
+ * mask is broadcast to (B, H, T, S): bool (false: not seen) or a float dtype (added to the
+ * scores).  causal: query i sees keys 0 .. i.  A query that sees no key gives zeros.
+ */
+#ifndef TESS_KERNELS_ATTENTION_H
+#define TESS_KERNELS_ATTENTION_H
+
+#include "kernels/kernel.h"
+
+typedef struct {
+  View q, k, v, out;
+  const View *mask;      /* NULL: none */
+  const View *logsumexp; /* NULL, or out, (B, H, T), f32 (f64 for f64): log of the sum of exp(scores) */
+  double scale;
+  bool causal;
+} Attention;
+
+Status attention(Kern *k, const Attention *a);
+
+/* The specification: one query at a time, in f64. */
+Status attention_naive(Kern *k, const Attention *a);
+
+/* Gradients of q, k and v for that of out; f32, as many key heads as query heads, mask as
+ * above.  out and logsumexp are those of the forward pass. */
+typedef struct {
+  Attention forward;
+  View grad_out, grad_q, grad_k, grad_v;
+} AttentionGrad;
+
+Status attention_grad(Kern *k, const AttentionGrad *g);
+
+#endif

@@ -1,0 +1,64 @@
+/* attention_naive.c -- the specification of attention: one query at a time, all in f64. */
+#include <math.h>
+
+#include "kernels/attention_problem.h"
+#include "kernels/convert.h"
+
+typedef struct {
+  const Attention *a;
+  AttentionSize z;
+  double *room; /* per worker: s scores */
+} Job;
+
+static double element(View v, int64_t b, int64_t h, int64_t i, int64_t j) {
+  int64_t index[4] = {b, h, i, j}, at = 0;
+  double x;
+  for (int d = 0; d < v.ndim; d++) at += v.size[d] == 1 ? 0 : index[4 - v.ndim + d] * v.stride[d];
+  convert_run_base(&x, DT_F64, (const char *)v.data + at * (int64_t)dtype_size(v.dtype), v.dtype, 1);
+  return x;
+}
+
+static double score(const Job *job, int64_t b, int64_t h, int64_t i, int64_t j) {
+  const Attention *a = job->a;
+  double s = 0;
+  for (int64_t d = 0; d < job->z.d; d++) s += element(a->q, b, h, i, d) * element(a->k, b, h / job->z.per_group, j, d);
+  s *= a->scale;
+  if (!a->mask) return s;
+  double m = element(*a->mask, b, h, i, j);
+  return a->mask->dtype == DT_BOOL ? (m != 0 ? s : -INFINITY) : s + m;
+}
+
+static void run_queries(void *arg, int64_t begin, int64_t end, int worker) {
+  const Job *job = arg;
+  const Attention *a = job->a;
+  const AttentionSize *z = &job->z;
+  double *s = job->room + worker * z->s;
+  for (int64_t row = begin; row < end; row++) {
+    int64_t i = row % z->t, h = row / z->t % z->heads, b = row / z->t / z->heads, n = attention_visible(a, i, 0, z->s);
+    double max = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < n; j++) max = fmax(max, s[j] = score(job, b, h, i, j));
+    for (int64_t j = 0; j < n; j++) sum += s[j] = max == -INFINITY && s[j] == max ? 0 : exp(s[j] - max);
+    for (int64_t e = 0; e < z->e; e++) {
+      double o = 0;
+      for (int64_t j = 0; j < n; j++) o += s[j] * element(a->v, b, h / z->per_group, j, e);
+      o = sum == 0 ? 0 : o / sum;
+      int64_t at = b * a->out.stride[0] + h * a->out.stride[1] + i * a->out.stride[2] + e * a->out.stride[3];
+      convert_run_base((char *)a->out.data + at * (int64_t)dtype_size(a->out.dtype), a->out.dtype, &o, DT_F64, 1);
+    }
+    if (!a->logsumexp) continue;
+    const View *l = a->logsumexp;
+    double lse = sum == 0 ? -INFINITY : max + log(sum);
+    int64_t at = b * l->stride[0] + h * l->stride[1] + i * l->stride[2];
+    convert_run_base((char *)l->data + at * (int64_t)dtype_size(l->dtype), l->dtype, &lse, DT_F64, 1);
+  }
+}
+
+Status attention_naive(Kern *k, const Attention *a) {
+  Job job = {.a = a, .z = attention_size(a)};
+  int64_t rows = job.z.batch * job.z.heads * job.z.t;
+  size_t mark = kern_mark(k);
+  TRY_NEW(job.room, kern_scratch(k, (size_t)(job.z.s * k->threads + 1) * sizeof(double)));
+  parallel_for(k->threads, rows, 4, run_queries, &job);
+  kern_release(k, mark);
+  return OK;
+}

@@ -1,0 +1,20 @@
+/* attention_simd.h -- the inner loops of attention besides the products (simd/attention.c). */
+#ifndef TESS_KERNELS_ATTENTION_SIMD_H
+#define TESS_KERNELS_ATTENTION_SIMD_H
+
+#include "kernels/kernel.h"
+
+/* One row of a block of scores s[n] becomes exp(s - max); max and sum (of the row so far) are
+ * updated; the factor by which earlier sums have shrunk is returned. */
+SIMD_DECLARE(float, attention_softmax_row, (float *s, int64_t n, float *max, float *sum));
+/* s[i] += mask[i]; s[i] = -inf where mask[i] is 0. */
+SIMD_DECLARE(void, attention_add_mask, (float *s, const float *mask, int64_t n));
+SIMD_DECLARE(void, attention_apply_mask, (float *s, const uint8_t *mask, int64_t n));
+/* y[i] = x[i] * factor */
+SIMD_DECLARE(void, attention_scale, (float *y, const float *x, float factor, int64_t n));
+/* s[j] = sum_d q[d] k[j, d] over n keys; k: f32, f16 or bf16. */
+SIMD_DECLARE(void, attention_scores, (float *s, const float *q, const void *k, int64_t ldk, Dtype dtype, int64_t n, int64_t d));
+/* o[e] += sum_j p[j] v[j, e] over n keys. */
+SIMD_DECLARE(void, attention_values, (float *o, const float *p, const void *v, int64_t ldv, Dtype dtype, int64_t n, int64_t e));
+
+#endif

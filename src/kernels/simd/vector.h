@@ -1,0 +1,93 @@
+/* vector.h -- f32 vectors as wide as the machine's, by the compilers' extension.
+ *
+ * Only what compilers do not find by themselves (fused multiply-add without contraction,
+ * f16 loads) is spelled per machine. */
+#ifndef TESS_KERNELS_SIMD_VECTOR_H
+#define TESS_KERNELS_SIMD_VECTOR_H
+
+#include <string.h>
+
+#include "tensor/dtype.h"
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+#if defined __AVX512F__
+enum { VL = 16 };
+#elif defined __AVX2__
+enum { VL = 8 };
+#else
+enum { VL = 4 };
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+typedef float vf __attribute__((vector_size(VL * sizeof(float))));
+typedef uint32_t vu __attribute__((vector_size(VL * sizeof(uint32_t))));
+typedef uint16_t vh __attribute__((vector_size(VL * sizeof(uint16_t))));
+
+INLINE vf load(const float *p) {
+  vf v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+INLINE void store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+INLINE vf splat(float x) { return x - (vf){0}; }
+
+INLINE vf fma_v(vf a, vf b, vf c) {
+#if defined __AVX512F__
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined __AVX2__
+  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
+INLINE float sum_v(vf v) {
+#if defined __AVX512F__
+  return _mm512_reduce_add_ps((__m512)v);
+#elif defined __AVX2__
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+#else
+  return (v[0] + v[2]) + (v[1] + v[3]);
+#endif
+}
+
+INLINE vf load_bf16(const uint16_t *p) {
+  vh h;
+  memcpy(&h, p, sizeof h);
+  return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+
+INLINE vf load_f16(const uint16_t *p) {
+#if defined __AVX512F__
+  return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+#elif defined __AVX2__
+  return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+#else
+  float x[VL];
+  for (int i = 0; i < VL; i++) x[i] = f16_to_f32(p[i]);
+  return load(x);
+#endif
+}
+
+/* Element i of an array of f32, f16 or bf16; dtype is a constant wherever it is inlined. */
+INLINE vf load_as(const void *p, Dtype dtype, int64_t i) {
+  return dtype == DT_F32 ? load((const float *)p + i) : dtype == DT_BF16 ? load_bf16((const uint16_t *)p + i) : load_f16((const uint16_t *)p + i);
+}
+INLINE float scalar_as(const void *p, Dtype dtype, int64_t i) {
+  return dtype == DT_F32    ? ((const float *)p)[i]
+         : dtype == DT_BF16 ? bf16_to_f32(((const uint16_t *)p)[i])
+                            : f16_to_f32(((const uint16_t *)p)[i]);
+}
+
+#endif
