@@ -185,12 +185,31 @@ static Status replace_batch_norm(State *s, Node *n, Val **given) {
   return OK;
 }
 
+/* detach_, unsqueeze_, transpose_ ...: nothing is written, the tensor is only seen another
+ * way.  The node becomes its twin without the underscore, a view. */
+static const Op *view_twin(const Op *op) {
+  char name[128];
+  const char *end = strrchr(op->schema.name, '.');
+  if (op->def->inplace || !end || end[-1] != '_' || strlen(op->schema.name) >= sizeof name) return NULL;
+  size_t n = (size_t)(end - op->schema.name) - 1;
+  memcpy(name, op->schema.name, n);
+  strcpy(name + n, end);
+  const Op *twin = op_find(name);
+  return twin && !twin->schema.mutates && twin->schema.nreturns && twin->schema.returns[0].aliased ? twin : NULL;
+}
+
 static bool trains_batch_norm(const Node *n) {
   bool norm = node_is(n, "aten.batch_norm.default") || node_is(n, "aten.native_batch_norm.default") || node_is(n, "aten._native_batch_norm_legit.default");
   return norm && n->args[5].kind == ARG_BOOL && n->args[5].b && n->args[3].kind == ARG_VAL && n->args[4].kind == ARG_VAL;
 }
 
 /* ---- the walk ------------------------------------------------------------------------------ */
+
+static void hang_view(State *s, Node *n, Val *parent) {
+  for (int i = 0; i < n->nouts; i++) {
+    *track_of(s, n->outs[i]) = (Track){.parent = parent, .view = n, .now = n->outs[i], .version = track_of(s, root_of(s, parent))->version};
+  }
+}
 
 static Status visit(State *s, Node *n) {
   Val *given[MAX_PARAMS] = {NULL};
@@ -205,12 +224,14 @@ static Status visit(State *s, Node *n) {
   } else if (n->op && trains_batch_norm(n)) {
     TRY(replace_batch_norm(s, n, given));
     node_remove(n);
+  } else if (n->op && n->op->schema.mutates && view_twin(n->op)) {
+    n->op = view_twin(n->op);
+    n->target = n->op->schema.name;
+    if (given[0]) hang_view(s, n, given[0]);
   } else if (n->op && n->op->schema.mutates) {
     return fail(ERR_FAIL, "%s writes to its arguments in a way this pass does not know", n->target);
   } else if (n->op && given[0] && view_is_alias(n)) {
-    for (int i = 0; i < n->nouts; i++) {
-      *track_of(s, n->outs[i]) = (Track){.parent = given[0], .view = n, .now = n->outs[i], .version = track_of(s, root_of(s, given[0]))->version};
-    }
+    hang_view(s, n, given[0]);
   }
   return OK;
 }
