@@ -36,8 +36,9 @@ typedef struct {
   uint64_t half[2];
 } __attribute__((may_alias)) Bits128;
 
-/* n elements, strides in bytes. */
-static void copy_strided(char *dst, int64_t to_step, const char *src, int64_t from_step, size_t bytes, int64_t n) {
+void copy_strided(void *to, int64_t to_step, const void *from, int64_t from_step, size_t bytes, int64_t n) {
+  char *dst = to;
+  const char *src = from;
 #define LOOP(T)                                                       \
   for (int64_t i = 0; i < n; i++) {                                   \
     *(T *)(void *)(dst + i * to_step) = *(const T *)(const void *)(src + i * from_step); \

@@ -25,6 +25,13 @@
 #define F32_INF (__builtin_inff())
 #define F32_NAN (__builtin_nanf(""))
 
+/* Before a loop: each turn reads and writes its own elements (pointers may be equal). */
+#ifdef __clang__
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
 /* a * b + c; one rounding where the CPU has it. */
 static inline float fma_f32(float a, float b, float c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
@@ -273,16 +280,18 @@ static inline float tan_f32(float x) {
   float r = trig_reduce_f32(x, &q);
   return sin_quadrant_f32(x, r, q) / sin_quadrant_f32(x, r, q + 1);
 }
+/* y may be x. */
 #define TRIG_RUN(name, libm)                                                        \
   static inline void name##_run_f32(float *y, const float *x, int64_t n) {          \
-    int64_t beyond = 0;                                                             \
-    for (int64_t i = 0; i < n; i++) y[i] = name##_f32(x[i]);                        \
-    for (int64_t i = 0; i < n; i++) beyond += y[i] != y[i];                         \
-    for (int64_t i = 0; i < n && beyond; i++) {                                     \
-      if (y[i] != y[i]) y[i] = libm(x[i]), beyond--;                                \
+    int beyond = 0;                                                                 \
+    for (int64_t i = 0; i < n; i++) beyond |= !(abs_f32(x[i]) <= TRIG_LIMIT);       \
+    if (beyond) {                                                                   \
+      for (int64_t i = 0; i < n; i++) y[i] = libm(x[i]);                            \
+      return;                                                                       \
     }                                                                               \
+    INDEPENDENT for (int64_t i = 0; i < n; i++) y[i] = name##_f32(x[i]);            \
   }
-TRIG_RUN(sin, sinf) /* x and y do not overlap */
+TRIG_RUN(sin, sinf)
 TRIG_RUN(cos, cosf)
 TRIG_RUN(tan, tanf)
 #undef TRIG_RUN
