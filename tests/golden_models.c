@@ -1,0 +1,193 @@
+/* golden_models -- runs exported programs and compares their outputs with PyTorch's.
+ *
+ *     golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose]
+ *
+ * A FOLDER has a folder per model: program.pt2, about.json, and per run a file of inputs
+ * and one of outputs (.safetensors).  A model's runs are successive calls of one session,
+ * so buffers keep their state and other sizes meet a warm cache.  Tolerances are
+ * compare.h's: f32 1e-4, bf16 3e-2, integers exactly.  NAME matches as a substring.
+ *
+ * Models run in child processes: a crash or a hang is the failure of one model.
+ */
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "cli/compare.h"
+#include "cli/feed.h"
+#include "pt2/read.h"
+#include "runtime/session.h"
+
+enum { MODEL_SECONDS = 300, EXIT_FAILED = 1, PATH_CAP = 4096 };
+
+typedef struct {
+  const char *only;
+  int threads;
+  bool interpret, verbose;
+  int passed, failed;
+} Suite;
+
+/* ---- one model ---------------------------------------------------------------- */
+
+typedef struct {
+  char folder[PATH_CAP];
+  yyjson_val *runs;
+  char *report; /* what compare printed */
+  size_t report_len;
+} Model;
+
+static Status in_folder(const Model *m, yyjson_val *run, const char *key, char *path) {
+  const char *name;
+  TRY(json_string(run, key, "about.json", &name));
+  if (snprintf(path, PATH_CAP, "%s/%s", m->folder, name) >= PATH_CAP) return fail(ERR_FILE, "%s: its name is too long", name);
+  return OK;
+}
+
+static Status one_run(const Model *m, Session *session, yyjson_val *run, FILE *report) {
+  char in[PATH_CAP], want[PATH_CAP];
+  Scope scope = {0};
+  Arena arena = {0};
+  Value *inputs, *outs;
+  int ninputs, nouts;
+  TRY(in_folder(m, run, "inputs", in));
+  TRY(in_folder(m, run, "outputs", want));
+  Status s = feed_from_file(session_program(session), in, &scope, &arena, &inputs, &ninputs);
+  if (!s) s = session_run(session, inputs, ninputs, &scope, &arena, &outs, &nouts);
+  if (!s) s = compare_with_file(report, want, outs, nouts, -1, -1, false);
+  scope_clear(&scope);
+  arena_free(&arena);
+  return s;
+}
+
+static Status run_session(const Suite *suite, const Model *m, Ctx *ctx, FILE *report) {
+  char path[PATH_CAP];
+  Exported *e;
+  Session *session = NULL;
+  if (snprintf(path, sizeof path, "%s/program.pt2", m->folder) >= PATH_CAP) return fail(ERR_FILE, "%s: its name is too long", m->folder);
+  TRY(pt2_read(path, &e));
+  Status s = session_open(ctx, e, &session);
+  if (!s && suite->interpret) session_force_interpreter(session);
+  size_t i, n;
+  yyjson_val *run;
+  yyjson_arr_foreach(m->runs, i, n, run) {
+    if (s) break;
+    s = one_run(m, session, run, report);
+    if (s && n > 1) s = status_at(s, "run %zu of %zu", i + 1, n);
+  }
+  session_free(session);
+  return s;
+}
+
+static Status run_model(const Suite *suite, Model *m) {
+  char path[PATH_CAP];
+  FileMap *about;
+  yyjson_doc *doc;
+  if (snprintf(path, sizeof path, "%s/about.json", m->folder) >= PATH_CAP) return fail(ERR_FILE, "%s: its name is too long", m->folder);
+  TRY(file_map(path, &about));
+  Status s = json_parse(path, about->data, about->size, JSON_NAN, &doc);
+  file_map_unref(about);
+  TRY(s);
+  FILE *report = open_memstream(&m->report, &m->report_len);
+  Ctx ctx;
+  ctx_init(&ctx, suite->threads);
+  s = report ? json_array(yyjson_doc_get_root(doc), "runs", path, &m->runs) : fail_oom();
+  if (!s) s = run_session(suite, m, &ctx, report);
+  ctx_free(&ctx);
+  if (report) fclose(report);
+  yyjson_doc_free(doc);
+  return s;
+}
+
+/* In the child: a line on stdout, or several if it failed. */
+static int child(const Suite *suite, const char *folder, const char *name) {
+  Model m = {0};
+  snprintf(m.folder, sizeof m.folder, "%s/%s", folder, name);
+  double start = seconds_now();
+  alarm(MODEL_SECONDS);
+  Status s = run_model(suite, &m);
+  if (!s) printf("ok   %-36s %8.1f ms\n", name, (seconds_now() - start) * 1e3);
+  else printf("FAIL %s: %s\n", name, status_message(s));
+  if ((s || suite->verbose) && m.report && *m.report) printf("%s", m.report);
+  int code = s ? EXIT_FAILED : 0;
+  status_free(s);
+  free(m.report);
+  return code;
+}
+
+/* ---- all of them ----------------------------------------------------------------- */
+
+static void start_model(Suite *suite, const char *folder, const char *name) {
+  fflush(stdout);
+  pid_t pid = fork();
+  if (pid == 0) {
+    int code = child(suite, folder, name);
+    fflush(stdout);
+    exit(code); /* not _exit: leaks are looked for at exit */
+  }
+  int status = 0;
+  if (pid < 0 || waitpid(pid, &status, 0) < 0) {
+    perror("golden_models");
+    exit(2);
+  }
+  bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (WIFSIGNALED(status)) printf("FAIL %s: %s\n", name, WTERMSIG(status) == SIGALRM ? "took too long" : strsignal(WTERMSIG(status)));
+  else if (!ok && WEXITSTATUS(status) != EXIT_FAILED) printf("FAIL %s: exit code %d\n", name, WEXITSTATUS(status));
+  suite->passed += ok;
+  suite->failed += !ok;
+}
+
+static int is_model(const struct dirent *e) { return e->d_name[0] != '.'; }
+
+static void run_folder(Suite *suite, const char *folder) {
+  struct dirent **names;
+  int n = scandir(folder, &names, is_model, alphasort);
+  if (n < 0) {
+    fprintf(stderr, "golden_models: ");
+    perror(folder);
+    exit(2);
+  }
+  for (int i = 0; i < n; i++) {
+    char path[PATH_CAP];
+    const char *name = names[i]->d_name;
+    bool fits = snprintf(path, sizeof path, "%s/%s/about.json", folder, name) < PATH_CAP;
+    if (fits && file_exists(path) && (!suite->only || strstr(name, suite->only))) start_model(suite, folder, name);
+    free(names[i]);
+  }
+  free(names);
+}
+
+static const char *option_value(int argc, char **argv, int *i) {
+  if (*i + 1 >= argc) {
+    fprintf(stderr, "golden_models: %s needs a value\n", argv[*i]);
+    exit(2);
+  }
+  return argv[++*i];
+}
+
+int main(int argc, char **argv) {
+  Suite suite = {.threads = threads_or_default(0)};
+  int folders = 0;
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--model")) suite.only = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--threads")) suite.threads = atoi(option_value(argc, argv, &i));
+    else if (!strcmp(argv[i], "--interpret")) suite.interpret = true;
+    else if (!strcmp(argv[i], "--verbose")) suite.verbose = true;
+    else if (argv[i][0] == '-') {
+      fprintf(stderr, "usage: golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose]\n");
+      return 2;
+    } else {
+      argv[1 + folders++] = argv[i];
+    }
+  }
+  for (int i = 0; i < folders; i++) run_folder(&suite, argv[1 + i]);
+  if (!folders) run_folder(&suite, GOLDEN_FOLDER "/models");
+  printf("%d passed, %d failed\n", suite.passed, suite.failed);
+  return suite.failed > 0 || suite.passed == 0;
+}
