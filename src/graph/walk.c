@@ -87,25 +87,11 @@ static Status call_cond(State *s, const Node *n) {
   return call_graph(s, n, n->args[val_as_float(&pred) != 0 ? 1 : 2].graph, args, nargs);
 }
 
-/* wrap_with_set_grad_enabled(enabled, graph, *inputs), wrap_with_autocast(device, dtype,
- * enabled, cache, graph, *inputs): casts are explicit in the sub-graph already. */
-static Status call_wrap(State *s, const Node *n) {
-  for (int i = 0; i < n->nargs; i++) {
-    if (n->args[i].kind != ARG_GRAPH) continue;
-    Value *args;
-    int nargs;
-    TRY(spread_args(s, n, i + 1, &args, &nargs));
-    return call_graph(s, n, n->args[i].graph, args, nargs);
-  }
-  return fail(ERR_FILE, "%s without a sub-graph", n->target);
-}
-
 static Status call_node(State *s, const Node *n) {
   if (s->w->before) s->w->before(s->w->arg, n);
   if (n->op) return call_op(s, n);
   if (node_is(n, "higher_order.cond")) return call_cond(s, n);
-  if (!strncmp(n->target, "higher_order.wrap_with_", 23)) return call_wrap(s, n);
-  return fail(ERR_FILE, "unknown op '%s'", n->target);
+  return fail(ERR_FAIL, "'%s' cannot be run as it is", n->target);
 }
 
 static Status walk_nodes(State *s, Value *outputs) {

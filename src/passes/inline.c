@@ -4,11 +4,10 @@
  *   before:  %a = higher_order.wrap_with_set_grad_enabled(false, graph(%x) { %y = cos(%x) return %y }, %b)
  *   after:   %a = cos(%b)
  *
- * Whether gradients are recorded does not matter here, and an autocast region's casts
- * are explicit nodes in its sub-graph already.  Sub-graphs are moved, not copied: linear.
+ * Whether gradients are recorded does not matter here; an autocast region's casts become
+ * explicit (autocast.h).  Sub-graphs are moved, not copied: linear.
  */
-#include <string.h>
-
+#include "passes/autocast.h"
 #include "passes/pass.h"
 
 static int graph_argument(const Node *n) {
@@ -27,6 +26,7 @@ static Status dissolve(Graph *g, Node *n) {
   if (at < 0) return fail(ERR_FILE, "%s has no sub-graph", n->target);
   Graph *sub = n->args[at].graph;
   Arg *outs;
+  if (node_is(n, "higher_order.wrap_with_autocast")) TRY(autocast_make_explicit(n, sub));
   TRY_NEW(outs, arena_new_n(g->arena, Arg, sub->noutputs));
   TRY(graph_splice(g, n, sub, n->args + at + 1, n->nargs - at - 1, outs));
   if (sub->noutputs < n->nouts) return fail(ERR_FILE, "%s: %d results of a sub-graph with %d outputs", n->target, n->nouts, sub->noutputs);
