@@ -14,7 +14,7 @@ enum { MAX_PROGRAMS = 16 };
 
 /* Before any size is known, and once sizes are numbers. */
 static const char passes_once[] = "inline,functionalize,dce,cse";
-static const char passes_specialized[] = "cse,recompose,cse,dce,fuse_epilogue";
+static const char passes_specialized[] = "cse,recompose,cse,dce,fuse_epilogue,fuse_pointwise";
 
 typedef struct {
   Program *program;
