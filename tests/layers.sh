@@ -1,15 +1,18 @@
 #!/bin/sh
-# layers.sh SOURCE -- each layer includes only itself and the layers above it.
+# layers.sh SOURCE -- each layer includes only itself and the layers above it, and no
+# file is longer than one can read.
 set -eu
 cd "$1/src"
 awk '
   BEGIN {
     n = split("base tensor kernels ops comm dist graph pt2 passes runtime train ckpt cli", layers, " ")
     for (i = 1; i <= n; i++) rank[layers[i]] = i
+    longest = 700
   }
   FNR == 1 { split(FILENAME, part, "/"); here = part[2] }
   FNR == 1 && !(here in rank) { print FILENAME ": no layer is called " here; bad++ }
-  /^#[ \t]*include[ \t]*"/ {
+  FNR == longest + 1 { print FILENAME ": more than " longest " lines"; bad++ }
+  /^[ \t]*#[ \t]*include[ \t]*"/ {
     split($0, quoted, "\"")
     if (quoted[2] == "tessera.h") next # the public types
     k = split(quoted[2], path, "/")
