@@ -1,8 +1,8 @@
 /* fused_pointwise.c -- a chain of pointwise ops as one op.
  *
- *     tess.pointwise([%x, %y], "aten.mul.Tensor(i0,i1);aten.gelu.default(t0,'tanh')")
+ *     tess.pointwise([%x, %y], "aten.mul.Tensor(x0,x1);aten.gelu.default(y0,'tanh')")
  *
- * The body is a list of calls.  iN is input N, tN the result of call N; the last call's
+ * The body is a list of calls.  xN is input N, yN the result of call N; the last call's
  * result is the op's.  Arguments stand in schema order, all of them: numbers, true,
  * false, none, 'text', and dtypes (f32).  So a fused node prints, parses and compares
  * like any other, and needs no sub-graph.
@@ -20,7 +20,7 @@
 typedef struct {
   const Op *op;
   Value arg[MAX_PARAMS];
-  int tensor[MAX_PARAMS]; /* iN: N; tN: ninputs + N; -1: no tensor */
+  int tensor[MAX_PARAMS]; /* xN: N; yN: ninputs + N; -1: no tensor */
 } Step;
 
 enum { MAX_STEPS = PW_MAX_INSTRS };
@@ -61,7 +61,7 @@ static bool parse_number(Body *b, Value *v) {
 }
 
 static Status parse_reference(Body *b, Step *s, int at) {
-  bool input = *b->p == 'i';
+  bool input = *b->p == 'x';
   char *end;
   long n = strtol(b->p + 1, &end, 10);
   if (end == b->p + 1 || n < 0 || n >= (input ? b->ninputs : b->nsteps)) return bad(b, "a value that is not there");
@@ -74,7 +74,7 @@ static Status parse_arg(Body *b, Step *s, int at) {
   Value *v = &s->arg[at];
   s->tensor[at] = -1;
   if (take(b, '\'')) return parse_text(b, v);
-  if ((*b->p == 'i' || *b->p == 't') && isdigit((unsigned char)b->p[1])) return parse_reference(b, s, at);
+  if ((*b->p == 'x' || *b->p == 'y') && isdigit((unsigned char)b->p[1])) return parse_reference(b, s, at);
   if (isalpha((unsigned char)*b->p) && strncmp(b->p, "inf", 3) && strncmp(b->p, "nan", 3)) {
     char word[16];
     size_t n = 0;

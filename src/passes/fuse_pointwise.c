@@ -1,7 +1,7 @@
 /* fuse_pointwise.c -- joins element-by-element ops into one node that runs tile by tile.
  *
  *   before:  %a = mul(%x, %y)  %b = add(%a, %z)  %c = relu(%b)  return %c
- *   after:   %c = tess.pointwise([%x, %y, %z], "mul(i0,i1);add(t0,i2);relu(t1)")  return %c
+ *   after:   %c = tess.pointwise([%x, %y, %z], "mul(x0,x1);add(y0,x2);relu(y1)")  return %c
  *
  * Groups grow upwards from their last node: a producer joins when all its users are in
  * the group and it has the group's size, so nothing is computed twice and no value is
@@ -124,11 +124,11 @@ static void write_arg(TextBuf *b, const Group *g, int at, const Arg *a, const Pa
     case ARG_VAL: {
       int input = find(g->inputs, g->ninputs, a->val);
       if (input >= 0) {
-        text_printf(b, "i%d", input);
+        text_printf(b, "x%d", input);
         return;
       }
       for (int j = 0; j < at; j++) {
-        if (g->nodes[j]->outs[0] == a->val) text_printf(b, "t%d", j);
+        if (g->nodes[j]->outs[0] == a->val) text_printf(b, "y%d", j);
       }
       return;
     }
