@@ -134,7 +134,7 @@ static bool sizes_agree(const Attention *m) {
   for (int d = 0; d < 2; d++) {
     if (q->size[d] != k->size[d] || k->size[d] != v->size[d]) return false;
   }
-  bool dtypes = q->dtype == k->dtype && k->dtype == v->dtype && (q->dtype == DT_F32 || q->dtype == DT_F64) && (!m->mask || m->mask->dtype == q->dtype);
+  bool dtypes = q->dtype == k->dtype && k->dtype == v->dtype && (q->dtype == DT_F32 || q->dtype == DT_F64) && (!m->mask || dtype_is_float(m->mask->dtype));
   return dtypes && q->size[3] == k->size[3] && k->size[2] == v->size[2] && (!m->mask || m->mask->ndim <= 4);
 }
 
@@ -152,6 +152,12 @@ Status recompose_attention(Graph *g, Node *n, Val **out) {
   if (probabilities->ndim != 4 || !match_softmax(probabilities, &m)) return OK;
   m.v = unfolded(v);
   if (!m.v || !sizes_agree(&m) || root->size[0] != m.q->size[0] || root->size[1] != m.q->size[1]) return OK;
+  if (m.mask && m.mask->dtype != m.q->dtype) { /* a half mask was added to f32 scores */
+    Arg cast[] = {arg_val(m.mask), arg_dtype(m.q->dtype)};
+    Val wide = *m.mask;
+    wide.dtype = m.q->dtype;
+    TRY(match_emit(g, n, n, "aten.to.dtype", cast, 2, &wide, &m.mask));
+  }
   Arg args[] = {arg_val(m.q), arg_val(m.k), arg_val(m.v), arg_val(m.mask), arg_float(0), arg_bool(false), arg_float(m.scale)};
   Val like = *root;
   like.stride = NULL;

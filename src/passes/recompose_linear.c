@@ -44,6 +44,21 @@ static Status emit_linear(Graph *g, Node *n, Val *x, const Product *p, const Val
   return match_emit(g, n, n, "aten.linear.default", args, 3, like, out);
 }
 
+/* A 2-D matrix that was repeated for every batch: expand (k, n) -> (b, k, n) and views. */
+static Val *unrepeated_matrix(Val *b) {
+  Val *v = match_before_views(b);
+  Node *expand = match_val_node(v, "aten.expand.default");
+  Val *w = expand && expand->args[0].kind == ARG_VAL ? expand->args[0].val : NULL;
+  return w && w->ndim == 2 && same_last_sizes(w, b, 2) && same_last_sizes(w, v, 2) ? w : NULL;
+}
+
+/* bmm(x, w repeated)  ->  linear(x, w) */
+static Status recompose_batched(Graph *g, Node *n, Val **out) {
+  Val *w = unrepeated_matrix(n->args[1].val);
+  Product p = {.weight = w};
+  return w ? emit_linear(g, n, n->args[0].val, &p, n->outs[0], out) : OK;
+}
+
 /* All but the last dimension equal. */
 static bool same_leading(const Val *a, const Val *b) {
   if (a->ndim != b->ndim || a->ndim < 1) return false;
@@ -56,6 +71,7 @@ static bool same_leading(const Val *a, const Val *b) {
 Status recompose_linear(Graph *g, Node *n, Val **out) {
   Product p;
   if (match_product(n, &p)) return emit_linear(g, n, p.x, &p, n->outs[0], out);
+  if (node_is(n, "aten.bmm.default")) return recompose_batched(g, n, out);
   /* view(linear(view(x)))  ->  linear(x) */
   bool view = node_is(n, "aten.view.default") || node_is(n, "aten.reshape.default") || node_is(n, "aten._unsafe_view.default");
   Node *linear = view ? match_node(&n->args[0], "aten.linear.default") : NULL;
