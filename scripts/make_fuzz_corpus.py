@@ -34,11 +34,16 @@ def make_zip(entries, method):
 
 
 def smallest(folder, ending, limit):
+    """Contents of the files up to a size, smallest first, each once."""
     found = []
     for path, _, names in os.walk(folder):
         found += [os.path.join(path, n) for n in names if n.endswith(ending)]
-    found = [p for p in found if os.path.getsize(p) <= limit]
-    return sorted(found, key=lambda p: (os.path.getsize(p), p))
+    contents = set()
+    for path in found:
+        if os.path.getsize(path) <= limit:
+            with open(path, "rb") as f:
+                contents.add(f.read())
+    return sorted(contents, key=lambda data: (len(data), data))
 
 
 def safetensors(header, data):
@@ -52,9 +57,8 @@ def zip_seeds(golden):
     entries = {"m/models/model.json": b'{"graph_module": {}}', "m/data/weights/weight_0": bytes(64), "m/data/sample_inputs/model.pt": inner}
     save("zip", "stored.zip", make_zip(entries, zipfile.ZIP_STORED))
     save("zip", "deflated.zip", make_zip(entries, zipfile.ZIP_DEFLATED))
-    for path in smallest(golden, ".pt2", 40000)[:1]:
-        with open(path, "rb") as f:
-            save("zip", "torch.pt2", f.read())
+    for data in smallest(golden, ".pt2", 40000)[:1]:
+        save("zip", "torch.pt2", data)
 
 
 def safetensors_seeds(golden):
@@ -67,17 +71,15 @@ def safetensors_seeds(golden):
         "d": {"dtype": "BF16", "shape": [0, 5], "data_offsets": [27, 27]},
     }
     save("safetensors", "mixed.safetensors", safetensors(mixed, bytes(27)))
-    for i, path in enumerate(smallest(golden, ".safetensors", 4000)[:3]):
-        with open(path, "rb") as f:
-            save("safetensors", f"golden_{i}.safetensors", f.read())
+    for i, data in enumerate(smallest(golden, ".safetensors", 4000)[:3]):
+        save("safetensors", f"golden_{i}.safetensors", data)
 
 
 def json_seeds(golden):
     save("json", "values.json", b'{"a": [1, -2, 3.5, 1e300, true, null, "x\\u00e4\\n"], "b": {"c": {}}, "d": []}')
     save("json", "nan.json", b"[NaN, Infinity, -Infinity]")
-    for i, path in enumerate(smallest(golden, ".json", 3000)[:3]):
-        with open(path, "rb") as f:
-            save("json", f"golden_{i}.json", f.read())
+    for i, data in enumerate(smallest(golden, ".json", 3000)[:3]):
+        save("json", f"golden_{i}.json", data)
 
 
 if __name__ == "__main__":
