@@ -60,16 +60,51 @@ static bool same_view(const Tensor *a, const Tensor *b) {
          tensor_is_contiguous(a) && tensor_is_contiguous(b);
 }
 
+/* An op that reads element i of each operand before it writes element i of its result. */
+static bool is_pointwise(const Node *n) { return (n->op->def->flags & OP_POINTWISE) || node_is(n, "tess.pointwise.default"); }
+
+/* Does the node see `self`'s memory through no other view than `self`? */
+static bool sees_once(const Node *n, const Tensor *self) {
+  for (int i = 0; i < n->nargs; i++) {
+    const Arg *a = &n->args[i];
+    for (int j = 0; j < (a->kind == ARG_LIST ? a->n : 1); j++) {
+      const Arg *item = a->kind == ARG_LIST ? &a->list[j] : a;
+      const Tensor *t = item->kind == ARG_VAL ? item->val->tensor : NULL;
+      if (t && t->storage == self->storage && !same_view(t, self)) return false;
+    }
+  }
+  return true;
+}
+
+/* The operand in whose memory the node's result may be made; NULL if there is none. */
+static Tensor *find_room(const Program *p, const Node *n, int64_t at) {
+  Tensor *out = n->nouts ? n->outs[0]->tensor : NULL;
+  if (!out || !n->op || !n->nargs) return NULL;
+  if (n->op->def->flags & OP_UPDATE) {
+    Tensor *self = n->args[0].kind == ARG_VAL ? n->args[0].val->tensor : NULL;
+    return self && can_reuse(p, self, out, at) ? self : NULL;
+  }
+  if (!is_pointwise(n)) return NULL;
+  for (int i = 0; i < n->nargs; i++) {
+    const Arg *a = &n->args[i];
+    for (int j = 0; j < (a->kind == ARG_LIST ? a->n : 1); j++) {
+      const Arg *item = a->kind == ARG_LIST ? &a->list[j] : a;
+      Tensor *t = item->kind == ARG_VAL ? item->val->tensor : NULL;
+      if (t && t->storage && can_reuse(p, t, out, at) && sees_once(n, t)) return t;
+    }
+  }
+  return NULL;
+}
+
 Status reuse_memory(Program *p) {
   Graph *g = p->graph->graph;
   int64_t at = 0;
   find_last_uses(g);
   for (Node *n = g->first; n; n = n->next) {
     at++;
-    if (!n->op || !(n->op->def->flags & OP_UPDATE) || n->args[0].kind != ARG_VAL) continue;
-    Tensor *self = n->args[0].val->tensor, *out = n->outs[0]->tensor;
-    if (!self || !out || !can_reuse(p, self, out, at)) continue;
-    Storage *from = storage_ref(out->storage);
+    Tensor *self = find_room(p, n, at);
+    if (!self) continue;
+    Storage *from = storage_ref(n->outs[0]->tensor->storage);
     self->storage->mark = from->mark;
     move_views(p, from, self->storage);
     storage_unref(from);

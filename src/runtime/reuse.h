@@ -4,6 +4,9 @@
  * value cache row, a slice) may write into that argument's memory when nobody reads the
  * old value afterwards.  Buffers that are written back at the end count: their memory is
  * free for the taking once the last reader of the old value is done.
+ *
+ * A pointwise op may likewise write over an operand of its result's size and layout that
+ * nobody reads afterwards.
  */
 #ifndef TESS_RUNTIME_REUSE_H
 #define TESS_RUNTIME_REUSE_H
