@@ -1,4 +1,4 @@
-/* activation.c -- activation functions, their gradients as ATen names them, and dropout
+/* activation.c -- activation functions, their gradients as ATen names them
  * where it does nothing. */
 #include "ops/pointwise_ops.h"
 #include "ops/promote.h"
@@ -178,21 +178,6 @@ static Status log_sigmoid_backward_compose(Call *c) {
   return out_value(c, val_tensor(y));
 }
 
-/* ---- dropout -------------------------------------------------------------------- */
-
-/* Outside of training, or with nothing to drop, the input itself. */
-static Status dropout_compose(Call *c) {
-  Tensor *y;
-  bool train = in_bool(c, 2);
-  if (!train || in_float(c, 1) == 0) TRY(OP(c, "aten.alias.default", &y, c->arg[0]));
-  else TRY(OP(c, "aten.native_dropout.default", &y, c->arg[0], c->arg[1], c->arg[2]));
-  return out_value(c, val_tensor(y));
-}
-static Status other_dropout_compose(Call *c) {
-  if (in_bool(c, 2) && in_float(c, 1) != 0) return op_fail(c, "training with p = %g is not supported; dropout is", in_float(c, 1));
-  return dropout_compose(c);
-}
-
 #define SELF "(Tensor self) -> Tensor"
 #define GRAD "(Tensor grad_output, Tensor self) -> Tensor"
 #define GRAD_OUTPUT "(Tensor grad_output, Tensor output) -> Tensor"
@@ -246,10 +231,5 @@ const OpDef ops_activation[] = {
     {.schema = "aten::glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor", .infer = glu_backward_infer, .run = glu_backward_run},
     {.schema = "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)", .compose = log_sigmoid_forward_compose},
     {.schema = "aten::log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor", .compose = log_sigmoid_backward_compose},
-
-    {.schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor", .compose = dropout_compose},
-    {.schema = "aten::feature_dropout(Tensor input, float p, bool train) -> Tensor", .compose = other_dropout_compose},
-    {.schema = "aten::alpha_dropout(Tensor input, float p, bool train) -> Tensor", .compose = other_dropout_compose},
-    {.schema = "aten::feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor", .compose = other_dropout_compose},
     {0},
 };

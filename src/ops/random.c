@@ -265,6 +265,12 @@ static Status dropout_compose(Call *c) {
   return out_value(c, val_tensor(out));
 }
 
+/* Forms that keep mean and variance: when they do nothing. */
+static Status alpha_dropout_compose(Call *c) {
+  if (in_bool(c, 2) && in_float(c, 1) != 0) return op_fail(c, "training with p = %g is not supported; dropout is", in_float(c, 1));
+  return dropout_compose(c);
+}
+
 #define RANDOM(text, ...) {.schema = text, .infer = random_infer, .run = random_run, .flags = OP_RANDOM, .row = &(const RandomRow){__VA_ARGS__}}
 #define BERNOULLI(text, p) {.schema = text, .infer = bernoulli_infer, .run = bernoulli_run, .flags = OP_RANDOM, .row = &(const int){p}}
 
@@ -314,5 +320,7 @@ const OpDef ops_random[] = {
     {.schema = "aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", .compose = native_dropout_backward_compose},
     {.schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor", .compose = dropout_compose},
     {.schema = "aten::feature_dropout(Tensor input, float p, bool train) -> Tensor", .compose = dropout_compose, .row = ""},
+    {.schema = "aten::alpha_dropout(Tensor input, float p, bool train) -> Tensor", .compose = alpha_dropout_compose},
+    {.schema = "aten::feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor", .compose = alpha_dropout_compose},
     {0},
 };
