@@ -302,6 +302,15 @@ static void follow(void *ctx, Val **ref) {
   *ref = v;
 }
 
+void node_forward(Node *n) { node_each_val(n, follow, NULL); }
+
+bool graph_is_functional(const Graph *g) {
+  for (const Node *n = g->first; n; n = n->next) {
+    if (n->op && n->op->schema.mutates) return false;
+  }
+  return true;
+}
+
 void graph_forward(Graph *g) {
   graph_each_val(g, follow, NULL);
   for (int i = 0; i < g->ninputs; i++) g->inputs[i]->forward = NULL;

@@ -156,6 +156,10 @@ void graph_count_uses(Graph *g);
 /* Replaces v by v->forward (followed to the end) in all arguments and outputs, then
  * clears forward.  Passes set forward and call this once. */
 void graph_forward(Graph *g);
+/* The same for one node's arguments, for passes that look at nodes as they go. */
+void node_forward(Node *n);
+/* No op of the graph writes to its arguments. */
+bool graph_is_functional(const Graph *g);
 
 bool arg_equal(const Arg *a, const Arg *b);
 static inline bool node_is(const Node *n, const char *target) { return n && __builtin_strcmp(n->target, target) == 0; }

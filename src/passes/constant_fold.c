@@ -55,18 +55,11 @@ static Status fold(GraphBuilder *b, Exported *e, Node *n) {
   return OK;
 }
 
-static void follow(void *ctx, Val **ref) {
-  (void)ctx;
-  while ((*ref)->forward) *ref = (*ref)->forward;
-}
-
 Status pass_constant_fold(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
   GraphBuilder b;
   int folded = 0;
-  for (const Node *n = g->first; n; n = n->next) {
-    if (n->op && n->op->schema.mutates) return OK;
-  }
+  if (!graph_is_functional(g)) return OK;
   builder_init(&b, args->ctx, e);
   for (int i = 0; i < g->ninputs; i++) {
     Val *v = g->inputs[i];
@@ -76,7 +69,7 @@ Status pass_constant_fold(Exported *e, const PassArgs *args) {
   }
   for (Node *n = g->first, *next; n; n = next) {
     next = n->next;
-    node_each_val(n, follow, NULL);
+    node_forward(n);
     if (!is_candidate(n) || too_large(n)) continue;
     TRY(fold(&b, e, n));
     node_remove(n);

@@ -33,11 +33,6 @@ static uint64_t hash_arg(uint64_t h, const Arg *a) {
   }
 }
 
-static void follow(void *ctx, Val **ref) {
-  (void)ctx;
-  while ((*ref)->forward) *ref = (*ref)->forward;
-}
-
 static bool same_node(const Node *a, const Node *b) {
   if (a->op != b->op || a->nouts != b->nouts) return false;
   for (int i = 0; i < a->nargs; i++) {
@@ -54,24 +49,17 @@ static bool is_candidate(const Node *n) {
   return true;
 }
 
-static bool is_functional(const Graph *g) {
-  for (const Node *n = g->first; n; n = n->next) {
-    if (n->op && n->op->schema.mutates) return false;
-  }
-  return true;
-}
-
 Status pass_cse(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
   int merged = 0;
-  if (!is_functional(g)) return OK;
+  if (!graph_is_functional(g)) return OK;
   size_t cap = 64;
   while (cap < (size_t)g->nnodes * 2) cap *= 2;
   Node **table;
   TRY_NEW(table, calloc(cap, sizeof *table));
   for (Node *n = g->first, *next; n; n = next) {
     next = n->next;
-    node_each_val(n, follow, NULL);
+    node_forward(n);
     if (!is_candidate(n)) continue;
     uint64_t h = mix(0, (uint64_t)n->op->id);
     for (int i = 0; i < n->nargs; i++) h = hash_arg(h, &n->args[i]);

@@ -53,21 +53,14 @@ static Status fuse_node(Graph *g, Node *n, Val **out) {
   return OK;
 }
 
-static void follow(void *ctx, Val **ref) {
-  (void)ctx;
-  while ((*ref)->forward) *ref = (*ref)->forward;
-}
-
 Status pass_fuse_epilogue(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
   int fused = 0;
-  for (const Node *n = g->first; n; n = n->next) {
-    if (n->op && n->op->schema.mutates) return OK;
-  }
+  if (!graph_is_functional(g)) return OK;
   graph_count_uses(g);
   for (Node *n = g->first, *next; n; n = next) {
     next = n->next;
-    node_each_val(n, follow, NULL);
+    node_forward(n);
     Val *v = NULL;
     if (n->op && n->nouts == 1) TRY(fuse_node(g, n, &v));
     if (!v) continue;

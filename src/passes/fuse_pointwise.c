@@ -178,10 +178,8 @@ static Status replace(Graph *graph, Group *g) {
 Status pass_fuse_pointwise(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
   int groups = 0, fused = 0;
-  for (Node *n = g->first; n; n = n->next) {
-    n->mark = 0;
-    if (n->op && n->op->schema.mutates) return OK;
-  }
+  if (!graph_is_functional(g)) return OK;
+  for (Node *n = g->first; n; n = n->next) n->mark = 0;
   graph_count_uses(g);
   for (Node *n = g->last, *prev; n; n = prev) {
     prev = n->prev;

@@ -37,15 +37,10 @@ static Status dissolve(Graph *g, Node *n) {
   return OK;
 }
 
-static void follow(void *ctx, Val **ref) {
-  (void)ctx;
-  while ((*ref)->forward) *ref = (*ref)->forward;
-}
-
 static Status inline_graph(Graph *g, int *count) {
   for (Node *n = g->first, *next; n; n = next) {
     /* What a wrapper held is visited too: wrappers may be nested. */
-    node_each_val(n, follow, NULL);
+    node_forward(n);
     next = n->next;
     for (int i = 0; i < n->nargs && !is_wrapper(n); i++) {
       if (n->args[i].kind == ARG_GRAPH) TRY(inline_graph(n->args[i].graph, count));

@@ -35,20 +35,13 @@ static const struct {
 };
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
 
-static void follow(void *ctx, Val **ref) {
-  (void)ctx;
-  while ((*ref)->forward) *ref = (*ref)->forward;
-}
-
 Status pass_recompose(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
   int found[PATTERNS] = {0};
-  for (const Node *n = g->first; n; n = n->next) {
-    if (n->op && n->op->schema.mutates) return OK; /* patterns rely on values that do not change */
-  }
+  if (!graph_is_functional(g)) return OK; /* patterns rely on values that do not change */
   graph_count_uses(g);
   for (Node *n = g->first; n; n = n->next) {
-    node_each_val(n, follow, NULL);
+    node_forward(n);
     for (int p = 0; p < PATTERNS && n->op && n->nouts; p++) {
       Val *v = NULL;
       TRY(patterns[p].fn(g, n, &v));
