@@ -1,5 +1,4 @@
-/* activation.c -- activation functions, their gradients as ATen names them
- * where it does nothing. */
+/* activation.c -- activation functions and their gradients, as ATen names them. */
 #include "ops/pointwise_ops.h"
 #include "ops/promote.h"
 
