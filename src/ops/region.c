@@ -132,6 +132,7 @@ const OpDef ops_region[] = {
     SCATTER("aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor", geometry_select),
     SCATTER("aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor", geometry_slice),
     SCATTER("aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor", geometry_diagonal),
+    SCATTER("tess::narrow_scatter(Tensor self, Tensor src, int dim, SymInt start, SymInt length) -> Tensor", geometry_narrow),
     BACKWARD("aten::select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> Tensor", geometry_select),
     BACKWARD("aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor", geometry_slice),
     BACKWARD("aten::diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, int dim2) -> Tensor", geometry_diagonal),

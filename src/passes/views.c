@@ -143,19 +143,6 @@ static Status inverse_unbind(const Node *view, int index, Val *parent, Val *part
   return OK;
 }
 
-/* narrow(self, dim, start, length) */
-static Status inverse_narrow(const Node *view, int index, Val *parent, Val *part, Arg *args, int *nargs) {
-  (void)index;
-  if (view->args[2].kind != ARG_INT || view->args[3].kind != ARG_INT) return fail(ERR_FAIL, "narrow at a symbolic place is written to; this is not supported");
-  args[0] = arg_val(parent);
-  args[1] = arg_val(part);
-  args[2] = view->args[1];
-  args[3] = view->args[2];
-  args[4] = arg_int(view->args[2].i + view->args[3].i);
-  *nargs = 5;
-  return OK;
-}
-
 /*  view (prefix of the target)      the op that undoes it             its arguments      */
 static const struct {
   const char *view, *op;
@@ -165,7 +152,7 @@ static const struct {
     {"aten.select.int",              "aten.select_scatter.default",     inverse_scatter},
     {"aten.diagonal.default",        "aten.diagonal_scatter.default",   inverse_scatter},
     {"aten.as_strided.default",      "aten.as_strided_scatter.default", inverse_scatter},
-    {"aten.narrow.default",          "aten.slice_scatter.default",      inverse_narrow},
+    {"aten.narrow.default",          "tess.narrow_scatter.default",     inverse_scatter},
     {"aten.split",                   "aten.slice_scatter.default",      inverse_split},
     {"aten.chunk.default",           "aten.slice_scatter.default",      inverse_split},
     {"aten.unbind.int",              "aten.select_scatter.default",     inverse_unbind},

@@ -82,7 +82,7 @@ static Tensor *find_room(const Program *p, const Node *n, int64_t at) {
   if (!out || !n->op || !n->nargs) return NULL;
   if (n->op->def->flags & OP_UPDATE) {
     Tensor *self = n->args[0].kind == ARG_VAL ? n->args[0].val->tensor : NULL;
-    return self && can_reuse(p, self, out, at) ? self : NULL;
+    return self && can_reuse(p, self, out, at) && sees_once(n, self) ? self : NULL;
   }
   if (!is_pointwise(n)) return NULL;
   for (int i = 0; i < n->nargs; i++) {
