@@ -194,7 +194,7 @@ static Status read_map(FileMap *map, Exported **out) {
   *out = r.e;
   return OK;
 failed:
-  s = status_at(s, "%s", map->path);
+  if (!strstr(status_message(s), map->path)) s = status_at(s, "%s", map->path);
   exported_free(r.e);
   return s;
 }
