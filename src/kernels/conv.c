@@ -1,10 +1,12 @@
 /* conv.c -- the routes of an f32 convolution, and how one is chosen; see conv.h.
  *
- *   naive   conv_naive.c: not f32, or nothing to compute
- *   gemm    y = w * im2col(x), image by image; a 1x1 window needs no im2col.  Plain
- *           layouts in and out.
- *   onednn  a direct convolution in the layout that oneDNN likes (channels in blocks),
- *           with reorders before and after it where that is not ours
+ *   naive      conv_naive.c: not f32, or nothing to compute
+ *   depthwise  conv_depthwise.c: one input channel per group, contiguous images; reorders
+ *              would cost more than the sums
+ *   gemm       y = w * x, image by image, for 1x1 windows on contiguous images when the
+ *              weights may change: packing them each time would be the larger part
+ *   onednn     a direct convolution in the layout that oneDNN likes (channels in blocks),
+ *              with reorders before and after it where that is not ours
  *
  * Operands of other dtypes or with gaps are copied to contiguous f32 first.
  */
@@ -13,16 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/conv_depthwise.h"
 #include "kernels/conv_layout.h"
-#include "kernels/im2col.h"
 
-typedef enum { ROUTE_GEMM, ROUTE_ONEDNN, ROUTE_NAIVE } Route;
+typedef enum { ROUTE_GEMM, ROUTE_ONEDNN, ROUTE_NAIVE, ROUTE_DEPTHWISE } Route;
 
 /* What a plan was made for. */
 typedef struct {
   ConvGeometry g;
   int64_t x[CONV_DIMS], w[CONV_DIMS], y[CONV_DIMS], xs[CONV_DIMS], ws[CONV_DIMS], ys[CONV_DIMS];
-  bool bias;
+  bool bias, w_fixed;
   int threads;
 } Key;
 
@@ -84,18 +86,14 @@ static bool is_pointwise(const ConvGeometry *g, const int64_t *w) {
   return true;
 }
 
-/* Windows that do not overlap, as in the patches of a vision transformer. */
-static bool is_patches(const ConvGeometry *g, const int64_t *w) {
-  for (int d = 0; d < g->nd; d++) {
-    if (w[d + 2] < 2 || g->stride[d] < w[d + 2]) return false;
-  }
-  return true;
-}
+enum { FEW_TAPS = 25 }; /* of a depthwise window; with more, oneDNN's loops win over their reorders */
 
-static Route choose_route(const ConvGeometry *g, const Operand *x, const Operand *w, const Operand *y) {
-  bool plain = operand_is_contiguous(x) && operand_is_contiguous(w) && operand_is_contiguous(y);
-  bool gemm = plain && !g->transposed && g->groups == 1 && g->nd <= 2;
-  if (gemm && (is_pointwise(g, w->v.size) || is_patches(g, w->v.size))) return ROUTE_GEMM;
+static Route choose_route(const ConvGeometry *g, const Operand *x, const Operand *w, const Operand *y, bool w_fixed) {
+  bool plain = operand_is_contiguous(x) && operand_is_contiguous(w) && operand_is_contiguous(y) && !g->transposed && g->nd <= 2;
+  int64_t taps = 1;
+  for (int d = 0; d < g->nd; d++) taps *= w->v.size[d + 2];
+  if (plain && g->groups > 1 && w->v.size[1] == 1 && taps <= FEW_TAPS) return ROUTE_DEPTHWISE;
+  if (plain && g->groups == 1 && !w_fixed && is_pointwise(g, w->v.size)) return ROUTE_GEMM;
   return ROUTE_ONEDNN;
 }
 
@@ -103,7 +101,7 @@ static Status plan_new(const Key *key, const Operand *x, const Operand *w, const
   ConvPlan *p;
   TRY_NEW(p, calloc(1, sizeof *p));
   p->key = *key;
-  p->route = choose_route(&key->g, x, w, y);
+  p->route = choose_route(&key->g, x, w, y, key->w_fixed);
   Status s = OK;
   if (p->route == ROUTE_ONEDNN) {
     s = plan_onednn(p, &key->g, x, w, y, ANY_X | ANY_W | ANY_Y);
@@ -147,23 +145,23 @@ static void fill_rows(float *y, const float *bias, int64_t rows, int64_t width) 
   }
 }
 
-/* y (oc, out) = w (oc, ic*k) * columns (ic*k, out), image by image. */
-static Status run_gemm(Kern *k, const Key *key, const float *x, const float *w, const float *bias, float *y) {
-  const ConvGeometry *g = &key->g;
-  ConvSizes c = conv_sizes(g, (View){.size = key->x}, (View){.size = key->w}, (View){.size = key->y});
-  Windows win = {.k = {c.k[1], c.k[2]}, .stride = {c.stride[1], c.stride[2]}, .pad = {c.pad[1], c.pad[2]},
-                 .dilation = {c.dilation[1], c.dilation[2]}, .out = {c.small[1], c.small[2]}};
-  int64_t depth = c.ic * c.k[1] * c.k[2], in = c.big[1] * c.big[2], out = c.small[1] * c.small[2];
-  const int64_t size[3] = {c.ic, c.big[1], c.big[2]}, stride[3] = {in, c.big[2], 1};
-  float *columns = NULL;
-  bool whole = is_pointwise(g, key->w);
-  if (!whole) TRY_NEW(columns, kern_scratch(k, (size_t)(depth * out) * sizeof *columns));
-  for (int64_t n = 0; n < c.n; n++, x += c.ic * in, y += c.oc * out) {
-    if (!whole) im2col(k, &win, (View){(void *)(uintptr_t)x, size, stride, 3, DT_F32}, columns);
-    if (bias) fill_rows(y, bias, c.oc, out);
-    TRY(onednn_sgemm(false, false, c.oc, out, depth, 1, w, depth, whole ? x : columns, out, bias ? 1 : 0, y, out));
+/* y (oc, hw) = w (oc, ic) * x (ic, hw), image by image. */
+static Status run_gemm(const Key *key, const float *x, const float *w, const float *bias, float *y) {
+  int64_t n = key->x[0], ic = key->x[1], oc = key->y[1], hw = 1;
+  for (int d = 0; d < key->g.nd; d++) hw *= key->x[d + 2];
+  for (; n > 0; n--, x += ic * hw, y += oc * hw) {
+    if (bias) fill_rows(y, bias, oc, hw);
+    TRY(onednn_sgemm(false, false, oc, hw, ic, 1, w, ic, x, hw, bias ? 1 : 0, y, hw));
   }
   return OK;
+}
+
+static Status run_route(Kern *k, ConvPlan *p, void *x, void *w, void *bias, void *y) {
+  const Key *key = &p->key;
+  if (p->route == ROUTE_GEMM) return run_gemm(key, x, w, bias, y);
+  if (p->route == ROUTE_ONEDNN) return run_onednn(k, p, x, w, bias, y);
+  ConvSizes c = conv_sizes(&key->g, (View){.size = key->x}, (View){.size = key->w}, (View){.size = key->y});
+  return conv_depthwise(k, &c, x, w, bias, y);
 }
 
 static void key_set(int64_t *to, const int64_t *from, int n) { memcpy(to, from, (size_t)n * sizeof *to); }
@@ -171,9 +169,15 @@ static void key_set(int64_t *to, const int64_t *from, int n) { memcpy(to, from, 
 static Status forward_f32(Kern *k, const ConvGeometry *g, View x, View w, View bias, View y, ConvPlan **kept, bool w_fixed) {
   Operand xo = operand_of(x), wo = operand_of(w), yo = operand_of(y);
   Key key;
-  memset(&key, 0, sizeof key);
-  key.g = *g;
+  memset(&key, 0, sizeof key); /* padding, too: keys are compared as bytes */
+  key.g.nd = g->nd;
+  key.g.transposed = g->transposed;
+  key.g.groups = g->groups;
+  key_set(key.g.stride, g->stride, g->nd);
+  key_set(key.g.pad, g->pad, g->nd);
+  key_set(key.g.dilation, g->dilation, g->nd);
   key.bias = bias.data != NULL;
+  key.w_fixed = w_fixed;
   key.threads = k->threads;
   key_set(key.x, x.size, x.ndim), key_set(key.xs, xo.stride, x.ndim);
   key_set(key.w, w.size, w.ndim), key_set(key.ws, wo.stride, w.ndim);
@@ -193,7 +197,7 @@ static Status forward_f32(Kern *k, const ConvGeometry *g, View x, View w, View b
   TRY(weights_read(k, p, &wo, w_fixed, &wd));
   if (bias.data) TRY(operand_read(k, &bo, &bd));
   TRY(operand_room(k, &yo, &yd));
-  TRY(p->route == ROUTE_GEMM ? run_gemm(k, &p->key, xd, wd, bd, yd) : run_onednn(k, p, xd, wd, bd, yd));
+  TRY(run_route(k, p, xd, wd, bd, yd));
   operand_store(k, &yo, yd);
   return OK;
 }
