@@ -33,6 +33,7 @@ typedef struct {
   Scope scope;
   Arena arena;
   double *times; /* seconds of each repetition */
+  double open_seconds;
 } RunState;
 
 static int by_value(const void *a, const void *b) {
@@ -82,6 +83,10 @@ static Status one_call(RunState *r, int call) {
   else TRY(feed_from_file(e, call < o->inputs.n ? o->inputs.v[call] : NULL, &r->scope, &r->arena, &inputs, &ninputs));
   /* Stateful programs must not run more often than asked: repetitions are timed runs. */
   int64_t repeat = o->repeat > 0 ? o->repeat : 1;
+  Program *program;
+  double start_compile = seconds_now();
+  TRY(session_prepare(r->session, inputs, ninputs, &program));
+  double compile = seconds_now() - start_compile;
   for (int64_t k = -o->warmup; k < repeat; k++) {
     double start = seconds_now();
     TRY(session_run(r->session, inputs, ninputs, &r->scope, &r->arena, &outs, &nouts));
@@ -89,8 +94,10 @@ static Status one_call(RunState *r, int call) {
   }
   if (o->repeat > 0) {
     qsort(r->times, (size_t)repeat, sizeof *r->times, by_value);
-    if (o->json) printf("{\"runs\": %lld, \"min_ms\": %.4f, \"median_ms\": %.4f}\n", (long long)repeat, r->times[0] * 1e3, r->times[repeat / 2] * 1e3);
-    else printf("%lld runs: min %.3f ms, median %.3f ms\n", (long long)repeat, r->times[0] * 1e3, r->times[repeat / 2] * 1e3);
+    if (o->json) printf("{\"runs\": %lld, \"min_ms\": %.4f, \"median_ms\": %.4f, \"open_ms\": %.4f, \"compile_ms\": %.4f}\n", (long long)repeat, r->times[0] * 1e3,
+                        r->times[repeat / 2] * 1e3, r->open_seconds * 1e3, compile * 1e3);
+    else printf("%lld runs: min %.3f ms, median %.3f ms (open %.1f ms, compile %.1f ms)\n", (long long)repeat, r->times[0] * 1e3,
+                r->times[repeat / 2] * 1e3, r->open_seconds * 1e3, compile * 1e3);
   }
   if (call < o->outputs.n) TRY(save_outputs(r, o->outputs.v[call], outs, nouts));
   if (o->print_outputs) TRY(print_outputs(outs, nouts));
@@ -103,7 +110,9 @@ static Status one_call(RunState *r, int call) {
 
 static Status run_calls(RunState *r, Exported *e) {
   const RunOptions *o = r->o;
+  double start = seconds_now();
   TRY(session_open(r->ctx, e, &r->session));
+  r->open_seconds += seconds_now() - start;
   if (o->interpret) session_force_interpreter(r->session);
   session_set_profile(r->session, o->profile);
   int calls = o->random || o->inputs.n == 0 ? 1 : o->inputs.n;
@@ -158,10 +167,12 @@ Status command_run(int argc, char **argv) {
     if (*end || end == o.random) return fail(ERR_USAGE, "--random-inputs takes a number, '%s' is none", o.random);
   }
   Exported *e;
+  double start = seconds_now();
   TRY(program_load(words.v[0], o.weights, &e));
+  double open_seconds = seconds_now() - start;
   Ctx ctx;
   ctx_init(&ctx, threads_or_default(o.threads));
-  RunState r = {.ctx = &ctx, .o = &o};
+  RunState r = {.ctx = &ctx, .o = &o, .open_seconds = open_seconds};
   r.times = calloc((size_t)(o.repeat > 0 ? o.repeat : 1), sizeof *r.times);
   Status s = r.times ? run_calls(&r, e) : fail_oom();
   scope_clear(&r.scope);

@@ -1,0 +1,134 @@
+/* roofline.c -- the time that a program's matrix products alone would take: each of them
+ * as a plain sgemm of oneDNN, best of several, summed.  Nothing that computes the same
+ * products with this library can be faster; how near a whole run comes to it is the
+ * measure of everything else.
+ *
+ *     roofline PROGRAM [--threads T]        prints one JSON object
+ */
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/parallel.h"
+#include "cli/feed.h"
+#include "pt2/read.h"
+#include "runtime/session.h"
+
+typedef struct {
+  int64_t m, n, k; /* (m,k) x (n,k)^T */
+  int64_t count;   /* how often per run */
+} Product;
+
+typedef struct {
+  Product list[256];
+  int n;
+} Products;
+
+static void add(Products *p, int64_t m, int64_t n, int64_t k, int64_t count) {
+  if (m <= 0 || n <= 0 || k <= 0) return;
+  for (int i = 0; i < p->n; i++) {
+    Product *q = &p->list[i];
+    if (q->m == m && q->n == n && q->k == k) {
+      q->count += count;
+      return;
+    }
+  }
+  if (p->n < 256) p->list[p->n++] = (Product){m, n, k, count};
+}
+
+static void collect(const Program *program, Products *p) {
+  for (int i = 0; i < program->ninstrs; i++) {
+    const Call *c = &program->instrs[i].call;
+    const char *name = c->op->schema.name;
+    const Tensor *a = in_tensor(c, 0), *b = c->op->schema.nparams > 1 ? in_tensor(c, 1) : NULL;
+    const Tensor *out = c->nout ? out_tensor(c, 0) : NULL;
+    if (!a || !b || !out) continue;
+    if (!strcmp(name, "aten.linear.default") || !strcmp(name, "tess.linear_act.default")) {
+      add(p, tensor_numel(out) / b->size[0], b->size[0], b->size[1], 1);
+    } else if (!strcmp(name, "aten.mm.default")) {
+      add(p, out->size[0], out->size[1], a->size[1], 1);
+    } else if (!strcmp(name, "aten.addmm.default")) {
+      add(p, out->size[0], out->size[1], b->size[1], 1);
+    } else if (!strcmp(name, "aten.bmm.default")) {
+      add(p, out->size[1], out->size[2], a->size[2], out->size[0]);
+    } else if (!strcmp(name, "aten.scaled_dot_product_attention.default") && a->ndim == 4) {
+      add(p, a->size[2], b->size[2], a->size[3], a->size[0] * a->size[1]);
+      add(p, a->size[2], a->size[3], b->size[2], a->size[0] * a->size[1]);
+    } else if (strstr(name, "conv") && b->ndim == 4 && out->ndim == 4) {
+      add(p, out->size[0] * out->size[2] * out->size[3], b->size[0], b->size[1] * b->size[2] * b->size[3], 1);
+    }
+  }
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Seconds of one product, best of many within a fifth of a second. */
+static double measure(const Product *q) {
+  size_t na = (size_t)(q->m * q->k), nb = (size_t)(q->n * q->k), nc = (size_t)(q->m * q->n);
+  float *a = malloc(na * 4), *b = malloc(nb * 4), *c = malloc(nc * 4);
+  double best = 1e30, end = now() + 0.2;
+  for (size_t i = 0; a && i < na; i++) a[i] = (float)(i % 7) - 3;
+  for (size_t i = 0; b && i < nb; i++) b[i] = (float)(i % 5) - 2;
+  for (int r = 0; a && b && c && (r < 5 || now() < end); r++) {
+    double start = now();
+    dnnl_sgemm('N', 'T', q->m, q->n, q->k, 1.0f, a, q->k, b, q->k, 0.0f, c, q->n);
+    double t = now() - start;
+    if (t < best) best = t;
+  }
+  free(a);
+  free(b);
+  free(c);
+  return best;
+}
+
+static Status roofline(const char *path, int threads) {
+  Exported *e;
+  Ctx ctx;
+  Session *session = NULL;
+  Scope scope = {0};
+  Arena arena = {0};
+  Value *inputs;
+  int n;
+  Program *program = NULL;
+  TRY(pt2_read(path, &e));
+  ctx_init(&ctx, threads);
+  Status s = session_open(&ctx, e, &session);
+  if (!s) s = feed_random(session_program(session), 0, &scope, &arena, &inputs, &n);
+  if (!s) s = session_prepare(session, inputs, n, &program);
+  if (!s && !program) s = fail(ERR_FAIL, "the program's sizes depend on data");
+  if (!s) {
+    Products p = {.n = 0};
+    double total = 0, flops = 0;
+    collect(program, &p);
+    for (int i = 0; i < p.n; i++) {
+      const Product *q = &p.list[i];
+      total += measure(q) * (double)q->count;
+      flops += 2.0 * (double)q->m * (double)q->n * (double)q->k * (double)q->count;
+    }
+    printf("{\"seconds\": %.6f, \"gflop\": %.3f, \"gflop_per_second\": %.2f, \"products\": %d}\n", total, flops * 1e-9, flops / total * 1e-9, p.n);
+  }
+  session_free(session);
+  scope_clear(&scope);
+  arena_free(&arena);
+  ctx_free(&ctx);
+  return s;
+}
+
+int main(int argc, char **argv) {
+  int threads = 1;
+  for (int i = 2; i + 1 < argc; i++) {
+    if (!strcmp(argv[i], "--threads")) threads = atoi(argv[i + 1]);
+  }
+  Status s = argc < 2 ? fail(ERR_USAGE, "usage: roofline PROGRAM [--threads T]") : roofline(argv[1], threads);
+  if (!s) return 0;
+  fprintf(stderr, "error: %s\n", status_message(s));
+  int code = (int)status_code(s);
+  status_free(s);
+  return code;
+}
