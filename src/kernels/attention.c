@@ -17,7 +17,7 @@
 #include "kernels/attention_simd.h"
 #include "kernels/convert.h"
 
-enum { ROWS = 66, KEYS = GEMM_KC, WORK = 1 << 16 }; /* queries and keys of a block; multiplications worth a thread */
+enum { ROWS = 66, KEYS = GEMM_KC, STRIP = 32, WORK = 1 << 16 }; /* queries and keys of a block; multiplications worth a thread */
 
 /* ---- shared with the other routes ----------------------------------------------------- */
 
@@ -71,7 +71,7 @@ void attention_store_row(const Kern *k, const Attention *a, int64_t b, int64_t h
   }
   if (!a->logsumexp) return;
   const View *l = a->logsumexp;
-  ((float *)l->data)[b * l->stride[0] + h * l->stride[1] + i * l->stride[2]] = sum == 0 ? -INFINITY : max + logf(sum);
+  ((float *)l->data)[b * l->stride[0] + h * l->stride[1] + i * l->stride[2]] = sum == 0 ? -INFINITY : max * ATTENTION_LN2 + logf(sum);
 }
 
 /* ---- blocks --------------------------------------------------------------------------- */
@@ -133,25 +133,28 @@ static void pack_head(const Job *job, int64_t b, int64_t g, Room *r) {
   kt.row = k.col;
   kt.col = k.row;
   for (int64_t j = 0; j < z->s; j += nr) gemm_pack_panel(job->k, r->k + j * z->d, &kt, 0, j, least(z->s - j, nr), z->d, r->pack);
-  for (int64_t j = 0; j < z->e; j += nr) gemm_pack_panel(job->k, r->v + j * z->s, &v, 0, j, least(z->e - j, nr), z->s, r->pack);
-}
-
-/* q's rows i0 .. i0+rows, scaled. */
-static void pack_queries(const Job *job, int64_t b, int64_t h, int64_t i0, int64_t rows, Room *r) {
-  Matrix q = attention_head(job->a->q, b, h);
-  for (int64_t p = 0; p < job->z.d; p += GEMM_KC) {
-    int64_t kc = least(job->z.d - p, GEMM_KC);
-    float *to = r->q + p / GEMM_KC * job->rows * GEMM_LDA;
-    gemm_pack_a(job->k, to, &q, 0, i0, p, rows, kc);
-    for (int64_t i = 0; i < rows; i++) {
-      SIMD_CALL(job->k->isa, attention_scale)(to + i * GEMM_LDA, to + i * GEMM_LDA, (float)job->a->scale, kc);
+  for (int64_t p = 0; p < z->s; p += STRIP) { /* all panels of a few rows: lines of v are read once */
+    for (int64_t j = 0; j < z->e; j += nr) {
+      Matrix part = v;
+      part.data = matrix_at(&v, 0, p, 0);
+      gemm_pack_panel(job->k, r->v + j * z->s + p * nr, &part, 0, j, least(z->e - j, nr), least(z->s - p, STRIP), r->pack);
     }
   }
 }
 
-/* p[rows, n] = q k^T for keys s0 .. s0+n; tiles that no query of theirs sees are left out. */
+/* q's rows i0 .. i0+rows. */
+static void pack_queries(const Job *job, int64_t b, int64_t h, int64_t i0, int64_t rows, Room *r) {
+  Matrix q = attention_head(job->a->q, b, h);
+  for (int64_t p = 0; p < job->z.d; p += GEMM_KC) {
+    int64_t kc = least(job->z.d - p, GEMM_KC);
+    gemm_pack_a(job->k, r->q + p / GEMM_KC * job->rows * GEMM_LDA, &q, 0, i0, p, rows, kc);
+  }
+}
+
+/* p[rows, n] = scale * q k^T for keys s0 .. s0+n; tiles that no query of theirs sees are left out. */
 static void score_block(const Job *job, int64_t i0, int64_t rows, int64_t s0, int64_t n, Room *r) {
   int64_t nr = job->kernels->nr, tiles = pieces(rows, job->kernels->mr), base = rows / tiles, extra = rows % tiles;
+  float scale = (float)job->a->scale * ATTENTION_LOG2E;
   for (int64_t j = 0; j < n; j += nr) {
     const float *panel = r->k + (s0 + j) * job->z.d;
     for (int64_t tile = 0, i = 0; tile < tiles; tile++) {
@@ -159,7 +162,7 @@ static void score_block(const Job *job, int64_t i0, int64_t rows, int64_t s0, in
       if (attention_visible(job->a, i0 + i + count - 1, s0 + j, nr)) {
         for (int64_t p = 0; p < job->z.d; p += GEMM_KC) {
           job->kernels->tile((int)count, (int)least(n - j, nr), least(job->z.d - p, GEMM_KC), r->q + p / GEMM_KC * job->rows * GEMM_LDA + i * GEMM_LDA,
-                             panel + p * nr, r->p + i * GEMM_LDA + j, GEMM_LDA, 1, p > 0);
+                             panel + p * nr, r->p + i * GEMM_LDA + j, GEMM_LDA, scale, p > 0);
         }
       }
       i += count;

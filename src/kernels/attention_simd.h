@@ -4,10 +4,15 @@
 
 #include "kernels/kernel.h"
 
-/* One row of a block of scores s[n] becomes exp(s - max); max and sum (of the row so far) are
+/* Scores are held in units of log(2): the exponential is then a power of two, which saves a
+ * multiplication and half of the reduction. */
+#define ATTENTION_LOG2E 0x1.715476p0f
+#define ATTENTION_LN2 0x1.62e430p-1f
+
+/* One row of a block of scores s[n] becomes 2^(s - max); max and sum (of the row so far) are
  * updated; the factor by which earlier sums have shrunk is returned. */
 SIMD_DECLARE(float, attention_softmax_row, (float *s, int64_t n, float *max, float *sum));
-/* s[i] += mask[i]; s[i] = -inf where mask[i] is 0. */
+/* s[i] += log2(e) mask[i]; s[i] = -inf where mask[i] is 0. */
 SIMD_DECLARE(void, attention_add_mask, (float *s, const float *mask, int64_t n));
 SIMD_DECLARE(void, attention_apply_mask, (float *s, const uint8_t *mask, int64_t n));
 /* y[i] = x[i] * factor */

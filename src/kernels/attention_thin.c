@@ -10,7 +10,7 @@
 #include "kernels/attention_simd.h"
 #include "kernels/convert.h"
 
-enum { THIN_ROWS = 8, KEYS = 256, WORK = 1 << 15 };
+enum { THIN_ROWS = 4, KEYS = 256, WORK = 1 << 15 };
 
 typedef struct {
   const Kern *k;
@@ -32,7 +32,7 @@ static void read_query(const Job *job, int64_t b, int64_t h, int64_t i, float *t
   Matrix q = attention_head(job->a->q, b, h);
   int64_t run = q.col == 1 ? job->z.d : 1;
   for (int64_t j = 0; j < job->z.d; j += run) SIMD_CALL(job->k->isa, convert_run)(to + j, DT_F32, matrix_at(&q, 0, i, j), q.dtype, run);
-  SIMD_CALL(job->k->isa, attention_scale)(to, to, (float)job->a->scale, job->z.d);
+  SIMD_CALL(job->k->isa, attention_scale)(to, to, (float)job->a->scale * ATTENTION_LOG2E, job->z.d);
 }
 
 static void run_tasks(void *arg, int64_t begin, int64_t end, int worker) {

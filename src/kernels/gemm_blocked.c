@@ -42,11 +42,14 @@ void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int6
     } else if (b->row == 1) {
       for (int64_t c = 0; c < cols; c++) SIMD_CALL(k->isa, convert_run)(room + c * GEMM_LDA, DT_F32, matrix_at(b, z, p, j + c), b->dtype, kc);
       kernels->pack_rows(to, room, GEMM_LDA, cols, kc);
+    } else if (b->col == 1) {
+      kernels->pack_cols(to, matrix_at(b, z, p, j), b->row, b->dtype, cols, kc);
     } else {
-      int64_t run = b->col == 1 ? cols : 1;
       for (int64_t q = 0; q < kc; q++) {
-        for (int64_t c = 0; c < cols; c += run) SIMD_CALL(k->isa, convert_run)(to + q * nr + c, DT_F32, matrix_at(b, z, p + q, j + c), b->dtype, run);
-        for (int64_t c = cols; c < nr; c++) to[q * nr + c] = 0;
+        for (int64_t c = 0; c < nr; c++) {
+          if (c < cols) SIMD_CALL(k->isa, convert_run)(to + q * nr + c, DT_F32, matrix_at(b, z, p + q, j + c), b->dtype, 1);
+          else to[q * nr + c] = 0;
+        }
       }
     }
   }

@@ -21,6 +21,8 @@ typedef struct {
   void (*tile)(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add);
   /* Panel dst[k][nr] from f32 rows src[cols][k], ld apart. */
   void (*pack_rows)(float *dst, const float *src, int64_t ld, int64_t cols, int64_t k);
+  /* The same from rows src[k][cols] of f32, f16 or bf16, ld apart. */
+  void (*pack_cols)(float *dst, const void *src, int64_t ld, Dtype dtype, int64_t cols, int64_t k);
   /* y[rows][4] = x[rows, k] w[4, k]^T, rows <= 3; w: f32, f16 or bf16. */
   void (*dot)(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype, float *y);
   /* y[n] += x[k] w[k, n], k <= 4; w: f32, f16 or bf16. */

@@ -3,56 +3,66 @@
 #include "kernels/simd/math.h"
 #include "kernels/simd/vector.h"
 
-/* e^x for x <= 0 (nan passes); below -87 it is 0: such a score does not count. */
-INLINE float exp_score(float x) {
-  int32_t n;
-  float c = x < -87.0f ? -87.0f : x, r = exp_reduce_f32(c, &n);
-  float y = (fma_f32(exp_tail_f32(r), r * r, r) + 1.0f) * ldexp1_f32(n);
-  return x < -87.0f ? 0.0f : y;
+/* 2^x for x <= 0; nan passes.  From -126 down it is 2^-126: such a score does not count. */
+INLINE vf exp2_score(vf x) {
+  vf c = max_v(splat(-126.0f), x), t = c + splat(ROUND_F32), r = c - (t - splat(ROUND_F32));
+  vf p = splat(0x1.41fb2cp-13f); /* as exp2_f32 */
+  p = fma_v(p, r, splat(0x1.5f3f32p-10f));
+  p = fma_v(p, r, splat(0x1.3b2d50p-7f));
+  p = fma_v(p, r, splat(0x1.c6aee6p-5f));
+  p = fma_v(p, r, splat(0x1.ebfbdcp-3f));
+  p = fma_v(p, r, splat(0x1.62e430p-1f));
+  return fma_v(p, r, splat(1.0f)) * (vf)(((vu)t << 23) + (vu)splat(1.0f)); /* the last bits of t are the integer */
 }
-
-/* Lanes: independent partial results, so that loops over them are vectors. */
-enum { LANES = 32 };
 
 static float max_of(const float *s, int64_t n, float start) {
-  float lane[LANES];
+  vf a = splat(start), b = a;
   int64_t i = 0;
-  for (int l = 0; l < LANES; l++) lane[l] = start;
-  for (; i + LANES <= n; i += LANES) {
-    for (int l = 0; l < LANES; l++) lane[l] = s[i + l] > lane[l] ? s[i + l] : lane[l];
+  for (; i + 2 * VL <= n; i += 2 * VL) {
+    a = max_v(load(s + i), a); /* nan is passed over */
+    b = max_v(load(s + i + VL), b);
   }
-  for (; i < n; i++) lane[0] = s[i] > lane[0] ? s[i] : lane[0];
-  for (int l = 1; l < LANES; l++) lane[0] = lane[l] > lane[0] ? lane[l] : lane[0];
-  return lane[0];
+  for (; i + VL <= n; i += VL) a = max_v(load(s + i), a);
+  if (i < n) b = max_v(load_part(s + i, n - i, start), b);
+  return largest_v(max_v(a, b));
 }
 
-static float exp_and_sum(float *s, int64_t n, float max) {
-  float lane[LANES] = {0}, tail = 0;
+static float exp2_and_sum(float *s, int64_t n, float max) {
+  vf a = {0}, b = {0}, m = splat(max);
+  float part[VL] = {0}, tail = 0;
   int64_t i = 0;
-  for (; i + LANES <= n; i += LANES) {
-    for (int l = 0; l < LANES; l++) {
-      s[i + l] = exp_score(s[i + l] - max);
-      lane[l] += s[i + l];
-    }
+  for (; i + 2 * VL <= n; i += 2 * VL) {
+    vf x = exp2_score(load(s + i) - m), y = exp2_score(load(s + i + VL) - m);
+    store(s + i, x);
+    store(s + i + VL, y);
+    a += x;
+    b += y;
   }
-  for (; i < n; i++) tail += s[i] = exp_score(s[i] - max);
-  for (int w = LANES / 2; w > 0; w /= 2) {
-    for (int l = 0; l < w; l++) lane[l] += lane[l + w];
+  for (; i < n; i += VL) {
+    int64_t left = n - i < VL ? n - i : VL;
+    store(part, exp2_score(load_part(s + i, left, max) - m));
+    for (int64_t j = 0; j < left; j++) tail += s[i + j] = part[j];
   }
-  return lane[0] + tail;
+  return sum_v(a + b) + tail;
 }
 
 float SIMD(attention_softmax_row)(float *s, int64_t n, float *max, float *sum) {
   float top = max_of(s, n, *max);
-  float from = top == -F32_INF ? 0 : top; /* nothing seen yet: exp(-inf - 0) = 0 */
-  float shrink = *max == -F32_INF ? 0 : exp_f32(*max - from);
-  *sum = *sum * shrink + exp_and_sum(s, n, from);
+  if (top == -F32_INF) { /* nothing seen yet, or only nan */
+    for (int64_t i = 0; i < n; i++) {
+      s[i] = s[i] == s[i] ? 0 : s[i];
+      *sum += s[i];
+    }
+    return 0;
+  }
+  float shrink = *max == -F32_INF ? 0 : *max == top ? 1 : exp2_f32(*max - top);
+  *sum = *sum * shrink + exp2_and_sum(s, n, top);
   *max = top;
   return shrink;
 }
 
 void SIMD(attention_add_mask)(float *s, const float *mask, int64_t n) {
-  for (int64_t i = 0; i < n; i++) s[i] += mask[i];
+  for (int64_t i = 0; i < n; i++) s[i] = fma_f32(mask[i], ATTENTION_LOG2E, s[i]);
 }
 
 void SIMD(attention_apply_mask)(float *s, const uint8_t *mask, int64_t n) {

@@ -27,11 +27,10 @@ INLINE void tile_rows(int rows, int64_t k, const float *a, const float *b, float
   UNROLL for (int i = 0; i < rows; i++) {
     UNROLL for (int j = 0; j < NV; j++) acc[i][j] = (vf){0};
     __builtin_prefetch(c + i * ldc, 1); /* c is often in L3: fetch it while the product runs */
-    __builtin_prefetch(c + i * ldc + NR - 1, 1);
   }
   int64_t p = 0;
-  for (; p + 4 <= k; p += 4) {
-    UNROLL for (int q = 0; q < 4; q++) tile_step(rows, a + p + q, b + (p + q) * NR, acc);
+  for (; p + 2 <= k; p += 2) { /* gcc spills when it is more */
+    UNROLL for (int q = 0; q < 2; q++) tile_step(rows, a + p + q, b + (p + q) * NR, acc);
   }
   for (; p < k; p++) tile_step(rows, a + p, b + p * NR, acc);
   UNROLL for (int i = 0; i < rows; i++) {
@@ -111,6 +110,22 @@ static void pack_rows(float *dst, const float *src, int64_t ld, int64_t cols, in
   }
 }
 
+INLINE void pack_cols_as(float *dst, const void *src, int64_t ld, Dtype dtype, int64_t cols, int64_t k) {
+  for (int64_t p = 0; p < k; p++) {
+    if (cols == NR) {
+      UNROLL for (int j = 0; j < NV; j++) store(dst + p * NR + j * VL, load_as(src, dtype, p * ld + j * VL));
+    } else {
+      for (int64_t j = 0; j < NR; j++) dst[p * NR + j] = j < cols ? scalar_as(src, dtype, p * ld + j) : 0;
+    }
+  }
+}
+
+static void pack_cols(float *dst, const void *src, int64_t ld, Dtype dtype, int64_t cols, int64_t k) {
+  if (dtype == DT_F32) pack_cols_as(dst, src, ld, DT_F32, cols, k);
+  else if (dtype == DT_BF16) pack_cols_as(dst, src, ld, DT_BF16, cols, k);
+  else pack_cols_as(dst, src, ld, DT_F16, cols, k);
+}
+
 /* ---- few rows: bound by memory, so nothing is packed ---------------------------------- */
 
 INLINE void dot_rows(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype, float *y) {
@@ -167,6 +182,6 @@ static void axpy(int64_t n, int64_t k, const float *x, const void *w, int64_t ld
 }
 
 const GemmKernels *SIMD(gemm_kernels)(void) {
-  static const GemmKernels kernels = {.mr = MR, .nr = NR, .tile = tile, .pack_rows = pack_rows, .dot = dot, .axpy = axpy};
+  static const GemmKernels kernels = {.mr = MR, .nr = NR, .tile = tile, .pack_rows = pack_rows, .pack_cols = pack_cols, .dot = dot, .axpy = axpy};
   return &kernels;
 }

@@ -38,7 +38,7 @@ INLINE vf load(const float *p) {
   return v;
 }
 INLINE void store(float *p, vf v) { memcpy(p, &v, sizeof v); }
-INLINE vf splat(float x) { return x - (vf){0}; }
+INLINE vf splat(float x) { return x - (vf){0}; } /* x - 0 is x, -0 and nan too */
 
 INLINE vf fma_v(vf a, vf b, vf c) {
 #if defined __AVX512F__
@@ -47,6 +47,18 @@ INLINE vf fma_v(vf a, vf b, vf c) {
   return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
   return a * b + c;
+#endif
+}
+
+/* The larger; b where either is nan. */
+INLINE vf max_v(vf a, vf b) {
+#if defined __AVX512F__
+  return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined __AVX2__
+  return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+  vu mask = (vu)(a > b);
+  return (vf)((mask & (vu)a) | (~mask & (vu)b));
 #endif
 }
 
@@ -61,6 +73,27 @@ INLINE float sum_v(vf v) {
   return (v[0] + v[2]) + (v[1] + v[3]);
 #endif
 }
+
+INLINE float largest_v(vf v) { /* no nan */
+#if defined __AVX512F__
+  return _mm512_reduce_max_ps((__m512)v);
+#elif defined __AVX2__
+  __m128 s = _mm_max_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+  s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+#else
+  float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+  return a > b ? a : b;
+#endif
+}
+
+/* The first n < VL elements; the others are `rest`. */
+INLINE vf load_part(const float *p, int64_t n, float rest) {
+  vf v = splat(rest);
+  memcpy(&v, p, (size_t)n * sizeof(float));
+  return v;
+}
+INLINE void store_part(float *p, vf v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
 
 INLINE vf load_bf16(const uint16_t *p) {
   vh h;
