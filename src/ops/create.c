@@ -168,6 +168,7 @@ static Status linspace_run(Call *c) {
   bool log = *(const int *)c->op->def->row == 4;
   TRY(in_number(c, 0, &start));
   TRY(in_number(c, 1, &end));
+  if (dtype_is_integral(out_tensor(c, 0)->dtype)) start = val_int(val_as_int(&start)), end = val_int(val_as_int(&end));
   kernel_linspace(&c->ctx->kern, out_view_of(c, 0), val_as_float(&start), val_as_float(&end), log ? in_float(c, 3) : 0);
   return OK;
 }

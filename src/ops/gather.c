@@ -69,31 +69,33 @@ static Status gather_body(Call *c) {
 
 static Status gather_run(Call *c) { return with_scratch(c, gather_body); }
 
-/* As gather, but self and the indices broadcast, and no dim means both are flat. */
+/* As gather, but self and the indices broadcast, negative indices count from the end,
+ * and no dim means that both are flat. */
 static Status take_along_dim_compose(Call *c) {
-  Tensor *self, *index, *result;
+  Tensor *self, *index, *negative, *wrapped, *result;
   TRY(need_tensor(c, 0, &self));
   TRY(need_tensor(c, 1, &index));
   int dim = 0, ndim = self->ndim;
   if (in_none(c, 2)) {
-    int64_t flat = tensor_numel(self), flat_index = tensor_numel(index);
-    TRY(OP(c, "aten.reshape.default", &self, val_tensor(self), val_ints(&flat, 1)));
-    TRY(OP(c, "aten.reshape.default", &index, val_tensor(index), val_ints(&flat_index, 1)));
-  } else {
-    if (self->ndim != index->ndim) return op_fail(c, "self has %d dimensions, the indices %d", self->ndim, index->ndim);
-    TRY(wrap_dim(c, in_int(c, 2), ndim, &dim));
-    int64_t size[MAX_DIMS], of_self[MAX_DIMS], of_index[MAX_DIMS];
-    memcpy(of_self, self->size, sizeof of_self);
-    memcpy(of_index, index->size, sizeof of_index);
-    of_self[dim] = of_index[dim] = 1;
-    memcpy(size, of_self, sizeof size);
-    TRY(broadcast_size(c, &ndim, size, ndim, of_index));
-    memcpy(of_self, size, sizeof of_self);
-    memcpy(of_index, size, sizeof of_index);
-    if (ndim) of_self[dim] = self->size[dim], of_index[dim] = index->size[dim];
-    TRY(OP(c, "aten.expand.default", &self, val_tensor(self), val_ints(of_self, ndim)));
-    TRY(OP(c, "aten.expand.default", &index, val_tensor(index), val_ints(of_index, ndim)));
+    int64_t flat = tensor_numel(index);
+    TRY(OP(c, "aten.reshape.default", &index, val_tensor(index), val_ints(&flat, 1)));
+    TRY(OP(c, "aten.take.default", &result, val_tensor(self), val_tensor(index)));
+    return out_value(c, val_tensor(result));
   }
+  if (self->ndim != index->ndim || ndim == 0) return op_fail(c, "self has %d dimensions, the indices %d", self->ndim, index->ndim);
+  TRY(wrap_dim(c, in_int(c, 2), ndim, &dim));
+  int64_t size[MAX_DIMS], of_index[MAX_DIMS];
+  memcpy(size, self->size, sizeof size);
+  memcpy(of_index, index->size, sizeof of_index);
+  size[dim] = of_index[dim] = 1;
+  TRY(broadcast_size(c, &ndim, size, ndim, of_index));
+  memcpy(of_index, size, sizeof of_index);
+  size[dim] = self->size[dim], of_index[dim] = index->size[dim];
+  TRY(OP(c, "aten.expand.default", &self, val_tensor(self), val_ints(size, ndim)));
+  TRY(OP(c, "aten.lt.Scalar", &negative, val_tensor(index), val_int(0)));
+  TRY(OP(c, "aten.add.Scalar", &wrapped, val_tensor(index), val_int(size[dim])));
+  TRY(OP(c, "aten.where.self", &index, val_tensor(negative), val_tensor(wrapped), val_tensor(index)));
+  TRY(OP(c, "aten.expand.default", &index, val_tensor(index), val_ints(of_index, ndim)));
   TRY(OP(c, "aten.gather.default", &result, val_tensor(self), val_int(dim), val_tensor(index)));
   return out_value(c, val_tensor(result));
 }

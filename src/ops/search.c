@@ -1,4 +1,4 @@
-/* search.c -- where values stand in sorted rows, how often they occur, which differ.
+/* search.c -- where values stand in sorted rows, how often they occur.
  *
  * Values of different dtypes are compared as i64 if both are integers, else as f64.
  * A nan equals nothing, not even itself.
@@ -182,56 +182,6 @@ static Status bincount_body(Call *c) {
 
 static Status bincount_run(Call *c) { return with_scratch(c, bincount_body); }
 
-/* ---- unique --------------------------------------------------------------------------------------------- */
-
-/* Which arguments ask for the extra results, and whether equals count only side by side. */
-typedef struct {
-  int inverse, counts; /* -1: the op has no such argument */
-  bool consecutive;
-} UniqueRow;
-
-static bool is_nan_key(Dtype d, uint64_t key) { return dtype_is_float(d) && key == (d == DT_F64 ? UINT64_MAX : UINT32_MAX); }
-
-static Status unique_body(Call *c) {
-  const UniqueRow *row = c->op->def->row;
-  Tensor *self;
-  TRY(need_tensor(c, 0, &self));
-  if (!dtype_is_compute(self->dtype) || dtype_kind(self->dtype) > KIND_FLOAT) return op_fail(c, "%s has no order", dtype_name(self->dtype));
-  if (row->consecutive && !in_none(c, 3)) return op_fail(c, "unique along a dimension is not supported");
-  bool want_inverse = row->inverse >= 0 && in_bool(c, row->inverse), want_counts = row->counts >= 0 && in_bool(c, row->counts);
-  Dtype d = self->dtype;
-  int64_t n, zero = 0, found = 0, *group, *first;
-  void *x;
-  SortEntry *e;
-  TRY(flat(c, 0, d, &x, &n));
-  TRY_NEW(e, kern_scratch(&c->ctx->kern, 2 * (size_t)n * sizeof *e));
-  TRY_NEW(group, kern_scratch(&c->ctx->kern, (size_t)n * sizeof *group));
-  TRY_NEW(first, kern_scratch(&c->ctx->kern, (size_t)(n + 1) * sizeof *first));
-  for (int64_t i = 0; i < n; i++) {
-    uint64_t key;
-    sort_keys(d, (char *)x + (size_t)i * dtype_size(d), 1, 1, false, &key);
-    e[i] = (SortEntry){key, i};
-  }
-  if (!row->consecutive) sort_entries(e, e + n, n, sort_key_bytes(d));
-  for (int64_t i = 0; i < n; i++) {
-    if (i == 0 || e[i].key != e[i - 1].key || is_nan_key(d, e[i].key)) first[found++] = i;
-    group[e[i].index] = found - 1;
-  }
-  first[found] = n;
-  TRY(out_now(c, d, 1, &found));
-  char *values = tensor_data(out_tensor(c, 0));
-  size_t item = dtype_size(d);
-  for (int64_t g = 0; g < found; g++) memcpy(values + (size_t)g * item, (char *)x + (size_t)e[first[g]].index * item, item);
-  if (row->inverse >= 0) TRY(out_now(c, DT_I64, want_inverse ? self->ndim : 1, want_inverse ? self->size : &zero));
-  if (want_inverse && n) memcpy(tensor_data(out_tensor(c, 1)), group, (size_t)n * sizeof *group);
-  if (row->counts >= 0) TRY(out_now(c, DT_I64, 1, want_counts ? &found : &zero));
-  int64_t *counts = want_counts ? tensor_data(out_tensor(c, c->nout - 1)) : NULL;
-  for (int64_t g = 0; counts && g < found; g++) counts[g] = first[g + 1] - first[g];
-  return OK;
-}
-
-static Status unique_run(Call *c) { return with_scratch(c, unique_body); }
-
 /* ---- repeat_interleave: the index of every repeat ------------------------------------------------------------ */
 
 static Status repeats_infer(Call *c) {
@@ -283,7 +233,6 @@ static Status repeat_interleave_compose(Call *c) {
 
 #define SEARCH_OP(text, ...) {.schema = text, .infer = search_infer, .run = search_run, .row = &(const SearchRow){__VA_ARGS__}}
 #define ISIN(text) {.schema = text, .infer = isin_infer, .run = isin_run}
-#define UNIQUE(text, ...) {.schema = text, .run = unique_run, .flags = OP_DYNAMIC, .row = &(const UniqueRow){__VA_ARGS__}}
 
 /* clang-format off */
 const OpDef ops_search[] = {
@@ -296,9 +245,6 @@ const OpDef ops_search[] = {
     ISIN("aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor"),
     {.schema = "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor", .infer = histc_infer, .run = histc_run},
     {.schema = "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor", .run = bincount_run, .flags = OP_DYNAMIC},
-    UNIQUE("aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)", 2, 3, false),
-    UNIQUE("aten::_unique(Tensor self, bool sorted=True, bool return_inverse=False) -> (Tensor, Tensor)", 2, -1, false),
-    UNIQUE("aten::unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)", 1, 2, true),
     {.schema = "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor", .infer = repeats_infer, .run = repeats_run},
     {.schema = "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor", .compose = repeat_interleave_compose},
     {0},
