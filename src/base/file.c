@@ -15,7 +15,9 @@
 enum { OUT_BUFFER = 1 << 18, TEMP_ATTEMPTS = 100 };
 
 static Status fail_path(const char *doing, const char *path, int error) {
-  return fail(ERR_FILE, "cannot %s '%s': %s", doing, path, strerror(error));
+  /* What cannot be read is a bad input file; what cannot be written is a plain failure. */
+  bool reading = !strcmp(doing, "open") || !strcmp(doing, "read") || !strcmp(doing, "map");
+  return fail(reading ? ERR_FILE : ERR_FAIL, "cannot %s '%s': %s", doing, path, strerror(error));
 }
 
 /* ---- input ------------------------------------------------------------------ */
@@ -166,7 +168,7 @@ static Status fail_exists(const char *path) {
 static Status open_target(FileOut *f) {
   struct stat st;
   if (stat(f->path, &st)) return errno == ENOENT ? open_temp(f) : fail_path("write", f->path, errno);
-  if (S_ISDIR(st.st_mode)) return fail(ERR_FILE, "cannot write '%s': it is a folder", f->path);
+  if (S_ISDIR(st.st_mode)) return fail(ERR_FAIL, "cannot write '%s': it is a folder", f->path);
   if (S_ISREG(st.st_mode)) return f->flags & FILE_OVERWRITE ? open_temp(f) : fail_exists(f->path);
   f->fd = open(f->path, O_WRONLY | O_CLOEXEC);
   return f->fd < 0 ? fail_path("write", f->path, errno) : OK;

@@ -42,7 +42,7 @@ static const SafeEntry *find_entry(const SafeTensors *st, const Val *v, int posi
 }
 
 static Status to_number(const Val *v, const Tensor *t, Value *out) {
-  if (tensor_numel(t) != 1) return fail(ERR_FAIL, "input '%s' is a number: give a tensor of one element", v->name);
+  if (tensor_numel(t) != 1) return fail(ERR_FILE, "input '%s' is a number: give a tensor of one element", v->name);
   *out = val_load(t->dtype, tensor_data(t));
   return OK;
 }
@@ -56,7 +56,7 @@ static Status read_inputs(const Exported *e, const SafeTensors *st, const char *
     if (e->inputs[i].kind != IN_USER) continue;
     const SafeEntry *entry = st ? find_entry(st, v, *n, key, sizeof key) : NULL;
     if (!entry) {
-      Status s = path ? fail(ERR_FAIL, "'%s' has no input '%s' (nor \"%d\")", path, v->name, *n)
+      Status s = path ? fail(ERR_FILE, "'%s' has no input '%s' (nor \"%d\")", path, v->name, *n)
                       : fail(ERR_USAGE, "the program needs inputs: give -i FILE or --random-inputs SEED");
       return with_wanted(s, e);
     }
@@ -76,9 +76,9 @@ static Status read_inputs(const Exported *e, const SafeTensors *st, const char *
       snprintf(key, sizeof key, "%d", u++);
       known |= !strcmp(st->entries[k].name, e->graph->inputs[i]->name) || !strcmp(st->entries[k].name, key);
     }
-    if (!known) return with_wanted(fail(ERR_FAIL, "'%s': the program has no input '%s'", path, st->entries[k].name), e);
+    if (!known) return with_wanted(fail(ERR_FILE, "'%s': the program has no input '%s'", path, st->entries[k].name), e);
   }
-  return with_wanted(fail(ERR_FAIL, "'%s' gives an input twice, by name and by position", path), e);
+  return with_wanted(fail(ERR_FILE, "'%s' gives an input twice, by name and by position", path), e);
 }
 
 Status feed_from_file(const Exported *e, const char *path, Scope *scope, Arena *arena, Value **inputs, int *n) {

@@ -21,17 +21,17 @@ static Status bind(SymBindings *b, const char *name, int64_t value) {
 static Status check_input(const Val *v, const Value *given) {
   char buf[128];
   if (v->type == TY_TENSOR) {
-    if (given->kind != VAL_TENSOR) return fail(ERR_FAIL, "input '%s' must be a tensor, a %s was given", v->name, val_kind_name(given->kind));
+    if (given->kind != VAL_TENSOR) return fail(ERR_FILE, "input '%s' must be a tensor, a %s was given", v->name, val_kind_name(given->kind));
     const Tensor *t = given->tensor;
     if (t->dtype != v->dtype) {
-      return status_hint(fail(ERR_FAIL, "input '%s' is %s, the program wants %s", v->name, tensor_describe(t, buf, sizeof buf), dtype_name(v->dtype)),
+      return status_hint(fail(ERR_FILE, "input '%s' is %s, the program wants %s", v->name, tensor_describe(t, buf, sizeof buf), dtype_name(v->dtype)),
                          "convert it before saving: x.to(torch.%s)", dtype_info[v->dtype].torch);
     }
-    if (t->ndim != v->ndim) return fail(ERR_FAIL, "input '%s' is %s, the program wants %d dimensions", v->name, tensor_describe(t, buf, sizeof buf), v->ndim);
+    if (t->ndim != v->ndim) return fail(ERR_FILE, "input '%s' is %s, the program wants %d dimensions", v->name, tensor_describe(t, buf, sizeof buf), v->ndim);
     return OK;
   }
   if (v->type != TY_NONE && !val_is_number(given)) {
-    return fail(ERR_FAIL, "input '%s' must be a number, a %s was given", v->name, val_kind_name(given->kind));
+    return fail(ERR_FILE, "input '%s' must be a number, a %s was given", v->name, val_kind_name(given->kind));
   }
   return OK;
 }
@@ -50,8 +50,8 @@ static Status size_differs(const Val *v, int dim, const Tensor *t, const Sym *s,
   TextBuf expr = {0};
   sym_print(&expr, s);
   Status e = sym_is_int(s)
-                 ? fail(ERR_FAIL, "input '%s' is %s: dimension %d must be %lld", v->name, tensor_describe(t, buf, sizeof buf), dim, (long long)want)
-                 : fail(ERR_FAIL, "input '%s' is %s: dimension %d must be %s = %lld", v->name, tensor_describe(t, buf, sizeof buf), dim,
+                 ? fail(ERR_FILE, "input '%s' is %s: dimension %d must be %lld", v->name, tensor_describe(t, buf, sizeof buf), dim, (long long)want)
+                 : fail(ERR_FILE, "input '%s' is %s: dimension %d must be %s = %lld", v->name, tensor_describe(t, buf, sizeof buf), dim,
                         expr.text ? expr.text : "?", (long long)want);
   for (int i = 0; i < b->n && !sym_is_int(s); i++) e = status_at(e, "%s = %lld", b->v[i].name, (long long)b->v[i].value);
   text_free(&expr);
@@ -76,7 +76,7 @@ static Status check_ranges(const Exported *e, const SymBindings *b) {
     char low[32], high[32];
     snprintf(low, sizeof low, "%lld", (long long)r->min);
     snprintf(high, sizeof high, "%lld", (long long)r->max);
-    return status_hint(fail(ERR_FAIL, "symbol %s is %lld, outside its range [%s, %s]", r->symbol, (long long)*value,
+    return status_hint(fail(ERR_FILE, "symbol %s is %lld, outside its range [%s, %s]", r->symbol, (long long)*value,
                             r->min == INT64_MIN ? "-inf" : low, r->max == INT64_MAX ? "inf" : high),
                        "the program was exported for that range; give inputs inside it or export it with a wider Dim");
   }
@@ -87,7 +87,7 @@ Status specialize_bind(const Exported *e, const Value *user, int ninputs, SymBin
   const Graph *g = e->graph;
   *b = (SymBindings){0};
   if (ninputs != exported_user_inputs(e)) {
-    return fail(ERR_FAIL, "the program takes %d inputs, %d were given", exported_user_inputs(e), ninputs);
+    return fail(ERR_FILE, "the program takes %d inputs, %d were given", exported_user_inputs(e), ninputs);
   }
   for (int pass = 0; pass < 2; pass++) {
     for (int i = 0, u = 0; i < g->ninputs; i++) {
