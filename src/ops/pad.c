@@ -67,9 +67,12 @@ static Status constant_run(Call *c) {
 /* ---- by what the tensor holds --------------------------------------------------------------- */
 
 /* The input's place that output place i shows. */
-static int64_t source_of(PadMode mode, int64_t i, int64_t before, int64_t n) {
+static int64_t source_of(PadMode mode, int64_t i, int64_t before, int64_t after, int64_t n) {
   int64_t x = i - before;
-  if (mode == PAD_CIRCULAR) return ((x % n) + n) % n;
+  if (mode == PAD_CIRCULAR) { /* around what negative padding leaves */
+    int64_t start = before < 0 ? -before : 0, left = n - start + (after < 0 ? after : 0);
+    return start + (((x - start) % left) + left) % left;
+  }
   if (mode == PAD_REPLICATE) return x < 0 ? 0 : x >= n ? n - 1 : x;
   x = x < 0 ? -x : x;
   return x >= n ? 2 * (n - 1) - x : x;
@@ -81,8 +84,9 @@ static Status mode_check(const Call *c, const PadRow *row, Ints pad, int ndim, c
   TRY(padded_size(c, pad, ndim, size, out));
   for (int i = 0; i < dims; i++) {
     int64_t n = size[ndim - 1 - i], before = pad.v[2 * i], after = pad.v[2 * i + 1], most = before > after ? before : after;
-    bool fits = n > 0 && (row->mode == PAD_REPLICATE || most < n + (row->mode == PAD_CIRCULAR));
-    if (!fits && (n == 0 || most > 0)) {
+    int64_t left = n + (before < 0 ? before : 0) + (after < 0 ? after : 0);
+    bool fits = n > 0 && (row->mode == PAD_REPLICATE || (row->mode == PAD_REFLECT ? most < n : most <= n && left > 0));
+    if (!fits && out[ndim - 1 - i] > 0) {
       return op_fail(c, "%s by %lld and %lld needs more than the %lld elements of dimension %d", mode_names[row->mode], (long long)before,
                      (long long)after, (long long)n, ndim - 1 - i);
     }
@@ -102,7 +106,7 @@ static Status pad_map(const Call *c, PadMode mode, Ints pad, const int64_t *padd
     }
     int64_t *table;
     TRY_NEW(table, kern_scratch(&c->ctx->kern, (size_t)padded[d] * sizeof *table));
-    for (int64_t p = 0; p < padded[d]; p++) table[p] = source_of(mode, p, pad.v[2 * i], far->size[d]);
+    for (int64_t p = 0; p < padded[d]; p++) table[p] = source_of(mode, p, pad.v[2 * i], pad.v[2 * i + 1], far->size[d]);
     IndexAxis *axis = &map->index[map->nindex++];
     *axis = (IndexAxis){.data = table, .step = far->stride[d]};
     axis->stride[d] = 1;
@@ -182,7 +186,7 @@ static Status pad_by(Call *c, const char *mode, const Value *value) {
 static Status pad_compose(Call *c) { return pad_by(c, in_str(c, 2), &c->arg[3]); }
 
 static Status pad_enum_compose(Call *c) {
-  static const char *const modes[] = {"constant", "reflect", "replicate", "circular"};
+  static const char *const modes[] = {"reflect", "replicate", "circular", "constant"};
   int64_t mode = in_int(c, 2);
   if (mode < 0 || mode > 3) return op_fail(c, "there is no mode %lld", (long long)mode);
   return pad_by(c, modes[mode], &c->arg[3]);

@@ -130,6 +130,5 @@ const OpDef ops_reshape[] = {
     CLONE("aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)", contiguous),
     CLONE("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", clone),
     CLONE("aten::lift_fresh_copy(Tensor self) -> Tensor", clone),
-    CLONE("aten::lift(Tensor self) -> Tensor", clone),
     {0},
 };

@@ -42,6 +42,7 @@ static Status slices_of(const Call *c, Slices *s) {
   if (row->dim >= 0 && !in_none(c, row->dim)) {
     if (t->ndim == 0) return op_fail(c, "a 0-d tensor has no dimension to be unique along");
     TRY(wrap_dim(c, in_int(c, row->dim), t->ndim, &s->dim));
+    if (row->consecutive && t->ndim == 1) s->dim = -1;
   }
   int64_t all = tensor_numel(t), stride[MAX_DIMS];
   s->n = s->dim < 0 ? all : t->size[s->dim];

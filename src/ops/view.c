@@ -70,6 +70,7 @@ const OpDef ops_view[] = {
     VIEW("aten::_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)", geometry_as_strided),
     VIEW("aten::alias(Tensor(a) self) -> Tensor(a)", geometry_alias),
     VIEW("aten::detach(Tensor(a) self) -> Tensor(a)", geometry_alias),
+    VIEW("aten::lift(Tensor self) -> Tensor", geometry_alias),
     VIEW("aten::lift_fresh(Tensor(a) self) -> Tensor(a)", geometry_alias),
     VIEW("aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)", geometry_movedim),
     VIEW("aten::movedim.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)", geometry_movedims),
