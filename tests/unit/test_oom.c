@@ -1,0 +1,145 @@
+/* Out of memory, at every place where memory is asked for: each run lets one more
+ * allocation succeed, until all do.  Nothing may crash, hang, leak (ASan looks) or claim
+ * success.  The linker sends malloc and its kin here (tests/CMakeLists.txt). */
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/zip.h"
+#include "tensor/safetensors.h"
+#include "unit.h"
+
+static long left = -1; /* allocations before the one that fails; -1: none fails */
+static bool failed;
+
+static bool refuse(void) {
+  if (left < 0) return false;
+  if (left-- > 0) return false;
+  failed = true;
+  left = -1;
+  return true;
+}
+
+/* The names are the linker's. */
+void *__real_malloc(size_t n);
+void *__wrap_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+char *__real_strdup(const char *s);
+char *__wrap_strdup(const char *s);
+
+void *__wrap_malloc(size_t n) { return refuse() ? NULL : __real_malloc(n); }
+void *__wrap_calloc(size_t n, size_t size) { return refuse() ? NULL : __real_calloc(n, size); }
+void *__wrap_realloc(void *p, size_t n) { return refuse() ? NULL : __real_realloc(p, n); }
+void *__wrap_aligned_alloc(size_t align, size_t n) { return refuse() ? NULL : __real_aligned_alloc(align, n); }
+char *__wrap_strdup(const char *s) { return refuse() ? NULL : __real_strdup(s); }
+
+static char folder[256];
+
+static int set_up(void **state) { return (void)state, make_folder(folder, sizeof folder) == NULL; }
+static int tear_down(void **state) { return (void)state, remove_folder(folder), 0; }
+
+/* Runs `work` with ever more memory; returns how many allocations it makes. */
+static int starve(Status (*work)(const char *path), const char *path) {
+  for (int n = 0; n < 10000; n++) {
+    left = n;
+    failed = false;
+    Status s = work(path);
+    left = -1;
+    bool ok = !s;
+    if (!ok && !failed) test_failed("%s", status_message(s));
+    status_free(s);
+    if (!failed) return n;
+    assert_false(ok);
+  }
+  test_failed("it never ends");
+  return 0;
+}
+
+static Status save_safetensors(const char *path) {
+  Scope scope = {0};
+  Tensor *a, *b;
+  Status s = tensor_new(&scope, DT_F32, 2, (int64_t[]){20, 30}, &a);
+  if (!s) s = tensor_new(&scope, DT_U8, 1, (int64_t[]){3}, &b);
+  if (!s) {
+    memset(tensor_data(a), 0, 2400);
+    memset(tensor_data(b), 0, 3);
+    SafeItem items[] = {{"b", b}, {"a", a}};
+    SafeText text = {"k", "v"};
+    s = safetensors_save(path, items, 2, &text, 1, FILE_OVERWRITE);
+  }
+  scope_clear(&scope);
+  return s;
+}
+
+static Status load_safetensors(const char *path) {
+  Scope scope = {0};
+  SafeTensors *st = NULL;
+  Tensor *t;
+  Status s = safetensors_open(path, &st);
+  if (!s) s = safetensors_get(st, "a", &scope, &t);
+  if (!s) s = safetensors_get(st, "b", &scope, &t);
+  safetensors_close(st);
+  scope_clear(&scope);
+  return s;
+}
+
+static Status save_zip(const char *path) {
+  ZipOut *z;
+  TRY(zip_out_open(path, FILE_OVERWRITE, &z));
+  Status s = zip_out_add(z, "m/a", "hello", 5);
+  if (!s) s = zip_out_add(z, "m/b", path, strlen(path));
+  if (!s) return zip_out_commit(z);
+  zip_out_discard(z);
+  return s;
+}
+
+static Status load_zip(const char *path) {
+  Zip *z;
+  ZipData d = {0};
+  FileMap *part = NULL;
+  TRY(zip_open(path, &z));
+  Status s = zip_read(z, zip_find(z, "m/a"), &d);
+  if (!s) s = zip_map(z, zip_find(z, "m/b"), &part);
+  zip_data_free(&d);
+  file_map_unref(part);
+  zip_close(z);
+  return s;
+}
+
+static Status load_json(const char *text) {
+  yyjson_doc *doc;
+  TRY(json_parse("x", text, strlen(text), 0, &doc));
+  Status s = json_check_keys(yyjson_doc_get_root(doc), "x");
+  yyjson_doc_free(doc);
+  return s;
+}
+
+static void safetensors_files(void **state) {
+  (void)state;
+  char path[300];
+  snprintf(path, sizeof path, "%s/x.safetensors", folder);
+  assert_true(starve(save_safetensors, path) > 8);
+  assert_true(starve(load_safetensors, path) > 8);
+}
+
+static void archives(void **state) {
+  (void)state;
+  char path[300];
+  snprintf(path, sizeof path, "%s/x.zip", folder);
+  assert_true(starve(save_zip, path) > 4);
+  assert_true(starve(load_zip, path) > 5);
+}
+
+static void json_text(void **state) {
+  (void)state;
+  assert_true(starve(load_json, "{\"a\": [1, 2, {\"b\": null}], \"c\": \"d\"}") > 1);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_files), cmocka_unit_test(archives), cmocka_unit_test(json_text)};
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}
