@@ -14,6 +14,7 @@
 
 enum {
   GRAIN = 1 << 13,   /* elements worth a thread */
+  GUESS = 8,         /* elements whose mean stands for that of a row, at first */
   ROWS_IN_TYPE = 32, /* rows whose weight gradients are added before they are widened */
 };
 
@@ -55,7 +56,7 @@ typedef struct {
   Isa isa;
   Dtype as;
   const NormLoops *loops;
-  const ReduceLoops *sum, *squares;
+  const ReduceLoops *squares;
   const void *weight, *bias; /* of type as */
   char *buffer;              /* [workers][n], NULL: rows are used where they lie */
 } RowsJob;
@@ -75,6 +76,26 @@ static void apply_row(const RowsJob *j, int64_t r, void *y, const void *x, doubl
   }
 }
 
+/* Mean and variance from the moments about a guess; once more about the mean where the
+ * guess was so far off that digits were lost. */
+static void row_moments(const RowsJob *j, const void *x, double *mean, double *var) {
+  const double n = (double)j->a.n;
+  int64_t few = j->a.n < GUESS ? j->a.n : GUESS;
+  double about = 0, s[2];
+  for (int64_t i = 0; i < few; i++) about += load_one(j->as, x, i);
+  about /= (double)few;
+  for (int pass = 0; pass < 2; pass++) {
+    if (j->as == DT_F32) about = (double)(float)about;
+    j->loops->moments(x, j->a.n, about, s);
+    double off = s[0] / n;
+    *mean = about + off;
+    *var = s[1] / n - off * off;
+    if (off * off <= 4 * *var) return;
+    about = *mean;
+  }
+  if (*var < 0) *var = 0;
+}
+
 static void norm_rows(void *arg, int64_t begin, int64_t end, int worker) {
   const RowsJob *j = arg;
   const NormRows *a = &j->a;
@@ -91,13 +112,7 @@ static void norm_rows(void *arg, int64_t begin, int64_t end, int worker) {
     if (a->rms) {
       var = j->squares->row(x, a->n, 0).f / n;
     } else {
-      /* Moments about a mean that is nearly right tell how far it is off. */
-      double about = j->sum->row(x, a->n, 0).f / n, s[2];
-      if (j->as == DT_F32) about = (double)(float)about;
-      j->loops->moments(x, a->n, about, s);
-      mean = about + s[0] / n;
-      var = (s[1] - s[0] * s[0] / n) / n;
-      if (var < 0) var = 0;
+      row_moments(j, x, &mean, &var);
     }
     double rstd = 1 / sqrt(var + a->eps);
     apply_row(j, r, buffer ? buffer : y, x, mean, rstd);
@@ -111,7 +126,6 @@ Status kernel_norm_rows(Kern *k, const NormRows *a) {
   if (a->rows == 0) return OK;
   Dtype as = a->dtype == DT_F64 ? DT_F64 : DT_F32;
   RowsJob j = {.a = *a, .isa = k->isa, .as = as, .loops = SIMD_CALL(k->isa, norm_loops)(as)};
-  j.sum = SIMD_CALL(k->isa, reduce_loops)(REDUCE_SUM, as);
   j.squares = SIMD_CALL(k->isa, reduce_loops)(REDUCE_SQUARES, as);
   size_t mark = kern_mark(k);
   int64_t channels = a->groups * (a->n / a->inner), grain = GRAIN / (a->n + 1) + 1;

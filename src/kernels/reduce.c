@@ -42,6 +42,7 @@ typedef struct {
   Isa isa;
   Dims kept, reduced;
   int64_t width;          /* outputs of a tile; 1: rows */
+  bool one_run;           /* rows, and each is one dense run */
   int64_t tiles_per_line; /* tiles of the innermost kept dimension */
   int64_t parts;          /* > 1: elements of an output are shared out */
   View x, out;
@@ -175,36 +176,45 @@ static void fold(const Job *j, const ReduceLoops *loops, const char *x, int64_t 
                  const double *p, Wide *into) {
   for (int64_t i = 0; i < width; i++) into[i] = loops->identity;
   if (begin >= end) return;
-  if (j->width == 1) fold_row(j, loops, x, begin, end, p ? *p : j->r.param, into);
+  if (j->one_run) *into = loops->row(x + begin * (int64_t)dtype_size(j->as), end - begin, p ? *p : j->r.param);
+  else if (j->width == 1) fold_row(j, loops, x, begin, end, p ? *p : j->r.param, into);
   else fold_columns(j, loops, x, begin, end, width, p, into);
 }
 
 /* ---- finishing -------------------------------------------------------------------- */
 
-/* What a first fold gives the second: the mean, or the maximum where it is finite. */
+/* What a first fold gives the second: the mean, or the maximum (0 for -inf, so that
+ * exp(-inf - p) is 0). */
 static double centre_of(const Job *j, Wide first) {
   if (j->r.kind == REDUCE_SPREAD) return first.f / (double)j->reduced.numel;
-  return isinf(first.f) ? 0 : first.f;
+  return first.f == -INFINITY ? 0 : first.f;
 }
 
-static double finish(const Job *j, double s, double centre) {
-  double n = (double)j->reduced.numel, free = n - j->r.param;
+/* w[i].f becomes what the reduction is asked for. */
+static void finish(const Job *j, Wide *w, const double *centre, int64_t count) {
+  const double n = (double)j->reduced.numel, free = n - j->r.param > 0 ? n - j->r.param : 0, param = j->r.param;
   if (j->r.kind == REDUCE_SPREAD && j->as == DT_F32) {
-    /* The spread was taken around the mean as f32. */
-    double off = centre - (double)(float)centre;
-    s -= n * off * off;
-    if (s < 0) s = 0;
+    for (int64_t i = 0; i < count; i++) { /* the spread was taken around the mean as f32 */
+      double off = centre[i] - (double)(float)centre[i], s = w[i].f - n * off * off;
+      w[i].f = s < 0 ? 0 : s;
+    }
   }
+#define EACH(expr)                      \
+  for (int64_t i = 0; i < count; i++) { \
+    double s = w[i].f;                  \
+    w[i].f = (expr);                    \
+  }                                     \
+  break
   switch (j->r.finish) {
-    case FINISH_NONE: return s;
-    case FINISH_MEAN: return s / n;
-    case FINISH_VAR: return s / (free > 0 ? free : 0);
-    case FINISH_STD: return sqrt(s / (free > 0 ? free : 0));
-    case FINISH_SQRT: return sqrt(s);
-    case FINISH_ROOT: return pow(s, 1 / j->r.param);
-    case FINISH_LOG: return log(s) + centre;
+    case FINISH_NONE: break;
+    case FINISH_MEAN: EACH(s / n);
+    case FINISH_VAR: EACH(s / free);
+    case FINISH_STD: EACH(sqrt(s / free));
+    case FINISH_SQRT: EACH(sqrt(s));
+    case FINISH_ROOT: EACH(pow(s, 1 / param));
+    case FINISH_LOG: EACH(centre[i] == INFINITY ? centre[i] : log(s) + centre[i]);
   }
-  return s;
+#undef EACH
 }
 
 static void store(const Job *j, int64_t at, int64_t stride, Wide *w, const double *centre, int64_t n) {
@@ -214,10 +224,9 @@ static void store(const Job *j, int64_t at, int64_t stride, Wide *w, const doubl
     run_store(j->isa, &buffer, mean, j->centre_out.dtype, stride, centre, DT_F64, n);
   }
   char *to = (char *)j->out.data + at * (int64_t)dtype_size(j->out.dtype);
-  if (j->as != DT_I64 && (j->r.finish != FINISH_NONE || j->first)) {
-    for (int64_t i = 0; i < n; i++) w[i].f = finish(j, w[i].f, centre ? centre[i] : 0);
-  }
-  run_store(j->isa, &buffer, to, j->out.dtype, stride, w, j->as == DT_I64 ? DT_I64 : DT_F64, n);
+  if (j->as != DT_I64) finish(j, w, centre, n);
+  if (n == 1 && j->out.dtype == DT_F32 && j->as != DT_I64) *(float *)(void *)to = (float)w->f;
+  else run_store(j->isa, &buffer, to, j->out.dtype, stride, w, j->as == DT_I64 ? DT_I64 : DT_F64, n);
 }
 
 /* ---- who does what ---------------------------------------------------------------- */
@@ -251,6 +260,25 @@ static void fold_tiles(void *arg, int64_t begin, int64_t end, int worker) {
     }
     fold(j, j->last, x, 0, j->reduced.numel, tile.width, p, wide);
     store(j, tile.out, j->kept.dim[0].out, wide, p, tile.width);
+  }
+}
+
+/* Folds that lose nothing in their own type go straight to the output. */
+static void fold_narrow(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const Job *j = arg;
+  for (int64_t t = begin; t < end; t++) {
+    Tile tile = tile_at(j, t);
+    const char *x = (const char *)j->x.data + tile.in * (int64_t)dtype_size(j->as);
+    char *to = (char *)j->out.data + tile.out * (int64_t)dtype_size(j->as);
+    int64_t index[MAX_DIMS], offset = dims_seek(&j->reduced, 1, 0, index, NULL);
+    const Dim run = j->reduced.dim[0];
+    const char zeros[TILE * 8] = {0};
+    j->last->clear(to, tile.width);
+    for (int64_t done = 0; done < j->reduced.numel; done += run.size) {
+      j->last->columns(to, x + offset * (int64_t)dtype_size(j->as), run.in, run.size, tile.width, zeros);
+      offset += dims_step(&j->reduced, 1, index);
+    }
   }
 }
 
@@ -302,6 +330,7 @@ static void reduce(Kern *k, Reduction r, Dtype as, View out, View centre_out, Vi
 
   int64_t line = j.kept.dim[0].size;
   bool rows = along_rows(&j.kept, &j.reduced);
+  j.one_run = rows && j.reduced.n == 1 && run_is_direct(as, x.dtype, j.reduced.dim[0].in);
   bool few = k->threads > 1 && j.kept.numel <= (rows ? 1 : SHORT_RUN) && j.kept.n == 1;
   int64_t parts = j.reduced.numel * j.kept.numel / GRAIN;
   if (few && parts > 1) {
@@ -316,10 +345,13 @@ static void reduce(Kern *k, Reduction r, Dtype as, View out, View centre_out, Vi
     int64_t lines = j.kept.numel / line, wanted = k->threads / lines;
     while (j.width > TILE / 8 && (line + j.width - 1) / j.width < wanted) j.width /= 2;
   }
+  bool extreme = r.kind == REDUCE_MAX || r.kind == REDUCE_MIN || r.kind == REDUCE_ABSMAX || r.kind == REDUCE_ABSMIN;
+  bool narrow = !rows && !j.first && r.finish == FINISH_NONE && x.dtype == as && out.dtype == as && r.kind != REDUCE_POWERS &&
+                j.kept.dim[0].in == 1 && j.kept.dim[0].out == 1 && (extreme || j.reduced.numel <= ROWS_IN_TYPE);
   j.tiles_per_line = (line + j.width - 1) / j.width;
   int64_t tiles = j.kept.numel / line * j.tiles_per_line;
   int64_t each = (rows ? 1 : line < j.width ? line : j.width) * (j.reduced.numel + 1);
-  parallel_for(k->threads, tiles, GRAIN / each + 1, fold_tiles, &j);
+  parallel_for(k->threads, tiles, GRAIN / each + 1, narrow ? fold_narrow : fold_tiles, &j);
 }
 
 void kernel_reduce(Kern *k, Reduction r, Dtype as, View out, View x, const bool *reduced) {

@@ -4,23 +4,25 @@
  * beside it that shows, so what is missing is made up for in `rest` (or in the shift). */
 #include "kernels/norm.h"
 
-#define LOOPS(T, TAG)                                                                                         \
+#include "kernels/simd/math.h"
+
+#define LOOPS(T, TAG, FMA)                                                                                    \
   static void row_##TAG(void *y_, const void *x_, int64_t n, double mean_, double rstd_, const void *w_,      \
                         const void *b_) {                                                                     \
     T *y = y_, mean = (T)mean_, rstd = (T)rstd_, rest = (T)(((double)mean - mean_) * rstd_);                  \
     const T *x = x_, *w = w_, *b = b_;                                                                        \
     if (w && b) {                                                                                             \
       SIMD_LOOP                                                                                               \
-      for (int64_t i = 0; i < n; i++) y[i] = ((x[i] - mean) * rstd + rest) * w[i] + b[i];                     \
+      for (int64_t i = 0; i < n; i++) y[i] = FMA(FMA(x[i] - mean, rstd, rest), w[i], b[i]);                   \
     } else if (w) {                                                                                           \
       SIMD_LOOP                                                                                               \
-      for (int64_t i = 0; i < n; i++) y[i] = ((x[i] - mean) * rstd + rest) * w[i];                            \
+      for (int64_t i = 0; i < n; i++) y[i] = FMA(x[i] - mean, rstd, rest) * w[i];                             \
     } else if (b) {                                                                                           \
       SIMD_LOOP                                                                                               \
-      for (int64_t i = 0; i < n; i++) y[i] = ((x[i] - mean) * rstd + rest) + b[i];                            \
+      for (int64_t i = 0; i < n; i++) y[i] = FMA(x[i] - mean, rstd, rest) + b[i];                             \
     } else {                                                                                                  \
       SIMD_LOOP                                                                                               \
-      for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * rstd + rest;                                     \
+      for (int64_t i = 0; i < n; i++) y[i] = FMA(x[i] - mean, rstd, rest);                                    \
     }                                                                                                         \
   }                                                                                                           \
   static void affine_row_##TAG(void *y_, const void *x_, int64_t n, const void *mean_, const void *scale_,    \
@@ -28,13 +30,13 @@
     T *y = y_;                                                                                                \
     const T *x = x_, *mean = mean_, *scale = scale_, *shift = shift_;                                         \
     SIMD_LOOP                                                                                                 \
-    for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean[i]) * scale[i] + shift[i];                            \
+    for (int64_t i = 0; i < n; i++) y[i] = FMA(x[i] - mean[i], scale[i], shift[i]);                           \
   }                                                                                                           \
   static void affine_##TAG(void *y_, const void *x_, int64_t n, double mean_, double scale_, double shift_) { \
     T *y = y_, mean = (T)mean_, scale = (T)scale_, shift = (T)(shift_ + ((double)mean - mean_) * scale_);     \
     const T *x = x_;                                                                                          \
     SIMD_LOOP                                                                                                 \
-    for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * scale + shift;                                     \
+    for (int64_t i = 0; i < n; i++) y[i] = FMA(x[i] - mean, scale, shift);                                    \
   }                                                                                                           \
   /* s[0] = sum (x - about), s[1] = sum (x - about)^2. */                                                     \
   static void moments_##TAG(const void *x_, int64_t n, double about_, double *s) {                            \
@@ -49,7 +51,7 @@
         for (int l = 0; l < LANES; l++) {                                                                     \
           T d = x[i + l] - about;                                                                             \
           a[l] += d;                                                                                          \
-          b[l] += d * d;                                                                                      \
+          b[l] = FMA(d, d, b[l]);                                                                             \
         }                                                                                                     \
       }                                                                                                       \
       for (int64_t l = 0; i + l < end; l++) {                                                                 \
@@ -116,7 +118,7 @@
   static const NormLoops loops_##TAG = {                                                                      \
       moments_##TAG, row_##TAG, affine_row_##TAG, affine_##TAG, grad_sums_##TAG, grad_row_##TAG};
 
-LOOPS(float, f32)
-LOOPS(double, f64)
+LOOPS(float, f32, fma_f32)
+LOOPS(double, f64, fma_f64)
 
 const NormLoops *SIMD(norm_loops)(Dtype as) { return as == DT_F64 ? &loops_f64 : &loops_f32; }

@@ -1,22 +1,106 @@
 /* reduce.c -- inner loops of reductions; see reduce.h.
  *
  * One template per loop, instantiated for every row of REDUCTIONS and each of the
- * three types.  Independent partial folds (lanes) keep the adders busy and shorten
- * each chain: a block is folded in the element's own type, blocks are carried on in
- * the wide one (f64 for f32).
+ * three types.  Independent partial folds (lanes) keep the adders busy and
+ * shorten each chain: a block is folded in the element's own type,
+ * blocks are carried on in the wide one (f64 for f32).
  */
 #include "kernels/reduce.h"
 
 #include <math.h>
 
-#include "kernels/simd/math.h"
+#include "kernels/simd/exp_below.h"
 
-enum { BLOCK = 2048, LANE_BYTES = 256 };
+enum { BLOCK = 2048 };
 
 #define ADD(a, v) ((a) + (v))
 #define MUL(a, v) ((a) * (v))
 #define MAX(a, v) (((v) > (a)) | ((v) != (v)) ? (v) : (a))
 #define MIN(a, v) (((v) < (a)) | ((v) != (v)) ? (v) : (a))
+
+#define PLAIN_BLOCK(NAME, FOLD, ID, T, TAG)                                         \
+  static T NAME##_##TAG##_block(const T *x, int64_t n, T p) {                       \
+    enum { LANES = 128 / sizeof(T) };                                               \
+    T acc[LANES], rest[LANES], one = ID;                                            \
+    int64_t i = 0;                                                                  \
+    if (n < LANES / 2) {                                                            \
+      for (; i < n; i++) {                                                          \
+        T v = NAME##_##TAG##_of(x[i], p);                                           \
+        one = FOLD(one, v);                                                         \
+      }                                                                             \
+      return one;                                                                   \
+    }                                                                               \
+    for (int l = 0; l < LANES; l++) acc[l] = ID;                                    \
+    for (; i + LANES <= n; i += LANES) {                                            \
+      for (int l = 0; l < LANES; l++) {                                             \
+        T v = NAME##_##TAG##_of(x[i + l], p);                                       \
+        acc[l] = FOLD(acc[l], v);                                                   \
+      }                                                                             \
+    }                                                                               \
+    if (i < n) {                                                                    \
+      for (int l = 0; l < LANES; l++) rest[l] = ID;                                 \
+      for (int64_t l = 0; i + l < n; l++) rest[l] = NAME##_##TAG##_of(x[i + l], p); \
+      for (int l = 0; l < LANES; l++) acc[l] = FOLD(acc[l], rest[l]);               \
+    }                                                                               \
+    for (int l = 0; l < LANES / 2; l++) acc[l] = FOLD(acc[l], acc[l + LANES / 2]);  \
+    for (int l = 0; l < LANES / 4; l++) acc[l] = FOLD(acc[l], acc[l + LANES / 4]);  \
+    for (int l = 0; l < LANES / 8; l++) acc[l] = FOLD(acc[l], acc[l + LANES / 8]);  \
+    for (int l = 0; l < LANES / 8; l++) one = FOLD(one, acc[l]);                    \
+    return one;                                                                     \
+  }
+
+/* The largest or smallest.  One comparison per element is one instruction; nan, which
+ * loses in it, is kept apart (I is an integer of T's size). */
+#define EXTREME_BLOCK(NAME, OP, ID, T, I, TAG)                                      \
+  static T NAME##_##TAG##_block(const T *x, int64_t n, T p) {                       \
+    enum { LANES = 128 / sizeof(T) };                                               \
+    T acc[LANES], rest[LANES], one = ID;                                            \
+    I nan[LANES], any = 0;                                                          \
+    int64_t i = 0;                                                                  \
+    if (n < LANES / 2) {                                                            \
+      for (; i < n; i++) {                                                          \
+        T v = NAME##_##TAG##_of(x[i], p);                                           \
+        one = v OP one ? v : one;                                                   \
+        any |= v != v;                                                              \
+      }                                                                             \
+      return any ? (T)NAN : one;                                                    \
+    }                                                                               \
+    for (int l = 0; l < LANES; l++) acc[l] = ID, nan[l] = 0;                        \
+    for (; i + LANES <= n; i += LANES) {                                            \
+      for (int l = 0; l < LANES; l++) {                                             \
+        T v = NAME##_##TAG##_of(x[i + l], p);                                       \
+        acc[l] = v OP acc[l] ? v : acc[l];                                          \
+        nan[l] |= v != v ? -1 : 0;                                                  \
+      }                                                                             \
+    }                                                                               \
+    if (i < n) {                                                                    \
+      for (int l = 0; l < LANES; l++) rest[l] = ID;                                 \
+      for (int64_t l = 0; i + l < n; l++) rest[l] = NAME##_##TAG##_of(x[i + l], p); \
+      for (int l = 0; l < LANES; l++) {                                             \
+        T v = rest[l];                                                              \
+        acc[l] = v OP acc[l] ? v : acc[l];                                          \
+        nan[l] |= v != v ? -1 : 0;                                                  \
+      }                                                                             \
+    }                                                                               \
+    for (int l = 0; l < LANES / 2; l++) {                                           \
+      T v = acc[l + LANES / 2];                                                     \
+      acc[l] = v OP acc[l] ? v : acc[l];                                            \
+      nan[l] |= nan[l + LANES / 2];                                                 \
+    }                                                                               \
+    for (int l = 0; l < LANES / 4; l++) {                                           \
+      T v = acc[l + LANES / 4];                                                     \
+      acc[l] = v OP acc[l] ? v : acc[l];                                            \
+      nan[l] |= nan[l + LANES / 4];                                                 \
+    }                                                                               \
+    for (int l = 0; l < LANES / 4; l++) {                                           \
+      one = acc[l] OP one ? acc[l] : one;                                           \
+      any |= nan[l];                                                                \
+    }                                                                               \
+    return any ? (T)NAN : one;                                                      \
+  }
+
+#define ADD_BLOCK PLAIN_BLOCK
+#define MUL_BLOCK PLAIN_BLOCK
 
 /* T: element, W: wide, M: member of Wide. */
 #define LOOPS(NAME, EXPR, FOLD, ID, T, W, M, TAG)                                                     \
@@ -24,26 +108,7 @@ enum { BLOCK = 2048, LANE_BYTES = 256 };
     (void)p;                                                                                          \
     return (T)(EXPR);                                                                                 \
   }                                                                                                   \
-  static T NAME##_##TAG##_block(const T *x, int64_t n, T p) {                                         \
-    enum { LANES = LANE_BYTES / sizeof(T) };                                                          \
-    T acc[LANES];                                                                                     \
-    for (int l = 0; l < LANES; l++) acc[l] = ID;                                                      \
-    int64_t i = 0;                                                                                    \
-    for (; i + LANES <= n; i += LANES) {                                                              \
-      for (int l = 0; l < LANES; l++) {                                                               \
-        T v = NAME##_##TAG##_of(x[i + l], p);                                                         \
-        acc[l] = FOLD(acc[l], v);                                                                     \
-      }                                                                                               \
-    }                                                                                                 \
-    for (int64_t l = 0; i + l < n; l++) {                                                             \
-      T v = NAME##_##TAG##_of(x[i + l], p);                                                           \
-      acc[l] = FOLD(acc[l], v);                                                                       \
-    }                                                                                                 \
-    for (int half = LANES / 2; half; half /= 2) {                                                     \
-      for (int l = 0; l < half; l++) acc[l] = FOLD(acc[l], acc[l + half]);                            \
-    }                                                                                                 \
-    return acc[0];                                                                                    \
-  }                                                                                                   \
+  FOLD##_BLOCK(NAME, FOLD, ID, T, TAG)                                                                \
   static Wide NAME##_##TAG##_row(const void *data, int64_t n, double p) {                             \
     const T *x = data;                                                                                \
     W total = (W)ID;                                                                                  \
@@ -107,7 +172,9 @@ enum { BLOCK = 2048, LANE_BYTES = 256 };
 #define HIGHEST INFINITY
 #define ABS fabsf
 #define POW pow_f32
-#define EXP exp_f32
+#define MAX_BLOCK(NAME, FOLD, ID, T, TAG) EXTREME_BLOCK(NAME, >, ID, T, int32_t, TAG)
+#define MIN_BLOCK(NAME, FOLD, ID, T, TAG) EXTREME_BLOCK(NAME, <, ID, T, int32_t, TAG)
+#define EXP exp_below_f32
 FOLD_LOOPS(ADD, float, double, f, f32)
 FOLD_LOOPS(MUL, float, double, f, f32)
 FOLD_LOOPS(MAX, float, double, f, f32)
@@ -121,11 +188,15 @@ static const ReduceLoops loops_f32[REDUCE_KINDS] = {REDUCTIONS(X)};
 #undef ABS
 #undef POW
 #undef EXP
+#undef MAX_BLOCK
+#undef MIN_BLOCK
 
 /* ---- f64 ----------------------------------------------------------------------------- */
 
 #define ABS fabs
 #define POW pow
+#define MAX_BLOCK(NAME, FOLD, ID, T, TAG) EXTREME_BLOCK(NAME, >, ID, T, int64_t, TAG)
+#define MIN_BLOCK(NAME, FOLD, ID, T, TAG) EXTREME_BLOCK(NAME, <, ID, T, int64_t, TAG)
 #define EXP exp
 FOLD_LOOPS(ADD, double, double, f, f64)
 FOLD_LOOPS(MUL, double, double, f, f64)
@@ -146,6 +217,10 @@ static const ReduceLoops loops_f64[REDUCE_KINDS] = {REDUCTIONS(X)};
 #undef MUL
 #undef MAX
 #undef MIN
+#undef MAX_BLOCK
+#undef MIN_BLOCK
+#define MAX_BLOCK PLAIN_BLOCK
+#define MIN_BLOCK PLAIN_BLOCK
 #define ADD(a, v) ((int64_t)((uint64_t)(a) + (uint64_t)(v)))
 #define MUL(a, v) ((int64_t)((uint64_t)(a) * (uint64_t)(v)))
 #define MAX(a, v) ((v) > (a) ? (v) : (a))
