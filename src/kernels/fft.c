@@ -127,10 +127,10 @@ static void load_complex(const Job *j, int64_t sequence, float *re, float *im, i
   for (int64_t i = 0; i < n; i++) re[i * FFT_LANES] = x[i * step].re, im[i * FFT_LANES] = x[i * step].im;
 }
 
-static void store_complex(const Job *j, int64_t sequence, const float *re, const float *im, int64_t n) {
+static void store_complex(const Job *j, int64_t sequence, const float *re, const float *im, int64_t n, float scale) {
   Complex *y = (Complex *)j->y.data + sequence_offset(j->y, j->dim, sequence);
   int64_t step = j->y.stride[j->dim];
-  for (int64_t i = 0; i < n; i++) y[i * step] = (Complex){re[i * FFT_LANES] * j->scale, im[i * FFT_LANES] * j->scale};
+  for (int64_t i = 0; i < n; i++) y[i * step] = (Complex){re[i * FFT_LANES] * scale, im[i * FFT_LANES] * scale};
 }
 
 static void load_real(const Job *j, int64_t sequence, float *to, int64_t n) {
@@ -143,18 +143,6 @@ static void store_real(const Job *j, int64_t sequence, const float *from, int64_
   float *y = (float *)j->y.data + sequence_offset(j->y, j->dim, sequence);
   int64_t step = j->y.stride[j->dim];
   for (int64_t i = 0; i < n; i++) y[i * step] = from[i * FFT_LANES] * j->scale;
-}
-
-/* z = a + ib with real a, b was transformed: writes A (or, second, B). */
-static void store_half(const Job *j, int64_t sequence, const float *re, const float *im, bool second) {
-  Complex *y = (Complex *)j->y.data + sequence_offset(j->y, j->dim, sequence);
-  int64_t step = j->y.stride[j->dim], n = j->plan->n;
-  float half = 0.5f * j->scale;
-  for (int64_t i = 0; i < j->y.size[j->dim]; i++) {
-    int64_t p = i * FFT_LANES, q = (i ? n - i : 0) * FFT_LANES;
-    float sr = re[p] + re[q], si = im[p] - im[q], dr = re[p] - re[q], di = im[p] + im[q];
-    y[i * step] = second ? (Complex){half * di, -half * dr} : (Complex){half * sr, half * si};
-  }
 }
 
 /* Adds A (or iB) of a sequence that is given by its first half. */
@@ -184,13 +172,16 @@ static void load_group(const Job *j, int64_t first, float *re, float *im) {
   }
 }
 
-static void store_group(const Job *j, int64_t first, const float *re, const float *im) {
+/* work: room for the second half of pairs. */
+static void store_group(const Job *j, int64_t first, float *re, float *im, float *work) {
+  int64_t n = j->plan->n, m = j->y.size[j->dim];
   int each = j->kind == C2C ? 1 : 2;
+  if (j->kind == R2C) SIMD_CALL(j->isa, fft_split)(re, im, work, n, m, j->scale);
   for (int s = 0; s < FFT_LANES * each && first + s < j->sequences; s++) {
-    const float *r = re + s / each, *i = im + s / each;
-    if (j->kind == C2C) store_complex(j, first + s, r, i, j->plan->n);
-    else if (j->kind == R2C) store_half(j, first + s, r, i, s & 1);
-    else store_real(j, first + s, s & 1 ? i : r, j->plan->n);
+    int lane = s / each, second = s % each;
+    if (j->kind == C2R) store_real(j, first + s, (second ? im : re) + lane, n);
+    else if (second) store_complex(j, first + s, work + lane, work + m * FFT_LANES + lane, m, 1);
+    else store_complex(j, first + s, re + lane, im + lane, m, j->kind == R2C ? 1 : j->scale);
   }
 }
 
@@ -201,7 +192,7 @@ static void run_groups(void *arg, int64_t begin, int64_t end, int worker) {
   for (int64_t g = begin; g < end; g++) {
     load_group(j, g * group, re, im);
     SIMD_CALL(j->isa, fft_lanes)(j->plan, j->forward ? re : im, j->forward ? im : re, work);
-    store_group(j, g * group, re, im);
+    store_group(j, g * group, re, im, work);
   }
 }
 

@@ -45,6 +45,9 @@ struct FftPlan {
 /* re, im: [n][FFT_LANES], transformed in place (forward; swap them for the inverse).
  * work: fft_work() floats. */
 SIMD_DECLARE(void, fft_lanes, (const FftPlan *p, float *re, float *im, float *work));
+/* z = a + ib with real a and b was transformed to (re, im), n elements: separates them.
+ * A replaces the first m elements of (re, im), B goes to second: m of re, then of im. */
+SIMD_DECLARE(void, fft_split, (float *re, float *im, float *second, int64_t n, int64_t m, float scale));
 static inline size_t fft_work(const FftPlan *p) {
   size_t n = (size_t)(p->inner ? p->inner->n : p->n);
   return n * FFT_LANES * (p->inner ? 4 : 2);

@@ -23,17 +23,12 @@ View pool_view(View v, int nd, PoolShape *room) {
   return (View){v.data, room->size, room->stride, POOL_DIMS, v.dtype};
 }
 
-int64_t pool_divisor(const PoolWindow *w, bool include_pad, int64_t divisor, const int64_t *in, const int64_t *o) {
-  if (divisor) return divisor;
-  int64_t n = 1;
-  for (int d = 0; d < 3; d++) {
-    int64_t begin = o[d] * w->stride[d] - w->pad[d], end = begin + w->k[d];
-    if (end > in[d] + w->pad[d]) end = in[d] + w->pad[d];
-    if (!include_pad && begin < 0) begin = 0;
-    if (!include_pad && end > in[d]) end = in[d];
-    n *= end - begin;
-  }
-  return n;
+int64_t pool_span(const PoolWindow *w, bool include_pad, int64_t in, int64_t o, int d) {
+  int64_t begin = o * w->stride[d] - w->pad[d], end = begin + w->k[d];
+  if (end > in + w->pad[d]) end = in + w->pad[d];
+  if (!include_pad && begin < 0) begin = 0;
+  if (!include_pad && end > in) end = in;
+  return end - begin;
 }
 
 /* ---- one job: a pooling of one accumulator type ------------------------------- */
@@ -45,7 +40,9 @@ struct Job {
   bool include_pad, channel_lanes;
   int64_t divisor;
   View x, y, indices;
-  char *scratch; /* per worker: accumulators, then taps */
+  int64_t *deltas; /* max: from a window's first element to each of its others, in the plane */
+  int64_t *spans;  /* avg: pool_span along w */
+  char *scratch;   /* per worker: accumulators, then taps */
   size_t scratch_bytes;
   void (*lanes)(const Job *j, int64_t n, int64_t c, const int64_t *o, void *acc, int32_t *tap);
 };
@@ -96,22 +93,17 @@ static bool tap_at(const Job *j, int64_t n, int64_t c, const int64_t *o, const i
     for (k[1] = 0; k[1] < (w)->k[1]; k[1]++)             \
       for (k[2] = 0; k[2] < (w)->k[2]; k[2]++)
 
-/* Where the plane's element of a tap is: for indices. */
-static int64_t plane_index(const Job *j, const int64_t *o, int64_t tap) {
-  const PoolWindow *w = j->w;
-  const int64_t *in = j->x.size + 2;
-  int64_t k[3] = {tap / w->k[2] / w->k[1], tap / w->k[2] % w->k[1], tap % w->k[2]}, at = 0;
-  for (int d = 0; d < 3; d++) at = at * in[d] + o[d] * w->stride[d] - w->pad[d] + k[d] * w->dilation[d];
-  return at;
+static void store_indices(const Job *j, int64_t n, int64_t c, const int64_t *o, const int32_t *tap, int64_t lanes) {
+  const int64_t *s = j->indices.stride, *in = j->x.size + 2;
+  int64_t *to = (int64_t *)j->indices.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];
+  int64_t step = j->channel_lanes ? s[1] : s[4], next = j->channel_lanes ? 0 : j->w->stride[2], first = 0;
+  for (int d = 0; d < 3; d++) first = first * in[d] + o[d] * j->w->stride[d] - j->w->pad[d];
+  for (int64_t i = 0; i < lanes; i++, first += next) to[i * step] = first + j->deltas[tap[i] < 0 ? 0 : tap[i]];
 }
 
-static void store_indices(const Job *j, int64_t n, int64_t c, const int64_t *o, const int32_t *tap, int64_t lanes) {
-  const int64_t *s = j->indices.stride;
-  int64_t at[3] = {o[0], o[1], o[2]};
-  int64_t *to = (int64_t *)j->indices.data + n * s[0] + c * s[1] + at[0] * s[2] + at[1] * s[3] + at[2] * s[4];
-  for (int64_t i = 0; i < lanes; i++, at[2] += !j->channel_lanes) {
-    to[i * (j->channel_lanes ? s[1] : s[4])] = plane_index(j, at, tap[i] < 0 ? 0 : tap[i]);
-  }
+static int64_t row_span(const Job *j, const int64_t *o) {
+  const int64_t *in = j->x.size + 2;
+  return pool_span(j->w, j->include_pad, in[0], o[0], 0) * pool_span(j->w, j->include_pad, in[1], o[1], 1);
 }
 
 #define DEFINE_LANES(T, t, LOWEST)                                                                                        \
@@ -138,7 +130,7 @@ static void store_indices(const Job *j, int64_t n, int64_t c, const int64_t *o, 
   }                                                                                                                       \
   static void avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {                   \
     (void)tap;                                                                                                            \
-    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3], at[3] = {o[0], o[1], o[2]};                     \
+    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                                 \
     T *acc = room;                                                                                                        \
     memset(acc, 0, (size_t)lanes * sizeof *acc);                                                                          \
     FOR_TAPS(k, j->w) {                                                                                                   \
@@ -148,9 +140,15 @@ static void store_indices(const Job *j, int64_t n, int64_t c, const int64_t *o, 
     }                                                                                                                     \
     const int64_t *s = j->y.stride;                                                                                       \
     T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                                \
-    for (int64_t i = 0; i < lanes; i++, at[2] += !j->channel_lanes) {                                                     \
-      T by = (T)pool_divisor(j->w, j->include_pad, j->divisor, j->x.size + 2, at);                                        \
-      y[i * (j->channel_lanes ? s[1] : s[4])] = by != 0 ? acc[i] / by : 0;                                                \
+    if (j->channel_lanes || j->divisor) {                                                                                 \
+      T by = (T)(j->divisor ? j->divisor : row_span(j, o) * j->spans[o[2]]);                                              \
+      for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = by != 0 ? acc[i] / by : 0;            \
+    } else {                                                                                                              \
+      int64_t rows = row_span(j, o);                                                                                      \
+      for (int64_t i = 0; i < lanes; i++) { /* a window may lie in the padding altogether */                              \
+        T by = (T)(rows * j->spans[i]);                                                                                   \
+        y[i * s[4]] = by != 0 ? acc[i] / by : 0;                                                                          \
+      }                                                                                                                   \
     }                                                                                                                     \
   }                                                                                                                       \
   /* One result of an adaptive pooling. */                                                                                \
@@ -220,6 +218,23 @@ static void run_points(void *arg, int64_t begin, int64_t end, int worker) {
 
 typedef enum { MAX, AVG, ADAPTIVE_MAX, ADAPTIVE_AVG } Kind;
 
+static Status make_tables(Kern *k, Kind kind, Job *j) {
+  const PoolWindow *w = j->w;
+  const int64_t *in = j->x.size + 2;
+  int64_t taps = w->k[0] * w->k[1] * w->k[2];
+  if (kind == AVG) {
+    TRY_NEW(j->spans, kern_scratch(k, (size_t)j->y.size[4] * sizeof *j->spans));
+    for (int64_t i = 0; i < j->y.size[4]; i++) j->spans[i] = pool_span(w, j->include_pad, in[2], i, 2);
+  } else if (j->indices.data) {
+    TRY_NEW(j->deltas, kern_scratch(k, (size_t)taps * sizeof *j->deltas));
+    for (int64_t t = 0; t < taps; t++) {
+      int64_t a = t / w->k[2] / w->k[1] * w->dilation[0], b = t / w->k[2] % w->k[1] * w->dilation[1], c = t % w->k[2] * w->dilation[2];
+      j->deltas[t] = (a * in[1] + b) * in[2] + c;
+    }
+  }
+  return OK;
+}
+
 static Status run_job(Kern *k, Kind kind, Job *j) {
   static void (*const table[4][3])(const Job *, int64_t, int64_t, const int64_t *, void *, int32_t *) = {
       [MAX] = {max_f32, max_f64, max_i64},
@@ -238,6 +253,7 @@ static Status run_job(Kern *k, Kind kind, Job *j) {
   int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4];
   j->scratch_bytes = (((size_t)lanes * 4 + 63) & ~(size_t)63) * 3; /* 8 bytes and 4 for each lane */
   TRY_NEW(j->scratch, kern_scratch(k, j->scratch_bytes * (size_t)k->threads));
+  TRY(make_tables(k, kind, j));
   parallel_for(k->threads, results / lanes, 1 + 16384 / (lanes * cost), run_lanes, j);
   return OK;
 }
@@ -275,7 +291,17 @@ Status pool_avg(Kern *k, const PoolWindow *w, bool include_pad, int64_t divisor,
   return pool(k, AVG, &(Job){.w = w, .include_pad = include_pad, .divisor = divisor, .x = x, .y = y});
 }
 
-Status pool_adaptive_avg(Kern *k, View x, View y) { return pool(k, ADAPTIVE_AVG, &(Job){.x = x, .y = y}); }
+/* Sizes that divide give windows that are all alike; but a row of one result has no lanes. */
+Status pool_adaptive_avg(Kern *k, View x, View y) {
+  PoolWindow w = {.dilation = {1, 1, 1}};
+  bool alike = y.size[4] > 4 || (x.stride[1] == 1 && x.stride[4] != 1);
+  for (int d = 0; d < 3; d++) {
+    if (y.size[d + 2] == 0) return OK;
+    alike = alike && x.size[d + 2] % y.size[d + 2] == 0;
+    w.k[d] = w.stride[d] = x.size[d + 2] / y.size[d + 2];
+  }
+  return alike ? pool_avg(k, &w, true, 0, x, y) : pool(k, ADAPTIVE_AVG, &(Job){.x = x, .y = y});
+}
 
 Status pool_adaptive_max(Kern *k, View x, View y, View indices) {
   return pool(k, ADAPTIVE_MAX, &(Job){.x = x, .y = y, .indices = indices});

@@ -42,8 +42,9 @@ Status pool_adaptive_avg_grad(Kern *k, View dy, View dx);
 
 /* ---- shared by pool.c and pool_grad.c ----------------------------------------- */
 
-/* The divisor of pool_avg for window o of spatial sizes in. */
-int64_t pool_divisor(const PoolWindow *w, bool include_pad, int64_t divisor, const int64_t *in, const int64_t *o);
+/* Elements along dimension d of window o that count in an average; the divisor is the
+ * product over the dimensions. */
+int64_t pool_span(const PoolWindow *w, bool include_pad, int64_t in, int64_t o, int d);
 static inline int64_t pool_adaptive_begin(int64_t i, int64_t in, int64_t out) { return i * in / out; }
 static inline int64_t pool_adaptive_end(int64_t i, int64_t in, int64_t out) { return ((i + 1) * in + out - 1) / out; }
 

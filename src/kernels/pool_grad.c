@@ -30,6 +30,13 @@ static void clipped(const PoolWindow *w, const int64_t *in, const int64_t *o, in
   }
 }
 
+static int64_t divisor_at(const Job *j, const int64_t *in, const int64_t *o) {
+  if (j->divisor) return j->divisor;
+  int64_t n = 1;
+  for (int d = 0; d < 3; d++) n *= pool_span(j->w, j->include_pad, in[d], o[d], d);
+  return n;
+}
+
 #define DEFINE_GRADS(T, t)                                                                                            \
   static void max_##t(const Job *j, int64_t plane) {                                                                  \
     int64_t n = volume(j->dy.size);                                                                                   \
@@ -53,7 +60,7 @@ static void clipped(const PoolWindow *w, const int64_t *in, const int64_t *o, in
     T *dx = (T *)j->dx.data + plane * volume(j->dx.size);                                                             \
     int64_t o[3], b[3], e[3];                                                                                         \
     FOR3(o, out) {                                                                                                    \
-      T by = (T)pool_divisor(j->w, j->include_pad, j->divisor, in, o);                                                \
+      T by = (T)divisor_at(j, in, o);                                                                                 \
       clipped(j->w, in, o, b, e);                                                                                     \
       spread_##t(dx, in, b, e, *dy++ / by);                                                                           \
     }                                                                                                                 \

@@ -1,8 +1,8 @@
 /* resample.c -- see resample.h.
  *
  * Row by row of the output: the input rows that matter are blended over the outer axes
- * into one row (long vector loops), which is then resampled along w.  Channels-last
- * images are blended position by position over all channels instead.
+ * into one row (long vector loops), which is then resampled along w: elements, or pixels
+ * of all channels where the images are channels last.
  */
 #include "kernels/resample.h"
 
@@ -91,25 +91,25 @@ static void move_rows(void *arg, int64_t begin, int64_t end, int worker) {
       for (int64_t w = 0; to == result && w < a[2].out; w++) y[w * ys[4]] = result[w];                                              \
     }                                                                                                                               \
   }                                                                                                                                 \
-  /* Positions [begin, end) of (n, od, oh, ow), all channels of each. */                                                            \
-  static void blend_channels_##t(void *arg, int64_t begin, int64_t end, int worker) {                                               \
+  /* Rows [begin, end) of (n, od, oh), pixels of all channels. */                                                                   \
+  static void blend_pixels_##t(void *arg, int64_t begin, int64_t end, int worker) {                                                 \
     const Job *j = arg;                                                                                                             \
     const ResampleAxis *a = j->axis;                                                                                                \
     const int64_t *xs = j->x.stride, *ys = j->y.stride, channels = j->y.size[1];                                                    \
-    T *acc = (T *)(void *)(j->scratch + (size_t)worker * j->row_bytes);                                                             \
-    int taps = a[0].taps * a[1].taps * a[2].taps;                                                                                   \
+    T *row = (T *)(void *)(j->scratch + (size_t)worker * j->row_bytes);                                                             \
     for (int64_t i = begin; i < end; i++) {                                                                                         \
-      int64_t ow = i % a[2].out, oh = i / a[2].out % a[1].out, od = i / a[2].out / a[1].out % a[0].out;                             \
-      int64_t n = i / a[2].out / a[1].out / a[0].out;                                                                               \
-      for (int p = 0; p < taps; p++) {                                                                                              \
-        int64_t w = p % a[2].taps * a[2].out + ow, h = p / a[2].taps % a[1].taps * a[1].out + oh;                                   \
-        int64_t d = p / a[2].taps / a[1].taps * a[0].out + od;                                                                      \
-        const T *x = (const T *)j->x.data + n * xs[0] + a[0].at[d] * xs[2] + a[1].at[h] * xs[3] + a[2].at[w] * xs[4];               \
-        SIMD_CALL(j->isa, resample_row_##t)                                                                                         \
-        (acc, x, channels, xs[1], (T)(a[0].weight[d] * a[1].weight[h] * a[2].weight[w]), p == 0);                                   \
+      int64_t oh = i % a[1].out, od = i / a[1].out % a[0].out, n = i / a[1].out / a[0].out;                                         \
+      const T *x = (const T *)j->x.data + n * xs[0];                                                                                \
+      for (int p = 0; p < a[0].taps; p++) {                                                                                         \
+        for (int q = 0; q < a[1].taps; q++) {                                                                                       \
+          int64_t d = p * a[0].out + od, h = q * a[1].out + oh;                                                                     \
+          const T *from = x + a[0].at[d] * xs[2] + a[1].at[h] * xs[3];                                                              \
+          SIMD_CALL(j->isa, resample_row_##t)                                                                                       \
+          (row, from, a[2].in * channels, 1, (T)(a[0].weight[d] * a[1].weight[h]), p + q == 0);                                     \
+        }                                                                                                                           \
       }                                                                                                                             \
-      T *y = (T *)j->y.data + n * ys[0] + od * ys[2] + oh * ys[3] + ow * ys[4];                                                     \
-      for (int64_t c = 0; c < channels; c++) y[c * ys[1]] = acc[c];                                                                 \
+      T *y = (T *)j->y.data + n * ys[0] + od * ys[2] + oh * ys[3];                                                                  \
+      SIMD_CALL(j->isa, resample_pixels_##t)(y, row, a[2].at, j->weight, a[2].taps, a[2].out, channels);                            \
     }                                                                                                                               \
   }                                                                                                                                 \
   /* Planes [begin, end) of the gradient: x is dx, contiguous and zero; y is dy, contiguous. */                                     \
@@ -148,14 +148,12 @@ static Status blend(Kern *k, Job *j) {
   bool wide = j->x.dtype == DT_F64;
   size_t item = wide ? 8 : 4;
   TRY(narrow_weights(k, &j->axis[2], j->x.dtype, &j->weight));
-  int64_t lanes = j->channel_lanes ? j->y.size[1] : j->axis[2].in + j->axis[2].out;
+  int64_t lanes = j->channel_lanes ? j->axis[2].in * j->y.size[1] : j->axis[2].in + j->axis[2].out;
   j->row_bytes = ((size_t)lanes * item + 63) & ~(size_t)63;
   TRY_NEW(j->scratch, kern_scratch(k, j->row_bytes * (size_t)k->threads));
-  if (j->channel_lanes) {
-    parallel_for(k->threads, numel(j->y) / j->y.size[1], 1 + 8192 / j->y.size[1], wide ? blend_channels_f64 : blend_channels_f32, j);
-  } else {
-    parallel_for(k->threads, numel(j->y) / j->axis[2].out, 1 + 8192 / lanes, wide ? blend_rows_f64 : blend_rows_f32, j);
-  }
+  int64_t rows = numel(j->y) / j->axis[2].out / (j->channel_lanes ? j->y.size[1] : 1);
+  parallel_for(k->threads, rows, 1 + 8192 / lanes,
+               j->channel_lanes ? (wide ? blend_pixels_f64 : blend_pixels_f32) : wide ? blend_rows_f64 : blend_rows_f32, j);
   return OK;
 }
 
@@ -171,7 +169,8 @@ static Status resample_any(Kern *k, Job *j) {
   bool nearest = j->axis[0].taps * j->axis[1].taps * j->axis[2].taps == 1;
   View y = j->y;
   int64_t xs[DIMS], ys[DIMS];
-  j->channel_lanes = j->x.size[1] > 1 && j->x.stride[1] == 1 && j->x.stride[4] != 1 && y.stride[1] == 1;
+  int64_t channels = y.size[1];
+  j->channel_lanes = channels > 1 && j->x.stride[1] == 1 && j->x.stride[4] == channels && y.stride[1] == 1 && y.stride[4] == channels;
   if (nearest) {
     int64_t lanes = j->channel_lanes ? y.size[1] : j->axis[2].out;
     parallel_for(k->threads, numel(y) / lanes, 1 + 16384 / lanes, move_rows, j);

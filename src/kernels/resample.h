@@ -41,7 +41,9 @@ Status resample_grad(Kern *k, const ResampleAxis axis[3], View dy, View dx);
   /* acc[i] (+)= w * x[i*step] */                                                             \
   SIMD_DECLARE(void, resample_row_##t, (T * acc, const T *x, int64_t n, int64_t step, T w, bool first)); \
   /* y[i] = sum_t w[t*n + i] * row[at[t*n + i]] */                                            \
-  SIMD_DECLARE(void, resample_taps_##t, (T * y, const T *row, const int32_t *at, const T *w, int taps, int64_t n))
+  SIMD_DECLARE(void, resample_taps_##t, (T * y, const T *row, const int32_t *at, const T *w, int taps, int64_t n)); \
+  /* The same for pixels of `channels` elements each. */                                      \
+  SIMD_DECLARE(void, resample_pixels_##t, (T * y, const T *row, const int32_t *at, const T *w, int taps, int64_t n, int64_t channels))
 RESAMPLE_LOOPS(float, f32);
 RESAMPLE_LOOPS(double, f64);
 #undef RESAMPLE_LOOPS

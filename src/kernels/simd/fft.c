@@ -1,8 +1,7 @@
 /* fft.c -- Stockham stages and Bluestein's convolution on FFT_LANES transforms at once;
  * see fft.h.
  *
- * A stage of radix r on x, with m*r elements per sub-transform and s of them interleaved
- * (s counts lanes, too):
+ * A stage of radix r on x, with m*r elements per sub-transform and s of them interleaved:
  *
  *   y[q + s*(r*p + k)] = w^(pk) * sum_j x[q + s*(p + m*j)] exp(-2 pi i jk/r)
  */
@@ -10,11 +9,14 @@
 
 #include <string.h>
 
+/* One element of all lanes. */
+typedef float Vec __attribute__((vector_size(FFT_LANES * sizeof(float)), may_alias));
+
 typedef struct {
-  const float *re, *im;
+  const Vec *re, *im;
 } In;
 typedef struct {
-  float *re, *im;
+  Vec *re, *im;
 } Out;
 
 #define COS_3 -0.5f
@@ -27,19 +29,20 @@ typedef struct {
 /* y[k] = (re, im) * w */
 #define STORE(k, R, I)                          \
   do {                                          \
-    float r_ = (R), i_ = (I);                   \
+    Vec r_ = (R), i_ = (I);                     \
     yr[(k)*s + q] = r_ * w[2 * (k)] - i_ * w[2 * (k) + 1]; \
     yi[(k)*s + q] = r_ * w[2 * (k) + 1] + i_ * w[2 * (k)]; \
   } while (0)
 
 #define LOAD(j) \
-  const float a##j = xr[(j)*step + q], b##j = xi[(j)*step + q]
+  const Vec a##j = xr[(j)*step + q], b##j = xi[(j)*step + q]
 
 static void radix_2(In x, Out y, const float *tw, int64_t m, int64_t s) {
   int64_t step = m * s;
   for (int64_t p = 0; p < m; p++) {
-    const float *restrict xr = x.re + p * s, *restrict xi = x.im + p * s, *w = tw + p * 4;
-    float *restrict yr = y.re + p * 2 * s, *restrict yi = y.im + p * 2 * s;
+    const Vec *restrict xr = x.re + p * s, *restrict xi = x.im + p * s;
+    const float *w = tw + p * 4;
+    Vec *restrict yr = y.re + p * 2 * s, *restrict yi = y.im + p * 2 * s;
     for (int64_t q = 0; q < s; q++) {
       LOAD(0);
       LOAD(1);
@@ -53,14 +56,15 @@ static void radix_2(In x, Out y, const float *tw, int64_t m, int64_t s) {
 static void radix_3(In x, Out y, const float *tw, int64_t m, int64_t s) {
   int64_t step = m * s;
   for (int64_t p = 0; p < m; p++) {
-    const float *restrict xr = x.re + p * s, *restrict xi = x.im + p * s, *w = tw + p * 6;
-    float *restrict yr = y.re + p * 3 * s, *restrict yi = y.im + p * 3 * s;
+    const Vec *restrict xr = x.re + p * s, *restrict xi = x.im + p * s;
+    const float *w = tw + p * 6;
+    Vec *restrict yr = y.re + p * 3 * s, *restrict yi = y.im + p * 3 * s;
     for (int64_t q = 0; q < s; q++) {
       LOAD(0);
       LOAD(1);
       LOAD(2);
-      float sr = a1 + a2, si = b1 + b2, dr = SIN_3 * (a1 - a2), di = SIN_3 * (b1 - b2);
-      float cr = a0 + COS_3 * sr, ci = b0 + COS_3 * si;
+      Vec sr = a1 + a2, si = b1 + b2, dr = SIN_3 * (a1 - a2), di = SIN_3 * (b1 - b2);
+      Vec cr = a0 + COS_3 * sr, ci = b0 + COS_3 * si;
       yr[q] = a0 + sr;
       yi[q] = b0 + si;
       STORE(1, cr + di, ci - dr);
@@ -72,15 +76,16 @@ static void radix_3(In x, Out y, const float *tw, int64_t m, int64_t s) {
 static void radix_4(In x, Out y, const float *tw, int64_t m, int64_t s) {
   int64_t step = m * s;
   for (int64_t p = 0; p < m; p++) {
-    const float *restrict xr = x.re + p * s, *restrict xi = x.im + p * s, *w = tw + p * 8;
-    float *restrict yr = y.re + p * 4 * s, *restrict yi = y.im + p * 4 * s;
+    const Vec *restrict xr = x.re + p * s, *restrict xi = x.im + p * s;
+    const float *w = tw + p * 8;
+    Vec *restrict yr = y.re + p * 4 * s, *restrict yi = y.im + p * 4 * s;
     for (int64_t q = 0; q < s; q++) {
       LOAD(0);
       LOAD(1);
       LOAD(2);
       LOAD(3);
-      float er = a0 + a2, ei = b0 + b2, fr = a0 - a2, fi = b0 - b2; /* even */
-      float gr = a1 + a3, gi = b1 + b3, hr = a1 - a3, hi = b1 - b3; /* odd */
+      Vec er = a0 + a2, ei = b0 + b2, fr = a0 - a2, fi = b0 - b2; /* even */
+      Vec gr = a1 + a3, gi = b1 + b3, hr = a1 - a3, hi = b1 - b3; /* odd */
       yr[q] = er + gr;
       yi[q] = ei + gi;
       STORE(1, fr + hi, fi - hr);
@@ -93,20 +98,21 @@ static void radix_4(In x, Out y, const float *tw, int64_t m, int64_t s) {
 static void radix_5(In x, Out y, const float *tw, int64_t m, int64_t s) {
   int64_t step = m * s;
   for (int64_t p = 0; p < m; p++) {
-    const float *restrict xr = x.re + p * s, *restrict xi = x.im + p * s, *w = tw + p * 10;
-    float *restrict yr = y.re + p * 5 * s, *restrict yi = y.im + p * 5 * s;
+    const Vec *restrict xr = x.re + p * s, *restrict xi = x.im + p * s;
+    const float *w = tw + p * 10;
+    Vec *restrict yr = y.re + p * 5 * s, *restrict yi = y.im + p * 5 * s;
     for (int64_t q = 0; q < s; q++) {
       LOAD(0);
       LOAD(1);
       LOAD(2);
       LOAD(3);
       LOAD(4);
-      float pr = a1 + a4, pi = b1 + b4, nr = a1 - a4, ni = b1 - b4;
-      float ur = a2 + a3, ui = b2 + b3, vr = a2 - a3, vi = b2 - b3;
-      float c1r = a0 + COS_5 * pr + COS_5B * ur, c1i = b0 + COS_5 * pi + COS_5B * ui;
-      float c2r = a0 + COS_5B * pr + COS_5 * ur, c2i = b0 + COS_5B * pi + COS_5 * ui;
-      float s1r = SIN_5 * nr + SIN_5B * vr, s1i = SIN_5 * ni + SIN_5B * vi;
-      float s2r = SIN_5B * nr - SIN_5 * vr, s2i = SIN_5B * ni - SIN_5 * vi;
+      Vec pr = a1 + a4, pi = b1 + b4, nr = a1 - a4, ni = b1 - b4;
+      Vec ur = a2 + a3, ui = b2 + b3, vr = a2 - a3, vi = b2 - b3;
+      Vec c1r = a0 + COS_5 * pr + COS_5B * ur, c1i = b0 + COS_5 * pi + COS_5B * ui;
+      Vec c2r = a0 + COS_5B * pr + COS_5 * ur, c2i = b0 + COS_5B * pi + COS_5 * ui;
+      Vec s1r = SIN_5 * nr + SIN_5B * vr, s1i = SIN_5 * ni + SIN_5B * vi;
+      Vec s2r = SIN_5B * nr - SIN_5 * vr, s2i = SIN_5B * ni - SIN_5 * vi;
       yr[q] = a0 + pr + ur;
       yi[q] = b0 + pi + ui;
       STORE(1, c1r + s1i, c1i - s1r);
@@ -123,29 +129,24 @@ static void radix_any(In x, Out y, const FftStage *st, int64_t m, int64_t s) {
   for (int64_t p = 0; p < m; p++) {
     const float *w = st->twiddle + p * 2 * r;
     for (int k = 0; k < r; k++) {
-      float *restrict yr = y.re + (p * r + k) * s, *restrict yi = y.im + (p * r + k) * s;
-      memset(yr, 0, (size_t)s * sizeof *yr);
-      memset(yi, 0, (size_t)s * sizeof *yi);
-      for (int j = 0; j < r; j++) {
-        const float *restrict xr = x.re + (p + m * j) * s, *restrict xi = x.im + (p + m * j) * s;
-        float c = st->roots[2 * (j * k % r)], d = st->roots[2 * (j * k % r) + 1];
-        for (int64_t q = 0; q < s; q++) {
-          yr[q] += xr[q] * c - xi[q] * d;
-          yi[q] += xr[q] * d + xi[q] * c;
-        }
-      }
       for (int64_t q = 0; q < s; q++) {
-        float a = yr[q], b = yi[q];
-        yr[q] = a * w[2 * k] - b * w[2 * k + 1];
-        yi[q] = a * w[2 * k + 1] + b * w[2 * k];
+        Vec re = {0}, im = {0};
+        for (int j = 0, at = 0; j < r; j++, at = at + k < r ? at + k : at + k - r) { /* at = jk mod r */
+          Vec a = x.re[(p + m * j) * s + q], b = x.im[(p + m * j) * s + q];
+          float c = st->roots[2 * at], d = st->roots[2 * at + 1];
+          re += a * c - b * d;
+          im += a * d + b * c;
+        }
+        y.re[(p * r + k) * s + q] = re * w[2 * k] - im * w[2 * k + 1];
+        y.im[(p * r + k) * s + q] = re * w[2 * k + 1] + im * w[2 * k];
       }
     }
   }
 }
 
-static void stockham(const FftPlan *p, float *re, float *im, float *work) {
-  Out a = {re, im}, b = {work, work + p->n * FFT_LANES};
-  int64_t n = p->n, s = FFT_LANES;
+static void stockham(const FftPlan *p, Vec *re, Vec *im, Vec *work) {
+  Out a = {re, im}, b = {work, work + p->n};
+  int64_t n = p->n, s = 1;
   for (int i = 0; i < p->stages; i++) {
     const FftStage *st = &p->stage[i];
     int64_t m = n / st->radix;
@@ -164,40 +165,56 @@ static void stockham(const FftPlan *p, float *re, float *im, float *work) {
     n = m;
   }
   if (a.re == re) return;
-  memcpy(re, a.re, (size_t)(p->n * FFT_LANES) * sizeof *re);
-  memcpy(im, a.im, (size_t)(p->n * FFT_LANES) * sizeof *im);
+  memcpy(re, a.re, (size_t)p->n * sizeof *re);
+  memcpy(im, a.im, (size_t)p->n * sizeof *im);
 }
 
-/* (re, im)[j] *= w[j] for j < n, all lanes; conjugate: by the conjugate of w. */
-static void multiply(float *restrict re, float *restrict im, const float *w, int64_t n, float conjugate) {
+/* (re, im)[j] *= w[j] for j < n. */
+static void multiply(Vec *restrict re, Vec *restrict im, const float *w, int64_t n) {
   for (int64_t j = 0; j < n; j++) {
-    float c = w[2 * j], d = conjugate * w[2 * j + 1];
-    for (int l = 0; l < FFT_LANES; l++) {
-      float a = re[j * FFT_LANES + l], b = im[j * FFT_LANES + l];
-      re[j * FFT_LANES + l] = a * c - b * d;
-      im[j * FFT_LANES + l] = a * d + b * c;
-    }
+    Vec a = re[j], b = im[j];
+    re[j] = a * w[2 * j] - b * w[2 * j + 1];
+    im[j] = a * w[2 * j + 1] + b * w[2 * j];
   }
 }
 
 /* X[k] = chirp[k] * sum_j (x[j] chirp[j]) conj(chirp[k-j]): jk = (j^2 + k^2 - (k-j)^2) / 2. */
-static void bluestein(const FftPlan *p, float *re, float *im, float *work) {
-  int64_t used = p->n * FFT_LANES, all = p->inner->n * FFT_LANES;
-  float *br = work, *bi = work + all;
-  memcpy(br, re, (size_t)used * sizeof *br);
-  memcpy(bi, im, (size_t)used * sizeof *bi);
-  multiply(br, bi, p->chirp, p->n, 1);
-  memset(br + used, 0, (size_t)(all - used) * sizeof *br);
-  memset(bi + used, 0, (size_t)(all - used) * sizeof *bi);
+static void bluestein(const FftPlan *p, Vec *re, Vec *im, Vec *work) {
+  int64_t n = p->n, all = p->inner->n;
+  Vec *br = work, *bi = work + all;
+  memcpy(br, re, (size_t)n * sizeof *br);
+  memcpy(bi, im, (size_t)n * sizeof *bi);
+  multiply(br, bi, p->chirp, n);
+  memset(br + n, 0, (size_t)(all - n) * sizeof *br);
+  memset(bi + n, 0, (size_t)(all - n) * sizeof *bi);
   stockham(p->inner, br, bi, work + 2 * all);
-  multiply(br, bi, p->filter, p->inner->n, 1);
+  multiply(br, bi, p->filter, all);
   stockham(p->inner, bi, br, work + 2 * all); /* swapped: the inverse */
-  multiply(br, bi, p->chirp, p->n, 1);
-  memcpy(re, br, (size_t)used * sizeof *br);
-  memcpy(im, bi, (size_t)used * sizeof *bi);
+  multiply(br, bi, p->chirp, n);
+  memcpy(re, br, (size_t)n * sizeof *br);
+  memcpy(im, bi, (size_t)n * sizeof *bi);
 }
 
 void SIMD(fft_lanes)(const FftPlan *p, float *re, float *im, float *work) {
-  if (p->inner) bluestein(p, re, im, work);
-  else stockham(p, re, im, work);
+  Vec *r = (Vec *)(void *)re, *i = (Vec *)(void *)im, *w = (Vec *)(void *)work;
+  if (p->inner) bluestein(p, r, i, w);
+  else stockham(p, r, i, w);
+}
+
+void SIMD(fft_split)(float *re, float *im, float *second, int64_t n, int64_t m, float scale) {
+  Vec *r = (Vec *)(void *)re, *i = (Vec *)(void *)im, *sr = (Vec *)(void *)second, *si = sr + m;
+  float half = 0.5f * scale;
+  for (int64_t a = 0; a <= n / 2; a++) { /* a and its mirror image at once: both are read before they are written */
+    int64_t b = a ? n - a : 0;
+    Vec ra = r[a], rb = r[b], ia = i[a], ib = i[b];
+    r[a] = half * (ra + rb);
+    i[a] = half * (ia - ib);
+    sr[a] = half * (ia + ib);
+    si[a] = half * (rb - ra);
+    if (b >= m || b == a) continue;
+    r[b] = r[a];
+    i[b] = -i[a];
+    sr[b] = sr[a];
+    si[b] = -si[a];
+  }
 }
