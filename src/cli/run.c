@@ -132,7 +132,7 @@ static Status check_options(const RunOptions *o, const TextList *words) {
   if (o->repeat < 0 || o->repeat > 100000000) return fail(ERR_USAGE, "--repeat must be between 1 and 100000000");
   if (o->threads < 0) return fail(ERR_USAGE, "--threads must be positive");
   for (int i = 0; i < o->outputs.n && !o->force; i++) {
-    if (file_exists(o->outputs.v[i])) return status_hint(fail(ERR_FAIL, "'%s' exists already", o->outputs.v[i]), "--force overwrites it");
+    if (file_exists(o->outputs.v[i])) return status_hint(fail(ERR_USAGE, "'%s' exists already", o->outputs.v[i]), "--force overwrites it");
   }
   return OK;
 }

@@ -472,12 +472,11 @@ static Status parse_specs(Parser *p) {
 
 static Status parse_program(Parser *p) {
   Exported *e = p->e;
-  const char *name;
-  TRY(lex_expect_word(&p->l, "program"));
-  TRY(lex_string(&p->l, &name));
-  e->name = name;
-  if (lex_take_word(&p->l, "torch")) TRY(lex_string(&p->l, &e->torch_version));
-  if (lex_take_word(&p->l, "dialect")) TRY(lex_word_or_string(&p->l, "a dialect", &e->dialect));
+  if (lex_take_word(&p->l, "program")) { /* a hand-written program may leave the head out */
+    TRY(lex_string(&p->l, &e->name));
+    if (lex_take_word(&p->l, "torch")) TRY(lex_string(&p->l, &e->torch_version));
+    if (lex_take_word(&p->l, "dialect")) TRY(lex_word_or_string(&p->l, "a dialect", &e->dialect));
+  }
   TRY(parse_symbols(p));
   TRY(parse_specs(p));
   Body b = {.p = p, .g = e->graph};

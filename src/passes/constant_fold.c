@@ -41,26 +41,41 @@ static bool too_large(const Node *n) {
   return false;
 }
 
-static Status fold(GraphBuilder *b, Exported *e, Node *n) {
+/* The node's results become constants without a place in the program yet. */
+static Status fold(Ctx *ctx, Exported *e, Node *n) {
   Value bound[MAX_PARAMS];
   TRY(node_resolve(&e->arena, NULL, n, bound));
-  Call c = {.ctx = b->ctx, .op = n->op, .arg = bound, .scope = &e->scope, .arena = &e->arena};
+  Call c = {.ctx = ctx, .op = n->op, .arg = bound, .scope = &e->scope, .arena = &e->arena};
   TRY(op_eager(&c));
   for (int i = 0; i < n->nouts && i < c.nout; i++) {
-    Val *v;
-    if (!out_tensor(&c, i)) continue;
-    TRY(builder_constant(b, n->outs[i]->name, out_tensor(&c, i), &v));
-    n->outs[i]->forward = v;
+    n->outs[i]->tensor = out_tensor(&c, i);
+    n->outs[i]->constant = n->outs[i]->tensor != NULL;
   }
   return OK;
 }
 
+typedef struct {
+  GraphBuilder builder;
+  Status status;
+} Placing;
+
+/* What the rest of the program still asks for becomes an input. */
+static void place_used(void *ctx, Val **ref) {
+  Placing *p = ctx;
+  Val *v = *ref, *input;
+  if (p->status || !v->constant || !v->node) return;
+  if (!v->forward) {
+    p->status = builder_constant(&p->builder, v->name, v->tensor, &input);
+    if (p->status) return;
+    v->forward = input;
+  }
+  *ref = v->forward;
+}
+
 Status pass_constant_fold(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
-  GraphBuilder b;
   int folded = 0;
   if (!graph_is_functional(g)) return OK;
-  builder_init(&b, args->ctx, e);
   for (int i = 0; i < g->ninputs; i++) {
     Val *v = g->inputs[i];
     const StateEntry *s = e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
@@ -69,13 +84,15 @@ Status pass_constant_fold(Exported *e, const PassArgs *args) {
   }
   for (Node *n = g->first, *next; n; n = next) {
     next = n->next;
-    node_forward(n);
     if (!is_candidate(n) || too_large(n)) continue;
-    TRY(fold(&b, e, n));
+    TRY(fold(args->ctx, e, n));
     node_remove(n);
     folded++;
   }
-  graph_forward(g);
+  Placing p = {.status = OK};
+  builder_init(&p.builder, args->ctx, e);
+  graph_each_val(g, place_used, &p);
+  TRY(p.status);
   if (args->stats) text_printf(args->stats, "constant_fold: %d nodes computed\n", folded);
   return OK;
 }

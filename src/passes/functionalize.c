@@ -117,14 +117,15 @@ static Status write(State *s, Node *before, Val *v, Val *contents) {
   return OK;
 }
 
-/* The functional result in v's dtype (in-place ops keep it; the functional op promotes). */
+/* The functional result in v's dtype: in-place ops keep it, functional ones promote. */
 static Status in_dtype_of(State *s, Node *n, Val *v, Val *result, Val **out) {
-  bool mixed = false;
-  for (int i = 0; i < n->nargs; i++) mixed |= n->args[i].kind == ARG_VAL && n->args[i].val->type == TY_TENSOR && n->args[i].val->dtype != v->dtype;
-  if (!mixed) return *out = result, OK;
-  const Op *to = op_find("aten.to.dtype");
+  for (int i = 0; i < n->nargs; i++) {
+    const Val *a = n->args[i].kind == ARG_VAL && n->args[i].val->type == TY_TENSOR ? n->args[i].val : NULL;
+    bool decides = a && (a->ndim > 0 || v->ndim == 0 || dtype_kind(a->dtype) > dtype_kind(v->dtype));
+    if (decides && dtype_promote(result->dtype, a->dtype) != DT_NONE) result->dtype = dtype_promote(result->dtype, a->dtype);
+  }
+  if (result->dtype == v->dtype) return *out = result, OK;
   Arg args[2] = {arg_val(result), arg_dtype(v->dtype)};
-  if (!to) return *out = result, OK;
   return call(s, n, n, "aten.to.dtype", args, 2, v, out);
 }
 

@@ -30,7 +30,8 @@ static Node *lone_linear(const Arg *a) {
 }
 
 static Status finish(Graph *g, Node *n, Node *linear, Val *residual, const char *act, Val **out) {
-  Arg args[] = {linear->args[0], linear->args[1], linear->args[2], arg_val(residual), arg_str(act)};
+  const Arg bias = linear->args[2].kind == ARG_VAL ? linear->args[2] : arg_val(NULL);
+  Arg args[] = {linear->args[0], linear->args[1], bias, arg_val(residual), arg_str(act)};
   Val like = *n->outs[0];
   like.stride = NULL;
   TRY(match_emit(g, n, linear, "tess.linear_act.default", args, 5, &like, out));
