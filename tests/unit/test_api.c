@@ -1,0 +1,100 @@
+/* test_api.c -- the public header: ops by name, errors that stick, scopes, programs. */
+#include <string.h>
+
+#include "tessera.h"
+#include "unit.h"
+
+static void ops_by_name(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  const float x[] = {1, 2, 3, 4, 5, 6}, w[] = {1, 0, 0, 1, 1, 1}, b[] = {10, 20};
+  TessTensor *tx = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){2, 3}, x);
+  TessTensor *tw = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){3, 2}, w);
+  TessTensor *tb = tess_tensor_from(ctx, TESS_F32, 1, (int64_t[]){2}, b);
+  TessTensor *y = tess_call(ctx, "aten.addmm.default", tess_t(tb), tess_t(tx), tess_t(tw));
+  assert_non_null(y);
+  float out[4];
+  assert_int_equal(tess_read(ctx, y, out), 0);
+  assert_true(out[0] == 14 && out[1] == 25 && out[2] == 20 && out[3] == 31);
+  y = tess_call(ctx, "aten.addmm.default", tess_t(tb), tess_t(tx), tess_t(tw), tess_named("beta", tess_i(0)));
+  assert_int_equal(tess_read(ctx, y, out), 0);
+  assert_true(out[0] == 4);
+  TessTensor *both[2];
+  assert_int_equal(tess_call_n(ctx, "aten.max.dim", (TessArg[]){tess_t(tx), tess_i(1)}, 2, both, 2), 2);
+  assert_int_equal(tess_dtype(both[1]), TESS_I64);
+  assert_int_equal(*(int64_t *)tess_data(both[1]), 2);
+  tess_ctx_free(ctx);
+}
+
+static void errors_stick(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessTensor *a = tess_tensor_new(ctx, TESS_F32, 2, (int64_t[]){2, 3}), *b = tess_tensor_new(ctx, TESS_F32, 2, (int64_t[]){4, 5});
+  assert_null(tess_call(ctx, "aten.mm.default", tess_t(a), tess_t(b)));
+  assert_int_equal(tess_error(ctx), 1);
+  assert_non_null(strstr(tess_error_message(ctx), "aten.mm"));
+  assert_null(tess_call(ctx, "aten.relu.default", tess_t(a))); /* until it is cleared */
+  tess_error_clear(ctx);
+  assert_string_equal(tess_error_message(ctx), "");
+  assert_null(tess_call(ctx, "aten.reluu.default", tess_t(a)));
+  assert_int_equal(tess_error(ctx), 2);
+  assert_non_null(strstr(tess_error_message(ctx), "aten.relu.default"));
+  tess_error_clear(ctx);
+  assert_null(tess_open(ctx, "/nonexistent.pt2"));
+  assert_int_equal(tess_error(ctx), 3);
+  tess_error_clear(ctx);
+  assert_null(tess_tensor_new(ctx, TESS_F32, 1, (int64_t[]){-1}));
+  assert_null(tess_tensor_new(ctx, TESS_F32, 2, (int64_t[]){INT64_MAX, INT64_MAX}));
+  tess_ctx_free(ctx);
+}
+
+static void scopes(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessScope *s = tess_scope_begin(ctx);
+  TessTensor *t = tess_call(ctx, "aten.arange.default", tess_i(4)), *kept = tess_keep(ctx, t);
+  tess_scope_begin(ctx); /* left open on purpose */
+  tess_call(ctx, "aten.ones.default", tess_ints((int64_t[]){3}, 1));
+  tess_scope_end(ctx, s);
+  assert_int_equal(((int64_t *)tess_data(kept))[3], 3);
+  tess_ctx_free(ctx);
+}
+
+static void borrowed_memory(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  double data[6] = {1, 2, 3, 4, 5, 6};
+  TessTensor *t = tess_tensor_borrow(ctx, TESS_F64, 2, (int64_t[]){3, 2}, (int64_t[]){1, 3}, data);
+  TessTensor *two = tess_call(ctx, "aten.mul_.Scalar", tess_t(t), tess_f(2));
+  assert_non_null(two);
+  assert_true(data[5] == 12);
+  double out[6];
+  tess_read(ctx, t, out);
+  assert_true(out[1] == 8 && out[2] == 4);
+  tess_ctx_free(ctx);
+}
+
+static void programs(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessProgram *p = tess_open(ctx, GOLDEN_FOLDER "/models/mlp/program.pt2");
+  assert_non_null(p);
+  assert_int_equal(tess_input_count(p), 1);
+  assert_non_null(tess_input_name(p, 0));
+  assert_null(tess_input_name(p, 1));
+  assert_int_equal(tess_output_count(p), 1);
+  TessTensor *wrong = tess_tensor_new(ctx, TESS_I64, 1, (int64_t[]){3}), *out[1];
+  assert_int_equal(tess_run(p, (const TessTensor *[]){wrong}, 1, out, 1), -1);
+  assert_non_null(strstr(tess_error_message(ctx), tess_input_name(p, 0)));
+  tess_error_clear(ctx);
+  assert_int_equal(tess_run(p, NULL, 0, out, 1), -1);
+  tess_error_clear(ctx);
+  tess_close(p);
+  tess_ctx_free(ctx);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(ops_by_name), cmocka_unit_test(errors_stick), cmocka_unit_test(scopes),
+                                     cmocka_unit_test(borrowed_memory), cmocka_unit_test(programs)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
