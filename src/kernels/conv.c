@@ -5,6 +5,8 @@
  *              would cost more than the sums
  *   gemm       y = w * x, image by image, for 1x1 windows on contiguous images when the
  *              weights may change: packing them each time would be the larger part
+ *   scatter    transposed, windows that do not overlap: all their elements in one product,
+ *              which are then put where they belong
  *   onednn     a direct convolution in the layout that oneDNN likes (channels in blocks),
  *              with reorders before and after it where that is not ours
  *
@@ -18,7 +20,7 @@
 #include "kernels/conv_depthwise.h"
 #include "kernels/conv_layout.h"
 
-typedef enum { ROUTE_GEMM, ROUTE_ONEDNN, ROUTE_NAIVE, ROUTE_DEPTHWISE } Route;
+typedef enum { ROUTE_GEMM, ROUTE_ONEDNN, ROUTE_NAIVE, ROUTE_DEPTHWISE, ROUTE_SCATTER } Route;
 
 /* What a plan was made for. */
 typedef struct {
@@ -88,8 +90,16 @@ static bool is_pointwise(const ConvGeometry *g, const int64_t *w) {
 
 enum { FEW_TAPS = 25 }; /* of a depthwise window; with more, oneDNN's loops win over their reorders */
 
+static bool windows_apart(const ConvGeometry *g, const int64_t *w) {
+  for (int d = 0; d < g->nd; d++) {
+    if ((w[d + 2] - 1) * g->dilation[d] >= g->stride[d]) return false;
+  }
+  return true;
+}
+
 static Route choose_route(const ConvGeometry *g, const Operand *x, const Operand *w, const Operand *y, bool w_fixed) {
-  bool plain = operand_is_contiguous(x) && operand_is_contiguous(w) && operand_is_contiguous(y) && !g->transposed && g->nd <= 2;
+  bool plain = operand_is_contiguous(x) && operand_is_contiguous(w) && operand_is_contiguous(y) && g->nd <= 2;
+  if (g->transposed) return plain && g->groups == 1 && windows_apart(g, w->v.size) ? ROUTE_SCATTER : ROUTE_ONEDNN;
   int64_t taps = 1;
   for (int d = 0; d < g->nd; d++) taps *= w->v.size[d + 2];
   if (plain && g->groups > 1 && w->v.size[1] == 1 && taps <= FEW_TAPS) return ROUTE_DEPTHWISE;
@@ -156,12 +166,54 @@ static Status run_gemm(const Key *key, const float *x, const float *w, const flo
   return OK;
 }
 
+typedef struct {
+  const ConvSizes *c;
+  const float *columns, *bias;
+  float *y;
+} Scatter;
+
+/* Planes [begin, end) of y: the bias, then column (o, kh, kw) element (h, w) at
+ * (h*stride - pad + kh*dilation, ...). */
+static void scatter_planes(void *arg, int64_t begin, int64_t end, int worker) {
+  (void)worker;
+  const Scatter *s = arg;
+  const ConvSizes *c = s->c;
+  int64_t area = c->k[1] * c->k[2], small = c->small[1] * c->small[2], wide = c->big[2];
+  for (int64_t o = begin; o < end; o++) {
+    float *y = s->y + o * c->big[1] * wide, zero = 0;
+    fill_rows(y, s->bias ? s->bias + o : &zero, 1, c->big[1] * wide);
+    for (int64_t e = 0; e < area; e++) {
+      const float *from = s->columns + (o * area + e) * small;
+      int64_t left = e % c->k[2] * c->dilation[2] - c->pad[2];
+      for (int64_t h = 0; h < c->small[1]; h++, from += c->small[2]) {
+        int64_t at = h * c->stride[1] + e / c->k[2] * c->dilation[1] - c->pad[1];
+        if (at < 0 || at >= c->big[1]) continue;
+        int64_t i = left < 0 ? (-left + c->stride[2] - 1) / c->stride[2] : 0;
+        float *to = y + at * wide + left;
+        for (; i < c->small[2] && left + i * c->stride[2] < wide; i++) to[i * c->stride[2]] += from[i];
+      }
+    }
+  }
+}
+
+/* columns (oc*k, hw) = w (ic, oc*k)^T * x (ic, hw), image by image, then scattered. */
+static Status run_scatter(Kern *k, const ConvSizes *c, const float *x, const float *w, const float *bias, float *y) {
+  int64_t hw = c->small[1] * c->small[2], rows = c->oc * c->k[1] * c->k[2];
+  float *columns;
+  TRY_NEW(columns, kern_scratch(k, (size_t)(rows * hw) * sizeof *columns));
+  for (int64_t n = 0; n < c->n; n++, x += c->ic * hw, y += c->oc * c->big[1] * c->big[2]) {
+    TRY(onednn_sgemm(true, false, rows, hw, c->ic, 1, w, rows, x, hw, 0, columns, hw));
+    parallel_for(k->threads, c->oc, 1, scatter_planes, &(Scatter){c, columns, bias, y});
+  }
+  return OK;
+}
+
 static Status run_route(Kern *k, ConvPlan *p, void *x, void *w, void *bias, void *y) {
   const Key *key = &p->key;
   if (p->route == ROUTE_GEMM) return run_gemm(key, x, w, bias, y);
   if (p->route == ROUTE_ONEDNN) return run_onednn(k, p, x, w, bias, y);
   ConvSizes c = conv_sizes(&key->g, (View){.size = key->x}, (View){.size = key->w}, (View){.size = key->y});
-  return conv_depthwise(k, &c, x, w, bias, y);
+  return p->route == ROUTE_SCATTER ? run_scatter(k, &c, x, w, bias, y) : conv_depthwise(k, &c, x, w, bias, y);
 }
 
 static void key_set(int64_t *to, const int64_t *from, int n) { memcpy(to, from, (size_t)n * sizeof *to); }

@@ -1,4 +1,5 @@
-/* grid.c -- see grid.h.  In double throughout: positions decide which pixels are read. */
+/* grid.c -- see grid.h.  Positions and weights in f64, sums in the dtype of the image (f16
+ * and bf16: copied to f32). */
 #include "kernels/grid.h"
 
 #include <math.h>
@@ -13,9 +14,9 @@ typedef struct {
   GridPadding padding;
   bool align;
   int nd;
-  int64_t channels, in[3], out; /* spatial sizes of x, right-aligned; positions per image */
-  const double *x, *grid;       /* contiguous */
-  double *y;
+  int64_t in[3], x_stride[3], y_stride[3], grid_stride[3]; /* spatial, right-aligned */
+  int64_t to[3], out;                                      /* spatial size of y; positions per image */
+  View x, grid, y;
 } Job;
 
 /* From -1 .. 1 to pixels. */
@@ -40,12 +41,12 @@ static double place(const Job *j, double v, int64_t size) {
   return v > 0 ? (v < last ? v : last) : 0; /* nan goes to 0 */
 }
 
-/* Offset in the plane of a pixel, -1 outside (also for nan). */
+/* Offset of a pixel in x, -1 outside (also for nan). */
 static int64_t pixel(const Job *j, const double *at) {
   int64_t offset = 0;
   for (int d = 3 - j->nd; d < 3; d++) {
     if (!(at[d] >= 0 && at[d] <= (double)(j->in[d] - 1))) return -1;
-    offset = offset * j->in[d] + (int64_t)at[d];
+    offset += (int64_t)at[d] * j->x_stride[d];
   }
   return offset;
 }
@@ -94,26 +95,44 @@ static void find_taps(const Job *j, const double *v, Taps *t) {
 }
 
 /* Positions [begin, end) of (n, out), all channels of each. */
-static void sample(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
-  const Job *j = arg;
-  int64_t plane = j->in[0] * j->in[1] * j->in[2];
-  for (int64_t i = begin; i < end; i++) {
-    double v[3] = {0};
-    Taps t;
-    for (int d = 0; d < j->nd; d++) v[2 - d] = j->grid[i * j->nd + d]; /* x comes first */
-    find_taps(j, v, &t);
-    const double *x = j->x + i / j->out * j->channels * plane;
-    double *y = j->y + i / j->out * j->channels * j->out + i % j->out;
-    for (int64_t c = 0; c < j->channels; c++, x += plane, y += j->out) {
-      double sum = 0;
-      for (int e = 0; e < t.n; e++) {
-        if (t.at[e] >= 0) sum += t.weight[e] * x[t.at[e]];
-      }
-      *y = sum;
-    }
+#define DEFINE_SAMPLE(T)                                                                                              \
+  static void sample_##T(void *arg, int64_t begin, int64_t end, int worker) {                                         \
+    (void)worker;                                                                                                     \
+    const Job *j = arg;                                                                                               \
+    for (int64_t i = begin; i < end; i++) {                                                                           \
+      int64_t n = i / j->out, rest = i % j->out, from = n * j->grid.stride[0], at = n * j->y.stride[0];               \
+      for (int d = 2; d >= 0; d--) {                                                                                  \
+        from += rest % j->to[d] * j->grid_stride[d];                                                                  \
+        at += rest % j->to[d] * j->y_stride[d];                                                                       \
+        rest /= j->to[d];                                                                                             \
+      }                                                                                                               \
+      double v[3] = {0};                                                                                              \
+      Taps t;                                                                                                         \
+      T weight[MAX_TAPS];                                                                                             \
+      int64_t axis = j->grid.stride[j->grid.ndim - 1];                                                                \
+      for (int d = 0; d < j->nd; d++) v[2 - d] = (double)((const T *)j->grid.data)[from + d * axis]; /* x comes first */ \
+      find_taps(j, v, &t);                                                                                            \
+      int taps = 0;                                                                                                   \
+      for (int e = 0; e < t.n; e++) { /* those outside count as zero */                                               \
+        if (t.at[e] < 0) continue;                                                                                    \
+        t.at[taps] = t.at[e];                                                                                         \
+        weight[taps++] = (T)t.weight[e];                                                                              \
+      }                                                                                                               \
+      const T *x = (const T *)j->x.data + n * j->x.stride[0];                                                         \
+      T *y = (T *)j->y.data + at;                                                                                     \
+      for (int64_t c = 0; c < j->x.size[1]; c++, x += j->x.stride[1], y += j->y.stride[1]) {                          \
+        T sum = 0;                                                                                                    \
+        if (taps == 4) {                                                                                              \
+          sum = (weight[0] * x[t.at[0]] + weight[1] * x[t.at[1]]) + (weight[2] * x[t.at[2]] + weight[3] * x[t.at[3]]); \
+        } else {                                                                                                      \
+          for (int e = 0; e < taps; e++) sum += weight[e] * x[t.at[e]];                                               \
+        }                                                                                                             \
+        *y = sum;                                                                                                     \
+      }                                                                                                               \
+    }                                                                                                                 \
   }
-}
+DEFINE_SAMPLE(float)
+DEFINE_SAMPLE(double)
 
 static int64_t numel(View v) {
   int64_t n = 1;
@@ -121,39 +140,50 @@ static int64_t numel(View v) {
   return n;
 }
 
-/* A contiguous f64 view of v's size in scratch memory. */
-static Status wide(Kern *k, View v, int64_t *stride, View *out) {
+/* Room for v as contiguous d in scratch memory. */
+static Status room(Kern *k, View v, Dtype d, int64_t *stride, View *out) {
   contiguous_strides(v.ndim, v.size, stride);
-  *out = (View){NULL, v.size, stride, v.ndim, DT_F64};
-  TRY_NEW(out->data, kern_scratch(k, (size_t)(numel(v) + 1) * sizeof(double)));
+  *out = (View){NULL, v.size, stride, v.ndim, d};
+  TRY_NEW(out->data, kern_scratch(k, (size_t)(numel(v) + 1) * dtype_size(d)));
   return OK;
 }
 
-static Status sample_wide(Kern *k, Job *j, View x, View grid, View y) {
+static void sample(Kern *k, Job *j) {
+  for (int d = 0; d < 3; d++) {
+    int at = d - (3 - j->nd);
+    bool there = at >= 0;
+    j->in[d] = there ? j->x.size[at + 2] : 1;
+    j->to[d] = there ? j->y.size[at + 2] : 1;
+    j->x_stride[d] = there ? j->x.stride[at + 2] : 0;
+    j->y_stride[d] = there ? j->y.stride[at + 2] : 0;
+    j->grid_stride[d] = there ? j->grid.stride[at + 1] : 0;
+  }
+  j->out = j->to[0] * j->to[1] * j->to[2];
+  parallel_for(k->threads, j->y.size[0] * j->out, 256, j->x.dtype == DT_F64 ? sample_double : sample_float, j);
+}
+
+static Status sample_any(Kern *k, Job *j) {
   int64_t stride[3][MAX_DIMS];
-  View xw, gw, yw;
-  TRY(wide(k, x, stride[0], &xw));
-  TRY(wide(k, grid, stride[1], &gw));
-  TRY(wide(k, y, stride[2], &yw));
-  kernel_copy(k, xw, x);
-  kernel_copy(k, gw, grid);
-  j->x = xw.data;
-  j->grid = gw.data;
-  j->y = yw.data;
-  parallel_for(k->threads, y.size[0] * j->out, 256, sample, j);
-  kernel_copy(k, y, yw);
+  View x, grid, y, result = j->y;
+  if (result.dtype == DT_F32 || result.dtype == DT_F64) return sample(k, j), OK;
+  TRY(room(k, j->x, DT_F32, stride[0], &x));
+  TRY(room(k, j->grid, DT_F32, stride[1], &grid));
+  TRY(room(k, result, DT_F32, stride[2], &y));
+  kernel_copy(k, x, j->x);
+  kernel_copy(k, grid, j->grid);
+  j->x = x;
+  j->grid = grid;
+  j->y = y;
+  sample(k, j);
+  kernel_copy(k, result, y);
   return OK;
 }
 
 Status grid_sample(Kern *k, GridMode mode, GridPadding padding, bool align_corners, View x, View grid, View y) {
   if (numel(y) == 0) return OK;
-  Job j = {.mode = mode, .padding = padding, .align = align_corners, .nd = x.ndim - 2, .channels = x.size[1], .in = {1, 1, 1}, .out = 1};
-  for (int d = 0; d < j.nd; d++) {
-    j.in[3 - j.nd + d] = x.size[d + 2];
-    j.out *= y.size[d + 2];
-  }
+  Job j = {.mode = mode, .padding = padding, .align = align_corners, .nd = x.ndim - 2, .x = x, .grid = grid, .y = y};
   size_t mark = kern_mark(k);
-  Status s = sample_wide(k, &j, x, grid, y);
+  Status s = sample_any(k, &j);
   kern_release(k, mark);
   return s;
 }
@@ -170,8 +200,8 @@ static double coordinate(int64_t i, int64_t n, bool align) {
 static Status affine_wide(Kern *k, bool align, View theta, View grid) {
   int64_t stride[2][MAX_DIMS], nd = theta.size[1], points = 1;
   View tw, gw;
-  TRY(wide(k, theta, stride[0], &tw));
-  TRY(wide(k, grid, stride[1], &gw));
+  TRY(room(k, theta, DT_F64, stride[0], &tw));
+  TRY(room(k, grid, DT_F64, stride[1], &gw));
   kernel_copy(k, tw, theta);
   for (int d = 1; d <= nd; d++) points *= grid.size[d];
   double *to = gw.data;

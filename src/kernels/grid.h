@@ -8,7 +8,7 @@ typedef enum { GRID_LINEAR, GRID_NEAREST, GRID_CUBIC } GridMode; /* ATen's numbe
 typedef enum { GRID_ZEROS, GRID_BORDER, GRID_REFLECTION } GridPadding;
 
 /* x (n, c, [d,] h, w), grid (n, [od,] oh, ow, 2 or 3: x, y, z from -1 to 1), y (n, c,
- * [od,] oh, ow); any strides, one dtype: f32, f64, f16, bf16 (computed in f64).
+ * [od,] oh, ow); any strides, one dtype: f32, f64, f16, bf16 (positions in f64).
  * GRID_CUBIC: two spatial dimensions only. */
 Status grid_sample(Kern *k, GridMode mode, GridPadding padding, bool align_corners, View x, View grid, View y);
 
