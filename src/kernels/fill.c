@@ -169,3 +169,20 @@ void kernel_min_max_i64(View v, int64_t *least, int64_t *most) {
   }
   *least = low, *most = high;
 }
+
+bool kernel_all_below(View v, int64_t extent) {
+  int outer = v.ndim > 0 ? v.ndim - 1 : 0;
+  int64_t inner = v.ndim > 0 ? v.size[outer] : 1, step = v.ndim > 0 ? v.stride[outer] : 0, rows = odometer_count(outer, v.size);
+  uint64_t outside = 0; /* its sign bit: some x, or extent - 1 - x, is negative */
+  Odometer o = {.ndim = outer, .size = v.size, .views = 1, .stride = {v.stride}};
+  odometer_begin(&o, 0);
+  for (int64_t r = 0; r < rows; r++, odometer_next(&o)) {
+    const uint64_t *x = (const uint64_t *)v.data + o.offset[0], last = (uint64_t)extent - 1;
+    if (step == 1) {
+      for (int64_t i = 0; i < inner; i++) outside |= x[i] | (last - x[i]);
+    } else {
+      for (int64_t i = 0; i < inner; i++) outside |= x[i * step] | (last - x[i * step]);
+    }
+  }
+  return !(outside >> 63);
+}

@@ -19,6 +19,9 @@ void kernel_one_hot(Kern *k, View out, View classes);
  * last two dimensions are the matrix; same dtype, any. */
 void kernel_triangle(Kern *k, View out, View self, int64_t diagonal, bool lower);
 
+/* Is every element of an i64 view at least 0 and below extent? */
+bool kernel_all_below(View v, int64_t extent);
+
 /* Smallest and largest element of an i64 view of any strides; 0 and 0 if it is empty. */
 void kernel_min_max_i64(View v, int64_t *least, int64_t *most);
 

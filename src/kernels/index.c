@@ -98,15 +98,21 @@ static inline int64_t place(const Job *j, const Row *r, int64_t i) {
   return at;
 }
 
-/* Loops over a row with the common case of a single index kept simple for the compiler. */
+/* Loops over a row with the common cases kept simple for the compiler: no index, one
+ * index along the dimension itself, one index. */
 #define ROW_LOOP(BODY)                                                                        \
+  const int64_t *index = r->index[0], next = j->map.index[0].stride[j->map.ndim - 1], step = j->map.index[0].step; \
   if (!j->lookup) {                                                                           \
     for (int64_t i = 0; i < r->n; i++) {                                                      \
       int64_t at = i * r->far_step;                                                           \
       BODY                                                                                    \
     }                                                                                         \
+  } else if (j->map.nindex == 1 && next == 1 && step == 1 && r->far_step == 0) {              \
+    for (int64_t i = 0; i < r->n; i++) {                                                      \
+      int64_t at = index[i];                                                                  \
+      BODY                                                                                    \
+    }                                                                                         \
   } else if (j->map.nindex == 1) {                                                            \
-    const int64_t *index = r->index[0], next = j->map.index[0].stride[j->map.ndim - 1], step = j->map.index[0].step; \
     for (int64_t i = 0; i < r->n; i++) {                                                      \
       int64_t at = i * r->far_step + index[i * next] * step;                                  \
       BODY                                                                                    \
@@ -315,26 +321,27 @@ static void not_zero(const char *data, int64_t step, Dtype d, int64_t n, uint8_t
 
 enum { FLAGS = 1024 };
 
-typedef void HitFn(void *arg, const Odometer *row, int64_t column);
-
-/* Calls hit for every element that is not 0, in row-major order; hit may be NULL. */
-static int64_t each_nonzero(View v, HitFn *hit, void *arg) {
-  int last = v.ndim - 1;
-  int64_t one = 1, none = 0;
+/* Goes through the elements that are not 0, in row-major order, and stores their
+ * coordinates as long as there is room; lists may be NULL.  Returns how many there are. */
+static int64_t each_nonzero(View v, int64_t room, int64_t *lists) {
+  int last = v.ndim - 1, outer = v.ndim ? last : 0;
+  int64_t one = 1, none = 0, count = 0, rows = odometer_count(outer, v.size);
   View row = v.ndim ? (View){v.data, v.size + last, v.stride + last, 1, v.dtype} : (View){v.data, &one, &none, 1, v.dtype};
-  int outer = v.ndim ? last : 0;
-  int64_t rows = odometer_count(outer, v.size), count = 0;
-  size_t item = dtype_size(v.dtype);
   uint8_t flags[FLAGS];
   Odometer o = {.ndim = outer, .size = v.size, .views = 1, .stride = {v.stride}};
   odometer_begin(&o, 0);
   for (int64_t r = 0; r < rows; r++, odometer_next(&o)) {
     for (int64_t begin = 0; begin < row.size[0]; begin += FLAGS) {
       int64_t n = row.size[0] - begin < FLAGS ? row.size[0] - begin : FLAGS, found = 0;
-      not_zero((const char *)v.data + (o.offset[0] + begin * row.stride[0]) * (int64_t)item, row.stride[0], v.dtype, n, flags);
+      not_zero((const char *)v.data + (o.offset[0] + begin * row.stride[0]) * (int64_t)dtype_size(v.dtype), row.stride[0], v.dtype, n, flags);
       for (int64_t i = 0; i < n; i++) found += flags[i];
-      for (int64_t i = 0; hit && found && i < n; i++) {
-        if (flags[i]) hit(arg, &o, begin + i);
+      if (lists && found && found <= room - count) {
+        int64_t columns[FLAGS + 1], at = 0; /* without a branch: the next one overwrites */
+        for (int64_t i = 0; i < n; i++) columns[at] = begin + i, at += flags[i];
+        memcpy(lists + outer * room + count, columns, (size_t)found * sizeof *columns);
+        for (int d = 0; d < outer; d++) {
+          for (int64_t i = 0; i < found; i++) lists[d * room + count + i] = o.index[d];
+        }
       }
       count += found;
     }
@@ -342,23 +349,10 @@ static int64_t each_nonzero(View v, HitFn *hit, void *arg) {
   return count;
 }
 
-int64_t kernel_count_nonzero(View v) { return each_nonzero(v, NULL, NULL); }
-
-typedef struct {
-  int64_t n, at, *coordinates;
-} Hits;
-
-static void store_hit(void *arg, const Odometer *row, int64_t column) {
-  Hits *h = arg;
-  if (h->at == h->n) return;
-  for (int d = 0; d < row->ndim; d++) h->coordinates[d * h->n + h->at] = row->index[d];
-  h->coordinates[row->ndim * h->n + h->at] = column;
-  h->at++;
-}
+int64_t kernel_count_nonzero(View v) { return each_nonzero(v, 0, NULL); }
 
 void kernel_nonzero(View v, int64_t n, int64_t *coordinates) {
-  Hits h = {.n = n, .coordinates = coordinates};
-  if (v.ndim && n) each_nonzero(v, store_hit, &h);
+  if (v.ndim && n) each_nonzero(v, n, coordinates);
 }
 
 /* ---- flat numbers ------------------------------------------------------------------------------ */

@@ -27,7 +27,7 @@ typedef struct {
 typedef struct {
   int ndim;
   int64_t size[MAX_DIMS];   /* the iteration space */
-  int64_t stride[MAX_DIMS]; /* far elements */
+  int64_t stride[MAX_DIMS]; /* far elements; may be negative */
   int nindex;
   IndexAxis index[MAX_DIMS];
   bool overlaps; /* places of different positions may meet in every dimension */
@@ -43,7 +43,7 @@ void kernel_gather(Kern *k, const IndexMap *map, View near, const void *far);
 void kernel_scatter(Kern *k, const IndexMap *map, void *far, View near, ScatterOp op);
 
 /* Row-major positions at which the view's elements are not 0: coordinates[d * n + j] is
- * coordinate d of the j-th.  kernel_count_nonzero() says how many there are. */
+ * coordinate d of the j-th.  n is what kernel_count_nonzero() says. */
 int64_t kernel_count_nonzero(View v);
 void kernel_nonzero(View v, int64_t n, int64_t *coordinates);
 

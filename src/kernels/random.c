@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "kernels/philox.h"
+#include "kernels/random_simd.h"
 #include "kernels/sort.h"
 
 enum {
@@ -19,24 +20,15 @@ int64_t random_blocks(RandomKind kind, Dtype d, int64_t n) { return (n * random_
 
 static inline uint64_t two_words(const uint32_t *w) { return (uint64_t)w[0] << 32 | w[1]; }
 
-/* [0, 1) in steps that the dtype can hold, so that rounding never gives 1. */
-static inline double uniform(Dtype d, const uint32_t *w) {
-  switch (d) {
-    case DT_F64: return (double)(two_words(w) >> 11) * 0x1p-53;
-    case DT_F16: return (double)(w[0] >> 21) * 0x1p-11;
-    case DT_BF16: return (double)(w[0] >> 24) * 0x1p-8;
-    default: return (double)(w[0] >> 8) * 0x1p-24;
-  }
-}
-
 /* (0, 1], all 32 (53) bits: for logarithms. */
 static inline double positive(int words, const uint32_t *w) {
   return words == 2 ? (double)((two_words(w) >> 11) + 1) * 0x1p-53 : ((double)w[0] + 1) * 0x1p-32;
 }
 
-/* Box-Muller: elements 2j and 2j + 1 are the two coordinates of one point. */
-static inline double normal(int words, const uint32_t *pair, bool second) {
-  double radius = sqrt(-2 * log(positive(words, pair))), turn = 6.283185307179586 * positive(words, pair + words);
+/* Box-Muller: elements 2j and 2j + 1 are the two coordinates of one point.  Two words
+ * each; with one, simd/random.c does it. */
+static inline double normal_f64(const uint32_t *pair, bool second) {
+  double radius = sqrt(-2 * log(positive(2, pair))), turn = 6.283185307179586 * positive(2, pair + 2);
   return radius * (second ? sin(turn) : cos(turn));
 }
 
@@ -46,27 +38,41 @@ static inline int64_t integer(const Random *r, const uint32_t *w) {
   return (int64_t)((uint64_t)r->low + x);
 }
 
+/* a + (b - a) * [0, 1), on a grid that the dtype can hold, so that rounding never gives b. */
+static void make_uniform(const Random *r, Dtype d, const uint32_t *w, int64_t n, double *x) {
+  int drop = d == DT_F16 ? 21 : d == DT_BF16 ? 24 : 8;
+  double step = d == DT_F16 ? 0x1p-11 : d == DT_BF16 ? 0x1p-8 : 0x1p-24, width = r->b - r->a;
+  if (d == DT_F64) {
+    for (int64_t i = 0; i < n; i++) x[i] = (double)(two_words(w + 2 * i) >> 11) * 0x1p-53 * width + r->a;
+  } else {
+    for (int64_t i = 0; i < n; i++) x[i] = (double)(int32_t)(w[i] >> drop) * step * width + r->a;
+  }
+}
+
 /* ---- numbers to elements ---------------------------------------------------------------------- */
 
-static inline void store_float(Dtype d, void *out, int64_t at, double x) {
+static void store_floats(Dtype d, void *out, const double *x, int64_t n) {
   switch (d) {
-    case DT_F64: ((double *)out)[at] = x; break;
-    case DT_F32: ((float *)out)[at] = (float)x; break;
-    case DT_F16: ((uint16_t *)out)[at] = f32_to_f16((float)x); break;
-    case DT_BF16: ((uint16_t *)out)[at] = f32_to_bf16((float)x); break;
+    case DT_F64: for (int64_t i = 0; i < n; i++) ((double *)out)[i] = x[i]; break;
+    case DT_F32: for (int64_t i = 0; i < n; i++) ((float *)out)[i] = (float)x[i]; break;
+    case DT_F16: for (int64_t i = 0; i < n; i++) ((uint16_t *)out)[i] = f32_to_f16((float)x[i]); break;
+    case DT_BF16: for (int64_t i = 0; i < n; i++) ((uint16_t *)out)[i] = f32_to_bf16((float)x[i]); break;
     default: break;
   }
 }
 
-static inline void store_int(Dtype d, void *out, int64_t at, int64_t x) {
+static void store_ints(Dtype d, void *out, const int64_t *x, int64_t n) {
+  double f[CHUNK];
   switch (d) {
-    case DT_BOOL: ((bool *)out)[at] = x != 0; break;
-    case DT_U8: ((uint8_t *)out)[at] = (uint8_t)x; break;
-    case DT_I8: ((int8_t *)out)[at] = (int8_t)x; break;
-    case DT_I16: ((int16_t *)out)[at] = (int16_t)x; break;
-    case DT_I32: ((int32_t *)out)[at] = (int32_t)x; break;
-    case DT_I64: ((int64_t *)out)[at] = x; break;
-    default: store_float(d, out, at, (double)x);
+    case DT_BOOL: for (int64_t i = 0; i < n; i++) ((bool *)out)[i] = x[i] != 0; break;
+    case DT_U8: for (int64_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)x[i]; break;
+    case DT_I8: for (int64_t i = 0; i < n; i++) ((int8_t *)out)[i] = (int8_t)x[i]; break;
+    case DT_I16: for (int64_t i = 0; i < n; i++) ((int16_t *)out)[i] = (int16_t)x[i]; break;
+    case DT_I32: for (int64_t i = 0; i < n; i++) ((int32_t *)out)[i] = (int32_t)x[i]; break;
+    case DT_I64: for (int64_t i = 0; i < n; i++) ((int64_t *)out)[i] = x[i]; break;
+    default:
+      for (int64_t i = 0; i < n; i++) f[i] = (double)x[i];
+      store_floats(d, out, f, n);
   }
 }
 
@@ -75,23 +81,39 @@ typedef struct {
   Dtype d;
   void *out;
   int64_t first;
+  Isa isa;
 } RandomJob;
 
 /* Elements [begin, end) of the whole tensor, at most CHUNK; w are the words from element
  * `from` on, which is a multiple of 4. */
 static void make_elements(const RandomJob *j, int64_t from, int64_t begin, int64_t end, int words, const uint32_t *w) {
   const Random *r = j->r;
-  for (int64_t i = begin; i < end; i++) {
-    const uint32_t *own = w + (i - from) * words, *pair = w + (i - from) / 2 * 2 * words;
-    int64_t at = i - j->first;
-    switch (r->kind) {
-      case RANDOM_UNIFORM: store_float(j->d, j->out, at, uniform(j->d, own) * (r->b - r->a) + r->a); break;
-      case RANDOM_NORMAL: store_float(j->d, j->out, at, normal(words, pair, i & 1) * r->b + r->a); break;
-      case RANDOM_EXPONENTIAL: store_float(j->d, j->out, at, -log(positive(words, own)) / r->a); break;
-      case RANDOM_BERNOULLI: store_int(j->d, j->out, at, (double)own[0] * 0x1p-32 < (r->p ? r->p[at] : r->a)); break;
-      case RANDOM_INTEGER: store_int(j->d, j->out, at, integer(r, own)); break;
-    }
+  int64_t n = end - begin, y[CHUNK];
+  double x[CHUNK];
+  float z[CHUNK + 4];
+  const uint32_t *own = w + (begin - from) * words;
+  const double *p = r->p ? r->p + (begin - j->first) : NULL;
+  char *out = (char *)j->out + (size_t)(begin - j->first) * dtype_size(j->d);
+  switch (r->kind) {
+    case RANDOM_UNIFORM: make_uniform(r, j->d, own, n, x); break;
+    case RANDOM_EXPONENTIAL:
+      for (int64_t i = 0; i < n; i++) x[i] = -log(positive(words, own + i * words)) / r->a;
+      break;
+    case RANDOM_NORMAL:
+      if (words == 1) SIMD_CALL(j->isa, random_normal)(w, (end - from + 1) / 2, z);
+      for (int64_t i = begin; i < end; i++) {
+        double v = words == 1 ? (double)z[i - from] : normal_f64(w + (i - from) / 2 * 4, i & 1);
+        x[i - begin] = v * r->b + r->a;
+      }
+      break;
+    case RANDOM_BERNOULLI:
+      for (int64_t i = 0; i < n; i++) y[i] = (double)own[i * words] * 0x1p-32 < (p ? p[i] : r->a);
+      break;
+    case RANDOM_INTEGER:
+      for (int64_t i = 0; i < n; i++) y[i] = integer(r, own + i * words);
   }
+  if (r->kind == RANDOM_BERNOULLI || r->kind == RANDOM_INTEGER) store_ints(j->d, out, y, n);
+  else store_floats(j->d, out, x, n);
 }
 
 static void random_part(void *arg, int64_t begin, int64_t end, int worker) {
@@ -103,17 +125,14 @@ static void random_part(void *arg, int64_t begin, int64_t end, int worker) {
   while (begin < end) {
     int64_t from = begin / 4 * 4, to = from + CHUNK < end ? from + CHUNK : end;
     uint64_t block = j->r->offset + (uint64_t)(from * words / 4);
-    for (int64_t at = 0; at < (to - from) * words; at += 4, block++) {
-      PhiloxBlock b = philox_block(j->r->seed, block);
-      for (int i = 0; i < 4; i++) w[at + i] = b.word[i];
-    }
+    SIMD_CALL(j->isa, random_words)(j->r->seed, block, ((to - from) * words + 3) / 4, w);
     make_elements(j, from, begin, to, words, w);
     begin = to;
   }
 }
 
 void kernel_random(Kern *k, const Random *r, Dtype d, void *out, int64_t first, int64_t n) {
-  RandomJob j = {r, d, out, first};
+  RandomJob j = {r, d, out, first, k->isa};
   parallel_for(k->threads, n, GRAIN, random_part, &j);
 }
 

@@ -1,4 +1,8 @@
-/* scan.c -- see scan.h.  Rows go to the threads; a row is one loop. */
+/* scan.c -- see scan.h.
+ *
+ * Rows go to the threads; a row is one loop.  Where rows lie across memory, neighbours
+ * are scanned together, COLUMNS at a time, so that every line of memory is read once.
+ */
 #include "kernels/scan.h"
 
 #include <math.h>
@@ -6,7 +10,7 @@
 
 #include "kernels/odometer.h"
 
-enum { GRAIN = 8192 };
+enum { GRAIN = 8192, COLUMNS = 128 };
 
 /* The rows of up to three views along dim. */
 typedef struct {
@@ -87,9 +91,51 @@ static void scan_part(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
+/* Rows begin .. end - 1, which lie side by side: their first elements are neighbours. */
+#define SCAN_COLUMNS(T, A)                                                                    \
+  do {                                                                                        \
+    A sum[COLUMNS];                                                                           \
+    for (int64_t j = 0; j < m; j++) sum[j] = r->op == SCAN_PROD;                              \
+    for (int64_t i = 0; i < r->n; i++) {                                                      \
+      T *x = (T *)r->view[0].data + o.offset[0] + i * step;                                   \
+      if (r->op == SCAN_SUM) {                                                                \
+        for (int64_t j = 0; j < m; j++) sum[j] += x[j], x[j] = (T)sum[j];                     \
+      } else {                                                                                \
+        for (int64_t j = 0; j < m; j++) sum[j] *= x[j], x[j] = (T)sum[j];                     \
+      }                                                                                       \
+    }                                                                                         \
+  } while (0)
+
+static void scan_columns_part(void *arg, int64_t begin, int64_t end, int worker) {
+  const Rows *r = arg;
+  int64_t step = step_of(r, 0), width = r->size[r->ndim - 1];
+  (void)worker;
+  while (begin < end) {
+    Odometer o = odometer_of(r, begin);
+    int64_t left = width - begin % width, m = end - begin < COLUMNS ? end - begin : COLUMNS;
+    if (m > left) m = left;
+    switch (r->view[0].dtype) {
+      case DT_F32: SCAN_COLUMNS(float, double); break;
+      case DT_F64: SCAN_COLUMNS(double, double); break;
+      default: SCAN_COLUMNS(uint64_t, uint64_t);
+    }
+    begin += m;
+  }
+}
+
+static bool lie_side_by_side(const Rows *r) {
+  Dtype d = r->view[0].dtype;
+  bool known = d == DT_F32 || d == DT_F64 || d == DT_I64;
+  return known && r->op != SCAN_LOGSUMEXP && r->ndim && r->stride[0][r->ndim - 1] == 1 && r->size[r->ndim - 1] > 1;
+}
+
 void kernel_scan(Kern *k, View x, int dim, ScanOp op) {
   Rows r = rows_of(&x, 1, dim);
   r.op = op;
+  if (lie_side_by_side(&r)) {
+    for_rows(k, &r, scan_columns_part);
+    return;
+  }
   for_rows(k, &r, scan_part);
 }
 

@@ -340,7 +340,7 @@ Status geometry_view_as_complex(const Call *c, int first, Geometry *g) {
   (void)first;
   int last = g->ndim - 1;
   bool even = last >= 0 && g->size[last] == 2 && g->stride[last] == 1 && g->offset % 2 == 0;
-  for (int i = 0; i < last; i++) even &= g->stride[i] % 2 == 0;
+  for (int i = 0; i < last; i++) even &= g->size[i] <= 1 || g->stride[i] % 2 == 0;
   if (g->dtype != DT_F32 || !even) {
     return op_fail(c, "expects f32 pairs that lie together: a last dimension of size 2 and stride 1, other strides and the offset even");
   }

@@ -22,12 +22,9 @@ Status indices_prepare(const Call *c, const Tensor *index, int64_t extent, int d
   out->ndim = index->ndim;
   memcpy(out->size, index->size, sizeof out->size);
   memcpy(out->stride, index->stride, sizeof out->stride);
-  int64_t n = tensor_numel(index), least = 0, most;
-  if (index->dtype == DT_I64) {
-    out->data = v.data;
-    kernel_min_max_i64(v, &least, &most);
-    if (least >= 0) return check_range(c, v, extent, dim, 0);
-  }
+  int64_t n = tensor_numel(index);
+  out->data = v.data;
+  if (index->dtype == DT_I64 && kernel_all_below(v, extent)) return OK;
   int64_t *ready;
   TRY_NEW(ready, kern_scratch(&c->ctx->kern, (size_t)n * sizeof *ready));
   contiguous_strides(index->ndim, index->size, out->stride);

@@ -122,10 +122,53 @@ static Status mode_infer(Call *c) {
   return out_new(c, self->dtype, self->ndim, size);
 }
 
+/* One side of a dimension: places [from, to) of the output show other places of it. */
+static Status pad_side(Call *c, const PadRow *row, const Geometry *filled, int dim, Ints pad, int64_t from, int64_t to) {
+  int i = filled->ndim - 1 - dim;
+  Tensor *self = in_tensor(c, 0), *out = out_tensor(c, 0);
+  int64_t before = pad.v[2 * i], n = to - from, *table;
+  if (n == 0) return OK;
+  TRY_NEW(table, kern_scratch(&c->ctx->kern, (size_t)n * sizeof *table));
+  for (int64_t p = 0; p < n; p++) table[p] = before + source_of(row->mode, from + p, before, pad.v[2 * i + 1], self->size[dim]);
+  Geometry part = *filled, whole = *filled;
+  part.size[dim] = n;
+  part.offset += from * part.stride[dim];
+  IndexMap map = {.ndim = part.ndim, .nindex = 1, .index = {{.data = table, .step = part.stride[dim]}}};
+  memcpy(map.size, part.size, sizeof map.size);
+  memcpy(map.stride, part.stride, sizeof map.stride);
+  map.stride[dim] = 0;
+  map.index[0].stride[dim] = 1;
+  kernel_gather(&c->ctx->kern, &map, geometry_view(&part, out), geometry_view(&whole, out).data);
+  return OK;
+}
+
+/* The input to the middle, then the sides, dimension by dimension, from what is there:
+ * the sides of an outer dimension are whole rows. */
+static Status pad_by_sides(Call *c, const PadRow *row, Ints pad) {
+  Tensor *self = in_tensor(c, 0), *out = out_tensor(c, 0);
+  Geometry filled = geometry_of(out);
+  for (int i = 0; i < pad.n / 2; i++) {
+    int d = self->ndim - 1 - i;
+    TRY(geometry_cut(c, &filled, d, pad.v[2 * i], pad.v[2 * i] + self->size[d], 1));
+  }
+  kernel_copy(&c->ctx->kern, geometry_view(&filled, out), tensor_view(self));
+  for (int i = 0; i < pad.n / 2; i++) {
+    int d = self->ndim - 1 - i;
+    filled.offset -= pad.v[2 * i] * filled.stride[d];
+    filled.size[d] = out->size[d];
+    TRY(pad_side(c, row, &filled, d, pad, 0, pad.v[2 * i]));
+    TRY(pad_side(c, row, &filled, d, pad, out->size[d] - pad.v[2 * i + 1], out->size[d]));
+  }
+  return OK;
+}
+
 static Status mode_body(Call *c) {
   const PadRow *row = c->op->def->row;
   Tensor *self = in_tensor(c, 0), *out = out_tensor(c, 0);
   IndexMap map;
+  bool cuts = false;
+  for (int i = 0; i < in_ints(c, 1).n; i++) cuts |= in_ints(c, 1).v[i] < 0;
+  if (!cuts) return pad_by_sides(c, row, in_ints(c, 1));
   TRY(pad_map(c, row->mode, in_ints(c, 1), out->size, self, &map));
   kernel_gather(&c->ctx->kern, &map, tensor_view(out), tensor_data(self));
   return OK;
