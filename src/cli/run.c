@@ -30,7 +30,8 @@ typedef struct {
   Ctx *ctx;
   Session *session;
   const RunOptions *o;
-  Scope scope;
+  Scope scope;   /* inputs */
+  Scope results; /* outputs of the last run */
   Arena arena;
   double *times; /* seconds of each repetition */
   double open_seconds;
@@ -88,8 +89,9 @@ static Status one_call(RunState *r, int call) {
   TRY(session_prepare(r->session, inputs, ninputs, &program));
   double compile = seconds_now() - start_compile;
   for (int64_t k = -o->warmup; k < repeat; k++) {
+    scope_clear(&r->results);
     double start = seconds_now();
-    TRY(session_run(r->session, inputs, ninputs, &r->scope, &r->arena, &outs, &nouts));
+    TRY(session_run(r->session, inputs, ninputs, &r->results, &r->arena, &outs, &nouts));
     if (k >= 0) r->times[k] = seconds_now() - start;
   }
   if (o->repeat > 0) {
@@ -103,6 +105,7 @@ static Status one_call(RunState *r, int call) {
   if (o->print_outputs) TRY(print_outputs(outs, nouts));
   if (o->profile) TRY(profile_print(stdout, r->session, inputs, ninputs, o->json));
   if (call < o->expect.n) TRY(compare_with_file(stdout, o->expect.v[call], outs, nouts, o->rtol, o->atol, o->json));
+  scope_clear(&r->results);
   scope_clear(&r->scope);
   arena_free(&r->arena);
   return OK;
@@ -175,6 +178,7 @@ Status command_run(int argc, char **argv) {
   RunState r = {.ctx = &ctx, .o = &o, .open_seconds = open_seconds};
   r.times = calloc((size_t)(o.repeat > 0 ? o.repeat : 1), sizeof *r.times);
   Status s = r.times ? run_calls(&r, e) : fail_oom();
+  scope_clear(&r.results);
   scope_clear(&r.scope);
   arena_free(&r.arena);
   session_free(r.session);

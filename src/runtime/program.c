@@ -89,6 +89,7 @@ static Status list_outputs(Program *p) {
   Exported *e = p->graph;
   Graph *g = e->graph;
   TRY_NEW(p->outputs, arena_new_n(&p->arena, Value, g->noutputs));
+  TRY_NEW(p->output_memory, arena_new_n(&p->arena, Storage *, g->noutputs));
   TRY_NEW(p->write_backs, arena_new_n(&p->arena, WriteBack, g->noutputs));
   for (int i = 0; i < g->noutputs; i++) {
     const Arg *a = &g->outputs[i];
@@ -168,6 +169,7 @@ void program_free(Program *p) {
   for (int i = 0; i < p->ninstrs; i++) {
     if (p->instrs[i].state_free) p->instrs[i].state_free(p->instrs[i].state);
   }
+  for (int i = 0; i < p->noutputs && p->output_memory; i++) storage_unref(p->output_memory[i]);
   free(p->instrs);
   exported_free(p->graph);
   scope_clear(&p->scope);
@@ -199,6 +201,18 @@ static Status bind_input(Ctx *ctx, BoundInput *in, const Value *given, Scope *sc
   return OK;
 }
 
+/* Fresh pages are slow to touch: memory that nobody else holds any more is taken again. */
+static Status output_storage(Program *p, int i, size_t bytes, Storage **out) {
+  Storage **kept = &p->output_memory[i];
+  if (*kept && atomic_load(&(*kept)->refs) > 1) {
+    storage_unref(*kept);
+    *kept = NULL;
+  }
+  if (!*kept) TRY(storage_new(bytes, kept));
+  *out = storage_ref(*kept);
+  return OK;
+}
+
 /* Memory for the results, and handles for the caller.  An output that shares memory with
  * an input, a weight or a buffer is handed out as a copy: it must not change later. */
 static Status make_outputs(Program *p, Scope *scope, Value *outputs) {
@@ -220,7 +234,7 @@ static Status make_outputs(Program *p, Scope *scope, Value *outputs) {
     for (int j = 0; j < i && !h->storage; j++) { /* two results in one storage */
       if (p->outputs[j].kind == VAL_TENSOR && p->outputs[j].tensor->storage == t->storage) h->storage = storage_ref(outputs[j].tensor->storage);
     }
-    if (!h->storage) TRY(storage_new(t->storage->size, &h->storage));
+    if (!h->storage) TRY(output_storage(p, i, t->storage->size, &h->storage));
     t->storage->data = h->storage->data;
   }
   return OK;

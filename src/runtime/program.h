@@ -5,8 +5,9 @@
  *
  * I1  A call's tensors never change; only the data pointers of their storages do, when
  *     inputs are bound or outputs taken away.
- * I2  Results that the caller gets have memory of their own; everything else lives in
- *     the slab, at offsets that plan_memory chose.
+ * I2  Results that the caller gets have memory of their own, which is used again once
+ *     the caller has dropped them; everything else lives in the slab, at offsets that
+ *     plan_memory chose.
  * I3  Values written back to buffers are computed in the buffer's own memory where no
  *     later node reads the old value, else copied at the end.
  * I4  One run at a time per Program.
@@ -43,6 +44,7 @@ typedef struct Program {
   int ninputs;
   Value *outputs; /* user outputs in order */
   int noutputs;
+  Storage **output_memory; /* what the caller got last time, per output: taken again if he let it go */
   WriteBack *write_backs;
   int nwrite_backs;
   void *slab;
