@@ -94,40 +94,55 @@ static void find_taps(const Job *j, const double *v, Taps *t) {
   }
 }
 
-/* Positions [begin, end) of (n, out), all channels of each. */
+/* What position i of (n, out) reads and writes. */
+typedef struct {
+  Taps taps;        /* those inside only */
+  int64_t image, y; /* offsets of channel 0 */
+} Position;
+
+static void find_position(const Job *j, int64_t i, Position *p) {
+  int64_t n = i / j->out, rest = i % j->out, from = n * j->grid.stride[0], axis = j->grid.stride[j->grid.ndim - 1];
+  p->image = n * j->x.stride[0];
+  p->y = n * j->y.stride[0];
+  for (int d = 2; d >= 0; d--) {
+    from += rest % j->to[d] * j->grid_stride[d];
+    p->y += rest % j->to[d] * j->y_stride[d];
+    rest /= j->to[d];
+  }
+  double v[3] = {0};
+  for (int d = 0; d < j->nd; d++) { /* x comes first */
+    int64_t at = from + d * axis;
+    v[2 - d] = j->grid.dtype == DT_F64 ? ((const double *)j->grid.data)[at] : (double)((const float *)j->grid.data)[at];
+  }
+  Taps all;
+  find_taps(j, v, &all);
+  p->taps.n = 0;
+  for (int e = 0; e < all.n; e++) { /* what is outside counts as zero */
+    if (all.at[e] < 0) continue;
+    p->taps.at[p->taps.n] = all.at[e];
+    p->taps.weight[p->taps.n++] = all.weight[e];
+  }
+}
+
+enum { CHUNK = 32 }; /* positions at a time: neighbours in y, channel by channel */
+
+/* Positions [begin, end) of (n, out). */
 #define DEFINE_SAMPLE(T)                                                                                              \
   static void sample_##T(void *arg, int64_t begin, int64_t end, int worker) {                                         \
     (void)worker;                                                                                                     \
     const Job *j = arg;                                                                                               \
-    for (int64_t i = begin; i < end; i++) {                                                                           \
-      int64_t n = i / j->out, rest = i % j->out, from = n * j->grid.stride[0], at = n * j->y.stride[0];               \
-      for (int d = 2; d >= 0; d--) {                                                                                  \
-        from += rest % j->to[d] * j->grid_stride[d];                                                                  \
-        at += rest % j->to[d] * j->y_stride[d];                                                                       \
-        rest /= j->to[d];                                                                                             \
-      }                                                                                                               \
-      double v[3] = {0};                                                                                              \
-      Taps t;                                                                                                         \
-      T weight[MAX_TAPS];                                                                                             \
-      int64_t axis = j->grid.stride[j->grid.ndim - 1];                                                                \
-      for (int d = 0; d < j->nd; d++) v[2 - d] = (double)((const T *)j->grid.data)[from + d * axis]; /* x comes first */ \
-      find_taps(j, v, &t);                                                                                            \
-      int taps = 0;                                                                                                   \
-      for (int e = 0; e < t.n; e++) { /* those outside count as zero */                                               \
-        if (t.at[e] < 0) continue;                                                                                    \
-        t.at[taps] = t.at[e];                                                                                         \
-        weight[taps++] = (T)t.weight[e];                                                                              \
-      }                                                                                                               \
-      const T *x = (const T *)j->x.data + n * j->x.stride[0];                                                         \
-      T *y = (T *)j->y.data + at;                                                                                     \
-      for (int64_t c = 0; c < j->x.size[1]; c++, x += j->x.stride[1], y += j->y.stride[1]) {                          \
-        T sum = 0;                                                                                                    \
-        if (taps == 4) {                                                                                              \
-          sum = (weight[0] * x[t.at[0]] + weight[1] * x[t.at[1]]) + (weight[2] * x[t.at[2]] + weight[3] * x[t.at[3]]); \
-        } else {                                                                                                      \
-          for (int e = 0; e < taps; e++) sum += weight[e] * x[t.at[e]];                                               \
+    Position position[CHUNK];                                                                                         \
+    for (int64_t i = begin; i < end; i += CHUNK) {                                                                    \
+      int64_t count = end - i < CHUNK ? end - i : CHUNK;                                                              \
+      for (int64_t q = 0; q < count; q++) find_position(j, i + q, &position[q]);                                      \
+      for (int64_t c = 0; c < j->x.size[1]; c++) {                                                                    \
+        for (int64_t q = 0; q < count; q++) {                                                                         \
+          const Taps *t = &position[q].taps;                                                                          \
+          const T *x = (const T *)j->x.data + position[q].image + c * j->x.stride[1];                                 \
+          T sum = 0;                                                                                                  \
+          for (int e = 0; e < t->n; e++) sum += (T)t->weight[e] * x[t->at[e]];                                        \
+          ((T *)j->y.data)[position[q].y + c * j->y.stride[1]] = sum;                                                 \
         }                                                                                                             \
-        *y = sum;                                                                                                     \
       }                                                                                                               \
     }                                                                                                                 \
   }
