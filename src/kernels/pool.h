@@ -40,6 +40,9 @@ Status pool_max_grad(Kern *k, View dy, View indices, View dx);
 Status pool_avg_grad(Kern *k, const PoolWindow *w, bool include_pad, int64_t divisor, View dy, View dx);
 Status pool_adaptive_avg_grad(Kern *k, View dy, View dx);
 
+/* y = 0, but y[indices[i]] = x[i] within each plane; all dtypes.  Fails on an index outside. */
+Status pool_unpool(Kern *k, View x, View indices, View y);
+
 /* ---- shared by pool.c and pool_grad.c ----------------------------------------- */
 
 /* Elements along dimension d of window o that count in an average; the divisor is the

@@ -1,4 +1,5 @@
-/* pool_grad.c -- gradients of poolings, plane by plane, in f32 (f64 for f64); see pool.h. */
+/* pool_grad.c -- gradients of poolings, plane by plane, in f32 (f64 for f64), and the way
+ * back from a maximum; see pool.h. */
 #include <string.h>
 
 #include "kernels/copy.h"
@@ -135,3 +136,28 @@ Status pool_avg_grad(Kern *k, const PoolWindow *w, bool include_pad, int64_t div
 }
 
 Status pool_adaptive_avg_grad(Kern *k, View dy, View dx) { return grad(k, ADAPTIVE_AVG, (Job){.dy = dy, .dx = dx}); }
+
+static Status unpool(Kern *k, View x, View indices, View y) {
+  int64_t stride[3][POOL_DIMS], planes = y.size[0] * y.size[1], from = volume(x.size), to = volume(y.size);
+  size_t item = dtype_size(x.dtype);
+  View out;
+  TRY(contiguous(k, x, x.dtype, true, stride[0], &x));
+  TRY(contiguous(k, indices, DT_I64, true, stride[1], &indices));
+  TRY(contiguous(k, y, y.dtype, false, stride[2], &out));
+  memset(out.data, 0, (size_t)(planes * to) * item);
+  for (int64_t i = 0; i < planes * from; i++) {
+    int64_t at = ((const int64_t *)indices.data)[i];
+    if (at < 0 || at >= to) return fail(ERR_FAIL, "index %lld lies outside of a plane of %lld elements", (long long)at, (long long)to);
+    memcpy((char *)out.data + (size_t)(i / from * to + at) * item, (const char *)x.data + (size_t)i * item, item);
+  }
+  if (out.data != y.data) kernel_copy(k, y, out);
+  return OK;
+}
+
+Status pool_unpool(Kern *k, View x, View indices, View y) {
+  if (y.size[0] * y.size[1] * volume(y.size) == 0) return OK;
+  size_t mark = kern_mark(k);
+  Status s = unpool(k, x, indices, y);
+  kern_release(k, mark);
+  return s;
+}

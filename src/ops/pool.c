@@ -211,6 +211,29 @@ static Status adaptive_grad_run(Call *c) {
   return pool_adaptive_avg_grad(&c->ctx->kern, pool_view(in_view(c, 0), row->nd, &room[0]), pool_view(out_view_of(c, 0), row->nd, &room[1]));
 }
 
+/* ---- max_unpool (self, indices, output_size, ...) ----------------------------- */
+
+static Status unpool_infer(Call *c) {
+  const Row *row = c->op->def->row;
+  const Tensor *x = in_tensor(c, 0), *indices = in_tensor(c, 1);
+  int64_t size[MAX_DIMS];
+  TRY(check_input(c, row, x));
+  Ints out = in_ints(c, 2);
+  if (!indices || indices->dtype != DT_I64 || !tensor_same_size(indices, x)) return op_fail(c, "indices must be i64, of the input's size");
+  if (out.n != row->nd) return op_fail(c, "output_size has %d elements, must have %d", out.n, row->nd);
+  memcpy(size, x->size, sizeof size);
+  for (int d = 0; d < row->nd; d++) size[x->ndim - row->nd + d] = out.v[d];
+  return out_new(c, x->dtype, x->ndim, size);
+}
+
+static Status unpool_run(Call *c) {
+  const Row *row = c->op->def->row;
+  PoolShape room[3];
+  Status s = pool_unpool(&c->ctx->kern, pool_view(in_view(c, 0), row->nd, &room[0]), pool_view(in_view(c, 1), row->nd, &room[1]),
+                         pool_view(out_view_of(c, 0), row->nd, &room[2]));
+  return status_at(s, "%s", c->op->schema.name);
+}
+
 /* ---- the table --------------------------------------------------------------- */
 
 #define MAX_POOL(n, name, returns, two)                                                                                              \
@@ -260,6 +283,10 @@ const OpDef ops_pool[] = {
     ADAPTIVE(1, "adaptive_max_pool1d", "(Tensor, Tensor)", true),
     ADAPTIVE(2, "adaptive_max_pool2d", "(Tensor, Tensor)", true),
     ADAPTIVE(3, "adaptive_max_pool3d", "(Tensor, Tensor)", true),
+    {.schema = "aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", .infer = unpool_infer,
+     .run = unpool_run, .row = &(const Row){.nd = 2}},
+    {.schema = "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
+     .infer = unpool_infer, .run = unpool_run, .row = &(const Row){.nd = 3}},
     MAX_GRAD(2),
     MAX_GRAD(3),
     AVG_GRAD(2),
