@@ -109,6 +109,7 @@ static Status read_plan(const Call *c, Plan *p) {
   if (row->ord) p->r = norm_reduction(in_none(c, row->ord) ? 2 : in_float(c, row->ord));
   if (row->unbiased) p->r.param = in_bool(c, row->unbiased);
   if (row->correction) p->r.param = in_none(c, row->correction) ? 1 : in_float(c, row->correction);
+  if (dtype_is_integral(p->out) && p->r.kind == REDUCE_NANSUM) p->r.kind = REDUCE_SUM;
   if (p->out == DT_BOOL && p->r.kind == REDUCE_SUM) p->r.kind = REDUCE_ANY;
   if (p->out == DT_BOOL && p->r.kind == REDUCE_PROD) p->r.kind = REDUCE_ALL;
   p->as = fold_type(row, p, x->dtype);
