@@ -6,7 +6,7 @@
 #include "kernels/simd/math.h"
 
 #define ADD(s, v) ((s) + (v))
-#define MAX(s, v) (((v) > (s)) | ((v) != (v)) ? (v) : (s))
+#define MAX(s, v) ((((v) > (s)) | ((v) != (v))) ? (v) : (s))
 
 #define LOOP(NAME, T, EXPR, FOLD)                                \
   static double NAME(const T *a, const T *b, int64_t n, T p) {   \

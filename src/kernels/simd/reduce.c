@@ -15,8 +15,8 @@ enum { BLOCK = 2048 };
 
 #define ADD(a, v) ((a) + (v))
 #define MUL(a, v) ((a) * (v))
-#define MAX(a, v) (((v) > (a)) | ((v) != (v)) ? (v) : (a))
-#define MIN(a, v) (((v) < (a)) | ((v) != (v)) ? (v) : (a))
+#define MAX(a, v) ((((v) > (a)) | ((v) != (v))) ? (v) : (a))
+#define MIN(a, v) ((((v) < (a)) | ((v) != (v))) ? (v) : (a))
 
 #define PLAIN_BLOCK(NAME, FOLD, ID, T, TAG)                                         \
   static T NAME##_##TAG##_block(const T *x, int64_t n, T p) {                       \

@@ -17,7 +17,7 @@
 
 enum { BLOCK = 2048, ONLINE = 1 << 16 };
 
-#define LARGER(a, v) (((v) > (a)) | ((v) != (v)) ? (v) : (a))
+#define LARGER(a, v) ((((v) > (a)) | ((v) != (v))) ? (v) : (a))
 
 #define LOOPS(T, TAG, DT, EXP, GRAD_EXP)                                                                          \
   static T largest_##TAG(const T *x, int64_t n) { return (T)SIMD(reduce_loops)(REDUCE_MAX, DT)->row(x, n, 0).f; } \
