@@ -222,7 +222,7 @@ static Status pad_by(Call *c, const char *mode, const Value *value) {
   if (value->kind != VAL_NONE && val_as_float(value) != 0) return op_fail(c, "mode '%s' takes no value", mode);
   if (!strcmp(mode, "circular")) TRY(OP(c, "aten._pad_circular.default", &out, c->arg[0], c->arg[1]));
   else if ((!by_reflection && !by_edge) || dims < 1 || dims > 3) return op_fail(c, "mode '%s' with %d numbers of padding is not supported", mode, pad.n);
-  else TRY(OP(c, (by_reflection ? reflect : replicate)[dims - 1], &out, c->arg[0], c->arg[1]));
+  else TRY(OP(c, by_reflection ? reflect[dims - 1] : replicate[dims - 1], &out, c->arg[0], c->arg[1]));
   return out_value(c, val_tensor(out));
 }
 
