@@ -58,6 +58,10 @@ const char *human_bytes(double bytes, char *buf, size_t cap);
 const char *human_count(double n, char *buf, size_t cap);
 double seconds_now(void);
 
+/* Prints a JSON document and frees it.  A NULL document is out of memory. */
+struct yyjson_mut_doc;
+Status json_print(FILE *f, struct yyjson_mut_doc *doc);
+
 #define COMMAND(name, summary) Status command_##name(int argc, char **argv);
 #include "cli/commands.def"
 #undef COMMAND

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/cli.h"
 #include "pt2/read.h"
 
@@ -43,6 +44,15 @@ double seconds_now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+Status json_print(FILE *f, struct yyjson_mut_doc *doc) {
+  char *text = doc ? yyjson_mut_write(doc, YYJSON_WRITE_PRETTY | YYJSON_WRITE_ALLOW_INF_AND_NAN, NULL) : NULL;
+  yyjson_mut_doc_free(doc);
+  if (!text) return fail_oom();
+  fprintf(f, "%s\n", text);
+  free(text);
+  return OK;
 }
 
 /* A zip archive starts with "PK"; the text form is text. */

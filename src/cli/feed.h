@@ -10,7 +10,14 @@
 Status feed_from_file(const Exported *e, const char *path, Scope *scope, Arena *arena, Value **inputs, int *n);
 
 /* Made-up inputs: floats normal, integers small (below the size of any embedding they
- * index, as far as the graph tells), symbols at a small admissible value. */
-Status feed_random(const Exported *e, uint64_t seed, Scope *scope, Arena *arena, Value **inputs, int *n);
+ * index, as far as the graph tells), symbols as feed_symbols() chooses. */
+Status feed_random(const Exported *e, uint64_t seed, bool hints, Scope *scope, Arena *arena, Value **inputs, int *n);
+
+/* A number for every symbol in the inputs' sizes: 2 where its range allows, else the
+ * nearest in it; with hints, what it was when the program was exported, where the file
+ * tells.  out->v is malloc'ed. */
+Status feed_symbols(const Exported *e, bool hints, SymBindings *out);
+/* Inputs of these sizes without data, to ask what a call would take. */
+Status feed_sizes(const Exported *e, const SymBindings *b, Scope *scope, Arena *arena, Value **inputs, int *n);
 
 #endif

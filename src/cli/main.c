@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/textbuf.h"
+#include "base/near.h"
 #include "cli/cli.h"
 #include "ops/op.h"
 #include "tessera.h"
@@ -36,14 +36,13 @@ static const Command *find_command(const char *name) {
   return NULL;
 }
 
-/* The command that starts with the same letters, or holds the word. */
 static const char *nearest_command(const char *name) {
-  for (size_t n = strlen(name); n > 1; n--) {
-    for (int i = 0; i < command_count; i++) {
-      if (!strncmp(command_table[i].name, name, n)) return command_table[i].name;
-    }
+  const char *near = NULL;
+  for (int i = 0, limit = near_limit(name); i < command_count; i++) {
+    int d = near_distance(name, command_table[i].name, limit);
+    if (d <= limit) near = command_table[i].name, limit = d - 1;
   }
-  return NULL;
+  return near;
 }
 
 static int report(Status s) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/near.h"
 #include "cli/cli.h"
 
 static void print_help(const char *command, const char *usage, const char *examples, const Option *options, int n) {
@@ -26,12 +27,14 @@ static const Option *find(const Option *options, int n, const char *word, size_t
 
 static Status unknown(const char *command, const Option *options, int n, const char *word) {
   Status s = fail(ERR_USAGE, "`tessera %s` has no option '%s'", command, word);
-  for (size_t len = strlen(word); len > 3; len--) {
-    for (int i = 0; i < n; i++) {
-      if (!strncmp(options[i].name, word, len)) return status_hint(s, "did you mean '%s'?", options[i].name);
-    }
+  const char *near = NULL;
+  char name[128]; /* without =value */
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+  for (int i = 0, limit = near_limit(name); i < n && name[1] == '-'; i++) {
+    int d = near_distance(name, options[i].name, limit);
+    if (d <= limit) near = options[i].name, limit = d - 1;
   }
-  return status_hint(s, "`tessera %s --help` lists them", command);
+  return near ? status_hint(s, "did you mean '%s'?", near) : status_hint(s, "`tessera %s --help` lists them", command);
 }
 
 static Status set_number(const Option *o, const char *text) {

@@ -80,7 +80,7 @@ static Status one_call(RunState *r, int call) {
   const Exported *e = session_program(r->session);
   Value *inputs, *outs;
   int ninputs, nouts = 0;
-  if (o->random) TRY(feed_random(e, (uint64_t)o->seed + (uint64_t)call, &r->scope, &r->arena, &inputs, &ninputs));
+  if (o->random) TRY(feed_random(e, (uint64_t)o->seed + (uint64_t)call, false, &r->scope, &r->arena, &inputs, &ninputs));
   else TRY(feed_from_file(e, call < o->inputs.n ? o->inputs.v[call] : NULL, &r->scope, &r->arena, &inputs, &ninputs));
   /* Stateful programs must not run more often than asked: repetitions are timed runs. */
   int64_t repeat = o->repeat > 0 ? o->repeat : 1;

@@ -12,7 +12,7 @@ static const char *const higher_order[] = {
     "higher_order.cond",
 };
 
-static bool is_supported(const Node *n) {
+bool node_is_supported(const Node *n) {
   if (n->op) return true;
   for (size_t i = 0; i < sizeof higher_order / sizeof *higher_order; i++) {
     if (node_is(n, higher_order[i])) return true;
@@ -38,7 +38,7 @@ static Status collect(Found *f, const Graph *g, int depth) {
     for (int i = 0; i < n->nargs; i++) {
       if (n->args[i].kind == ARG_GRAPH && depth < 64) TRY(collect(f, n->args[i].graph, depth + 1));
     }
-    if (is_supported(n)) continue;
+    if (node_is_supported(n)) continue;
     StrSlot *slot;
     TRY(strmap_slot(&f->by_target, &f->arena, n->target, &slot));
     Missing *m = slot->value;

@@ -247,6 +247,7 @@ Status graph_verify(const Exported *e);
 /* Lists every target that is not in the registry (and is no higher-order op we run),
  * with node, count and source line; OK if there is none.  Exit code 3. */
 Status graph_check_ops(const Exported *e);
+bool node_is_supported(const Node *n); /* its target, not what is in its sub-graphs */
 
 struct TextBuf;
 typedef struct {

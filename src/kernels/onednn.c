@@ -2,6 +2,7 @@
 #include "kernels/onednn.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,39 @@ Status onednn_engine(dnnl_engine_t *out) {
   pthread_once(&shared.once, make_engine);
   *out = shared.engine;
   return onednn_check(shared.status, "make its engine");
+}
+
+const char *onednn_version(char *buf, size_t cap) {
+  const dnnl_version_t *v = dnnl_version();
+  snprintf(buf, cap, "%d.%d.%d", v->major, v->minor, v->patch);
+  return buf;
+}
+
+const char *onednn_isa(void) {
+#ifdef TESS_X86
+  static const struct {
+    dnnl_cpu_isa_t isa;
+    const char *name;
+  } names[] = {
+      {dnnl_cpu_isa_sse41, "sse41"},
+      {dnnl_cpu_isa_avx, "avx"},
+      {dnnl_cpu_isa_avx2, "avx2"},
+      {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
+      {dnnl_cpu_isa_avx512_core, "avx512_core"},
+      {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+      {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+  };
+  dnnl_engine_t engine;
+  Status s = onednn_engine(&engine); /* caps the ISA first */
+  status_free(s);
+  dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (names[i].isa == isa) return names[i].name;
+  }
+  return "beyond avx512_core_bf16";
+#else
+  return "its default";
+#endif
 }
 
 /* ---- memory layouts --------------------------------------------------------- */

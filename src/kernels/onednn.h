@@ -24,6 +24,10 @@ Status onednn_engine(dnnl_engine_t *out);
 /* OK, or "oneDNN could not <what>: <why>". */
 Status onednn_check(dnnl_status_t status, const char *what);
 
+/* "2.6.3", and the instruction set that its kernels use: "avx2", "avx512_core" ... */
+const char *onednn_version(char *buf, size_t cap);
+const char *onednn_isa(void);
+
 /* ---- memory layouts --------------------------------------------------------- */
 
 typedef struct {

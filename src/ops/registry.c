@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/near.h"
 #include "ops/op.h"
 
 #define FAMILY(name) extern const OpDef ops_##name[];
@@ -87,32 +88,12 @@ const Op *op_find(const char *name) {
   return NULL;
 }
 
-/* Edits between two names, given up beyond `limit`. */
-static int distance(const char *a, const char *b, int limit) {
-  int n = (int)strlen(b), row[128];
-  if (n >= 127) return limit + 1;
-  for (int j = 0; j <= n; j++) row[j] = j;
-  for (int i = 1; *a; a++, i++) {
-    int diagonal = row[0], best = row[0] = i;
-    for (int j = 1; j <= n; j++) {
-      int edit = diagonal + (*a != b[j - 1]);
-      diagonal = row[j];
-      if (row[j] + 1 < edit) edit = row[j] + 1;
-      if (row[j - 1] + 1 < edit) edit = row[j - 1] + 1;
-      row[j] = edit;
-      if (edit < best) best = edit;
-    }
-    if (best > limit) return limit + 1;
-  }
-  return row[n];
-}
-
 const Op *op_nearest(const char *name) {
   const Registry *r = registry_get();
   const Op *best = NULL;
   int limit = 6;
   for (int i = 0; i < r->count; i++) {
-    int d = distance(name, r->ops[i].schema.name, limit);
+    int d = near_distance(name, r->ops[i].schema.name, limit);
     if (d <= limit) best = &r->ops[i], limit = d - 1;
   }
   return best;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/near.h"
+
 const PassDef pass_table[] = {
 #define PASS(name, options, summary) {#name, pass_##name, options, summary},
 #include "passes/passes.def"
@@ -20,6 +22,11 @@ const PassDef *pass_find(const char *name) {
 
 static Status unknown(const char *name) {
   TextBuf known = {0};
+  for (int i = 0; i < pass_count; i++) {
+    if (near_distance(name, pass_table[i].name, near_limit(name)) <= near_limit(name)) {
+      return status_hint(fail(ERR_USAGE, "there is no pass '%s'", name), "did you mean '%s'?", pass_table[i].name);
+    }
+  }
   for (int i = 0; i < pass_count; i++) text_printf(&known, "%s%s", i ? ", " : "", pass_table[i].name);
   Status s = fail(ERR_USAGE, "there is no pass '%s'", name);
   if (known.text) s = status_hint(s, "the passes are: %s", known.text);

@@ -12,9 +12,8 @@
 
 enum { MAX_PROGRAMS = 16 };
 
-/* Before any size is known, and once sizes are numbers. */
-static const char passes_once[] = "inline,functionalize,dce,cse";
-static const char passes_specialized[] = "cse,recompose,cse,dce,fuse_epilogue,fuse_pointwise";
+const char session_passes_once[] = "inline,functionalize,dce,cse";
+const char session_passes_specialized[] = "cse,recompose,cse,dce,fuse_epilogue,fuse_pointwise";
 
 typedef struct {
   Program *program;
@@ -54,7 +53,7 @@ static Status own_buffers(Ctx *ctx, Exported *e) {
 static Status prepare(Session *s) {
   TRY(graph_verify(s->program));
   TRY(graph_check_ops(s->program));
-  TRY(pass_run_list(s->program, passes_once, s->ctx, NULL));
+  TRY(pass_run_list(s->program, session_passes_once, s->ctx, NULL));
   return own_buffers(s->ctx, s->program);
 }
 
@@ -113,7 +112,7 @@ static Status make_key(const Value *inputs, int n, int64_t **key, int *nkey) {
 static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
   Exported *special;
   TRY(specialize(s->ctx, s->program, inputs, ninputs, &special));
-  Status status = pass_run_list(special, passes_specialized, s->ctx, NULL);
+  Status status = pass_run_list(special, session_passes_specialized, s->ctx, NULL);
   if (status) {
     exported_free(special);
     return status;

@@ -14,6 +14,10 @@
 
 typedef struct Session Session;
 
+/* The passes of every session, in order: on the program as read, and on each
+ * specialisation of it. */
+extern const char session_passes_once[], session_passes_specialized[];
+
 /* Takes over e, also on failure. */
 Status session_open(Ctx *ctx, Exported *e, Session **out);
 void session_free(Session *s); /* NULL is fine */

@@ -47,7 +47,7 @@ static Status add_input(Specializer *s, int i, const Value *user, Value *out) {
     const StateEntry *e = exported_state(s->to, spec->target);
     if (!e || !e->tensor) return fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target);
     TRY(tensor_alias(&s->to->scope, e->tensor, &t));
-    w->constant = !exported_is_mutated(s->from, spec->target);
+    w->constant = tensor_data(t) && !exported_is_mutated(s->from, spec->target);
   }
   TRY(val_set_tensor(s->to->graph, w, t));
   t->tag = w;

@@ -1,0 +1,229 @@
+/* opt.c -- `tessera opt`: passes by name on a program, and its text form.
+ *
+ * The list is run pass by pass, so that the program can be printed and counted after
+ * each.  specialize(s0=2) in the list is not a pass but the step between the passes on a
+ * program with symbols and those that need numbers; it may stand there once.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/feed.h"
+#include "passes/pass.h"
+#include "runtime/session.h"
+#include "runtime/specialize.h"
+
+typedef struct {
+  const char *passes, *output, *print_after, *weights;
+  bool print, stats, verify, meta, as_run, force, json;
+} OptOptions;
+
+static const char examples[] =
+    "  tessera opt model.pt2 --print\n"
+    "  tessera opt model.pt2 --passes inline,functionalize,dce,cse -o model.txt --stats\n"
+    "  tessera opt model.pt2 --passes inline,functionalize,specialize(s0=2),recompose --print-after recompose\n"
+    "  tessera opt model.pt2 --as-run --print        the program as `tessera run` executes it\n";
+
+typedef struct {
+  Ctx ctx;
+  const OptOptions *o;
+  Exported *program; /* the present one */
+  Exported *source;  /* what it was specialised from; NULL before */
+  PrintOptions how;
+} OptState;
+
+/* ---- printing ---------------------------------------------------------------------- */
+
+static Status print_program(const OptState *st, FILE *f) {
+  TextBuf b = {0};
+  graph_print(&b, st->program, st->how);
+  Status s = b.failed ? fail_oom() : OK;
+  if (!s) fputs(b.text, f);
+  text_free(&b);
+  return s;
+}
+
+static Status save(const OptState *st) {
+  const char *path = st->o->output;
+  size_t n = strlen(path);
+  if (n > 4 && !strcmp(path + n - 4, ".pt2")) {
+    return status_hint(fail(ERR_USAGE, "'%s': programs are written as text, not as .pt2 archives", path),
+                       "give -o %.*s.txt; `tessera run %.*s.txt --weights MODEL.pt2` runs it", (int)(n - 4), path, (int)(n - 4), path);
+  }
+  TextBuf b = {0};
+  graph_print(&b, st->program, st->how);
+  Status s = b.failed ? fail_oom() : file_write_all(path, b.text, b.len, st->o->force ? FILE_OVERWRITE : 0);
+  text_free(&b);
+  return s;
+}
+
+/* ---- running ------------------------------------------------------------------------ */
+
+static Status bind_from_text(SymBindings *b, char *text) {
+  for (char *rest, *item = strtok_r(text, ", ", &rest); item; item = strtok_r(NULL, ", ", &rest)) {
+    char *equals = strchr(item, '='), *end = NULL;
+    long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
+    if (!equals || end == equals + 1 || *end) return fail(ERR_USAGE, "specialize: '%s' is not of the form symbol=number", item);
+    *equals = 0;
+    bool found = false;
+    for (int i = 0; i < b->n; i++) {
+      if (strcmp(b->v[i].name, item)) continue;
+      b->v[i].value = value;
+      found = true;
+    }
+    if (!found) return status_hint(fail(ERR_USAGE, "specialize: the inputs have no symbol '%s'", item), "`tessera inspect` lists them");
+  }
+  return OK;
+}
+
+static Status run_specialize(OptState *st, char *sizes) {
+  SymBindings b;
+  Scope scope = {0};
+  Arena arena = {0};
+  Value *inputs;
+  Exported *special;
+  int n;
+  if (st->source) return fail(ERR_USAGE, "specialize may stand in the list once");
+  TRY(graph_check_ops(st->program));
+  TRY(feed_symbols(st->program, true, &b));
+  Status s = bind_from_text(&b, sizes);
+  if (!s) s = feed_sizes(st->program, &b, &scope, &arena, &inputs, &n);
+  if (!s) s = specialize(&st->ctx, st->program, inputs, n, &special);
+  free(b.v);
+  scope_clear(&scope);
+  arena_free(&arena);
+  if (s) return status_at(s, "specialize");
+  st->source = st->program;
+  st->program = special;
+  return OK;
+}
+
+static int count_nodes(const Graph *g) {
+  int n = 0;
+  for (const Node *node = g->first; node; node = node->next) n++;
+  return n;
+}
+
+/* One item of the list: "name" or "name(options)". */
+static Status run_item(OptState *st, char *item) {
+  size_t len = strcspn(item, "( ");
+  double start = seconds_now();
+  int before = count_nodes(st->program->graph);
+  TextBuf stats = {0};
+  Status s;
+  if (len == 10 && !strncmp(item, "specialize", len)) {
+    char *options = item + len + (item[len] == '(');
+    char *end = strrchr(options, ')');
+    if (end) *end = 0;
+    s = run_specialize(st, options);
+  } else {
+    s = pass_run_list(st->program, item, &st->ctx, &stats);
+  }
+  item[len] = 0;
+  st->how.memory |= !strcmp(item, "plan_memory");
+  double ms = (seconds_now() - start) * 1e3;
+  int after = count_nodes(st->program->graph);
+  if (!s && st->o->json) {
+    printf("{\"pass\": \"%s\", \"nodes_before\": %d, \"nodes_after\": %d, \"ms\": %.3f}\n", item, before, after, ms);
+  } else if (!s && st->o->stats) {
+    fprintf(stderr, "%-16s %6d -> %d nodes, %.2f ms\n", item, before, after, ms);
+    if (stats.text) fputs(stats.text, stderr);
+  }
+  text_free(&stats);
+  TRY(s);
+  const char *wanted = st->o->print_after;
+  if (!wanted || (strcmp(wanted, item) && strcmp(wanted, "all"))) return OK;
+  printf("# after %s\n", item);
+  return print_program(st, stdout);
+}
+
+/* Cuts at commas outside parentheses. */
+static Status run_items(OptState *st, char *list) {
+  int depth = 0;
+  char *item = list + strspn(list, ", ");
+  for (char *p = item;; p++) {
+    depth += *p == '(' ? 1 : *p == ')' ? -1 : 0;
+    if (*p && (*p != ',' || depth)) continue;
+    bool last = !*p;
+    *p = 0;
+    if (*item) TRY(run_item(st, item));
+    if (last) return OK;
+    item = p + 1 + strspn(p + 1, ", ");
+    p = item - 1;
+  }
+}
+
+static Status run_passes(OptState *st) {
+  const OptOptions *o = st->o;
+  char whole[1024];
+  if (o->as_run) snprintf(whole, sizeof whole, "%s,specialize,%s", session_passes_once, session_passes_specialized);
+  char *list = strdup(o->as_run ? whole : o->passes ? o->passes : "");
+  if (!list) return fail_oom();
+  Status s = run_items(st, list);
+  free(list);
+  return s;
+}
+
+static Status optimize(OptState *st) {
+  const OptOptions *o = st->o;
+  TRY(graph_verify(st->program));
+  TRY(run_passes(st));
+  if (o->verify) {
+    TRY(graph_check_ops(st->program));
+    fprintf(stderr, "%s: well formed, every op is known\n", st->program->name);
+  }
+  if (o->output) TRY(save(st));
+  return o->print ? print_program(st, stdout) : OK;
+}
+
+static bool names_pass(const char *list, const char *name) {
+  size_t n = strlen(name);
+  for (const char *p = list; (p = strstr(p, name)); p += n) {
+    if ((p == list || strchr(", ", p[-1])) && (!p[n] || strchr(",( ", p[n]))) return true;
+  }
+  return false;
+}
+
+static Status check_options(const OptOptions *o, const TextList *words) {
+  if (words->n != 1) return status_hint(fail(ERR_USAGE, "opt takes one program, %d were given", words->n), "tessera opt model.pt2 --print");
+  if (o->as_run && o->passes) return fail(ERR_USAGE, "--as-run and --passes exclude each other");
+  if (o->print_after && !o->as_run && strcmp(o->print_after, "all") && !(o->passes && names_pass(o->passes, o->print_after))) {
+    return fail(ERR_USAGE, "--print-after %s: that pass is not in the list", o->print_after);
+  }
+  if (o->output && !o->force && file_exists(o->output)) return status_hint(fail(ERR_FAIL, "'%s' exists already", o->output), "--force overwrites it");
+  if (!o->print && !o->print_after && !o->output && !o->stats && !o->json && !o->verify) {
+    return status_hint(fail(ERR_USAGE, "nothing to do with the result"), "give --print, -o FILE, --stats or --verify");
+  }
+  return OK;
+}
+
+Status command_opt(int argc, char **argv) {
+  OptOptions o = {0};
+  const Option table[] = {
+      {"--passes", 'p', OPT_TEXT, &o.passes, "LIST", "passes in order: a,b(x=1),c; `tessera passes` lists them"},
+      {"--as-run", 0, OPT_FLAG, &o.as_run, NULL, "the passes of `tessera run`, at the sizes of the export"},
+      {"--print", 0, OPT_FLAG, &o.print, NULL, "print the result as text"},
+      {"--print-after", 0, OPT_TEXT, &o.print_after, "PASS", "print the program after that pass (all: after each)"},
+      {"--meta", 0, OPT_FLAG, &o.meta, NULL, "print the nodes' metadata too"},
+      {"--output", 'o', OPT_TEXT, &o.output, "FILE", "write the result as text"},
+      {"--stats", 0, OPT_FLAG, &o.stats, NULL, "nodes and time of each pass, to stderr"},
+      {"--json", 0, OPT_FLAG, &o.json, NULL, "the same as a line of JSON per pass, to stdout"},
+      {"--verify", 0, OPT_FLAG, &o.verify, NULL, "check the result, and that every op is known (exit code 3 if not)"},
+      {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
+      {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite the output file"},
+  };
+  TextList words;
+  bool help;
+  TRY(options_parse("opt", "PROGRAM [--passes LIST] [options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  if (help) return OK;
+  TRY(check_options(&o, &words));
+  OptState st = {.o = &o, .how = {.meta = o.meta}};
+  TRY(program_load(words.v[0], o.weights, &st.program));
+  ctx_init(&st.ctx, threads_or_default(0));
+  Status s = optimize(&st);
+  exported_free(st.program);
+  exported_free(st.source);
+  ctx_free(&st.ctx);
+  return s;
+}
