@@ -14,7 +14,7 @@
 enum {
   CHUNK = 1024,        /* elements converted at a time */
   GRAIN = 1 << 15,     /* elements worth a thread */
-  BLOCK = 32,          /* side of a transposed block */
+  BLOCK = 16,          /* side of a transposed block: a cache line of f32 */
 };
 
 typedef struct {
@@ -54,12 +54,31 @@ void copy_strided(void *to, int64_t to_step, const void *from, int64_t from_step
 #undef LOOP
 }
 
+void copy_splat(void *dst, const void *element, size_t bytes, int64_t n) {
+#define LOOP(T)                                     \
+  {                                                 \
+    T *d = dst;                                     \
+    const T e = *(const T *)element;                \
+    for (int64_t i = 0; i < n; i++) d[i] = e;       \
+    break;                                          \
+  }
+  switch (bytes) {
+    case 1: LOOP(Bits8)
+    case 2: LOOP(Bits16)
+    case 4: LOOP(Bits32)
+    case 8: LOOP(Bits64)
+    default: LOOP(Bits128)
+  }
+#undef LOOP
+}
+
 static void fill_run(char *dst, int64_t step, const void *element, size_t bytes, int64_t n) {
   const unsigned char *e = element;
   bool same_bytes = true;
   for (size_t i = 1; i < bytes; i++) same_bytes &= e[i] == e[0];
-  if (step == (int64_t)bytes && same_bytes) memset(dst, e[0], bytes * (size_t)n);
-  else copy_strided(dst, step, element, 0, bytes, n);
+  if (step != (int64_t)bytes) copy_strided(dst, step, element, 0, bytes, n);
+  else if (same_bytes) memset(dst, e[0], bytes * (size_t)n);
+  else copy_splat(dst, element, bytes, n);
 }
 
 static void copy_rows(void *arg, int64_t begin, int64_t end, int worker) {
@@ -107,47 +126,60 @@ static void convert_rows(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-/* dst: rows of the innermost loop (step = bytes), across: step `down`.
- * src: the other way round. */
+/* A block of BLOCK x BLOCK or less: src rows (step `right`) become dst columns, src
+ * columns dst rows (step `down`).  By way of a buffer, so that every cache line of src is
+ * read once and every line of dst written in one go, also where rows are a power of two
+ * apart and lie in the same sets. */
 static void transpose_block(char *dst, int64_t down, const char *src, int64_t right, size_t bytes, int64_t rows, int64_t columns) {
-#define LOOP(T)                                                                        \
-  for (int64_t r = 0; r < rows; r++) {                                                 \
-    T *d = (T *)(void *)(dst + r * down);                                              \
-    for (int64_t i = 0; i < columns; i++) d[i] = *(const T *)(const void *)(src + r * (int64_t)sizeof(T) + i * right); \
-  }                                                                                    \
-  break
+#define LOOP(T)                                                                         \
+  {                                                                                     \
+    T block[BLOCK][BLOCK];                                                              \
+    for (int64_t i = 0; i < columns; i++) memcpy(block[i], src + i * right, (size_t)rows * sizeof(T)); \
+    if (rows == BLOCK && columns == BLOCK) {                                            \
+      for (int r = 0; r < BLOCK; r++) {                                                 \
+        T *d = (T *)(void *)(dst + r * down);                                           \
+        for (int i = 0; i < BLOCK; i++) d[i] = block[i][r];                             \
+      }                                                                                 \
+      break;                                                                            \
+    }                                                                                   \
+    for (int64_t r = 0; r < rows; r++) {                                                \
+      T *d = (T *)(void *)(dst + r * down);                                             \
+      for (int64_t i = 0; i < columns; i++) d[i] = block[i][r];                         \
+    }                                                                                   \
+    break;                                                                              \
+  }
   switch (bytes) {
-    case 1: LOOP(Bits8);
-    case 2: LOOP(Bits16);
-    case 4: LOOP(Bits32);
-    case 8: LOOP(Bits64);
-    default: LOOP(Bits128);
+    case 1: LOOP(Bits8)
+    case 2: LOOP(Bits16)
+    case 4: LOOP(Bits32)
+    case 8: LOOP(Bits64)
+    default: LOOP(Bits128)
   }
 #undef LOOP
 }
 
-/* Items are strips of BLOCK rows (along `across`) of each plane; the planes are what
- * the remaining loops enumerate. */
+/* Items are strips of BLOCK columns of dst (rows of src) of each plane; the planes are
+ * what the remaining loops enumerate. */
 static void transpose_strips(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const Copy *c = arg;
   const Walk *w = c->walk;
-  int64_t width = w->size[0], height = w->size[c->across], strips = (height + BLOCK - 1) / BLOCK;
+  int64_t width = w->size[0], height = w->size[c->across], strips = (width + BLOCK - 1) / BLOCK;
   int64_t right = w->stride[1][0], down = w->stride[0][c->across], bytes = (int64_t)c->bytes;
   for (int64_t item = begin; item < end; item++) {
-    int64_t plane = item / strips, row = item % strips * BLOCK;
-    char *dst = c->dst + row * down;
-    const char *src = c->src + row * bytes;
+    int64_t plane = item / strips, column = item % strips * BLOCK;
+    char *dst = c->dst + column * bytes;
+    const char *src = c->src + column * right;
     for (int d = 1; d < w->ndim; d++) {
       if (d == c->across) continue;
       dst += plane % w->size[d] * w->stride[0][d];
       src += plane % w->size[d] * w->stride[1][d];
       plane /= w->size[d];
     }
-    int64_t rows = height - row < BLOCK ? height - row : BLOCK;
-    for (int64_t i = 0; i < width; i += BLOCK) {
-      int64_t columns = width - i < BLOCK ? width - i : BLOCK;
-      transpose_block(dst + i * bytes, down, src + i * right, right, c->bytes, rows, columns);
+    int64_t columns = width - column < BLOCK ? width - column : BLOCK;
+    for (int64_t r = 0; r < height; r += BLOCK) {
+      int64_t rows = height - r < BLOCK ? height - r : BLOCK;
+      transpose_block(dst + r * down, down, src + r * bytes, right, c->bytes, rows, columns);
     }
   }
 }
@@ -178,8 +210,8 @@ void kernel_copy(Kern *k, View dst, View src) {
     parallel_for(k->threads, w.numel, GRAIN, copy_rows, &c);
     return;
   }
-  int64_t strips = (w.size[c.across] + BLOCK - 1) / BLOCK, planes = w.numel / (w.size[0] * w.size[c.across]);
-  parallel_for(k->threads, strips * planes, GRAIN / (w.size[0] * BLOCK) + 1, transpose_strips, &c);
+  int64_t height = w.size[c.across], strips = (w.size[0] + BLOCK - 1) / BLOCK, planes = w.numel / (w.size[0] * height);
+  parallel_for(k->threads, strips * planes, GRAIN / (height * BLOCK) + 1, transpose_strips, &c);
 }
 
 typedef struct {

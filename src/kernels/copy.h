@@ -12,6 +12,9 @@ void kernel_copy(Kern *k, View dst, View src);
 /* n elements of `bytes` bytes (1, 2, 4, 8 or 16) each; strides in bytes, 0 allowed for src. */
 void copy_strided(void *dst, int64_t to_step, const void *src, int64_t from_step, size_t bytes, int64_t n);
 
+/* n times the same element, contiguous. */
+void copy_splat(void *dst, const void *element, size_t bytes, int64_t n);
+
 /* dst[i] = value, given as the bytes of one element of dst's dtype. */
 void kernel_fill(Kern *k, View dst, const void *element);
 

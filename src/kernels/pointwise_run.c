@@ -18,6 +18,7 @@ enum {
   SHORT_LOOP = 96,  /* innermost loops shorter than this share tiles */
   GRAIN = 1 << 16,  /* element-instructions worth a thread */
   SMALLEST_GRAIN = 1 << 12, /* elements */
+  ACROSS_NUMEL = 1 << 12,   /* elements from which on transposed inputs are copied first */
 };
 
 typedef void Convert(void *dst, Dtype to, const void *src, Dtype from, int64_t n);
@@ -76,8 +77,6 @@ static void assign_slots(Job *job) {
   job->nslots = n;
 }
 
-static void splat(void *dst, const void *element, size_t bytes, int64_t n) { copy_strided(dst, (int64_t)bytes, element, 0, bytes, n); }
-
 /* ---- loading and storing -------------------------------------------------------- */
 
 /* n elements of an input, from src on, into a register's slot (to: its class). */
@@ -88,7 +87,7 @@ static void load(const Job *job, const Operand *o, Dtype to, char *dst, const ch
   } else if (o->step == 0) {
     _Alignas(16) char one[16];
     job->convert(one, to, src, o->dtype, 1);
-    splat(dst, one, dtype_size(to), n);
+    copy_splat(dst, one, dtype_size(to), n);
   } else if (to == o->dtype) {
     copy_strided(dst, (int64_t)bytes, src, o->step, bytes, n);
   } else {
@@ -206,7 +205,7 @@ static void fill_constants(Worker *w, int64_t n) {
       case DT_F64: e.d = reg->value.re; break;
       default: e.c[0] = (float)reg->value.re, e.c[1] = (float)reg->value.im; break;
     }
-    splat(w->at[r], &e, dtype_size((Dtype)reg->klass), n);
+    copy_splat(w->at[r], &e, dtype_size((Dtype)reg->klass), n);
   }
   for (int k = job->p->noutputs; k < job->walk.count; k++) {
     const Operand *o = &job->operand[k];
@@ -262,8 +261,13 @@ static void bind_operands(Job *job, const View *out, const View *in) {
     const View *v = &in[p->reg[r].input];
     job->operand[k++] = (Operand){.reg = (int16_t)r, .dtype = v->dtype, .data = v->data, .places = true};
   }
+}
+
+/* How each operand is reached, once the loops are settled. */
+static void place_operands(Job *job) {
+  const PwProgram *p = job->p;
   bool whole = p->ninstrs == 1 && p->instr[0].op != PW_CAST && p->nregs == p->ninputs + 1 && job->walk.ndim <= 1;
-  for (k = 0; k < job->walk.count; k++) {
+  for (int k = 0; k < job->walk.count; k++) {
     Operand *o = &job->operand[k];
     o->step = walk_step(&job->walk, k);
     o->linear = is_linear(&job->walk, k);
@@ -290,6 +294,62 @@ bool pw_knows(PwOp op, Dtype klass) { /* a step with nothing to do still says wh
   return op == PW_CAST || choose_step(klass, ISA_BASE)(&in, NULL, NULL, NULL, NULL, 0) != PW_UNKNOWN;
 }
 
+/* An input that runs along another loop than the output would miss the cache with every
+ * element: it is copied first, in blocks, to the order of the output's loops. */
+static bool runs_across(const Walk *w, int operand, Dtype d) {
+  int64_t bytes = (int64_t)dtype_size(d);
+  if (w->numel < ACROSS_NUMEL || w->size[0] < 8 || w->stride[operand][0] <= 2 * bytes) return false;
+  for (int l = 1; l < w->ndim; l++) {
+    if (w->stride[operand][l] == bytes && w->size[l] >= 8) return true;
+  }
+  return false;
+}
+
+static Status straighten(Kern *k, Job *job) {
+  Walk *w = &job->walk;
+  bool any = false;
+  for (int i = job->p->noutputs; i < w->count; i++) {
+    Operand *o = &job->operand[i];
+    if (!runs_across(w, i, o->dtype)) continue;
+    int64_t size[MAX_DIMS], from[MAX_DIMS], to[MAX_DIMS], step = 1, bytes = (int64_t)dtype_size(o->dtype);
+    for (int l = 0; l < w->ndim; l++) { /* loop l is dimension ndim - 1 - l; repeated loops stay so */
+      int d = w->ndim - 1 - l;
+      bool repeated = w->stride[i][l] == 0;
+      size[d] = repeated ? 1 : w->size[l];
+      from[d] = w->stride[i][l] / bytes;
+      to[d] = repeated ? 0 : step;
+      step *= size[d];
+      w->stride[i][l] = to[d] * bytes;
+    }
+    char *copy;
+    TRY_NEW(copy, kern_scratch(k, (size_t)(step * bytes)));
+    kernel_copy(k, (View){copy, size, to, w->ndim, o->dtype}, (View){o->data, size, from, w->ndim, o->dtype});
+    o->data = copy;
+    any = true;
+  }
+  if (any) walk_plan(w);
+  return OK;
+}
+
+static Status run_job(Kern *k, Job *job) {
+  const PwProgram *p = job->p;
+  TRY(straighten(k, job));
+  place_operands(job);
+  assign_slots(job);
+  job->convert = SIMD_CALL(k->isa, convert_run);
+  for (int i = 0; i < p->ninstrs; i++) job->step[p->instr[i].klass] = choose_step((Dtype)p->instr[i].klass, k->isa);
+  int64_t grain = GRAIN / (p->ninstrs + 1);
+  if (grain < SMALLEST_GRAIN) grain = SMALLEST_GRAIN;
+  int workers = parallel_workers(k->threads, job->walk.numel, grain);
+  TRY_NEW(job->scratch, kern_scratch(k, (size_t)workers * (size_t)(job->nslots + 1) * SLOT_BYTES));
+  parallel_for(k->threads, job->walk.numel, grain, run_range, job);
+  switch ((PwFault)atomic_load(&job->fault)) {
+    case PW_ZERO_DIVISION: return fail(ERR_FAIL, "integer division by zero");
+    case PW_UNKNOWN: return fail(ERR_FAIL, "this operation is not known for this dtype");
+    default: return OK;
+  }
+}
+
 Status kernel_pointwise(Kern *k, const PwProgram *p, const View *out, const View *in) {
   if (p->too_long || p->noutputs + p->ninputs > WALK_MAX) return fail(ERR_FAIL, "a pointwise program has too many instructions or operands");
   Job job;
@@ -297,19 +357,8 @@ Status kernel_pointwise(Kern *k, const PwProgram *p, const View *out, const View
   atomic_init(&job.fault, PW_OK);
   bind_operands(&job, out, in);
   if (job.walk.numel == 0) return OK;
-  job.convert = SIMD_CALL(k->isa, convert_run);
-  for (int i = 0; i < p->ninstrs; i++) job.step[p->instr[i].klass] = choose_step((Dtype)p->instr[i].klass, k->isa);
-  assign_slots(&job);
-  int64_t grain = GRAIN / (p->ninstrs + 1);
-  if (grain < SMALLEST_GRAIN) grain = SMALLEST_GRAIN;
-  int workers = parallel_workers(k->threads, job.walk.numel, grain);
   size_t mark = kern_mark(k);
-  TRY_NEW(job.scratch, kern_scratch(k, (size_t)workers * (size_t)(job.nslots + 1) * SLOT_BYTES));
-  parallel_for(k->threads, job.walk.numel, grain, run_range, &job);
+  Status s = run_job(k, &job);
   kern_release(k, mark);
-  switch ((PwFault)atomic_load(&job.fault)) {
-    case PW_ZERO_DIVISION: return fail(ERR_FAIL, "integer division by zero");
-    case PW_UNKNOWN: return fail(ERR_FAIL, "this operation is not known for this dtype");
-    default: return OK;
-  }
+  return s;
 }

@@ -1,5 +1,5 @@
 /* convert.c -- see convert.h.  One loop per pair of dtypes, all from two tables:
- * what an element of the source is worth (a number of one of four classes), and how
+ * what an element of the source is worth (a number of one of five classes), and how
  * a number of each class is written as the destination. */
 #include "kernels/convert.h"
 
@@ -13,9 +13,10 @@ typedef struct {
   float re, im;
 } Complex;
 
-/* ---- one number of class I (integer), F (f32), D (f64), C (complex) to a dtype ---- */
+/* ---- one number of class S (int32), I (int64), F (f32), D (f64), C (complex) to a dtype ---- */
 
-#define INT_TO(TO, T) \
+#define INT_TO(TO, T)                                        \
+  static inline T S_to_##TO(int32_t x) { return (T)x; }      \
   static inline T I_to_##TO(int64_t x) { return (T)x; }
 INT_TO(U8, uint8_t)
 INT_TO(I8, int8_t)
@@ -24,6 +25,10 @@ INT_TO(I32, int32_t)
 INT_TO(I64, int64_t)
 INT_TO(F32, float)
 INT_TO(F64, double)
+static inline uint8_t S_to_BOOL(int32_t x) { return x != 0; }
+static inline uint16_t S_to_F16(int32_t x) { return f32_to_f16((float)x); }
+static inline uint16_t S_to_BF16(int32_t x) { return f32_to_bf16((float)x); }
+static inline Complex S_to_C64(int32_t x) { return (Complex){(float)x, 0}; }
 static inline uint8_t I_to_BOOL(int64_t x) { return x != 0; }
 static inline uint16_t I_to_F16(int64_t x) { return f32_to_f16((float)x); }
 static inline uint16_t I_to_BF16(int64_t x) { return f32_to_bf16((float)x); }
@@ -74,11 +79,11 @@ static inline Complex C_to_C64(Complex x) { return x; }
 
 /*       dtype  in memory  class  value            */
 #define TYPES(X, ...)                              \
-  X(BOOL,  uint8_t,  I, TRUTH,       __VA_ARGS__)  \
-  X(U8,    uint8_t,  I, SAME,        __VA_ARGS__)  \
-  X(I8,    int8_t,   I, SAME,        __VA_ARGS__)  \
-  X(I16,   int16_t,  I, SAME,        __VA_ARGS__)  \
-  X(I32,   int32_t,  I, SAME,        __VA_ARGS__)  \
+  X(BOOL,  uint8_t,  S, TRUTH,       __VA_ARGS__)  \
+  X(U8,    uint8_t,  S, SAME,        __VA_ARGS__)  \
+  X(I8,    int8_t,   S, SAME,        __VA_ARGS__)  \
+  X(I16,   int16_t,  S, SAME,        __VA_ARGS__)  \
+  X(I32,   int32_t,  S, SAME,        __VA_ARGS__)  \
   X(I64,   int64_t,  I, SAME,        __VA_ARGS__)  \
   X(F16,   uint16_t, F, f16_to_f32,  __VA_ARGS__)  \
   X(BF16,  uint16_t, F, bf16_to_f32, __VA_ARGS__)  \

@@ -7,7 +7,7 @@
  *
  *     exp 1   exp2 2  expm1 2   log 1   log2 2   log10 2   log1p 2   pow 1   erf 2
  *     tanh 3  sigmoid 3  sinh 3  cosh 2  softplus 2  asinh 2  acosh 2  atanh 3
- *     sin 2   cos 2   tan 4   asin 3   acos 2   atan 2
+ *     sin 2   cos 2   tan 4   asin 3   acos 2   atan 2   atan2 3
  *
  * sin, cos and tan hold for |x| <= TRIG_LIMIT and give nan beyond: loops over data use
  * the *_run_f32 forms, which ask libm for those elements.
@@ -22,6 +22,9 @@
 
 #include "tensor/dtype.h"
 
+/* Inlined even into large functions: a call would keep the loop around it scalar. */
+#define VMATH static inline __attribute__((always_inline))
+
 #define F32_INF (__builtin_inff())
 #define F32_NAN (__builtin_nanf(""))
 
@@ -33,40 +36,40 @@
 #endif
 
 /* a * b + c; one rounding where the CPU has it. */
-static inline float fma_f32(float a, float b, float c) {
+VMATH float fma_f32(float a, float b, float c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return __builtin_fmaf(a, b, c);
 #else
   return a * b + c;
 #endif
 }
-static inline double fma_f64(double a, double b, double c) {
+VMATH double fma_f64(double a, double b, double c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
   return __builtin_fma(a, b, c);
 #else
   return a * b + c;
 #endif
 }
-static inline float abs_f32(float x) { return __builtin_fabsf(x); }
-static inline float copysign_f32(float x, float sign) { return __builtin_copysignf(x, sign); }
+VMATH float abs_f32(float x) { return __builtin_fabsf(x); }
+VMATH float copysign_f32(float x, float sign) { return __builtin_copysignf(x, sign); }
 /* nan wins, as in ATen. */
-static inline float max_f32(float a, float b) { return (a > b) | (a != a) ? a : b; }
-static inline float min_f32(float a, float b) { return (a < b) | (a != a) ? a : b; }
+VMATH float max_f32(float a, float b) { return (a > b) | (a != a) ? a : b; }
+VMATH float min_f32(float a, float b) { return (a < b) | (a != a) ? a : b; }
 /* Between constants; nan passes. */
-static inline float clamp_f32(float x, float low, float high) {
+VMATH float clamp_f32(float x, float low, float high) {
   x = x < low ? low : x;
   return x > high ? high : x;
 }
 /* 2^n for -126 <= n <= 127. */
-static inline float ldexp1_f32(int32_t n) { return f32_from_bits((uint32_t)(n + 127) << 23); }
+VMATH float ldexp1_f32(int32_t n) { return f32_from_bits((uint32_t)(n + 127) << 23); }
 /* x * 2^n for -252 <= n <= 254: two steps, so that the ends over- and underflow as they should. */
-static inline float scale_f32(float x, int32_t n) {
+VMATH float scale_f32(float x, int32_t n) {
   int32_t half = n >> 1;
   return x * ldexp1_f32(half) * ldexp1_f32(n - half);
 }
 /* Nearest integer, |x| < 2^22. */
 #define ROUND_F32 0x1.8p23f
-static inline int32_t nearest_f32(float x, float *rounded) {
+VMATH int32_t nearest_f32(float x, float *rounded) {
   float t = x + ROUND_F32;
   *rounded = t - ROUND_F32;
   return (int32_t)(f32_bits(t) - f32_bits(ROUND_F32));
@@ -75,7 +78,7 @@ static inline int32_t nearest_f32(float x, float *rounded) {
 /* ---- exponentials --------------------------------------------------------------- */
 
 /* (e^r - 1 - r) / r^2 for |r| <= ln(2)/2. */
-static inline float exp_tail_f32(float r) {
+VMATH float exp_tail_f32(float r) {
   float q = 0x1.6a1a6ep-10f;
   q = fma_f32(q, r, 0x1.123fc6p-7f);
   q = fma_f32(q, r, 0x1.555916p-5f);
@@ -83,17 +86,17 @@ static inline float exp_tail_f32(float r) {
   return fma_f32(q, r, 0x1.fffffcp-2f);
 }
 /* x = n ln(2) + r. */
-static inline float exp_reduce_f32(float x, int32_t *n) {
+VMATH float exp_reduce_f32(float x, int32_t *n) {
   float k;
   *n = nearest_f32(x * 0x1.715476p0f, &k);
   return fma_f32(k, -0x1.7f7d1cp-20f, fma_f32(k, -0x1.62e4p-1f, x));
 }
-static inline float exp_f32(float x) {
+VMATH float exp_f32(float x) {
   int32_t n;
   float r = exp_reduce_f32(clamp_f32(x, -104.0f, 89.0f), &n);
   return scale_f32(fma_f32(exp_tail_f32(r), r * r, r) + 1.0f, n);
 }
-static inline float exp2_f32(float x) {
+VMATH float exp2_f32(float x) {
   float k, c = clamp_f32(x, -151.0f, 129.0f);
   int32_t n = nearest_f32(c, &k);
   float r = c - k, p = 0x1.41fb2cp-13f;
@@ -104,24 +107,24 @@ static inline float exp2_f32(float x) {
   p = fma_f32(p, r, 0x1.62e430p-1f);
   return scale_f32(fma_f32(p, r, 1.0f), n);
 }
-static inline float expm1_f32(float x) {
+VMATH float expm1_f32(float x) {
   int32_t n;
   float r = exp_reduce_f32(clamp_f32(x, -18.0f, 89.0f), &n);
   float p = fma_f32(exp_tail_f32(r), r * r, r), half = ldexp1_f32(n - 1); /* 2^128 would not fit */
   float y = 2.0f * fma_f32(half, p, half - 0.5f);
   return x == 0 ? x : y;
 }
-static inline float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
-static inline float tanh_f32(float x) {
+VMATH float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
+VMATH float tanh_f32(float x) {
   float t = expm1_f32(-2.0f * abs_f32(x));
   return copysign_f32(-t / (t + 2.0f), x);
 }
-static inline float sinh_f32(float x) {
+VMATH float sinh_f32(float x) {
   float a = abs_f32(x), t = expm1_f32(a), e = exp_f32(0.5f * a);
   float y = 0.5f * (t + t / (t + 1.0f));
   return copysign_f32(a > 88.0f ? 0.5f * e * e : y, x);
 }
-static inline float cosh_f32(float x) {
+VMATH float cosh_f32(float x) {
   float a = abs_f32(x), e = exp_f32(a), h = exp_f32(0.5f * a);
   float y = 0.5f * e + 0.5f / e;
   return a > 88.0f ? 0.5f * h * h : y;
@@ -130,7 +133,7 @@ static inline float cosh_f32(float x) {
 /* ---- logarithms ----------------------------------------------------------------- */
 
 /* x = 2^k (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); x positive, finite. */
-static inline float log_reduce_f32(float x, float *k) {
+VMATH float log_reduce_f32(float x, float *k) {
   int tiny = x < 0x1p-126f;
   float scaled = x * 0x1p23f;
   uint32_t u = f32_bits(tiny ? scaled : x) + (0x3f800000u - 0x3f3504f3u);
@@ -139,7 +142,7 @@ static inline float log_reduce_f32(float x, float *k) {
   return f32_from_bits((u & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
 }
 /* log(1 + f) = f - (half - tail). */
-static inline float log_tail_f32(float f, float *half) {
+VMATH float log_tail_f32(float f, float *half) {
   float s = f / (2.0f + f), z = s * s, r = 0x1.e340c0p-3f;
   r = fma_f32(r, z, 0x1.2436fep-2f);
   r = fma_f32(r, z, 0x1.999a82p-2f);
@@ -148,25 +151,25 @@ static inline float log_tail_f32(float f, float *half) {
   return s * fma_f32(r, z, *half);
 }
 /* Outside (0, inf): -inf at 0, nan below, x itself for inf and nan. */
-static inline float log_special_f32(float x, float y) {
+VMATH float log_special_f32(float x, float y) {
   float edge = x == 0 ? -F32_INF : x < 0 ? F32_NAN : x;
   return (x > 0) & (x < F32_INF) ? y : edge;
 }
-static inline float log_f32(float x) {
+VMATH float log_f32(float x) {
   float k, half, f = log_reduce_f32(x, &k), tail = log_tail_f32(f, &half);
   return log_special_f32(x, fma_f32(k, 0x1.62e4p-1f, f - (half - fma_f32(k, 0x1.7f7d1cp-20f, tail))));
 }
-static inline float log2_f32(float x) {
+VMATH float log2_f32(float x) {
   float k, half, f = log_reduce_f32(x, &k), tail = log_tail_f32(f, &half);
   float l = f - (half - tail);
   return log_special_f32(x, k + fma_f32(l, 0x1.4ae0c0p-26f, l * 0x1.715476p0f));
 }
-static inline float log10_f32(float x) {
+VMATH float log10_f32(float x) {
   float k, half, f = log_reduce_f32(x, &k), tail = log_tail_f32(f, &half);
   float l = f - (half - tail), low = fma_f32(k, 0x1.3509f8p-18f, l * -0x1.5b235ep-27f);
   return log_special_f32(x, fma_f32(k, 0x1.344000p-2f, fma_f32(l, 0x1.bcb7b2p-2f, low)));
 }
-static inline float log1p_f32(float x) {
+VMATH float log1p_f32(float x) {
   float u = 1.0f + x, lost = u >= 2.0f ? 1.0f - (u - x) : x - (u - 1.0f); /* of x, in the sum */
   float y = log_f32(u);
   float corrected = y + lost / u;
@@ -175,7 +178,7 @@ static inline float log1p_f32(float x) {
 }
 
 /* x^y.  Logarithm and power of two in f64: the product needs about 12 more bits than f32. */
-static inline float pow_f32(float x, float y) {
+VMATH float pow_f32(float x, float y) {
   float a = abs_f32(x), k;
   double f = (double)log_reduce_f32(a, &k), s = f / (2.0 + f), z = s * s;
   double r = 0x1.5d219a4ba11b7p-2;
@@ -213,7 +216,7 @@ static inline float pow_f32(float x, float y) {
 
 /* ---- error function ------------------------------------------------------------- */
 
-static inline float erf_f32(float x) {
+VMATH float erf_f32(float x) {
   float a = abs_f32(x), z = x * x, p = 0x1.496a1ep-14f;
   p = fma_f32(p, z, -0x1.a3f6f8p-11f);
   p = fma_f32(p, z, 0x1.5405b0p-8f);
@@ -242,47 +245,47 @@ static inline float erf_f32(float x) {
 #define TRIG_LIMIT 0x1p28f
 
 /* x = quadrant * pi/2 + r, |r| <= pi/4; in f64, where quadrant * (25 bits of pi/2) is exact. */
-static inline float trig_reduce_f32(float x, int32_t *quadrant) {
+VMATH float trig_reduce_f32(float x, int32_t *quadrant) {
   float inside = abs_f32(x) <= TRIG_LIMIT ? x : 0;
   double d = (double)inside, n = (d * 0x1.45f306dc9c883p-1 + 0x1.8p52) - 0x1.8p52;
   *quadrant = (int32_t)n;
   return (float)((d - n * 0x1.921fb50000000p+0) - n * 0x1.110b4611a6263p-26);
 }
-static inline float sin_poly_f32(float r) {
+VMATH float sin_poly_f32(float r) {
   float z = r * r, p = -0x1.994b3ep-13f;
   p = fma_f32(p, z, 0x1.110756p-7f);
   p = fma_f32(p, z, -0x1.555546p-3f);
   return fma_f32(p * z, r, r);
 }
-static inline float cos_poly_f32(float r) {
+VMATH float cos_poly_f32(float r) {
   float z = r * r, p = 0x1.99ff3ep-16f;
   p = fma_f32(p, z, -0x1.6c0c82p-10f);
   p = fma_f32(p, z, 0x1.55554ap-5f);
   return fma_f32(p * z, z, fma_f32(z, -0.5f, 1.0f));
 }
-static inline float sin_quadrant_f32(float x, float r, int32_t q) {
+VMATH float sin_quadrant_f32(float x, float r, int32_t q) {
   float s = sin_poly_f32(r), c = cos_poly_f32(r), y = q & 1 ? c : s;
   y = f32_from_bits(f32_bits(y) ^ ((uint32_t)q & 2u) << 30);
   return abs_f32(x) <= TRIG_LIMIT ? y : F32_NAN;
 }
-static inline float sin_f32(float x) {
+VMATH float sin_f32(float x) {
   int32_t q;
   float r = trig_reduce_f32(x, &q);
   return sin_quadrant_f32(x, r, q);
 }
-static inline float cos_f32(float x) {
+VMATH float cos_f32(float x) {
   int32_t q;
   float r = trig_reduce_f32(x, &q);
   return sin_quadrant_f32(x, r, q + 1);
 }
-static inline float tan_f32(float x) {
+VMATH float tan_f32(float x) {
   int32_t q;
   float r = trig_reduce_f32(x, &q);
   return sin_quadrant_f32(x, r, q) / sin_quadrant_f32(x, r, q + 1);
 }
 /* y may be x. */
 #define TRIG_RUN(name, libm)                                                        \
-  static inline void name##_run_f32(float *y, const float *x, int64_t n) {          \
+  VMATH void name##_run_f32(float *y, const float *x, int64_t n) {          \
     int beyond = 0;                                                                 \
     for (int64_t i = 0; i < n; i++) beyond |= !(abs_f32(x[i]) <= TRIG_LIMIT);       \
     if (beyond) {                                                                   \
@@ -296,9 +299,9 @@ TRIG_RUN(cos, cosf)
 TRIG_RUN(tan, tanf)
 #undef TRIG_RUN
 
-static inline float atan_f32(float x) {
-  float a = abs_f32(x), inverse = 1.0f / a, t = a > 1.0f ? inverse : a, z = t * t;
-  float p = -0x1.d62e0cp-10f;
+/* atan(t) for 0 <= t <= 1. */
+VMATH float atan_unit_f32(float t) {
+  float z = t * t, p = -0x1.d62e0cp-10f;
   p = fma_f32(p, z, 0x1.65a54ep-7f);
   p = fma_f32(p, z, -0x1.fed064p-6f);
   p = fma_f32(p, z, 0x1.dac964p-5f);
@@ -307,11 +310,27 @@ static inline float atan_f32(float x) {
   p = fma_f32(p, z, -0x1.2421b4p-3f);
   p = fma_f32(p, z, 0x1.9991fep-3f);
   p = fma_f32(p, z, -0x1.55553ep-2f);
-  float y = fma_f32(p * z, t, t);
+  return fma_f32(p * z, t, t);
+}
+VMATH float atan_f32(float x) {
+  float a = abs_f32(x), inverse = 1.0f / a, y = atan_unit_f32(a > 1.0f ? inverse : a);
   return copysign_f32(a > 1.0f ? 0x1.921fb6p0f - (y + 0x1.777a5cp-25f) : y, x); /* pi/2 less its excess */
 }
+/* The angle of (x, y). */
+VMATH float atan2_f32(float y, float x) {
+  float a = abs_f32(x), b = abs_f32(y), low = a < b ? a : b, high = a < b ? b : a;
+  float ratio = low / high;
+  ratio = high == 0 ? 0 : ratio;
+  ratio = low == F32_INF ? 1.0f : ratio; /* both infinite */
+  float t = atan_unit_f32(ratio);
+  t = b > a ? 0x1.921fb6p0f - (t + 0x1.777a5cp-25f) : t;
+  float left = 0x1.921fb6p1f - (t + 0x1.777a5cp-24f);
+  t = copysign_f32(1.0f, x) < 0 ? left : t;
+  t = (x != x) | (y != y) ? F32_NAN : t;
+  return copysign_f32(t, y);
+}
 /* asin(t) - t for 0 <= t <= 1/2, divided by t. */
-static inline float asin_tail_f32(float z) {
+VMATH float asin_tail_f32(float z) {
   float p = 0x1.5a5876p-5f;
   p = fma_f32(p, z, 0x1.8b1780p-6f);
   p = fma_f32(p, z, 0x1.749978p-5f);
@@ -319,44 +338,44 @@ static inline float asin_tail_f32(float z) {
   p = fma_f32(p, z, 0x1.5555ccp-3f);
   return p * z;
 }
-static inline float asin_f32(float x) {
+VMATH float asin_f32(float x) {
   float a = abs_f32(x), z = a > 0.5f ? 0.5f * (1.0f - a) : a * a;
   float t = a > 0.5f ? __builtin_sqrtf(z) : a, y = fma_f32(asin_tail_f32(z), t, t);
   return copysign_f32(a > 0.5f ? 0x1.921fb6p0f - 2.0f * y : y, x);
 }
-static inline float acos_f32(float x) {
+VMATH float acos_f32(float x) {
   float a = abs_f32(x), z = a > 0.5f ? 0.5f * (1.0f - a) : a * a;
   float t = a > 0.5f ? __builtin_sqrtf(z) : x, y = fma_f32(asin_tail_f32(z), t, t);
   float near = 2.0f * y, far = x < 0 ? 0x1.921fb6p1f - near : near;
   return a > 0.5f ? far : 0x1.921fb6p0f - (y + 0x1.777a5cp-25f);
 }
-static inline float asinh_f32(float x) {
+VMATH float asinh_f32(float x) {
   float a = abs_f32(x), s = a * a;
   float y = a > 0x1p40f ? log_f32(a) + 0x1.62e430p-1f : log1p_f32(a + s / (1.0f + __builtin_sqrtf(s + 1.0f)));
   return copysign_f32(y, x);
 }
-static inline float acosh_f32(float x) {
+VMATH float acosh_f32(float x) {
   float t = x - 1.0f, near = log1p_f32(t + __builtin_sqrtf(t * (t + 2.0f))), far = log_f32(x) + 0x1.62e430p-1f;
   return x > 0x1p40f ? far : x < 1.0f ? F32_NAN : near;
 }
-static inline float atanh_f32(float x) {
+VMATH float atanh_f32(float x) {
   float a = abs_f32(x), y = 0.5f * log1p_f32(2.0f * a / (1.0f - a));
   return copysign_f32(y, x);
 }
 
 /* ---- activations ---------------------------------------------------------------- */
 
-static inline float silu_f32(float x) { return x / (1.0f + exp_f32(-x)); }
-static inline float gelu_erf_f32(float x) { return 0.5f * x * (1.0f + erf_f32(x * 0x1.6a09e6p-1f)); }
+VMATH float silu_f32(float x) { return x / (1.0f + exp_f32(-x)); }
+VMATH float gelu_erf_f32(float x) { return 0.5f * x * (1.0f + erf_f32(x * 0x1.6a09e6p-1f)); }
 /* 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3) */
-static inline float gelu_tanh_f32(float x) {
+VMATH float gelu_tanh_f32(float x) {
   float u = 0x1.988454p-1f * fma_f32(0.044715f * x * x, x, x);
   return x / (1.0f + exp_f32(-2.0f * u));
 }
 /* log(1 + e^x) without overflow. */
-static inline float softplus_f32(float x) { return (x > 0 ? x : 0) + log1p_f32(exp_f32(-abs_f32(x))); }
+VMATH float softplus_f32(float x) { return (x > 0 ? x : 0) + log1p_f32(exp_f32(-abs_f32(x))); }
 /* x tanh(softplus(x)): with e = e^x, tanh(log(1 + e)) = (e^2 + 2e) / (e^2 + 2e + 2). */
-static inline float mish_f32(float x) {
+VMATH float mish_f32(float x) {
   float e = exp_f32(x > 20.0f ? 20.0f : x), w = e * (e + 2.0f);
   return x > 20.0f ? x : x * (w / (w + 2.0f));
 }

@@ -23,6 +23,7 @@ static inline double clamp_f64(double x, double low, double high) {
   return x > high ? high : x;
 }
 static inline double pow_f64(double x, double y) { return pow(x, y); }
+static inline double atan2_f64(double y, double x) { return atan2(y, x); }
 static inline double sigmoid_f64(double x) { return 1 / (1 + exp(-x)); }
 static inline double silu_f64(double x) { return x / (1 + exp(-x)); }
 static inline double softplus_f64(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }

@@ -43,13 +43,13 @@
 #define INF ((REAL)__builtin_inff())
 
 /* As in ATen, nan when the quotient is beyond all numbers. */
-static inline REAL fmod_of(REAL x, REAL y) { return FN(abs)(x / y) == INF ? (REAL)NAN : LM(fmod)(x, y); }
-static inline REAL remainder_of(REAL x, REAL y) {
+VMATH REAL fmod_of(REAL x, REAL y) { return FN(abs)(x / y) == INF ? (REAL)NAN : LM(fmod)(x, y); }
+VMATH REAL remainder_of(REAL x, REAL y) {
   REAL m = fmod_of(x, y);
   return m != 0 && (y < 0) != (m < 0) ? m + y : m;
 }
 /* Quotient rounded to minus infinity, exact where the quotient in REAL is not. */
-static inline REAL floor_div(REAL x, REAL y) {
+VMATH REAL floor_div(REAL x, REAL y) {
   if (y == 0) return x / y;
   REAL m = LM(fmod)(x, y), quotient = (x - m) / y;
   if (m != 0 && (y < 0) != (m < 0)) quotient -= 1;
@@ -57,64 +57,64 @@ static inline REAL floor_div(REAL x, REAL y) {
   REAL down = LM(floor)(quotient);
   return quotient - down > C(0.5) ? down + 1 : down;
 }
-static inline REAL lgamma_of(REAL x) { /* without libm's global sign */
+VMATH REAL lgamma_of(REAL x) { /* without libm's global sign */
   int sign;
   return x == -INF ? INF : LGAMMA_R(x, &sign);
 }
-static inline REAL xlogy(REAL x, REAL y) {
+VMATH REAL xlogy(REAL x, REAL y) {
   REAL l = x * FN(log)(y);
   return y != y ? y : x == 0 ? 0 : l;
 }
-static inline REAL logaddexp(REAL x, REAL y) {
+VMATH REAL logaddexp(REAL x, REAL y) {
   REAL m = FN(max)(x, y), l = m + FN(log1p)(FN(exp)(-FN(abs)(x - y)));
   return x == y && FN(abs)(x) == INF ? x : l;
 }
-static inline REAL logaddexp2(REAL x, REAL y) {
+VMATH REAL logaddexp2(REAL x, REAL y) {
   REAL m = FN(max)(x, y), l = m + FN(log1p)(FN(exp2)(-FN(abs)(x - y))) * C(1.4426950408889634);
   return x == y && FN(abs)(x) == INF ? x : l;
 }
-static inline REAL gelu_erf_backward(REAL g, REAL x) {
+VMATH REAL gelu_erf_backward(REAL g, REAL x) {
   REAL cdf = C(0.5) * (1 + FN(erf)(x * C(0.70710678118654752))), pdf = FN(exp)(C(-0.5) * x * x) * C(0.39894228040143268);
   return g * (cdf + x * pdf);
 }
-static inline REAL gelu_tanh_backward(REAL g, REAL x) {
+VMATH REAL gelu_tanh_backward(REAL g, REAL x) {
   const REAL beta = C(0.79788456080286536), kappa = C(0.044715);
   REAL t = FN(tanh)(beta * (x + kappa * x * x * x)), inner = beta * (1 + 3 * kappa * x * x);
   return g * (C(0.5) * (1 + t) + C(0.5) * x * (1 - t * t) * inner);
 }
-static inline REAL silu_backward(REAL g, REAL x) {
+VMATH REAL silu_backward(REAL g, REAL x) {
   REAL s = FN(sigmoid)(x);
   return g * s * (1 + x * (1 - s));
 }
-static inline REAL mish_backward(REAL g, REAL x) {
+VMATH REAL mish_backward(REAL g, REAL x) {
   REAL s = FN(sigmoid)(x), t = FN(tanh)(FN(softplus)(x));
   return g * (t + x * s * (1 - t * t));
 }
-static inline REAL log_sigmoid_backward(REAL g, REAL x) {
+VMATH REAL log_sigmoid_backward(REAL g, REAL x) {
   REAL e = FN(exp)(-FN(abs)(x)), s = e / (1 + e);
   return g * (x < 0 ? 1 - s : s);
 }
-static inline REAL softplus_scaled(REAL x, REAL beta, REAL threshold) {
+VMATH REAL softplus_scaled(REAL x, REAL beta, REAL threshold) {
   REAL t = x * beta, l = FN(log1p)(FN(exp)(t)) / beta;
   return t > threshold ? x : l;
 }
-static inline REAL softplus_backward(REAL g, REAL x, REAL beta, REAL threshold) {
+VMATH REAL softplus_backward(REAL g, REAL x, REAL beta, REAL threshold) {
   REAL t = x * beta, e = FN(exp)(t), d = g * e / (e + 1);
   return t > threshold ? g : d;
 }
-static inline REAL elu(REAL x, REAL negative, REAL positive, REAL inner) {
+VMATH REAL elu(REAL x, REAL negative, REAL positive, REAL inner) {
   REAL below = FN(expm1)(x * inner) * negative, above = x * positive;
   return x < 0 ? below : above;
 }
-static inline REAL elu_backward(REAL g, REAL x, REAL negative, REAL positive, REAL inner) {
+VMATH REAL elu_backward(REAL g, REAL x, REAL negative, REAL positive, REAL inner) {
   REAL below = g * inner * negative * FN(exp)(x * inner), above = g * positive;
   return x <= 0 ? below : above;
 }
-static inline REAL lerp(REAL x, REAL y, REAL w) {
+VMATH REAL lerp(REAL x, REAL y, REAL w) {
   REAL span = y - x, low = x + w * span, high = y - span * (1 - w);
   return FN(abs)(w) < C(0.5) ? low : high;
 }
-static inline REAL six_clamp(REAL x) { /* clamp(x + 3, 0, 6) / 6 */
+VMATH REAL six_clamp(REAL x) { /* clamp(x + 3, 0, 6) / 6 */
   return FN(clamp)(x + 3, 0, 6) / 6;
 }
 
@@ -199,7 +199,7 @@ PwFault SIMD(STEP)(const PwInstr *in, void *dst, const void *x_, const void *y_,
     ROW2(FMAX, (x > y) | (y != y) ? x : y)
     ROW2(FMIN, (x < y) | (y != y) ? x : y)
     MATH2(POW, FN(pow)(x, y))
-    CALL2(ATAN2, LM(atan2)(x, y))
+    MATH2(ATAN2, FN(atan2)(x, y))
     CALL2(HYPOT, LM(hypot)(x, y))
     ROW2(COPYSIGN, FN(copysign)(x, y))
     MATH2(XLOGY, xlogy(x, y))
