@@ -10,7 +10,11 @@ typedef struct {
 } Complex;
 
 static inline Complex make(double complex z) { return (Complex){(float)creal(z), (float)cimag(z)}; }
-static inline double complex wide(Complex z) { return CMPLX((double)z.re, (double)z.im); }
+/* CMPLX() by another road: glibc has it for gcc only. */
+static inline double complex wide(Complex z) {
+  union { double part[2]; double complex whole; } x = {{(double)z.re, (double)z.im}};
+  return x.whole;
+}
 
 static inline Complex mul(Complex x, Complex y) { return (Complex){x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re}; }
 static inline Complex quotient(Complex x, Complex y) {
