@@ -40,6 +40,10 @@ Status pool_max_grad(Kern *k, View dy, View indices, View dx);
 Status pool_avg_grad(Kern *k, const PoolWindow *w, bool include_pad, int64_t divisor, View dy, View dx);
 Status pool_adaptive_avg_grad(Kern *k, View dy, View dx);
 
+/* Two spatial dimensions, windows of k[0] x k[1]; samples (n, c, 2), from 0 to 1: where the
+ * windows of a plane are, along w and along h.  Floats. */
+Status pool_fractional_max(Kern *k, const int64_t *window, View samples, View x, View y, View indices);
+
 /* y = 0, but y[indices[i]] = x[i] within each plane; all dtypes.  Fails on an index outside. */
 Status pool_unpool(Kern *k, View x, View indices, View y);
 

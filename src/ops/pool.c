@@ -234,6 +234,37 @@ static Status unpool_run(Call *c) {
   return status_at(s, "%s", c->op->schema.name);
 }
 
+/* ---- fractional_max_pool2d (self, kernel_size, output_size, random_samples) ------ */
+
+static Status fractional_infer(Call *c) {
+  const Row *row = c->op->def->row;
+  const Tensor *x = in_tensor(c, 0), *samples = in_tensor(c, 3);
+  int64_t size[MAX_DIMS];
+  TRY(check_input(c, row, x));
+  Ints k = in_ints(c, 1), out = in_ints(c, 2);
+  int64_t n = x->ndim == 4 ? x->size[0] : 1, channels = x->size[x->ndim - 3];
+  if (!dtype_is_float(x->dtype) || !samples || samples->dtype != x->dtype || samples->ndim != 3 || samples->size[0] != n ||
+      samples->size[1] != channels || samples->size[2] != 2) {
+    return op_fail(c, "random_samples must be %s[%lld,%lld,2]", dtype_name(x->dtype), (long long)n, (long long)channels);
+  }
+  memcpy(size, x->size, sizeof size);
+  for (int d = 0; d < 2; d++) {
+    int at = x->ndim - 2 + d;
+    if (k.n != 2 || out.n != 2 || k.v[d] < 1 || out.v[d] < 1 || out.v[d] + k.v[d] - 1 > x->size[at]) {
+      return op_fail(c, "windows and output do not fit into dimension %d of %lld elements", at, (long long)x->size[at]);
+    }
+    size[at] = out.v[d];
+  }
+  TRY(out_new(c, x->dtype, x->ndim, size));
+  return out_new(c, DT_I64, x->ndim, size);
+}
+
+static Status fractional_run(Call *c) {
+  PoolShape room[3];
+  return pool_fractional_max(&c->ctx->kern, in_ints(c, 1).v, in_view(c, 3), pool_view(in_view(c, 0), 2, &room[0]),
+                             pool_view(out_view_of(c, 0), 2, &room[1]), pool_view(out_view_of(c, 1), 2, &room[2]));
+}
+
 /* ---- the table --------------------------------------------------------------- */
 
 #define MAX_POOL(n, name, returns, two)                                                                                              \
@@ -283,6 +314,8 @@ const OpDef ops_pool[] = {
     ADAPTIVE(1, "adaptive_max_pool1d", "(Tensor, Tensor)", true),
     ADAPTIVE(2, "adaptive_max_pool2d", "(Tensor, Tensor)", true),
     ADAPTIVE(3, "adaptive_max_pool3d", "(Tensor, Tensor)", true),
+    {.schema = "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)",
+     .infer = fractional_infer, .run = fractional_run, .row = &(const Row){.nd = 2}},
     {.schema = "aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", .infer = unpool_infer,
      .run = unpool_run, .row = &(const Row){.nd = 2}},
     {.schema = "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
