@@ -9,7 +9,10 @@
 #include "kernels/reduce.h"
 #include "kernels/run.h"
 
-enum { GRAIN = 1 << 14 };
+enum {
+  GRAIN = 1 << 14, /* elements worth a thread */
+  TILE = 256,      /* columns searched together */
+};
 
 typedef struct {
   bool largest;
@@ -24,14 +27,12 @@ typedef struct {
   const ReduceLoops *fold;
 } Job;
 
-#define BEATS(v, best) ((largest ? (v) > (best) : (v) < (best)) | (((v) != (v)) & ((best) == (best))))
-
 /* ---- along memory ----------------------------------------------------------------- */
 
 static bool beats(const Job *j, Wide v, Wide best) {
-  bool largest = j->largest;
-  if (j->as == DT_I64) return largest ? v.i > best.i : v.i < best.i;
-  return BEATS(v.f, best.f);
+  if (j->as == DT_I64) return j->largest ? v.i > best.i : v.i < best.i;
+  if (v.f != v.f) return best.f == best.f;
+  return j->largest ? v.f > best.f : v.f < best.f;
 }
 
 static int64_t first_place(const Job *j, const void *x, int64_t n, Wide w) {
@@ -70,34 +71,16 @@ static void search_row(const Job *j, const char *x, char *value, int64_t *index)
 
 /* ---- across memory ---------------------------------------------------------------- */
 
-#define SEARCH(T)                                                      \
-  static void search_##T(bool is_largest, T *restrict best, int64_t *restrict place, const T *restrict x, \
-                         int64_t at, int64_t n) {                      \
-    const bool largest = is_largest;                                   \
-    for (int64_t i = 0; i < n; i++) {                                  \
-      bool take = BEATS(x[i], best[i]);                                \
-      best[i] = take ? x[i] : best[i];                                 \
-      place[i] = take ? at : place[i];                                 \
-    }                                                                  \
-  }
-SEARCH(float)
-SEARCH(double)
-#undef BEATS
-#define BEATS(v, best) (largest ? (v) > (best) : (v) < (best))
-SEARCH(int64_t)
-
 static void search_columns(const Job *j, const char *x, int64_t width, char *value, int64_t value_step, int64_t *index,
                            int64_t index_step) {
   const int64_t bytes = (int64_t)dtype_size(j->x.dtype), step = j->x.stride[j->line];
   RunBuffer buffer;
-  _Alignas(64) unsigned char best[RUN * 8];
-  int64_t place[RUN] = {0};
+  _Alignas(64) unsigned char best[TILE * 8];
+  int64_t place[TILE] = {0};
   for (int64_t at = 0; at < j->n; at++) {
     const void *part = run_load(j->isa, &buffer, j->as, x + at * j->step * bytes, j->x.dtype, step, width);
     if (at == 0) memcpy(best, part, (size_t)width * dtype_size(j->as));
-    else if (j->as == DT_I64) search_int64_t(j->largest, (int64_t *)(void *)best, place, part, at, width);
-    else if (j->as == DT_F64) search_double(j->largest, (double *)(void *)best, place, part, at, width);
-    else search_float(j->largest, (float *)(void *)best, place, part, at, width);
+    else SIMD_CALL(j->isa, arg_columns)(j->as, j->largest, best, place, part, at, width);
   }
   if (value) run_store(j->isa, &buffer, value, j->value.dtype, value_step, best, j->as, width);
   run_store(j->isa, &buffer, index, DT_I64, index_step, place, DT_I64, width);
@@ -109,7 +92,7 @@ static void search_tiles(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const Job *j = arg;
   for (int64_t t = begin; t < end; t++) {
-    int64_t start = t % j->tiles_per_line * RUN, rest = t / j->tiles_per_line, x_at = 0, value_at = 0, index_at = 0;
+    int64_t start = t % j->tiles_per_line * TILE, rest = t / j->tiles_per_line, x_at = 0, value_at = 0, index_at = 0;
     if (j->rows) start = 0, rest = t;
     for (int d = j->x.ndim - 1; d >= 0; d--) {
       if (d == j->dim) continue;
@@ -128,7 +111,7 @@ static void search_tiles(void *arg, int64_t begin, int64_t end, int worker) {
     if (j->rows) {
       search_row(j, x, value, index);
     } else {
-      int64_t width = j->line_size - start < RUN ? j->line_size - start : RUN;
+      int64_t width = j->line_size - start < TILE ? j->line_size - start : TILE;
       search_columns(j, x, width, value, value ? j->value.stride[j->line] : 0, index, j->index.stride[j->line]);
     }
   }
@@ -152,9 +135,9 @@ void kernel_argreduce(Kern *k, bool largest, View value, View index, View x, int
   j.rows = j.line < 0 || j.line_size < 8 || (j.step <= x.stride[j.line] && j.n >= 24);
   int64_t tiles = outputs;
   if (!j.rows) {
-    j.tiles_per_line = (j.line_size + RUN - 1) / RUN;
+    j.tiles_per_line = (j.line_size + TILE - 1) / TILE;
     tiles = outputs / j.line_size * j.tiles_per_line;
   }
-  int64_t each = (j.rows ? 1 : j.line_size < RUN ? j.line_size : RUN) * j.n;
+  int64_t each = (j.rows ? 1 : j.line_size < TILE ? j.line_size : TILE) * j.n;
   parallel_for(k->threads, tiles, GRAIN / (each + 1) + 1, search_tiles, &j);
 }

@@ -18,7 +18,7 @@
 #include "kernels/run.h"
 
 enum {
-  TILE = RUN,          /* outputs of a tile */
+  TILE = 512,          /* outputs of a tile */
   ROWS_IN_TYPE = 32,   /* rows folded before the sums are widened */
   GRAIN = 1 << 15,     /* elements worth a thread */
   MAX_PARTS = 32,      /* threads that share the elements of an output */
@@ -43,6 +43,7 @@ typedef struct {
   Dims kept, reduced;
   int64_t width;          /* outputs of a tile; 1: rows */
   bool one_run;           /* rows, and each is one dense run */
+  bool bytes;             /* any or all of bytes, in such runs */
   int64_t tiles_per_line; /* tiles of the innermost kept dimension */
   int64_t parts;          /* > 1: elements of an output are shared out */
   View x, out;
@@ -172,11 +173,17 @@ static void fold_columns(const Job *j, const ReduceLoops *loops, const char *x, 
   }
 }
 
+static double test_bytes(const Job *j, const char *x, int64_t n) {
+  const unsigned char *bytes = (const unsigned char *)x;
+  return j->r.kind == REDUCE_ANY ? SIMD_CALL(j->isa, bytes_any)(bytes, n) : SIMD_CALL(j->isa, bytes_all)(bytes, n);
+}
+
 static void fold(const Job *j, const ReduceLoops *loops, const char *x, int64_t begin, int64_t end, int64_t width,
                  const double *p, Wide *into) {
   for (int64_t i = 0; i < width; i++) into[i] = loops->identity;
   if (begin >= end) return;
-  if (j->one_run) *into = loops->row(x + begin * (int64_t)dtype_size(j->as), end - begin, p ? *p : j->r.param);
+  if (j->bytes) into->f = test_bytes(j, x + begin, end - begin);
+  else if (j->one_run) *into = loops->row(x + begin * (int64_t)dtype_size(j->as), end - begin, p ? *p : j->r.param);
   else if (j->width == 1) fold_row(j, loops, x, begin, end, p ? *p : j->r.param, into);
   else fold_columns(j, loops, x, begin, end, width, p, into);
 }
@@ -330,7 +337,9 @@ static void reduce(Kern *k, Reduction r, Dtype as, View out, View centre_out, Vi
 
   int64_t line = j.kept.dim[0].size;
   bool rows = along_rows(&j.kept, &j.reduced);
-  j.one_run = rows && j.reduced.n == 1 && run_is_direct(as, x.dtype, j.reduced.dim[0].in);
+  bool dense = rows && j.reduced.n == 1 && j.reduced.dim[0].in == 1;
+  j.one_run = dense && x.dtype == as;
+  j.bytes = dense && dtype_size(x.dtype) == 1 && as == DT_F32 && (r.kind == REDUCE_ANY || r.kind == REDUCE_ALL);
   bool few = k->threads > 1 && j.kept.numel <= (rows ? 1 : SHORT_RUN) && j.kept.n == 1;
   int64_t parts = j.reduced.numel * j.kept.numel / GRAIN;
   if (few && parts > 1) {

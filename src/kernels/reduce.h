@@ -93,4 +93,12 @@ typedef struct {
 
 SIMD_DECLARE(const ReduceLoops *, reduce_loops, (ReduceKind kind, Dtype as));
 
+/* Columns of a search for extremes: where x[i], element number `at` of column i, beats
+ * best[i], it and its number are kept. */
+SIMD_DECLARE(void, arg_columns, (Dtype as, bool largest, void *best, int64_t *place, const void *x, int64_t at, int64_t n));
+
+/* True if some byte (every byte) is not 0: any and all of bool, u8 and i8. */
+SIMD_DECLARE(bool, bytes_any, (const unsigned char *x, int64_t n));
+SIMD_DECLARE(bool, bytes_all, (const unsigned char *x, int64_t n));
+
 #endif

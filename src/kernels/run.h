@@ -6,7 +6,7 @@
 
 #include "kernels/kernel.h"
 
-enum { RUN = 512 }; /* most elements of a run that goes through a buffer */
+enum { RUN = 1024 }; /* most elements of a run that goes through a buffer */
 
 typedef struct {
   _Alignas(64) unsigned char dense[RUN * 8];

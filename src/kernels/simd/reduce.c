@@ -243,3 +243,24 @@ static const ReduceLoops loops_i64[REDUCE_KINDS] = {REDUCTIONS(X)};
 const ReduceLoops *SIMD(reduce_loops)(ReduceKind kind, Dtype as) {
   return as == DT_F32 ? &loops_f32[kind] : as == DT_F64 ? &loops_f64[kind] : &loops_i64[kind];
 }
+
+/* In blocks, so that an answer found early ends the search. */
+bool SIMD(bytes_any)(const unsigned char *x, int64_t n) {
+  for (int64_t start = 0; start < n; start += BLOCK) {
+    int64_t end = n - start < BLOCK ? n : start + BLOCK;
+    unsigned char some = 0;
+    for (int64_t i = start; i < end; i++) some |= x[i];
+    if (some) return true;
+  }
+  return false;
+}
+
+bool SIMD(bytes_all)(const unsigned char *x, int64_t n) {
+  for (int64_t start = 0; start < n; start += BLOCK) {
+    int64_t end = n - start < BLOCK ? n : start + BLOCK;
+    unsigned char zero = 0;
+    for (int64_t i = start; i < end; i++) zero |= (unsigned char)(x[i] == 0);
+    if (zero) return false;
+  }
+  return true;
+}
