@@ -1,9 +1,13 @@
 /* parallel.c -- see parallel.h.  OpenMP, because oneDNN as packaged uses it: two
- * pools on the same cores would spin against each other. */
+ * pools on the same cores would spin against each other.  Without it (the thread
+ * sanitizer does not understand OpenMP) each call starts threads of its own. */
 #include "base/parallel.h"
 
+#include <stdbool.h>
 #ifdef _OPENMP
 #include <omp.h>
+#else
+#include <pthread.h>
 #endif
 
 int parallel_workers(int threads, int64_t n, int64_t grain) {
@@ -20,27 +24,68 @@ void parallel_set_threads(int threads) {
 #endif
 }
 
+/* The range of worker i: whole grains, spread evenly. */
+static void run_range(ParallelFn *fn, void *arg, int64_t n, int64_t grain, int workers, int i) {
+  int64_t pieces = (n + grain - 1) / grain;
+  int64_t begin = pieces * i / workers * grain, end = pieces * (i + 1) / workers * grain;
+  if (end > n) end = n;
+  if (begin < end) fn(arg, begin, end, i);
+}
+
+#ifdef _OPENMP
+
+static bool run_team(int workers, int64_t n, int64_t grain, ParallelFn *fn, void *arg) {
+  if (omp_in_parallel()) return false;
+#pragma omp parallel num_threads(workers)
+  {
+    int w = omp_get_thread_num(), team = omp_get_num_threads();
+    /* The runtime may give fewer threads than asked: each then takes several ranges. */
+    for (int i = w; i < workers; i += team) run_range(fn, arg, n, grain, workers, i);
+  }
+  return true;
+}
+
+#else
+
+enum { MOST_THREADS = 64 };
+
+typedef struct {
+  ParallelFn *fn;
+  void *arg;
+  int64_t n, grain;
+  int workers, team, first;
+} Share;
+
+static _Thread_local bool in_team;
+
+static void *run_share(void *arg) {
+  const Share *s = arg;
+  in_team = true;
+  for (int i = s->first; i < s->workers; i += s->team) run_range(s->fn, s->arg, s->n, s->grain, s->workers, i);
+  in_team = false;
+  return NULL;
+}
+
+static bool run_team(int workers, int64_t n, int64_t grain, ParallelFn *fn, void *arg) {
+  if (in_team) return false;
+  Share share[MOST_THREADS];
+  pthread_t thread[MOST_THREADS];
+  bool started[MOST_THREADS] = {false};
+  int team = workers < MOST_THREADS ? workers : MOST_THREADS;
+  for (int t = 0; t < team; t++) share[t] = (Share){fn, arg, n, grain, workers, team, t};
+  for (int t = 1; t < team; t++) started[t] = pthread_create(&thread[t], NULL, run_share, &share[t]) == 0;
+  for (int t = 0; t < team; t++) {
+    if (started[t]) pthread_join(thread[t], NULL);
+    else run_share(&share[t]); /* ours, and what could not be started */
+  }
+  return true;
+}
+
+#endif
+
 void parallel_for(int threads, int64_t n, int64_t grain, ParallelFn *fn, void *arg) {
   if (n <= 0) return;
   if (grain < 1) grain = 1;
-#ifdef _OPENMP
   int workers = parallel_workers(threads, n, grain);
-  if (workers > 1 && !omp_in_parallel()) {
-    int64_t pieces = (n + grain - 1) / grain;
-#pragma omp parallel num_threads(workers)
-    {
-      int w = omp_get_thread_num(), team = omp_get_num_threads();
-      /* The runtime may give fewer threads than asked: each then takes several ranges. */
-      for (int i = w; i < workers; i += team) {
-        int64_t begin = pieces * i / workers * grain, end = pieces * (i + 1) / workers * grain;
-        if (end > n) end = n;
-        if (begin < end) fn(arg, begin, end, i);
-      }
-    }
-    return;
-  }
-#else
-  (void)threads;
-#endif
-  fn(arg, 0, n, 0);
+  if (workers < 2 || !run_team(workers, n, grain, fn, arg)) fn(arg, 0, n, 0);
 }

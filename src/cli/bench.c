@@ -110,7 +110,8 @@ static Status report(Bench *b) {
     return OK;
   }
   printf("open      %10.3f ms\ncompile   %10.3f ms\n", b->open * 1e3, b->prepare * 1e3);
-  printf("run       %10.3f ms least, %.3f ms median of %lld, %d threads\n", least * 1e3, median * 1e3, (long long)b->runs, b->ctx.kern.threads);
+  printf("run       %10.3f ms least, %.3f ms median of %lld, %d thread%s\n", least * 1e3, median * 1e3, (long long)b->runs, b->ctx.kern.threads,
+         b->ctx.kern.threads == 1 ? "" : "s");
   if (p) {
     printf("rate      %10.2f GFLOP/s (%sFLOP a call)\n", flops / least * 1e-9, human_count(flops, text, sizeof text));
     printf("memory    %13s for intermediate results, %s at most in all\n", human_bytes((double)p->slab_bytes, slab, sizeof slab), human_bytes((double)memory, peak, sizeof peak));

@@ -74,7 +74,7 @@ static Status compare_one(FILE *f, const char *name, const Tensor *got, const Te
   if (json) {
     fprintf(f, "{\"output\": \"%s\", \"ok\": %s, \"max_abs_difference\": %.9g, \"wrong\": %lld}\n", name, d.wrong ? "false" : "true", d.worst, (long long)d.wrong);
   } else if (d.wrong == 0) {
-    fprintf(f, "output %s %s: equal, largest difference %.3g\n", name, a, d.worst);
+    fprintf(f, "output %s %s: matches, largest difference %.3g\n", name, a, d.worst);
   } else {
     fprintf(f, "output %s %s: %lld of %lld elements differ, largest difference %.3g, first at %s: %.9g instead of %.9g\n", name, a,
             (long long)d.wrong, (long long)tensor_numel(got), d.worst, shape_describe(got->ndim, d.first, b, sizeof b), d.got, d.want);
