@@ -83,7 +83,9 @@ static Status fold(GraphBuilder *b, Call *c, bool *done) {
   *done = false;
   if (c->op->def->infer) {
     Call probe = *c;
-    TRY(c->op->def->infer(&probe));
+    Status sizes = c->op->def->infer(&probe);
+    if (sizes && status_code(sizes) != ERR_DYNAMIC) return sizes;
+    status_free(sizes); /* sizes that depend on elements: these are here */
     int64_t fresh = 0;
     for (int i = 0; i < probe.nout; i++) {
       Tensor *t = out_tensor(&probe, i);

@@ -48,6 +48,41 @@ static Status scatter_run(Call *c) {
   return OK;
 }
 
+/* as_strided names places in self's storage, which the result has only in part: self
+ * must be contiguous, and the places within it. */
+static Status strided_region(const Call *c, const Tensor *self, const Tensor *whole, Geometry *region) {
+  *region = geometry_of(whole);
+  TRY(geometry_as_strided(c, 2, region));
+  if (!in_none(c, 4)) region->offset += whole->offset - self->offset;
+  int64_t last = region->offset - whole->offset, reach;
+  bool inside = last >= 0;
+  for (int d = 0; d < region->ndim; d++) {
+    if (region->size[d] == 0) return OK;
+    inside &= !__builtin_mul_overflow(region->size[d] - 1, region->stride[d], &reach) && !__builtin_add_overflow(last, reach, &last);
+  }
+  return inside && last < tensor_numel(whole) ? OK : op_fail(c, "the view reaches outside the tensor");
+}
+
+static Status strided_scatter_infer(Call *c) {
+  Tensor *self, *source;
+  Geometry region;
+  TRY(need_tensor(c, 0, &self));
+  TRY(need_tensor(c, 1, &source));
+  if (!tensor_is_contiguous(self)) return op_fail(c, "self must be contiguous");
+  TRY(strided_region(c, self, self, &region));
+  TRY(check_source(c, source, &region));
+  return out_new(c, self->dtype, self->ndim, self->size);
+}
+
+static Status strided_scatter_run(Call *c) {
+  Tensor *out = out_tensor(c, 0);
+  Geometry region;
+  TRY(strided_region(c, in_tensor(c, 0), out, &region));
+  copy_self(c, in_tensor(c, 0));
+  kernel_copy(&c->ctx->kern, geometry_view(&region, out), in_view(c, 1));
+  return OK;
+}
+
 /* ---- X_backward ------------------------------------------------------------------------ */
 
 static Status backward_infer(Call *c) {
@@ -133,6 +168,7 @@ const OpDef ops_region[] = {
     SCATTER("aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor", geometry_slice),
     SCATTER("aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor", geometry_diagonal),
     SCATTER("tess::narrow_scatter(Tensor self, Tensor src, int dim, SymInt start, SymInt length) -> Tensor", geometry_narrow),
+    {.schema = "aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor", .infer = strided_scatter_infer, .run = strided_scatter_run, .flags = OP_UPDATE},
     BACKWARD("aten::select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> Tensor", geometry_select),
     BACKWARD("aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor", geometry_slice),
     BACKWARD("aten::diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, int dim2) -> Tensor", geometry_diagonal),

@@ -1,5 +1,5 @@
-/* shift.c -- elements moved within their dimensions: flip, rot90, roll, and the shuffles
- * between channels and pixels. */
+/* shift.c -- elements moved within their dimensions and combined with neighbours: flip,
+ * rot90, roll, the shuffles between channels and pixels, diff, trace. */
 #include <string.h>
 
 #include "kernels/copy.h"
@@ -215,6 +215,15 @@ static Status diff_compose(Call *c) {
   return out_value(c, val_tensor(t));
 }
 
+static Status trace_compose(Call *c) {
+  Tensor *self, *diagonal, *out;
+  TRY(need_tensor(c, 0, &self));
+  if (self->ndim != 2) return op_fail(c, "expects a matrix, not %d dimensions", self->ndim);
+  TRY(OP(c, "aten.diagonal.default", &diagonal, val_tensor(self)));
+  TRY(OP(c, "aten.sum.default", &out, val_tensor(diagonal)));
+  return out_value(c, val_tensor(out));
+}
+
 /* clang-format off */
 const OpDef ops_shift[] = {
     {.schema = "aten::flip(Tensor self, int[] dims) -> Tensor", .infer = flip_infer, .run = flip_run},
@@ -226,5 +235,6 @@ const OpDef ops_shift[] = {
     {.schema = "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor", .compose = pixel_unshuffle_compose},
     {.schema = "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor", .compose = channel_shuffle_compose},
     {.schema = "aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor", .compose = diff_compose},
+    {.schema = "aten::trace(Tensor self) -> Tensor", .compose = trace_compose},
     {0},
 };
