@@ -1,20 +1,22 @@
 /* gemm.c -- which way a product goes; see gemm.h.
  *
- * The routes and what they are good at, measured on Zen 3 with f32 weights [n,k]
- * (GFLOP/s of one core, peak about 100; torch's MKL beside it):
+ * The routes and what they are good at, measured on one core of a Zen 3 (GFLOP/s, peak 104)
+ * with f32 weights [n,k] of 768 x 768 to 3072 x 768; torch's MKL beside them:
  *
- *   rows        1     16    128   512
- *   torch      23    53-66  63-84 71-85
- *   thin       34     -      -     -     one pass over b, nothing packed
- *   packed      -    78-80   -     -     b packed once and kept: only where b is fixed
- *   sgemm      30    49-75  71-92 87-90  oneDNN's, plain layouts
- *   blocked     -    60-72  69-80 79-84  our own, packs b in every call
+ *   rows        1      6      16     32     64     128    256    512
+ *   torch      24    26-37  47-66  54-79  66-88  70-90  77-90  79-91
+ *   thin       34    57-76  66-77  69-85                              one pass over b, nothing packed
+ *   packed      -    87-90  74-94  76-95  78-96  82-95  80-94  81-93  b packed once and kept
+ *   sgemm      30    30-51  51-75  66-84  74-92  77-92  75-91  78-91  oneDNN's, plain layouts
+ *   blocked     -      -      -      -    69-87  72-89  75-90  77-91  our own, packs b in every call
  *
- * So f32 takes oneDNN's sgemm unless there are few rows; everything that sgemm does not
+ * So f32 with few rows is packed where b is fixed and memory allows, else thin; with many
+ * rows it takes oneDNN's sgemm, which needs no second copy.  Everything that sgemm does not
  * read in place (f16, bf16, odd strides) is blocked, which converts while it packs.
  */
 #include "kernels/gemm.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,18 +27,47 @@
 
 typedef enum { ROUTE_NOTHING, ROUTE_EMPTY_SUM, ROUTE_PLAIN, ROUTE_NAIVE, ROUTE_THIN, ROUTE_PACKED, ROUTE_SGEMM, ROUTE_BLOCKED } Route;
 
+/* Counts the bytes of packed copies that were made with one Kern.  They may outlive it. */
+struct GemmCache {
+  atomic_int refs; /* the Kern and every pack */
+  atomic_size_t packed;
+};
+
 struct GemmPack {
   int64_t n, k;
   Isa isa;
+  size_t bytes;
+  struct GemmCache *cache;
   float *data;
 };
 
+void gemm_cache_free(struct GemmCache *c) {
+  if (c && atomic_fetch_sub(&c->refs, 1) == 1) free(c);
+}
+
 void gemm_pack_free(GemmPack *p) {
-  if (p) free(p->data);
+  if (!p) return;
+  atomic_fetch_sub(&p->cache->packed, p->bytes);
+  gemm_cache_free(p->cache);
+  free(p->data);
   free(p);
 }
 
-void gemm_cache_free(struct GemmCache *c) { (void)c; }
+/* Room for a packed copy of `bytes`; NULL if that is beyond what may be packed. */
+static GemmPack *pack_new(Kern *k, size_t bytes, size_t most_bytes) {
+  if (!k->gemm && (k->gemm = calloc(1, sizeof *k->gemm))) atomic_init(&k->gemm->refs, 1);
+  if (!k->gemm || bytes > most_bytes || atomic_load(&k->gemm->packed) > most_bytes - bytes) return NULL;
+  GemmPack *p = calloc(1, sizeof *p);
+  float *data = p ? aligned_alloc(64, (bytes + 63) & ~(size_t)63) : NULL;
+  if (!data) {
+    free(p);
+    return NULL;
+  }
+  *p = (GemmPack){.isa = k->isa, .bytes = bytes, .cache = k->gemm, .data = data};
+  atomic_fetch_add(&k->gemm->refs, 1);
+  atomic_fetch_add(&k->gemm->packed, bytes);
+  return p;
+}
 
 /* ---- from views to problems ------------------------------------------------------------ */
 
@@ -140,28 +171,29 @@ static void fold_batch(Problem *p) {
 /* ---- routes --------------------------------------------------------------------------- */
 
 enum {
-  THIN_ROWS = 4,          /* bound by memory up to here */
-  THIN_ROWS_16 = 16,      /* f16, bf16: dot products in place beat packing up to here */
-  PACKED_ROWS = 24,       /* beyond, sgemm's own packing is amortised */
-  SMALL_BATCH = 1 << 21,  /* multiplications: a batch of such products has one thread each */
+  FEW_ROWS = 4,          /* bound by memory up to here: nothing beats reading b once */
+  THIN_ROWS = 32,        /* dot products in place beat sgemm up to here */
+  PACKED_ROWS = 160,     /* beyond, what sgemm packs in every call is amortised */
+  SMALL_BATCH = 1 << 21, /* multiplications: in a batch of such products each has one thread */
 };
-static const size_t packed_most = (size_t)64 << 20; /* bytes of one packed copy */
+static const size_t packed_most = (size_t)256 << 20; /* bytes of packed copies that one Kern makes */
 
 /* Does BLAS take it: one stride is 1, the other spans the rows. */
 static bool is_blas(const Matrix *x, int64_t rows, int64_t cols) {
   return (x->col == 1 && x->row >= most(1, cols)) || (x->row == 1 && x->col >= most(1, rows));
 }
 
-static Route choose_route(const Problem *p, bool may_pack) {
+/* packed: there is a packed copy of b. */
+static Route choose_route(const Problem *p, bool packed) {
   bool f32 = p->a.dtype == DT_F32 && p->b.dtype == DT_F32 && p->c.dtype == DT_F32;
   if (p->batch == 0 || p->m == 0 || p->n == 0) return ROUTE_NOTHING;
   if (p->a.dtype == DT_C64) return ROUTE_NAIVE;
   if (p->a.dtype == DT_F64 || dtype_is_integral(p->a.dtype)) return p->k ? ROUTE_PLAIN : ROUTE_NAIVE;
   if (p->k == 0) return ROUTE_EMPTY_SUM;
-  if (gemm_thin_fits(p, f32 ? THIN_ROWS : THIN_ROWS_16)) return ROUTE_THIN;
-  if (!f32) return ROUTE_BLOCKED;
-  if (may_pack && p->batch == 1 && p->m <= PACKED_ROWS && floats(p->k * p->n) <= packed_most) return ROUTE_PACKED;
-  if (!is_blas(&p->a, p->m, p->k) || !is_blas(&p->b, p->k, p->n) || p->c.col != 1) return ROUTE_BLOCKED;
+  if (gemm_thin_fits(p, FEW_ROWS)) return ROUTE_THIN;
+  if (packed) return ROUTE_PACKED;
+  if (p->b.row == 1 && gemm_thin_fits(p, THIN_ROWS)) return ROUTE_THIN;
+  if (!f32 || !is_blas(&p->a, p->m, p->k) || !is_blas(&p->b, p->k, p->n) || p->c.col != 1) return ROUTE_BLOCKED;
   return p->batch > 1 && p->m * p->n * p->k <= SMALL_BATCH ? ROUTE_BLOCKED : ROUTE_SGEMM;
 }
 
@@ -193,25 +225,27 @@ static Status run_sgemm(Kern *k, Problem *p) {
   return gemm_finish_needed(p) ? gemm_finish_all(k, p) : OK;
 }
 
-/* ---- the others ----------------------------------------------------------------------- */
+/* ---- packed copies -------------------------------------------------------------------- */
 
-static Status run_packed(Kern *k, GemmPack **pack, const Problem *p) {
+/* Makes *pack fit the problem, if a packed copy pays and there is memory for it. */
+static Status ensure_packed(Kern *k, const Problem *p, GemmPack **pack) {
   GemmPack *have = *pack;
-  if (have && (have->n != p->n || have->k != p->k || have->isa != k->isa)) {
-    gemm_pack_free(have);
-    *pack = have = NULL;
-  }
-  if (!have) {
-    float *room;
-    TRY_NEW(have, calloc(1, sizeof *have));
-    *have = (GemmPack){.n = p->n, .k = p->k, .isa = k->isa, .data = aligned_alloc(64, (gemm_packed_bytes(k, p) + 63) & ~(size_t)63)};
-    *pack = have;
-    TRY_NEW(have->data, have->data);
-    TRY_NEW(room, kern_scratch(k, gemm_pack_room(k) * (size_t)k->threads));
-    gemm_pack_all(k, p, have->data, room);
-  }
-  return gemm_blocked(k, p, have->data);
+  bool f32 = p->a.dtype == DT_F32 && p->b.dtype == DT_F32;
+  bool wanted = f32 && p->batch == 1 && p->m > FEW_ROWS && p->m <= PACKED_ROWS && p->n > 0 && p->k > 0;
+  if (have && (!wanted || (have->n == p->n && have->k == p->k && have->isa == k->isa))) return OK;
+  gemm_pack_free(have);
+  *pack = NULL;
+  float *room;
+  if (!wanted || !(have = pack_new(k, gemm_packed_bytes(k, p), packed_most))) return OK;
+  *pack = have;
+  have->n = p->n;
+  have->k = p->k;
+  TRY_NEW(room, kern_scratch(k, gemm_pack_room(k) * (size_t)k->threads));
+  gemm_pack_all(k, p, have->data, room);
+  return OK;
 }
+
+/* ---- the others ----------------------------------------------------------------------- */
 
 /* c = act(beta * add) + residual */
 static Status run_empty_sum(Kern *k, const Problem *p) {
@@ -225,18 +259,27 @@ static Status run_empty_sum(Kern *k, const Problem *p) {
   return OK;
 }
 
-static Status run_route(Kern *k, GemmPack **pack, Problem *p, Route route) {
-  switch (route) {
+static Status run_route(Kern *k, Problem *p, const float *packed) {
+  switch (choose_route(p, packed)) {
     case ROUTE_NOTHING: return OK;
     case ROUTE_EMPTY_SUM: return run_empty_sum(k, p);
     case ROUTE_PLAIN: return gemm_plain(k, p);
     case ROUTE_NAIVE: return gemm_naive_problem(p), OK;
     case ROUTE_THIN: return gemm_thin(k, p);
-    case ROUTE_PACKED: return run_packed(k, pack, p);
+    case ROUTE_PACKED: return gemm_blocked(k, p, packed);
     case ROUTE_SGEMM: return run_sgemm(k, p);
     case ROUTE_BLOCKED: return gemm_blocked(k, p, NULL);
   }
   return OK;
+}
+
+static Status run_problem(Kern *k, Problem *p, GemmPack **pack) {
+  fold_batch(p);
+  bool swaps = (p->c.col != 1 && p->c.row == 1) || (p->n == 1 && p->m > 1);
+  if (swaps) transpose_problem(p);
+  if (pack && !swaps) TRY(ensure_packed(k, p, pack));
+  bool packed = pack && *pack && !swaps && p->m <= PACKED_ROWS;
+  return run_route(k, p, packed ? (*pack)->data : NULL);
 }
 
 /* The outer dimensions of the batch, one problem after the other. */
@@ -255,12 +298,12 @@ static Status run_all(Kern *k, const Gemm *g, bool naive) {
         if (x->data) x->data += rest % batch.size[d] * batch.stride[o][d] * (int64_t)dtype_size(x->dtype);
       }
     }
-    fold_batch(&p);
-    bool swaps = (p.c.col != 1 && p.c.row == 1) || (p.n == 1 && p.m > 1);
-    if (swaps) transpose_problem(&p);
-    Route route = naive && p.batch > 0 && p.m > 0 && p.n > 0 ? ROUTE_NAIVE : choose_route(&p, g->pack && count == 1 && !swaps);
+    if (naive) {
+      gemm_naive_problem(&p);
+      continue;
+    }
     size_t mark = kern_mark(k);
-    Status s = run_route(k, g->pack, &p, route);
+    Status s = run_problem(k, &p, count == 1 ? g->pack : NULL);
     kern_release(k, mark);
     if (s) return s;
   }

@@ -50,7 +50,7 @@ Status gemm_thin(Kern *k, const Problem *p);
  * gemm_pack_all(), or NULL. */
 Status gemm_blocked(Kern *k, const Problem *p, const float *packed);
 size_t gemm_packed_bytes(const Kern *k, const Problem *p);
-void gemm_pack_all(Kern *k, const Problem *p, float *packed, float *room); /* batch 1; room: gemm_pack_room() */
+void gemm_pack_all(Kern *k, const Problem *p, float *packed, float *room); /* batch 1; room: gemm_pack_room() per worker */
 size_t gemm_pack_room(const Kern *k);
 
 /* Panel dst[depth][nr] from columns j .. j+cols of b, cols <= nr, as f32.  room: gemm_pack_room(). */

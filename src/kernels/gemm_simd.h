@@ -9,7 +9,7 @@
 #include "kernels/gemm.h"
 
 enum {
-  GEMM_KC = 256,           /* k block: a panel of it stays in L1 */
+  GEMM_KC = 384,           /* k block: a panel of it stays in L1 */
   GEMM_LDA = GEMM_KC + 16, /* constant, and no multiple of a page */
   GEMM_MC = 192,           /* m block: an A block stays in L2 */
   GEMM_NR_MOST = 32,

@@ -10,7 +10,7 @@
 #include "kernels/gemm_problem.h"
 #include "kernels/gemm_simd.h"
 
-enum { STRIP = 64, SLICE = 512, ROWS_MOST = 24, WORK = 1 << 15 }; /* WORK: multiplications worth a thread */
+enum { STRIP = 64, SLICE = 512, WORK = 1 << 15 }; /* WORK: multiplications worth a thread */
 
 typedef struct {
   const Kern *k;
@@ -24,8 +24,7 @@ typedef struct {
 } Job;
 
 bool gemm_thin_fits(const Problem *p, int64_t most_rows) {
-  if (p->m > most_rows || p->m > ROWS_MOST) return false;
-  return p->b.row == 1 || p->b.col == 1;
+  return p->m <= most_rows && (p->b.row == 1 || p->b.col == 1);
 }
 
 static void scale_and_finish(const Job *job, int64_t z, int64_t j, int64_t cols, float *y, float *room) {

@@ -13,28 +13,29 @@ enum { NR = NV * VL, DOT = 4 };
 
 /* ---- the register tile ------------------------------------------------------------ */
 
-INLINE void tile_step(int rows, const float *a, const float *b, vf acc[MR][NV]) {
+INLINE void tile_step(int rows, int nv, const float *a, const float *b, vf acc[MR][NV]) {
   vf bv[NV];
-  UNROLL for (int j = 0; j < NV; j++) bv[j] = load(b + j * VL);
+  UNROLL for (int j = 0; j < nv; j++) bv[j] = load(b + j * VL);
   UNROLL for (int i = 0; i < rows; i++) {
     vf x = splat(a[i * GEMM_LDA]);
-    UNROLL for (int j = 0; j < NV; j++) acc[i][j] = fma_v(x, bv[j], acc[i][j]);
+    UNROLL for (int j = 0; j < nv; j++) acc[i][j] = fma_v(x, bv[j], acc[i][j]);
   }
 }
 
-INLINE void tile_rows(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
+/* The first nv vectors of a panel. */
+INLINE void tile_rows(int rows, int nv, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
   vf acc[MR][NV];
   UNROLL for (int i = 0; i < rows; i++) {
-    UNROLL for (int j = 0; j < NV; j++) acc[i][j] = (vf){0};
+    UNROLL for (int j = 0; j < nv; j++) acc[i][j] = (vf){0};
     __builtin_prefetch(c + i * ldc, 1); /* c is often in L3: fetch it while the product runs */
   }
   int64_t p = 0;
   for (; p + 2 <= k; p += 2) { /* gcc spills when it is more */
-    UNROLL for (int q = 0; q < 2; q++) tile_step(rows, a + p + q, b + (p + q) * NR, acc);
+    UNROLL for (int q = 0; q < 2; q++) tile_step(rows, nv, a + p + q, b + (p + q) * NR, acc);
   }
-  for (; p < k; p++) tile_step(rows, a + p, b + p * NR, acc);
+  for (; p < k; p++) tile_step(rows, nv, a + p, b + p * NR, acc);
   UNROLL for (int i = 0; i < rows; i++) {
-    UNROLL for (int j = 0; j < NV; j++) {
+    UNROLL for (int j = 0; j < nv; j++) {
       float *at = c + i * ldc + j * VL;
       store(at, add ? fma_v(acc[i][j], splat(alpha), load(at)) : acc[i][j] * splat(alpha));
     }
@@ -42,18 +43,21 @@ INLINE void tile_rows(int rows, int64_t k, const float *a, const float *b, float
 }
 
 /* The number of rows is a constant in each copy, so that the tile stays in registers. */
-static void tile_full(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
-#define ROWS(R)                                                    \
-  case R:                                                          \
-    if (R <= MR) tile_rows(R <= MR ? R : 1, k, a, b, c, ldc, alpha, add); \
+#define ROWS(R, N)                                                               \
+  case R:                                                                        \
+    if (R <= MR) tile_rows(R <= MR ? R : 1, N, k, a, b, c, ldc, alpha, add);     \
     break;
-  switch (rows) {
-    ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6)
+#define ROWS_6(N) ROWS(1, N) ROWS(2, N) ROWS(3, N) ROWS(4, N) ROWS(5, N) ROWS(6, N)
 #ifdef __AVX512F__
-    ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12) ROWS(13) ROWS(14)
+#define ROWS_ALL(N) ROWS_6(N) ROWS(7, N) ROWS(8, N) ROWS(9, N) ROWS(10, N) ROWS(11, N) ROWS(12, N) ROWS(13, N) ROWS(14, N)
+#else
+#define ROWS_ALL(N) ROWS_6(N)
 #endif
-  }
-#undef ROWS
+static void tile_full(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
+  switch (rows) { ROWS_ALL(NV) }
+}
+static void tile_half(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
+  switch (rows) { ROWS_ALL(1) }
 }
 
 static void tile(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
@@ -62,7 +66,8 @@ static void tile(int rows, int cols, int64_t k, const float *a, const float *b, 
     return;
   }
   float edge[MR * NR];
-  tile_full(rows, k, a, b, edge, NR, alpha, false);
+  if (cols <= VL) tile_half(rows, k, a, b, edge, NR, alpha, false);
+  else tile_full(rows, k, a, b, edge, NR, alpha, false);
   for (int i = 0; i < rows; i++) {
     for (int j = 0; j < cols; j++) c[i * ldc + j] = edge[i * NR + j] + (add ? c[i * ldc + j] : 0);
   }
@@ -101,6 +106,12 @@ INLINE void transpose_8x8(float *dst, const float *src, int64_t ld) {
 static void pack_rows(float *dst, const float *src, int64_t ld, int64_t cols, int64_t k) {
   int64_t p = 0;
   if (cols == NR) {
+    for (; p + 16 <= k; p += 16) { /* whole lines of eight rows: rows often fall into the same cache set */
+      for (int j = 0; j < NR; j += 8) {
+        transpose_8x8(dst + p * NR + j, src + j * ld + p, ld);
+        transpose_8x8(dst + (p + 8) * NR + j, src + j * ld + p + 8, ld);
+      }
+    }
     for (; p + 8 <= k; p += 8) {
       for (int j = 0; j < NR; j += 8) transpose_8x8(dst + p * NR + j, src + j * ld + p, ld);
     }
