@@ -1,0 +1,33 @@
+#!/bin/sh
+# docs.sh SOURCE TESSERA -- runs every command that README.md and docs/ show in a console
+# block ("$ tessera ...") and fails if one fails, or if the line of output shown below it
+# does not come out.
+set -eu
+cd "$1"
+tessera=$2
+files=$(ls README.md docs/*.md 2>/dev/null)
+commands=0
+command='' output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+check_line() { # a line of shown output: numbers may differ
+  pattern=$(printf '%s' "$1" | sed 's/[][\.*^$]/\\&/g; s/[0-9][0-9.e+-]*/[0-9][0-9.e+-]*/g')
+  grep -q -- "$pattern" "$output" || { echo "docs: '$command' does not print '$1'"; exit 1; }
+}
+for f in $files; do
+  inside=no
+  while IFS= read -r line; do
+    case $line in
+      '```console') inside=yes ;;
+      '```'*) inside=no ;;
+      '$ tessera '*)
+        [ $inside = yes ] || continue
+        command=${line#'$ '}
+        commands=$((commands + 1))
+        eval "$tessera ${command#tessera }" >"$output" 2>&1 || { echo "docs: '$command' in $f failed:"; cat "$output"; exit 1; }
+        ;;
+      ?*) [ $inside = no ] || check_line "$line" ;;
+    esac
+  done <"$f"
+done
+[ $commands -gt 0 ] || { echo "docs: no commands found"; exit 1; }
+echo "$commands commands"
