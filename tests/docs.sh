@@ -5,7 +5,7 @@
 set -eu
 cd "$1"
 tessera=$2
-files=$(ls README.md docs/*.md 2>/dev/null)
+files="README.md $(ls docs/*.md 2>/dev/null || true)"
 commands=0
 command='' output=$(mktemp)
 trap 'rm -f "$output"' EXIT
