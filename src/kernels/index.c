@@ -323,7 +323,7 @@ enum { FLAGS = 1024 };
 
 /* Goes through the elements that are not 0, in row-major order, and stores their
  * coordinates as long as there is room; lists may be NULL.  Returns how many there are. */
-static int64_t each_nonzero(View v, int64_t room, int64_t *lists) {
+static int64_t each_nonzero(View v, int64_t room, int64_t *lists, int64_t per_dim, int64_t per_item) {
   int last = v.ndim - 1, outer = v.ndim ? last : 0;
   int64_t one = 1, none = 0, count = 0, rows = odometer_count(outer, v.size);
   View row = v.ndim ? (View){v.data, v.size + last, v.stride + last, 1, v.dtype} : (View){v.data, &one, &none, 1, v.dtype};
@@ -336,11 +336,11 @@ static int64_t each_nonzero(View v, int64_t room, int64_t *lists) {
       not_zero((const char *)v.data + (o.offset[0] + begin * row.stride[0]) * (int64_t)dtype_size(v.dtype), row.stride[0], v.dtype, n, flags);
       for (int64_t i = 0; i < n; i++) found += flags[i];
       if (lists && found && found <= room - count) {
-        int64_t columns[FLAGS + 1], at = 0; /* without a branch: the next one overwrites */
-        for (int64_t i = 0; i < n; i++) columns[at] = begin + i, at += flags[i];
-        memcpy(lists + outer * room + count, columns, (size_t)found * sizeof *columns);
+        int64_t columns[FLAGS + 1], at = 0, *to = lists + count * per_item;
+        for (int64_t i = 0; i < n; i++) columns[at] = begin + i, at += flags[i]; /* the next overwrites a miss */
+        for (int64_t i = 0; i < found; i++) to[outer * per_dim + i * per_item] = columns[i];
         for (int d = 0; d < outer; d++) {
-          for (int64_t i = 0; i < found; i++) lists[d * room + count + i] = o.index[d];
+          for (int64_t i = 0; i < found; i++) to[d * per_dim + i * per_item] = o.index[d];
         }
       }
       count += found;
@@ -349,10 +349,10 @@ static int64_t each_nonzero(View v, int64_t room, int64_t *lists) {
   return count;
 }
 
-int64_t kernel_count_nonzero(View v) { return each_nonzero(v, 0, NULL); }
+int64_t kernel_count_nonzero(View v) { return each_nonzero(v, 0, NULL, 0, 0); }
 
-void kernel_nonzero(View v, int64_t n, int64_t *coordinates) {
-  if (v.ndim && n) each_nonzero(v, n, coordinates);
+void kernel_nonzero(View v, int64_t n, int64_t *coordinates, int64_t per_dim, int64_t per_item) {
+  if (v.ndim && n) each_nonzero(v, n, coordinates, per_dim, per_item);
 }
 
 /* ---- flat numbers ------------------------------------------------------------------------------ */

@@ -42,10 +42,10 @@ void kernel_gather(Kern *k, const IndexMap *map, View near, const void *far);
  * the integers, f32, f64, and ADD c64; nan wins in MAX and MIN. */
 void kernel_scatter(Kern *k, const IndexMap *map, void *far, View near, ScatterOp op);
 
-/* Row-major positions at which the view's elements are not 0: coordinates[d * n + j] is
- * coordinate d of the j-th.  n is what kernel_count_nonzero() says. */
+/* Row-major positions at which the view's elements are not 0: coordinate d of the j-th
+ * goes to coordinates[d * per_dim + j * per_item].  n is what kernel_count_nonzero() says. */
 int64_t kernel_count_nonzero(View v);
-void kernel_nonzero(View v, int64_t n, int64_t *coordinates);
+void kernel_nonzero(View v, int64_t n, int64_t *coordinates, int64_t per_dim, int64_t per_item);
 
 /* Contiguous numbers of the dtypes that SCATTER_ADD knows (not c64): x[i] *= by, and
  * x[i] /= count[i] where count[i] > 1 (integers round down). */

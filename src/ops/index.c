@@ -33,7 +33,7 @@ static Status add_mask(const Call *c, Plan *p, const Tensor *mask, int dim, bool
   if (!prepare) return fail(ERR_DYNAMIC, "%s: the size of the result depends on a mask", c->op->schema.name);
   int64_t n = kernel_count_nonzero(tensor_view(mask)), *places;
   TRY_NEW(places, kern_scratch(&c->ctx->kern, (size_t)(n * mask->ndim) * sizeof *places));
-  kernel_nonzero(tensor_view(mask), n, places);
+  kernel_nonzero(tensor_view(mask), n, places, n, 1);
   for (int i = 0; i < mask->ndim; i++) {
     p->dim[p->count] = dim + i;
     p->list[p->count++] = (Indices){.data = places + i * n, .ndim = 1, .size = {n}, .stride = {1}};

@@ -15,25 +15,20 @@ static Status out_now(Call *c, Dtype d, int ndim, const int64_t *size) {
 static Status nonzero_lists(Call *c, const Tensor *t, int64_t *n, int64_t **lists) {
   *n = kernel_count_nonzero(tensor_view(t));
   TRY_NEW(*lists, kern_scratch(&c->ctx->kern, (size_t)(*n * (t->ndim ? t->ndim : 1)) * sizeof **lists));
-  kernel_nonzero(tensor_view(t), *n, *lists);
+  kernel_nonzero(tensor_view(t), *n, *lists, *n, 1);
   return OK;
 }
 
 /* ---- nonzero ---------------------------------------------------------------------------- */
 
-static Status nonzero_body(Call *c) {
+static Status nonzero_run(Call *c) {
   Tensor *self;
-  int64_t n, *lists, size[2], stride[2];
   TRY(need_tensor(c, 0, &self));
-  TRY(nonzero_lists(c, self, &n, &lists));
-  size[0] = n, size[1] = self->ndim;
-  stride[0] = 1, stride[1] = n;
+  int64_t n = kernel_count_nonzero(tensor_view(self)), size[2] = {n, self->ndim};
   TRY(out_now(c, DT_I64, 2, size));
-  kernel_copy(&c->ctx->kern, out_view_of(c, 0), (View){lists, size, stride, 2, DT_I64});
+  kernel_nonzero(tensor_view(self), n, tensor_data(out_tensor(c, 0)), 1, self->ndim);
   return OK;
 }
-
-static Status nonzero_run(Call *c) { return with_scratch(c, nonzero_body); }
 
 /* One list per dimension. */
 static Status nonzero_numpy_body(Call *c) {
@@ -97,7 +92,7 @@ static Status masked_map(Call *c, const Masked *m, const int64_t *far_stride, In
   View mask = {tensor_data(m->mask), m->size, m->mask_stride, m->ndim, m->mask->dtype};
   int64_t n = kernel_count_nonzero(mask), *lists;
   TRY_NEW(lists, kern_scratch(&c->ctx->kern, (size_t)(n * (m->ndim ? m->ndim : 1)) * sizeof *lists));
-  kernel_nonzero(mask, n, lists);
+  kernel_nonzero(mask, n, lists, n, 1);
   *map = (IndexMap){.ndim = 1, .size = {n}, .nindex = m->ndim};
   for (int d = 0; d < m->ndim; d++) map->index[d] = (IndexAxis){.data = lists + d * n, .stride = {1}, .step = far_stride[d]};
   return OK;
