@@ -191,7 +191,7 @@ static Status check_options(const OptOptions *o, const TextList *words) {
   if (o->print_after && !o->as_run && strcmp(o->print_after, "all") && !(o->passes && names_pass(o->passes, o->print_after))) {
     return fail(ERR_USAGE, "--print-after %s: that pass is not in the list", o->print_after);
   }
-  if (o->output && !o->force && file_exists(o->output)) return status_hint(fail(ERR_FAIL, "'%s' exists already", o->output), "--force overwrites it");
+  if (o->output && !o->force && file_exists(o->output)) return status_hint(fail(ERR_USAGE, "'%s' exists already", o->output), "--force overwrites it");
   if (!o->print && !o->print_after && !o->output && !o->stats && !o->json && !o->verify) {
     return status_hint(fail(ERR_USAGE, "nothing to do with the result"), "give --print, -o FILE, --stats or --verify");
   }

@@ -1,0 +1,136 @@
+#!/bin/sh
+# cli.sh TESSERA GOLDEN -- the command line from outside: what it prints where, and its
+# exit codes (0 ok, 1 failure, 2 usage, 3 bad file, 4 difference).
+set -u
+tessera=$1 models=$2/models
+temp=$(mktemp -d)
+trap 'chmod -R u+w "$temp"; rm -rf "$temp"' EXIT
+passed=0 failed=0
+
+# try CODE PATTERN ARGUMENTS...: the exit code, and a pattern in stdout or stderr; nothing
+# is printed to stdout by a command that fails before it has a result.
+try() {
+  code=$1 pattern=$2
+  shift 2
+  "$tessera" "$@" >"$temp/out" 2>"$temp/err"
+  got=$?
+  if [ $got = "$code" ] && { [ -z "$pattern" ] || cat "$temp/out" "$temp/err" | grep -qE -e "$pattern"; }; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "tessera $*"
+    echo "  exit code $got, expected $code and '$pattern'"
+    sed 's/^/  | /' "$temp/out" "$temp/err" | head -20
+  fi
+}
+# that TEST...: a fact about the world.
+that() {
+  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "not so: $*"; fi
+}
+
+mlp=$models/mlp/program.pt2 in=$models/mlp/inputs.safetensors want=$models/mlp/outputs.safetensors
+
+# ---- the front door
+try 2 'usage|commands'
+try 0 'commands' help
+try 0 '^tessera [0-9]+\.[0-9]+' --version
+try 2 "did you mean 'tessera inspect'" inspct
+for command in run inspect opt ops passes bench doctor; do
+  try 0 'usage: tessera' $command --help
+  try 0 'usage: tessera' help $command
+  try 2 'has no option' $command --no-such-option
+done
+try 2 "did you mean '--threads'" run --thread 2
+
+# ---- run
+try 0 'matches' run "$mlp" -i "$in" --expect "$want"
+try 0 '' run "$mlp" -i "$in" -o "$temp/out.safetensors"
+try 2 'exists already' run "$mlp" -i "$in" -o "$temp/out.safetensors"
+try 0 '' run "$mlp" -i "$in" -o "$temp/out.safetensors" --force
+try 0 'matches' run "$mlp" -i "$in" --expect "$temp/out.safetensors" --rtol 0 --atol 0
+try 0 'min .* ms, median' run "$mlp" --random-inputs 1 --repeat 3
+try 0 '"min_ms"' run "$mlp" --random-inputs 1 --repeat 3 --json
+try 0 'aten.linear|tess.linear' run "$mlp" -i "$in" --profile
+try 0 '^0: f32' run "$mlp" -i "$in" --print-outputs
+try 3 'No such file' run "$temp/none.pt2"
+try 2 'needs inputs' run "$mlp"
+try 2 'number' run "$mlp" --random-inputs x
+try 2 'exclude each other' run "$mlp" --random-inputs 1 -i "$in"
+try 2 'output files for' run "$mlp" -i "$in" -o "$temp/a" -o "$temp/b"
+try 3 "wants 2 dimensions" run "$mlp" -i "$models/gpt2/outputs.safetensors"
+try 3 "has no input" run "$models/bert/program.pt2" -i "$in"
+try 3 "wants f32" run "$mlp" -i "$models/gpt2/inputs.safetensors"
+try 1 '' run "$mlp" -i "$in" -o "$temp/no/such/folder/out.safetensors"
+that [ ! -e "$temp/no" ]
+printf 'PK\003\004 cut off' >"$temp/cut.pt2"
+try 3 '' run "$temp/cut.pt2" --random-inputs 0
+head -c 3000 "$mlp" >"$temp/cut2.pt2"
+try 3 '' run "$temp/cut2.pt2" --random-inputs 0
+try 3 '' run "$temp" --random-inputs 0
+: >"$temp/empty.pt2"
+try 3 '' run "$temp/empty.pt2" --random-inputs 0
+cache=$models/llama_cache
+try 0 'matches' run "$cache/program.pt2" -i "$cache/inputs_0.safetensors" -i "$cache/inputs_1.safetensors" \
+  --expect "$cache/outputs_0.safetensors" --expect "$cache/outputs_1.safetensors"
+try 4 'call 1 of 2|differ' run "$cache/program.pt2" -i "$cache/inputs_1.safetensors" -i "$cache/inputs_0.safetensors" --expect "$cache/outputs_1.safetensors"
+
+# ---- inspect
+try 0 '[0-9.]+ [KMG]FLOP in' inspect "$mlp"
+try 0 's[0-9]+ +1 to 64' inspect "$models/llama_dyn/program.pt2"
+try 0 '"flops"' inspect "$mlp" --json
+try 0 'tensors,' inspect "$in"
+try 3 '' inspect "$temp/cut2.pt2"
+try 2 'one file' inspect
+
+# ---- opt: what is printed is a program again, and computes the same
+try 0 '^program' opt "$mlp" --print
+try 0 '' opt "$mlp" -o "$temp/mlp.txt"
+try 2 'exists already' opt "$mlp" -o "$temp/mlp.txt"
+try 0 'matches' run "$temp/mlp.txt" --weights "$mlp" -i "$in" --expect "$want"
+try 0 '' opt "$temp/mlp.txt" -o "$temp/again.txt"
+that cmp -s "$temp/mlp.txt" "$temp/again.txt"
+for model in llama gpt2 resnet vit mixtral; do
+  try 0 'every op is known' opt "$models/$model/program.pt2" --passes inline,functionalize,dce,cse -o "$temp/$model.txt" --verify
+  try 0 'matches' run "$temp/$model.txt" --weights "$models/$model/program.pt2" -i "$models/$model/inputs.safetensors" --expect "$models/$model/outputs.safetensors"
+done
+try 0 'tess.linear_act' opt "$mlp" --as-run --print
+try 0 '^# after dce' opt "$mlp" --passes dce,cse --print-after dce
+try 0 '"pass": "dce"' opt "$mlp" --passes dce --json
+try 0 'i64\[3,5\]' opt "$models/llama_dyn/program.pt2" --passes 'inline,functionalize,specialize(s43=3,s53=5)' --print
+try 2 "no symbol 's1000'" opt "$models/llama_dyn/program.pt2" --passes 'inline,functionalize,specialize(s1000=3)' --print
+try 2 'no pass' opt "$mlp" --passes nothing --print
+try 2 'takes no options' opt "$mlp" --passes 'dce(x=1)' --print
+try 2 'not in the list' opt "$mlp" --passes dce --print-after cse
+printf 'graph(' >"$temp/bad.txt"
+try 3 'bad.txt:1' opt "$temp/bad.txt" --print
+cat >"$temp/unknown.txt" <<'END'
+program "unknown"
+graph(%x: f32[2] = user) {
+  %y: f32[2] = my.own.op(%x)
+  return user %y
+}
+END
+try 3 'my.own.op' run "$temp/unknown.txt" --random-inputs 0
+try 3 'my.own.op' opt "$temp/unknown.txt" --verify
+try 0 'not supported' inspect "$temp/unknown.txt"
+
+# ---- ops, passes, bench, doctor
+try 0 'aten.softmax.int ' ops softmax
+try 0 '"schema"' ops softmax --json
+try 1 "did you mean 'aten.softmax" ops softmaxx
+try 0 '^dce ' passes
+try 0 '"summary"' passes --json
+try 0 'GFLOP/s' bench run "$mlp" --repeat 3 --threads 1
+try 0 '"gflops_per_s"' bench run "$mlp" --repeat 3 --threads 1 --json
+try 2 'which benchmark' bench
+try 0 'oneDNN' doctor
+try 0 '"findings"' doctor --json
+
+# ---- results on stdout, messages on stderr
+"$tessera" run "$temp/none.pt2" >"$temp/out" 2>"$temp/err"
+that [ ! -s "$temp/out" ]
+that grep -q '^error: ' "$temp/err"
+that [ -z "$(find "$temp" -name '*.tmp*')" ]
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
