@@ -15,7 +15,7 @@
 
 /* Larger, or nan. */
 #define TAKE_MAX(value) \
-  do { acc[i] = ((value) > acc[i]) | ((value) != (value)) ? (value) : acc[i]; } while (0)
+  do { acc[i] = (((value) > acc[i]) | ((value) != (value))) ? (value) : acc[i]; } while (0)
 #define TAKE_ARGMAX(value)                                                            \
   do {                                                                                \
     bool take = ((value) > acc[i]) | ((value) != (value)) | (tap[i] < 0);             \

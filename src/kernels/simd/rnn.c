@@ -27,7 +27,7 @@ static inline double tanh_f64(double x) { return tanh(x); }
         for (int64_t i = 0; i < n; i++) h[i] = tanh_##t(pre[i]);                                                                    \
         break;                                                                                                                      \
       case RNN_RELU:                                                                                                                \
-        for (int64_t i = 0; i < n; i++) h[i] = (pre[i] > 0) | (pre[i] != pre[i]) ? pre[i] : 0;                                      \
+        for (int64_t i = 0; i < n; i++) h[i] = ((pre[i] > 0) | (pre[i] != pre[i])) ? pre[i] : 0;                                    \
         break;                                                                                                                      \
     }                                                                                                                               \
   }
