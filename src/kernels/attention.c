@@ -16,6 +16,7 @@
 #include "kernels/attention_problem.h"
 #include "kernels/attention_simd.h"
 #include "kernels/convert.h"
+#include "kernels/random_simd.h"
 
 enum { ROWS = 66, KEYS = GEMM_KC, STRIP = 32, WORK = 1 << 16 }; /* queries and keys of a block; multiplications worth a thread */
 
@@ -58,6 +59,15 @@ void attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h,
   else SIMD_CALL(k->isa, attention_add_mask)(s, (const float *)(const void *)row, n);
 }
 
+void attention_drop_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room) {
+  if (a->dropout <= 0) return;
+  uint64_t first = (uint64_t)(((b * a->q.size[1] + h) * a->q.size[2] + i) * a->k.size[2] + s0), skip = first % 4;
+  uint32_t *words = (uint32_t *)(void *)room, threshold = (uint32_t)fmin(a->dropout * 0x1p32, 4294967295.0);
+  SIMD_CALL(k->isa, random_words)(a->seed, a->offset + first / 4, ((int64_t)skip + n + 3) / 4, words);
+  float factor = a->dropout < 1 ? (float)(1 / (1 - a->dropout)) : 0;
+  SIMD_CALL(k->isa, attention_drop)(s, words + skip, threshold, factor, n);
+}
+
 void attention_store_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, float *o, float max, float sum) {
   Matrix out = attention_head(a->out, b, h);
   int64_t e = a->out.size[3];
@@ -93,7 +103,7 @@ typedef struct {
   float *q;                /* A blocks, one per GEMM_KC columns */
   float *p;                /* A block: scores, then exp of them */
   float *o, *max, *sum;    /* rows x ldo, rows, rows */
-  float *mask, *pack;      /* room for attention_mask_row and for packing */
+  float *mask, *pack;      /* room for attention_mask_row, attention_drop_row, and for packing */
 } Room;
 
 static size_t take(char **at, int64_t n) {
@@ -117,7 +127,7 @@ static size_t lay_out(const Job *job, char *at, Room *r) {
                {&r->o, job->rows * job->ldo},
                {&r->max, job->rows},
                {&r->sum, job->rows},
-               {&r->mask, KEYS},
+               {&r->mask, KEYS + 8},
                {&r->pack, (int64_t)(gemm_pack_room(job->k) / sizeof(float))}};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     *parts[i].field = (float *)(void *)at;
@@ -177,6 +187,7 @@ static void softmax_block(const Job *job, int64_t b, int64_t h, int64_t i0, int6
     int64_t seen = attention_visible(job->a, i0 + i, s0, n);
     attention_mask_row(job->k, job->a, b, h, i0 + i, s0, seen, s, r->mask);
     float shrink = SIMD_CALL(job->k->isa, attention_softmax_row)(s, seen, &r->max[i], &r->sum[i]);
+    attention_drop_row(job->k, job->a, b, h, i0 + i, s0, seen, s, r->mask);
     if (seen < n) memset(s + seen, 0, floats(n - seen));
     if (s0 > 0 && shrink != 1) SIMD_CALL(job->k->isa, attention_scale)(r->o + i * job->ldo, r->o + i * job->ldo, shrink, job->ldo);
   }

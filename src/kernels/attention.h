@@ -20,6 +20,10 @@ typedef struct {
   const View *logsumexp; /* NULL, or out, (B, H, T), f32 (f64 for f64): log of the sum of exp(scores) */
   double scale;
   bool causal;
+  /* Weights are zeroed with probability dropout, the others grow by 1 / (1 - dropout).  Weight
+   * (b, h, i, j) is element ((b H + h) T + i) S + j of the stream that begins at block `offset`. */
+  double dropout;
+  uint64_t seed, offset;
 } Attention;
 
 Status attention(Kern *k, const Attention *a);
@@ -27,13 +31,14 @@ Status attention(Kern *k, const Attention *a);
 /* The specification: one query at a time, in f64. */
 Status attention_naive(Kern *k, const Attention *a);
 
-/* Gradients of q, k and v for that of out; f32, as many key heads as query heads, mask as
- * above.  out and logsumexp are those of the forward pass. */
+/* Gradients of q, k and v for that of out.  As many key heads as query heads, no dropout; out
+ * and logsumexp are those of the forward pass. */
 typedef struct {
   Attention forward;
   View grad_out, grad_q, grad_k, grad_v;
 } AttentionGrad;
 
 Status attention_grad(Kern *k, const AttentionGrad *g);
+Status attention_grad_naive(Kern *k, const AttentionGrad *g);
 
 #endif

@@ -1,8 +1,11 @@
-/* attention_naive.c -- the specification of attention: one query at a time, all in f64. */
+/* attention_naive.c -- the specification of attention and of its gradients: one query at a time,
+ * all in f64 (sums of gradients in the dtype of the gradient). */
 #include <math.h>
 
 #include "kernels/attention_problem.h"
 #include "kernels/convert.h"
+#include "kernels/copy.h"
+#include "kernels/philox.h"
 
 typedef struct {
   const Attention *a;
@@ -28,6 +31,15 @@ static double score(const Job *job, int64_t b, int64_t h, int64_t i, int64_t j) 
   return a->mask->dtype == DT_BOOL ? (m != 0 ? s : -INFINITY) : s + m;
 }
 
+/* What dropout makes of weight (b, h, i, j). */
+static double kept(const Job *job, int64_t b, int64_t h, int64_t i, int64_t j) {
+  const Attention *a = job->a;
+  if (a->dropout <= 0) return 1;
+  uint64_t at = (uint64_t)(((b * job->z.heads + h) * job->z.t + i) * job->z.s + j);
+  uint32_t word = philox_block(a->seed, a->offset + at / 4).word[at % 4];
+  return word < fmin(a->dropout * 0x1p32, 4294967295.0) || a->dropout >= 1 ? 0 : 1 / (1 - a->dropout);
+}
+
 static void run_queries(void *arg, int64_t begin, int64_t end, int worker) {
   const Job *job = arg;
   const Attention *a = job->a;
@@ -38,6 +50,7 @@ static void run_queries(void *arg, int64_t begin, int64_t end, int worker) {
     double max = -INFINITY, sum = 0;
     for (int64_t j = 0; j < n; j++) max = fmax(max, s[j] = score(job, b, h, i, j));
     for (int64_t j = 0; j < n; j++) sum += s[j] = max == -INFINITY && s[j] == max ? 0 : exp(s[j] - max);
+    for (int64_t j = 0; j < n; j++) s[j] *= kept(job, b, h, i, j);
     for (int64_t e = 0; e < z->e; e++) {
       double o = 0;
       for (int64_t j = 0; j < n; j++) o += s[j] * element(a->v, b, h / z->per_group, j, e);
@@ -60,5 +73,47 @@ Status attention_naive(Kern *k, const Attention *a) {
   TRY_NEW(job.room, kern_scratch(k, (size_t)(job.z.s * k->threads + 1) * sizeof(double)));
   parallel_for(k->threads, rows, 4, run_queries, &job);
   kern_release(k, mark);
+  return OK;
+}
+
+/* ---- gradients ---------------------------------------------------------------------------- */
+
+static void add_to(View v, int64_t b, int64_t h, int64_t i, int64_t j, double x) {
+  int64_t at = b * v.stride[0] + h * v.stride[1] + i * v.stride[2] + j * v.stride[3];
+  char *to = (char *)v.data + at * (int64_t)dtype_size(v.dtype);
+  double old;
+  convert_run_base(&old, DT_F64, to, v.dtype, 1);
+  x += old;
+  convert_run_base(to, v.dtype, &x, DT_F64, 1);
+}
+
+static void grad_query(const Job *job, const AttentionGrad *g, int64_t b, int64_t h, int64_t i) {
+  const Attention *a = job->a;
+  double delta = 0, lse;
+  const View *l = a->logsumexp;
+  int64_t at = b * l->stride[0] + h * l->stride[1] + i * l->stride[2];
+  convert_run_base(&lse, DT_F64, (const char *)l->data + at * (int64_t)dtype_size(l->dtype), l->dtype, 1);
+  for (int64_t e = 0; e < job->z.e; e++) delta += element(g->grad_out, b, h, i, e) * element(a->out, b, h, i, e);
+  for (int64_t j = 0; j < attention_visible(a, i, 0, job->z.s); j++) {
+    double s = score(job, b, h, i, j), p = s == -INFINITY ? 0 : exp(s - lse), dp = 0;
+    for (int64_t e = 0; e < job->z.e; e++) dp += element(g->grad_out, b, h, i, e) * element(a->v, b, h, j, e);
+    double ds = a->scale * p * (dp - delta);
+    for (int64_t e = 0; e < job->z.e; e++) add_to(g->grad_v, b, h, j, e, p * element(g->grad_out, b, h, i, e));
+    for (int64_t d = 0; d < job->z.d; d++) {
+      add_to(g->grad_q, b, h, i, d, ds * element(a->k, b, h, j, d));
+      add_to(g->grad_k, b, h, j, d, ds * element(a->q, b, h, i, d));
+    }
+  }
+}
+
+Status attention_grad_naive(Kern *k, const AttentionGrad *g) {
+  Job job = {.a = &g->forward, .z = attention_size(&g->forward)};
+  const uint64_t zero = 0;
+  kernel_fill(k, g->grad_q, &zero);
+  kernel_fill(k, g->grad_k, &zero);
+  kernel_fill(k, g->grad_v, &zero);
+  for (int64_t row = 0; row < job.z.batch * job.z.heads * job.z.t; row++) {
+    grad_query(&job, g, row / job.z.t / job.z.heads, row / job.z.t % job.z.heads, row % job.z.t);
+  }
   return OK;
 }

@@ -24,6 +24,9 @@ static inline int64_t attention_visible(const Attention *a, int64_t i, int64_t s
   return a->causal ? most(0, least(n, i + 1 - s0)) : n;
 }
 
+/* Dropout of the weights of one query, for keys s0 .. s0+n.  room: n + 8 words. */
+void attention_drop_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room);
+
 /* out[b, h, i, :] = o / sum (zeros for a query that saw nothing), and its logsumexp. */
 void attention_store_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, float *o, float max, float sum);
 

@@ -58,6 +58,7 @@ static void run_tasks(void *arg, int64_t begin, int64_t end, int worker) {
         SIMD_CALL(isa, attention_scores)(s, q + r * z->d, matrix_at(&k, 0, s0, 0), k.row, k.dtype, n, z->d);
         attention_mask_row(job->k, job->a, b, h, i, s0, n, s, mask);
         float shrink = SIMD_CALL(isa, attention_softmax_row)(s, n, &max[r], &sum[r]);
+        attention_drop_row(job->k, job->a, b, h, i, s0, n, s, mask);
         if (shrink != 1) SIMD_CALL(isa, attention_scale)(o + r * z->e, o + r * z->e, shrink, z->e);
         SIMD_CALL(isa, attention_values)(o + r * z->e, s, matrix_at(&v, 0, s0, 0), v.row, v.dtype, n, z->e);
       }
@@ -72,7 +73,7 @@ Status attention_thin(Kern *k, const Attention *a) {
   bool enough = z->batch * z->groups >= k->threads;
   job.heads = enough ? z->per_group : 1;
   job.tasks_per_group = z->per_group / job.heads;
-  job.room_bytes = floats(job.heads * z->t * (z->d + z->e) + 2 * KEYS);
+  job.room_bytes = floats(job.heads * z->t * (z->d + z->e) + 2 * KEYS + 8);
   int64_t tasks = z->batch * z->groups * job.tasks_per_group, grain = most(1, WORK / most(1, job.heads * z->t * z->s * (z->d + z->e)));
   TRY_NEW(job.room, kern_scratch(k, job.room_bytes * (size_t)parallel_workers(k->threads, tasks, grain)));
   parallel_for(k->threads, tasks, grain, run_tasks, &job);

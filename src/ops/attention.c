@@ -2,6 +2,7 @@
  *
  *   scaled_dot_product_attention                    as models write it
  *   _scaled_dot_product_flash_attention_for_cpu     also gives the logsumexp, [B,H,T] laid out as [B,T,H]
+ *   ..._for_cpu_backward                            its gradients, from the logsumexp
  *   _scaled_dot_product_attention_math              also gives the weights: made of other ops
  *
  * A four-dimensional result is laid out as (B, T, H, E), as ATen's flash attention does: the
@@ -130,7 +131,7 @@ static const View *mask_of(const Tensor *t, const Sizes *z, const int64_t *outer
 
 static double scale_of(const Call *c, int arg, int64_t d) { return in_none(c, arg) ? 1 / sqrt((double)d) : in_float(c, arg); }
 
-static Status run_attention(Call *c, bool gqa, const Tensor *mask, const Tensor *logsumexp, bool causal, double scale) {
+static Status run_attention(Call *c, bool gqa, const Tensor *mask, const Tensor *logsumexp, bool causal, double scale, double dropout) {
   Sizes z;
   Four q, k, v, out, m;
   TRY(sizes_of(c, gqa, &z));
@@ -143,12 +144,13 @@ static Status run_attention(Call *c, bool gqa, const Tensor *mask, const Tensor 
     for (int d = extra - 1; d >= 0; rest /= z.batch[d], d--) outer[d] = rest % z.batch[d];
     Attention a = {.q = *four_of(in_tensor(c, 0), &z, outer, false, &q), .k = *four_of(in_tensor(c, 1), &z, outer, true, &k),
                    .v = *four_of(in_tensor(c, 2), &z, outer, true, &v), .out = *four_of(out_tensor(c, 0), &z, outer, false, &out),
-                   .mask = mask_of(mask, &z, outer, &m), .logsumexp = logsumexp ? &l : NULL, .scale = scale, .causal = causal};
+                   .mask = mask_of(mask, &z, outer, &m), .logsumexp = logsumexp ? &l : NULL, .scale = scale, .causal = causal, .dropout = dropout, .seed = c->ctx->seed, .offset = c->ctx->offset};
     if (k.size[1] != v.size[1]) { /* one of them has a single head for all */
       if (k.size[1] == 1) k.size[1] = v.size[1], k.stride[1] = 0;
       else v.size[1] = k.size[1], v.stride[1] = 0;
     }
     TRY(attention(&c->ctx->kern, &a));
+    if (dropout > 0) c->ctx->offset += (uint64_t)(a.q.size[0] * a.q.size[1] * z.t * z.s + 3) / 4;
   }
   return OK;
 }
@@ -158,14 +160,14 @@ static Status sdpa_infer(Call *c) {
   Sizes z;
   TRY(sizes_of(c, in_bool(c, 7), &z));
   TRY(check_mask(c, 3, &z));
-  if (in_float(c, 4) != 0) return op_fail(c, "dropout_p is %g; only 0 is supported", in_float(c, 4));
+  if (!(in_float(c, 4) >= 0 && in_float(c, 4) <= 1)) return op_fail(c, "dropout_p is %g, must be between 0 and 1", in_float(c, 4));
   if (in_tensor(c, 3) && in_bool(c, 5)) return op_fail(c, "there is a mask and is_causal as well");
   return out_attention(c, &z);
 }
 
 static Status sdpa_run(Call *c) {
   const Tensor *q = in_tensor(c, 0);
-  return run_attention(c, in_bool(c, 7), in_tensor(c, 3), NULL, in_bool(c, 5), scale_of(c, 6, q->size[q->ndim - 1]));
+  return run_attention(c, in_bool(c, 7), in_tensor(c, 3), NULL, in_bool(c, 5), scale_of(c, 6, q->size[q->ndim - 1]), in_float(c, 4));
 }
 
 /* Both products; causal masks halve the work of square scores. */
@@ -191,7 +193,51 @@ static Status flash_infer(Call *c) {
 }
 
 static Status flash_run(Call *c) {
-  return run_attention(c, true, in_tensor(c, 5), out_tensor(c, 1), in_bool(c, 4), scale_of(c, 6, in_tensor(c, 0)->size[3]));
+  return run_attention(c, true, in_tensor(c, 5), out_tensor(c, 1), in_bool(c, 4), scale_of(c, 6, in_tensor(c, 0)->size[3]), 0);
+}
+
+/* (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask, scale) */
+static Status grad_infer(Call *c) {
+  char a[128], b[128];
+  for (int i = 0; i < 6; i++) {
+    const Tensor *t = in_tensor(c, i), *q = in_tensor(c, 1);
+    const char *name = c->op->schema.params[i].name;
+    if (!t || t->ndim != (i == 5 ? 3 : 4)) return op_fail(c, "'%s' must be a tensor of %d dimensions", name, i == 5 ? 3 : 4);
+    int64_t heads = t->size[1], rows = t->size[2], want = i == 2 || i == 3 ? in_tensor(c, 2)->size[2] : q->size[2];
+    if (t->size[0] != q->size[0] || heads != q->size[1] || rows != want) {
+      return op_fail(c, "'%s' %s does not go with the query %s", name, tensor_describe(t, a, sizeof a), tensor_describe(q, b, sizeof b));
+    }
+    if (i < 5 && (t->dtype != q->dtype || !dtype_is_float(t->dtype))) return op_fail(c, "'%s' is %s, the query %s", name, dtype_name(t->dtype), dtype_name(q->dtype));
+  }
+  const Tensor *q = in_tensor(c, 1), *k = in_tensor(c, 2), *v = in_tensor(c, 3);
+  if (k->size[3] != q->size[3] || in_tensor(c, 0)->size[3] != v->size[3] || in_tensor(c, 4)->size[3] != v->size[3]) {
+    return op_fail(c, "the last dimensions of its tensors do not go together");
+  }
+  if (in_tensor(c, 5)->dtype != (q->dtype == DT_F64 ? DT_F64 : DT_F32)) return op_fail(c, "the logsumexp cannot be %s", dtype_name(in_tensor(c, 5)->dtype));
+  if (in_float(c, 6) != 0) return op_fail(c, "dropout_p is %g; only 0 is supported", in_float(c, 6));
+  Sizes z = {.nbatch = 2, .batch = {q->size[0], q->size[1]}, .t = q->size[2], .s = k->size[2]};
+  TRY(check_mask(c, 8, &z));
+  for (int i = 1; i <= 3; i++) TRY(out_like(c, q->dtype, in_tensor(c, i)));
+  return OK;
+}
+
+static Status grad_run(Call *c) {
+  const Tensor *q = in_tensor(c, 1), *mask = in_tensor(c, 8);
+  Sizes z = {.nbatch = 2, .batch = {q->size[0], q->size[1]}};
+  View l = in_view(c, 5);
+  Four m;
+  AttentionGrad g = {.forward = {.q = in_view(c, 1), .k = in_view(c, 2), .v = in_view(c, 3), .out = in_view(c, 4), .logsumexp = &l,
+                                 .mask = mask_of(mask, &z, NULL, &m), .scale = scale_of(c, 9, q->size[3]), .causal = in_bool(c, 7)},
+                     .grad_out = in_view(c, 0), .grad_q = out_view_of(c, 0), .grad_k = out_view_of(c, 1), .grad_v = out_view_of(c, 2)};
+  return attention_grad(&c->ctx->kern, &g);
+}
+
+/* Five products where forward has two. */
+static double grad_flops(const Call *c) {
+  const Tensor *q = in_tensor(c, 1), *k = in_tensor(c, 2), *v = in_tensor(c, 3);
+  if (!q || !k || !v || q->ndim != 4 || k->ndim != 4 || v->ndim != 4) return 0;
+  double scores = (double)q->size[0] * (double)q->size[1] * (double)q->size[2] * (double)k->size[2];
+  return 2 * scores * (3 * (double)q->size[3] + 2 * (double)v->size[3]);
 }
 
 /* ---- with the weights as a result ------------------------------------------------------------ */
@@ -224,6 +270,12 @@ static Status math_compose(Call *c) {
     TRY(repeat_heads(c, q, &k));
     TRY(repeat_heads(c, q, &v));
   }
+  Dtype dtype = q->dtype; /* half precision is computed in f32 and rounded at the end */
+  if (dtype == DT_F16 || dtype == DT_BF16) {
+    TRY(OP(c, "aten.to.dtype", &q, val_tensor(q), val_dtype(DT_F32)));
+    TRY(OP(c, "aten.to.dtype", &k, val_tensor(k), val_dtype(DT_F32)));
+    TRY(OP(c, "aten.to.dtype", &v, val_tensor(v), val_dtype(DT_F32)));
+  }
   double root = sqrt(fabs(scale_of(c, 7, z.d))); /* half of it on each side, as ATen: no overflow in f16 */
   double sign = scale_of(c, 7, z.d) < 0 ? -1 : 1;
   TRY(OP(c, "aten.mul.Tensor", &q, val_tensor(q), val_float(root * sign)));
@@ -236,6 +288,8 @@ static Status math_compose(Call *c) {
   kept = weights;
   if (in_float(c, 4) > 0) TRY(OP(c, "aten.dropout.default", &kept, val_tensor(weights), c->arg[4], val_bool(true)));
   TRY(OP(c, "aten.matmul.default", &out, val_tensor(kept), val_tensor(v)));
+  TRY(OP(c, "aten.to.dtype", &out, val_tensor(out), val_dtype(dtype)));
+  TRY(OP(c, "aten.to.dtype", &kept, val_tensor(kept), val_dtype(dtype)));
   TRY(out_value(c, val_tensor(out)));
   return out_value(c, val_tensor(kept));
 }
@@ -243,10 +297,14 @@ static Status math_compose(Call *c) {
 const OpDef ops_attention[] = {
     {.schema = "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
                "bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
-     .infer = sdpa_infer, .run = sdpa_run, .flops = attention_flops},
+     .infer = sdpa_infer, .run = sdpa_run, .flags = OP_RANDOM, .flops = attention_flops},
     {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool is_causal=False, "
                "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)",
      .infer = flash_infer, .run = flash_run, .flops = attention_flops},
+    {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, "
+               "Tensor logsumexp, float dropout_p, bool is_causal, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor grad_query, Tensor grad_key, "
+               "Tensor grad_value)",
+     .infer = grad_infer, .run = grad_run, .flops = grad_flops},
     {.schema = "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
                "bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",
      .compose = math_compose},

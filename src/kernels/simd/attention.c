@@ -73,6 +73,18 @@ void SIMD(attention_scale)(float *y, const float *x, float factor, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] = x[i] * factor;
 }
 
+void SIMD(attention_drop)(float *s, const uint32_t *words, uint32_t threshold, float factor, int64_t n) {
+  for (int64_t i = 0; i < n; i++) s[i] = words[i] < threshold ? 0 : s[i] * factor;
+}
+
+void SIMD(attention_grad_row)(float *p, float *ds, int64_t n, float lse, float delta, float scale) {
+  for (int64_t i = 0; i < n; i++) {
+    float w = p[i] == -F32_INF ? 0 : exp2_f32(p[i] - lse);
+    p[i] = w;
+    ds[i] = scale * w * (ds[i] - delta);
+  }
+}
+
 /* ---- few queries: k and v are read once, where they are ---------------------------------- */
 
 INLINE void scores(float *s, const float *q, const void *k, int64_t ldk, Dtype dtype, int64_t n, int64_t d) {
