@@ -1,14 +1,14 @@
 #!/bin/sh
 # docs.sh SOURCE TESSERA -- runs every command that README.md and docs/ show in a console
 # block ("$ tessera ...") and fails if one fails, or if the line of output shown below it
-# does not come out.
+# does not come out.  Blocks of programs (```tessera) must parse and verify.
 set -eu
 cd "$1"
 tessera=$2
 files="README.md $(ls docs/*.md 2>/dev/null || true)"
 commands=0
-command='' output=$(mktemp)
-trap 'rm -f "$output"' EXIT
+command='' output=$(mktemp) program=$(mktemp)
+trap 'rm -f "$output" "$program"' EXIT
 check_line() { # a line of shown output: numbers may differ
   pattern=$(printf '%s' "$1" | sed 's/[][\.*^$]/\\&/g; s/[0-9][0-9.e+-]*/[0-9][0-9.e+-]*/g')
   grep -q -- "$pattern" "$output" || { echo "docs: '$command' does not print '$1'"; exit 1; }
@@ -18,14 +18,22 @@ for f in $files; do
   while IFS= read -r line; do
     case $line in
       '```console') inside=yes ;;
-      '```'*) inside=no ;;
+      '```tessera') inside=program && : >"$program" ;;
+      '```'*)
+        [ $inside != program ] || "$tessera" opt "$program" --verify >"$output" 2>&1 || { echo "docs: a program in $f:"; cat "$output"; exit 1; }
+        inside=no
+        ;;
+      *) [ $inside != program ] || printf '%s\n' "$line" >>"$program" ;;
+    esac
+    case $line in
+      '```'*) ;;
       '$ tessera '*)
         [ $inside = yes ] || continue
         command=${line#'$ '}
         commands=$((commands + 1))
         eval "$tessera ${command#tessera }" >"$output" 2>&1 || { echo "docs: '$command' in $f failed:"; cat "$output"; exit 1; }
         ;;
-      ?*) [ $inside = no ] || check_line "$line" ;;
+      ?*) [ $inside != yes ] || check_line "$line" ;;
     esac
   done <"$f"
 done
