@@ -259,12 +259,13 @@ static void print_bound(Printer *p, int64_t bound) {
   else text_printf(p->b, "%lld", (long long)bound);
 }
 
-/* folder/gpt2.pt2 -> "gpt2" */
+/* folder/gpt2.pt2 -> "gpt2"; a name without folder and extension stays as it is (I1). */
 static void print_program_name(Printer *p, const char *path) {
   char base[256];
-  const char *slash = strrchr(path, '/'), *from = slash && slash[1] ? slash + 1 : path, *dot = strrchr(from, '.');
-  size_t n = dot && dot > from ? (size_t)(dot - from) : strlen(from);
+  const char *slash = strrchr(path, '/'), *from = slash && slash[1] ? slash + 1 : path;
+  size_t n = strlen(from);
   if (n >= sizeof base) n = sizeof base - 1;
+  while (n > 4 && !strncmp(from + n - 4, ".pt2", 4)) n -= 4;
   memcpy(base, from, n);
   base[n] = 0;
   text_json(p->b, base);

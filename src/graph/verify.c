@@ -23,6 +23,11 @@ static Status wrong(const Check *c, const char *where, const char *what) {
   return fail(ERR_FAIL, "%s: the graph is not well formed: %s: %s", c->e->name, where, what);
 }
 
+/* The fault of the program's author, not of a pass. */
+static Status refuse(const Check *c, const char *where, const char *what) {
+  return fail(ERR_FILE, "%s: %s: %s", c->e->name, where, what);
+}
+
 static bool is_linked(const Graph *g, const Node *n) {
   return n->graph == g && (n->prev ? n->prev->next == n : g->first == n) && (n->next ? n->next->prev == n : g->last == n);
 }
@@ -73,7 +78,7 @@ static Status verify_call(const Check *c, const Node *n) {
   if (!n->op) return n->nargs == 0 || n->arg_names ? OK : wrong(c, n->target, "an unknown op without argument names");
   const Schema *s = &n->op->schema;
   if (n->nargs != s->nparams) return wrong(c, n->target, "its arguments are not in schema order");
-  if (!s->returns_list && n->nouts > s->nreturns) return wrong(c, n->target, "it has more results than its schema");
+  if (!s->returns_list && n->nouts > s->nreturns) return refuse(c, n->target, "it has more results than its schema");
   for (int i = 0; i < n->nargs; i++) {
     if (n->args[i].kind == ARG_UNSET && !s->params[i].has_default) {
       return fail(ERR_FILE, "%s: %s: the argument '%s' is missing", c->e->name, n->target, s->params[i].name);
@@ -130,14 +135,14 @@ static Status verify_signature(const Check *c) {
     const InputSpec *in = &e->inputs[i];
     const Val *v = e->graph->inputs[i];
     bool state = in->kind == IN_PARAMETER || in->kind == IN_BUFFER || in->kind == IN_TENSOR_CONSTANT;
-    if (state && (!in->target || v->type != TY_TENSOR)) return wrong(c, v->name, "an input from the state must be a tensor with a name");
-    if (in->kind == IN_CONSTANT && in->constant.kind == ARG_VAL) return wrong(c, v->name, "a constant input must be a constant");
+    if (state && (!in->target || v->type != TY_TENSOR)) return refuse(c, v->name, "an input from the state must be a tensor with a name");
+    if (in->kind == IN_CONSTANT && in->constant.kind == ARG_VAL) return refuse(c, v->name, "a constant input must be a constant");
   }
   for (int i = 0; i < e->graph->noutputs; i++) {
     const OutputSpec *out = &e->outputs[i];
     bool targets = out->kind != OUT_USER && out->kind != OUT_LOSS && out->kind != OUT_TOKEN;
-    if (targets && !out->target) return wrong(c, "an output", "what it writes to has no name");
-    if (targets && e->graph->outputs[i].kind != ARG_VAL) return wrong(c, out->target, "what is written must be a value");
+    if (targets && !out->target) return refuse(c, "an output", "what it writes to has no name");
+    if (targets && e->graph->outputs[i].kind != ARG_VAL) return refuse(c, out->target, "what is written must be a value");
   }
   return OK;
 }
