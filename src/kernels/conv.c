@@ -3,8 +3,9 @@
  *   naive      conv_naive.c: not f32, or nothing to compute
  *   depthwise  conv_depthwise.c: one input channel per group, contiguous images; reorders
  *              would cost more than the sums
- *   gemm       y = w * x, image by image, for 1x1 windows on contiguous images when the
- *              weights may change: packing them each time would be the larger part
+ *   gemm       y = w * x, image by image, for 1x1 windows on contiguous images that are
+ *              large (reorders cost more than they bring) or whose weights may change
+ *              (packing them each time does)
  *   scatter    transposed, windows that do not overlap: all their elements in one product,
  *              which are then put where they belong
  *   onednn     a direct convolution in the layout that oneDNN likes (channels in blocks),
@@ -88,6 +89,7 @@ static bool is_pointwise(const ConvGeometry *g, const int64_t *w) {
   return true;
 }
 
+enum { MANY_PIXELS = 400 }; /* of an image; with fewer, packed weights are worth their reorders */
 enum { FEW_TAPS = 25 }; /* of a depthwise window; with more, oneDNN's loops win over their reorders */
 
 static bool windows_apart(const ConvGeometry *g, const int64_t *w) {
@@ -103,7 +105,11 @@ static Route choose_route(const ConvGeometry *g, const Operand *x, const Operand
   int64_t taps = 1;
   for (int d = 0; d < g->nd; d++) taps *= w->v.size[d + 2];
   if (plain && g->groups > 1 && w->v.size[1] == 1 && taps <= FEW_TAPS) return ROUTE_DEPTHWISE;
-  if (plain && g->groups == 1 && !w_fixed && is_pointwise(g, w->v.size)) return ROUTE_GEMM;
+  if (plain && g->groups == 1 && is_pointwise(g, w->v.size)) {
+    int64_t pixels = 1;
+    for (int d = 0; d < g->nd; d++) pixels *= x->v.size[d + 2];
+    return w_fixed && pixels < MANY_PIXELS ? ROUTE_ONEDNN : ROUTE_GEMM;
+  }
   return ROUTE_ONEDNN;
 }
 
