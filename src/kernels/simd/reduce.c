@@ -1,9 +1,9 @@
 /* reduce.c -- inner loops of reductions; see reduce.h.
  *
  * One template per loop, instantiated for every row of REDUCTIONS and each of the
- * three types.  Independent partial folds (lanes) keep the adders busy and
- * shorten each chain: a block is folded in the element's own type,
- * blocks are carried on in the wide one (f64 for f32).
+ * three types.  Independent partial folds (lanes) keep the adders busy and shorten each
+ * chain: a block is folded in the element's own type, blocks are carried on in the wide
+ * one (f64 for f32).
  */
 #include "kernels/reduce.h"
 
@@ -11,47 +11,59 @@
 
 #include "kernels/simd/exp_below.h"
 
-enum { BLOCK = 2048 };
+enum {
+  BLOCK = 512,   /* elements added before the sums are widened */
+  FAR = 1 << 20, /* elements compared before the result is looked at */
+  BYTES = 4096,  /* bytes tested before the answer is looked at */
+};
 
 #define ADD(a, v) ((a) + (v))
 #define MUL(a, v) ((a) * (v))
 #define MAX(a, v) ((((v) > (a)) | ((v) != (v))) ? (v) : (a))
 #define MIN(a, v) ((((v) < (a)) | ((v) != (v))) ? (v) : (a))
 
-#define PLAIN_BLOCK(NAME, FOLD, ID, T, TAG)                                         \
-  static T NAME##_##TAG##_block(const T *x, int64_t n, T p) {                       \
-    enum { LANES = 128 / sizeof(T) };                                               \
-    T acc[LANES], rest[LANES], one = ID;                                            \
-    int64_t i = 0;                                                                  \
-    if (n < LANES / 2) {                                                            \
-      for (; i < n; i++) {                                                          \
-        T v = NAME##_##TAG##_of(x[i], p);                                           \
-        one = FOLD(one, v);                                                         \
-      }                                                                             \
-      return one;                                                                   \
-    }                                                                               \
-    for (int l = 0; l < LANES; l++) acc[l] = ID;                                    \
-    for (; i + LANES <= n; i += LANES) {                                            \
-      for (int l = 0; l < LANES; l++) {                                             \
-        T v = NAME##_##TAG##_of(x[i + l], p);                                       \
-        acc[l] = FOLD(acc[l], v);                                                   \
-      }                                                                             \
-    }                                                                               \
-    if (i < n) {                                                                    \
-      for (int l = 0; l < LANES; l++) rest[l] = ID;                                 \
-      for (int64_t l = 0; i + l < n; l++) rest[l] = NAME##_##TAG##_of(x[i + l], p); \
-      for (int l = 0; l < LANES; l++) acc[l] = FOLD(acc[l], rest[l]);               \
-    }                                                                               \
-    for (int l = 0; l < LANES / 2; l++) acc[l] = FOLD(acc[l], acc[l + LANES / 2]);  \
-    for (int l = 0; l < LANES / 4; l++) acc[l] = FOLD(acc[l], acc[l + LANES / 4]);  \
-    for (int l = 0; l < LANES / 8; l++) acc[l] = FOLD(acc[l], acc[l + LANES / 8]);  \
-    for (int l = 0; l < LANES / 8; l++) one = FOLD(one, acc[l]);                    \
-    return one;                                                                     \
+/* Sums and products: lanes of a block in the element's type, then widened. */
+#define PLAIN_ROW(NAME, FOLD, ID, T, W, M, TAG)                                          \
+  static Wide NAME##_##TAG##_row(const void *data, int64_t n, double param) {            \
+    enum { LANES = 128 / sizeof(T) };                                                    \
+    const T *x = data, p = (T)param;                                                     \
+    W total[LANES], one = (W)ID;                                                         \
+    int64_t i = 0;                                                                       \
+    if (n < LANES / 2) {                                                                 \
+      for (; i < n; i++) {                                                               \
+        W v = (W)NAME##_##TAG##_of(x[i], p);                                             \
+        one = FOLD(one, v);                                                              \
+      }                                                                                  \
+      return (Wide){.M = one};                                                           \
+    }                                                                                    \
+    for (int l = 0; l < LANES; l++) total[l] = (W)ID;                                    \
+    while (i + LANES <= n) {                                                             \
+      T acc[LANES];                                                                      \
+      for (int l = 0; l < LANES; l++) acc[l] = ID;                                       \
+      for (int64_t end = n - i < BLOCK ? n : i + BLOCK; i + LANES <= end; i += LANES) {  \
+        for (int l = 0; l < LANES; l++) {                                                \
+          T v = NAME##_##TAG##_of(x[i + l], p);                                          \
+          acc[l] = FOLD(acc[l], v);                                                      \
+        }                                                                                \
+      }                                                                                  \
+      for (int l = 0; l < LANES; l++) total[l] = FOLD(total[l], (W)acc[l]);              \
+    }                                                                                    \
+    if (i < n) {                                                                         \
+      T rest[LANES];                                                                     \
+      for (int l = 0; l < LANES; l++) rest[l] = ID;                                      \
+      for (int64_t l = 0; i + l < n; l++) rest[l] = NAME##_##TAG##_of(x[i + l], p);      \
+      for (int l = 0; l < LANES; l++) total[l] = FOLD(total[l], (W)rest[l]);             \
+    }                                                                                    \
+    for (int l = 0; l < LANES / 2; l++) total[l] = FOLD(total[l], total[l + LANES / 2]); \
+    for (int l = 0; l < LANES / 4; l++) total[l] = FOLD(total[l], total[l + LANES / 4]); \
+    for (int l = 0; l < LANES / 8; l++) total[l] = FOLD(total[l], total[l + LANES / 8]); \
+    for (int l = 0; l < LANES / 8; l++) one = FOLD(one, total[l]);                       \
+    return (Wide){.M = one};                                                             \
   }
 
 /* The largest or smallest.  One comparison per element is one instruction; nan, which
  * loses in it, is kept apart (I is an integer of T's size). */
-#define EXTREME_BLOCK(NAME, OP, ID, T, I, TAG)                                      \
+#define EXTREME_ROW(NAME, OP, FOLD, ID, T, W, M, I, TAG)                            \
   static T NAME##_##TAG##_block(const T *x, int64_t n, T p) {                       \
     enum { LANES = 128 / sizeof(T) };                                               \
     T acc[LANES], rest[LANES], one = ID;                                            \
@@ -97,10 +109,19 @@ enum { BLOCK = 2048 };
       any |= nan[l];                                                                \
     }                                                                               \
     return any ? (T)NAN : one;                                                      \
+  }                                                                                 \
+  static Wide NAME##_##TAG##_row(const void *data, int64_t n, double p) {           \
+    const T *x = data;                                                              \
+    W total = (W)ID;                                                                \
+    for (int64_t i = 0; i < n; i += FAR) {                                          \
+      W part = (W)NAME##_##TAG##_block(x + i, n - i < FAR ? n - i : FAR, (T)p);     \
+      total = FOLD(total, part);                                                    \
+    }                                                                               \
+    return (Wide){.M = total};                                                      \
   }
 
-#define ADD_BLOCK PLAIN_BLOCK
-#define MUL_BLOCK PLAIN_BLOCK
+#define ADD_ROW PLAIN_ROW
+#define MUL_ROW PLAIN_ROW
 
 /* T: element, W: wide, M: member of Wide. */
 #define LOOPS(NAME, EXPR, FOLD, ID, T, W, M, TAG)                                                     \
@@ -108,16 +129,7 @@ enum { BLOCK = 2048 };
     (void)p;                                                                                          \
     return (T)(EXPR);                                                                                 \
   }                                                                                                   \
-  FOLD##_BLOCK(NAME, FOLD, ID, T, TAG)                                                                \
-  static Wide NAME##_##TAG##_row(const void *data, int64_t n, double p) {                             \
-    const T *x = data;                                                                                \
-    W total = (W)ID;                                                                                  \
-    for (int64_t i = 0; i < n; i += BLOCK) {                                                          \
-      W part = (W)NAME##_##TAG##_block(x + i, n - i < BLOCK ? n - i : BLOCK, (T)p);                   \
-      total = FOLD(total, part);                                                                      \
-    }                                                                                                 \
-    return (Wide){.M = total};                                                                        \
-  }                                                                                                   \
+  FOLD##_ROW(NAME, FOLD, ID, T, W, M, TAG)                                                            \
   static void NAME##_##TAG##_columns(void *restrict into, const void *restrict data, int64_t stride,  \
                                      int64_t rows, int64_t n, const void *restrict param) {           \
     T *restrict acc = into;                                                                           \
@@ -172,8 +184,8 @@ enum { BLOCK = 2048 };
 #define HIGHEST INFINITY
 #define ABS fabsf
 #define POW pow_f32
-#define MAX_BLOCK(NAME, FOLD, ID, T, TAG) EXTREME_BLOCK(NAME, >, ID, T, int32_t, TAG)
-#define MIN_BLOCK(NAME, FOLD, ID, T, TAG) EXTREME_BLOCK(NAME, <, ID, T, int32_t, TAG)
+#define MAX_ROW(NAME, FOLD, ID, T, W, M, TAG) EXTREME_ROW(NAME, >, FOLD, ID, T, W, M, int32_t, TAG)
+#define MIN_ROW(NAME, FOLD, ID, T, W, M, TAG) EXTREME_ROW(NAME, <, FOLD, ID, T, W, M, int32_t, TAG)
 #define EXP exp_below_f32
 FOLD_LOOPS(ADD, float, double, f, f32)
 FOLD_LOOPS(MUL, float, double, f, f32)
@@ -188,15 +200,15 @@ static const ReduceLoops loops_f32[REDUCE_KINDS] = {REDUCTIONS(X)};
 #undef ABS
 #undef POW
 #undef EXP
-#undef MAX_BLOCK
-#undef MIN_BLOCK
+#undef MAX_ROW
+#undef MIN_ROW
 
 /* ---- f64 ----------------------------------------------------------------------------- */
 
 #define ABS fabs
 #define POW pow
-#define MAX_BLOCK(NAME, FOLD, ID, T, TAG) EXTREME_BLOCK(NAME, >, ID, T, int64_t, TAG)
-#define MIN_BLOCK(NAME, FOLD, ID, T, TAG) EXTREME_BLOCK(NAME, <, ID, T, int64_t, TAG)
+#define MAX_ROW(NAME, FOLD, ID, T, W, M, TAG) EXTREME_ROW(NAME, >, FOLD, ID, T, W, M, int64_t, TAG)
+#define MIN_ROW(NAME, FOLD, ID, T, W, M, TAG) EXTREME_ROW(NAME, <, FOLD, ID, T, W, M, int64_t, TAG)
 #define EXP exp
 FOLD_LOOPS(ADD, double, double, f, f64)
 FOLD_LOOPS(MUL, double, double, f, f64)
@@ -217,10 +229,10 @@ static const ReduceLoops loops_f64[REDUCE_KINDS] = {REDUCTIONS(X)};
 #undef MUL
 #undef MAX
 #undef MIN
-#undef MAX_BLOCK
-#undef MIN_BLOCK
-#define MAX_BLOCK PLAIN_BLOCK
-#define MIN_BLOCK PLAIN_BLOCK
+#undef MAX_ROW
+#undef MIN_ROW
+#define MAX_ROW PLAIN_ROW
+#define MIN_ROW PLAIN_ROW
 #define ADD(a, v) ((int64_t)((uint64_t)(a) + (uint64_t)(v)))
 #define MUL(a, v) ((int64_t)((uint64_t)(a) * (uint64_t)(v)))
 #define MAX(a, v) ((v) > (a) ? (v) : (a))
@@ -246,8 +258,8 @@ const ReduceLoops *SIMD(reduce_loops)(ReduceKind kind, Dtype as) {
 
 /* In blocks, so that an answer found early ends the search. */
 bool SIMD(bytes_any)(const unsigned char *x, int64_t n) {
-  for (int64_t start = 0; start < n; start += BLOCK) {
-    int64_t end = n - start < BLOCK ? n : start + BLOCK;
+  for (int64_t start = 0; start < n; start += BYTES) {
+    int64_t end = n - start < BYTES ? n : start + BYTES;
     unsigned char some = 0;
     for (int64_t i = start; i < end; i++) some |= x[i];
     if (some) return true;
@@ -256,8 +268,8 @@ bool SIMD(bytes_any)(const unsigned char *x, int64_t n) {
 }
 
 bool SIMD(bytes_all)(const unsigned char *x, int64_t n) {
-  for (int64_t start = 0; start < n; start += BLOCK) {
-    int64_t end = n - start < BLOCK ? n : start + BLOCK;
+  for (int64_t start = 0; start < n; start += BYTES) {
+    int64_t end = n - start < BYTES ? n : start + BYTES;
     unsigned char zero = 0;
     for (int64_t i = start; i < end; i++) zero |= (unsigned char)(x[i] == 0);
     if (zero) return false;
