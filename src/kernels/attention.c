@@ -81,7 +81,7 @@ void attention_store_row(const Kern *k, const Attention *a, int64_t b, int64_t h
   }
   if (!a->logsumexp) return;
   const View *l = a->logsumexp;
-  ((float *)l->data)[b * l->stride[0] + h * l->stride[1] + i * l->stride[2]] = sum == 0 ? -INFINITY : max * ATTENTION_LN2 + logf(sum);
+  ((float *)l->data)[b * l->stride[0] + h * l->stride[1] + i * l->stride[2]] = sum == 0 ? 0 : max * ATTENTION_LN2 + logf(sum);
 }
 
 /* ---- blocks --------------------------------------------------------------------------- */

@@ -60,7 +60,7 @@ static void run_queries(void *arg, int64_t begin, int64_t end, int worker) {
     }
     if (!a->logsumexp) continue;
     const View *l = a->logsumexp;
-    double lse = sum == 0 ? -INFINITY : max + log(sum);
+    double lse = sum == 0 ? 0 : max + log(sum);
     int64_t at = b * l->stride[0] + h * l->stride[1] + i * l->stride[2];
     convert_run_base((char *)l->data + at * (int64_t)dtype_size(l->dtype), l->dtype, &lse, DT_F64, 1);
   }

@@ -215,9 +215,10 @@ static void copy_add(Kern *k, const Problem *p) {
 static Status run_sgemm(Kern *k, Problem *p) {
   float beta = 0;
   /* Without an activation add goes in first, and the product on top of it: one pass over c
-   * less than afterwards. */
-  if (p->add.data && p->act == GEMM_ACT_NONE) {
-    if (p->add.data != p->c.data) copy_add(k, p);
+   * less than afterwards.  So it is if add is there already. */
+  bool in_c = p->add.data && p->add.data == p->c.data;
+  if (in_c || (p->add.data && p->act == GEMM_ACT_NONE)) {
+    if (!in_c) copy_add(k, p);
     beta = (float)p->beta;
     p->add.data = NULL;
   }
