@@ -9,7 +9,7 @@
 /* ---- tolerances ------------------------------------------------------------- */
 
 static const Tolerance by_dtype[DT_COUNT] = {
-    [DT_F64] = {1e-9, 1e-9}, [DT_F32] = {2e-5, 1e-5}, [DT_C64] = {2e-5, 1e-5}, [DT_F16] = {2e-3, 1e-3}, [DT_BF16] = {1.6e-2, 1e-2},
+    [DT_F64] = {.rtol = 1e-9, .atol = 1e-9}, [DT_F32] = {.rtol = 2e-5, .atol = 1e-5}, [DT_C64] = {.rtol = 2e-5, .atol = 1e-5}, [DT_F16] = {.rtol = 2e-3, .atol = 1e-3}, [DT_BF16] = {.rtol = 1.6e-2, .atol = 1e-2},
 };
 
 /* How far ATen itself strays from the exact result, in multiples of the table above. */
@@ -29,6 +29,12 @@ static const struct {
     {"aten.addr.default", DT_F16, 1.2},
 };
 
+/* ATen doubles before it halves: beyond half the largest f32 these are inf (or inf * 0 =
+ * nan) in vector lanes and finite in scalar ones.  The finite values are right. */
+static bool overflows_early(const GoldenCase *c) {
+  return !strcmp(c->op, "aten.gelu.default") || !strcmp(c->op, "aten.cosh.default") || !strcmp(c->op, "aten.sinh.default");
+}
+
 /* Long sums in another order than ATen's. */
 static bool sums_products(const GoldenCase *c) {
   static const char *const prefixes[] = {"aten.conv", "aten.lstm", "aten.gru"};
@@ -41,7 +47,8 @@ static bool sums_products(const GoldenCase *c) {
 
 Tolerance golden_tolerance(const GoldenCase *c, Dtype d) {
   Tolerance t = by_dtype[d];
-  if (d == DT_F32 && sums_products(c)) t = (Tolerance){5e-5, 5e-5};
+  if (d == DT_F32 && sums_products(c)) t = (Tolerance){.rtol = 5e-5, .atol = 5e-5};
+  t.overflows_early = overflows_early(c);
   for (size_t i = 0; i < sizeof stray / sizeof *stray; i++) {
     if (d != stray[i].dtype || strcmp(c->op, stray[i].op)) continue;
     t.rtol *= stray[i].multiple + 1; /* ATen's error and ours */
@@ -53,6 +60,7 @@ Tolerance golden_tolerance(const GoldenCase *c, Dtype d) {
 /* ---- values ----------------------------------------------------------------- */
 
 static bool close_enough(double got, double want, Tolerance t) {
+  if (t.overflows_early && !isfinite(want) && (got == 0 || fabs(got) > 1.7e38)) return true;
   if (isnan(got) || isnan(want)) return isnan(got) && isnan(want);
   if (isinf(got) || isinf(want)) return got == want;
   double atol = fabs(want) > 1e4 ? 0 : t.atol;

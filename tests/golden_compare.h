@@ -11,6 +11,7 @@
 
 typedef struct {
   double rtol, atol;
+  bool overflows_early; /* inf or nan where the exact result is very large or zero counts as right */
 } Tolerance;
 
 Tolerance golden_tolerance(const GoldenCase *c, Dtype d);

@@ -30,7 +30,11 @@ Status pw_return(PwProgram *p, int reg, Dtype d, PwValue *out) {
 }
 
 void pw_set_imm(PwImm *imm, int k, Dtype d, const Value *v) {
-  if (dtype_is_integral(d)) imm->i[k] = val_as_int(v);
+  if (dtype_is_int(d)) { /* a number is first of all converted to the tensor's dtype: -1 is 255 to u8 */
+    uint64_t element = 0;
+    val_store(v, d, &element);
+    imm->i[k] = val_load(d, &element).i;
+  } else if (d == DT_BOOL) imm->i[k] = val_as_int(v);
   else imm->f[k] = val_as_float(v);
 }
 

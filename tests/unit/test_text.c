@@ -95,7 +95,7 @@ static void errors_say_where(void **state) {
   (void)state;
 #define HEAD "program \"p\"\ngraph(%x: f32[2] = user) {\n"
   static const char *const cases[][2] = {
-      {"", "t.txt:1:1: expected program, found the end"},
+      {"", "t.txt:1:1: expected graph, found the end"},
       {"program \"p\"\ngraph(\n  %x f32[2] = user)", "t.txt:3:6: expected ':', found 'f32'"},
       {"program \"p\" graph(%x: g32[2] = user) {return}", "this dtype is not known"},
       {"program \"p\" graph(%x: f32[2 = user) {return}", "expected ',' between sizes"},

@@ -177,7 +177,7 @@ INLINE void axpy_rows(int64_t k, int64_t n, const float *x, const void *w, int64
   int64_t j = 0;
   for (; j + VL <= n; j += VL) {
     vf s = load(y + j);
-    UNROLL for (int64_t q = 0; q < k; q++) s = fma_v(splat(x[q]), load_as(w, dtype, q * ldw + j), s);
+    for (int64_t q = 0; q < k; q++) s = fma_v(splat(x[q]), load_as(w, dtype, q * ldw + j), s);
     store(y + j, s);
   }
   for (; j < n; j++) {

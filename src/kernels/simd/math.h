@@ -53,8 +53,8 @@ VMATH double fma_f64(double a, double b, double c) {
 VMATH float abs_f32(float x) { return __builtin_fabsf(x); }
 VMATH float copysign_f32(float x, float sign) { return __builtin_copysignf(x, sign); }
 /* nan wins, as in ATen. */
-VMATH float max_f32(float a, float b) { return (a > b) | (a != a) ? a : b; }
-VMATH float min_f32(float a, float b) { return (a < b) | (a != a) ? a : b; }
+VMATH float max_f32(float a, float b) { return ((a > b) | (a != a)) ? a : b; }
+VMATH float min_f32(float a, float b) { return ((a < b) | (a != a)) ? a : b; }
 /* Between constants; nan passes. */
 VMATH float clamp_f32(float x, float low, float high) {
   x = x < low ? low : x;
@@ -153,7 +153,7 @@ VMATH float log_tail_f32(float f, float *half) {
 /* Outside (0, inf): -inf at 0, nan below, x itself for inf and nan. */
 VMATH float log_special_f32(float x, float y) {
   float edge = x == 0 ? -F32_INF : x < 0 ? F32_NAN : x;
-  return (x > 0) & (x < F32_INF) ? y : edge;
+  return ((x > 0) & (x < F32_INF)) ? y : edge;
 }
 VMATH float log_f32(float x) {
   float k, half, f = log_reduce_f32(x, &k), tail = log_tail_f32(f, &half);
@@ -173,7 +173,7 @@ VMATH float log1p_f32(float x) {
   float u = 1.0f + x, lost = u >= 2.0f ? 1.0f - (u - x) : x - (u - 1.0f); /* of x, in the sum */
   float y = log_f32(u);
   float corrected = y + lost / u;
-  y = (u > 0) & (u < F32_INF) ? corrected : y;
+  y = ((u > 0) & (u < F32_INF)) ? corrected : y;
   return x == 0 ? x : y;
 }
 
@@ -202,16 +202,16 @@ VMATH float pow_f32(float x, float y) {
   /* |x| or |y| at its end: 0, 1 or inf, by which side of 1 and of 0 they are on. */
   float end = (a > 1.0f) ^ (y < 0) ? F32_INF : 0.0f;
   end = a == 1.0f ? 1.0f : end;
-  out = (a == 0) | (a == F32_INF) | (abs_f32(y) == F32_INF) ? end : out;
+  out = ((a == 0) | (a == F32_INF) | (abs_f32(y) == F32_INF)) ? end : out;
   /* Is y odd?  Below 2^23 adding 2^23 leaves the units in the last bit; from 2^24 on all are even. */
   float b = abs_f32(y), up = b + 0x1p23f;
   uint32_t is_int = (uint32_t)(b >= 0x1p23f) | (uint32_t)(up - 0x1p23f == b);
   uint32_t units = b < 0x1p23f ? f32_bits(up) : f32_bits(b);
   uint32_t odd = units & is_int & (uint32_t)(b < 0x1p24f);
   out = f32_from_bits(f32_bits(out) ^ ((f32_bits(x) & odd << 31)));
-  out = (x < 0) & (is_int == 0) & (a < F32_INF) ? F32_NAN : out;
-  out = (x != x) | (y != y) ? F32_NAN : out;
-  return (y == 0) | (x == 1.0f) ? 1.0f : out;
+  out = ((x < 0) & (is_int == 0) & (a < F32_INF)) ? F32_NAN : out;
+  out = ((x != x) | (y != y)) ? F32_NAN : out;
+  return ((y == 0) | (x == 1.0f)) ? 1.0f : out;
 }
 
 /* ---- error function ------------------------------------------------------------- */
@@ -326,7 +326,7 @@ VMATH float atan2_f32(float y, float x) {
   t = b > a ? 0x1.921fb6p0f - (t + 0x1.777a5cp-25f) : t;
   float left = 0x1.921fb6p1f - (t + 0x1.777a5cp-24f);
   t = copysign_f32(1.0f, x) < 0 ? left : t;
-  t = (x != x) | (y != y) ? F32_NAN : t;
+  t = ((x != x) | (y != y)) ? F32_NAN : t;
   return copysign_f32(t, y);
 }
 /* asin(t) - t for 0 <= t <= 1/2, divided by t. */

@@ -16,8 +16,8 @@ RUN(sin) RUN(cos) RUN(tan)
 
 static inline double abs_f64(double x) { return __builtin_fabs(x); }
 static inline double copysign_f64(double x, double sign) { return __builtin_copysign(x, sign); }
-static inline double max_f64(double a, double b) { return (a > b) | (a != a) ? a : b; }
-static inline double min_f64(double a, double b) { return (a < b) | (a != a) ? a : b; }
+static inline double max_f64(double a, double b) { return ((a > b) | (a != a)) ? a : b; }
+static inline double min_f64(double a, double b) { return ((a < b) | (a != a)) ? a : b; }
 static inline double clamp_f64(double x, double low, double high) {
   x = x < low ? low : x;
   return x > high ? high : x;
