@@ -171,7 +171,7 @@ static Status compare_number(Value got, yyjson_val *want, const char *what) {
   else if (json_as_int64(want, &i)) w = val_int(i);
   else if (yyjson_is_num(want)) w = val_float(yyjson_get_num(want));
   else if (yyjson_is_str(want)) w = val_float(strtod(yyjson_get_str(want), NULL));
-  if (w.kind != VAL_NONE && same_number(got, w, (Tolerance){1e-7, 1e-9})) return OK;
+  if (w.kind != VAL_NONE && same_number(got, w, (Tolerance){.rtol = 1e-7, .atol = 1e-9})) return OK;
   if (w.kind == VAL_NONE && got.kind == VAL_NONE) return OK;
   if (!val_is_number(&got) || !val_is_number(&w)) return fail(ERR_DIFF, "%s is a %s, should be a %s", what, val_kind_name(got.kind), val_kind_name(w.kind));
   return fail(ERR_DIFF, "%s is %s %s, should be %s %s", what, val_kind_name(got.kind), number_text(got, a, sizeof a), val_kind_name(w.kind),
@@ -239,7 +239,7 @@ static Status compare_unsorted_topk(GoldenCase *c, const Value *out, int nout) {
     sort_rows(g[0], g[1], (int)dim);
   }
   TRY(golden_compare_values(g[0], w[0], golden_tolerance(c, w[0]->dtype), "output 0"));
-  return golden_compare_values(g[1], w[1], (Tolerance){0, 0}, "output 1");
+  return golden_compare_values(g[1], w[1], (Tolerance){.rtol = 0, .atol = 0}, "output 1");
 }
 
 /* ---- a case ----------------------------------------------------------------- */
