@@ -173,6 +173,7 @@ void kernel_min_max_i64(View v, int64_t *least, int64_t *most) {
 bool kernel_all_below(View v, int64_t extent) {
   int outer = v.ndim > 0 ? v.ndim - 1 : 0;
   int64_t inner = v.ndim > 0 ? v.size[outer] : 1, step = v.ndim > 0 ? v.stride[outer] : 0, rows = odometer_count(outer, v.size);
+  if (inner == 0) return true;
   uint64_t outside = 0; /* its sign bit: some x, or extent - 1 - x, is negative */
   Odometer o = {.ndim = outer, .size = v.size, .views = 1, .stride = {v.stride}};
   odometer_begin(&o, 0);

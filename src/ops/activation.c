@@ -109,7 +109,7 @@ static Status glu_dim(const Call *c, const Tensor *x, int64_t given, int *dim) {
 /* Half h of v along dim; size: room for the new sizes. */
 static View half_of(View v, int dim, int h, int64_t *size) {
   for (int d = 0; d < v.ndim; d++) size[d] = d == dim ? v.size[d] / 2 : v.size[d];
-  v.data = (char *)v.data + h * size[dim] * v.stride[dim] * (int64_t)dtype_size(v.dtype);
+  if (v.data) v.data = (char *)v.data + h * size[dim] * v.stride[dim] * (int64_t)dtype_size(v.dtype);
   v.size = size;
   return v;
 }
