@@ -94,6 +94,7 @@ struct Node {
   int nargs;
   Val **outs;
   int nouts;
+  bool outs_list; /* the results are one Tensor[]; known ops: see the schema */
   MetaEntry *meta; /* stack_trace, nn_module_stack ...; shared between nodes */
   int nmeta;
   int mark; /* for passes */
@@ -224,6 +225,7 @@ typedef struct Exported {
   const char *torch_version; /* "" if unknown */
   const char *dialect;       /* TRAINING, ATEN */
   const char *in_spec, *out_spec; /* pytree of the root call, as in the file; NULL if absent */
+  const char *namedtuples;        /* field names of namedtuples in the specs, as in the file; NULL if there are none */
   const char *const *arg_names;   /* forward's argument names; NULL if absent */
   int narg_names;
   void *file; /* what the strings and weights point into */

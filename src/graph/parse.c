@@ -3,10 +3,11 @@
  *   program  program "name" [torch "version"] [dialect WORD] {symbol} [specs]
  *            graph( {input,} ) { {node} return {output,} }
  *   symbol   symbol NAME in [MIN, MAX] [hint N]                  -inf and inf: no bound
- *   specs    [in_spec "..."] [out_spec "..."] [arg_names ["a", ...]]
+ *   specs    [in_spec "..."] [out_spec "..."] [namedtuples "..."] [arg_names ["a", ...]]
  *   input    %x: TYPE = user | token | parameter "fqn" [frozen] | tensor_constant "fqn"
  *                     | buffer "fqn" [non_persistent] | constant ARG
- *   node     [%x: TYPE {, %y: TYPE} =] TARGET( {ARG,} {name=ARG,} ) [!{"key": "value", ...}]
+ *   node     [results =] TARGET( {ARG,} {name=ARG,} ) [!{"key": "value", ...}]
+ *   results  %x: TYPE {, %y: TYPE} | [ {%x: TYPE,} ]             [ ]: a list, of an op we do not know
  *   output   user ARG | loss ARG | token ARG | KIND "target" ARG
  *   TYPE     f32[2,s0] | f32[2,3]{1,2} | tensor | int | int(s0) | float | bool | none
  *            and, ignored, @N behind it: where plan_memory put it
@@ -267,23 +268,35 @@ static Status check_order(Lexer *l, const char *at, const Node *n, const ArgList
   return OK;
 }
 
+/* Values that are defined once the arguments are read. */
+static Status parse_results(Body *b, Val **outs, int *nouts, bool *list) {
+  Lexer *l = &b->p->l;
+  int cap = 0;
+  *list = lex_take(l, '[');
+  if (!*list && lex_peek(l) != '%') return OK;
+  while (*list ? !lex_take(l, ']') : lex_peek(l) != '=') {
+    if (*nouts && !lex_take(l, ',')) return lex_expected(l, *list ? "',' or ']'" : "',' or '='");
+    TRY(grow(b->g->arena, outs, *nouts, &cap, sizeof **outs));
+    TRY(parse_value(b->p, &(*outs)[*nouts]));
+    ++*nouts;
+  }
+  return lex_expect(l, '=');
+}
+
 static Status parse_node(Body *b) {
   Lexer *l = &b->p->l;
   Val *outs = NULL;
-  int nouts = 0, cap = 0;
+  int nouts = 0;
+  bool list;
+  lex_skip(l);
   const char *at = l->p, *target;
-  if (lex_peek(l) == '%') {
-    do {
-      TRY(grow(b->g->arena, &outs, nouts, &cap, sizeof *outs));
-      TRY(parse_value(b->p, &outs[nouts++]));
-    } while (lex_take(l, ','));
-    TRY(lex_expect(l, '='));
-  }
+  TRY(parse_results(b, &outs, &nouts, &list));
   TRY(lex_word_or_string(l, "an operator", &target));
   if (!*target) return lex_error(l, at, "an operator without a name");
   Node *n;
   ArgList args = {0};
   TRY(graph_add_node(b->g, NULL, target, &n));
+  n->outs_list = n->op ? n->op->schema.returns_list : list;
   TRY(parse_args(b, &args));
   TRY(check_order(l, at, n, &args));
   TRY(lex_locate(l, at, node_set_args(n, args.args, args.names, args.n)));
@@ -457,6 +470,7 @@ static Status parse_specs(Parser *p) {
   int cap = 0;
   if (lex_take_word(&p->l, "in_spec")) TRY(lex_string(&p->l, &e->in_spec));
   if (lex_take_word(&p->l, "out_spec")) TRY(lex_string(&p->l, &e->out_spec));
+  if (lex_take_word(&p->l, "namedtuples")) TRY(lex_string(&p->l, &e->namedtuples));
   if (!lex_take_word(&p->l, "arg_names")) return OK;
   TRY(lex_expect(&p->l, '['));
   TRY(grow(&e->arena, &names, 0, &cap, sizeof *names));

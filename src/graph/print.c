@@ -175,12 +175,15 @@ static void print_args(Printer *p, const Node *n) {
 /* ---- nodes ---------------------------------------------------------------------------- */
 
 static void print_node(Printer *p, const Node *n) {
+  bool list = n->outs_list && !n->op;
   new_line(p);
+  if (list) text_puts(p->b, "[");
   for (int i = 0; i < n->nouts; i++) {
     if (i) text_puts(p->b, ", ");
     print_value(p, n->outs[i]);
   }
-  if (n->nouts) text_puts(p->b, " = ");
+  if (list) text_puts(p->b, "]");
+  if (n->nouts || list) text_puts(p->b, " = ");
   print_word(p, n->target);
   text_puts(p->b, "(");
   print_args(p, n);
@@ -296,6 +299,7 @@ static void print_header(Printer *p) {
   if (!p->o.meta) return;
   if (e->in_spec) text_puts(p->b, "\nin_spec "), text_json(p->b, e->in_spec);
   if (e->out_spec) text_puts(p->b, "\nout_spec "), text_json(p->b, e->out_spec);
+  if (e->namedtuples) text_puts(p->b, "\nnamedtuples "), text_json(p->b, e->namedtuples);
   if (e->arg_names) text_puts(p->b, "\narg_names [");
   for (int i = 0; i < e->narg_names; i++) {
     if (i) text_puts(p->b, ", ");

@@ -125,20 +125,21 @@ static Status check_schema(Reader *r) {
   return status_hint(s, "%s", reexport);
 }
 
-/* Known by what each symbol was when the program was traced. */
-static void read_hints(Reader *r, yyjson_val *graph) {
-  yyjson_val *values = yyjson_obj_get(graph, "sym_int_values"), *key, *value;
-  size_t i, max;
-  yyjson_obj_foreach(values, i, max, key, value) {
-    yyjson_val *expr = yyjson_obj_get(value, "as_expr"), *hint = yyjson_obj_get(yyjson_obj_get(expr, "hint"), "as_int");
-    const char *text = json_as_string(yyjson_obj_get(expr, "expr_str"));
-    int64_t number;
-    if (!text || strncmp(text, "Symbol('", 8) || !json_as_int64(hint, &number)) continue;
-    for (int k = 0; k < r->e->nranges; k++) {
-      size_t n = strlen(r->e->ranges[k].symbol);
-      if (!strncmp(text + 8, r->e->ranges[k].symbol, n) && text[8 + n] == '\'') r->e->ranges[k].hint = number;
-    }
+static void keep_hints(Reader *r) {
+  for (int i = 0; i < r->e->nranges; i++) {
+    const int64_t *hint = sym_lookup(&r->hints, r->e->ranges[i].symbol);
+    if (hint && *hint >= 0) r->e->ranges[i].hint = *hint;
   }
+}
+
+/* {"Point": {"field_names": ["x", "y"]}}: kept as text, for writing. */
+static Status read_namedtuples(Reader *r) {
+  yyjson_val *fields = yyjson_obj_get(yyjson_obj_get(r->program, "graph_module"), "treespec_namedtuple_fields");
+  if (yyjson_obj_size(fields) == 0) return OK;
+  char *text = yyjson_val_write(fields, YYJSON_WRITE_NOFLAG, NULL);
+  if (text) r->e->namedtuples = arena_strdup(&r->e->arena, text);
+  free(text);
+  return OK;
 }
 
 static Status read_strings(Reader *r) {
@@ -174,7 +175,8 @@ static Status read_program(Reader *r) {
   TRY(read_ranges(r));
   TRY(read_graph(r, graph, yyjson_obj_get(signature, "input_specs"), 0, r->e->graph));
   TRY(read_signature(r));
-  read_hints(r, graph);
+  keep_hints(r);
+  TRY(read_namedtuples(r));
   return read_root_call(r);
 }
 

@@ -156,6 +156,7 @@ static Status read_node_out(GraphReader *g, Node *n, yyjson_val *v) {
   size_t i, max;
   TRY(read_union(v, &tag, &value));
   if (!strcmp(tag, "as_tensors")) {
+    n->outs_list = true;
     yyjson_arr_foreach(value, i, max, x) {
       TRY(read_name(x, &name));
       TRY(add_out(g, n, TY_TENSOR, name));
@@ -195,9 +196,6 @@ static Status read_node_args(GraphReader *g, Node *n, yyjson_val *inputs) {
   yyjson_arr_foreach(inputs, i, max, v) {
     args[i] = (Arg){0};
     names[i] = json_as_string(yyjson_obj_get(v, "name"));
-    /* The name of a positional argument of an unknown op is its schema's, not the call's. */
-    yyjson_val *kind = yyjson_obj_get(v, "kind");
-    if (!n->op && yyjson_is_uint(kind) && yyjson_get_uint(kind) == 1) names[i] = NULL;
     yyjson_val *arg = yyjson_obj_get(v, "arg");
     if (!arg) return fail(ERR_FILE, "argument %zu has no value", i);
     TRY(status_at(read_arg(g, arg, &args[i]), "argument %zu%s%s", i, names[i] && *names[i] ? ", " : "", names[i] ? names[i] : ""));

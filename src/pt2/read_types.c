@@ -27,6 +27,25 @@ Status read_float(yyjson_val *v, double *out) {
   return fail(ERR_FILE, "expected a float, found %s", yyjson_get_type_desc(v));
 }
 
+/* Remembers the value of a symbol, from that of an expression with no other unknown. */
+static Status note_hint(Reader *r, const Sym *s, yyjson_val *hint) {
+  int64_t number, value;
+  SymBindings *b = &r->hints;
+  const Sym *symbol = sym_single_unbound(s, b);
+  if (!symbol || !json_as_int64(yyjson_obj_get(hint, "as_int"), &number)) return OK;
+  if (!sym_solve(s, symbol, b, number, &value)) return OK;
+  if (b->n == b->cap) {
+    int cap = b->cap ? b->cap * 2 : 8;
+    SymBinding *more;
+    TRY_NEW(more, arena_new_n(&r->e->arena, SymBinding, cap));
+    if (b->n) memcpy(more, b->v, (size_t)b->n * sizeof *more);
+    b->v = more;
+    b->cap = cap;
+  }
+  b->v[b->n++] = (SymBinding){symbol->name, value};
+  return OK;
+}
+
 /* {"as_int": 4}, {"as_expr": {"expr_str": "...", "hint": {"as_int": 16}}} */
 Status read_sym(Reader *r, yyjson_val *v, const Sym **out) {
   const char *tag, *text;
@@ -40,6 +59,7 @@ Status read_sym(Reader *r, yyjson_val *v, const Sym **out) {
   } else if (!strcmp(tag, "as_expr")) {
     TRY(json_string(value, "expr_str", "symbolic size", &text));
     TRY(sym_parse_srepr(&r->e->syms, text, out));
+    TRY(note_hint(r, *out, yyjson_obj_get(value, "hint")));
   } else if (!strcmp(tag, "as_bool")) {
     TRY_NEW(*out, sym_int(&r->e->syms, yyjson_is_true(value)));
   } else if (!strcmp(tag, "as_float")) {

@@ -29,6 +29,7 @@ typedef struct {
   yyjson_val *program; /* the ExportedProgram object */
   const char *name;    /* of the file */
   StrMap state;        /* fqn -> StateEntry */
+  SymBindings hints;   /* what symbols were when the program was exported */
 } Reader;
 
 /* ---- names of one graph (read_graph.c) --------------------------------------------- */

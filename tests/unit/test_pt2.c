@@ -123,9 +123,9 @@ static void reads_all(void **state) {
                       "  %power: none = constant 3\n"
                       ") {\n"
                       "  %batch: int(s0) = aten.sym_size.int(%x, 0)\n"
-                      "  %h: f32[s0,3] = my.addmm.default(%p_b, %x, %p_w) "
+                      "  %h: f32[s0,3] = my.addmm.default(self=%p_b, mat1=%x, mat2=%p_w) "
                       "!{\"stack_trace\": \"File \\\"a.py\\\", line 3, in forward\", \"torch_fn\": \"f\"}\n"
-                      "  %y: f32[s0,3], %n_1: i64[] = my.pair.default(%h, k=[%batch, 2], o=[None, %h], f=-inf, "
+                      "  [%y: f32[s0,3], %n_1: i64[]] = my.pair.default(self=%h, k=[%batch, 2], o=[None, %h], f=-inf, "
                       "c=(1.0-2.0j), l=[[1], [2, 3]], d=device(\"cuda:1\"), t=bf16, m=channels_last)\n"
                       "  return buffer_mutation \"n\" %n_1, user %y, user %x, user None, user 7\n"
                       "}\n");
