@@ -1,9 +1,11 @@
-/* golden_programs -- every exported program of a folder through reader, verifier and text.
+/* golden_programs -- every exported program of a folder through reader, verifier, text and
+ * writer.
  *
  *     golden_programs [FOLDER | FILE]...         default: the golden models
  *
  * For each .pt2 file: it is read and verified; its text form, with and without metadata,
- * parses back to the same text; and when it is cut off or bits of it are flipped, the
+ * parses back to the same text; written and read again it is the same, weights included;
+ * and when it is cut off or bits of it are flipped, the
  * reader says so or gives a program that passes the verifier.  Run it under a sanitizer.
  */
 #include <dirent.h>
@@ -14,6 +16,7 @@
 #include "base/file.h"
 #include "base/textbuf.h"
 #include "pt2/read.h"
+#include "pt2/write.h"
 
 enum { CUTS = 40, FLIPS = 160 };
 
@@ -43,6 +46,49 @@ static void check_text(Suite *s, const char *path, const Exported *e, PrintOptio
   text_free(&first);
   text_free(&second);
 }
+
+/* ---- writing --------------------------------------------------------------------------- */
+
+/* Same fqn, kind, size and elements; shared records stay shared. */
+static bool same_state(const Exported *a, const Exported *b) {
+  if (a->nstate != b->nstate) return false;
+  for (int i = 0; i < a->nstate; i++) {
+    const StateEntry *x = &a->state[i], *y = &b->state[i];
+    if (strcmp(x->fqn, y->fqn) || x->is_parameter != y->is_parameter || x->is_constant != y->is_constant) return false;
+    if (x->requires_grad != y->requires_grad || x->tensor->dtype != y->tensor->dtype || !tensor_same_size(x->tensor, y->tensor)) return false;
+    bool shared = i && !strcmp(x->record, a->state[i - 1].record), still = i && !strcmp(y->record, b->state[i - 1].record);
+    if (shared != still) return false;
+    size_t bytes = (size_t)tensor_extent(x->tensor) * dtype_size(x->tensor->dtype);
+    if (tensor_extent(x->tensor) == tensor_extent(y->tensor) && bytes && memcmp(tensor_data(x->tensor), tensor_data(y->tensor), bytes)) return false;
+  }
+  return true;
+}
+
+static void check_written(Suite *s, const char *path, const Exported *e) {
+  char folder[64] = "/tmp/tessera-golden-XXXXXX", copy[512];
+  const char *slash = strrchr(path, '/');
+  if (!mkdtemp(folder)) abort();
+  snprintf(copy, sizeof copy, "%s/%s", folder, slash ? slash + 1 : path);
+  Exported *again = NULL;
+  TextBuf first = {0}, second = {0};
+  Status status = pt2_write(e, copy, false);
+  if (!status) status = pt2_read(copy, &again);
+  if (status) {
+    complain(s, path, status, "is not written so that it reads back");
+  } else {
+    graph_print(&first, e, (PrintOptions){.meta = true});
+    graph_print(&second, again, (PrintOptions){.meta = true});
+    if (strcmp(first.text, second.text)) complain(s, path, OK, "changes when it is written and read");
+    if (!same_state(e, again)) complain(s, path, OK, "its weights change when it is written and read");
+  }
+  exported_free(again);
+  text_free(&first);
+  text_free(&second);
+  remove(copy);
+  remove(folder);
+}
+
+/* ---- damage ---------------------------------------------------------------------------- */
 
 /* The same numbers in every run. */
 static uint64_t next_random(uint64_t *state) {
@@ -98,6 +144,7 @@ static void check_file(Suite *s, const char *path) {
   if (status) complain(s, path, status, "is not well formed");
   check_text(s, path, e, (PrintOptions){0});
   check_text(s, path, e, (PrintOptions){.meta = true});
+  check_written(s, path, e);
   exported_free(e);
   check_damage(s, path);
 }
