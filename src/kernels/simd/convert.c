@@ -27,7 +27,7 @@ INT_TO(F32, float)
 INT_TO(F64, double)
 static inline uint8_t S_to_BOOL(int32_t x) { return x != 0; }
 static inline uint16_t S_to_F16(int32_t x) { return f32_to_f16((float)x); }
-static inline uint16_t S_to_BF16(int32_t x) { return f32_to_bf16((float)x); }
+static inline uint16_t S_to_BF16(int32_t x) { return f32_to_bf16((float)x); } /* never nan */
 static inline Complex S_to_C64(int32_t x) { return (Complex){(float)x, 0}; }
 static inline uint8_t I_to_BOOL(int64_t x) { return x != 0; }
 static inline uint16_t I_to_F16(int64_t x) { return f32_to_f16((float)x); }
@@ -41,7 +41,11 @@ static inline int8_t F_to_I8(float x) { return (int8_t)F_to_I32(x); }
 static inline int16_t F_to_I16(float x) { return (int16_t)F_to_I32(x); }
 static inline uint8_t F_to_BOOL(float x) { return x != 0; }
 static inline uint16_t F_to_F16(float x) { return f32_to_f16(x); }
-static inline uint16_t F_to_BF16(float x) { return f32_to_bf16(x); }
+/* f32_to_bf16() with one kind of nan: the compare is a single instruction. */
+static inline uint16_t F_to_BF16(float x) {
+  uint32_t u = f32_bits(x), rounded = (u + 0x7fffu + ((u >> 16) & 1)) >> 16;
+  return (uint16_t)(x != x ? 0x7fc0u : rounded);
+}
 static inline float F_to_F32(float x) { return x; }
 static inline double F_to_F64(float x) { return (double)x; }
 static inline Complex F_to_C64(float x) { return (Complex){x, 0}; }

@@ -12,7 +12,8 @@
  * sin, cos and tan hold for |x| <= TRIG_LIMIT and give nan beyond: loops over data use
  * the *_run_f32 forms, which ask libm for those elements.
  *
- * The coefficients are minimax fits (Lawson's iteration, 60 digits) made for this file.
+ * Polynomials are evaluated in pairs rather than one step after the other: the latency of
+ * the chain is what limits these loops.  The coefficients are minimax fits (Lawson's iteration, 60 digits) made for this file.
  */
 #ifndef TESS_KERNELS_SIMD_MATH_H
 #define TESS_KERNELS_SIMD_MATH_H
@@ -60,6 +61,14 @@ VMATH float clamp_f32(float x, float low, float high) {
   x = x < low ? low : x;
   return x > high ? high : x;
 }
+/* To [-limit, limit]; nan passes.  (Selects between constants are poison for gcc: it computes
+ * all that follows once more for each constant.) */
+VMATH float clamp_magnitude_f32(float x, float limit) { return abs_f32(x) > limit ? copysign_f32(limit, x) : x; }
+/* The smaller of a (not negative, not nan) and a limit. */
+VMATH float min_positive_f32(float a, float limit) {
+  int32_t u = (int32_t)f32_bits(a), most = (int32_t)f32_bits(limit);
+  return f32_from_bits((uint32_t)(u < most ? u : most));
+}
 /* 2^n for -126 <= n <= 127. */
 VMATH float ldexp1_f32(int32_t n) { return f32_from_bits((uint32_t)(n + 127) << 23); }
 /* x * 2^n for -252 <= n <= 254: two steps, so that the ends over- and underflow as they should. */
@@ -79,11 +88,8 @@ VMATH int32_t nearest_f32(float x, float *rounded) {
 
 /* (e^r - 1 - r) / r^2 for |r| <= ln(2)/2. */
 VMATH float exp_tail_f32(float r) {
-  float q = 0x1.6a1a6ep-10f;
-  q = fma_f32(q, r, 0x1.123fc6p-7f);
-  q = fma_f32(q, r, 0x1.555916p-5f);
-  q = fma_f32(q, r, 0x1.55548ap-3f);
-  return fma_f32(q, r, 0x1.fffffcp-2f);
+  float z = r * r, low = fma_f32(r, 0x1.55548ap-3f, 0x1.fffffcp-2f), mid = fma_f32(r, 0x1.123fc6p-7f, 0x1.555916p-5f);
+  return fma_f32(fma_f32(z, 0x1.6a1a6ep-10f, mid), z, low);
 }
 /* x = n ln(2) + r. */
 VMATH float exp_reduce_f32(float x, int32_t *n) {
@@ -93,11 +99,18 @@ VMATH float exp_reduce_f32(float x, int32_t *n) {
 }
 VMATH float exp_f32(float x) {
   int32_t n;
-  float r = exp_reduce_f32(clamp_f32(x, -104.0f, 89.0f), &n);
+  float r = exp_reduce_f32(clamp_magnitude_f32(x, 104.0f), &n); /* e^104 and e^-104 are out of range */
   return scale_f32(fma_f32(exp_tail_f32(r), r * r, r) + 1.0f, n);
 }
+/* e^x for -1e6 < x < 88, cheaper: results below 2^-126 are 0. */
+VMATH float exp_flush_f32(float x) {
+  int32_t n;
+  float r = exp_reduce_f32(x, &n);
+  n = n < -127 ? -127 : n; /* "2^-127" has the bits of 0 */
+  return (fma_f32(exp_tail_f32(r), r * r, r) + 1.0f) * ldexp1_f32(n);
+}
 VMATH float exp2_f32(float x) {
-  float k, c = clamp_f32(x, -151.0f, 129.0f);
+  float k, c = clamp_magnitude_f32(x, 151.0f);
   int32_t n = nearest_f32(c, &k);
   float r = c - k, p = 0x1.41fb2cp-13f;
   p = fma_f32(p, r, 0x1.5f3f32p-10f);
@@ -109,7 +122,8 @@ VMATH float exp2_f32(float x) {
 }
 VMATH float expm1_f32(float x) {
   int32_t n;
-  float r = exp_reduce_f32(clamp_f32(x, -18.0f, 89.0f), &n);
+  float r = exp_reduce_f32(clamp_magnitude_f32(x, 89.0f), &n);
+  n = n < -100 ? -100 : n;
   float p = fma_f32(exp_tail_f32(r), r * r, r), half = ldexp1_f32(n - 1); /* 2^128 would not fit */
   float y = 2.0f * fma_f32(half, p, half - 0.5f);
   return x == 0 ? x : y;
@@ -143,10 +157,8 @@ VMATH float log_reduce_f32(float x, float *k) {
 }
 /* log(1 + f) = f - (half - tail). */
 VMATH float log_tail_f32(float f, float *half) {
-  float s = f / (2.0f + f), z = s * s, r = 0x1.e340c0p-3f;
-  r = fma_f32(r, z, 0x1.2436fep-2f);
-  r = fma_f32(r, z, 0x1.999a82p-2f);
-  r = fma_f32(r, z, 0x1.555554p-1f);
+  float s = f / (2.0f + f), z = s * s;
+  float r = fma_f32(fma_f32(z, 0x1.e340c0p-3f, 0x1.2436fep-2f), z * z, fma_f32(z, 0x1.999a82p-2f, 0x1.555554p-1f));
   *half = 0.5f * f * f;
   return s * fma_f32(r, z, *half);
 }
@@ -155,10 +167,11 @@ VMATH float log_special_f32(float x, float y) {
   float edge = x == 0 ? -F32_INF : x < 0 ? F32_NAN : x;
   return ((x > 0) & (x < F32_INF)) ? y : edge;
 }
-VMATH float log_f32(float x) {
+VMATH float log_core_f32(float x) {
   float k, half, f = log_reduce_f32(x, &k), tail = log_tail_f32(f, &half);
-  return log_special_f32(x, fma_f32(k, 0x1.62e4p-1f, f - (half - fma_f32(k, 0x1.7f7d1cp-20f, tail))));
+  return fma_f32(k, 0x1.62e4p-1f, f - (half - fma_f32(k, 0x1.7f7d1cp-20f, tail)));
 }
+VMATH float log_f32(float x) { return log_special_f32(x, log_core_f32(x)); }
 VMATH float log2_f32(float x) {
   float k, half, f = log_reduce_f32(x, &k), tail = log_tail_f32(f, &half);
   float l = f - (half - tail);
@@ -171,9 +184,7 @@ VMATH float log10_f32(float x) {
 }
 VMATH float log1p_f32(float x) {
   float u = 1.0f + x, lost = u >= 2.0f ? 1.0f - (u - x) : x - (u - 1.0f); /* of x, in the sum */
-  float y = log_f32(u);
-  float corrected = y + lost / u;
-  y = ((u > 0) & (u < F32_INF)) ? corrected : y;
+  float y = log_special_f32(u, log_core_f32(u) + lost / u);
   return x == 0 ? x : y;
 }
 
@@ -187,8 +198,7 @@ VMATH float pow_f32(float x, float y) {
   r = fma_f64(r, z, 0x1.ec709d0afb6e0p-1);
   r = fma_f64(r, z, 0x1.71547652bf3ffp+1);
   double t = (double)y * fma_f64(r, s, (double)k);
-  t = t > -160.0 ? t : -160.0; /* nan too: the selects below know better */
-  t = t < 160.0 ? t : 160.0;
+  t = __builtin_fabs(t) <= 160.0 ? t : __builtin_copysign(160.0, t); /* nan too: the selects below know better */
   double n = (t + 0x1.8p52) - 0x1.8p52, g = t - n;
   double p = 0x1.fe169c3c30807p-17;
   p = fma_f64(p, g, 0x1.446ad3cbf5e89p-13);
@@ -217,27 +227,16 @@ VMATH float pow_f32(float x, float y) {
 /* ---- error function ------------------------------------------------------------- */
 
 VMATH float erf_f32(float x) {
-  float a = abs_f32(x), z = x * x, p = 0x1.496a1ep-14f;
-  p = fma_f32(p, z, -0x1.a3f6f8p-11f);
-  p = fma_f32(p, z, 0x1.5405b0p-8f);
-  p = fma_f32(p, z, -0x1.b7f90cp-6f);
-  p = fma_f32(p, z, 0x1.ce2cf8p-4f);
-  p = fma_f32(p, z, -0x1.81273ep-2f);
-  p = fma_f32(p, z, 0x1.06eba8p-3f);
+  float a = abs_f32(x), z = x * x, zz = z * z;
+  float p0 = fma_f32(z, -0x1.81273ep-2f, 0x1.06eba8p-3f), p2 = fma_f32(z, -0x1.b7f90cp-6f, 0x1.ce2cf8p-4f);
+  float p4 = fma_f32(z, -0x1.a3f6f8p-11f, 0x1.5405b0p-8f), p = fma_f32(fma_f32(fma_f32(zz, 0x1.496a1ep-14f, p4), zz, p2), zz, p0);
   float small = fma_f32(p, x, x);
   /* From 1 on: 1 - e^q with q close to log(erfc). */
-  float c = a > 4.0f ? 4.0f : a, q = 0x1.87b378p-13f;
-  q = fma_f32(q, c, -0x1.82e8c0p-9f);
-  q = fma_f32(q, c, 0x1.66181cp-6f);
-  q = fma_f32(q, c, -0x1.a67e88p-4f);
-  q = fma_f32(q, c, -0x1.46b432p-1f);
-  q = fma_f32(q, c, -0x1.208b1ap+0f);
-  q = fma_f32(q, c, -0x1.5cd7bep-12f);
-  int32_t n;
-  float r = exp_reduce_f32(q, &n);
-  float e = (fma_f32(exp_tail_f32(r), r * r, r) + 1.0f) * ldexp1_f32(n);
-  float large = copysign_f32(1.0f - e, x);
-  return a < 1.0f ? small : large;
+  float c = min_positive_f32(a, 4.0f), cc = c * c;
+  float q0 = fma_f32(c, -0x1.208b1ap+0f, -0x1.5cd7bep-12f), q2 = fma_f32(c, -0x1.a67e88p-4f, -0x1.46b432p-1f);
+  float q4 = fma_f32(c, -0x1.82e8c0p-9f, 0x1.66181cp-6f), q = fma_f32(fma_f32(fma_f32(cc, 0x1.87b378p-13f, q4), cc, q2), cc, q0);
+  float large = copysign_f32(1.0f - exp_flush_f32(q), x);
+  return a >= 1.0f ? large : small; /* nan is small */
 }
 
 /* ---- trigonometry --------------------------------------------------------------- */
@@ -301,15 +300,10 @@ TRIG_RUN(tan, tanf)
 
 /* atan(t) for 0 <= t <= 1. */
 VMATH float atan_unit_f32(float t) {
-  float z = t * t, p = -0x1.d62e0cp-10f;
-  p = fma_f32(p, z, 0x1.65a54ep-7f);
-  p = fma_f32(p, z, -0x1.fed064p-6f);
-  p = fma_f32(p, z, 0x1.dac964p-5f);
-  p = fma_f32(p, z, -0x1.58346cp-4f);
-  p = fma_f32(p, z, 0x1.c099f2p-4f);
-  p = fma_f32(p, z, -0x1.2421b4p-3f);
-  p = fma_f32(p, z, 0x1.9991fep-3f);
-  p = fma_f32(p, z, -0x1.55553ep-2f);
+  float z = t * t, zz = z * z, z4 = zz * zz;
+  float p0 = fma_f32(z, 0x1.9991fep-3f, -0x1.55553ep-2f), p2 = fma_f32(z, 0x1.c099f2p-4f, -0x1.2421b4p-3f);
+  float p4 = fma_f32(z, 0x1.dac964p-5f, -0x1.58346cp-4f), p6 = fma_f32(z, 0x1.65a54ep-7f, -0x1.fed064p-6f);
+  float high = fma_f32(z4, -0x1.d62e0cp-10f, fma_f32(p6, zz, p4)), p = fma_f32(high, z4, fma_f32(p2, zz, p0));
   return fma_f32(p * z, t, t);
 }
 VMATH float atan_f32(float x) {
@@ -366,7 +360,16 @@ VMATH float atanh_f32(float x) {
 /* ---- activations ---------------------------------------------------------------- */
 
 VMATH float silu_f32(float x) { return x / (1.0f + exp_f32(-x)); }
-VMATH float gelu_erf_f32(float x) { return 0.5f * x * (1.0f + erf_f32(x * 0x1.6a09e6p-1f)); }
+/* x Phi(x).  Half of erfc(|x| / sqrt(2)) is the smaller tail: e^(a q(a)) / 2, good to 2^-26 in
+ * absolute terms and falling for ever, so it needs no erf and no cases. */
+VMATH float gelu_erf_f32(float x) {
+  float a = min_positive_f32(abs_f32(x), 16.0f), z = a * a, w = z * z; /* nothing is left of the tail at 16 */
+  float c0 = fma_f32(a, -0x1.45f022p-2f, -0x1.98846ep-1f), c2 = fma_f32(a, 0x1.40dedap-8f, -0x1.2a1666p-5f);
+  float c4 = fma_f32(a, -0x1.0e87d6p-13f, -0x1.8e8924p-14f), c6 = fma_f32(a, -0x1.079116p-19f, 0x1.c9b568p-16f);
+  float q = fma_f32(fma_f32(c6, z, c4), w, fma_f32(c2, z, c0));
+  float tail = 0.5f * exp_flush_f32(q * a), rest = 1.0f - tail;
+  return x * (x > 0 ? rest : tail);
+}
 /* 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3) */
 VMATH float gelu_tanh_f32(float x) {
   float u = 0x1.988454p-1f * fma_f32(0.044715f * x * x, x, x);
@@ -376,8 +379,8 @@ VMATH float gelu_tanh_f32(float x) {
 VMATH float softplus_f32(float x) { return (x > 0 ? x : 0) + log1p_f32(exp_f32(-abs_f32(x))); }
 /* x tanh(softplus(x)): with e = e^x, tanh(log(1 + e)) = (e^2 + 2e) / (e^2 + 2e + 2). */
 VMATH float mish_f32(float x) {
-  float e = exp_f32(x > 20.0f ? 20.0f : x), w = e * (e + 2.0f);
-  return x > 20.0f ? x : x * (w / (w + 2.0f));
+  float e = exp_f32(x), w = e * (e + 2.0f), y = x * (w / (w + 2.0f));
+  return x > 20.0f ? x : y;
 }
 
 #endif
