@@ -160,7 +160,8 @@ INLINE void dot_rows(int rows, int64_t k, const float *x, int64_t ldx, const voi
     }
   }
   UNROLL for (int i = 0; i < rows; i++) {
-    UNROLL for (int j = 0; j < DOT; j++) y[i * DOT + j] = sum_v(acc[i][j]) + tail[i][j];
+    sum4_v(acc[i], y + i * DOT);
+    UNROLL for (int j = 0; j < DOT; j++) y[i * DOT + j] += tail[i][j];
   }
 }
 

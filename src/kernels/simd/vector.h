@@ -1,7 +1,7 @@
 /* vector.h -- f32 vectors as wide as the machine's, by the compilers' extension.
  *
  * Only what compilers do not find by themselves (fused multiply-add without contraction,
- * f16 loads) is spelled per machine. */
+ * loads of half precision, sums over lanes) is spelled per machine. */
 #ifndef TESS_KERNELS_SIMD_VECTOR_H
 #define TESS_KERNELS_SIMD_VECTOR_H
 
@@ -74,6 +74,16 @@ INLINE float sum_v(vf v) {
 #endif
 }
 
+/* y[i] = sum_v(v[i]), four at a time. */
+INLINE void sum4_v(const vf v[4], float *y) {
+#if defined __AVX2__ && !defined __AVX512F__
+  __m256 s = _mm256_hadd_ps(_mm256_hadd_ps((__m256)v[0], (__m256)v[1]), _mm256_hadd_ps((__m256)v[2], (__m256)v[3]));
+  _mm_storeu_ps(y, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+#else
+  for (int i = 0; i < 4; i++) y[i] = sum_v(v[i]);
+#endif
+}
+
 INLINE float largest_v(vf v) { /* no nan */
 #if defined __AVX512F__
   return _mm512_reduce_max_ps((__m512)v);
@@ -96,9 +106,15 @@ INLINE vf load_part(const float *p, int64_t n, float rest) {
 INLINE void store_part(float *p, vf v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
 
 INLINE vf load_bf16(const uint16_t *p) {
+#if defined __AVX512F__
+  return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p)), 16);
+#elif defined __AVX2__
+  return (vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)), 16);
+#else
   vh h;
   memcpy(&h, p, sizeof h);
   return (vf)(__builtin_convertvector(h, vu) << 16);
+#endif
 }
 
 INLINE vf load_f16(const uint16_t *p) {
