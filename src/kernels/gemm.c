@@ -12,7 +12,8 @@
  *
  * So f32 with few rows is packed where b is fixed and memory allows, else thin; with many
  * rows it takes oneDNN's sgemm, which needs no second copy.  Everything that sgemm does not
- * read in place (f16, bf16, odd strides) is blocked, which converts while it packs.
+ * read in place (f16, bf16, odd strides) is blocked, which converts while it packs.  The table
+ * below has the exceptions.
  */
 #include "kernels/gemm.h"
 
@@ -170,31 +171,80 @@ static void fold_batch(Problem *p) {
 
 /* ---- routes --------------------------------------------------------------------------- */
 
+enum { /* what a problem is like */
+  IS_COMPLEX = 1,
+  IS_WIDE = 2,         /* f64 or integers */
+  IS_HALF = 4,         /* f16 or bf16 */
+  NO_K = 8,            /* an empty sum */
+  ALONG_K = 16,        /* b is contiguous along k: a weight [n,k] */
+  ALONG_N = 32,        /* b is contiguous along n */
+  HAS_PACK = 64,       /* a packed copy of b is there */
+  BLAS = 128,          /* f32, and sgemm reads and writes everything in place */
+  SMALL_BATCH = 256,   /* many products, each too small for several threads */
+  SAME_SETS = 512,     /* b along n, rows whole half pages apart: they fall into the same cache sets */
+  NARROW = 1024,
+};
+
 enum {
-  FEW_ROWS = 4,          /* bound by memory up to here: nothing beats reading b once */
-  THIN_ROWS = 32,        /* dot products in place beat sgemm up to here */
-  PACKED_ROWS = 160,     /* beyond, what sgemm packs in every call is amortised */
-  SMALL_BATCH = 1 << 21, /* multiplications: in a batch of such products each has one thread */
+  ANY = -1,
+  PACKED_ROWS = 160,             /* beyond, what sgemm packs in every call is amortised */
+  SMALL_PRODUCT = 1 << 21,       /* multiplications */
+  NARROW_COLS = 512,
 };
 static const size_t packed_most = (size_t)256 << 20; /* bytes of packed copies that one Kern makes */
+
+/* The first row whose facts all hold, with at most so many rows of a, decides. */
+static const struct {
+  unsigned facts;
+  int64_t rows;
+  Route route;
+} table[] = {
+    {IS_COMPLEX,                   ANY, ROUTE_NAIVE},
+    {IS_WIDE | NO_K,               ANY, ROUTE_NAIVE},
+    {IS_WIDE,                      ANY, ROUTE_PLAIN},
+    {NO_K,                         ANY, ROUTE_EMPTY_SUM},
+    {ALONG_K,                      4,   ROUTE_THIN},    /* bound by memory: nothing beats reading b once */
+    {ALONG_N,                      2,   ROUTE_THIN},
+    {ALONG_N | IS_HALF,            4,   ROUTE_THIN},
+    {HAS_PACK,                     ANY, ROUTE_PACKED},
+    {ALONG_K,                      32,  ROUTE_THIN},    /* dot products in place beat sgemm up to here */
+    {BLAS | SMALL_BATCH,           ANY, ROUTE_BLOCKED}, /* one product per thread */
+    {BLAS | SAME_SETS,             7,   ROUTE_SGEMM},
+    {BLAS | SAME_SETS | NARROW,    ANY, ROUTE_BLOCKED}, /* sgemm reads such a b in place, at half its speed */
+    {BLAS | SAME_SETS,             383, ROUTE_BLOCKED},
+    {BLAS,                         ANY, ROUTE_SGEMM},
+    {0,                            ANY, ROUTE_BLOCKED},
+};
 
 /* Does BLAS take it: one stride is 1, the other spans the rows. */
 static bool is_blas(const Matrix *x, int64_t rows, int64_t cols) {
   return (x->col == 1 && x->row >= most(1, cols)) || (x->row == 1 && x->col >= most(1, rows));
 }
 
-/* packed: there is a packed copy of b. */
+static unsigned facts_of(const Problem *p, bool packed) {
+  Dtype d = p->a.dtype;
+  bool f32 = d == DT_F32 && p->b.dtype == DT_F32 && p->c.dtype == DT_F32;
+  unsigned facts = packed ? HAS_PACK : 0;
+  if (d == DT_C64) facts |= IS_COMPLEX;
+  if (d == DT_F64 || dtype_is_integral(d)) facts |= IS_WIDE;
+  if (d == DT_F16 || d == DT_BF16) facts |= IS_HALF;
+  if (p->k == 0) facts |= NO_K;
+  if (p->b.row == 1) facts |= ALONG_K;
+  if (p->b.col == 1 && p->b.row != 1) facts |= ALONG_N;
+  if (f32 && is_blas(&p->a, p->m, p->k) && is_blas(&p->b, p->k, p->n) && p->c.col == 1) facts |= BLAS;
+  if (p->batch > 1 && p->m * p->n * p->k <= SMALL_PRODUCT) facts |= SMALL_BATCH;
+  if ((facts & ALONG_N) && p->b.row % 512 == 0) facts |= SAME_SETS;
+  if (p->n <= NARROW_COLS) facts |= NARROW;
+  return facts;
+}
+
 static Route choose_route(const Problem *p, bool packed) {
-  bool f32 = p->a.dtype == DT_F32 && p->b.dtype == DT_F32 && p->c.dtype == DT_F32;
+  unsigned facts = facts_of(p, packed);
   if (p->batch == 0 || p->m == 0 || p->n == 0) return ROUTE_NOTHING;
-  if (p->a.dtype == DT_C64) return ROUTE_NAIVE;
-  if (p->a.dtype == DT_F64 || dtype_is_integral(p->a.dtype)) return p->k ? ROUTE_PLAIN : ROUTE_NAIVE;
-  if (p->k == 0) return ROUTE_EMPTY_SUM;
-  if (gemm_thin_fits(p, FEW_ROWS)) return ROUTE_THIN;
-  if (packed) return ROUTE_PACKED;
-  if (p->b.row == 1 && gemm_thin_fits(p, THIN_ROWS)) return ROUTE_THIN;
-  if (!f32 || !is_blas(&p->a, p->m, p->k) || !is_blas(&p->b, p->k, p->n) || p->c.col != 1) return ROUTE_BLOCKED;
-  return p->batch > 1 && p->m * p->n * p->k <= SMALL_BATCH ? ROUTE_BLOCKED : ROUTE_SGEMM;
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    if ((table[i].facts & ~facts) == 0 && (table[i].rows == ANY || p->m <= table[i].rows)) return table[i].route;
+  }
+  return ROUTE_BLOCKED;
 }
 
 /* ---- oneDNN's sgemm ------------------------------------------------------------------- */
@@ -232,7 +282,7 @@ static Status run_sgemm(Kern *k, Problem *p) {
 static Status ensure_packed(Kern *k, const Problem *p, GemmPack **pack) {
   GemmPack *have = *pack;
   bool f32 = p->a.dtype == DT_F32 && p->b.dtype == DT_F32;
-  bool wanted = f32 && p->batch == 1 && p->m > FEW_ROWS && p->m <= PACKED_ROWS && p->n > 0 && p->k > 0;
+  bool wanted = f32 && p->batch == 1 && p->m > 4 && p->m <= PACKED_ROWS && p->n > 0 && p->k > 0;
   if (have && (!wanted || (have->n == p->n && have->k == p->k && have->isa == k->isa))) return OK;
   gemm_pack_free(have);
   *pack = NULL;

@@ -18,6 +18,7 @@
 enum {
   PACK_BYTES = 4 << 20,
   OWN_PACK_BYTES = 256 << 10, /* a b of at most this is packed by the task that uses it */
+  PACK_ROWS = 16,
   STRIP = 256,                /* columns that are finished at a time */
   SUM_COLS = 2048,            /* columns of a block whose sums are in the room */
   LEAST_ROWS = 48,            /* of a block, when rows are split for the sake of threads */
@@ -85,8 +86,14 @@ static void pack_panels(void *arg, int64_t begin, int64_t end, int worker) {
   const PackJob *job = arg;
   int nr = job->kernels->nr;
   float *room = (float *)(void *)((char *)job->room + gemm_pack_room(job->k) * (size_t)worker);
-  for (int64_t t = begin; t < end; t++) {
-    gemm_pack_panel(job->k, job->packed + t * nr * job->depth, job->b, job->z, job->j + t * nr, least(job->n - t * nr, nr), job->depth, room);
+  /* b contiguous along n: a few rows of all panels at a time, so that its lines are read in order. */
+  int64_t step = job->b->col == 1 && job->b->row != 1 ? PACK_ROWS : job->depth;
+  for (int64_t p = 0; p < job->depth; p += step) {
+    Matrix part = *job->b;
+    part.data = matrix_at(job->b, job->z, p, 0);
+    for (int64_t t = begin; t < end; t++) {
+      gemm_pack_panel(job->k, job->packed + t * nr * job->depth + p * nr, &part, 0, job->j + t * nr, least(job->n - t * nr, nr), least(job->depth - p, step), room);
+    }
   }
 }
 

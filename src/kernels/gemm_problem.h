@@ -42,8 +42,7 @@ Status gemm_finish_all(Kern *k, const Problem *p);
 
 /* ---- the routes --------------------------------------------------------------------- */
 
-/* gemm_thin.c: few rows; b is read once, in place, f32, f16 or bf16. */
-bool gemm_thin_fits(const Problem *p, int64_t most_rows);
+/* gemm_thin.c: few rows; b is read once, in place, f32, f16 or bf16, contiguous along k or n. */
 Status gemm_thin(Kern *k, const Problem *p);
 
 /* gemm_blocked.c: packed panels, any strides, f32, f16, bf16.  packed: all of b from

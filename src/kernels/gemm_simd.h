@@ -13,6 +13,7 @@ enum {
   GEMM_LDA = GEMM_KC + 16, /* constant, and no multiple of a page */
   GEMM_MC = 192,           /* m block: an A block stays in L2 */
   GEMM_NR_MOST = 32,
+  GEMM_AXPY = 8, /* rows of b that axpy adds at a time */
 };
 
 typedef struct {
@@ -25,7 +26,7 @@ typedef struct {
   void (*pack_cols)(float *dst, const void *src, int64_t ld, Dtype dtype, int64_t cols, int64_t k);
   /* y[rows][4] = x[rows, k] w[4, k]^T, rows <= 3; w: f32, f16 or bf16. */
   void (*dot)(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype, float *y);
-  /* y[n] += x[k] w[k, n], k <= 4; w: f32, f16 or bf16. */
+  /* y[n] += x[k] w[k, n], k <= GEMM_AXPY; w: f32, f16 or bf16. */
   void (*axpy)(int64_t n, int64_t k, const float *x, const void *w, int64_t ldw, Dtype dtype, float *y);
 } GemmKernels;
 

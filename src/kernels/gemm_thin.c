@@ -10,7 +10,11 @@
 #include "kernels/gemm_problem.h"
 #include "kernels/gemm_simd.h"
 
-enum { STRIP = 64, SLICE = 512, WORK = 1 << 15 }; /* WORK: multiplications worth a thread */
+enum {
+  STRIP = 64,     /* columns of dot products at a time */
+  SLICE = 4096,   /* floats of sums that stay in L1 */
+  WORK = 1 << 15, /* multiplications worth a thread */
+};
 
 typedef struct {
   const Kern *k;
@@ -18,14 +22,11 @@ typedef struct {
   const GemmKernels *kernels;
   const float *a; /* (batch, m, k): f32 rows */
   int64_t lda, a_batch;
+  bool dots;
   int64_t width, strips; /* columns of a strip, strips of a product */
   float *room;
   size_t room_bytes;
 } Job;
-
-bool gemm_thin_fits(const Problem *p, int64_t most_rows) {
-  return p->m <= most_rows && (p->b.row == 1 || p->b.col == 1);
-}
 
 static void scale_and_finish(const Job *job, int64_t z, int64_t j, int64_t cols, float *y, float *room) {
   const Problem *p = job->p;
@@ -58,10 +59,10 @@ static void dot_strip(const Job *job, int64_t z, int64_t j0, int64_t cols, float
 static void axpy_slice(const Job *job, int64_t z, int64_t j, int64_t cols, float *y) {
   const Problem *p = job->p;
   const float *a = job->a + z * job->a_batch;
-  for (int64_t i = 0; i < p->m; i++) memset(y + i * SLICE, 0, floats(cols));
-  for (int64_t q = 0; q < p->k; q += 4) { /* four rows of b serve every row of a */
+  for (int64_t i = 0; i < p->m; i++) memset(y + i * job->width, 0, floats(cols));
+  for (int64_t q = 0; q < p->k; q += GEMM_AXPY) { /* some rows of b serve every row of a */
     for (int64_t i = 0; i < p->m; i++) {
-      job->kernels->axpy(cols, least(p->k - q, 4), a + i * job->lda + q, matrix_at(&p->b, z, q, j), p->b.row, p->b.dtype, y + i * SLICE);
+      job->kernels->axpy(cols, least(p->k - q, GEMM_AXPY), a + i * job->lda + q, matrix_at(&p->b, z, q, j), p->b.row, p->b.dtype, y + i * job->width);
     }
   }
 }
@@ -73,7 +74,7 @@ static void run_strips(void *arg, int64_t begin, int64_t end, int worker) {
   float *room = y + p->m * job->width;
   for (int64_t s = begin; s < end; s++) {
     int64_t z = s / job->strips, j = s % job->strips * job->width, cols = least(p->n - j, job->width);
-    if (job->width == STRIP) dot_strip(job, z, j, cols, y);
+    if (job->dots) dot_strip(job, z, j, cols, y);
     else axpy_slice(job, z, j, cols, y);
     scale_and_finish(job, z, j, cols, y, room);
   }
@@ -104,9 +105,15 @@ static Status read_a(Kern *k, Job *job) {
   return OK;
 }
 
+/* As wide as L1 allows: rows of b are read in long runs.  But every worker gets some. */
+static int64_t slice_width(const Kern *k, const Problem *p) {
+  int64_t share = pieces(pieces(p->n, k->threads), 16) * 16;
+  return least(share, most(512, SLICE / p->m / 16 * 16));
+}
+
 Status gemm_thin(Kern *k, const Problem *p) {
-  bool dots = p->b.row == 1;
-  Job job = {.k = k, .p = p, .kernels = SIMD_CALL(k->isa, gemm_kernels)(), .width = dots ? STRIP : SLICE};
+  Job job = {.k = k, .p = p, .kernels = SIMD_CALL(k->isa, gemm_kernels)(), .dots = p->b.row == 1};
+  job.width = job.dots ? STRIP : slice_width(k, p);
   job.strips = pieces(p->n, job.width);
   job.room_bytes = floats(p->m * job.width) + gemm_finish_bytes(job.width);
   int64_t grain = most(1, WORK / most(1, p->m * job.width * p->k));

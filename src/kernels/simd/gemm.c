@@ -187,9 +187,9 @@ INLINE void axpy_rows(int64_t k, int64_t n, const float *x, const void *w, int64
 }
 
 static void axpy(int64_t n, int64_t k, const float *x, const void *w, int64_t ldw, Dtype dtype, float *y) {
-  if (k == 4 && dtype == DT_F32) axpy_rows(4, n, x, w, ldw, DT_F32, y);
-  else if (k == 4 && dtype == DT_BF16) axpy_rows(4, n, x, w, ldw, DT_BF16, y);
-  else if (k == 4) axpy_rows(4, n, x, w, ldw, DT_F16, y);
+  if (k == GEMM_AXPY && dtype == DT_F32) axpy_rows(GEMM_AXPY, n, x, w, ldw, DT_F32, y);
+  else if (k == GEMM_AXPY && dtype == DT_BF16) axpy_rows(GEMM_AXPY, n, x, w, ldw, DT_BF16, y);
+  else if (k == GEMM_AXPY) axpy_rows(GEMM_AXPY, n, x, w, ldw, DT_F16, y);
   else axpy_rows(k, n, x, w, ldw, dtype, y);
 }
 
