@@ -92,6 +92,9 @@ for model in llama gpt2 resnet vit mixtral; do
   try 0 'every op is known' opt "$models/$model/program.pt2" --passes inline,functionalize,dce,cse -o "$temp/$model.txt" --verify
   try 0 'matches' run "$temp/$model.txt" --weights "$models/$model/program.pt2" -i "$models/$model/inputs.safetensors" --expect "$models/$model/outputs.safetensors"
 done
+try 0 '' opt "$models/llama/program.pt2" --passes inline,functionalize,dce,cse -o "$temp/llama.pt2"
+try 2 'there already|exists' opt "$models/llama/program.pt2" -o "$temp/llama.pt2"
+try 0 'matches' run "$temp/llama.pt2" -i "$models/llama/inputs.safetensors" --expect "$models/llama/outputs.safetensors"
 try 0 'tess.linear_act' opt "$mlp" --as-run --print
 try 0 '^# after dce' opt "$mlp" --passes dce,cse --print-after dce
 try 0 '"pass": "dce"' opt "$mlp" --passes dce --json

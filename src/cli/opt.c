@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "cli/feed.h"
 #include "passes/pass.h"
+#include "pt2/write.h"
 #include "runtime/session.h"
 #include "runtime/specialize.h"
 
@@ -47,10 +48,7 @@ static Status print_program(const OptState *st, FILE *f) {
 static Status save(const OptState *st) {
   const char *path = st->o->output;
   size_t n = strlen(path);
-  if (n > 4 && !strcmp(path + n - 4, ".pt2")) {
-    return status_hint(fail(ERR_USAGE, "'%s': programs are written as text, not as .pt2 archives", path),
-                       "give -o %.*s.txt; `tessera run %.*s.txt --weights MODEL.pt2` runs it", (int)(n - 4), path, (int)(n - 4), path);
-  }
+  if (n > 4 && !strcmp(path + n - 4, ".pt2")) return pt2_write(st->program, path, st->o->force);
   TextBuf b = {0};
   graph_print(&b, st->program, st->how);
   Status s = b.failed ? fail_oom() : file_write_all(path, b.text, b.len, st->o->force ? FILE_OVERWRITE : 0);
@@ -206,7 +204,7 @@ Status command_opt(int argc, char **argv) {
       {"--print", 0, OPT_FLAG, &o.print, NULL, "print the result as text"},
       {"--print-after", 0, OPT_TEXT, &o.print_after, "PASS", "print the program after that pass (all: after each)"},
       {"--meta", 0, OPT_FLAG, &o.meta, NULL, "print the nodes' metadata too"},
-      {"--output", 'o', OPT_TEXT, &o.output, "FILE", "write the result as text"},
+      {"--output", 'o', OPT_TEXT, &o.output, "FILE", "write the result: a .pt2 archive, or text by any other name"},
       {"--stats", 0, OPT_FLAG, &o.stats, NULL, "nodes and time of each pass, to stderr"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "the same as a line of JSON per pass, to stdout"},
       {"--verify", 0, OPT_FLAG, &o.verify, NULL, "check the result, and that every op is known (exit code 3 if not)"},
