@@ -258,7 +258,7 @@ static void fold_tiles(void *arg, int64_t begin, int64_t end, int worker) {
   double centre[TILE];
   for (int64_t t = begin; t < end; t++) {
     Tile tile = tile_at(j, t);
-    const char *x = (const char *)j->x.data + tile.in * (int64_t)dtype_size(j->x.dtype);
+    const char *x = j->x.data ? (const char *)j->x.data + tile.in * (int64_t)dtype_size(j->x.dtype) : NULL;
     const double *p = NULL;
     if (j->first) {
       fold(j, j->first, x, 0, j->reduced.numel, tile.width, NULL, wide);
@@ -276,7 +276,7 @@ static void fold_narrow(void *arg, int64_t begin, int64_t end, int worker) {
   const Job *j = arg;
   for (int64_t t = begin; t < end; t++) {
     Tile tile = tile_at(j, t);
-    const char *x = (const char *)j->x.data + tile.in * (int64_t)dtype_size(j->as);
+    const char *x = j->x.data ? (const char *)j->x.data + tile.in * (int64_t)dtype_size(j->as) : NULL;
     char *to = (char *)j->out.data + tile.out * (int64_t)dtype_size(j->as);
     int64_t index[MAX_DIMS], offset = dims_seek(&j->reduced, 1, 0, index, NULL);
     const Dim run = j->reduced.dim[0];

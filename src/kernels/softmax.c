@@ -30,7 +30,7 @@ static void convert(const Job *j, void *dst, Dtype to, const void *src, Dtype fr
 static void work_rows(void *arg, int64_t begin, int64_t end, int worker) {
   const Job *j = arg;
   char *first = j->buffer ? j->buffer + (size_t)worker * j->per_worker : NULL;
-  char *second = first + j->per_worker / 2;
+  char *second = first ? first + j->per_worker / 2 : NULL;
   for (int64_t r = begin; r < end; r++) {
     int64_t start = r * j->n;
     const void *x = at(j->x, start), *g = j->g.data ? at(j->g, start) : NULL;
@@ -49,7 +49,7 @@ static void work_rows(void *arg, int64_t begin, int64_t end, int worker) {
 static void work_tiles(void *arg, int64_t begin, int64_t end, int worker) {
   const Job *j = arg;
   char *first = j->buffer ? j->buffer + (size_t)worker * j->per_worker : NULL;
-  char *second = first + j->per_worker / 2;
+  char *second = first ? first + j->per_worker / 2 : NULL;
   const int64_t row_bytes = SOFTMAX_WIDTH * (int64_t)dtype_size(j->as);
   for (int64_t t = begin; t < end; t++) {
     int64_t column = t % j->tiles * SOFTMAX_WIDTH, start = t / j->tiles * j->n * j->inner + column;
