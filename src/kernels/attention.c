@@ -33,9 +33,9 @@ Matrix attention_head(View v, int64_t b, int64_t h) {
   return (Matrix){.data = (char *)v.data + at * (int64_t)dtype_size(v.dtype), .dtype = v.dtype, .row = v.stride[2], .col = v.stride[3]};
 }
 
-void attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room) {
+float attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room) {
   const View *m = a->mask;
-  if (!m) return;
+  if (!m) return SIMD_CALL(k->isa, attention_largest)(s, n);
   int64_t index[4] = {b, h, i, s0}, at = 0, step = 0;
   for (int d = 0; d < m->ndim; d++) {
     step = m->size[d] == 1 ? 0 : m->stride[d];
@@ -55,8 +55,8 @@ void attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h,
     SIMD_CALL(k->isa, convert_run)(room, DT_F32, row, m->dtype, n);
     row = (const char *)room;
   }
-  if (boolean) SIMD_CALL(k->isa, attention_apply_mask)(s, (const uint8_t *)row, n);
-  else SIMD_CALL(k->isa, attention_add_mask)(s, (const float *)(const void *)row, n);
+  if (boolean) return SIMD_CALL(k->isa, attention_apply_mask)(s, (const uint8_t *)row, n);
+  return SIMD_CALL(k->isa, attention_add_mask)(s, (const float *)(const void *)row, n);
 }
 
 void attention_drop_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room) {
@@ -185,8 +185,8 @@ static void softmax_block(const Job *job, int64_t b, int64_t h, int64_t i0, int6
   for (int64_t i = 0; i < rows; i++) {
     float *s = r->p + i * GEMM_LDA;
     int64_t seen = attention_visible(job->a, i0 + i, s0, n);
-    attention_mask_row(job->k, job->a, b, h, i0 + i, s0, seen, s, r->mask);
-    float shrink = SIMD_CALL(job->k->isa, attention_softmax_row)(s, seen, &r->max[i], &r->sum[i]);
+    float largest = attention_mask_row(job->k, job->a, b, h, i0 + i, s0, seen, s, r->mask);
+    float shrink = SIMD_CALL(job->k->isa, attention_softmax_row)(s, seen, largest, &r->max[i], &r->sum[i]);
     attention_drop_row(job->k, job->a, b, h, i0 + i, s0, seen, s, r->mask);
     if (seen < n) memset(s + seen, 0, floats(n - seen));
     if (s0 > 0 && shrink != 1) SIMD_CALL(job->k->isa, attention_scale)(r->o + i * job->ldo, r->o + i * job->ldo, shrink, job->ldo);

@@ -16,8 +16,8 @@ AttentionSize attention_size(const Attention *a);
 /* One head of a (batch, heads, rows, columns) view. */
 Matrix attention_head(View v, int64_t b, int64_t h);
 
-/* The masked scores of one query: s[n] for keys s0 .. s0+n.  room: n floats. */
-void attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room);
+/* Masks the scores of one query: s[n] for keys s0 .. s0+n; gives the largest.  room: n floats. */
+float attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room);
 
 /* How many of n keys from s0 on query i sees. */
 static inline int64_t attention_visible(const Attention *a, int64_t i, int64_t s0, int64_t n) {

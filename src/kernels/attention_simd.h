@@ -9,12 +9,14 @@
 #define ATTENTION_LOG2E 0x1.715476p0f
 #define ATTENTION_LN2 0x1.62e430p-1f
 
+/* The largest of n scores (-inf if there are none); nan is passed over. */
+SIMD_DECLARE(float, attention_largest, (const float *s, int64_t n));
+/* The same after s[i] += log2(e) mask[i], or s[i] = -inf where mask[i] is 0. */
+SIMD_DECLARE(float, attention_add_mask, (float *s, const float *mask, int64_t n));
+SIMD_DECLARE(float, attention_apply_mask, (float *s, const uint8_t *mask, int64_t n));
 /* One row of a block of scores s[n] becomes 2^(s - max); max and sum (of the row so far) are
  * updated; the factor by which earlier sums have shrunk is returned. */
-SIMD_DECLARE(float, attention_softmax_row, (float *s, int64_t n, float *max, float *sum));
-/* s[i] += log2(e) mask[i]; s[i] = -inf where mask[i] is 0. */
-SIMD_DECLARE(void, attention_add_mask, (float *s, const float *mask, int64_t n));
-SIMD_DECLARE(void, attention_apply_mask, (float *s, const uint8_t *mask, int64_t n));
+SIMD_DECLARE(float, attention_softmax_row, (float *s, int64_t n, float largest, float *max, float *sum));
 /* y[i] = x[i] * factor */
 SIMD_DECLARE(void, attention_scale, (float *y, const float *x, float factor, int64_t n));
 /* p: scores; becomes exp(p - lse).  ds: products do v^T; becomes scale * p * (ds - delta). */

@@ -56,8 +56,8 @@ static void run_tasks(void *arg, int64_t begin, int64_t end, int worker) {
       for (int64_t r = 0; r < rows; r++) {
         int64_t h = h0 + r / z->t, i = r % z->t, n = attention_visible(job->a, i, s0, least(z->s - s0, KEYS));
         SIMD_CALL(isa, attention_scores)(s, q + r * z->d, matrix_at(&k, 0, s0, 0), k.row, k.dtype, n, z->d);
-        attention_mask_row(job->k, job->a, b, h, i, s0, n, s, mask);
-        float shrink = SIMD_CALL(isa, attention_softmax_row)(s, n, &max[r], &sum[r]);
+        float largest = attention_mask_row(job->k, job->a, b, h, i, s0, n, s, mask);
+        float shrink = SIMD_CALL(isa, attention_softmax_row)(s, n, largest, &max[r], &sum[r]);
         attention_drop_row(job->k, job->a, b, h, i, s0, n, s, mask);
         if (shrink != 1) SIMD_CALL(isa, attention_scale)(o + r * z->e, o + r * z->e, shrink, z->e);
         SIMD_CALL(isa, attention_values)(o + r * z->e, s, matrix_at(&v, 0, s0, 0), v.row, v.dtype, n, z->e);

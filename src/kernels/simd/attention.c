@@ -15,18 +15,6 @@ INLINE vf exp2_score(vf x) {
   return fma_v(p, r, splat(1.0f)) * (vf)(((vu)t << 23) + (vu)splat(1.0f)); /* the last bits of t are the integer */
 }
 
-static float max_of(const float *s, int64_t n, float start) {
-  vf a = splat(start), b = a;
-  int64_t i = 0;
-  for (; i + 2 * VL <= n; i += 2 * VL) {
-    a = max_v(load(s + i), a); /* nan is passed over */
-    b = max_v(load(s + i + VL), b);
-  }
-  for (; i + VL <= n; i += VL) a = max_v(load(s + i), a);
-  if (i < n) b = max_v(load_part(s + i, n - i, start), b);
-  return largest_v(max_v(a, b));
-}
-
 static float exp2_and_sum(float *s, int64_t n, float max) {
   vf a = {0}, b = {0}, m = splat(max);
   float part[VL] = {0}, tail = 0;
@@ -46,8 +34,8 @@ static float exp2_and_sum(float *s, int64_t n, float max) {
   return sum_v(a + b) + tail;
 }
 
-float SIMD(attention_softmax_row)(float *s, int64_t n, float *max, float *sum) {
-  float top = max_of(s, n, *max);
+float SIMD(attention_softmax_row)(float *s, int64_t n, float largest, float *max, float *sum) {
+  float top = largest > *max ? largest : *max;
   if (top == -F32_INF) { /* nothing seen yet, or only nan */
     for (int64_t i = 0; i < n; i++) {
       s[i] = s[i] == s[i] ? 0 : s[i];
@@ -61,12 +49,57 @@ float SIMD(attention_softmax_row)(float *s, int64_t n, float *max, float *sum) {
   return shrink;
 }
 
-void SIMD(attention_add_mask)(float *s, const float *mask, int64_t n) {
-  for (int64_t i = 0; i < n; i++) s[i] = fma_f32(mask[i], ATTENTION_LOG2E, s[i]);
+/* ---- the largest score, once masked; nan is passed over ----------------------------------- */
+
+#define LARGEST(one, rest)                                             \
+  vf a = splat(-F32_INF), b = a;                                       \
+  int64_t i = 0;                                                       \
+  for (; i + 2 * VL <= n; i += 2 * VL) {                               \
+    a = max_v(one(s + i, i), a);                                       \
+    b = max_v(one(s + i + VL, i + VL), b);                             \
+  }                                                                    \
+  float top = largest_v(max_v(a, b));                                  \
+  for (; i < n; i++) {                                                 \
+    float x = rest(s + i, i);                                          \
+    top = x > top ? x : top;                                           \
+  }                                                                    \
+  return top;
+
+float SIMD(attention_largest)(const float *s, int64_t n) {
+#define ONE(p, i) load(p)
+#define REST(p, i) (*(p))
+  LARGEST(ONE, REST)
+#undef ONE
+#undef REST
 }
 
-void SIMD(attention_apply_mask)(float *s, const uint8_t *mask, int64_t n) {
-  for (int64_t i = 0; i < n; i++) s[i] = mask[i] ? s[i] : -F32_INF;
+INLINE vf add_vector(float *p, const float *mask) {
+  vf x = fma_v(load(mask), splat(ATTENTION_LOG2E), load(p));
+  store(p, x);
+  return x;
+}
+
+float SIMD(attention_add_mask)(float *s, const float *mask, int64_t n) {
+#define ONE(p, i) add_vector(p, mask + (i))
+#define REST(p, i) (*(p) = fma_f32(mask[i], ATTENTION_LOG2E, *(p)))
+  LARGEST(ONE, REST)
+#undef ONE
+#undef REST
+}
+
+INLINE vf hide_vector(float *p, const uint8_t *mask) {
+  vu hidden = (vu)(load_bytes(mask) == (vu){0});
+  vf x = (vf)((hidden & (vu)splat(-F32_INF)) | (~hidden & (vu)load(p)));
+  store(p, x);
+  return x;
+}
+
+float SIMD(attention_apply_mask)(float *s, const uint8_t *mask, int64_t n) {
+#define ONE(p, i) hide_vector(p, mask + (i))
+#define REST(p, i) (*(p) = mask[i] ? *(p) : -F32_INF)
+  LARGEST(ONE, REST)
+#undef ONE
+#undef REST
 }
 
 void SIMD(attention_scale)(float *y, const float *x, float factor, int64_t n) {

@@ -129,6 +129,19 @@ INLINE vf load_f16(const uint16_t *p) {
 #endif
 }
 
+/* Bytes as numbers. */
+INLINE vu load_bytes(const uint8_t *p) {
+#if defined __AVX512F__
+  return (vu)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+#elif defined __AVX2__
+  return (vu)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+#else
+  vu v;
+  for (int i = 0; i < VL; i++) v[i] = p[i];
+  return v;
+#endif
+}
+
 /* Element i of an array of f32, f16 or bf16; dtype is a constant wherever it is inlined. */
 INLINE vf load_as(const void *p, Dtype dtype, int64_t i) {
   return dtype == DT_F32 ? load((const float *)p + i) : dtype == DT_BF16 ? load_bf16((const uint16_t *)p + i) : load_f16((const uint16_t *)p + i);
