@@ -149,7 +149,7 @@ static Status read_list(GraphReader *g, yyjson_val *v, ArgFn *item, Arg *out) {
   if (yyjson_arr_size(v) > INT32_MAX) return fail(ERR_FILE, "a list is too long");
   *out = arg_list(NULL, (int)yyjson_arr_size(v));
   TRY_NEW(out->list, arena_new_n(g->g->arena, Arg, out->n));
-  yyjson_arr_foreach(v, i, max, x) TRY(item(g, x, &out->list[i]));
+  if (v) yyjson_arr_foreach(v, i, max, x) TRY(item(g, x, &out->list[i]));
   return OK;
 }
 

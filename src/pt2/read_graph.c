@@ -45,7 +45,7 @@ static Status read_tables(GraphReader *g, yyjson_val *json) {
   for (int k = 0; k < TABLES; k++) {
     yyjson_val *key, *value, *table = yyjson_obj_get(json, tables[k].key);
     if (!table) continue;
-    yyjson_obj_foreach(table, i, max, key, value) {
+    if (table) yyjson_obj_foreach(table, i, max, key, value) {
       Named *named;
       const char *name = json_as_string(key);
       TRY(take_name(g, name, &named));
@@ -131,7 +131,7 @@ static Status read_inputs(GraphReader *g, yyjson_val *json, yyjson_val *specs) {
   }
   yyjson_arr_iter it = {0};
   if (specs) yyjson_arr_iter_init(specs, &it);
-  yyjson_arr_foreach(inputs, i, max, v) {
+  if (inputs) yyjson_arr_foreach(inputs, i, max, v) {
     TRY(status_at(read_input(g, v, specs ? yyjson_arr_iter_next(&it) : NULL), "input %zu", i));
   }
   return OK;
@@ -158,18 +158,18 @@ static Status read_node_out(GraphReader *g, Node *n, yyjson_val *v) {
   TRY(read_union(v, &tag, &value));
   if (!strcmp(tag, "as_tensors")) {
     n->outs_list = true;
-    yyjson_arr_foreach(value, i, max, x) {
+    if (value) yyjson_arr_foreach(value, i, max, x) {
       TRY(read_name(x, &name));
       TRY(add_out(g, n, TY_TENSOR, name));
     }
     return OK;
   }
   if (!strcmp(tag, "as_sym_ints")) {
-    yyjson_arr_foreach(value, i, max, x) TRY(add_out(g, n, TY_INT, json_as_string(yyjson_obj_get(x, "as_name"))));
+    if (value) yyjson_arr_foreach(value, i, max, x) TRY(add_out(g, n, TY_INT, json_as_string(yyjson_obj_get(x, "as_name"))));
     return OK;
   }
   if (!strcmp(tag, "as_optional_tensors")) {
-    yyjson_arr_foreach(value, i, max, x) {
+    if (value) yyjson_arr_foreach(value, i, max, x) {
       TRY(value_name(x, &type, &name));
       TRY(add_out(g, n, type, name));
     }
@@ -194,7 +194,7 @@ static Status read_node_args(GraphReader *g, Node *n, yyjson_val *inputs) {
     TRY_NEW(args, arena_new_n(g->g->arena, Arg, count));
     TRY_NEW(names, arena_new_n(g->g->arena, const char *, count));
   }
-  yyjson_arr_foreach(inputs, i, max, v) {
+  if (inputs) yyjson_arr_foreach(inputs, i, max, v) {
     args[i] = (Arg){0};
     names[i] = json_as_string(yyjson_obj_get(v, "name"));
     yyjson_val *arg = yyjson_obj_get(v, "arg");
@@ -210,7 +210,7 @@ static Status read_metadata(GraphReader *g, Node *n, yyjson_val *meta) {
   yyjson_val *key, *value;
   if (yyjson_obj_size(meta) == 0) return OK;
   TRY_NEW(n->meta, arena_new_n(g->g->arena, MetaEntry, yyjson_obj_size(meta)));
-  yyjson_obj_foreach(meta, i, max, key, value) {
+  if (meta) yyjson_obj_foreach(meta, i, max, key, value) {
     MetaEntry e = {json_as_string(key), json_as_string(value)};
     if (e.key && e.value) n->meta[n->nmeta++] = e;
   }
@@ -230,7 +230,7 @@ static Status read_node(GraphReader *g, yyjson_val *v) {
   TRY(graph_add_node(g->g, NULL, target, &n));
   TRY(read_metadata(g, n, yyjson_obj_get(v, "metadata")));
   TRY(read_node_args(g, n, inputs));
-  yyjson_arr_foreach(outputs, i, max, x) TRY(read_node_out(g, n, x));
+  if (outputs) yyjson_arr_foreach(outputs, i, max, x) TRY(read_node_out(g, n, x));
   return OK;
 }
 
@@ -249,11 +249,11 @@ Status read_graph(Reader *r, yyjson_val *json, yyjson_val *input_specs, int dept
   TRY(read_inputs(&g, json, input_specs));
   TRY(json_array(json, "nodes", "graph", &nodes));
   TRY(json_array(json, "outputs", "graph", &outputs));
-  yyjson_arr_foreach(nodes, i, max, v) {
+  if (nodes) yyjson_arr_foreach(nodes, i, max, v) {
     Status s = read_node(&g, v);
     if (s) return at_node(s, v, i);
   }
-  yyjson_arr_foreach(outputs, i, max, v) {
+  if (outputs) yyjson_arr_foreach(outputs, i, max, v) {
     Arg a = {0};
     TRY(status_at(read_arg(&g, v, &a), "output %zu", i));
     TRY(graph_add_output(graph, a));

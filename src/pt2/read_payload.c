@@ -102,7 +102,7 @@ static Status read_entries(Payload *p, yyjson_val *config) {
   Exported *e = p->r->e;
   size_t i, max;
   yyjson_val *key, *value;
-  yyjson_obj_foreach(config, i, max, key, value) {
+  if (config) yyjson_obj_foreach(config, i, max, key, value) {
     StateEntry *out = &e->state[e->nstate];
     StrSlot *name;
     const char *fqn = json_as_string(key);

@@ -81,7 +81,7 @@ static Status read_inputs(Reader *r, yyjson_val *signature, yyjson_val *graph_in
   TRY(json_array(signature, "input_specs", "signature", &specs)); /* as many as inputs: read_graph */
   TRY_NEW(e->inputs, arena_new_n(&e->arena, InputSpec, e->graph->ninputs));
   yyjson_arr_iter_init(graph_inputs, &it);
-  yyjson_arr_foreach(specs, i, max, v) {
+  if (specs) yyjson_arr_foreach(specs, i, max, v) {
     Val *val = e->graph->inputs[i];
     TRY(status_at(read_input_spec(r, v, yyjson_arr_iter_next(&it), val, &e->inputs[i]), "input %zu, %s", i, val->name));
   }
@@ -144,7 +144,7 @@ static Status read_outputs(Reader *r, yyjson_val *signature, yyjson_val *graph_o
   }
   TRY_NEW(e->outputs, arena_new_n(&e->arena, OutputSpec, e->graph->noutputs));
   yyjson_arr_iter_init(graph_outputs, &it);
-  yyjson_arr_foreach(specs, i, max, v) {
+  if (specs) yyjson_arr_foreach(specs, i, max, v) {
     TRY(status_at(read_output_spec(r, v, yyjson_arr_iter_next(&it), &e->outputs[i]), "output %zu", i));
   }
   return OK;
@@ -165,7 +165,7 @@ Status read_ranges(Reader *r) {
   size_t i, max, count = yyjson_obj_size(ranges);
   if (count > INT32_MAX) return fail(ERR_FILE, "too many range constraints");
   TRY_NEW(e->ranges, arena_new_n(&e->arena, SymRange, count));
-  yyjson_obj_foreach(ranges, i, max, key, value) {
+  if (ranges) yyjson_obj_foreach(ranges, i, max, key, value) {
     SymRange *range = &e->ranges[e->nranges];
     *range = (SymRange){json_as_string(key), INT64_MIN, INT64_MAX, -1};
     yyjson_val *least = yyjson_obj_get(value, "min_val"), *most = yyjson_obj_get(value, "max_val");
@@ -189,7 +189,7 @@ static Status read_arg_names(Reader *r, yyjson_val *names) {
   const char **out;
   if (!yyjson_is_arr(names) || count > INT32_MAX) return OK;
   TRY_NEW(out, arena_new_n(&e->arena, const char *, count));
-  yyjson_arr_foreach(names, i, max, v) {
+  if (names) yyjson_arr_foreach(names, i, max, v) {
     if (!(out[i] = json_as_string(v))) return fail(ERR_FILE, "forward_arg_names must hold names");
   }
   e->arg_names = out;
@@ -200,7 +200,7 @@ static Status read_arg_names(Reader *r, yyjson_val *names) {
 Status read_root_call(Reader *r) {
   yyjson_val *calls = yyjson_obj_get(yyjson_obj_get(r->program, "graph_module"), "module_call_graph"), *v;
   size_t i, max;
-  yyjson_arr_foreach(calls, i, max, v) {
+  if (calls) yyjson_arr_foreach(calls, i, max, v) {
     const char *fqn = json_as_string(yyjson_obj_get(v, "fqn"));
     yyjson_val *call = yyjson_obj_get(v, "signature");
     if (!fqn || *fqn || !yyjson_is_obj(call)) continue;

@@ -85,7 +85,7 @@ static Status read_syms(Reader *r, yyjson_val *array, int n, const Sym ***out) {
   yyjson_val *v;
   const Sym **syms;
   TRY_NEW(syms, arena_new_n(&r->e->arena, const Sym *, n));
-  yyjson_arr_foreach(array, i, max, v) {
+  if (array) yyjson_arr_foreach(array, i, max, v) {
     TRY(read_sym(r, v, &syms[i]));
     if (sym_is_int(syms[i]) && syms[i]->value < 0) return fail(ERR_FILE, "the size or stride %lld is negative", (long long)syms[i]->value);
     if (syms[i]->kind == SYM_FLOAT) return fail(ERR_FILE, "a size or stride is not an integer");
@@ -137,7 +137,7 @@ static Status read_counts(yyjson_val *meta, const char *key, int *n, int64_t *ou
   TRY(json_array(meta, key, "tensor_meta", &array));
   if (yyjson_arr_size(array) > MAX_DIMS) return fail(ERR_FILE, "it has %zu dimensions: at most %d are supported", yyjson_arr_size(array), MAX_DIMS);
   *n = (int)yyjson_arr_size(array);
-  yyjson_arr_foreach(array, i, max, v) TRY(read_count(v, key, &out[i]));
+  if (array) yyjson_arr_foreach(array, i, max, v) TRY(read_count(v, key, &out[i]));
   return OK;
 }
 
