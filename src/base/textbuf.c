@@ -1,6 +1,7 @@
 /* textbuf.c -- see textbuf.h. */
 #include "base/textbuf.h"
 
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +64,26 @@ void text_float(TextBuf *b, double f) {
     snprintf(digits, sizeof digits, "%.*g", precision, f);
     if (strtod(digits, NULL) == f) break;
   }
+  char *point = digits + strspn(digits, "-0123456789e+"); /* a comma in some locales */
+  if (*point) *point = '.';
   text_puts(b, digits);
   if (!strpbrk(digits, ".e")) text_puts(b, ".0");
+}
+
+double text_to_float(const char *s, const char **end) {
+  char copy[64], *stop, point = *localeconv()->decimal_point;
+  if (point == '.') {
+    double f = strtod(s, &stop);
+    *end = stop;
+    return f;
+  }
+  size_t n = strspn(s, "+-.0123456789abcdefABCDEFinftyINFTYxXpP");
+  if (n >= sizeof copy) n = sizeof copy - 1;
+  for (size_t i = 0; i < n; i++) copy[i] = s[i] == '.' ? point : s[i];
+  copy[n] = 0;
+  double f = strtod(copy, &stop);
+  *end = s + (stop - copy);
+  return f;
 }
 
 void text_free(TextBuf *b) {

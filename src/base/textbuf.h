@@ -18,6 +18,8 @@ void text_json(TextBuf *b, const char *s);
 /* The shortest decimal that reads back as the same number, with a dot or an exponent:
  * 1.0, 1e-05, inf, -inf, nan. */
 void text_float(TextBuf *b, double f);
+/* strtod() with a dot whatever the locale of the process: hosts call setlocale(). */
+double text_to_float(const char *s, const char **end);
 void text_free(TextBuf *b);
 
 #endif

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/textbuf.h"
 #include "graph/text.h"
 
 void lex_skip(Lexer *l) {
@@ -183,12 +184,13 @@ Status lex_value_name(Lexer *l, const char **out) {
 /* ---- numbers -------------------------------------------------------------------------------- */
 
 Status lex_number(Lexer *l, Arg *out) {
-  char *end_int, *end_float;
+  char *end_int;
+  const char *end_float;
   lex_skip(l);
   errno = 0;
   long long i = strtoll(l->p, &end_int, 10);
   bool too_large = errno != 0;
-  double f = strtod(l->p, &end_float);
+  double f = text_to_float(l->p, &end_float);
   if (end_float == l->p) return lex_expected(l, "a number");
   if (end_float > end_int) {
     l->p = end_float;

@@ -113,9 +113,9 @@ static Status parse_symbol(Parser *s, const Sym **out) {
 static Status parse_float(Parser *s, const Sym **out) {
   const char *text;
   size_t len;
-  char *end;
+  const char *end;
   TRY(take_string(s, &text, &len));
-  double f = strtod(text, &end);
+  double f = text_to_float(text, &end);
   if (len == 0 || end != text + len) return fail(ERR_FILE, "symbolic size '%.100s': '%.*s' is not a number", s->text, (int)(len > 60 ? 60 : len), text);
   TRY_NEW(*out, sym_float(s->table, f));
   return skip_keywords(s);

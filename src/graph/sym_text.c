@@ -207,11 +207,12 @@ static Status apply(Parser *s, SymKind fn, const Sym *const *args, int n, const 
 static Status parse_relation(Parser *s, const Sym **out);
 
 static Status parse_number(Parser *s, const Sym **out) {
-  char *end_int, *end_float;
+  char *end_int;
+  const char *end_float;
   errno = 0;
   long long i = strtoll(s->p, &end_int, 10);
   bool too_large = errno != 0;
-  double f = strtod(s->p, &end_float);
+  double f = text_to_float(s->p, &end_float);
   if (end_float > end_int) {
     s->p = end_float;
     TRY_NEW(*out, sym_float(s->table, f));

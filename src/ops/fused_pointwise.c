@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/textbuf.h"
 #include "ops/pointwise_ops.h"
 
 typedef struct {
@@ -51,9 +52,10 @@ static Status parse_text(Body *b, Value *v) {
 }
 
 static bool parse_number(Body *b, Value *v) {
-  char *end_int, *end_float;
+  char *end_int;
+  const char *end_float;
   long long i = strtoll(b->p, &end_int, 10);
-  double f = strtod(b->p, &end_float);
+  double f = text_to_float(b->p, &end_float);
   if (end_float == b->p) return false;
   *v = end_int == end_float ? val_int(i) : val_float(f);
   b->p = end_float;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/textbuf.h"
+
 typedef struct {
   Arena *arena;
   const char *text, *p;
@@ -75,9 +77,10 @@ static const Dtype c10_dtype[] = {DT_U8, DT_I8, DT_I16, DT_I32, DT_I64, DT_F16, 
 static const MemoryFormat c10_memory_format[] = {MEMORY_CONTIGUOUS, MEMORY_PRESERVE, MEMORY_CHANNELS_LAST, MEMORY_CHANNELS_LAST_3D};
 
 static Value number(Parser *s, TypeKind type) {
-  char *end_int, *end_float;
+  char *end_int;
+  const char *end_float;
   long long i = strtoll(s->p, &end_int, 10);
-  double f = strtod(s->p, &end_float);
+  double f = text_to_float(s->p, &end_float);
   bool is_int = end_int == end_float;
   s->p = end_float;
   if (type == TYPE_DTYPE) return val_dtype(c10_dtype[i & 7]);

@@ -45,7 +45,7 @@ static Status read_tables(GraphReader *g, yyjson_val *json) {
   for (int k = 0; k < TABLES; k++) {
     yyjson_val *key, *value, *table = yyjson_obj_get(json, tables[k].key);
     if (!table) continue;
-    if (table) yyjson_obj_foreach(table, i, max, key, value) {
+    yyjson_obj_foreach(table, i, max, key, value) {
       Named *named;
       const char *name = json_as_string(key);
       TRY(take_name(g, name, &named));

@@ -163,6 +163,7 @@ Status read_ranges(Reader *r) {
   Exported *e = r->e;
   yyjson_val *ranges = yyjson_obj_get(r->program, "range_constraints"), *key, *value;
   size_t i, max, count = yyjson_obj_size(ranges);
+  if (count == 0) return OK;
   if (count > INT32_MAX) return fail(ERR_FILE, "too many range constraints");
   TRY_NEW(e->ranges, arena_new_n(&e->arena, SymRange, count));
   if (ranges) yyjson_obj_foreach(ranges, i, max, key, value) {
