@@ -99,7 +99,7 @@ static Status roofline(const char *path, int threads) {
   TRY(pt2_read(path, &e));
   ctx_init(&ctx, threads);
   Status s = session_open(&ctx, e, &session);
-  if (!s) s = feed_random(session_program(session), 0, &scope, &arena, &inputs, &n);
+  if (!s) s = feed_random(session_program(session), 0, true, &scope, &arena, &inputs, &n);
   if (!s) s = session_prepare(session, inputs, n, &program);
   if (!s && !program) s = fail(ERR_FAIL, "the program's sizes depend on data");
   if (!s) {
