@@ -1,14 +1,26 @@
 /* parallel.c -- see parallel.h.  OpenMP, because oneDNN as packaged uses it: two
  * pools on the same cores would spin against each other.  Without it (the thread
  * sanitizer does not understand OpenMP) each call starts threads of its own. */
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "base/parallel.h"
 
+#include <sched.h>
 #include <stdbool.h>
+#include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
 #else
 #include <pthread.h>
 #endif
+
+int parallel_cores(void) {
+#ifdef __linux__
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+#endif
+  long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n > 0 ? (int)n : 1;
+}
 
 int parallel_workers(int threads, int64_t n, int64_t grain) {
   if (grain < 1) grain = 1;

@@ -17,6 +17,9 @@ void parallel_for(int threads, int64_t n, int64_t grain, ParallelFn *fn, void *a
 /* How many workers parallel_for would use. */
 int parallel_workers(int threads, int64_t n, int64_t grain);
 
+/* Cores that this process may use. */
+int parallel_cores(void);
+
 /* Bind the calling thread's worker team (OpenMP keeps this per thread, and oneDNN
  * uses the same team). */
 void parallel_set_threads(int threads);

@@ -1,6 +1,4 @@
 /* common.c -- loading programs, numbers for people; see cli.h. */
-#define _GNU_SOURCE
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -8,15 +6,13 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/parallel.h"
 #include "cli/cli.h"
 #include "pt2/read.h"
 
 int threads_or_default(int64_t option) {
   if (option > 0) return option > 1024 ? 1024 : (int)option;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-  long n = sysconf(_SC_NPROCESSORS_ONLN);
-  return n > 0 ? (int)n : 1;
+  return parallel_cores();
 }
 
 bool terminal_colors(FILE *f) {

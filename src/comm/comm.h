@@ -44,6 +44,9 @@ typedef struct CommWork CommWork;
  *   send, recv        count                count                   -
  *   barrier           -                    -                       -
  *
+ * A send is over when it has been received; sends of one rank to another are received in
+ * their order, and blocking and started ones match.
+ *
  * counts NULL: `count` for every member.  all_to_all: counts = what this rank sends to
  * each, recv_counts = what it gets from each (NULL: `count`). */
 #define COLL_KINDS(X)                      \
@@ -123,7 +126,8 @@ Status comm_barrier(Comm *c, const char *why);
 /* This rank gives up: every rank of the world gets an error that names it and carries
  * the message.  s stays the caller's. */
 void world_fail(World *w, Status s);
-/* Seconds that a rank waits for others before the watchdog names the missing; 0 = for ever. */
+/* Seconds that this rank waits for others before the watchdog names the missing; 0 = for
+ * ever.  1800 unless set. */
 void world_set_timeout(World *w, double seconds);
 /* The last 2000 collectives of this rank as JSON: sequence, kind, dtype, count, group, why,
  * when started, when done. */
@@ -147,11 +151,14 @@ Status world_threads(int n, RankFn *fn, void *arg, const char *flight_path);
 
 /* The same in pieces, for callers that have threads of their own (Python): a hub for n
  * ranks; each rank joins from its thread and leaves with its status (OK or the reason of
- * its failure).  The hub is freed after all have left. */
+ * its failure; s stays the caller's).  Works that were not waited for end here.  The hub
+ * is freed after all have left; hub_result() is the failure of the rank that failed first,
+ * or OK. */
 typedef struct Hub Hub;
 Status hub_new(int n, Hub **out);
 Status hub_join(Hub *hub, int rank, World **out);
 void hub_leave(World *w, Status s);
+Status hub_result(const Hub *hub);
 void hub_free(Hub *hub);
 
 /* One rank alone; collectives of one member are copies. */

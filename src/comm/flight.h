@@ -1,0 +1,51 @@
+/* flight.h -- the last 2000 collectives of a rank, for those who come to see what happened.
+ *
+ * I1  Entries are made by the rank's own thread; other threads may end and read them.
+ * I2  A ticket is the number of a collective of this rank, from 1.  The entry of a ticket
+ *     is there until 2000 later ones have begun.
+ */
+#ifndef TESS_COMM_FLIGHT_H
+#define TESS_COMM_FLIGHT_H
+
+#include <pthread.h>
+
+#include "base/textbuf.h"
+#include "comm/comm.h"
+
+enum { FLIGHT_RING = 2000, FLIGHT_WHY = 40 };
+
+typedef struct {
+  uint64_t ticket;
+  uint64_t sequence;    /* within the group */
+  const int *members;   /* of the group; live as long as the world */
+  int64_t count, total; /* elements of this rank; of all parts where there are parts */
+  double begun, done;   /* seconds since the world began; done 0: not yet */
+  int group_size, root;
+  uint8_t kind, dtype, op;
+  bool started;
+  char why[FLIGHT_WHY]; /* cut off if longer */
+} FlightEntry;
+
+typedef struct {
+  pthread_mutex_t lock;
+  uint64_t tickets; /* handed out */
+  FlightEntry *ring;
+} Flight;
+
+Status flight_init(Flight *f);
+void flight_free(Flight *f);
+
+/* Copies `e` (its ticket is set here) and returns the ticket. */
+uint64_t flight_begin(Flight *f, const FlightEntry *e, const char *why);
+/* The first time counts. */
+void flight_end(Flight *f, uint64_t ticket, double now);
+/* False if it is no longer there; ticket 0: the last. */
+bool flight_get(Flight *f, uint64_t ticket, FlightEntry *out);
+
+/* "all_reduce #12 (mlp.down_proj): f32[1024] sum"; buf is returned. */
+const char *flight_describe(const FlightEntry *e, char *buf, size_t cap);
+/* The same in the order "all_gather f32[256] (embed)". */
+const char *flight_describe_call(const FlightEntry *e, char *buf, size_t cap);
+void flight_json(Flight *f, TextBuf *out); /* an array */
+
+#endif

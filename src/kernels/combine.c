@@ -1,0 +1,79 @@
+/* combine.c -- see combine.h. */
+#include "kernels/combine.h"
+
+#include <string.h>
+
+#include "kernels/convert.h"
+
+enum { TILE = 2048 }; /* elements; intermediate results stay in L1 */
+
+typedef struct {
+  _Alignas(64) unsigned char bytes[TILE * 8];
+} Tile;
+
+static bool supports(ReduceOp op, DtypeKind kind) {
+  static const bool table[REDUCE_OP_COUNT][KIND_DATA] = {
+      /*                    bool  int   float complex */
+      [REDUCE_SUM] =     {true, true, true, true},
+      [REDUCE_AVG] =     {false, true, true, true},
+      [REDUCE_MIN] =     {true, true, true, false},
+      [REDUCE_MAX] =     {true, true, true, false},
+      [REDUCE_PRODUCT] = {true, true, true, true},
+      [REDUCE_BAND] =    {true, true, false, false},
+      [REDUCE_BOR] =     {true, true, false, false},
+      [REDUCE_BXOR] =    {true, true, false, false},
+  };
+  return kind != KIND_DATA && table[op][kind];
+}
+
+Status combine_check(ReduceOp op, Dtype d) {
+  if ((unsigned)op >= REDUCE_OP_COUNT) return fail(ERR_USAGE, "there is no reduction number %d", (int)op);
+  if ((unsigned)d >= DT_COUNT) return fail(ERR_USAGE, "there is no dtype number %d", (int)d);
+  if (!supports(op, dtype_kind(d))) return fail(ERR_USAGE, "%s is not defined for %s", reduce_op_name(op), dtype_name(d));
+  return OK;
+}
+
+/* The type in which values of d are collected. */
+static Dtype collected_as(ReduceOp op, Dtype d) {
+  if (d == DT_F16 || d == DT_BF16) return DT_F32;
+  return op == REDUCE_AVG && dtype_is_int(d) ? DT_I64 : d;
+}
+
+/* One tile in the type of the buffers: only the last step writes to dst, which may be any
+ * of the sources. */
+static void combine_plain(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, size_t at, int64_t n) {
+  Tile sum;
+  const void *so_far = (const char *)src[0] + at;
+  for (int i = 1; i < nsrc; i++) {
+    void *to = i == nsrc - 1 ? (char *)dst + at : (void *)sum.bytes;
+    SIMD_CALL(isa, combine_pair)(op, d, to, so_far, (const char *)src[i] + at, n);
+    so_far = to;
+  }
+  if (op == REDUCE_AVG) SIMD_CALL(isa, combine_divide)(d, (char *)dst + at, nsrc, n);
+}
+
+/* One tile by way of a wider type. */
+static void combine_wide(Isa isa, ReduceOp op, Dtype d, Dtype as, void *dst, const void *const *src, int nsrc, size_t at, int64_t n) {
+  Tile sum, next;
+  SIMD_CALL(isa, convert_run)(sum.bytes, as, (const char *)src[0] + at, d, n);
+  for (int i = 1; i < nsrc; i++) {
+    SIMD_CALL(isa, convert_run)(next.bytes, as, (const char *)src[i] + at, d, n);
+    SIMD_CALL(isa, combine_pair)(op, as, sum.bytes, sum.bytes, next.bytes, n);
+  }
+  if (op == REDUCE_AVG) SIMD_CALL(isa, combine_divide)(as, sum.bytes, nsrc, n);
+  SIMD_CALL(isa, convert_run)((char *)dst + at, d, sum.bytes, as, n);
+}
+
+void combine(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, int64_t n) {
+  const size_t bytes = dtype_size(d);
+  const Dtype as = collected_as(op, d);
+  if (nsrc == 1) {
+    if (n > 0 && dst != src[0]) memcpy(dst, src[0], (size_t)n * bytes);
+    return;
+  }
+  for (int64_t i = 0; i < n; i += TILE) {
+    int64_t m = n - i < TILE ? n - i : TILE;
+    if (as == d) combine_plain(isa, op, d, dst, src, nsrc, (size_t)i * bytes, m);
+    else combine_wide(isa, op, d, as, dst, src, nsrc, (size_t)i * bytes, m);
+  }
+}
