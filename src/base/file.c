@@ -1,5 +1,5 @@
 /* file.c -- see file.h. */
-#define _GNU_SOURCE /* renameat2 */
+#define _GNU_SOURCE /* renameat2, O_TMPFILE */
 #include "base/file.h"
 
 #include <errno.h>
@@ -143,14 +143,37 @@ static Status resolve(const char *path, char **out) {
   return *out ? OK : errno == ENOMEM ? fail_oom() : fail_path("write", path, errno);
 }
 
-/* folder/.name.PID-N.tmp, a new file with the permissions any new file would get. */
-static Status open_temp(FileOut *f) {
+/* The i-th name to try for the temporary file: folder/.name.PID-i.tmp. */
+static void name_temp(FileOut *f, int i) {
   const char *slash = strrchr(f->path, '/');
   int folder = slash ? (int)(slash - f->path) + 1 : 0;
-  size_t cap = strlen(f->path) + 48;
-  TRY_NEW(f->temp, malloc(cap));
+  snprintf(f->temp, f->temp_cap, "%.*s.%.200s.%ld-%d.tmp", folder, f->path, f->path + folder, (long)getpid(), i);
+}
+
+/* A file without a name in the folder of the output: nothing is left of it if the process
+ * ends, however it ends.  Not all file systems have that, and giving it a name later
+ * takes /proc. */
+static bool open_unnamed(FileOut *f) {
+  const char *slash = strrchr(f->path, '/');
+  char number[sizeof "/proc/self/fd/" + 12];
+  snprintf(f->temp, f->temp_cap, "%.*s", slash ? (int)(slash - f->path) + 1 : 1, slash ? f->path : ".");
+  f->fd = open(f->temp, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  if (f->fd < 0) return false;
+  snprintf(number, sizeof number, "/proc/self/fd/%d", f->fd);
+  if (access(number, F_OK) == 0) return true;
+  close(f->fd);
+  f->fd = -1;
+  return false;
+}
+
+/* A new file with the permissions any new file would get. */
+static Status open_temp(FileOut *f) {
+  f->temp_cap = strlen(f->path) + 48;
+  TRY_NEW(f->temp, malloc(f->temp_cap));
+  f->unnamed = open_unnamed(f);
+  if (f->unnamed) return OK;
   for (int i = 0; i < TEMP_ATTEMPTS; i++) {
-    snprintf(f->temp, cap, "%.*s.%.200s.%ld-%d.tmp", folder, f->path, f->path + folder, (long)getpid(), i);
+    name_temp(f, i);
     f->fd = open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (f->fd >= 0) return OK;
     if (errno != EEXIST) break;
@@ -250,6 +273,28 @@ Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size
   return OK;
 }
 
+/* A link does not replace a file: where that is wanted, the file without a name gets the
+ * name of a temporary one first. */
+static Status publish_unnamed(FileOut *f) {
+  char number[sizeof "/proc/self/fd/" + 12];
+  snprintf(number, sizeof number, "/proc/self/fd/%d", f->fd);
+  if (!(f->flags & FILE_OVERWRITE) || !file_exists(f->path)) {
+    if (linkat(AT_FDCWD, number, AT_FDCWD, f->path, AT_SYMLINK_FOLLOW) == 0) return OK;
+    if (errno != EEXIST) return fail_path("write", f->path, errno);
+    if (!(f->flags & FILE_OVERWRITE)) return fail_exists(f->path);
+  }
+  for (int i = 0; i < TEMP_ATTEMPTS; i++) {
+    name_temp(f, i);
+    if (linkat(AT_FDCWD, number, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW)) {
+      if (errno == EEXIST) continue;
+      break;
+    }
+    f->unnamed = false; /* and so removed if the last step fails */
+    return rename(f->temp, f->path) ? fail_path("write", f->path, errno) : OK;
+  }
+  return fail_path("write", f->path, errno);
+}
+
 /* Gives the temporary file its name; without FILE_OVERWRITE only if nobody took it. */
 static Status publish(FileOut *f) {
   if (f->flags & FILE_OVERWRITE) return rename(f->temp, f->path) ? fail_path("write", f->path, errno) : OK;
@@ -265,15 +310,15 @@ static Status publish(FileOut *f) {
 Status file_out_commit(FileOut *f) {
   Status s = flush(f);
   if (!s && (f->flags & FILE_SYNC) && f->temp && fsync(f->fd)) s = fail_path("write", f->path, errno);
+  bool unnamed = f->unnamed; /* gets its name while it is open, others when all is on the disk */
+  if (!s && unnamed) s = publish_unnamed(f);
   int fd = f->fd;
   f->fd = -1;
   if (close(fd) && !s && errno != EINTR) s = fail_path("write", f->path, errno);
-  if (!s && f->temp) {
-    s = publish(f);
-    if (!s) {
-      free(f->temp);
-      f->temp = NULL;
-    }
+  if (!s && f->temp && !unnamed) s = publish(f);
+  if (!s) {
+    free(f->temp);
+    f->temp = NULL;
   }
   file_out_discard(f);
   return s;
@@ -281,7 +326,7 @@ Status file_out_commit(FileOut *f) {
 
 void file_out_discard(FileOut *f) {
   if (f->path && f->fd >= 0) close(f->fd);
-  if (f->temp) unlink(f->temp);
+  if (f->temp && !f->unnamed) unlink(f->temp);
   free(f->temp);
   free(f->path);
   free(f->buffer);

@@ -4,7 +4,8 @@
  * I2  A FileMap is refcounted; tensors that borrow its bytes hold a reference.
  * I3  An output file appears under its name only when file_out_commit() succeeded.
  *     Until then its bytes are in a temporary file of the same folder, which every
- *     failure removes.  Devices and pipes (/dev/null, /dev/stdout) are written as they are.
+ *     failure removes; where the file system can, that file has no name, and so the end
+ *     of the process removes it too.  Devices and pipes (/dev/null, /dev/stdout) are written as they are.
  * I4  Errors name the path and the system's reason.
  */
 #ifndef TESS_BASE_FILE_H
@@ -50,6 +51,8 @@ typedef struct {
   int fd;
   unsigned flags;
   char *path, *temp; /* temp NULL: a device, written directly */
+  size_t temp_cap;
+  bool unnamed;      /* the temporary file has no name yet */
   uint64_t written;  /* bytes so far */
   size_t buffered;
   unsigned char *buffer;
