@@ -35,6 +35,7 @@ try 2 'usage|commands'
 try 0 'commands' help
 try 0 '^tessera [0-9]+\.[0-9]+' --version
 try 2 "did you mean 'tessera inspect'" inspct
+try 2 "did you mean 'tessera run'" rnu
 for command in run inspect opt ops passes bench doctor; do
   try 0 'usage: tessera' $command --help
   try 0 'usage: tessera' help $command
@@ -73,11 +74,23 @@ try 0 'matches' run "$cache/program.pt2" -i "$cache/inputs_0.safetensors" -i "$c
   --expect "$cache/outputs_0.safetensors" --expect "$cache/outputs_1.safetensors"
 try 4 'call 1 of 2|differ' run "$cache/program.pt2" -i "$cache/inputs_1.safetensors" -i "$cache/inputs_0.safetensors" --expect "$cache/outputs_1.safetensors"
 
+try 0 '^0: f32\[' run "$mlp" -i "$in"
+try 0 '^\{"output": 0, "dtype": "f32", "size": \[10,6\], "data": \[' run "$mlp" -i "$in" --print-outputs --json
+try 0 '' run "$mlp" -i "$in" -o /dev/null
+try 0 '^0: f32' run -i "$in" -- "$mlp"
+try 2 'between 1 and' run "$mlp" -i "$in" --repeat 0
+try 2 'between 0 and' run "$mlp" -i "$in" --warmup -1
+try 2 'between 1 and 1024' run "$mlp" -i "$in" --threads 2000
+try 2 'negative' run "$mlp" -i "$in" --expect "$want" --rtol=-1
+try 2 'output of two calls' run "$mlp" -i "$in" -i "$in" -o "$temp/twice" -o "$temp/twice"
+that [ ! -e "$temp/twice" ]
+try 2 'text form' run "$mlp" --weights "$mlp" -i "$in"
+
 # ---- inspect
 try 0 '[0-9.]+ [KMG]FLOP in' inspect "$mlp"
 try 0 's[0-9]+ +1 to 64' inspect "$models/llama_dyn/program.pt2"
 try 0 '"flops"' inspect "$mlp" --json
-try 0 'tensors,' inspect "$in"
+try 0 '1 tensor,' inspect "$in"
 try 3 '' inspect "$temp/cut2.pt2"
 try 2 'one file' inspect
 
@@ -86,6 +99,8 @@ try 0 '^program' opt "$mlp" --print
 try 0 '' opt "$mlp" -o "$temp/mlp.txt"
 try 2 'exists already' opt "$mlp" -o "$temp/mlp.txt"
 try 0 'matches' run "$temp/mlp.txt" --weights "$mlp" -i "$in" --expect "$want"
+try 3 'hint give the weights' run "$temp/mlp.txt" -i "$in"
+try 3 'hint a program is' run "$0" -i "$in"
 try 0 '' opt "$temp/mlp.txt" -o "$temp/again.txt"
 that cmp -s "$temp/mlp.txt" "$temp/again.txt"
 for model in llama gpt2 resnet vit mixtral; do
@@ -127,6 +142,33 @@ try 0 '"gflops_per_s"' bench run "$mlp" --repeat 3 --threads 1 --json
 try 2 'which benchmark' bench
 try 0 'oneDNN' doctor
 try 0 '"findings"' doctor --json
+
+# ---- a stdout that takes nothing is a failure, and closed it is no output file
+for arguments in help --version "ops softmax" "passes --json" "inspect $mlp --json" "opt $mlp --print" "run $mlp --random-inputs 0 --print-outputs"; do
+  # shellcheck disable=SC2086  # a list of words
+  if [ -e /dev/full ]; then "$tessera" $arguments >/dev/full 2>"$temp/err"; that [ $? = 1 ]; fi
+  # shellcheck disable=SC2086
+  "$tessera" $arguments >&- 2>"$temp/err"
+  that [ $? = 1 ]
+  that grep -q 'standard output' "$temp/err"
+done
+
+# ---- interrupted: exit code 130, and nothing under the name or beside it
+mkdir "$temp/stop"
+"$tessera" run "$models/llama/program.pt2" --random-inputs 0 --repeat 1000000 -o "$temp/stop/out.safetensors" >/dev/null 2>&1 &
+sleep 0.5
+kill -INT $!
+wait $!
+that [ $? = 130 ]
+that [ -z "$(ls -A "$temp/stop")" ]
+
+# ---- a bar for whoever waits at a terminal, and never in a pipe
+if command -v script >/dev/null && script -qec true /dev/null >/dev/null 2>&1; then
+  TERM=xterm script -qec "$tessera bench run $mlp --seconds 1.5" /dev/null >"$temp/out" 2>&1 </dev/null
+  that grep -q 'running  #.*%.*left' "$temp/out"
+  TERM=xterm script -qec "$tessera bench run $mlp --seconds 1.5 2>&1 | cat" /dev/null >"$temp/out" 2>&1 </dev/null
+  that [ -z "$(grep 'running  #' "$temp/out")" ]
+fi
 
 # ---- results on stdout, messages on stderr
 "$tessera" run "$temp/none.pt2" >"$temp/out" 2>"$temp/err"

@@ -2,7 +2,7 @@
 #ifndef TESS_BASE_NEAR_H
 #define TESS_BASE_NEAR_H
 
-/* Insertions, deletions and replacements that turn a into b; limit + 1 if it takes more. */
+/* Insertions, deletions, replacements and swaps of neighbours that turn a into b; limit + 1 if it takes more. */
 int near_distance(const char *a, const char *b, int limit);
 
 /* How many edits still look like a slip of the finger: a third of the word. */

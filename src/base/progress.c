@@ -70,8 +70,9 @@ static void draw(Progress *p, double at) {
     memset(bar + filled, '-', (size_t)(BAR - filled));
     snprintf(percent, sizeof percent, "  %3d%%", (int)(part * 100));
   }
-  int n = snprintf(line, sizeof line, "%s  %s%s  %s", p->what, bar, percent, amount((double)p->done, p->unit, a, sizeof a));
-  if (n > 0 && n < LINE && p->total > 0) n += snprintf(line + n, (size_t)(LINE - n), " of %s", amount((double)p->total, p->unit, b, sizeof b));
+  bool numbers = p->unit != PROGRESS_SHARE;
+  int n = snprintf(line, sizeof line, "%s  %s%s%s%s", p->what, bar, percent, numbers ? "  " : "", numbers ? amount((double)p->done, p->unit, a, sizeof a) : "");
+  if (n > 0 && n < LINE && p->total > 0 && numbers) n += snprintf(line + n, (size_t)(LINE - n), " of %s", amount((double)p->total, p->unit, b, sizeof b));
   if (n > 0 && n < LINE && part > 0 && part < 1) {
     snprintf(line + n, (size_t)(LINE - n), "  %s left", duration(seconds * (1 - part) / part, c, sizeof c));
   }

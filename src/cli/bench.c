@@ -84,7 +84,7 @@ static Status measure(Bench *b) {
   for (int64_t i = 0; i < o->warmup && !s; i++) s = one_run(b, &seconds);
   TRY(s);
   bool counted = o->repeat > 0;
-  progress_begin(&bar, stderr, "running", counted ? o->repeat : (int64_t)(o->seconds * 1e3), PROGRESS_STEPS);
+  progress_begin(&bar, stderr, "running", counted ? o->repeat : (int64_t)(o->seconds * 1e3), counted ? PROGRESS_STEPS : PROGRESS_SHARE);
   while (!s && (counted ? b->runs < o->repeat : b->runs < 5 || (total < o->seconds && b->runs < MOST_RUNS))) {
     s = one_run(b, &seconds);
     if (!s) s = keep_time(b, seconds);
@@ -113,7 +113,7 @@ static Status report(Bench *b) {
   printf("run       %10.3f ms least, %.3f ms median of %lld, %d thread%s\n", least * 1e3, median * 1e3, (long long)b->runs, b->ctx.kern.threads,
          b->ctx.kern.threads == 1 ? "" : "s");
   if (p) {
-    printf("rate      %10.2f GFLOP/s (%sFLOP a call)\n", flops / least * 1e-9, human_count(flops, text, sizeof text));
+    printf("rate      %10.2f GFLOP/s (%s a call)\n", flops / least * 1e-9, human_flops(flops, text, sizeof text));
     printf("memory    %13s for intermediate results, %s at most in all\n", human_bytes((double)p->slab_bytes, slab, sizeof slab), human_bytes((double)memory, peak, sizeof peak));
   } else {
     printf("memory    %13s at most; interpreted, as sizes depend on data\n", human_bytes((double)memory, peak, sizeof peak));
@@ -145,15 +145,15 @@ static Status check_options(const BenchOptions *o, const TextList *words) {
     return status_hint(s, "tessera bench run model.pt2");
   }
   if (words->n != 2) return status_hint(fail(ERR_USAGE, "bench run takes one program, %d were given", words->n - 1), "tessera bench run model.pt2");
-  if (o->repeat < 0 || o->repeat > MOST_RUNS) return fail(ERR_USAGE, "--repeat must be between 1 and %d", MOST_RUNS);
-  if (o->warmup < 0 || o->warmup > MOST_RUNS) return fail(ERR_USAGE, "--warmup must be between 0 and %d", MOST_RUNS);
+  TRY(option_between("--repeat", o->repeat, 1, MOST_RUNS));
+  TRY(option_between("--warmup", o->warmup, 0, MOST_RUNS));
+  TRY(option_between("--threads", o->threads, 1, MOST_THREADS));
   if (!(o->seconds >= 0 && o->seconds <= 86400)) return fail(ERR_USAGE, "--seconds must be between 0 and 86400");
-  if (o->threads < 0) return fail(ERR_USAGE, "--threads must be positive");
   return OK;
 }
 
 Status command_bench(int argc, char **argv) {
-  BenchOptions o = {.warmup = DEFAULT_WARMUP, .seconds = 1};
+  BenchOptions o = {.repeat = NOT_GIVEN, .threads = NOT_GIVEN, .warmup = DEFAULT_WARMUP, .seconds = 1};
   const Option table[] = {
       {"--input", 'i', OPT_TEXT, &o.input, "FILE", "inputs (.safetensors); default: made up, at the sizes of the export"},
       {"--seed", 0, OPT_INT, &o.seed, "N", "of made-up inputs"},

@@ -37,7 +37,7 @@ typedef struct {
 extern const Command command_table[];
 extern const int command_count;
 
-/* Fills the targets.  Words that are no options go to `words`.  On --help prints the
+/* Fills the targets.  Words that are no options go to `words`, after -- all of them.  On --help prints the
  * help (examples first) and sets *help: the command returns at once. */
 Status options_parse(const char *command, const char *usage, const char *examples, const Option *options, int n, int argc, char **argv,
                      TextList *words, bool *help);
@@ -47,15 +47,29 @@ Status options_parse(const char *command, const char *usage, const char *example
  * given as a .pt2 or .safetensors; NULL: none. */
 Status program_load(const char *path, const char *weights, Exported **out);
 
+/* An option of numbers that nobody gave. */
+#define NOT_GIVEN INT64_MIN
+/* ERR_USAGE unless the number is between the two, or was not given. */
+Status option_between(const char *name, int64_t value, int64_t least, int64_t most);
+
 /* Number of threads: the option's value, or all cores this process may use. */
+enum { MOST_THREADS = 1024 };
 int threads_or_default(int64_t option);
+
+/* Can `path` become an output file?  Asked before the work, not after it: fails if a
+ * regular file is there already (unless force) or its folder cannot be written to. */
+Status output_check(const char *path, bool force);
+
+/* "1 node", "2 nodes": the letter that makes the difference. */
+#define PLURAL(n) ((n) == 1 ? "" : "s")
 
 /* Is stderr (stdout) a terminal that takes colours? */
 bool terminal_colors(FILE *f);
 
-/* "1.5 MiB", "12.3 GFLOP", "1,234": into buf, which is returned. */
+/* "1.5 MiB", "12.30 G", "12.30 GFLOP": into buf, which is returned. */
 const char *human_bytes(double bytes, char *buf, size_t cap);
 const char *human_count(double n, char *buf, size_t cap);
+const char *human_flops(double n, char *buf, size_t cap);
 double seconds_now(void);
 
 /* Prints a JSON document and frees it.  A NULL document is out of memory. */

@@ -1,6 +1,8 @@
 /* common.c -- loading programs, numbers for people; see cli.h. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,8 +13,32 @@
 #include "pt2/read.h"
 
 int threads_or_default(int64_t option) {
-  if (option > 0) return option > 1024 ? 1024 : (int)option;
+  if (option > 0) return option > MOST_THREADS ? MOST_THREADS : (int)option;
   return parallel_cores();
+}
+
+Status option_between(const char *name, int64_t value, int64_t least, int64_t most) {
+  if (value == NOT_GIVEN || (value >= least && value <= most)) return OK;
+  return fail(ERR_USAGE, "%s must be between %lld and %lld", name, (long long)least, (long long)most);
+}
+
+static Status cannot_write(const char *path, const char *reason) { return fail(ERR_FAIL, "cannot write '%s': %s", path, reason); }
+
+Status output_check(const char *path, bool force) {
+  struct stat st;
+  if (!*path) return fail(ERR_USAGE, "the name of an output file is empty");
+  if (stat(path, &st) == 0) {
+    if (S_ISDIR(st.st_mode)) return cannot_write(path, "it is a folder");
+    if (S_ISREG(st.st_mode) && !force) return status_hint(fail(ERR_USAGE, "'%s' exists already", path), "--force overwrites it");
+    return OK;
+  }
+  if (errno != ENOENT) return cannot_write(path, strerror(errno));
+  char *folder;
+  const char *slash = strrchr(path, '/');
+  TRY_NEW(folder, slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("."));
+  Status s = access(folder, W_OK) ? cannot_write(path, strerror(errno)) : OK;
+  free(folder);
+  return s;
 }
 
 bool terminal_colors(FILE *f) {
@@ -33,6 +59,12 @@ const char *human_count(double n, char *buf, size_t cap) {
   int u = 0;
   while (n >= 1000 && u < 5) n /= 1000, u++;
   snprintf(buf, cap, u ? "%.2f%s" : "%.0f%s", n, units[u]);
+  return buf;
+}
+
+const char *human_flops(double n, char *buf, size_t cap) {
+  char count[32];
+  snprintf(buf, cap, "%s%sFLOP", human_count(n, count, sizeof count), n < 1000 ? " " : "");
   return buf;
 }
 
@@ -85,11 +117,12 @@ static Status weights_from_pt2(Exported *e, const char *path) {
 }
 
 static Status load_text(const FileMap *f, const char *path, const char *weights, Exported **out) {
-  TRY(graph_parse((const char *)f->data, f->size, path, out));
+  Status s = graph_parse((const char *)f->data, f->size, path, out);
+  if (s) return status_hint(s, "a program is a .pt2 file that torch.export.save() wrote, or text as `tessera opt --print` prints it");
   if (!weights) return OK;
   size_t n = strlen(weights);
   bool safe = n > 12 && !strcmp(weights + n - 12, ".safetensors");
-  Status s = safe ? weights_from_safetensors(*out, weights) : weights_from_pt2(*out, weights);
+  s = safe ? weights_from_safetensors(*out, weights) : weights_from_pt2(*out, weights);
   if (s) exported_free(*out);
   return s;
 }
@@ -100,6 +133,7 @@ Status program_load(const char *path, const char *weights, Exported **out) {
   if (s) return s;
   bool text = looks_like_text(f);
   if (text) s = load_text(f, path, weights, out);
+  else if (weights) s = fail(ERR_USAGE, "--weights is for programs in text form: '%s' holds its own", path);
   file_map_unref(f);
-  return text ? s : pt2_read(path, out);
+  return text || s ? s : pt2_read(path, out);
 }

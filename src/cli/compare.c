@@ -72,7 +72,9 @@ static Status compare_one(FILE *f, const char *name, const Tensor *got, const Te
   compare_tensors(got, want, rtol < 0 ? tolerance : rtol, atol < 0 ? tolerance : atol, &d);
   *bad += d.wrong > 0;
   if (json) {
-    fprintf(f, "{\"output\": \"%s\", \"ok\": %s, \"max_abs_difference\": %.9g, \"wrong\": %lld}\n", name, d.wrong ? "false" : "true", d.worst, (long long)d.wrong);
+    if (isinf(d.worst)) snprintf(b, sizeof b, "\"Infinity\""); /* JSON has no such number */
+    else snprintf(b, sizeof b, "%.9g", d.worst);
+    fprintf(f, "{\"output\": \"%s\", \"ok\": %s, \"max_abs_difference\": %s, \"wrong\": %lld}\n", name, d.wrong ? "false" : "true", b, (long long)d.wrong);
   } else if (d.wrong == 0) {
     fprintf(f, "output %s %s: matches, largest difference %.3g\n", name, a, d.worst);
   } else {
@@ -89,7 +91,7 @@ static Status compare_all(FILE *f, const SafeTensors *st, const char *path, cons
     char *end;
     long at = strtol(name, &end, 10);
     if (*end || end == name || at < 0 || at >= nouts || outs[at].kind != VAL_TENSOR) {
-      return fail(ERR_DIFF, "'%s' expects an output '%s', the program has %d outputs", path, name, nouts);
+      return fail(ERR_DIFF, "'%s' expects an output '%s', the program has %d output%s", path, name, nouts, PLURAL(nouts));
     }
     Tensor *want;
     TRY(safetensors_tensor(st, &st->entries[i], scope, &want));

@@ -224,7 +224,7 @@ static void print_module(const TreePrinter *t, const Module *m, int level) {
 
 static void print_ops(FILE *out, const Facts *f) {
   int shown = f->nops > OPS_SHOWN + 3 ? OPS_SHOWN : f->nops, rest = 0;
-  fprintf(out, "\n%d nodes, %d different ops\n", f->nodes, f->nops);
+  fprintf(out, "\n%d node%s, %d different op%s\n", f->nodes, PLURAL(f->nodes), f->nops, PLURAL(f->nops));
   for (int i = 0; i < f->nops; i++) {
     if (i < shown || !f->ops[i].known) fprintf(out, "  %6d %s%s\n", f->ops[i].count, f->ops[i].target, f->ops[i].known ? "" : "   not supported");
     else rest += f->ops[i].count;
@@ -241,14 +241,14 @@ static void print_text(FILE *out, const Facts *f, int depth) {
   fprintf(out, "\nmodules%*s%-26s %10s %11s%s\n", NAME_WIDTH - 4, "", "class", "parameters", "bytes", f->has_cost ? "      FLOPs" : "");
   print_module(&(TreePrinter){out, depth, f->has_cost}, f->root, 0);
   print_ops(out, f);
-  fprintf(out, "\n%s parameters, %s of weights", human_count((double)f->root->parameters, a, sizeof a), human_bytes((double)f->root->bytes, b, sizeof b));
-  if (f->buffers) fprintf(out, ", of these %s elements in buffers", human_count((double)f->buffers, c, sizeof c));
+  fprintf(out, "\n%s parameter%s, %s of weights", human_count((double)f->root->parameters, a, sizeof a), PLURAL(f->root->parameters), human_bytes((double)f->root->bytes, b, sizeof b));
+  if (f->buffers) fprintf(out, ", of these %s element%s in buffers", human_count((double)f->buffers, c, sizeof c), PLURAL(f->buffers));
   fprintf(out, "\n");
   if (!f->has_cost) {
     fprintf(out, "cost of a call: not known before it runs (%s)\n", f->no_cost);
     return;
   }
-  fprintf(out, "a call%s%s: %sFLOP in %d steps", *f->at ? " at " : "", f->at, human_count(f->flops, a, sizeof a), f->instructions);
+  fprintf(out, "a call%s%s: %s in %d step%s", *f->at ? " at " : "", f->at, human_flops(f->flops, a, sizeof a), f->instructions, PLURAL(f->instructions));
   fprintf(out, ", %s of memory for intermediate results, %s for outputs\n", human_bytes((double)f->slab_bytes, b, sizeof b),
           human_bytes((double)f->output_bytes, c, sizeof c));
 }
@@ -273,7 +273,7 @@ static Status inspect_tensors(const char *path, bool json) {
     else printf("%-*s %s%s\n", NAME_WIDTH, e->name, dtype_name(e->dtype), buf);
   }
   if (json) printf("], \"bytes\": %.0f}\n", total);
-  else printf("%d tensors, %s\n", st->count, human_bytes(total, buf, sizeof buf));
+  else printf("%d tensor%s, %s\n", st->count, PLURAL(st->count), human_bytes(total, buf, sizeof buf));
   text_free(&name);
   safetensors_close(st);
   return OK;

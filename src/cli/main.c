@@ -1,7 +1,9 @@
 /* main.c -- tessera's front door: finds the command, prints its error, sets the exit code. */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/near.h"
 #include "cli/cli.h"
@@ -45,23 +47,52 @@ static const char *nearest_command(const char *name) {
   return near;
 }
 
+/* Names in files may hold anything: what would move the cursor is not printed. */
+static void print_message(const char *text) {
+  for (; *text; text++) {
+    unsigned char c = (unsigned char)*text;
+    fputc(c == 0x7f || (c < 0x20 && c != '\n' && c != '\t') ? '?' : c, stderr);
+  }
+}
+
 static int report(Status s) {
   if (!s) return 0;
   int code = (int)status_code(s);
   bool color = terminal_colors(stderr);
-  fprintf(stderr, "%serror:%s %s\n", color ? "\033[1;31m" : "", color ? "\033[0m" : "", status_message(s));
+  fflush(stdout); /* results so far stand before the error */
+  fputs(color ? "\033[1;31merror:\033[0m " : "error: ", stderr);
+  print_message(status_message(s));
+  fputc('\n', stderr);
   status_free(s);
   return code == ERR_DYNAMIC ? 1 : code;
 }
 
 static void interrupted(int signal_number) {
   (void)signal_number;
+  /* A progress bar may be there. */
+  if (isatty(STDERR_FILENO) && write(STDERR_FILENO, "\r\033[K", 4) < 0) _Exit(130);
   _Exit(130);
+}
+
+/* A file that is opened must not get the number of a stream that was closed: what is
+ * printed would go there.  Reading from /dev/null and writing to it fail both. */
+static void open_streams(void) {
+  for (int fd = 0; fd <= 2; fd++) {
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) _Exit(ERR_FAIL);
+  }
+}
+
+/* All of stdout is out, or that is the error. */
+static int finish(int code) {
+  bool failed = ferror(stdout) != 0;
+  if ((fflush(stdout) || failed) && !code) code = report(fail(ERR_FAIL, "cannot write to standard output"));
+  return code;
 }
 
 int main(int argc, char **argv) {
   signal(SIGINT, interrupted);
   signal(SIGPIPE, SIG_DFL);
+  open_streams();
   if (argc < 2) {
     print_help(stderr);
     return ERR_USAGE;
@@ -69,14 +100,14 @@ int main(int argc, char **argv) {
   const char *name = argv[1];
   if (!strcmp(name, "--version") || !strcmp(name, "version")) {
     printf("tessera %s\n", TESS_VERSION);
-    return 0;
+    return finish(0);
   }
-  if (!strcmp(name, "help") && argc > 2) {
+  if (!strcmp(name, "help") && argc > 2 && strcmp(argv[2], "help") != 0) {
     name = argv[2];
     argv[2] = (char *)(uintptr_t)"--help";
   } else if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h")) {
     print_help(stdout);
-    return 0;
+    return finish(0);
   }
   const Command *c = find_command(name);
   if (!c) {
@@ -87,7 +118,5 @@ int main(int argc, char **argv) {
   }
   int code = report(op_registry_status());
   if (code) return code;
-  code = report(c->run(argc - 2, argv + 2));
-  if (fflush(stdout) && !code) code = report(fail(ERR_FAIL, "cannot write to standard output"));
-  return code;
+  return finish(report(c->run(argc - 2, argv + 2)));
 }

@@ -23,7 +23,7 @@ typedef struct {
 static const char examples[] =
     "  tessera opt model.pt2 --print\n"
     "  tessera opt model.pt2 --passes inline,functionalize,dce,cse -o model.txt --stats\n"
-    "  tessera opt model.pt2 --passes inline,functionalize,specialize(s0=2),recompose --print-after recompose\n"
+    "  tessera opt model.pt2 --passes 'inline,functionalize,specialize(s0=2),recompose' --print-after recompose\n"
     "  tessera opt model.pt2 --as-run --print        the program as `tessera run` executes it\n";
 
 typedef struct {
@@ -189,7 +189,7 @@ static Status check_options(const OptOptions *o, const TextList *words) {
   if (o->print_after && !o->as_run && strcmp(o->print_after, "all") && !(o->passes && names_pass(o->passes, o->print_after))) {
     return fail(ERR_USAGE, "--print-after %s: that pass is not in the list", o->print_after);
   }
-  if (o->output && !o->force && file_exists(o->output)) return status_hint(fail(ERR_USAGE, "'%s' exists already", o->output), "--force overwrites it");
+  if (o->output) TRY(output_check(o->output, o->force));
   if (!o->print && !o->print_after && !o->output && !o->stats && !o->json && !o->verify) {
     return status_hint(fail(ERR_USAGE, "nothing to do with the result"), "give --print, -o FILE, --stats or --verify");
   }

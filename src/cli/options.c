@@ -62,17 +62,22 @@ Status options_parse(const char *command, const char *usage, const char *example
                      TextList *words, bool *help) {
   *help = false;
   *words = (TextList){0};
+  bool only_words = false; /* after -- */
   for (int i = 0; i < argc; i++) {
     const char *word = argv[i];
+    if (!only_words && !strcmp(word, "--")) {
+      only_words = true;
+      continue;
+    }
+    if (only_words || word[0] != '-' || !word[1]) {
+      if (words->n == MAX_LIST) return fail(ERR_USAGE, "more than %d arguments", MAX_LIST);
+      words->v[words->n++] = word;
+      continue;
+    }
     if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
       print_help(command, usage, examples, options, n);
       *help = true;
       return OK;
-    }
-    if (word[0] != '-' || !word[1]) {
-      if (words->n == MAX_LIST) return fail(ERR_USAGE, "more than %d arguments", MAX_LIST);
-      words->v[words->n++] = word;
-      continue;
     }
     const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
     const Option *o = find(options, n, word, equals ? (size_t)(equals - word) : strlen(word));

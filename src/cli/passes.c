@@ -34,6 +34,8 @@ Status command_passes(int argc, char **argv) {
     printf("%-16s %s\n", pass_table[i].name, pass_table[i].summary);
     if (*pass_table[i].options) printf("%-16s options: %s\n", "", pass_table[i].options);
   }
+  printf("%-16s %s\n", "specialize", "not a pass, but stands in the list of one: gives the symbols numbers, those of the export unless told");
+  printf("%-16s options: %s\n", "", "symbol=number, ...");
   printf("\nevery run uses %s on the program,\nthen %s for given sizes\n", session_passes_once, session_passes_specialized);
   return OK;
 }

@@ -3,18 +3,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/progress.h"
 #include "cli/cli.h"
 #include "cli/compare.h"
 #include "cli/feed.h"
+#include "cli/outputs.h"
 #include "cli/profile.h"
 #include "runtime/session.h"
-#include "runtime/specialize.h"
-#include "tensor/print.h"
+
+enum { MOST_RUNS = 100000000 };
+#define BY_DTYPE (-INFINITY) /* a tolerance that was not given */
 
 typedef struct {
   TextList inputs, outputs, expect;
   int64_t repeat, threads, seed, warmup;
   bool print_outputs, profile, json, force, interpret;
+  bool nothing_asked; /* of the outputs: they are listed */
   const char *weights, *random;
   double atol, rtol;
 } RunOptions;
@@ -32,7 +36,8 @@ typedef struct {
   const RunOptions *o;
   Scope scope;   /* inputs */
   Scope results; /* outputs of the last run */
-  Arena arena;
+  Arena arena, results_arena;
+  Progress bar; /* over the steps of all runs */
   double *times; /* seconds of each repetition */
   double open_seconds;
 } RunState;
@@ -42,71 +47,62 @@ static int by_value(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-static Status save_outputs(const RunState *r, const char *path, const Value *outs, int n) {
-  SafeItem *items = calloc((size_t)n + 1, sizeof *items);
-  char(*names)[16] = calloc((size_t)n + 1, sizeof *names);
-  Status s = items && names ? OK : fail_oom();
-  int count = 0;
-  for (int i = 0; i < n && !s; i++) {
-    if (outs[i].kind != VAL_TENSOR) continue;
-    snprintf(names[count], sizeof names[count], "%d", i);
-    items[count] = (SafeItem){names[count], outs[i].tensor};
-    count++;
-  }
-  if (!s) s = safetensors_save(path, items, count, NULL, 0, r->o->force ? FILE_OVERWRITE : 0);
-  free(items);
-  free(names);
-  return s;
+/* So many calls, of so many runs each: the last one's outputs are the call's. */
+static int count_calls(const RunOptions *o) { return o->random || o->inputs.n == 0 ? 1 : o->inputs.n; }
+static int64_t timed_runs(const RunOptions *o) { return o->repeat == NOT_GIVEN ? 1 : o->repeat; }
+
+static Status feed(RunState *r, int call, Value **inputs, int *n) {
+  const RunOptions *o = r->o;
+  const Exported *e = session_program(r->session);
+  if (o->random) return feed_random(e, (uint64_t)o->seed + (uint64_t)call, false, &r->scope, &r->arena, inputs, n);
+  return feed_from_file(e, call < o->inputs.n ? o->inputs.v[call] : NULL, &r->scope, &r->arena, inputs, n);
 }
 
-static Status print_outputs(const Value *outs, int n) {
-  for (int i = 0; i < n; i++) {
-    TextBuf b = {0};
-    const Value *v = &outs[i];
-    if (v->kind == VAL_TENSOR) tensor_print(&b, v->tensor, 1000);
-    else if (v->kind == VAL_INT) text_printf(&b, "%lld", (long long)v->i);
-    else if (v->kind == VAL_BOOL) text_puts(&b, v->b ? "true" : "false");
-    else if (v->kind == VAL_FLOAT) text_printf(&b, "%.9g", v->f);
-    else text_puts(&b, v->kind == VAL_STR ? v->str : "None");
-    if (b.failed) return text_free(&b), fail_oom();
-    printf("%d: %s\n", i, b.text);
-    text_free(&b);
+/* Stateful programs must not run more often than asked: repetitions are timed runs. */
+static Status timed(RunState *r, const Value *inputs, int ninputs, Value **outs, int *nouts) {
+  for (int64_t k = -r->o->warmup; k < timed_runs(r->o); k++) {
+    scope_clear(&r->results);
+    arena_free(&r->results_arena);
+    double start = seconds_now();
+    TRY(session_run(r->session, inputs, ninputs, &r->results, &r->results_arena, outs, nouts));
+    if (k >= 0) r->times[k] = seconds_now() - start;
   }
   return OK;
 }
 
+static void print_times(const RunState *r, double compile) {
+  int64_t n = r->o->repeat;
+  qsort(r->times, (size_t)n, sizeof *r->times, by_value);
+  double least = r->times[0] * 1e3, median = r->times[n / 2] * 1e3, open = r->open_seconds * 1e3;
+  if (r->o->json) {
+    printf("{\"runs\": %lld, \"min_ms\": %.4f, \"median_ms\": %.4f, \"open_ms\": %.4f, \"compile_ms\": %.4f}\n", (long long)n, least, median, open, compile * 1e3);
+  } else {
+    printf("%lld run%s: min %.3f ms, median %.3f ms (open %.1f ms, compile %.1f ms)\n", (long long)n, PLURAL(n), least, median, open, compile * 1e3);
+  }
+}
+
 static Status one_call(RunState *r, int call) {
   const RunOptions *o = r->o;
-  const Exported *e = session_program(r->session);
   Value *inputs, *outs;
   int ninputs, nouts = 0;
-  if (o->random) TRY(feed_random(e, (uint64_t)o->seed + (uint64_t)call, false, &r->scope, &r->arena, &inputs, &ninputs));
-  else TRY(feed_from_file(e, call < o->inputs.n ? o->inputs.v[call] : NULL, &r->scope, &r->arena, &inputs, &ninputs));
-  /* Stateful programs must not run more often than asked: repetitions are timed runs. */
-  int64_t repeat = o->repeat > 0 ? o->repeat : 1;
-  Program *program;
+  int64_t steps;
+  TRY(feed(r, call, &inputs, &ninputs));
   double start_compile = seconds_now();
-  TRY(session_prepare(r->session, inputs, ninputs, &program));
+  TRY(session_steps(r->session, inputs, ninputs, &steps));
   double compile = seconds_now() - start_compile;
-  for (int64_t k = -o->warmup; k < repeat; k++) {
-    scope_clear(&r->results);
-    double start = seconds_now();
-    TRY(session_run(r->session, inputs, ninputs, &r->results, &r->arena, &outs, &nouts));
-    if (k >= 0) r->times[k] = seconds_now() - start;
-  }
-  if (o->repeat > 0) {
-    qsort(r->times, (size_t)repeat, sizeof *r->times, by_value);
-    if (o->json) printf("{\"runs\": %lld, \"min_ms\": %.4f, \"median_ms\": %.4f, \"open_ms\": %.4f, \"compile_ms\": %.4f}\n", (long long)repeat, r->times[0] * 1e3,
-                        r->times[repeat / 2] * 1e3, r->open_seconds * 1e3, compile * 1e3);
-    else printf("%lld runs: min %.3f ms, median %.3f ms (open %.1f ms, compile %.1f ms)\n", (long long)repeat, r->times[0] * 1e3,
-                r->times[repeat / 2] * 1e3, r->open_seconds * 1e3, compile * 1e3);
-  }
-  if (call < o->outputs.n) TRY(save_outputs(r, o->outputs.v[call], outs, nouts));
-  if (o->print_outputs) TRY(print_outputs(outs, nouts));
+  r->bar.total = r->bar.done + (count_calls(o) - call) * (o->warmup + timed_runs(o)) * steps;
+  Status s = timed(r, inputs, ninputs, &outs, &nouts);
+  progress_end(&r->bar);
+  TRY(s);
+  if (o->repeat != NOT_GIVEN) print_times(r, compile);
+  if (call < o->outputs.n) TRY(outputs_save(o->outputs.v[call], outs, nouts, o->force));
+  if (o->print_outputs) TRY(outputs_print(stdout, outs, nouts, o->json));
   if (o->profile) TRY(profile_print(stdout, r->session, inputs, ninputs, o->json));
   if (call < o->expect.n) TRY(compare_with_file(stdout, o->expect.v[call], outs, nouts, o->rtol, o->atol, o->json));
+  if (o->nothing_asked && !o->json) TRY(outputs_list(stdout, outs, nouts));
   scope_clear(&r->results);
   scope_clear(&r->scope);
+  arena_free(&r->results_arena);
   arena_free(&r->arena);
   return OK;
 }
@@ -118,7 +114,9 @@ static Status run_calls(RunState *r, Exported *e) {
   r->open_seconds += seconds_now() - start;
   if (o->interpret) session_force_interpreter(r->session);
   session_set_profile(r->session, o->profile);
-  int calls = o->random || o->inputs.n == 0 ? 1 : o->inputs.n;
+  session_set_progress(r->session, &r->bar);
+  progress_begin(&r->bar, stderr, "running", 0, PROGRESS_SHARE);
+  int calls = count_calls(o);
   for (int i = 0; i < calls; i++) {
     Status s = one_call(r, i);
     if (s) return calls > 1 ? status_at(s, "call %d of %d", i + 1, calls) : s;
@@ -126,22 +124,32 @@ static Status run_calls(RunState *r, Exported *e) {
   return OK;
 }
 
+static Status check_tolerance(const char *name, double x) {
+  return x == BY_DTYPE || x >= 0 ? OK : fail(ERR_USAGE, "%s must not be negative", name);
+}
+
 static Status check_options(const RunOptions *o, const TextList *words) {
   if (words->n != 1) return status_hint(fail(ERR_USAGE, "run takes one program, %d were given", words->n), "tessera run model.pt2 -i in.safetensors -o out.safetensors");
-  int calls = o->random || o->inputs.n == 0 ? 1 : o->inputs.n;
+  int calls = count_calls(o);
   if (o->random && o->inputs.n) return fail(ERR_USAGE, "--random-inputs and -i exclude each other");
-  if (o->outputs.n > calls) return fail(ERR_USAGE, "%d output files for %d calls: give one -i for each -o", o->outputs.n, calls);
-  if (o->expect.n > calls) return fail(ERR_USAGE, "%d files to --expect for %d calls", o->expect.n, calls);
-  if (o->repeat < 0 || o->repeat > 100000000) return fail(ERR_USAGE, "--repeat must be between 1 and 100000000");
-  if (o->threads < 0) return fail(ERR_USAGE, "--threads must be positive");
-  for (int i = 0; i < o->outputs.n && !o->force; i++) {
-    if (file_exists(o->outputs.v[i])) return status_hint(fail(ERR_USAGE, "'%s' exists already", o->outputs.v[i]), "--force overwrites it");
+  if (o->outputs.n > calls) return fail(ERR_USAGE, "%d output files for %d call%s: give one -i for each -o", o->outputs.n, calls, PLURAL(calls));
+  if (o->expect.n > calls) return fail(ERR_USAGE, "%d files to --expect for %d call%s", o->expect.n, calls, PLURAL(calls));
+  TRY(option_between("--repeat", o->repeat, 1, MOST_RUNS));
+  TRY(option_between("--warmup", o->warmup, 0, MOST_RUNS));
+  TRY(option_between("--threads", o->threads, 1, MOST_THREADS));
+  TRY(check_tolerance("--rtol", o->rtol));
+  TRY(check_tolerance("--atol", o->atol));
+  for (int i = 0; i < o->outputs.n; i++) {
+    TRY(output_check(o->outputs.v[i], o->force));
+    for (int j = 0; j < i; j++) {
+      if (!strcmp(o->outputs.v[i], o->outputs.v[j]) && strncmp(o->outputs.v[i], "/dev/", 5) != 0) return fail(ERR_USAGE, "'%s' is the output of two calls", o->outputs.v[i]);
+    }
   }
   return OK;
 }
 
 Status command_run(int argc, char **argv) {
-  RunOptions o = {.rtol = -1, .atol = -1};
+  RunOptions o = {.rtol = BY_DTYPE, .atol = BY_DTYPE, .repeat = NOT_GIVEN, .threads = NOT_GIVEN};
   const Option table[] = {
       {"--input", 'i', OPT_LIST, &o.inputs, "FILE", "inputs by name or position (.safetensors); several: successive calls, buffers keep their state"},
       {"--output", 'o', OPT_LIST, &o.outputs, "FILE", "outputs by position (.safetensors), one per -i"},
@@ -164,6 +172,7 @@ Status command_run(int argc, char **argv) {
   TRY(options_parse("run", "PROGRAM [-i FILE]... [-o FILE]... [options]", examples, OPTIONS(table), argc, argv, &words, &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
+  o.nothing_asked = o.repeat == NOT_GIVEN && !o.outputs.n && !o.expect.n && !o.print_outputs && !o.profile;
   if (o.random) {
     char *end;
     o.seed = strtoll(o.random, &end, 10);
@@ -176,10 +185,12 @@ Status command_run(int argc, char **argv) {
   Ctx ctx;
   ctx_init(&ctx, threads_or_default(o.threads));
   RunState r = {.ctx = &ctx, .o = &o, .open_seconds = open_seconds};
-  r.times = calloc((size_t)(o.repeat > 0 ? o.repeat : 1), sizeof *r.times);
+  r.times = calloc((size_t)timed_runs(&o), sizeof *r.times);
   Status s = r.times ? run_calls(&r, e) : fail_oom();
+  progress_end(&r.bar);
   scope_clear(&r.results);
   scope_clear(&r.scope);
+  arena_free(&r.results_arena);
   arena_free(&r.arena);
   session_free(r.session);
   ctx_free(&ctx);

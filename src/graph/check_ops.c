@@ -1,6 +1,7 @@
 /* check_ops.c -- graph_check_ops: can this program run?  All that is missing, at once. */
 #include <string.h>
 
+#include "base/near.h"
 #include "base/strmap.h"
 #include "base/textbuf.h"
 #include "graph/graph.h"
@@ -65,8 +66,8 @@ static void describe(TextBuf *b, const Missing *m) {
   if (n->nouts && n->outs[0]->name) text_printf(b, ", %s%s", m->count == 1 ? "" : "first ", n->outs[0]->name);
   if (*source) text_printf(b, " at %s", source);
   if (*module) text_printf(b, ", module %s", module);
-  const Op *near = op_nearest(n->target);
-  if (near) text_printf(b, "; did you mean %s?", near->schema.name);
+  const Op *near = op_nearest(n->target); /* a slip of the pen in a text, not another op */
+  if (near && near_distance(n->target, near->schema.name, 2) <= 2) text_printf(b, "; did you mean %s?", near->schema.name);
 }
 
 Status graph_check_ops(const Exported *e) {

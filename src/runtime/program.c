@@ -246,6 +246,7 @@ static Status run_instrs(Program *p) {
     Instr *in = &p->instrs[i];
     Status s = in->call.op->def->run(&in->call);
     if (s) return status_at_node(s, in->node);
+    progress_add(p->progress, 1);
     if (p->profile) {
       double t = now();
       in->seconds += t - start;

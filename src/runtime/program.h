@@ -15,6 +15,7 @@
 #ifndef TESS_RUNTIME_PROGRAM_H
 #define TESS_RUNTIME_PROGRAM_H
 
+#include "base/progress.h"
 #include "graph/graph.h"
 
 typedef struct {
@@ -51,6 +52,7 @@ typedef struct Program {
   size_t slab_bytes;
   int64_t runs;
   bool profile;
+  Progress *progress; /* told of every instruction; NULL: nobody */
 } Program;
 
 /* Takes over `specialized`, also on failure. */

@@ -29,6 +29,7 @@ struct Session {
   int nentries;
   int64_t calls;
   bool interpret, profile;
+  Progress *progress;
 };
 
 /* ---- opening ------------------------------------------------------------------------ */
@@ -87,6 +88,7 @@ const Exported *session_program(const Session *s) { return s->program; }
 void session_force_interpreter(Session *s) { s->interpret = true; }
 bool session_is_interpreted(const Session *s) { return s->interpret; }
 void session_set_profile(Session *s, bool on) { s->profile = on; }
+void session_set_progress(Session *s, Progress *progress) { s->progress = progress; }
 
 /* ---- one program per set of sizes ---------------------------------------------------- */
 
@@ -159,7 +161,20 @@ Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **o
   return OK;
 }
 
+Status session_steps(Session *s, const Value *inputs, int ninputs, int64_t *out) {
+  Program *p;
+  TRY(session_prepare(s, inputs, ninputs, &p));
+  *out = p ? p->ninstrs : 0;
+  for (const Node *n = p ? NULL : s->program->graph->first; n; n = n->next) ++*out;
+  return OK;
+}
+
 /* ---- calls ----------------------------------------------------------------------------- */
+
+static void count_step(void *progress, const Node *n) {
+  (void)n;
+  progress_add(progress, 1);
+}
 
 static Status interpret(Session *s, const Value *user, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
   const Exported *e = s->program;
@@ -173,9 +188,9 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
     if (spec->kind == IN_USER) inputs[i] = user[u++];
     else if (spec->kind == IN_CONSTANT) TRY(arg_resolve(arena, NULL, &spec->constant, &inputs[i]));
     else if (state && state->tensor) inputs[i] = val_tensor(state->tensor);
-    else if (spec->kind != IN_TOKEN) return fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target);
+    else if (spec->kind != IN_TOKEN) return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target), "give the weights (--weights FILE)");
   }
-  Walk w = {.ctx = s->ctx, .scope = scope, .arena = arena};
+  Walk w = {.ctx = s->ctx, .scope = scope, .arena = arena, .before = count_step, .arg = s->progress};
   TRY(graph_walk(&w, g, inputs, all));
   *noutputs = 0;
   for (int i = 0; i < g->noutputs; i++) {
@@ -207,6 +222,7 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
   TRY(session_prepare(s, inputs, ninputs, &p));
   if (p) {
     *noutputs = p->noutputs;
+    p->progress = s->progress;
     return program_run(s->ctx, p, inputs, scope, *outputs);
   }
   SymBindings b;

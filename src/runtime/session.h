@@ -38,5 +38,9 @@ Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **o
 void session_force_interpreter(Session *s);
 bool session_is_interpreted(const Session *s);
 void session_set_profile(Session *s, bool on);
+/* Is told of every step of every call from now on; NULL: nobody.  Borrowed. */
+void session_set_progress(Session *s, Progress *progress);
+/* Steps of one call at these sizes. */
+Status session_steps(Session *s, const Value *inputs, int ninputs, int64_t *out);
 
 #endif

@@ -45,7 +45,7 @@ static Status add_input(Specializer *s, int i, const Value *user, Value *out) {
     TRY(tensor_reserve(t));
   } else {
     const StateEntry *e = exported_state(s->to, spec->target);
-    if (!e || !e->tensor) return fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target);
+    if (!e || !e->tensor) return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target), "give the weights (--weights FILE)");
     TRY(tensor_alias(&s->to->scope, e->tensor, &t));
     w->constant = tensor_data(t) && !exported_is_mutated(s->from, spec->target);
   }

@@ -16,7 +16,7 @@ typedef struct {
 static void terminal_open(Terminal *t) {
   int slave;
   struct winsize size = {.ws_row = 24, .ws_col = 80};
-  assert_int_equal(openpty(&t->master, &slave, NULL, NULL, &size), 0);
+  if (openpty(&t->master, &slave, NULL, NULL, &size)) skip(); /* a build root without /dev/pts */
   assert_int_equal(fcntl(t->master, F_SETFL, O_NONBLOCK), 0);
   t->stream = fdopen(slave, "w");
   assert_non_null(t->stream);

@@ -1,0 +1,124 @@
+/* outputs.c -- see outputs.h. */
+#include "cli/outputs.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/textbuf.h"
+#include "tensor/print.h"
+
+Status outputs_save(const char *path, const Value *outs, int n, bool force) {
+  SafeItem *items = calloc((size_t)n + 1, sizeof *items);
+  char(*names)[16] = calloc((size_t)n + 1, sizeof *names);
+  Status s = items && names ? OK : fail_oom();
+  int count = 0;
+  for (int i = 0; i < n && !s; i++) {
+    if (outs[i].kind != VAL_TENSOR) continue;
+    snprintf(names[count], sizeof names[count], "%d", i);
+    items[count] = (SafeItem){names[count], outs[i].tensor};
+    count++;
+  }
+  if (!s) s = safetensors_save(path, items, count, NULL, 0, force ? FILE_OVERWRITE : 0);
+  free(items);
+  free(names);
+  return s;
+}
+
+/* ---- text ------------------------------------------------------------------------------ */
+
+static void text_value(TextBuf *b, const Value *v) {
+  switch (v->kind) {
+    case VAL_TENSOR: tensor_print(b, v->tensor, 1000); break;
+    case VAL_INT: text_printf(b, "%lld", (long long)v->i); break;
+    case VAL_BOOL: text_puts(b, v->b ? "true" : "false"); break;
+    case VAL_FLOAT: text_printf(b, "%.9g", v->f); break;
+    case VAL_STR: text_puts(b, v->str); break;
+    default: text_puts(b, "None");
+  }
+}
+
+/* ---- JSON ------------------------------------------------------------------------------ */
+
+static void json_float(TextBuf *b, double f) {
+  if (isnan(f)) text_puts(b, "\"NaN\"");
+  else if (isinf(f)) text_puts(b, f < 0 ? "\"-Infinity\"" : "\"Infinity\"");
+  else text_printf(b, "%.17g", f);
+}
+
+static void json_number(TextBuf *b, const Value *v) {
+  switch (v->kind) {
+    case VAL_INT: text_printf(b, "%lld", (long long)v->i); break;
+    case VAL_BOOL: text_puts(b, v->b ? "true" : "false"); break;
+    case VAL_FLOAT: json_float(b, v->f); break;
+    case VAL_COMPLEX:
+      text_puts(b, "[");
+      json_float(b, v->complex_[0]);
+      text_puts(b, ", ");
+      json_float(b, v->complex_[1]);
+      text_puts(b, "]");
+      break;
+    case VAL_STR: text_json(b, v->str); break;
+    default: text_puts(b, "null");
+  }
+}
+
+static void json_tensor(TextBuf *b, const Tensor *t) {
+  int64_t at[MAX_DIMS] = {0}, n = tensor_numel(t);
+  char size[256];
+  text_printf(b, "\"dtype\": \"%s\", \"size\": %s, \"data\": [", dtype_name(t->dtype), shape_describe(t->ndim, t->size, size, sizeof size));
+  for (int64_t i = 0; i < n && !b->failed; i++) {
+    int64_t offset = 0;
+    for (int d = 0; d < t->ndim; d++) offset += at[d] * t->stride[d];
+    Value v = val_load(t->dtype, (const char *)tensor_data(t) + (size_t)offset * dtype_size(t->dtype));
+    if (i) text_puts(b, ", ");
+    json_number(b, &v);
+    for (int d = t->ndim - 1; d >= 0 && ++at[d] == t->size[d]; d--) at[d] = 0;
+  }
+  text_puts(b, "]");
+}
+
+static void json_value(TextBuf *b, int position, const Value *v) {
+  text_printf(b, "{\"output\": %d, ", position);
+  if (v->kind == VAL_TENSOR) {
+    json_tensor(b, v->tensor);
+  } else {
+    text_puts(b, "\"value\": ");
+    json_number(b, v);
+  }
+  text_puts(b, "}");
+}
+
+/* ---- lines ----------------------------------------------------------------------------- */
+
+static Status print_line(FILE *f, TextBuf *b) {
+  Status s = b->failed ? fail_oom() : OK;
+  if (!s) fprintf(f, "%s\n", b->text);
+  text_free(b);
+  return s;
+}
+
+Status outputs_print(FILE *f, const Value *outs, int n, bool json) {
+  for (int i = 0; i < n; i++) {
+    TextBuf b = {0};
+    if (json) {
+      json_value(&b, i, &outs[i]);
+    } else {
+      text_printf(&b, "%d: ", i);
+      text_value(&b, &outs[i]);
+    }
+    TRY(print_line(f, &b));
+  }
+  return OK;
+}
+
+Status outputs_list(FILE *f, const Value *outs, int n) {
+  for (int i = 0; i < n; i++) {
+    TextBuf b = {0};
+    char shape[256];
+    text_printf(&b, "%d: ", i);
+    if (outs[i].kind == VAL_TENSOR) text_puts(&b, tensor_describe(outs[i].tensor, shape, sizeof shape));
+    else text_value(&b, &outs[i]);
+    TRY(print_line(f, &b));
+  }
+  return OK;
+}

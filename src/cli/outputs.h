@@ -1,0 +1,17 @@
+/* outputs.h -- what a call gave: to a file, as text, as JSON. */
+#ifndef TESS_CLI_OUTPUTS_H
+#define TESS_CLI_OUTPUTS_H
+
+#include "cli/cli.h"
+
+/* Tensors by position into a .safetensors file; numbers and None are left out. */
+Status outputs_save(const char *path, const Value *outs, int n, bool force);
+
+/* A line per output: "0: f32[2,3] [[1, 2, 3], [4, 5, 6]]", the edges of large ones; or
+ * all elements, row by row, as JSON: {"output": 0, "dtype": "f32", "size": [2, 3], "data": [...]}. */
+Status outputs_print(FILE *f, const Value *outs, int n, bool json);
+
+/* "0: f32[2,3]": for a call whose outputs nobody asked for. */
+Status outputs_list(FILE *f, const Value *outs, int n);
+
+#endif
