@@ -46,8 +46,9 @@ int64_t coll_most_sent(const Coll *c, int n);
 
 int64_t box_count(const Box *b);
 
-/* Kind, dtype, op, root, counts, pointers, overlaps.  Messages do not name rank or kind. */
-Status coll_check(const Coll *c, int n, int me);
+/* Kind, dtype, op, root, counts; with `buffers` pointers and overlaps too.  Messages do not
+ * name rank or kind. */
+Status coll_check(const Coll *c, int n, int me, bool buffers);
 
 /* Equal on all members of a collective that fits; of all_to_all and exchange, sizes are
  * left out: they are a matter of pairs. */

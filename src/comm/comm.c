@@ -98,7 +98,7 @@ Status comm_group(World *w, const int *ranks, int n, Comm **out) {
 /* Checks the record, numbers it, writes it down, tells the watcher. */
 static Status begin(Comm *c, const Coll *what, LaneKind lane, uint64_t *sequence, uint64_t *ticket) {
   World *w = c->world;
-  Status s = coll_check(what, c->size, c->rank);
+  Status s = coll_check(what, c->size, c->rank, !w->transport->no_data);
   if (s) {
     Status named = fail(status_code(s), "rank %d of %d: %s%s%s%s: %s", w->rank, w->size, coll_kind_name(what->kind), what->why ? " (" : "",
                         what->why ? what->why : "", what->why ? ")" : "", status_message(s));
@@ -136,7 +136,7 @@ static CommWork *work_new(const Comm *c, const Coll *what) {
   const bool boxes = what->kind == COLL_EXCHANGE;
   const size_t n = (size_t)c->size, counts = what->counts && !boxes ? n : 0, recv_counts = what->recv_counts && !boxes ? n : 0;
   const size_t nsend = boxes ? (size_t)what->nsend : 0, nrecv = boxes ? (size_t)what->nrecv : 0;
-  const size_t head = (c->world->transport->work_size + 63) & ~(size_t)63;
+  const size_t size = c->world->transport->work_size, head = ((size ? size : sizeof(CommWork)) + 63) & ~(size_t)63;
   CommWork *work = aligned_alloc(64, (head + (counts + recv_counts) * sizeof(int64_t) + (nsend + nrecv) * sizeof(Box) + 63) & ~(size_t)63);
   if (!work) return NULL;
   memset(work, 0, head);

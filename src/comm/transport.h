@@ -34,7 +34,8 @@ struct CommWork {
 
 typedef struct {
   const char *name;
-  size_t work_size;
+  size_t work_size; /* 0: a CommWork and no more */
+  bool no_data;     /* buffers are not touched and may be NULL */
   /* Makes c->link; c is filled otherwise. */
   Status (*group)(Comm *c);
   Status (*run)(Comm *c, const Coll *what, uint64_t sequence, uint64_t ticket);
