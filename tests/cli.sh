@@ -140,6 +140,17 @@ try 0 '"summary"' passes --json
 try 0 'GFLOP/s' bench run "$mlp" --repeat 3 --threads 1
 try 0 '"gflops_per_s"' bench run "$mlp" --repeat 3 --threads 1 --json
 try 2 'which benchmark' bench
+try 0 'allreduce +ranks reduce' bench --help
+try 2 "did you mean 'tessera bench allreduce'" bench alreduce
+try 0 '^ +65536 +16384 +f32 +sum +[0-9.]+ +[0-9.]+ +[0-9.]+ +0$' bench allreduce -b 8 -e 64K -f 2 -n 2 --rounds 3
+for collective in allgather reducescatter alltoall broadcast; do
+  try 0 'wrong values: 0' bench $collective -b 8 -e 64K -f 8 -n 3 --rounds 2
+done
+try 0 'bf16 +max' bench allreduce -b 1K -e 16K -f 4 -n 4 --rounds 2 --dtype bf16 --op max --in-place
+try 0 '"wrong": 0' bench alltoall -b 64 -e 4K -f 4 -n 2 --rounds 2 --json
+try 2 'band is not defined for f32' bench allreduce --op band
+try 2 'bytes' bench allreduce -e 12X
+try 2 'not done in place' bench alltoall --in-place
 try 0 'oneDNN' doctor
 try 0 '"findings"' doctor --json
 

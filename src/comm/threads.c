@@ -1,6 +1,7 @@
 /* threads.c -- ranks as threads of one process: the hub, joining and leaving, and how a
  * failure reaches everyone.  See hub.h.
  */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +10,17 @@
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
+/* At first without leaving the core, then leaving it to others between looks: a rank that
+ * shares a core with the one it waits for must not keep it from coming. */
 static RoundState spin(LookFn *look, void *arg) {
-  enum { LOOKS = 32 }; /* between looks at the clock */
+  enum { LOOKS = 128 }; /* between looks at the clock */
   double until = 0;
   for (;;) {
     for (int i = 0; i < LOOKS; i++) {
       RoundState state = look(arg);
       if (state != ROUND_WAIT) return state;
-      cpu_pause();
+      if (until == 0) cpu_pause();
+      else sched_yield();
     }
     double now = monotonic_now();
     if (until == 0) until = now + SPIN_US * 1e-6;

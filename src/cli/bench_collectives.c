@@ -1,0 +1,332 @@
+/* bench_collectives.c -- `tessera bench allreduce` and its sisters: how fast ranks talk,
+ * in the table of nccl-tests.
+ *
+ * size   bytes of the whole buffer: what is reduced, what is gathered, what a rank sends
+ * count  elements that a rank sends (to each, for alltoall)
+ * time   of one call, median over rounds, of the slowest rank
+ * algbw  size / time;  busbw: algbw times what a link carries per byte of the buffer,
+ *        2(n-1)/n for allreduce, (n-1)/n for the others, 1 for broadcast
+ *
+ * Send buffers are written anew before every call, receive buffers before the last, whose
+ * results are compared element by element.  Writing is not timed.
+ *
+ * Values: element i of rank r in round k is element i % BLOCK of a block that depends on
+ * (r, k); so writing is copying, and what must come out is known without another rank.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench.h"
+#include "cli/cli.h"
+#include "comm/comm.h"
+#include "kernels/combine.h"
+#include "kernels/convert.h"
+
+enum { BLOCK = 1024, MOST_RANKS = 256, MOST_ROUNDS = 1000000, BATCH_BYTES = 1 << 16, MOST_BATCH = 200 };
+
+typedef struct {
+  const char *begin, *end, *dtype, *op;
+  int64_t factor, ranks, rounds, warmup;
+  bool in_place, json;
+} Options;
+
+typedef struct {
+  CollKind kind;
+  Dtype dtype;
+  ReduceOp op;
+  bool in_place, json;
+  int64_t first, last, factor; /* bytes */
+  int rounds, warmup, ranks;
+  /* shared by the ranks; written by each in its own place, read after a barrier */
+  double *times; /* [ranks][rounds] seconds per call */
+  int64_t wrong[MOST_RANKS];
+  double busbw_sum;
+  int64_t all_wrong;
+  int rows;
+} Bench;
+
+static const struct {
+  const char *name;
+  CollKind kind;
+} kinds[] = {
+    {"allreduce", COLL_ALL_REDUCE}, {"allgather", COLL_ALL_GATHER}, {"reducescatter", COLL_REDUCE_SCATTER},
+    {"alltoall", COLL_ALL_TO_ALL},  {"broadcast", COLL_BROADCAST},
+};
+
+static bool reduces(CollKind kind) { return kind == COLL_ALL_REDUCE || kind == COLL_REDUCE_SCATTER; }
+static bool in_parts(CollKind kind) { return kind != COLL_ALL_REDUCE && kind != COLL_BROADCAST; }
+
+/* ---- values ------------------------------------------------------------------------------- */
+
+/* Small whole numbers: every dtype holds them, and sums are exact. */
+static void make_block(void *block, Dtype d, int rank, int round) {
+  double x[BLOCK];
+  for (uint32_t i = 0; i < BLOCK; i++) x[i] = ((i * 2654435761u >> 16) + (uint32_t)rank * 3 + (uint32_t)round) % 5;
+  convert_run_base(block, d, x, DT_F64, BLOCK);
+}
+
+/* buffer[i] = block[(first + i) % BLOCK] */
+static void write_block(char *buffer, const char *block, size_t width, int64_t first, int64_t n) {
+  for (int64_t i = 0; i < n;) {
+    int64_t from = (first + i) % BLOCK, m = BLOCK - from < n - i ? BLOCK - from : n - i;
+    memcpy(buffer + (size_t)i * width, block + (size_t)from * width, (size_t)m * width);
+    i += m;
+  }
+}
+
+static int64_t count_wrong(const char *buffer, const char *block, size_t width, int64_t first, int64_t n) {
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < n;) {
+    int64_t from = (first + i) % BLOCK, m = BLOCK - from < n - i ? BLOCK - from : n - i;
+    const char *got = buffer + (size_t)i * width, *want = block + (size_t)from * width;
+    if (memcmp(got, want, (size_t)m * width)) {
+      for (int64_t k = 0; k < m; k++) wrong += memcmp(got + (size_t)k * width, want + (size_t)k * width, width) != 0;
+    }
+    i += m;
+  }
+  return wrong;
+}
+
+/* ---- one size, on one rank ------------------------------------------------------------------ */
+
+typedef struct {
+  Bench *bench;
+  World *world;
+  int n, me;
+  size_t width;
+  int64_t count;      /* per part, or of the whole where there are no parts */
+  int64_t sent, got;  /* elements of the buffers */
+  char *send, *recv, *block, *other;
+  Coll coll;
+} Job;
+
+static Status job_init(Job *j, Bench *b, World *w, int64_t bytes) {
+  const int n = world_size(w), me = world_rank(w);
+  const bool parts = in_parts(b->kind), gather = b->kind == COLL_ALL_GATHER;
+  *j = (Job){.bench = b, .world = w, .n = n, .me = me, .width = dtype_size(b->dtype)};
+  j->count = bytes / (int64_t)j->width / (parts ? n : 1);
+  if (j->count < 1) j->count = 1;
+  j->sent = parts && !gather ? j->count * n : j->count;
+  j->got = b->kind == COLL_ALL_GATHER || b->kind == COLL_ALL_TO_ALL ? j->count * n : j->count;
+  TRY_NEW(j->recv, aligned_alloc(64, ((size_t)j->got * j->width + 63) & ~(size_t)63));
+  char *send = NULL;
+  if (!b->in_place) TRY_NEW(send, aligned_alloc(64, ((size_t)j->sent * j->width + 63) & ~(size_t)63));
+  j->send = b->in_place ? j->recv + (gather ? (size_t)(me * j->count) * j->width : 0) : send;
+  TRY_NEW(j->block, malloc(BLOCK * j->width));
+  TRY_NEW(j->other, malloc(BLOCK * j->width));
+  memset(j->recv, 0, (size_t)j->got * j->width);
+  j->coll = (Coll){.kind = b->kind, .dtype = b->dtype, .op = b->op, .send = j->send, .recv = j->recv, .count = j->count, .why = "bench"};
+  return OK;
+}
+
+static void job_free(Job *j) {
+  if (!j->bench->in_place) free(j->send);
+  free(j->recv);
+  free(j->block);
+  free(j->other);
+}
+
+/* The block that the reduction of all ranks' must give. */
+static Status expected_sum(Job *j, int round) {
+  const size_t bytes = BLOCK * j->width;
+  const void *sources[MOST_RANKS];
+  char *all;
+  TRY_NEW(all, malloc(bytes * (size_t)j->n));
+  for (int r = 0; r < j->n; r++) {
+    make_block(all + (size_t)r * bytes, j->bench->dtype, r, round);
+    sources[r] = all + (size_t)r * bytes;
+  }
+  combine(ISA_BASE, j->bench->op, j->bench->dtype, j->other, sources, j->n, BLOCK);
+  free(all);
+  return OK;
+}
+
+static Status verify(Job *j, int round, int64_t *wrong) {
+  *wrong = 0;
+  switch (j->bench->kind) {
+    case COLL_ALL_REDUCE:
+    case COLL_REDUCE_SCATTER:
+      TRY(expected_sum(j, round));
+      *wrong = count_wrong(j->recv, j->other, j->width, j->bench->kind == COLL_REDUCE_SCATTER ? j->me * j->count : 0, j->got);
+      return OK;
+    case COLL_BROADCAST:
+      make_block(j->other, j->bench->dtype, 0, round);
+      *wrong = count_wrong(j->recv, j->other, j->width, 0, j->got);
+      return OK;
+    default:
+      for (int r = 0; r < j->n; r++) {
+        make_block(j->other, j->bench->dtype, r, round);
+        *wrong += count_wrong(j->recv + (size_t)(r * j->count) * j->width, j->other, j->width, j->bench->kind == COLL_ALL_TO_ALL ? j->me * j->count : 0, j->count);
+      }
+      return OK;
+  }
+}
+
+static int batch_of(const Job *j) {
+  int64_t bytes = (j->sent > j->got ? j->sent : j->got) * (int64_t)j->width, batch = BATCH_BYTES / bytes;
+  return batch < 1 ? 1 : batch > MOST_BATCH ? MOST_BATCH : (int)batch;
+}
+
+static Status run_round(Job *j, int round, bool last, double *seconds) {
+  const int batch = batch_of(j);
+  double sum = 0;
+  make_block(j->block, j->bench->dtype, j->me, round);
+  if (last && !j->bench->in_place) memset(j->recv, 0xa5, (size_t)j->got * j->width);
+  for (int i = 0; i < batch; i++) {
+    write_block(j->send, j->block, j->width, 0, j->sent);
+    if (batch == 1) TRY(comm_barrier(world_comm(j->world), "bench"));
+    double start = seconds_now();
+    TRY(comm_run(world_comm(j->world), &j->coll));
+    sum += seconds_now() - start;
+  }
+  *seconds = sum / batch;
+  return OK;
+}
+
+static Status run_job(Job *j) {
+  Bench *b = j->bench;
+  double unused;
+  for (int i = 0; i < b->warmup; i++) TRY(run_round(j, i, false, &unused));
+  for (int i = 0; i < b->rounds; i++) TRY(run_round(j, i, i == b->rounds - 1, &b->times[j->me * b->rounds + i]));
+  TRY(verify(j, b->rounds - 1, &b->wrong[j->me]));
+  return comm_barrier(world_comm(j->world), "bench");
+}
+
+/* ---- the table -------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return x < y ? -1 : x > y;
+}
+
+static double bus_factor(CollKind kind, int n) {
+  if (kind == COLL_BROADCAST) return 1;
+  return (kind == COLL_ALL_REDUCE ? 2.0 : 1.0) * (n - 1) / n;
+}
+
+static void print_head(const Bench *b) {
+  if (b->json) return;
+  printf("# %s, %d ranks (threads), %s, median of %d rounds\n", coll_kind_name(b->kind), b->ranks, b->in_place ? "in place" : "out of place", b->rounds);
+  printf("#%11s %12s %6s %7s %10s %8s %8s %6s\n", "size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong");
+  printf("#%11s %12s %6s %7s %10s %8s %8s %6s\n", "(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)", "");
+}
+
+/* By rank 0, while the others wait. */
+static void print_row(Bench *b, const Job *j) {
+  double *slowest = b->times; /* of each round: rank 0's line is reused */
+  int64_t wrong = 0;
+  for (int r = 0; r < b->ranks; r++) {
+    for (int i = 0; i < b->rounds; i++) slowest[i] = b->times[r * b->rounds + i] > slowest[i] ? b->times[r * b->rounds + i] : slowest[i];
+    wrong += b->wrong[r];
+  }
+  qsort(slowest, (size_t)b->rounds, sizeof *slowest, by_value);
+  const int64_t bytes = (j->sent > j->got ? j->sent : j->got) * (int64_t)j->width;
+  const double seconds = slowest[b->rounds / 2], algbw = (double)bytes / seconds * 1e-9, busbw = algbw * bus_factor(b->kind, b->ranks);
+  const char *op = reduces(b->kind) ? reduce_op_name(b->op) : "none";
+  if (b->json) {
+    printf("%s\n  {\"size\": %lld, \"count\": %lld, \"type\": \"%s\", \"redop\": \"%s\", \"time_us\": %.3f, \"min_us\": %.3f, \"algbw\": %.4f, \"busbw\": %.4f, \"wrong\": %lld}",
+           b->rows ? "," : "", (long long)bytes, (long long)j->count, dtype_name(b->dtype), op, seconds * 1e6, slowest[0] * 1e6, algbw, busbw, (long long)wrong);
+  } else {
+    printf("%12lld %12lld %6s %7s %10.2f %8.3f %8.3f %6lld\n", (long long)bytes, (long long)j->count, dtype_name(b->dtype), op, seconds * 1e6, algbw, busbw, (long long)wrong);
+  }
+  fflush(stdout);
+  b->busbw_sum += busbw;
+  b->all_wrong += wrong;
+  b->rows++;
+}
+
+static Status on_rank(World *w, void *arg) {
+  Bench *b = arg;
+  for (int64_t bytes = b->first; bytes <= b->last; bytes = bytes > INT64_MAX / b->factor ? INT64_MAX : bytes * b->factor) {
+    Job j;
+    Status s = job_init(&j, b, w, bytes);
+    if (!s) s = run_job(&j);
+    if (!s && world_rank(w) == 0) print_row(b, &j);
+    job_free(&j);
+    TRY(s);
+    TRY(comm_barrier(world_comm(w), "bench"));
+  }
+  return OK;
+}
+
+/* ---- options ------------------------------------------------------------------------------------ */
+
+/* "8", "64K", "128M", "1G" */
+static Status parse_bytes(const char *name, const char *text, int64_t *out) {
+  static const char units[] = "kmg";
+  char *end;
+  long long n = strtoll(text, &end, 10);
+  const char *unit = *end ? strchr(units, *end | 0x20) : NULL;
+  int64_t scale = unit ? (int64_t)1 << (10 * (unit - units + 1)) : 1;
+  if (end == text || (*end && (!unit || end[1])) || n < 1 || n > (INT64_MAX >> 32) / scale * 2) {
+    return fail(ERR_USAGE, "%s takes a number of bytes (8, 64K, 128M), '%s' is none", name, text);
+  }
+  *out = n * scale;
+  return OK;
+}
+
+static Status check_options(const Options *o, Bench *b) {
+  TRY(parse_bytes("-b", o->begin, &b->first));
+  TRY(parse_bytes("-e", o->end, &b->last));
+  if (b->last < b->first) return fail(ERR_USAGE, "-e %s is less than -b %s", o->end, o->begin);
+  TRY(option_between("--factor", o->factor, 2, 1 << 20));
+  TRY(option_between("--ranks", o->ranks, 1, MOST_RANKS));
+  TRY(option_between("--rounds", o->rounds, 1, MOST_ROUNDS));
+  TRY(option_between("--warmup", o->warmup, 0, MOST_ROUNDS));
+  b->dtype = dtype_parse(o->dtype);
+  if (b->dtype == DT_NONE || !dtype_is_compute(b->dtype)) return fail(ERR_USAGE, "--dtype %s: not a dtype that can be computed with", o->dtype);
+  if (!reduce_op_parse(o->op, &b->op)) return fail(ERR_USAGE, "--op %s: not a reduction; there are sum avg min max product band bor bxor", o->op);
+  if (reduces(b->kind)) TRY(combine_check(b->op, b->dtype));
+  if (o->in_place && (b->kind == COLL_REDUCE_SCATTER || b->kind == COLL_ALL_TO_ALL || b->kind == COLL_BROADCAST)) {
+    return fail(ERR_USAGE, "%s is not done in place", coll_kind_name(b->kind));
+  }
+  b->factor = o->factor;
+  b->ranks = (int)o->ranks;
+  b->rounds = (int)o->rounds;
+  b->warmup = (int)o->warmup;
+  b->in_place = o->in_place;
+  b->json = o->json;
+  return OK;
+}
+
+static Status run_bench(Bench *b) {
+  TRY_NEW(b->times, calloc((size_t)b->ranks * (size_t)b->rounds, sizeof *b->times));
+  print_head(b);
+  if (b->json) printf("{\"collective\": \"%s\", \"ranks\": %d, \"in_place\": %s, \"rounds\": %d, \"rows\": [", coll_kind_name(b->kind), b->ranks, b->in_place ? "true" : "false", b->rounds);
+  Status s = world_threads(b->ranks, on_rank, b, NULL);
+  if (b->json) printf("]}\n");
+  else if (!s) printf("# wrong values: %lld, average busbw: %.4f GB/s\n", (long long)b->all_wrong, b->busbw_sum / b->rows);
+  free(b->times);
+  if (!s && b->all_wrong) s = fail(ERR_DIFF, "%lld values are wrong", (long long)b->all_wrong);
+  return s;
+}
+
+Status bench_collective(const char *name, int argc, char **argv) {
+  Options o = {.begin = "8", .end = "128M", .dtype = "f32", .op = "sum", .factor = 2, .ranks = 2, .rounds = 20, .warmup = 3};
+  const Option table[] = {
+      {"--begin", 'b', OPT_TEXT, &o.begin, "BYTES", "smallest size (default 8)"},
+      {"--end", 'e', OPT_TEXT, &o.end, "BYTES", "largest size (default 128M)"},
+      {"--factor", 'f', OPT_INT, &o.factor, "N", "from one size to the next (default 2)"},
+      {"--ranks", 'n', OPT_INT, &o.ranks, "N", "number of ranks (default 2)"},
+      {"--dtype", 'd', OPT_TEXT, &o.dtype, "TYPE", "of the elements (default f32)"},
+      {"--op", 'o', OPT_TEXT, &o.op, "OP", "reduction (default sum)"},
+      {"--rounds", 'r', OPT_INT, &o.rounds, "N", "timed rounds per size (default 20)"},
+      {"--warmup", 'w', OPT_INT, &o.warmup, "N", "rounds before those (default 3)"},
+      {"--in-place", 0, OPT_FLAG, &o.in_place, NULL, "results go where the inputs are (allreduce, allgather)"},
+      {"--json", 0, OPT_FLAG, &o.json, NULL, "results as JSON"},
+  };
+  char command[64], examples[128];
+  snprintf(command, sizeof command, "bench %s", name);
+  snprintf(examples, sizeof examples, "  tessera bench %s -b 8 -e 128M -f 2 -n 4\n", name);
+  TextList words;
+  bool help;
+  TRY(options_parse(command, "[options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  if (help) return OK;
+  if (words.n) return fail(ERR_USAGE, "bench %s takes options only, not '%s'", name, words.v[0]);
+  Bench b = {0};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    if (!strcmp(name, kinds[i].name)) b.kind = kinds[i].kind;
+  }
+  TRY(check_options(&o, &b));
+  return run_bench(&b);
+}
