@@ -133,8 +133,10 @@ TESS_API int tess_call_n(TessCtx *ctx, const char *op, const TessArg *args, int 
 /* The first result; NULL on error. */
 TESS_API TessTensor *tess_call_1(TessCtx *ctx, const char *op, const TessArg *args, int nargs);
 /* tess_call(ctx, "aten.addmm.default", tess_t(b), tess_t(x), tess_t(w)) */
+#ifndef __cplusplus
 #define tess_call(ctx, op, ...) \
   tess_call_1((ctx), (op), (const TessArg[]){__VA_ARGS__}, (int)(sizeof((const TessArg[]){__VA_ARGS__}) / sizeof(TessArg)))
+#endif
 
 /* ---- exported programs ---------------------------------------------------------------- */
 
@@ -156,6 +158,11 @@ TESS_API int tess_output_count(const TessProgram *p);
 TESS_API int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessTensor **out, int cap);
 
 #ifdef __cplusplus
+}
+
+template <typename... Args> TessTensor *tess_call(TessCtx *ctx, const char *op, Args... args) {
+  const TessArg list[] = {args..., tess_none()};
+  return tess_call_1(ctx, op, list, (int)sizeof...(args));
 }
 #endif
 #endif

@@ -15,6 +15,25 @@ export PKG_CONFIG_PATH="$pc" LD_LIBRARY_PATH="$lib"
 # shellcheck disable=SC2046  # a list of flags
 "$cc" -Wall -Wextra -Werror "$source/examples/run_model.c" $(pkg-config --cflags --libs tessera) -o "$temp/with_pkg_config"
 
+# The header is for C++ too, where there is such a compiler.
+if command -v c++ >/dev/null; then
+  cat >"$temp/user.cpp" <<'END'
+#include <tessera.h>
+int main() {
+  TessCtx *ctx = tess_ctx_new(1);
+  const int64_t size[] = {2};
+  float x[] = {1, 2};
+  TessTensor *t = tess_tensor_from(ctx, TESS_F32, 1, size, x), *y = tess_call(ctx, "aten.add.Tensor", tess_t(t), tess_t(t));
+  tess_read(ctx, y, x);
+  tess_ctx_free(ctx);
+  return x[0] == 2 && x[1] == 4 ? 0 : 1;
+}
+END
+  # shellcheck disable=SC2046
+  c++ -std=c++11 -Wall -Wextra -Wpedantic -Werror "$temp/user.cpp" $(pkg-config --cflags --libs tessera) -o "$temp/with_c++"
+  "$temp/with_c++"
+fi
+
 mkdir "$temp/user"
 cat >"$temp/user/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.22)

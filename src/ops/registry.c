@@ -88,9 +88,28 @@ const Op *op_find(const char *name) {
   return NULL;
 }
 
+/* "torch.ops.aten.mm.default", "aten::mm" and "aten.mm" mean aten.mm.default; a name
+ * without an overload that has no default, its first one. */
+static const Op *other_spelling(const char *name) {
+  const Registry *r = registry_get();
+  const char prefix[] = "torch.ops.", *colons = strstr(name, "::");
+  char dotted[160], full[176];
+  if (!strncmp(name, prefix, sizeof prefix - 1)) name += sizeof prefix - 1;
+  if (colons) snprintf(dotted, sizeof dotted, "%.*s.%s", (int)(colons - name), name, colons + 2);
+  else snprintf(dotted, sizeof dotted, "%s", name);
+  if (op_find(dotted)) return op_find(dotted);
+  size_t n = (size_t)snprintf(full, sizeof full, "%s.default", dotted) - strlen("default");
+  if (op_find(full)) return op_find(full);
+  for (int i = 0; i < r->count; i++) {
+    if (!strncmp(full, r->ops[i].schema.name, n)) return &r->ops[i];
+  }
+  return NULL;
+}
+
 const Op *op_nearest(const char *name) {
   const Registry *r = registry_get();
-  const Op *best = NULL;
+  const Op *best = other_spelling(name);
+  if (best) return best;
   int limit = 6;
   for (int i = 0; i < r->count; i++) {
     int d = near_distance(name, r->ops[i].schema.name, limit);

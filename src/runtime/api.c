@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/parallel.h"
 #include "kernels/copy.h"
 #include "pt2/read.h"
 #include "runtime/session.h"
@@ -40,7 +40,7 @@ const char *tess_version(void) { return TESS_VERSION; }
 TessCtx *tess_ctx_new(int threads) {
   PublicCtx *p = calloc(1, sizeof *p);
   if (!p) return NULL;
-  if (threads <= 0) threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+  if (threads <= 0) threads = parallel_cores();
   ctx_init(&p->ctx, threads);
   stick(&p->ctx, op_registry_status());
   return &p->ctx;
@@ -64,6 +64,11 @@ void tess_error_clear(TessCtx *ctx) {
 void tess_manual_seed(TessCtx *ctx, uint64_t seed) {
   ctx->seed = seed;
   ctx->offset = 0;
+}
+
+/* NULL for a name is a mistake that is told, not a crash. */
+static bool has_name(TessCtx *ctx, const char *function, const char *what, const char *name) {
+  return name || !stick(ctx, fail(ERR_USAGE, "%s: %s is NULL", function, what));
 }
 
 /* ---- scopes ------------------------------------------------------------------------- */
@@ -100,13 +105,15 @@ TessTensor *tess_keep(TessCtx *ctx, const TessTensor *t) {
 
 /* ---- tensors -------------------------------------------------------------------------- */
 
-static Status check_dtype(TessDtype d) {
-  return (int)d < 0 || (int)d > (int)TESS_C64 ? fail(ERR_USAGE, "there is no dtype %d", (int)d) : OK;
+static Status check_type(TessDtype d, int ndim, const int64_t *size) {
+  if ((int)d < 0 || (int)d > (int)TESS_C64) return fail(ERR_USAGE, "there is no dtype %d", (int)d);
+  if (ndim < 0 || (ndim && !size)) return fail(ERR_USAGE, "a tensor of %d dimensions without sizes", ndim);
+  return OK;
 }
 
 TessTensor *tess_tensor_new(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size) {
   Tensor *t = NULL;
-  if (ctx->error || stick(ctx, check_dtype(dtype))) return NULL;
+  if (ctx->error || stick(ctx, check_type(dtype, ndim, size))) return NULL;
   return stick(ctx, tensor_new(current_scope(ctx), (Dtype)dtype, ndim, size, &t)) ? NULL : t;
 }
 
@@ -118,7 +125,7 @@ TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int6
 
 TessTensor *tess_tensor_borrow(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride, void *data) {
   Tensor *t = NULL;
-  if (ctx->error || stick(ctx, check_dtype(dtype)) || stick(ctx, tensor_meta(current_scope(ctx), (Dtype)dtype, ndim, size, &t))) return NULL;
+  if (ctx->error || stick(ctx, check_type(dtype, ndim, size)) || stick(ctx, tensor_meta(current_scope(ctx), (Dtype)dtype, ndim, size, &t))) return NULL;
   for (int d = 0; stride && d < ndim; d++) {
     if (stride[d] < 0) {
       stick(ctx, fail(ERR_USAGE, "stride %lld of dimension %d: strides cannot be negative", (long long)stride[d], d));
@@ -147,7 +154,7 @@ int tess_read(TessCtx *ctx, const TessTensor *t, void *out) {
 /* ---- files ------------------------------------------------------------------------------- */
 
 TessTensor *tess_load(TessCtx *ctx, const char *path, const char *name) {
-  if (ctx->error) return NULL;
+  if (ctx->error || !has_name(ctx, "tess_load", "the path", path) || !has_name(ctx, "tess_load", "the name", name)) return NULL;
   SafeTensors *file = NULL;
   Tensor *t = NULL;
   if (stick(ctx, safetensors_open(path, &file))) return NULL;
@@ -157,8 +164,9 @@ TessTensor *tess_load(TessCtx *ctx, const char *path, const char *name) {
 }
 
 int tess_save(TessCtx *ctx, const char *path, const char *const *names, const TessTensor *const *tensors, int n) {
-  if (ctx->error) return -1;
+  if (ctx->error || !has_name(ctx, "tess_save", "the path", path)) return -1;
   for (int i = 0; i < n; i++) {
+    if (!has_name(ctx, "tess_save", "a name", names[i])) return -1;
     if (!tensors[i] && stick(ctx, fail(ERR_USAGE, "tess_save: tensor %d, '%s', is NULL", i, names[i]))) return -1;
   }
   SafeItem *items = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *items);
@@ -205,7 +213,7 @@ static Status call(TessCtx *ctx, const char *name, const TessArg *args, int narg
 }
 
 int tess_call_n(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessTensor **out, int cap) {
-  if (ctx->error) return -1;
+  if (ctx->error || !has_name(ctx, "tess_call", "the op", op)) return -1;
   Arena arena = {0};
   Call c = {0};
   int n = -1;
@@ -230,7 +238,7 @@ struct TessProgram {
 };
 
 TessProgram *tess_open(TessCtx *ctx, const char *path) {
-  if (ctx->error) return NULL;
+  if (ctx->error || !has_name(ctx, "tess_open", "the path", path)) return NULL;
   Exported *e = NULL;
   TessProgram *p = calloc(1, sizeof *p);
   if (!p) {

@@ -87,7 +87,7 @@ Status specialize_bind(const Exported *e, const Value *user, int ninputs, SymBin
   const Graph *g = e->graph;
   *b = (SymBindings){0};
   if (ninputs != exported_user_inputs(e)) {
-    return fail(ERR_FILE, "the program takes %d inputs, %d were given", exported_user_inputs(e), ninputs);
+    return fail(ERR_FILE, "the program takes %d input%s, %d given", exported_user_inputs(e), exported_user_inputs(e) == 1 ? "" : "s", ninputs);
   }
   for (int pass = 0; pass < 2; pass++) {
     for (int i = 0, u = 0; i < g->ninputs; i++) {

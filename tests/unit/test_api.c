@@ -74,6 +74,41 @@ static void borrowed_memory(void **state) {
   tess_ctx_free(ctx);
 }
 
+static void told(TessCtx *ctx, int code, const char *part) {
+  assert_int_equal(tess_error(ctx), code);
+  if (!strstr(tess_error_message(ctx), part)) test_failed("error '%s' does not say '%s'", tess_error_message(ctx), part);
+  tess_error_clear(ctx);
+}
+
+static void mistakes_are_told(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessTensor *t = tess_tensor_new(ctx, TESS_F32, 0, NULL);
+  assert_non_null(t);
+  const char *spellings[] = {"aten.mm", "aten::mm", "torch.ops.aten.mm.default", "aten.mm.defualt"};
+  for (int i = 0; i < 4; i++) {
+    assert_null(tess_call(ctx, spellings[i], tess_t(t)));
+    told(ctx, 2, "did you mean 'aten.mm.default'?");
+  }
+  assert_null(tess_call(ctx, NULL, tess_t(t)));
+  told(ctx, 2, "the op is NULL");
+  assert_null(tess_open(ctx, NULL));
+  told(ctx, 2, "the path is NULL");
+  assert_null(tess_load(ctx, "x", NULL));
+  told(ctx, 2, "the name is NULL");
+  assert_int_equal(tess_save(ctx, NULL, NULL, NULL, 0), -1);
+  told(ctx, 2, "the path is NULL");
+  assert_null(tess_tensor_new(ctx, TESS_F32, -1, NULL));
+  told(ctx, 2, "-1 dimensions");
+  assert_null(tess_tensor_new(ctx, TESS_F32, 2, NULL));
+  told(ctx, 2, "without sizes");
+  assert_null(tess_tensor_new(ctx, (TessDtype)99, 0, NULL));
+  told(ctx, 2, "no dtype 99");
+  assert_null(tess_tensor_new(ctx, TESS_F32, 2, (int64_t[]){INT64_MAX, 2}));
+  told(ctx, 1, "impossible size");
+  tess_ctx_free(ctx);
+}
+
 static void programs(void **state) {
   (void)state;
   TessCtx *ctx = tess_ctx_new(1);
@@ -95,6 +130,7 @@ static void programs(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(ops_by_name), cmocka_unit_test(errors_stick), cmocka_unit_test(scopes),
-                                     cmocka_unit_test(borrowed_memory), cmocka_unit_test(programs)};
+                                     cmocka_unit_test(borrowed_memory), cmocka_unit_test(mistakes_are_told),
+                                     cmocka_unit_test(programs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
