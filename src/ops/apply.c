@@ -124,8 +124,20 @@ Status op_eager(Call *c) {
   return fresh && def->run ? def->run(c) : OK;
 }
 
+/* Is a DTensor among the arguments? */
+static bool is_spread(const Call *c) {
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    const Value *v = &c->arg[i];
+    if (v->kind == VAL_TENSOR && v->tensor->spec) return true;
+    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++)
+      if (v->tensors[j] && v->tensors[j]->spec) return true;
+  }
+  return false;
+}
+
 Status op_dispatch(Call *c) {
-  return c->ctx->emitter ? c->ctx->emitter->emit(c->ctx->emitter, c) : op_eager(c);
+  if (c->ctx->emitter) return c->ctx->emitter->emit(c->ctx->emitter, c);
+  return c->ctx->dispatch && is_spread(c) ? c->ctx->dispatch(c) : op_eager(c);
 }
 
 static Status call_named(const Call *c, const char *name, const Value *args, int nargs, Call *sub) {

@@ -30,6 +30,20 @@ typedef struct TessCtx Ctx;
 
 typedef Status OpFn(Call *c);
 
+typedef struct Rules Rules; /* rule.h: which placements go together */
+typedef Status PlaceFn(Rules *r);
+typedef struct Local Local; /* rule.h: a call as one rank makes it */
+typedef Status LocalizeFn(Local *l);
+
+/* What an op does to values that are still owed (P), see rule.h. */
+typedef enum {
+  LINEAR_NO,    /* they must be paid first */
+  LINEAR_UNARY, /* f(a + b) = f(a) + f(b) */
+  LINEAR_JOINT, /* f(a1 + a2, b1 + b2) = f(a1, b1) + f(a2, b2): add, cat */
+  LINEAR_MULTI, /* in one operand at a time: mul */
+  LINEAR_FIRST, /* in the first operand only: div */
+} Linear;
+
 typedef enum {
   OP_DYNAMIC = 1,   /* output sizes depend on elements */
   OP_RANDOM = 2,    /* not a function of its arguments: never folded, merged or dropped twice */
@@ -47,10 +61,12 @@ typedef struct {
   unsigned flags;
   const void *row;               /* the family's own table row */
   double (*flops)(const Call *c); /* floating point operations; NULL: one per output element */
-  /* Sharding rule and gradient: filled by later parts (DESIGN sections 2 and 3). */
+  /* How it shards, rule.h; NULL and 0: the defaults told there. */
   const char *rule;
-  const void *place;
-  const void *vjp;
+  PlaceFn *place;
+  LocalizeFn *localize;
+  Linear linear;
+  const void *vjp; /* gradient: filled by a later part */
 } OpDef;
 
 struct Op {
@@ -169,6 +185,9 @@ struct TessCtx {
   Scope scope;           /* handles given out by the public API */
   Arena arena;
   Status error; /* the first error sticks (public API) */
+  struct Dist *dist; /* dist/: meshes, specs, decisions; NULL: a rank by itself */
+  /* Calls with a DTensor among their arguments go here; set together with dist. */
+  Status (*dispatch)(Call *c);
 };
 
 void ctx_init(Ctx *ctx, int threads);

@@ -23,6 +23,7 @@ Tensor *scope_tensor(Scope *s) {
   /* Sizes beyond ndim stay uninitialised: nobody reads them. */
   t->storage = NULL;
   t->spec = NULL;
+  t->local = NULL;
   t->tag = NULL;
   t->offset = 0;
   t->dtype = DT_F32;

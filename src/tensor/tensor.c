@@ -74,7 +74,7 @@ Status tensor_alias(Scope *s, const Tensor *t, Tensor **out) {
   *u = *t;
   storage_ref(u->storage);
   *out = u;
-  return OK;
+  return t->local ? tensor_alias(s, t->local, &u->local) : OK; /* the shard lives as long as its handle */
 }
 
 Status tensor_as_strided(Scope *s, const Tensor *t, int ndim, const int64_t *size, const int64_t *stride,
@@ -83,7 +83,6 @@ Status tensor_as_strided(Scope *s, const Tensor *t, int ndim, const int64_t *siz
   Tensor *u;
   TRY_NEW(u, scope_tensor(s));
   u->storage = storage_ref(t->storage);
-  u->spec = t->spec;
   u->dtype = t->dtype;
   u->ndim = ndim;
   u->offset = offset;

@@ -41,12 +41,14 @@ Status storage_borrow(void *data, size_t bytes, void (*release)(Storage *), void
 Storage *storage_ref(Storage *s);
 void storage_unref(Storage *s); /* NULL is fine */
 
-typedef struct Spec Spec; /* dist/: how a DTensor is spread; NULL = plain */
+typedef struct Spec Spec; /* dist/: how a DTensor is spread */
 
 typedef struct TessTensor Tensor;
 struct TessTensor {
   Storage *storage; /* NULL: meta */
-  const Spec *spec;
+  const Spec *spec; /* NULL: a plain tensor */
+  Tensor *local;    /* DTensor: this rank's shard, a plain tensor in the same scope; size and
+                     * stride here are then those of the whole, and storage is NULL */
   void *tag;      /* whoever records calls: the graph value that this handle stands for */
   int64_t offset; /* elements from the start of the storage */
   Dtype dtype;

@@ -1,0 +1,387 @@
+/* dispatch.c -- see dispatch.h. */
+#include "dist/dispatch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dist/dist.h"
+
+/* ---- the cache ------------------------------------------------------------------------------ */
+
+enum { BUCKETS = 4096, MOST_ENTRIES = 65536 };
+
+typedef struct Entry {
+  struct Entry *next;
+  uint64_t hash;
+  const Op *op;
+  Value *key; /* arguments; a DTensor is its spec (Value.kind VAL_TENSOR, str = the pointer) */
+  Decision d;
+} Entry;
+
+typedef struct DispatchCache {
+  Arena arena;
+  Entry *bucket[BUCKETS];
+  int n;
+  int64_t hits, misses;
+} DispatchCache;
+
+static void cache_free(DispatchCache *c) {
+  if (!c) return;
+  arena_free(&c->arena);
+  free(c);
+}
+
+void dispatch_forget(Dist *d) {
+  cache_free(d->cache);
+  d->cache = NULL;
+}
+
+void dispatch_counts(const Dist *d, int64_t *hits, int64_t *misses) {
+  *hits = d->cache ? d->cache->hits : 0;
+  *misses = d->cache ? d->cache->misses : 0;
+}
+
+static uint64_t mix(uint64_t h, uint64_t v) {
+  h = (h ^ v) * 0x9e3779b97f4a7c15u;
+  return h ^ h >> 32;
+}
+
+static uint64_t mix_bytes(uint64_t h, const void *p, size_t n) {
+  for (; n >= 8; n -= 8, p = (const char *)p + 8) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    h = mix(h, v);
+  }
+  uint64_t tail = 0;
+  memcpy(&tail, p, n);
+  return mix(h, tail ^ n << 56);
+}
+
+/* What stands for a tensor in a key: its spec, or dtype and number of dimensions. */
+static uint64_t tensor_word(const Tensor *t) {
+  if (!t) return 0;
+  return t->spec ? (uint64_t)(uintptr_t)t->spec : 1u + (uint64_t)t->dtype * 64 + (uint64_t)t->ndim * 2;
+}
+
+static size_t value_bytes(const Value *v) {
+  switch (v->kind) {
+    case VAL_INTS: return (size_t)v->n * sizeof *v->ints;
+    case VAL_FLOATS: return (size_t)v->n * sizeof *v->floats;
+    case VAL_BOOLS: return (size_t)v->n * sizeof *v->bools;
+    case VAL_COMPLEX: return sizeof v->complex_;
+    default: return 0;
+  }
+}
+
+/* The word of a number or a name; lists are hashed by their elements. */
+static uint64_t value_word(const Value *v) {
+  switch (v->kind) {
+    case VAL_BOOL: return v->b;
+    case VAL_INT: return (uint64_t)v->i;
+    case VAL_DTYPE: return (uint64_t)v->dtype;
+    case VAL_MEMORY_FORMAT: return (uint64_t)v->memory_format;
+    case VAL_FLOAT: {
+      uint64_t bits;
+      memcpy(&bits, &v->f, sizeof bits);
+      return bits;
+    }
+    default: return 0;
+  }
+}
+
+static uint64_t hash_value(uint64_t h, const Value *v) {
+  h = mix(h, (uint64_t)v->kind | (uint64_t)(unsigned)v->n << 8);
+  switch (v->kind) {
+    case VAL_TENSOR: return mix(h, tensor_word(v->tensor));
+    case VAL_TENSORS:
+      for (int i = 0; i < v->n; i++) h = mix(h, tensor_word(v->tensors[i]));
+      return h;
+    case VAL_STR:
+    case VAL_DEVICE: return v->str ? mix_bytes(h, v->str, strlen(v->str)) : h;
+    case VAL_LIST:
+      for (int i = 0; i < v->n; i++) h = hash_value(h, &v->list[i]);
+      return h;
+    case VAL_INTS:
+    case VAL_FLOATS:
+    case VAL_BOOLS: return mix_bytes(h, v->ints, value_bytes(v));
+    case VAL_COMPLEX: return mix_bytes(h, v->complex_, sizeof v->complex_);
+    default: return mix(h, value_word(v));
+  }
+}
+
+/* In keys a tensor is kept as its word, in the field i (a list: in ints). */
+static bool key_matches(const Value *key, const Value *v) {
+  if (key->kind != v->kind || key->n != v->n) return false;
+  switch (v->kind) {
+    case VAL_TENSOR: return (uint64_t)key->i == tensor_word(v->tensor);
+    case VAL_TENSORS:
+      for (int i = 0; i < v->n; i++)
+        if ((uint64_t)key->ints[i] != tensor_word(v->tensors[i])) return false;
+      return true;
+    case VAL_STR:
+    case VAL_DEVICE: return key->str == v->str || (key->str && v->str && !strcmp(key->str, v->str));
+    case VAL_LIST:
+      for (int i = 0; i < v->n; i++)
+        if (!key_matches(&key->list[i], &v->list[i])) return false;
+      return true;
+    case VAL_INTS:
+    case VAL_FLOATS:
+    case VAL_BOOLS: return !v->n || !memcmp(key->ints, v->ints, value_bytes(v));
+    case VAL_COMPLEX: return !memcmp(key->complex_, v->complex_, sizeof v->complex_);
+    default: return value_word(key) == value_word(v);
+  }
+}
+
+static Status key_of(Arena *arena, const Value *v, Value *key) {
+  *key = *v;
+  switch (v->kind) {
+    case VAL_TENSOR: key->i = (int64_t)tensor_word(v->tensor); return OK;
+    case VAL_TENSORS: {
+      int64_t *words;
+      TRY_NEW(words, arena_new_n(arena, int64_t, v->n ? v->n : 1));
+      for (int i = 0; i < v->n; i++) words[i] = (int64_t)tensor_word(v->tensors[i]);
+      key->ints = words;
+      return OK;
+    }
+    case VAL_STR:
+    case VAL_DEVICE:
+      if (v->str) TRY_NEW(key->str, arena_strdup(arena, v->str));
+      return OK;
+    case VAL_LIST: {
+      Value *list;
+      TRY_NEW(list, arena_new_n(arena, Value, v->n ? v->n : 1));
+      for (int i = 0; i < v->n; i++) TRY(key_of(arena, &v->list[i], &list[i]));
+      key->list = list;
+      return OK;
+    }
+    case VAL_INTS:
+    case VAL_FLOATS:
+    case VAL_BOOLS: {
+      void *copy;
+      TRY_NEW(copy, arena_alloc(arena, value_bytes(v) + 1));
+      if (v->n) memcpy(copy, v->ints, value_bytes(v));
+      key->ints = copy;
+      return OK;
+    }
+    default: return OK;
+  }
+}
+
+static Entry *find_entry(const DispatchCache *cache, const Call *c, uint64_t hash) {
+  for (Entry *e = cache->bucket[hash % BUCKETS]; e; e = e->next) {
+    if (e->hash != hash || e->op != c->op) continue;
+    int i = 0;
+    while (i < c->op->schema.nparams && key_matches(&e->key[i], &c->arg[i])) i++;
+    if (i == c->op->schema.nparams) return e;
+  }
+  return NULL;
+}
+
+/* ---- deciding --------------------------------------------------------------------------------- */
+
+/* Keeps what a decision points to; rewritten arguments are copied, others come from the
+ * call each time. */
+static Status keep_decision(Arena *arena, const Call *c, const Decision *d, Decision *out) {
+  *out = *d;
+  size_t in = (size_t)(d->nin ? d->nin : 1), no = (size_t)(d->nout ? d->nout : 1);
+  const Spec **have, **want, **specs;
+  TRY_NEW(have, arena_new_n(arena, const Spec *, in));
+  TRY_NEW(want, arena_new_n(arena, const Spec *, in));
+  TRY_NEW(specs, arena_new_n(arena, const Spec *, no));
+  memcpy(have, d->have, (size_t)d->nin * sizeof *have);
+  memcpy(want, d->want, (size_t)d->nin * sizeof *want);
+  memcpy(specs, d->out, (size_t)d->nout * sizeof *specs);
+  out->have = have;
+  out->want = want;
+  out->out = specs;
+  int n = d->op->schema.nparams > c->op->schema.nparams ? d->op->schema.nparams : c->op->schema.nparams;
+  TRY_NEW(out->arg, arena_new_n(arena, Value, n ? n : 1));
+  for (int i = 0; d->rewritten && i < n; i++) {
+    if (d->arg[i].kind == VAL_TENSOR || d->arg[i].kind == VAL_TENSORS) out->arg[i] = (Value){.kind = d->arg[i].kind};
+    else TRY(key_of(arena, &d->arg[i], &out->arg[i]));
+  }
+  return OK;
+}
+
+static Status decide(Dist *dist, Call *c, uint64_t hash, Entry **out) {
+  if (dist->cache && dist->cache->n >= MOST_ENTRIES) dispatch_forget(dist);
+  if (!dist->cache) {
+    TRY_NEW(dist->cache, calloc(1, sizeof *dist->cache));
+    dist->cache_free = cache_free;
+  }
+  DispatchCache *cache = dist->cache;
+  Arena arena = {0};
+  Scope scope = {0};
+  Decision d;
+  Call global = *c;
+  global.scope = &scope;
+  Status s = propagate(&global, NULL, &arena, &d);
+  Entry *e = NULL;
+  if (!s && !(e = arena_new(&cache->arena, Entry))) s = fail_oom();
+  if (!s) s = keep_decision(&cache->arena, c, &d, &e->d);
+  scope_clear(&scope);
+  arena_free(&arena);
+  TRY(s);
+  e->op = c->op;
+  e->hash = hash;
+  TRY_NEW(e->key, arena_new_n(&cache->arena, Value, c->op->schema.nparams + 1));
+  for (int i = 0; i < c->op->schema.nparams; i++) TRY(key_of(&cache->arena, &c->arg[i], &e->key[i]));
+  e->next = cache->bucket[hash % BUCKETS];
+  cache->bucket[hash % BUCKETS] = e;
+  cache->n++;
+  cache->misses++;
+  *out = e;
+  return OK;
+}
+
+/* ---- running ------------------------------------------------------------------------------------ */
+
+Status dtensor_wrap(Scope *scope, const Spec *spec, Tensor *local, Tensor **out) {
+  Tensor *t;
+  TRY_NEW(t, scope_tensor(scope));
+  t->spec = spec;
+  t->local = local;
+  t->dtype = spec->dtype;
+  t->ndim = spec->ndim;
+  memcpy(t->size, spec->shape, (size_t)spec->ndim * sizeof *t->size);
+  memcpy(t->stride, spec->stride, (size_t)spec->ndim * sizeof *t->stride);
+  *out = t;
+  return OK;
+}
+
+static Status refuse_implicit(const Call *c, const Spec *from, const Spec *to) {
+  char a[512], b[512];
+  return status_hint(op_fail(c, "needs %s as %s, and implicit redistribution is switched off here", spec_print(from, a, sizeof a),
+                             placements_print(to->place, to->mesh->naxes, b, sizeof b)),
+                     "redistribute it yourself before the call");
+}
+
+/* The shard that the local op gets for input i. */
+static Status local_input(const Call *c, const Decision *d, int i, Tensor *t, Tensor **out) {
+  *out = t->spec ? t->local : t;
+  const Spec *from = d->have[i], *to = d->want[i];
+  if (from == to) return OK;
+  ImplicitMode mode = d->mesh->dist->implicit;
+  if (mode == IMPLICIT_STRICT || (mode == IMPLICIT_LOUD && redistribute_cost(from, to->place) > 0)) return refuse_implicit(c, from, to);
+  return redistribute_local(c->ctx, from, to, *out, c->op->schema.name, c->scope, out);
+}
+
+static Status local_arguments(const Call *c, const Decision *d, Value *local) {
+  int flat = 0, n = d->op->schema.nparams;
+  for (int i = 0; i < n; i++) {
+    const Value *v = d->rewritten ? &d->arg[i] : &c->arg[i];
+    local[i] = *v;
+    if (v->kind == VAL_TENSOR) {
+      Tensor *t;
+      TRY(local_input(c, d, flat++, c->arg[i].tensor, &t));
+      local[i] = val_tensor(t);
+    } else if (v->kind == VAL_TENSORS) {
+      Tensor **list;
+      TRY_NEW(list, arena_new_n(c->arena, Tensor *, c->arg[i].n ? c->arg[i].n : 1));
+      for (int j = 0; j < c->arg[i].n; j++)
+        if (c->arg[i].tensors[j]) TRY(local_input(c, d, flat++, c->arg[i].tensors[j], &list[j]));
+      local[i] = val_tensors(list, c->arg[i].n);
+    }
+  }
+  return OK;
+}
+
+/* In place: the results are the arguments themselves. */
+static Status alias_mutated(Call *c) {
+  for (int i = 0; i < c->op->schema.nparams; i++)
+    if (c->op->schema.params[i].mutated && c->op->schema.nreturns && in_tensor(c, i)) TRY(out_alias(c, in_tensor(c, i)));
+  return OK;
+}
+
+static Status run_decision(Call *c, const Decision *d) {
+  bool inplace = c->op->schema.mutates;
+  Call local = {.ctx = c->ctx, .op = d->op, .scope = c->scope, .arena = c->arena};
+  Value arg[MAX_PARAMS];
+  if (d->mesh->world && d->mesh->inside) {
+    TRY(local_arguments(c, d, arg));
+    local.arg = arg;
+    TRY(op_eager(&local));
+  }
+  if (inplace) return alias_mutated(c);
+  int next = 0;
+  for (int i = 0; i < (local.arg ? local.nout : d->nout); i++) {
+    if (local.arg && local.out[i].kind != VAL_TENSOR) {
+      TRY(out_value(c, local.out[i]));
+      continue;
+    }
+    Tensor *t;
+    if (next >= d->nout) return op_fail(c, "gave more results than its rule has");
+    TRY(dtensor_wrap(c->scope, d->out[next++], local.arg ? local.out[i].tensor : NULL, &t));
+    TRY(out_value(c, val_tensor(t)));
+  }
+  return OK;
+}
+
+/* Sizes that depend on elements, or results that are numbers: every rank needs all. */
+static Status run_replicated(Call *c) {
+  const Op *op = c->op;
+  Value arg[MAX_PARAMS];
+  Mesh *mesh = NULL;
+  Placement r[MAX_AXES] = {{.kind = PLACE_R}};
+  for (int i = 0; i < op->schema.nparams; i++) {
+    arg[i] = c->arg[i];
+    int n = c->arg[i].kind == VAL_TENSORS ? c->arg[i].n : c->arg[i].kind == VAL_TENSOR;
+    Tensor **list;
+    TRY_NEW(list, arena_new_n(c->arena, Tensor *, n ? n : 1));
+    for (int j = 0; j < n; j++) {
+      Tensor *t = c->arg[i].kind == VAL_TENSORS ? c->arg[i].tensors[j] : c->arg[i].tensor;
+      list[j] = t;
+      if (!t || !t->spec) continue;
+      const Spec *whole;
+      mesh = t->spec->mesh;
+      TRY(spec_with(t->spec, r, &whole));
+      if (whole != t->spec && mesh->dist->implicit == IMPLICIT_STRICT) return refuse_implicit(c, t->spec, whole);
+      if (!mesh->world) return op_fail(c, "the sizes of its results depend on elements, and a plan has none");
+      TRY(redistribute_local(c->ctx, t->spec, whole, t->local, op->schema.name, c->scope, &list[j]));
+    }
+    arg[i] = c->arg[i].kind == VAL_TENSORS ? val_tensors(list, n) : n ? val_tensor(list[0]) : c->arg[i];
+  }
+  Call local = {.ctx = c->ctx, .op = op, .arg = arg, .scope = c->scope, .arena = c->arena};
+  TRY(op_eager(&local));
+  for (int i = 0; i < local.nout; i++) {
+    Tensor *t = out_tensor(&local, i);
+    if (t) {
+      const Spec *spec;
+      TRY(spec_new(mesh, t->dtype, t->ndim, t->size, NULL, r, &spec));
+      TRY(dtensor_wrap(c->scope, spec, t, &t));
+      TRY(out_value(c, val_tensor(t)));
+    } else TRY(out_value(c, local.out[i]));
+  }
+  return OK;
+}
+
+/* Sizes and dtypes are those of the whole: handles answer by themselves. */
+static bool asks_for_sizes(const Op *op) { return op->def->flags & OP_SCALAR && op->schema.nparams && strncmp(op->schema.name, "aten.sym_", 9) == 0; }
+
+static Status dispatch(Call *c) {
+  const OpDef *def = c->op->def;
+  const Op *functional = def->inplace ? op_find(def->inplace) : c->op;
+  bool has_rule = functional && (functional->def->place || functional->def->rule || functional->def->flags & OP_POINTWISE);
+  if (def->compose && !has_rule) return def->compose(c);
+  if (asks_for_sizes(c->op)) return op_eager(c);
+  if (def->flags & (OP_DYNAMIC | OP_SCALAR | OP_EFFECT) || (!def->inplace && !def->infer)) return run_replicated(c);
+  Dist *d = c->ctx->dist;
+  uint64_t hash = mix(0, (uint64_t)(uintptr_t)c->op);
+  for (int i = 0; i < c->op->schema.nparams; i++) hash = hash_value(hash, &c->arg[i]);
+  Entry *e = d->cache ? find_entry(d->cache, c, hash) : NULL;
+  if (e) d->cache->hits++;
+  else {
+    Status s = decide(d, c, hash, &e);
+    if (s && status_code(s) == ERR_DYNAMIC) {
+      status_free(s);
+      return run_replicated(c);
+    }
+    TRY(s);
+  }
+  return run_decision(c, &e->d);
+}
+
+void ctx_spread(Ctx *ctx, Dist *d) {
+  ctx->dist = d;
+  ctx->dispatch = dispatch;
+}

@@ -1,0 +1,28 @@
+/* dispatch.h -- ops on DTensors: decide once per kind of call, then only run.
+ *
+ * ctx_spread() makes every op call of a context understand DTensors.  A call is looked up
+ * by op, specs and plain arguments; on a hit it costs a hash, a comparison and one handle
+ * per tensor beyond the local op.  Ops that are written with ops (compose) and have no
+ * rule of their own are taken apart; their parts come back here.
+ *
+ * I1  Every rank of a mesh makes the same calls in the same order.
+ * I2  On a mesh without a world nothing runs: outputs get specs and no shards.
+ */
+#ifndef TESS_DIST_DISPATCH_H
+#define TESS_DIST_DISPATCH_H
+
+#include "dist/propagate.h"
+#include "dist/redistribute.h"
+
+/* d stays the caller's and outlives the context. */
+void ctx_spread(Ctx *ctx, Dist *d);
+
+/* A DTensor of this spec around a shard (plain, of the spec's local size; NULL on a mesh
+ * without a world).  The handle lives in scope; local must live as long. */
+Status dtensor_wrap(Scope *scope, const Spec *spec, Tensor *local, Tensor **out);
+
+/* How often calls were found in the cache, and decided anew. */
+void dispatch_counts(const Dist *d, int64_t *hits, int64_t *misses);
+void dispatch_forget(Dist *d); /* empties the cache */
+
+#endif

@@ -1,0 +1,22 @@
+/* dist.h -- inside of a Dist: the tables of one rank. */
+#ifndef TESS_DIST_DIST_H
+#define TESS_DIST_DIST_H
+
+#include "dist/redistribute.h"
+
+enum { SPEC_BUCKETS = 1024 };
+
+struct Dist {
+  World *world;
+  Arena arena;
+  Mesh *meshes;
+  struct Spec *spec[SPEC_BUCKETS];
+  CommLog *log; /* innermost; NULL: nobody watches */
+  ImplicitMode implicit;
+  Mesh *current; /* mesh scope: what functions without a mesh argument use */
+  bool implicit_replication; /* plain tensors of any size meet DTensors as R */
+  struct DispatchCache *cache;
+  void (*cache_free)(struct DispatchCache *);
+};
+
+#endif

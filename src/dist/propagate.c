@@ -1,0 +1,411 @@
+/* propagate.c -- see propagate.h.
+ *
+ * Strategies for one axis are combined over the axes: the product of the lists, axis 0
+ * slowest.  The choice, in PyTorch's words: the cheapest; of free ones, the last that
+ * moves nothing, else the first; negative extras win over all.
+ */
+#include "dist/propagate.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "dist/dist.h"
+
+/* ---- inputs ------------------------------------------------------------------------------ */
+
+static int count_tensors(const Value *v, int n) {
+  int count = 0;
+  for (int i = 0; i < n; i++) {
+    if (v[i].kind == VAL_TENSOR) count++;
+    for (int j = 0; v[i].kind == VAL_TENSORS && j < v[i].n; j++) count += v[i].tensors[j] != NULL;
+  }
+  return count;
+}
+
+static int flat_tensors(const Value *v, int n, Tensor **out) {
+  int count = 0;
+  for (int i = 0; i < n; i++) {
+    if (v[i].kind == VAL_TENSOR) out[count++] = v[i].tensor;
+    for (int j = 0; v[i].kind == VAL_TENSORS && j < v[i].n; j++)
+      if (v[i].tensors[j]) out[count++] = v[i].tensors[j];
+  }
+  return count;
+}
+
+static Status find_mesh(const Call *c, Tensor *const *in, int nin, Mesh **out) {
+  *out = NULL;
+  for (int i = 0; i < nin; i++) {
+    if (!in[i]->spec) continue;
+    if (*out && *out != in[i]->spec->mesh) {
+      char a[256], b[256];
+      return status_hint(op_fail(c, "its inputs lie on different meshes: %s and %s", mesh_print(*out, a, sizeof a),
+                                 mesh_print(in[i]->spec->mesh, b, sizeof b)),
+                         "redistribute one of them to the other's mesh first");
+    }
+    *out = in[i]->spec->mesh;
+  }
+  return *out ? OK : op_fail(c, "no input is a DTensor");
+}
+
+/* A plain tensor among DTensors counts as R if that cannot be a mistake. */
+static Status input_spec(const Call *c, Mesh *m, const Tensor *t, const Spec **out) {
+  *out = t->spec;
+  if (t->spec) return OK;
+  if (tensor_numel(t) != 1 && !m->dist->implicit_replication) {
+    char text[128];
+    return status_hint(op_fail(c, "a plain tensor %s meets a DTensor", tensor_describe(t, text, sizeof text)),
+                       "distribute it first, or allow implicit replication if every rank holds the same values");
+  }
+  Placement r[MAX_AXES] = {{.kind = PLACE_R}};
+  return spec_new(m, t->dtype, t->ndim, t->size, t->stride, r, out);
+}
+
+/* ---- the list of one axis ------------------------------------------------------------------ */
+
+enum { MAX_KINDS = 16 };
+
+typedef struct {
+  Placement kind[MAX_KINDS]; /* shards with dim 0: the refinements seen */
+  int n;
+} Kinds;
+
+static void kinds_seen(const Rules *r, Kinds *k) {
+  k->n = 0;
+  for (int i = 0; i < r->nin * r->naxes; i++) {
+    if (!is_s(&r->have[i]) || k->n == MAX_KINDS) continue;
+    Placement kind = r->have[i];
+    kind.dim = 0;
+    kind.turn = 0;
+    int j = 0;
+    while (j < k->n && !placement_equal(&k->kind[j], &kind)) j++;
+    if (j == k->n) k->kind[k->n++] = kind;
+  }
+}
+
+typedef struct {
+  Placement **v; /* each nout + nin placements */
+  int n, cap;
+} AxisList;
+
+static Status axis_list_add(AxisList *l, const Placement *p, int width, Arena *arena) {
+  if (l->n == l->cap) {
+    int cap = l->cap ? l->cap * 2 : 16;
+    Placement **more;
+    TRY_NEW(more, arena_new_n(arena, Placement *, cap));
+    if (l->n) memcpy(more, l->v, (size_t)l->n * sizeof *more);
+    l->v = more;
+    l->cap = cap;
+  }
+  TRY_NEW(l->v[l->n], arena_new_n(arena, Placement, width ? width : 1));
+  if (width) memcpy(l->v[l->n], p, (size_t)width * sizeof *p);
+  l->n++;
+  return OK;
+}
+
+static Status expand_kinds(const Rules *r, AxisList *out) {
+  int width = r->nout + r->nin;
+  Placement *p;
+  Kinds kinds;
+  kinds_seen(r, &kinds);
+  TRY_NEW(p, arena_new_n(r->arena, Placement, width ? width : 1));
+  for (int i = 0; i < width; i++) p[i] = place_r();
+  TRY(axis_list_add(out, p, width, r->arena)); /* all R */
+  for (int i = 0; i < r->one.n; i++) {
+    const Strategy *s = &r->one.v[i];
+    bool shards = false;
+    for (int t = 0; t < width; t++) shards |= is_plain_s(&s->place[t]);
+    if (s->exact || !shards) {
+      TRY(axis_list_add(out, s->place, width, r->arena));
+      continue;
+    }
+    for (int k = 0; k < kinds.n; k++) {
+      for (int t = 0; t < width; t++) {
+        p[t] = s->place[t];
+        if (!is_plain_s(&p[t])) continue;
+        p[t] = kinds.kind[k];
+        p[t].dim = s->place[t].dim;
+      }
+      TRY(axis_list_add(out, p, width, r->arena));
+    }
+  }
+  return OK;
+}
+
+/* ---- weighing -------------------------------------------------------------------------------- */
+
+typedef struct {
+  const Rules *r;
+  const Spec *const *have; /* nin */
+  int pinned;              /* input that must stay where it is (in place), and output 0 with it; -1 = none */
+  Placement *now;          /* the strategy being weighed: tensor by tensor, naxes each */
+  Placement *best;
+  double best_cost;
+  enum { NOTHING, MINIMUM, FREE, UNMOVED, NEGATIVE } best_class;
+} Weigh;
+
+static bool partials_mix(const Placement *p, int naxes) {
+  const Placement *first = NULL;
+  for (int a = 0; a < naxes; a++) {
+    if (!is_p(&p[a])) continue;
+    if (first && !placement_equal(first, &p[a]) && !(first->norm == 0 && p[a].norm == 0 && first->op <= REDUCE_AVG && p[a].op <= REDUCE_AVG)) return true;
+    first = &p[a];
+  }
+  return false;
+}
+
+/* Each shard gets at least an element, as far as counts tell. */
+static bool fills_shards(const Tensor *t, const Placement *p, const int *axis, int naxes) {
+  int64_t shards[MAX_DIMS];
+  for (int d = 0; d < t->ndim; d++) shards[d] = 1;
+  for (int a = 0; a < naxes; a++) {
+    if (!is_s(&p[a])) continue;
+    if (p[a].dim >= t->ndim) return false;
+    shards[p[a].dim] *= axis[a];
+    int64_t pieces = shards[p[a].dim] * (p[a].nsegments ? p[a].nsegments : p[a].factor);
+    if (t->size[p[a].dim] < pieces) return false;
+  }
+  return true;
+}
+
+static bool admissible(const Weigh *w) {
+  const Rules *r = w->r;
+  bool owes = false;
+  for (int t = 0; t < r->nout + r->nin; t++)
+    if (partials_mix(w->now + t * r->naxes, r->naxes)) return false;
+  for (int i = 0; i < r->nout * r->naxes; i++) owes |= is_p(&w->now[i]);
+  if (w->pinned >= 0) {
+    const Placement *self = w->have[w->pinned]->place;
+    if (!placements_equal(w->now + (r->nout + w->pinned) * r->naxes, self, r->naxes)) return false;
+    if (r->nout && !placements_equal(w->now, self, r->naxes)) return false;
+  }
+  for (int i = 0; i < r->nin; i++) {
+    const Placement *want = w->now + (r->nout + i) * r->naxes;
+    if (fills_shards(r->in[i], want, r->axis, r->naxes)) continue;
+    /* empty shards: fine where they are already there and no reduction meets them */
+    if (!(r->uneven || !owes) || !placements_equal(want, w->have[i]->place, r->naxes)) return false;
+  }
+  return true;
+}
+
+static void weigh(Weigh *w, double extra) {
+  const Rules *r = w->r;
+  if (!admissible(w)) return;
+  double cost = extra;
+  bool moves = false;
+  for (int i = 0; i < r->nin; i++) {
+    const Placement *want = w->now + (r->nout + i) * r->naxes;
+    moves |= !placements_equal(want, w->have[i]->place, r->naxes);
+    cost += redistribute_cost(w->have[i], want);
+  }
+  int rank = cost < 0 ? NEGATIVE : cost == 0 ? moves ? FREE : UNMOVED : MINIMUM;
+  bool better = w->best_class == NOTHING || rank > (int)w->best_class ||
+                (rank == (int)w->best_class && (rank == UNMOVED || ((rank == MINIMUM || rank == NEGATIVE) && cost < w->best_cost)));
+  if (!better) return;
+  w->best_class = rank;
+  w->best_cost = cost;
+  memcpy(w->best, w->now, (size_t)((r->nout + r->nin) * r->naxes) * sizeof *w->best);
+}
+
+static void take_axis(Weigh *w, int axis, const Placement *p) {
+  const Rules *r = w->r;
+  for (int t = 0; t < r->nout + r->nin; t++) w->now[t * r->naxes + axis] = p[t];
+}
+
+/* The last strategy of the list that finds every input where it wants it. */
+static const Placement *unmoved(const Rules *r, const AxisList *list, int axis) {
+  for (int i = list->n - 1; i >= 0; i--) {
+    int t = 0;
+    while (t < r->nin && placement_equal(&list->v[i][r->nout + t], rule_have(r, t, axis))) t++;
+    if (t == r->nin) return list->v[i];
+  }
+  return NULL;
+}
+
+/* If every axis has one that moves nothing, no product needs to be tried. */
+static bool weigh_unmoved(Weigh *w, const AxisList *list) {
+  for (int a = 0; a < w->r->naxes; a++) {
+    const Placement *p = unmoved(w->r, list, a);
+    if (!p) return false;
+    take_axis(w, a, p);
+  }
+  weigh(w, 0);
+  return w->best_class != NOTHING;
+}
+
+enum { MOST_COMBINATIONS = 200000 };
+
+/* Too many axes for the product: each axis by itself, the others as they are. */
+static void weigh_axes_apart(Weigh *w, const AxisList *list) {
+  const Rules *r = w->r;
+  int pick[MAX_AXES] = {0};
+  for (int a = 0; a < r->naxes; a++) take_axis(w, a, list->v[0]);
+  for (int a = 0; a < r->naxes; a++) {
+    double best = INFINITY;
+    for (int i = 0; i < list->n; i++) {
+      double cost = 0;
+      for (int t = 0; t < r->nin; t++) {
+        Placement want[MAX_AXES];
+        memcpy(want, w->have[t]->place, sizeof want);
+        want[a] = list->v[i][r->nout + t];
+        cost += redistribute_cost(w->have[t], want);
+      }
+      if (cost < best) best = cost, pick[a] = i;
+    }
+    take_axis(w, a, list->v[pick[a]]);
+  }
+  weigh(w, 0);
+}
+
+static void weigh_product(Weigh *w, const AxisList *list) {
+  int naxes = w->r->naxes, pick[MAX_AXES] = {0};
+  double combinations = pow(list->n, naxes);
+  if (combinations > MOST_COMBINATIONS) {
+    weigh_axes_apart(w, list);
+    if (w->best_class != NOTHING) return;
+  }
+  for (;;) {
+    for (int a = 0; a < naxes; a++) take_axis(w, a, list->v[pick[a]]);
+    weigh(w, 0);
+    int a = naxes - 1;
+    while (a >= 0 && ++pick[a] == list->n) pick[a--] = 0;
+    if (a < 0) return;
+  }
+}
+
+static void weigh_listed(Weigh *w) {
+  const Rules *r = w->r;
+  for (int i = 0; i < r->all.n; i++) {
+    memcpy(w->now, r->all.v[i].place, (size_t)((r->nout + r->nin) * r->naxes) * sizeof *w->now);
+    weigh(w, r->all.v[i].extra);
+  }
+}
+
+/* ---- rules ------------------------------------------------------------------------------------- */
+
+static Status list_strategies(Rules *r) {
+  const OpDef *def = r->call->op->def;
+  if (def->place) return def->place(r);
+  if (def->rule) return rule_letters(r, def->rule, def->linear == LINEAR_MULTI);
+  if (def->flags & OP_POINTWISE) return rule_pointwise(r, def->linear);
+  rule_why(r, "this op has no sharding rule");
+  return OK;
+}
+
+static Status choose(Rules *r, const Spec *const *have, int pinned, Weigh *w) {
+  size_t n = (size_t)((r->nout + r->nin) * r->naxes);
+  *w = (Weigh){.r = r, .have = have, .pinned = pinned};
+  TRY_NEW(w->now, arena_new_n(r->arena, Placement, n ? n : 1));
+  TRY_NEW(w->best, arena_new_n(r->arena, Placement, n ? n : 1));
+  TRY(list_strategies(r));
+  if (r->all.n) weigh_listed(w);
+  AxisList list = {0};
+  if (!r->all.n || w->best_class == NOTHING) {
+    TRY(expand_kinds(r, &list));
+    if (!weigh_unmoved(w, &list)) weigh_product(w, &list);
+  }
+  if (w->best_class != NOTHING) return OK;
+  if (pinned < 0) return op_fail(r->call, "no placements of its inputs are possible");
+  char text[256];
+  return status_hint(op_fail(r->call, "in place on a tensor placed %s, which no strategy keeps",
+                             placements_print(have[pinned]->place, r->naxes, text, sizeof text)),
+                     "use the op that returns a new tensor, or redistribute first");
+}
+
+/* ---- the local call ------------------------------------------------------------------------------ */
+
+/* Arguments that spell the sizes of output 0. */
+static bool spells_sizes(const Param *p) {
+  static const char *const names[] = {"size", "input_sizes", "self_sizes", "sizes"};
+  if (p->type != TYPE_INT || !p->list) return false;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(p->name, names[i])) return true;
+  return false;
+}
+
+static Status localize_sizes(Local *l) {
+  const Schema *s = &l->call->op->schema;
+  bool sharded = false;
+  for (int a = 0; l->nout && a < l->naxes; a++) sharded |= is_s(&local_place_out(l, 0)[a]);
+  if (!sharded) return OK;
+  for (int i = 0; i < s->nparams; i++) {
+    if (l->arg[i].kind != VAL_INTS || l->arg[i].n != l->out[0]->ndim) continue;
+    if (spells_sizes(&s->params[i])) TRY(local_set_out_size(l, i));
+    else if (!strcmp(s->params[i].name, "stride") && i > 0 && spells_sizes(&s->params[i - 1])) {
+      int64_t size[MAX_DIMS], stride[MAX_DIMS];
+      TRY(local_out_size(l, 0, size));
+      local_strides(l->out[0]->ndim, size, l->out[0]->stride, stride);
+      TRY(local_set_ints(l, i, stride, l->out[0]->ndim));
+    }
+  }
+  return OK;
+}
+
+static Status localize(const Call *call, const Rules *r, const Placement *place, const int *coord, Arena *arena, Decision *out) {
+  int n = call->op->schema.nparams;
+  TRY_NEW(out->arg, arena_new_n(arena, Value, n ? n : 1));
+  if (n) memcpy(out->arg, call->arg, (size_t)n * sizeof *out->arg);
+  Local l = {.call = call, .op = call->op, .arg = out->arg, .naxes = r->naxes, .axis = r->axis, .coord = coord, .nin = r->nin,
+             .nout = r->nout, .in = r->in, .out = r->out, .place = place, .arena = arena};
+  TRY(r->call->op->def->localize ? r->call->op->def->localize(&l) : localize_sizes(&l));
+  out->op = l.op;
+  out->rewritten = l.op != call->op || (n && memcmp(out->arg, call->arg, (size_t)n * sizeof *out->arg));
+  return OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------- */
+
+/* An in-place op is placed as the op it stands for, its first argument pinned. */
+static Status functional_call(const Call *call, Arena *arena, Call *f, Value *bound) {
+  const Op *op = op_find(call->op->def->inplace);
+  if (!op) return op_fail(call, "its functional form '%s' is not in the registry", call->op->def->inplace);
+  NamedValue args[MAX_PARAMS];
+  int n = op->schema.nparams < call->op->schema.nparams ? op->schema.nparams : call->op->schema.nparams;
+  for (int i = 0; i < n; i++) args[i] = (NamedValue){NULL, call->arg[i]};
+  TRY(op_bind(arena, op, args, n, bound));
+  *f = (Call){.ctx = call->ctx, .op = op, .arg = bound, .scope = call->scope, .arena = arena};
+  return OK;
+}
+
+static Status infer_global(Call *f) {
+  if (f->op->def->compose || !f->op->def->infer) return op_fail(f, "has no sizes of its own to place"); /* dispatch takes them apart */
+  return f->op->def->infer(f);
+}
+
+Status propagate(const Call *call, const int *coord, Arena *arena, Decision *out) {
+  Value bound[MAX_PARAMS];
+  Call f = *call;
+  bool inplace = call->op->def->inplace != NULL;
+  if (inplace) TRY(functional_call(call, arena, &f, bound));
+  f.arena = arena;
+  if (!f.nout) TRY(infer_global(&f));
+  *out = (Decision){.nin = count_tensors(f.arg, f.op->schema.nparams), .nout = count_tensors(f.out, f.nout)};
+  Rules r = {.call = &f, .nin = out->nin, .nout = out->nout, .arena = arena};
+  TRY_NEW(r.in, arena_new_n(arena, Tensor *, r.nin ? r.nin : 1));
+  TRY_NEW(r.out, arena_new_n(arena, Tensor *, r.nout ? r.nout : 1));
+  flat_tensors(f.arg, f.op->schema.nparams, r.in);
+  flat_tensors(f.out, f.nout, r.out);
+  TRY(find_mesh(call, r.in, r.nin, &out->mesh));
+  r.naxes = out->mesh->naxes;
+  r.axis = out->mesh->axis;
+  TRY_NEW(out->have, arena_new_n(arena, const Spec *, r.nin));
+  TRY_NEW(out->want, arena_new_n(arena, const Spec *, r.nin));
+  TRY_NEW(out->out, arena_new_n(arena, const Spec *, r.nout ? r.nout : 1));
+  Placement *have;
+  TRY_NEW(have, arena_new_n(arena, Placement, r.nin * r.naxes + 1));
+  for (int i = 0; i < r.nin; i++) {
+    TRY(input_spec(call, out->mesh, r.in[i], &out->have[i]));
+    memcpy(have + i * r.naxes, out->have[i]->place, (size_t)r.naxes * sizeof *have);
+  }
+  r.have = have;
+  Weigh w;
+  TRY(choose(&r, out->have, inplace && call->op->schema.params[0].mutated ? 0 : -1, &w));
+  out->cost = w.best_cost;
+  out->why = r.why;
+  for (int i = 0; i < r.nin; i++) {
+    TRY(spec_with(out->have[i], w.best + (r.nout + i) * r.naxes, &out->want[i]));
+    out->moves |= out->want[i] != out->have[i];
+  }
+  for (int i = 0; i < r.nout; i++)
+    TRY(spec_new(out->mesh, r.out[i]->dtype, r.out[i]->ndim, r.out[i]->size, r.out[i]->stride, w.best + i * r.naxes, &out->out[i]));
+  return localize(call, &r, w.best, coord ? coord : out->mesh->coord, arena, out);
+}

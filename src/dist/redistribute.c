@@ -1,0 +1,356 @@
+/* redistribute.c -- see redistribute.h.  One function per kind of step. */
+#include "dist/redistribute.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dist/boxes.h"
+#include "dist/dist.h"
+#include "kernels/copy.h"
+
+/* What a step works on. */
+typedef struct {
+  Ctx *ctx;
+  Mesh *mesh;
+  const Spec *spec; /* shape and dtype */
+  const Step *step;
+  const char *why;
+  Scope *scope;
+  Arena arena; /* for the step */
+  Tensor *in, *out;
+} Job;
+
+static Layout layout_with(const Job *j, const Placement *p) {
+  return (Layout){.ndim = j->spec->ndim, .shape = j->spec->shape, .naxes = j->mesh->naxes, .axis = j->mesh->axis, .place = p};
+}
+
+static Status new_local(Job *j, const Placement *p, Tensor **out) {
+  int64_t size[MAX_DIMS];
+  Layout l = layout_with(j, p);
+  TRY(layout_local(&l, j->mesh->coord, size));
+  return tensor_new(j->scope, j->spec->dtype, j->spec->ndim, size, out);
+}
+
+static View box_view(void *data, Dtype dtype, const Box *b) {
+  return (View){(char *)data + b->offset * (int64_t)dtype_size(dtype), b->size, b->stride, b->ndim, dtype};
+}
+
+/* ---- local steps --------------------------------------------------------------------------- */
+
+static Status do_slice(Job *j) {
+  Layout before = layout_with(j, j->step->before), after = layout_with(j, j->step->after);
+  Region have, want;
+  TRY(region_of(&before, j->mesh->coord, &j->arena, &have));
+  TRY(region_of(&after, j->mesh->coord, &j->arena, &want));
+  TRY(new_local(j, j->step->after, &j->out));
+  BoxList from = {0}, into = {0};
+  TRY(boxes_shared(&have, j->in->stride, &want, j->out->stride, 0, &j->arena, &from, &into));
+  for (int i = 0; i < from.n; i++)
+    kernel_copy(&j->ctx->kern, box_view(tensor_data(j->out), j->out->dtype, &into.v[i]), box_view(tensor_data(j->in), j->in->dtype, &from.v[i]));
+  return OK;
+}
+
+/* What ranks other than the first of an axis hold so that the reduction gives the value
+ * back: nothing (0) or one; the ops that forgive repetition keep the value everywhere. */
+static const struct {
+  bool everywhere;
+  double other;
+} split_of[REDUCE_OP_COUNT] = {
+    [REDUCE_SUM] = {false, 0}, [REDUCE_AVG] = {true, 0},      [REDUCE_MIN] = {true, 0},  [REDUCE_MAX] = {true, 0},
+    [REDUCE_BAND] = {true, 0}, [REDUCE_PRODUCT] = {false, 1}, [REDUCE_BOR] = {true, 0}, [REDUCE_BXOR] = {false, 0},
+};
+
+static Status do_partition(Job *j) {
+  for (int a = 0; a < j->mesh->naxes; a++) {
+    const Placement *p = &j->step->after[a];
+    if (!(j->step->changed >> a & 1) || split_of[p->op].everywhere || j->mesh->coord[a] == 0) continue;
+    TRY(tensor_new(j->scope, j->spec->dtype, j->in->ndim, j->in->size, &j->out));
+    double other = split_of[p->op].other;
+    kernel_copy(&j->ctx->kern, tensor_view(j->out), (View){&other, NULL, NULL, 0, DT_F64});
+    return OK;
+  }
+  j->out = j->in;
+  return OK;
+}
+
+/* ---- moving ---------------------------------------------------------------------------------- */
+
+/* Member q of the group of `axes` around this rank. */
+static void member_coord(const Mesh *m, unsigned axes, int64_t q, int *coord) {
+  memcpy(coord, m->coord, sizeof m->coord);
+  for (int a = m->naxes - 1; a >= 0; a--) {
+    if (!(axes >> a & 1)) continue;
+    coord[a] = (int)(q % m->axis[a]);
+    q /= m->axis[a];
+  }
+}
+
+/* Of several that hold the same elements, a rank takes them from the one that differs
+ * least from it. */
+static bool gives_to(const Mesh *m, unsigned axes, const Placement *before, const int *giver, const int *taker) {
+  for (int a = 0; a < m->naxes; a++)
+    if (axes >> a & 1 && !is_s(&before[a]) && giver[a] != taker[a]) return false;
+  return true;
+}
+
+static Status do_move(Job *j) {
+  const Step *s = j->step;
+  Mesh *m = j->mesh;
+  Comm *group;
+  TRY(mesh_group(m, s->axes, &group));
+  Layout before = layout_with(j, s->before), after = layout_with(j, s->after);
+  Region mine, wanted, other;
+  TRY(region_of(&before, m->coord, &j->arena, &mine));
+  TRY(region_of(&after, m->coord, &j->arena, &wanted));
+  TRY(new_local(j, s->after, &j->out));
+  BoxList send = {0}, recv = {0};
+  int64_t stride[MAX_DIMS] = {0}; /* of the other side: unknown, and not needed */
+  for (int q = 0; q < comm_size(group); q++) {
+    int coord[MAX_AXES];
+    member_coord(m, s->axes, q, coord);
+    if (gives_to(m, s->axes, s->before, m->coord, coord)) {
+      TRY(region_of(&after, coord, &j->arena, &other));
+      TRY(boxes_shared(&mine, j->in->stride, &other, stride, q, &j->arena, &send, NULL));
+    }
+    if (gives_to(m, s->axes, s->before, coord, m->coord)) {
+      TRY(region_of(&before, coord, &j->arena, &other));
+      TRY(boxes_shared(&other, stride, &wanted, j->out->stride, q, &j->arena, NULL, &recv));
+    }
+  }
+  Coll c = {.kind = COLL_EXCHANGE, .dtype = j->spec->dtype, .send = tensor_data(j->in), .recv = tensor_data(j->out),
+            .send_box = send.v, .nsend = send.n, .recv_box = recv.v, .nrecv = recv.n, .why = j->why};
+  return comm_run(group, &c);
+}
+
+/* ---- reducing --------------------------------------------------------------------------------- */
+
+static Status contiguous_of(Job *j, Tensor *t, Tensor **out) {
+  *out = t;
+  if (tensor_is_contiguous(t)) return OK;
+  TRY(tensor_new(j->scope, t->dtype, t->ndim, t->size, out));
+  kernel_copy(&j->ctx->kern, tensor_view(*out), tensor_view(t));
+  return OK;
+}
+
+/* Norms are owed as sums of powers. */
+static Status raise(Job *j, Tensor *t, double exponent, Tensor **out) {
+  Call c = {.ctx = j->ctx, .scope = j->scope, .arena = &j->arena};
+  Tensor *positive;
+  TRY(OP(&c, "aten.abs.default", &positive, val_tensor(t)));
+  return OP(&c, "aten.pow.Tensor_Scalar", out, val_tensor(positive), val_float(exponent));
+}
+
+static const Placement *owed(const Job *j) {
+  for (int a = 0; a < j->mesh->naxes; a++)
+    if (j->step->changed >> a & 1) return &j->step->before[a];
+  return &j->step->before[0];
+}
+
+static Status do_all_reduce(Job *j) {
+  Comm *group;
+  TRY(mesh_group(j->mesh, j->step->axes, &group));
+  Tensor *in;
+  TRY(contiguous_of(j, j->in, &in));
+  TRY(tensor_new(j->scope, in->dtype, in->ndim, in->size, &j->out));
+  Coll c = {.kind = COLL_ALL_REDUCE, .dtype = in->dtype, .op = owed(j)->op, .send = tensor_data(in), .recv = tensor_data(j->out),
+            .count = tensor_numel(in), .why = j->why};
+  return comm_run(group, &c);
+}
+
+/* Every member's part, one behind the other, as the collective wants it. */
+static Status pack_parts(Job *j, int members, int64_t *counts, Tensor **out) {
+  Layout before = layout_with(j, j->step->before), after = layout_with(j, j->step->after);
+  Region mine, part;
+  TRY(region_of(&before, j->mesh->coord, &j->arena, &mine));
+  int64_t numel = tensor_numel(j->in), at = 0;
+  TRY(tensor_new(j->scope, j->in->dtype, 1, &numel, out));
+  for (int q = 0; q < members; q++) {
+    int coord[MAX_AXES];
+    int64_t size[MAX_DIMS], stride[MAX_DIMS];
+    member_coord(j->mesh, j->step->axes, q, coord);
+    TRY(region_of(&after, coord, &j->arena, &part));
+    counts[q] = 1;
+    for (int d = 0; d < part.ndim; d++) size[d] = part.dim[d].size, counts[q] *= size[d];
+    contiguous_strides(part.ndim, size, stride);
+    BoxList from = {0}, into = {0};
+    TRY(boxes_shared(&mine, j->in->stride, &part, stride, q, &j->arena, &from, &into));
+    char *base = (char *)tensor_data(*out) + at * (int64_t)dtype_size(j->in->dtype);
+    for (int i = 0; i < from.n; i++)
+      kernel_copy(&j->ctx->kern, box_view(base, j->in->dtype, &into.v[i]), box_view(tensor_data(j->in), j->in->dtype, &from.v[i]));
+    at += counts[q];
+  }
+  return OK;
+}
+
+static Status do_reduce_scatter(Job *j) {
+  Comm *group;
+  TRY(mesh_group(j->mesh, j->step->axes, &group));
+  int64_t *counts;
+  TRY_NEW(counts, arena_new_n(&j->arena, int64_t, comm_size(group)));
+  Tensor *packed;
+  TRY(pack_parts(j, comm_size(group), counts, &packed));
+  TRY(new_local(j, j->step->after, &j->out));
+  Coll c = {.kind = COLL_REDUCE_SCATTER, .dtype = j->spec->dtype, .op = owed(j)->op, .send = tensor_data(packed),
+            .recv = tensor_data(j->out), .counts = counts, .why = j->why};
+  return comm_run(group, &c);
+}
+
+static Status do_reduce(Job *j) {
+  double norm = owed(j)->norm;
+  if (norm != 0) TRY(raise(j, j->in, norm, &j->in));
+  TRY(j->step->kind == STEP_ALL_REDUCE ? do_all_reduce(j) : do_reduce_scatter(j));
+  if (norm != 0) TRY(raise(j, j->out, 1 / norm, &j->out));
+  return OK;
+}
+
+/* ---- steps in turn ------------------------------------------------------------------------------ */
+
+static Status log_event(Dist *d, const Step *step, const char *why) {
+  const char *kept = "";
+  if (!d->log) return OK;
+  if (why) TRY_NEW(kept, arena_strdup(&d->arena, why));
+  for (CommLog *log = d->log; log; log = log->outer) {
+    if (log->n == log->cap) {
+      int cap = log->cap ? log->cap * 2 : 16;
+      CommEvent *more;
+      TRY_NEW(more, realloc(log->event, (size_t)cap * sizeof *more));
+      log->event = more;
+      log->cap = cap;
+    }
+    log->event[log->n++] = (CommEvent){step->kind, step->bytes, step->axes, kept};
+    log->count[step->kind]++;
+  }
+  return OK;
+}
+
+static bool group_is_one(const Mesh *m, unsigned axes) {
+  for (int a = 0; a < m->naxes; a++)
+    if (axes >> a & 1 && m->axis[a] > 1) return false;
+  return true;
+}
+
+static Status run_step(Job *j) {
+  switch (j->step->kind) {
+    case STEP_SLICE: return do_slice(j);
+    case STEP_PARTITION: return do_partition(j);
+    case STEP_ALL_GATHER:
+    case STEP_ALL_TO_ALL:
+    case STEP_EXCHANGE: return do_move(j);
+    case STEP_REDUCE_SCATTER:
+    case STEP_ALL_REDUCE: return do_reduce(j);
+    case STEP_KIND_COUNT: break;
+  }
+  return OK;
+}
+
+static Status run_plan(Ctx *ctx, const Spec *from, const Plan *plan, Tensor *local, const char *why, Scope *scope, Tensor **out) {
+  Mesh *m = from->mesh;
+  Job j = {.ctx = ctx, .mesh = m, .spec = from, .why = why, .scope = scope, .in = local, .out = local};
+  Status s = OK;
+  for (int i = 0; i < plan->n && !s; i++) {
+    j.step = &plan->step[i];
+    j.in = j.out;
+    if (step_communicates(j.step->kind) && group_is_one(m, j.step->axes)) continue; /* the layout is the same */
+    if (step_communicates(j.step->kind)) s = log_event(m->dist, j.step, why);
+    if (!s) s = run_step(&j);
+    arena_free(&j.arena);
+  }
+  *out = j.out;
+  return s;
+}
+
+/* ---- from one mesh to another ------------------------------------------------------------------- */
+
+/* Which rank gives to `taker`: on axes that do not cut, holders are spread by position. */
+static bool gives_across(const Mesh *m, const Placement *place, const int *giver, int64_t taker) {
+  for (int a = m->naxes - 1; a >= 0; a--) {
+    if (is_s(&place[a])) continue;
+    if (giver[a] != (int)(taker % m->axis[a])) return false;
+    taker /= m->axis[a];
+  }
+  return true;
+}
+
+static Status exchange_across(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Tensor *out, Arena *arena) {
+  World *w = from->mesh->dist->world;
+  Comm *all = world_comm(w);
+  int me = world_rank(w);
+  Layout before = spec_layout(from), after = spec_layout(to);
+  int64_t stride[MAX_DIMS] = {0};
+  int mine[MAX_AXES], theirs[MAX_AXES];
+  Region have, want, other;
+  BoxList send = {0}, recv = {0};
+  bool giver = mesh_coord_of(from->mesh, me, mine);
+  if (giver) TRY(region_of(&before, mine, arena, &have));
+  for (int i = 0; giver && i < to->mesh->size; i++) {
+    mesh_coord(to->mesh->axis, to->mesh->naxes, i, theirs);
+    if (!gives_across(from->mesh, from->place, mine, i)) continue;
+    TRY(region_of(&after, theirs, arena, &other));
+    TRY(boxes_shared(&have, local->stride, &other, stride, to->mesh->rank[i], arena, &send, NULL));
+  }
+  bool taker = mesh_coord_of(to->mesh, me, mine);
+  if (taker) TRY(region_of(&after, mine, arena, &want));
+  for (int i = 0; taker && i < from->mesh->size; i++) {
+    mesh_coord(from->mesh->axis, from->mesh->naxes, i, theirs);
+    if (!gives_across(from->mesh, from->place, theirs, mesh_position(to->mesh->axis, to->mesh->naxes, mine))) continue;
+    TRY(region_of(&before, theirs, arena, &other));
+    TRY(boxes_shared(&other, stride, &want, out->stride, from->mesh->rank[i], arena, NULL, &recv));
+  }
+  Coll c = {.kind = COLL_EXCHANGE, .dtype = from->dtype, .send = tensor_data(local), .recv = tensor_data(out), .send_box = send.v,
+            .nsend = send.n, .recv_box = recv.v, .nrecv = recv.n, .why = why};
+  Step step = {.kind = STEP_EXCHANGE};
+  TRY(log_event(from->mesh->dist, &step, why));
+  (void)ctx;
+  return comm_run(all, &c);
+}
+
+static Status redistribute_across(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out) {
+  Placement paid[MAX_AXES], arrive[MAX_AXES];
+  for (int a = 0; a < from->mesh->naxes; a++) paid[a] = is_p(&from->place[a]) ? place_r() : from->place[a];
+  for (int a = 0; a < to->mesh->naxes; a++) arrive[a] = is_p(&to->place[a]) ? place_r() : to->place[a];
+  const Spec *settled, *landed;
+  TRY(spec_with(from, paid, &settled));
+  TRY(spec_with(to, arrive, &landed));
+  if (from->mesh->inside) TRY(redistribute_local(ctx, from, settled, local, why, scope, &local));
+  Tensor *there;
+  TRY(tensor_new(scope, to->dtype, landed->local_ndim, landed->local, &there));
+  Arena arena = {0};
+  Status s = exchange_across(ctx, settled, landed, local, why, there, &arena);
+  arena_free(&arena);
+  TRY(s);
+  *out = there;
+  return to->mesh->inside ? redistribute_local(ctx, landed, to, there, why, scope, out) : OK;
+}
+
+Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out) {
+  *out = local;
+  if (from == to) return OK;
+  if (from->mesh != to->mesh) return redistribute_across(ctx, from, to, local, why, scope, out);
+  if (!from->mesh->inside) return OK;
+  Arena arena = {0};
+  Plan plan;
+  Status s = plan_redistribute(from, to, &arena, &plan);
+  if (!s) s = run_plan(ctx, from, &plan, local, why, scope, out);
+  arena_free(&arena);
+  return s;
+}
+
+/* ---- logs ------------------------------------------------------------------------------------------ */
+
+void comm_log_begin(Dist *d, CommLog *log) {
+  *log = (CommLog){.outer = d->log};
+  d->log = log;
+}
+
+void comm_log_end(Dist *d, CommLog *log) { d->log = log->outer; }
+
+void comm_log_free(CommLog *log) {
+  free(log->event);
+  *log = (CommLog){0};
+}
+
+ImplicitMode dist_set_implicit(Dist *d, ImplicitMode mode) {
+  ImplicitMode former = d->implicit;
+  d->implicit = mode;
+  return former;
+}

@@ -1,0 +1,41 @@
+/* redistribute.h -- plans, carried out on this rank's shard. */
+#ifndef TESS_DIST_REDISTRIBUTE_H
+#define TESS_DIST_REDISTRIBUTE_H
+
+#include "dist/plan.h"
+#include "ops/op.h"
+
+/* This rank's shard of `to`, from its shard of `from` (same shape and dtype; any two
+ * meshes of the same world).  Collective over the mesh (over the world if the meshes
+ * differ).  The result is contiguous, or `local` itself where nothing is to be done.
+ * why: the op that needs it, for messages and comm_debug. */
+Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out);
+
+/* ---- watching what is communicated -------------------------------------------------------- */
+
+typedef struct {
+  StepKind kind;
+  int64_t bytes;   /* that this rank receives */
+  unsigned axes;
+  const char *why; /* lives as long as the Dist */
+} CommEvent;
+
+typedef struct CommLog {
+  CommEvent *event;
+  int n, cap;
+  int count[STEP_KIND_COUNT];
+  struct CommLog *outer; /* scopes nest: an event goes to all of them */
+} CommLog;
+
+void comm_log_begin(Dist *d, CommLog *log);
+void comm_log_end(Dist *d, CommLog *log); /* the innermost; event is malloc'ed and stays */
+void comm_log_free(CommLog *log);
+
+/* ---- explicit redistribution --------------------------------------------------------------- */
+
+/* While on: a redistribution that an op asks for by itself is an error (LOUD), also where
+ * it costs no communication (STRICT). */
+typedef enum { IMPLICIT_ALLOWED, IMPLICIT_LOUD, IMPLICIT_STRICT } ImplicitMode;
+ImplicitMode dist_set_implicit(Dist *d, ImplicitMode mode); /* the former mode */
+
+#endif

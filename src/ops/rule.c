@@ -1,0 +1,174 @@
+/* rule.c -- the list of strategies that a rule makes; see rule.h. */
+#include "ops/rule.h"
+
+#include <string.h>
+
+static Status list_add(Rules *r, StrategyList *list, const Placement *p, int n, bool exact, double extra) {
+  if (list->n == list->cap) {
+    int cap = list->cap ? list->cap * 2 : 8;
+    Strategy *more;
+    TRY_NEW(more, arena_new_n(r->arena, Strategy, cap));
+    if (list->n) memcpy(more, list->v, (size_t)list->n * sizeof *more);
+    list->v = more;
+    list->cap = cap;
+  }
+  Strategy *s = &list->v[list->n];
+  TRY_NEW(s->place, arena_new_n(r->arena, Placement, n ? n : 1));
+  if (n) memcpy(s->place, p, (size_t)n * sizeof *p);
+  s->exact = exact;
+  s->extra = extra;
+  list->n++;
+  return OK;
+}
+
+Status rule_axis(Rules *r, const Placement *p) { return list_add(r, &r->one, p, r->nout + r->nin, false, 0); }
+
+Status rule_axis_exact(Rules *r, const Placement *p) { return list_add(r, &r->one, p, r->nout + r->nin, true, 0); }
+
+Status rule_mesh(Rules *r, const Placement *p, double extra) {
+  return list_add(r, &r->all, p, (r->nout + r->nin) * r->naxes, true, extra);
+}
+
+void rule_why(Rules *r, const char *why) { r->why = why; }
+
+int rule_input(const Rules *r, int arg, int item) {
+  int flat = 0;
+  for (int i = 0; i <= arg; i++) {
+    const Value *v = &r->call->arg[i];
+    if (v->kind == VAL_TENSOR) {
+      if (i == arg) return flat;
+      flat++;
+    } else if (v->kind == VAL_TENSORS) {
+      for (int j = 0; j < v->n; j++) {
+        if (i == arg && j == item) return v->tensors[j] ? flat : -1;
+        flat += v->tensors[j] != NULL;
+      }
+    }
+  }
+  return -1;
+}
+
+/* ---- pointwise ------------------------------------------------------------------------ */
+
+/* The dimension of a tensor with n dimensions that meets dimension d of one with ndim
+ * under broadcasting; -1 if it has none there or spreads a single element. */
+static int meets(const Tensor *t, int d, int ndim, int64_t size) {
+  int at = d - (ndim - t->ndim);
+  return at >= 0 && (t->size[at] == size && size != 1) ? at : at >= 0 && size == 1 ? at : -1;
+}
+
+/* One P strategy: outputs and the inputs in `mask` are P(op), the others R. */
+static Status add_partial(Rules *r, ReduceOp op, unsigned mask) {
+  Placement p[64];
+  for (int i = 0; i < r->nout; i++) p[i] = place_p(op);
+  for (int i = 0; i < r->nin; i++) p[r->nout + i] = i < 32 && mask >> i & 1 ? place_p(op) : place_r();
+  return rule_axis(r, p);
+}
+
+Status rule_pointwise(Rules *r, Linear linear) {
+  if (r->nout + r->nin > 64) return OK;
+  const Tensor *o = r->nout ? r->out[0] : r->in[0];
+  Placement p[64];
+  for (int d = 0; d < o->ndim; d++) {
+    for (int i = 0; i < r->nout; i++) p[i] = place_s(d);
+    for (int i = 0; i < r->nin; i++) {
+      int at = meets(r->in[i], d, o->ndim, o->size[d]);
+      p[r->nout + i] = at < 0 ? place_r() : place_s(at);
+    }
+    TRY(rule_axis(r, p));
+  }
+  unsigned all = r->nin >= 32 ? ~0u : (1u << r->nin) - 1u;
+  for (ReduceOp op = REDUCE_SUM; op <= REDUCE_AVG; op++) {
+    switch (linear) {
+      case LINEAR_NO: break;
+      case LINEAR_UNARY:
+      case LINEAR_JOINT: TRY(add_partial(r, op, all)); break;
+      case LINEAR_FIRST: TRY(add_partial(r, op, 1)); break;
+      case LINEAR_MULTI:
+        for (int i = 0; i < r->nin && i < 32; i++) TRY(add_partial(r, op, 1u << i));
+        break;
+    }
+  }
+  return OK;
+}
+
+/* ---- letters --------------------------------------------------------------------------- */
+
+enum { MAX_WORDS = 16, MAX_LETTERS = 26 };
+
+typedef struct {
+  char letter[MAX_DIMS];
+  bool whole[MAX_DIMS]; /* [k] */
+  int n;
+  bool broadcasts, joins;
+} Word;
+
+/* One word up to ',' or '-' or the end; text moves behind it. */
+static Word read_word(const char **text) {
+  Word w = {.n = 0};
+  const char *t = *text;
+  bool whole = false;
+  for (; *t && *t != ',' && *t != '-'; t++) {
+    if (*t == '*') w.broadcasts = true;
+    else if (*t == '~') w.joins = true;
+    else if (*t == '[') whole = true;
+    else if (*t == ']') whole = false;
+    else if (w.n < MAX_DIMS) {
+      w.letter[w.n] = *t;
+      w.whole[w.n++] = whole;
+    }
+  }
+  if (*t == ',') t++;
+  *text = t;
+  return w;
+}
+
+/* Where a letter stands in a word, -1 if nowhere.  A broadcasting operand has fewer
+ * dimensions, or single elements, at the front of the letters. */
+static int find_letter(const Word *w, const Tensor *t, char letter) {
+  int shift = w->n - t->ndim;
+  for (int i = 0; i < w->n; i++) {
+    int at = i - shift;
+    if (w->letter[i] != letter || w->whole[i] || at < 0) continue;
+    return w->broadcasts && t->size[at] == 1 ? -1 : at;
+  }
+  return -1;
+}
+
+static Status add_letter(Rules *r, const Word *in, const Word *out, char letter) {
+  Placement p[2 * MAX_WORDS];
+  bool kept = false;
+  for (int i = 0; i < r->nout; i++) kept |= find_letter(&out[i], r->out[i], letter) >= 0;
+  for (int i = 0; i < r->nout; i++) {
+    int at = find_letter(&out[i], r->out[i], letter);
+    p[i] = at >= 0 ? place_s(at) : kept ? place_r() : place_p(REDUCE_SUM);
+  }
+  for (int i = 0; i < r->nin; i++) {
+    int at = find_letter(&in[i], r->in[i], letter);
+    p[r->nout + i] = at >= 0 ? place_s(at) : !kept && in[i].joins ? place_p(REDUCE_SUM) : place_r();
+  }
+  return rule_axis(r, p);
+}
+
+Status rule_letters(Rules *r, const char *text, bool multilinear) {
+  Word in[MAX_WORDS] = {{.n = 0}}, out[MAX_WORDS] = {{.n = 0}};
+  char letters[MAX_LETTERS + 1] = {0};
+  int nletters = 0, nin = 0, nout = 0;
+  for (const char *t = text; *t;) {
+    if (*t == '-') {
+      for (t += 2; *t && nout < MAX_WORDS;) out[nout++] = read_word(&t);
+      break;
+    }
+    if (nin == MAX_WORDS) break;
+    in[nin++] = read_word(&t);
+  }
+  if (nin < r->nin || nout < r->nout) return op_fail(r->call, "the sharding rule '%s' does not fit %d inputs and %d outputs", text, r->nin, r->nout);
+  for (int w = 0; w < nin + nout; w++) {
+    const Word *word = w < nout ? &out[w] : &in[w - nout]; /* outputs first: PyTorch's order of strategies */
+    for (int i = 0; i < word->n; i++)
+      if (!word->whole[i] && !strchr(letters, word->letter[i]) && nletters < MAX_LETTERS) letters[nletters++] = word->letter[i];
+  }
+  for (int i = 0; i < nletters; i++) TRY(add_letter(r, in, out, letters[i]));
+  for (int i = 0; multilinear && i < r->nin; i++) TRY(in[i].joins ? OK : add_partial(r, REDUCE_SUM, 1u << i));
+  return OK;
+}

@@ -1,0 +1,112 @@
+/* rule.h -- which placements of an op's inputs and outputs go together.
+ *
+ * A rule never talks to another rank and never looks at elements: it lists *strategies*,
+ * and dist/propagate.c chooses the one that costs least to reach.  Tensors are counted
+ * flat: inputs in argument order, lists spread, None left out; outputs likewise.
+ *
+ * Three ways to say it, in the op's record (op.h):
+ *   .rule   "mk,kn->mn"     letters, see rule_letters() below
+ *   .place  a function that calls rule_axis() or rule_mesh() for every strategy
+ *   neither                 pointwise ops by their flag; ops with .compose by their parts;
+ *                           in-place ops by the op they stand for; else all inputs R
+ *
+ * I1  A strategy is right if the op, run by every rank on its shards, gives the shards of
+ *     the global result, also where sizes do not divide.
+ * I2  All-R is always a strategy and comes first; rules do not list it.
+ * I3  Order matters: of equally cheap strategies that move nothing the last is taken, of
+ *     others the first (PyTorch's rule, which golden data records).
+ */
+#ifndef TESS_OPS_RULE_H
+#define TESS_OPS_RULE_H
+
+#include "ops/op.h"
+#include "shard/layout.h"
+
+typedef struct {
+  Placement *place; /* one: nout + nin; all: (nout + nin) * naxes */
+  bool exact;       /* one: S means just that */
+  double extra;
+} Strategy;
+
+typedef struct {
+  Strategy *v;
+  int n, cap;
+} StrategyList;
+
+struct Rules {
+  const Call *call; /* bound arguments; tensors have global sizes; outputs are inferred */
+  int naxes;
+  const int *axis;  /* sizes of the mesh axes */
+  int nin, nout;
+  Tensor **in, **out;           /* flat; sizes are global */
+  const Placement *have;        /* input i on axis a: have[i * naxes + a] */
+  Arena *arena;
+  bool uneven;      /* set by a rule: shards may be empty where the input's placement stays */
+  const char *why;  /* set by rule_why() */
+  /* what the rule listed, in order; strategies for one axis, and for all axes */
+  StrategyList one, all;
+};
+
+/* The placement of input i on axis a, as it comes in. */
+static inline const Placement *rule_have(const Rules *r, int i, int a) { return &r->have[i * r->naxes + a]; }
+/* Input i's flat number for argument `arg` (element `item` of a list); -1 if it is None. */
+int rule_input(const Rules *r, int arg, int item);
+
+/* A strategy for one axis, which any axis may take: nout + nin placements, outputs first.
+ * A plain S(d) among them stands for every kind of shard of dimension d (strided, with
+ * units ...) that some input has on the axis, the same kind for all of them. */
+Status rule_axis(Rules *r, const Placement *p);
+/* The same, meant literally. */
+Status rule_axis_exact(Rules *r, const Placement *p);
+/* A strategy for all axes at once: (nout + nin) * naxes placements, tensor by tensor.
+ * extra is added to its cost (microseconds), to prefer or to avoid it. */
+Status rule_mesh(Rules *r, const Placement *p, double extra);
+/* No strategy but all-R: the reason is shown where a plan gathers because of it. */
+void rule_why(Rules *r, const char *why);
+
+/* ---- common rules ------------------------------------------------------------------- */
+
+/* Letters: one word per input, one per output: "mk,kn->mn", "*mn,mk,kn->mn".
+ *   a letter in an output       S of that dimension wherever it stands, R elsewhere
+ *   a letter in no output       S in the inputs, P(sum) in the outputs
+ *   [k]                         whole on every rank
+ *   * before a word             that input broadcasts to the output's letters
+ *   ~ before a word             an operand that joins a sum: P where the outputs are P
+ *   an input that is a tensor of no letters is R
+ * Multilinear ops also pass P(sum): one input P, the others R. */
+Status rule_letters(Rules *r, const char *text, bool multilinear);
+
+/* Pointwise with broadcasting; linear says what P does. */
+Status rule_pointwise(Rules *r, Linear linear);
+
+/* ---- the local call -------------------------------------------------------------------- */
+
+/* Rewrites a call for one rank, once placements are chosen: sizes in arguments become
+ * local, offsets are added.  Default (no .localize): an argument that spells the sizes of
+ * output 0 (the schema's `size`, `self_size`, `input_sizes` ...) gets the local ones. */
+struct Local {
+  const Call *call;  /* the global call */
+  const Op *op;      /* may be replaced */
+  Value *arg;        /* may be rewritten; lists are replaced, never written through */
+  int naxes;
+  const int *axis, *coord;
+  int nin, nout;
+  Tensor **in, **out;     /* global sizes */
+  const Placement *place; /* as chosen: outputs first, then inputs, naxes each */
+  Arena *arena;
+};
+
+const Placement *local_place_out(const Local *l, int i);
+const Placement *local_place_in(const Local *l, int i);
+/* Sizes of this rank's part. */
+Status local_out_size(const Local *l, int i, int64_t *size);
+Status local_in_size(const Local *l, int i, int64_t *size);
+/* Where this rank's part of dimension dim begins; fails if it is more than one run. */
+Status local_in_begin(const Local *l, int i, int dim, int64_t *begin);
+Status local_out_begin(const Local *l, int i, int dim, int64_t *begin);
+/* Replaces argument i (by position) with these numbers. */
+Status local_set_ints(Local *l, int i, const int64_t *v, int n);
+/* Puts the local sizes of output 0 into argument i. */
+Status local_set_out_size(Local *l, int i);
+
+#endif

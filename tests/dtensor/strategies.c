@@ -1,0 +1,217 @@
+/* strategies.c -- strategies.jsonl: which placements an op wants, and what comes out. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "case.h"
+#include "dist/dispatch.h"
+
+enum { MOST_TENSORS = 64 };
+
+typedef struct {
+  Case *c;
+  Ctx ctx;
+  Dist *dist;
+  Mesh *mesh;
+  Arena arena;
+  Scope scope;
+  Tensor *in[MOST_TENSORS];
+  int nin;
+} Trial;
+
+static Status read_tensor(Trial *t, yyjson_val *v, Tensor **out) {
+  int64_t shape[MAX_DIMS], stride[MAX_DIMS];
+  int ndim = read_ints(yyjson_obj_get(v, "t"), shape, MAX_DIMS), n;
+  Placement place[MAX_AXES];
+  if (!read_placements(yyjson_obj_get(v, "p"), ndim, place, &n)) return fail(ERR_FAIL, "a placement does not parse");
+  yyjson_val *strides = yyjson_obj_get(v, "stride");
+  if (strides) read_ints(strides, stride, MAX_DIMS);
+  const Spec *spec;
+  TRY(spec_new(t->mesh, read_dtype(yyjson_obj_get(v, "dtype")), ndim, shape, strides ? stride : NULL, place, &spec));
+  TRY(dtensor_wrap(&t->scope, spec, NULL, out));
+  if (t->nin == MOST_TENSORS) return fail(ERR_FAIL, "too many tensors");
+  t->in[t->nin++] = *out;
+  return OK;
+}
+
+static bool is_tensor(yyjson_val *v) { return yyjson_is_obj(v) && yyjson_obj_get(v, "t"); }
+
+static Status read_value(Trial *t, yyjson_val *v, Value *out);
+
+static Status read_list(Trial *t, yyjson_val *v, Value *out) {
+  int n = (int)yyjson_arr_size(v);
+  bool tensors = false, ints = true, floats = true;
+  yyjson_val *e;
+  size_t i, m;
+  yyjson_arr_foreach(v, i, m, e) {
+    tensors |= is_tensor(e);
+    ints &= yyjson_is_int(e);
+    floats &= yyjson_is_num(e);
+  }
+  if (tensors) {
+    Tensor **list;
+    TRY_NEW(list, arena_new_n(&t->arena, Tensor *, n));
+    yyjson_arr_foreach(v, i, m, e) if (is_tensor(e)) TRY(read_tensor(t, e, &list[i]));
+    *out = val_tensors(list, n);
+  } else if (ints) {
+    int64_t *list;
+    TRY_NEW(list, arena_new_n(&t->arena, int64_t, n + 1));
+    read_ints(v, list, n);
+    *out = val_ints(list, n);
+  } else if (floats) {
+    double *list;
+    TRY_NEW(list, arena_new_n(&t->arena, double, n));
+    yyjson_arr_foreach(v, i, m, e) list[i] = yyjson_get_num(e);
+    *out = val_floats(list, n);
+  } else {
+    bool bools = true;
+    yyjson_arr_foreach(v, i, m, e) bools &= yyjson_is_bool(e);
+    if (bools) {
+      bool *list;
+      TRY_NEW(list, arena_new_n(&t->arena, bool, n + 1));
+      yyjson_arr_foreach(v, i, m, e) list[i] = yyjson_get_bool(e);
+      *out = val_bools(list, n);
+      return OK;
+    }
+    Value *list;
+    TRY_NEW(list, arena_new_n(&t->arena, Value, n));
+    yyjson_arr_foreach(v, i, m, e) TRY(read_value(t, e, &list[i]));
+    *out = (Value){.kind = VAL_LIST, .n = n, .list = list};
+  }
+  return OK;
+}
+
+static Status read_value(Trial *t, yyjson_val *v, Value *out) {
+  *out = val_none();
+  if (!v || yyjson_is_null(v)) return OK;
+  if (is_tensor(v)) {
+    Tensor *tensor;
+    TRY(read_tensor(t, v, &tensor));
+    *out = val_tensor(tensor);
+  } else if (yyjson_is_obj(v)) {
+    *out = val_dtype(read_dtype(yyjson_obj_get(v, "dtype")));
+  } else if (yyjson_is_bool(v)) *out = val_bool(yyjson_get_bool(v));
+  else if (yyjson_is_int(v)) *out = val_int(yyjson_get_sint(v));
+  else if (yyjson_is_num(v)) *out = val_float(yyjson_get_num(v));
+  else if (yyjson_is_str(v)) {
+    const char *text = yyjson_get_str(v);
+    *out = !strcmp(text, "inf") ? val_float(INFINITY) : !strcmp(text, "-inf") ? val_float(-INFINITY) : val_str(text);
+  } else return read_list(t, v, out);
+  return OK;
+}
+
+static Status bind_call(Trial *t, const Op *op, Value *bound) {
+  NamedValue args[MAX_PARAMS * 2];
+  int n = 0;
+  yyjson_val *e, *key;
+  size_t i, m;
+  yyjson_arr_foreach(field(t->c, "args"), i, m, e) {
+    args[n] = (NamedValue){NULL, val_none()};
+    TRY(read_value(t, e, &args[n++].value));
+  }
+  yyjson_obj_foreach(field(t->c, "kwargs"), i, m, key, e) {
+    args[n].name = yyjson_get_str(key);
+    TRY(read_value(t, e, &args[n++].value));
+  }
+  return op_bind(&t->arena, op, args, n, bound);
+}
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
+static bool same_places(yyjson_val *told, const Spec *ours) {
+  Placement p[MAX_AXES];
+  int n;
+  return read_placements(told, ours->ndim, p, &n) && placements_equal(p, ours->place, n);
+}
+
+static const char *describe(const Decision *d, char *buf, size_t cap) {
+  size_t at = 0;
+  char text[256];
+  for (int i = 0; i < d->nin + d->nout && at < cap; i++) {
+    const Spec *s = i < d->nin ? d->want[i] : d->out[i - d->nin];
+    at += (size_t)snprintf(buf + at, cap - at, "%s%s", i == d->nin ? " -> " : i ? ", " : "", placements_print(s->place, s->mesh->naxes, text, sizeof text));
+  }
+  return buf;
+}
+
+/* The outputs as told, flat; NULL entries are left out. */
+static int flat_outputs(yyjson_val *out, yyjson_val **list, int cap) {
+  int n = 0;
+  if (yyjson_is_obj(out)) list[n++] = out;
+  yyjson_val *e;
+  size_t i, m;
+  if (yyjson_is_arr(out)) yyjson_arr_foreach(out, i, m, e) {
+      if (yyjson_is_arr(e)) n += flat_outputs(e, list + n, cap - n);
+      else if (!yyjson_is_null(e) && n < cap) list[n++] = e;
+    }
+  return n;
+}
+
+static bool same_wants(Trial *t, const Decision *d) {
+  yyjson_val *in = field(t->c, "in");
+  if (!in) return !d->moves;
+  for (int i = 0; i < d->nin; i++)
+    if (!same_places(yyjson_arr_get(in, (size_t)i), d->want[i])) return false;
+  return true;
+}
+
+static bool same_outputs(Trial *t, const Decision *d) {
+  yyjson_val *list[MOST_TENSORS];
+  int n = flat_outputs(field(t->c, "out"), list, MOST_TENSORS);
+  if (n != d->nout) return n == 0;
+  for (int i = 0; i < n; i++)
+    if (!same_places(yyjson_obj_get(list[i], "p"), d->out[i])) return false;
+  return true;
+}
+
+static Verdict compare(Trial *t, const Decision *d) {
+  char text[1500];
+  if (field(t->c, "error")) return better(t->c, "PyTorch refuses; ours: %s", describe(d, text, sizeof text));
+  const char *run = yyjson_get_str(field(t->c, "run"));
+  if (same_wants(t, d) && same_outputs(t, d)) return SAME;
+  yyjson_val *told = field(t->c, "cost");
+  double cost = told && yyjson_is_num(told) ? yyjson_get_num(told) : told ? INFINITY : 0;
+  if (d->cost < cost - 1e-9) return better(t->c, "costs %g us, PyTorch's %g: %s", d->cost, cost, describe(d, text, sizeof text));
+  if (run && strcmp(run, "ok")) return better(t->c, "PyTorch's is '%s'; ours: %s", run, describe(d, text, sizeof text));
+  return wrong(t->c, "ours (%g us, PyTorch's %g): %s", d->cost, cost, describe(d, text, sizeof text));
+}
+
+static Verdict run_op(Trial *t) {
+  char name[128];
+  snprintf(name, sizeof name, "aten.%s", yyjson_get_str(field(t->c, "op")));
+  const Op *op = op_find(name);
+  if (!op) return skipped(t->c, "no op %s", name);
+  Value bound[MAX_PARAMS];
+  Status s = bind_call(t, op, bound);
+  if (s) return wrong_status(t->c, s);
+  Call call = {.ctx = &t->ctx, .op = op, .arg = bound, .scope = &t->scope, .arena = &t->arena};
+  if (op->def->compose && !op->def->place && !op->def->rule) return skipped(t->c, "%s is taken apart", name);
+  Decision d;
+  s = propagate(&call, NULL, &t->arena, &d);
+  if (!s) return compare(t, &d);
+  if (field(t->c, "error")) {
+    status_free(s);
+    return SAME;
+  }
+  return wrong_status(t->c, s);
+}
+
+Verdict case_strategy(Case *c) {
+  if (strcmp(yyjson_get_str(field(c, "kind")), "op")) return skipped(c, "composite");
+  Trial t = {.c = c};
+  int axis[MAX_AXES], naxes = read_sizes(field(c, "mesh"), axis, MAX_AXES);
+  ctx_init(&t.ctx, 1);
+  Status s = dist_new(NULL, &t.dist);
+  if (!s) s = mesh_new(t.dist, axis, naxes, NULL, NULL, &t.mesh);
+  Verdict v;
+  if (s) v = wrong_status(c, s);
+  else {
+    ctx_spread(&t.ctx, t.dist);
+    v = run_op(&t);
+  }
+  scope_clear(&t.scope);
+  arena_free(&t.arena);
+  ctx_free(&t.ctx);
+  dist_free(t.dist);
+  return v;
+}
