@@ -179,16 +179,14 @@ static void try_local(Search *s) {
 static void try_reduce(Search *s, unsigned axes, bool to_target) {
   Placement after[MAX_AXES];
   memcpy(after, s->now, sizeof after);
-  bool scatters = false;
   for (int a = 0; a < s->naxes; a++) {
     if (!(axes >> a & 1)) continue;
     const Placement *target = &s->to->place[a];
-    after[a] = to_target && is_s(target) ? *target : R;
-    scatters |= is_s(&after[a]);
+    if (to_target && !is_s(target)) return;
+    after[a] = to_target ? *target : R;
   }
-  if (scatters && close_group(s, s->now, after, axes) != axes) return;
-  if (to_target && !scatters) return;
-  relax(s, scatters ? STEP_REDUCE_SCATTER : STEP_ALL_REDUCE, axes, axes, after);
+  if (to_target && close_group(s, s->now, after, axes) != axes) return;
+  relax(s, to_target ? STEP_REDUCE_SCATTER : STEP_ALL_REDUCE, axes, axes, after);
 }
 
 static void try_reductions(Search *s) {
@@ -235,17 +233,17 @@ static void try_move(Search *s, unsigned changed, bool to_target) {
 static void try_moves(Search *s) {
   unsigned sharded = 0, differ = 0;
   for (int a = 0; a < s->naxes; a++) {
+    if (is_s(&s->now[a])) sharded |= 1u << a; /* also one that is where it should be: others may be in its way */
     if (is_p(&s->now[a]) || placement_equal(&s->now[a], &s->to->place[a])) continue;
-    if (is_s(&s->now[a])) sharded |= 1u << a;
     if (is_s(&s->now[a]) || is_s(&s->to->place[a])) differ |= 1u << a;
   }
-  if (!sharded) return;
+  if (!sharded || !differ) return;
   try_move(s, differ, true);
   if (sharded & (sharded - 1)) try_move(s, sharded, false);
   for (int a = 0; a < s->naxes; a++) {
     if (!(sharded >> a & 1)) continue;
     try_move(s, 1u << a, false);
-    if (is_s(&s->to->place[a])) try_move(s, 1u << a, true);
+    if (differ >> a & 1 && is_s(&s->to->place[a])) try_move(s, 1u << a, true);
   }
 }
 
@@ -295,6 +293,23 @@ static Status check_pair(const Spec *from, const Spec *to) {
   return OK;
 }
 
+/* Collectives of the greedy plan when PyTorch may merge equal neighbours (it does so over
+ * a flattened mesh, if the user has made one). */
+static int merged_collectives(const Search *s, const Plan *greedy) {
+  int n = 0;
+  const Placement *from = NULL, *to = NULL; /* of the collective before */
+  for (int i = 0; i < greedy->n; i++) {
+    const Step *step = &greedy->step[i];
+    int a = 0;
+    while (!(step->changed >> a & 1)) a++;
+    if (!step_communicates(step->kind) || s->from->mesh->axis[a] == 1) continue;
+    if (!from || !placement_equal(from, &step->before[a]) || !placement_equal(to, &step->after[a])) n++;
+    from = &step->before[a];
+    to = &step->after[a];
+  }
+  return n;
+}
+
 Status plan_redistribute(const Spec *from, const Spec *to, Arena *arena, Plan *out) {
   TRY(check_pair(from, to));
   Search s = {.from = from, .to = to, .naxes = from->mesh->naxes, .links = mesh_links(from->mesh), .nstates = 1};
@@ -313,7 +328,7 @@ Status plan_redistribute(const Spec *from, const Spec *to, Arena *arena, Plan *o
       break;
     }
     status = read_back(&s, arena, out);
-    if (out->collectives <= greedy.collectives) break;
+    if (out->collectives <= merged_collectives(&s, &greedy)) break;
     s.penalty = 1e9; /* I2: as few as possible */
   }
   free(s.node);

@@ -4,7 +4,7 @@
  *     step is taken only if each rank finds what it needs within the step's group.
  * I2  The plan is the cheapest over all sequences of states whose axes are each at their
  *     source, at R, or at their target, steps of one axis and of several merged; it never
- *     has more collectives than PyTorch's greedy plan.
+ *     has more collectives than PyTorch's greedy plan, equal neighbours merged.
  * I3  Planning never communicates; any mesh, any rank.
  */
 #ifndef TESS_DIST_PLAN_H

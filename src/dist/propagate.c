@@ -133,6 +133,9 @@ static Status expand_kinds(const Rules *r, AxisList *out) {
 
 /* ---- weighing -------------------------------------------------------------------------------- */
 
+/* How good a strategy is, before its cost is looked at. */
+typedef enum { NOTHING, MINIMUM, FREE, UNMOVED, NEGATIVE } Class;
+
 typedef struct {
   const Rules *r;
   const Spec *const *have; /* nin */
@@ -140,7 +143,7 @@ typedef struct {
   Placement *now;          /* the strategy being weighed: tensor by tensor, naxes each */
   Placement *best;
   double best_cost;
-  enum { NOTHING, MINIMUM, FREE, UNMOVED, NEGATIVE } best_class;
+  int best_class;          /* of Class */
 } Weigh;
 
 static bool partials_mix(const Placement *p, int naxes) {
@@ -198,8 +201,8 @@ static void weigh(Weigh *w, double extra) {
     cost += redistribute_cost(w->have[i], want);
   }
   int rank = cost < 0 ? NEGATIVE : cost == 0 ? moves ? FREE : UNMOVED : MINIMUM;
-  bool better = w->best_class == NOTHING || rank > (int)w->best_class ||
-                (rank == (int)w->best_class && (rank == UNMOVED || ((rank == MINIMUM || rank == NEGATIVE) && cost < w->best_cost)));
+  bool better = w->best_class == NOTHING || rank > w->best_class ||
+                (rank == w->best_class && (rank == UNMOVED || ((rank == MINIMUM || rank == NEGATIVE) && cost < w->best_cost)));
   if (!better) return;
   w->best_class = rank;
   w->best_cost = cost;

@@ -174,6 +174,7 @@ static Status pack_parts(Job *j, int members, int64_t *counts, Tensor **out) {
     contiguous_strides(part.ndim, size, stride);
     BoxList from = {0}, into = {0};
     TRY(boxes_shared(&mine, j->in->stride, &part, stride, q, &j->arena, &from, &into));
+    if (!from.n) continue;
     char *base = (char *)tensor_data(*out) + at * (int64_t)dtype_size(j->in->dtype);
     for (int i = 0; i < from.n; i++)
       kernel_copy(&j->ctx->kern, box_view(base, j->in->dtype, &into.v[i]), box_view(tensor_data(j->in), j->in->dtype, &from.v[i]));

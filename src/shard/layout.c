@@ -243,7 +243,7 @@ void local_strides(int ndim, const int64_t *local, const int64_t *global_stride,
   for (int i = ndim - 1; i >= 0; i--) {
     int d = by_stride[i];
     out[d] = stride;
-    stride *= local[d] > 1 ? local[d] : 1;
+    stride *= local[d]; /* an empty dimension gives 0, as PyTorch's do */
   }
 }
 

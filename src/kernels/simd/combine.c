@@ -27,8 +27,8 @@ typedef struct {
       case REDUCE_SUM:                                              \
       case REDUCE_AVG: EACH(T, p + q)                               \
       case REDUCE_PRODUCT: EACH(T, p * q)                           \
-      case REDUCE_MIN: EACH(T, (p < q) | (p != p) ? p : q)          \
-      case REDUCE_MAX: EACH(T, (p > q) | (p != p) ? p : q)          \
+      case REDUCE_MIN: EACH(T, ((p < q) | (p != p)) ? p : q)          \
+      case REDUCE_MAX: EACH(T, ((p > q) | (p != p)) ? p : q)          \
       default: break;                                               \
     }                                                               \
   }
