@@ -22,13 +22,13 @@ static void free_file(void *p) {
 
 /* ---- what kind of archive it is -------------------------------------------------------- */
 
-/* Entries that tell other formats from ours. */
+/* Entries that tell other formats from ours.  (TorchScript archives hold a data.pkl too.) */
 static const struct {
   const char *entry, *what, *hint;
 } others[] = {
     {"serialized_exported_program.json", "was written by a PyTorch before 2.8", reexport},
-    {"data.pkl", "is a torch.save() file, not an exported program", "give a file that torch.export.save() wrote"},
     {"constants.pkl", "is a TorchScript archive, not an exported program", "give a file that torch.export.save() wrote"},
+    {"data.pkl", "is a torch.save() file, not an exported program", "give a file that torch.export.save() wrote"},
     {"data/weights/model.pt", "was written by PyTorch 2.8, which pickles the weights", reexport},
 };
 
@@ -122,6 +122,7 @@ static Status check_schema(Reader *r) {
   json_as_int64(yyjson_obj_get(version, "minor"), &minor);
   if (major == SCHEMA_MAJOR) return OK;
   Status s = fail(ERR_FILE, "%s: the schema version is %lld.%lld; %d.x is supported", r->name, (long long)major, (long long)minor, SCHEMA_MAJOR);
+  if (major > SCHEMA_MAJOR) return status_hint(s, "it is newer than this program: export with a PyTorch between 2.9 and 2.13, or take a newer tessera");
   return status_hint(s, "%s", reexport);
 }
 

@@ -45,15 +45,15 @@ typedef struct {
 
 static Status find_entry(Payload *p, const char *path_name, const char **path, const ZipEntry **out) {
   if (strpbrk(path_name, "/\\") || !*path_name || path_name[0] == '.') {
-    return fail(ERR_FILE, "its record '%.100s' is outside %s", path_name, p->folder);
+    return fail(ERR_FILE, "the record '%.100s' is outside %s", path_name, p->folder);
   }
   TRY_NEW(*path, arena_printf(&p->r->e->arena, "%s%s", p->folder, path_name));
   *out = archive_find(&p->r->file->archive, *path);
-  return *out ? OK : fail(ERR_FILE, "its record '%.100s' is missing from the archive", *path);
+  return *out ? OK : fail(ERR_FILE, "the record '%.100s' is missing from the archive", *path);
 }
 
-static Status refuse_pickle(const char *kind) {
-  Status s = fail(ERR_FILE, "it is stored as %s", kind);
+static Status refuse_pickle(const char *fqn, const char *kind) {
+  Status s = fail(ERR_FILE, "'%s' is stored as %s", fqn, kind);
   return status_hint(s, "pickles are not read: export the model with plain tensors (no tensor subclasses, no custom objects)");
 }
 
@@ -66,7 +66,7 @@ static Status make_tensor(Payload *p, Storage *storage, const PayloadMeta *m, Te
   t->ndim = m->ndim;
   memcpy(t->size, m->size, sizeof t->size);
   memcpy(t->stride, m->stride, sizeof t->stride);
-  TRY(tensor_check_bounds(t, "its view"));
+  TRY(tensor_check_bounds(t, "the view"));
   *out = t;
   return OK;
 }
@@ -78,8 +78,8 @@ static Status read_entry(Payload *p, const char *fqn, yyjson_val *json, StateEnt
   PayloadMeta meta = {0};
   if (!fqn || !*fqn) return fail(ERR_FILE, "an entry without a name");
   TRY(json_string(json, "path_name", "payload", &path_name));
-  if (!strncmp(path_name, "custom_obj_", 11) || !strncmp(path_name, "opaque_obj_", 11)) return refuse_pickle("a custom object");
-  if (yyjson_is_true(yyjson_obj_get(json, "use_pickle"))) return refuse_pickle("a pickle");
+  if (!strncmp(path_name, "custom_obj_", 11) || !strncmp(path_name, "opaque_obj_", 11)) return refuse_pickle(fqn, "a custom object");
+  if (yyjson_is_true(yyjson_obj_get(json, "use_pickle"))) return refuse_pickle(fqn, "a pickle");
   TRY(find_entry(p, path_name, &path, &entry));
   yyjson_val *tensor_meta;
   TRY(json_object(json, "tensor_meta", "payload", &tensor_meta));
