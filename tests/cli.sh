@@ -92,6 +92,12 @@ try 0 's[0-9]+ +1 to 64' inspect "$models/llama_dyn/program.pt2"
 try 0 '"flops"' inspect "$mlp" --json
 try 0 '1 tensor,' inspect "$in"
 try 3 '' inspect "$temp/cut2.pt2"
+odd=$(printf '%s/\377.pt2' "$temp")
+cp "$mlp" "$odd"
+try 0 '"file": ".*\.pt2"' inspect "$odd" --json
+try 0 'exported by' inspect "$odd"
+printf '\100\000\000\000\000\000\000\000{"\\u001b[2Jx":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}  z' >"$temp/escape.safetensors"
+try 0 '^\?\[2Jx ' inspect "$temp/escape.safetensors"
 try 2 'one file' inspect
 
 # ---- opt: what is printed is a program again, and computes the same

@@ -63,6 +63,9 @@ Status output_check(const char *path, bool force);
 /* "1 node", "2 nodes": the letter that makes the difference. */
 #define PLURAL(n) ((n) == 1 ? "" : "s")
 
+/* Names in files may hold anything: what would move a cursor is printed as '?'. */
+void print_plain(FILE *f, const char *text);
+
 /* Is stderr (stdout) a terminal that takes colours? */
 bool terminal_colors(FILE *f);
 

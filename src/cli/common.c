@@ -41,6 +41,13 @@ Status output_check(const char *path, bool force) {
   return s;
 }
 
+void print_plain(FILE *f, const char *text) {
+  for (; *text; text++) {
+    unsigned char c = (unsigned char)*text;
+    fputc(c == 0x7f || (c < 0x20 && c != '\n' && c != '\t') ? '?' : c, f);
+  }
+}
+
 bool terminal_colors(FILE *f) {
   const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
   return isatty(fileno(f)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
@@ -74,8 +81,20 @@ double seconds_now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* The name of a file may be no UTF-8, which JSON must be: then '?' stands for its bytes. */
+static char *json_write(const yyjson_mut_doc *doc) {
+  const yyjson_write_flag flags = YYJSON_WRITE_PRETTY | YYJSON_WRITE_ALLOW_INF_AND_NAN;
+  char *text = yyjson_mut_write(doc, flags, NULL);
+  if (text) return text;
+  text = yyjson_mut_write(doc, flags | YYJSON_WRITE_ESCAPE_UNICODE | YYJSON_WRITE_ALLOW_INVALID_UNICODE, NULL);
+  for (char *c = text; c && *c; c++) {
+    if ((unsigned char)*c >= 0x80) *c = '?';
+  }
+  return text;
+}
+
 Status json_print(FILE *f, struct yyjson_mut_doc *doc) {
-  char *text = doc ? yyjson_mut_write(doc, YYJSON_WRITE_PRETTY | YYJSON_WRITE_ALLOW_INF_AND_NAN, NULL) : NULL;
+  char *text = doc ? json_write(doc) : NULL;
   yyjson_mut_doc_free(doc);
   if (!text) return fail_oom();
   fprintf(f, "%s\n", text);

@@ -232,7 +232,7 @@ static void print_ops(FILE *out, const Facts *f) {
   if (rest) fprintf(out, "  %6d others (--json lists them)\n", rest);
 }
 
-static void print_text(FILE *out, const Facts *f, int depth) {
+static void write_text(FILE *out, const Facts *f, int depth) {
   char a[32], b[32], c[32];
   const char *version = *f->e->torch_version ? f->e->torch_version : "?";
   fprintf(out, "%s: exported by PyTorch %s%s%s\n", f->path, version, *f->e->dialect ? ", dialect " : "", f->e->dialect);
@@ -253,6 +253,18 @@ static void print_text(FILE *out, const Facts *f, int depth) {
           human_bytes((double)f->output_bytes, c, sizeof c));
 }
 
+static Status print_text(const Facts *f, int depth) {
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  if (!out) return fail_oom();
+  write_text(out, f, depth);
+  Status s = fclose(out) ? fail_oom() : OK;
+  if (!s) print_plain(stdout, text);
+  free(text);
+  return s;
+}
+
 /* ---- .safetensors ------------------------------------------------------------------------ */
 
 static Status inspect_tensors(const char *path, bool json) {
@@ -270,7 +282,10 @@ static Status inspect_tensors(const char *path, bool json) {
     name.len = 0;
     text_json(&name, e->name);
     if (json) printf("%s{\"name\": %s, \"dtype\": \"%s\", \"size\": %s, \"bytes\": %.0f}", i ? ", " : "", name.text ? name.text : "\"\"", dtype_name(e->dtype), buf, bytes);
-    else printf("%-*s %s%s\n", NAME_WIDTH, e->name, dtype_name(e->dtype), buf);
+    if (json) continue;
+    print_plain(stdout, e->name);
+    int gap = NAME_WIDTH - (int)strlen(e->name);
+    printf("%*s %s%s\n", gap > 0 ? gap : 0, "", dtype_name(e->dtype), buf);
   }
   if (json) printf("], \"bytes\": %.0f}\n", total);
   else printf("%d tensor%s, %s\n", st->count, PLURAL(st->count), human_bytes(total, buf, sizeof buf));
@@ -297,7 +312,7 @@ static Status inspect(Facts *f, int64_t depth, bool json) {
   ctx_init(&ctx, 1);
   Status s = find_cost(f, &ctx, copy, &scope);
   if (!s && json) s = inspect_print_json(stdout, f);
-  else if (!s) print_text(stdout, f, (int)depth);
+  else if (!s) s = print_text(f, (int)depth);
   scope_clear(&scope);
   ctx_free(&ctx);
   exported_free(copy);

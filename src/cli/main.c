@@ -47,21 +47,13 @@ static const char *nearest_command(const char *name) {
   return near;
 }
 
-/* Names in files may hold anything: what would move the cursor is not printed. */
-static void print_message(const char *text) {
-  for (; *text; text++) {
-    unsigned char c = (unsigned char)*text;
-    fputc(c == 0x7f || (c < 0x20 && c != '\n' && c != '\t') ? '?' : c, stderr);
-  }
-}
-
 static int report(Status s) {
   if (!s) return 0;
   int code = (int)status_code(s);
   bool color = terminal_colors(stderr);
   fflush(stdout); /* results so far stand before the error */
   fputs(color ? "\033[1;31merror:\033[0m " : "error: ", stderr);
-  print_message(status_message(s));
+  print_plain(stderr, status_message(s));
   fputc('\n', stderr);
   status_free(s);
   return code == ERR_DYNAMIC ? 1 : code;
