@@ -355,6 +355,30 @@ static Status run_replicated(Call *c) {
   return OK;
 }
 
+/* An in-place op whose functional form is taken apart: its results go to where the
+ * arguments lie. */
+static Status run_inplace_apart(Call *c, const Op *functional) {
+  Value bound[MAX_PARAMS];
+  NamedValue args[MAX_PARAMS];
+  int n = functional->schema.nparams < c->op->schema.nparams ? functional->schema.nparams : c->op->schema.nparams, next = 0;
+  for (int i = 0; i < n; i++) args[i] = (NamedValue){NULL, c->arg[i]};
+  TRY(op_bind(c->arena, functional, args, n, bound));
+  Call f = {.ctx = c->ctx, .op = functional, .arg = bound, .scope = c->scope, .arena = c->arena};
+  TRY(op_dispatch(&f));
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    if (!c->op->schema.params[i].mutated) continue;
+    int count = c->arg[i].kind == VAL_TENSORS ? c->arg[i].n : 1;
+    for (int j = 0; j < count; j++, next++) {
+      Tensor *to = c->arg[i].kind == VAL_TENSORS ? c->arg[i].tensors[j] : in_tensor(c, i);
+      Tensor *from = next < f.nout ? out_tensor(&f, next) : NULL;
+      if (!to || !from) return op_fail(c, "nothing to write to argument '%s'", c->op->schema.params[i].name);
+      Tensor *done;
+      TRY(OP(c, "aten.copy_.default", &done, val_tensor(to), val_tensor(from)));
+    }
+  }
+  return alias_mutated(c);
+}
+
 /* Sizes and dtypes are those of the whole: handles answer by themselves. */
 static bool asks_for_sizes(const Op *op) { return op->def->flags & OP_SCALAR && op->schema.nparams && strncmp(op->schema.name, "aten.sym_", 9) == 0; }
 
@@ -363,6 +387,7 @@ static Status dispatch(Call *c) {
   const Op *functional = def->inplace ? op_find(def->inplace) : c->op;
   bool has_rule = functional && (functional->def->place || functional->def->rule || functional->def->flags & OP_POINTWISE);
   if (def->compose && !has_rule) return def->compose(c);
+  if (def->inplace && functional && functional->def->compose && !has_rule) return run_inplace_apart(c, functional);
   if (asks_for_sizes(c->op)) return op_eager(c);
   if (def->flags & (OP_DYNAMIC | OP_SCALAR | OP_EFFECT) || (!def->inplace && !def->infer)) return run_replicated(c);
   Dist *d = c->ctx->dist;

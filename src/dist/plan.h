@@ -20,7 +20,8 @@
   X(STEP_ALL_TO_ALL, "all_to_all")         /* S -> S of another dimension, one axis      */ \
   X(STEP_EXCHANGE, "exchange")             /* any S and R to any S and R, several axes   */ \
   X(STEP_REDUCE_SCATTER, "reduce_scatter") /* P -> S                                     */ \
-  X(STEP_ALL_REDUCE, "all_reduce")         /* P -> R                                     */
+  X(STEP_ALL_REDUCE, "all_reduce")         /* P -> R                                     */ \
+  X(STEP_SCATTER, "scatter")               /* one rank's whole to everybody's part; in logs, not in plans */
 
 typedef enum {
 #define X(id, name) id,

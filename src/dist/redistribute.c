@@ -206,7 +206,7 @@ static Status do_reduce(Job *j) {
 
 /* ---- steps in turn ------------------------------------------------------------------------------ */
 
-static Status log_event(Dist *d, const Step *step, const char *why) {
+Status dist_log(Dist *d, StepKind kind, unsigned axes, int64_t bytes, const char *why) {
   const char *kept = "";
   if (!d->log) return OK;
   if (why) TRY_NEW(kept, arena_strdup(&d->arena, why));
@@ -218,8 +218,8 @@ static Status log_event(Dist *d, const Step *step, const char *why) {
       log->event = more;
       log->cap = cap;
     }
-    log->event[log->n++] = (CommEvent){step->kind, step->bytes, step->axes, kept};
-    log->count[step->kind]++;
+    log->event[log->n++] = (CommEvent){kind, bytes, axes, kept};
+    log->count[kind]++;
   }
   return OK;
 }
@@ -239,6 +239,7 @@ static Status run_step(Job *j) {
     case STEP_EXCHANGE: return do_move(j);
     case STEP_REDUCE_SCATTER:
     case STEP_ALL_REDUCE: return do_reduce(j);
+    case STEP_SCATTER:
     case STEP_KIND_COUNT: break;
   }
   return OK;
@@ -252,7 +253,7 @@ static Status run_plan(Ctx *ctx, const Spec *from, const Plan *plan, Tensor *loc
     j.step = &plan->step[i];
     j.in = j.out;
     if (step_communicates(j.step->kind) && group_is_one(m, j.step->axes)) continue; /* the layout is the same */
-    if (step_communicates(j.step->kind)) s = log_event(m->dist, j.step, why);
+    if (step_communicates(j.step->kind)) s = dist_log(m->dist, j.step->kind, j.step->axes, j.step->bytes, why);
     if (!s) s = run_step(&j);
     arena_free(&j.arena);
   }
@@ -299,8 +300,7 @@ static Status exchange_across(Ctx *ctx, const Spec *from, const Spec *to, Tensor
   }
   Coll c = {.kind = COLL_EXCHANGE, .dtype = from->dtype, .send = tensor_data(local), .recv = tensor_data(out), .send_box = send.v,
             .nsend = send.n, .recv_box = recv.v, .nrecv = recv.n, .why = why};
-  Step step = {.kind = STEP_EXCHANGE};
-  TRY(log_event(from->mesh->dist, &step, why));
+  TRY(dist_log(from->mesh->dist, STEP_EXCHANGE, 0, to->local_numel * (int64_t)dtype_size(to->dtype), why));
   (void)ctx;
   return comm_run(all, &c);
 }

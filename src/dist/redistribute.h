@@ -27,6 +27,8 @@ typedef struct CommLog {
   struct CommLog *outer; /* scopes nest: an event goes to all of them */
 } CommLog;
 
+/* Tells the open logs. */
+Status dist_log(Dist *d, StepKind kind, unsigned axes, int64_t bytes, const char *why);
 void comm_log_begin(Dist *d, CommLog *log);
 void comm_log_end(Dist *d, CommLog *log); /* the innermost; event is malloc'ed and stays */
 void comm_log_free(CommLog *log);

@@ -1,0 +1,276 @@
+/* dtensor.c -- see dtensor.h. */
+#include "dist/dtensor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dist/boxes.h"
+#include "dist/dist.h"
+#include "kernels/copy.h"
+
+static Status check_placements(const Mesh *m, const Placement *p, int ndim, const char *what) {
+  return placements_check(p, m->naxes, ndim, what);
+}
+
+static Status empty_shard(Scope *scope, Dtype dtype, Tensor **out) {
+  int64_t none = 0;
+  return tensor_new(scope, dtype, 1, &none, out);
+}
+
+/* ---- from_local ------------------------------------------------------------------------------ */
+
+enum { META = 2 + MAX_DIMS }; /* dtype, ndim, sizes */
+
+static Status gather_meta(Mesh *m, const Tensor *local, int64_t **out) {
+  Comm *group;
+  TRY(mesh_group(m, (1u << m->naxes) - 1u, &group));
+  int64_t mine[META] = {(int64_t)local->dtype, local->ndim};
+  memcpy(mine + 2, local->size, (size_t)local->ndim * sizeof *mine);
+  TRY_NEW(*out, malloc((size_t)m->size * META * sizeof **out));
+  Coll c = {.kind = COLL_ALL_GATHER, .dtype = DT_I64, .send = mine, .recv = *out, .count = META, .why = "from_local(run_check)"};
+  return comm_run(group, &c);
+}
+
+/* The global sizes that all shards together give: along a sharded dimension the sum over
+ * the axes that cut it, with the other coordinates 0. */
+static void sum_sizes(const Mesh *m, const Placement *p, const int64_t *meta, int ndim, int64_t *shape) {
+  for (int d = 0; d < ndim; d++) {
+    shape[d] = 0;
+    for (int i = 0; i < m->size; i++) {
+      int coord[MAX_AXES];
+      bool counts = true;
+      mesh_coord(m->axis, m->naxes, i, coord);
+      for (int a = 0; a < m->naxes; a++) counts &= is_s_of(&p[a], d) || coord[a] == 0;
+      if (counts) shape[d] += meta[i * META + 2 + d];
+    }
+  }
+}
+
+static Status compare_meta(const Mesh *m, const Placement *p, const int64_t *meta, int ndim, const int64_t *shape) {
+  Layout l = {.ndim = ndim, .shape = shape, .naxes = m->naxes, .axis = m->axis, .place = p};
+  char a[200], b[200], c[200];
+  for (int i = 0; i < m->size; i++) {
+    const int64_t *other = meta + i * META;
+    int coord[MAX_AXES];
+    int64_t want[MAX_DIMS];
+    mesh_coord(m->axis, m->naxes, i, coord);
+    if (other[0] != meta[0] || other[1] != meta[1])
+      return fail(ERR_RANK, "from_local: rank %d brings %s with %lld dimensions, rank %d %s with %lld", m->rank[0], dtype_name((Dtype)meta[0]),
+                  (long long)meta[1], m->rank[i], dtype_name((Dtype)other[0]), (long long)other[1]);
+    TRY(layout_local(&l, coord, want));
+    if (memcmp(want, other + 2, (size_t)ndim * sizeof *want))
+      return status_hint(fail(ERR_RANK, "from_local: rank %d brings %s, but %s placed %s gives it %s", m->rank[i],
+                              shape_describe(ndim, other + 2, a, sizeof a), shape_describe(ndim, shape, b, sizeof b),
+                              placements_print(p, m->naxes, c, sizeof c), shape_describe(ndim, want, (char[200]){0}, 200)),
+                         "shards are cut as torch.chunk cuts: all alike but the last ones");
+  }
+  return OK;
+}
+
+/* Replicas become those of coordinate 0: one broadcast over all R axes. */
+static Status agree_on_replicas(Ctx *ctx, Scope *scope, Mesh *m, const Placement *p, Tensor **local) {
+  unsigned axes = 0;
+  for (int a = 0; a < m->naxes; a++)
+    if (is_r(&p[a]) && m->axis[a] > 1) axes |= 1u << a;
+  if (!axes) return OK;
+  Comm *group;
+  TRY(mesh_group(m, axes, &group));
+  Tensor *dense;
+  TRY(tensor_new(scope, (*local)->dtype, (*local)->ndim, (*local)->size, &dense));
+  kernel_copy(&ctx->kern, tensor_view(dense), tensor_view(*local));
+  Coll c = {.kind = COLL_BROADCAST, .dtype = dense->dtype, .send = tensor_data(dense), .recv = tensor_data(dense), .count = tensor_numel(dense),
+            .why = "from_local(run_check)"};
+  *local = dense;
+  return comm_run(group, &c);
+}
+
+static Status run_check(Ctx *ctx, Scope *scope, Mesh *m, const Placement *p, bool known, int64_t *shape, Tensor **local) {
+  int64_t *meta = NULL;
+  Status s = gather_meta(m, *local, &meta);
+  if (!s && !known) sum_sizes(m, p, meta, (*local)->ndim, shape);
+  if (!s) s = compare_meta(m, p, meta, (*local)->ndim, shape);
+  free(meta);
+  return s ? s : agree_on_replicas(ctx, scope, m, p, local);
+}
+
+Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const Placement *place, const FromLocal *how, Tensor **out) {
+  if (local->spec) return fail(ERR_USAGE, "from_local takes this rank's plain shard, not a DTensor");
+  int ndim = how->shape ? how->ndim : local->ndim;
+  int64_t shape[MAX_DIMS], stride[MAX_DIMS];
+  TRY(check_placements(m, place, ndim, "from_local"));
+  Layout l = {.ndim = ndim, .shape = local->size, .naxes = m->naxes, .axis = m->axis, .place = place};
+  if (how->shape) {
+    memcpy(shape, how->shape, (size_t)ndim * sizeof *shape);
+    contiguous_strides(ndim, shape, stride);
+  } else global_from_local(&l, local->stride, shape, stride);
+  if (how->stride) memcpy(stride, how->stride, (size_t)ndim * sizeof *stride);
+  if (!m->inside) TRY(empty_shard(scope, local->dtype, &local));
+  else if (how->run_check) {
+    TRY(run_check(ctx, scope, m, place, how->shape != NULL, shape, &local));
+    if (!how->shape && !how->stride) contiguous_strides(ndim, shape, stride);
+  }
+  const Spec *spec;
+  TRY(spec_new(m, local->dtype, ndim, shape, stride, place, &spec));
+  if (m->inside && (local->ndim != ndim || memcmp(spec->local, local->size, (size_t)ndim * sizeof *shape))) {
+    char a[200], b[600];
+    return status_hint(fail(ERR_USAGE, "from_local: this rank brings %s, but its part of %s is another size", tensor_describe(local, a, sizeof a),
+                            spec_print(spec, b, sizeof b)),
+                       "give the global shape, or set run_check");
+  }
+  Tensor *kept;
+  TRY(tensor_alias(scope, local, &kept));
+  return dtensor_wrap(scope, spec, kept, out);
+}
+
+Status dtensor_to_local(Scope *scope, const Tensor *t, Tensor **out) {
+  if (!t->spec) return fail(ERR_USAGE, "to_local of a plain tensor");
+  if (!t->local) return fail(ERR_USAGE, "to_local on a mesh that is made for planning");
+  return tensor_alias(scope, t->local, out);
+}
+
+/* ---- redistribute ------------------------------------------------------------------------------ */
+
+static Status cast_local(Ctx *ctx, Scope *scope, Tensor *local, Dtype dtype, Tensor **out) {
+  TRY(tensor_new(scope, dtype, local->ndim, local->size, out));
+  kernel_copy(&ctx->kern, tensor_view(*out), tensor_view(local));
+  return OK;
+}
+
+Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place, Dtype dtype, Tensor **out) {
+  if (!t->spec) return status_hint(fail(ERR_USAGE, "redistribute of a plain tensor"), "distribute it first");
+  const Spec *from = t->spec, *to;
+  Mesh *m = mesh ? mesh : from->mesh;
+  TRY(check_placements(m, place, from->ndim, "redistribute"));
+  Tensor *local = t->local;
+  if (dtype != DT_NONE && dtype != from->dtype) {
+    TRY(spec_new(from->mesh, dtype, from->ndim, from->shape, from->stride, from->place, &from));
+    if (local) TRY(cast_local(ctx, scope, local, dtype, &local));
+  }
+  TRY(spec_new(m, from->dtype, from->ndim, from->shape, from->stride, place, &to));
+  if (local) {
+    TRY(redistribute_local(ctx, from, to, local, "redistribute", scope, &local));
+    TRY(tensor_alias(scope, local, &local));
+  }
+  return dtensor_wrap(scope, to, local, out);
+}
+
+Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out) {
+  Placement r[MAX_AXES] = {{.kind = PLACE_R}};
+  Tensor *whole;
+  if (!t->spec) return fail(ERR_USAGE, "full_tensor of a plain tensor");
+  TRY(dtensor_redistribute(ctx, scope, t, NULL, r, DT_NONE, &whole));
+  return dtensor_to_local(scope, whole, out);
+}
+
+/* ---- distribute -------------------------------------------------------------------------------- */
+
+static Status refuse_again(const Tensor *t, const Spec *want) {
+  char a[600], b[600];
+  return status_hint(fail(ERR_USAGE, "distribute_tensor of a DTensor %s as %s", spec_print(t->spec, a, sizeof a), spec_print(want, b, sizeof b)),
+                     "use redistribute");
+}
+
+/* Everybody's part out of the root's whole, in one collective. */
+static Status scatter_parts(Ctx *ctx, Scope *scope, const Spec *to, Tensor *whole, int src, Tensor **out) {
+  Mesh *m = to->mesh;
+  Comm *group;
+  int root[MAX_AXES], coord[MAX_AXES];
+  for (int a = 0; a < m->naxes; a++) {
+    root[a] = src;
+    if (src >= m->axis[a]) return fail(ERR_USAGE, "src_data_rank %d on a mesh axis of %d ranks", src, m->axis[a]);
+  }
+  TRY(mesh_group(m, (1u << m->naxes) - 1u, &group));
+  TRY(tensor_new(scope, to->dtype, to->ndim, to->local, out));
+  Placement r[MAX_AXES] = {{.kind = PLACE_R}};
+  Layout all = spec_layout(to), parts = spec_layout(to);
+  all.place = r;
+  Arena arena = {0};
+  BoxList send = {0}, recv = {0};
+  Region region, part;
+  int64_t none[MAX_DIMS] = {0};
+  int giver = (int)mesh_position(m->axis, m->naxes, root);
+  bool mine = !memcmp(root, m->coord, (size_t)m->naxes * sizeof *root);
+  Status s = region_of(&all, root, &arena, &region);
+  for (int i = 0; !s && mine && i < m->size; i++) {
+    mesh_coord(m->axis, m->naxes, i, coord);
+    s = region_of(&parts, coord, &arena, &part);
+    if (!s) s = boxes_shared(&region, whole->stride, &part, none, i, &arena, &send, NULL);
+  }
+  if (!s) s = region_of(&parts, m->coord, &arena, &part);
+  if (!s) s = boxes_shared(&region, none, &part, (*out)->stride, giver, &arena, NULL, &recv);
+  Coll c = {.kind = COLL_EXCHANGE, .dtype = to->dtype, .send = tensor_data(whole), .recv = tensor_data(*out), .send_box = send.v, .nsend = send.n,
+            .recv_box = recv.v, .nrecv = recv.n, .why = "distribute_tensor"};
+  if (!s) s = dist_log(m->dist, STEP_SCATTER, (1u << m->naxes) - 1u, to->local_numel * (int64_t)dtype_size(to->dtype), "distribute_tensor");
+  if (!s) s = comm_run(group, &c);
+  arena_free(&arena);
+  (void)ctx;
+  return s;
+}
+
+Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Placement *place, int src, Tensor **out) {
+  TRY(check_placements(m, place, t->ndim, "distribute_tensor"));
+  const Spec *to, *landed, *whole;
+  int64_t stride[MAX_DIMS];
+  local_strides(t->ndim, t->size, t->stride, stride); /* dense, dimensions in the order of t's */
+  TRY(spec_new(m, t->dtype, t->ndim, t->size, stride, place, &to));
+  if (t->spec) return t->spec->mesh == m && placements_equal(t->spec->place, place, m->naxes) ? tensor_alias(scope, t, out) : refuse_again(t, to);
+  Placement arrive[MAX_AXES], r[MAX_AXES] = {{.kind = PLACE_R}};
+  for (int a = 0; a < m->naxes; a++) arrive[a] = is_p(&place[a]) ? place_r() : place[a];
+  TRY(spec_with(to, arrive, &landed));
+  TRY(spec_with(to, r, &whole));
+  Tensor *local = NULL;
+  if (!m->world || !t->storage) {
+    if (m->world) TRY(tensor_meta(scope, t->dtype, to->local_ndim, to->local, &local)); /* a tensor without data: sizes only */
+  } else if (!m->inside) TRY(empty_shard(scope, t->dtype, &local));
+  else {
+    if (src < 0) TRY(redistribute_local(ctx, whole, landed, t, "distribute_tensor", scope, &local));
+    else TRY(scatter_parts(ctx, scope, landed, t, src, &local));
+    TRY(redistribute_local(ctx, landed, to, local, "distribute_tensor", scope, &local));
+    if (local == t) TRY(cast_local(ctx, scope, t, t->dtype, &local)); /* never the caller's own memory */
+  }
+  return dtensor_wrap(scope, to, local, out);
+}
+
+Status dtensor_fill(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, double value, Tensor **out) {
+  TRY(check_placements(m, place, ndim, "a new DTensor"));
+  const Spec *spec;
+  TRY(spec_new(m, dtype, ndim, size, NULL, place, &spec));
+  Tensor *local = NULL;
+  if (m->world) {
+    TRY(tensor_new(scope, dtype, spec->local_ndim, spec->local, &local));
+    if (tensor_numel(local)) kernel_copy(&ctx->kern, tensor_view(local), (View){&value, NULL, NULL, 0, DT_F64});
+  }
+  return dtensor_wrap(scope, spec, local, out);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------- */
+
+Status dtensor_equal(Ctx *ctx, const Tensor *a, const Tensor *b, bool *out) {
+  *out = false;
+  if (a->dtype != b->dtype || !tensor_same_size(a, b)) return OK;
+  Scope scope = {0};
+  Arena arena = {0};
+  Tensor *x = NULL, *y = NULL, *same = NULL;
+  Status s = a->spec ? dtensor_full(ctx, &scope, a, &x) : tensor_alias(&scope, a, &x);
+  if (!s) s = b->spec ? dtensor_full(ctx, &scope, b, &y) : tensor_alias(&scope, b, &y);
+  Call c = {.ctx = ctx, .op = op_find("aten.eq.Tensor"), .scope = &scope, .arena = &arena};
+  if (!s && tensor_numel(x)) {
+    s = OP(&c, "aten.eq.Tensor", &same, val_tensor(x), val_tensor(y));
+    if (!s) s = OP(&c, "aten.all.default", &same, val_tensor(same));
+    if (!s) *out = *(bool *)tensor_data(same);
+  } else if (!s) *out = true;
+  scope_clear(&scope);
+  arena_free(&arena);
+  return s;
+}
+
+const char *dtensor_print(const Tensor *t, char *buf, size_t cap) {
+  char mesh[256], place[400], local[160] = "none";
+  if (!t->spec) return tensor_describe(t, buf, cap);
+  if (t->local) tensor_describe(t->local, local, sizeof local);
+  char whole[200];
+  snprintf(buf, cap, "DTensor(%s%s, %s, [%s], local %s)", dtype_name(t->dtype), shape_describe(t->ndim, t->size, whole, sizeof whole),
+           mesh_print(t->spec->mesh, mesh, sizeof mesh), placements_print(t->spec->place, t->spec->mesh->naxes, place, sizeof place), local);
+  return buf;
+}

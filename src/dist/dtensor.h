@@ -1,0 +1,51 @@
+/* dtensor.h -- making DTensors, and coming back to plain tensors.
+ *
+ * A DTensor is a Tensor with a spec: sizes and strides are those of the whole, `local` is
+ * this rank's shard.  On a rank outside the mesh the shard is empty, of size [0].
+ *
+ * Functions marked (collective) must be called by every rank of the mesh, in the same
+ * order.  Errors in arguments are found by every rank alike, before anything is sent.
+ */
+#ifndef TESS_DIST_DTENSOR_H
+#define TESS_DIST_DTENSOR_H
+
+#include "dist/dispatch.h"
+
+/* A shard that every rank holds already.  No copy: the DTensor shares local's memory.
+ * shape NULL: all shards are as large as this one.  stride NULL: contiguous, or what the
+ * local strides imply.
+ * run_check (collective): dtypes and sizes of all ranks are compared; without a shape, the
+ * true one is found from them, also for uneven shards; replicas are overwritten with
+ * those of coordinate 0 of each R axis. */
+typedef struct {
+  const int64_t *shape, *stride;
+  int ndim; /* of shape */
+  bool run_check;
+} FromLocal;
+Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const Placement *place, const FromLocal *how, Tensor **out);
+
+/* This rank's shard, in memory that it shares with the DTensor. */
+Status dtensor_to_local(Scope *scope, const Tensor *t, Tensor **out);
+/* The whole, on every rank of the mesh.  (collective) */
+Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out);
+
+/* mesh NULL: its own.  dtype DT_NONE: its own; else values are cast before they are sent.
+ * (collective; over the world if the mesh changes) */
+Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place, Dtype dtype, Tensor **out);
+
+/* A plain tensor that all ranks have, spread.  src >= 0: the values are those of the rank
+ * with coordinate (src, src ...); the others need only the right sizes.  (collective)
+ * src < 0: each rank cuts its part out of its own; nothing is sent.
+ * A DTensor is returned as it is if mesh and placements are the same, refused otherwise. */
+Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Placement *place, int src, Tensor **out);
+
+/* Of one value in every element. */
+Status dtensor_fill(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, double value, Tensor **out);
+
+/* The same elements and specs?  (collective) */
+Status dtensor_equal(Ctx *ctx, const Tensor *a, const Tensor *b, bool *out);
+
+/* "DTensor(f32[8,4], Mesh(tp=2), [S(0)], local f32[4,4])" */
+const char *dtensor_print(const Tensor *t, char *buf, size_t cap);
+
+#endif
