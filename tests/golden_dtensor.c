@@ -59,11 +59,11 @@ static int run_part(Suite *s, const Part *part, const char *folder) {
   char path[1024];
   snprintf(path, sizeof path, "%s/%s.jsonl", folder, part->file);
   FILE *f = fopen(path, "r");
+  memset(s->count, 0, sizeof s->count);
   if (!f) return 0;
   char *line = NULL;
   size_t cap = 0;
   ssize_t n;
-  memset(s->count, 0, sizeof s->count);
   while ((n = getline(&line, &cap, f)) > 0) run_line(s, part, line, (size_t)n);
   free(line);
   fclose(f);

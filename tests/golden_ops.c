@@ -1,7 +1,10 @@
 /* golden_ops -- runs the golden cases of single operators through the dispatcher.
  *
  *     golden_ops [FOLDER] [--op NAME] [--family F] [--case ID] [--threads N] [--verbose] [--skip-unknown]
+ *                [--ranks N] [--seed S]
  *
+ * --ranks: every case is run spread over N thread ranks, its tensors placed at random, and
+ * compared with one rank (random ops and meta tensors are left out).
  * NAME is an overload (aten.add.Tensor), or the beginning of one up to a dot (aten.add,
  * add).  Ops that are not in the registry count as failed unless --skip-unknown.  Cases
  * run in child processes: a crash or a hang is the failure of one case.
@@ -17,6 +20,7 @@
 #include <unistd.h>
 
 #include "golden_compare.h"
+#include "golden_spread.h"
 
 enum { CASE_SECONDS = 30, REASON = 400 };
 
@@ -36,7 +40,8 @@ typedef struct {
 typedef struct {
   const char *folder, *op, *family, *id;
   bool verbose, skip_unknown;
-  int threads;
+  int threads, ranks;
+  uint64_t seed;
   Item *items;
   int count, cap;
 } Suite;
@@ -127,6 +132,24 @@ static Status run_case(GoldenCase *c, Ctx *ctx, Scope *scope, Arena *arena) {
   return golden_compare(c, call.out, call.nout);
 }
 
+/* On ranks: new memory holds anything, and as_strided speaks of the storage of a tensor,
+ * which a shard does not have. */
+static bool can_spread(const Item *item) {
+  return !strstr(item->op, "empty") && strcmp(item->op, "aten.as_strided.default") && !(op_find(item->op)->def->flags & OP_RANDOM);
+}
+
+static void run_spread(const Item *item, int ranks, uint64_t seed) {
+  Result *r = item->result;
+  bool refused = false;
+  r->state = RUNNING;
+  alarm(CASE_SECONDS);
+  Status s = golden_spread(item->family, yyjson_doc_get_root(item->doc), item->data, ranks, seed, &refused);
+  alarm(0);
+  if (s) snprintf(r->reason, REASON, "%s", status_message(s));
+  r->state = s ? FAILED : PASSED;
+  status_free(s);
+}
+
 static void run_item(const Item *item, int threads) {
   Result *r = item->result;
   if (!op_find(item->op)) {
@@ -169,7 +192,12 @@ static bool run_suite(Suite *s) {
     if (child < 0) stop(fail(ERR_FAIL, "cannot start a process"));
     if (child == 0) {
       mallopt(M_PERTURB, 0x80); /* fresh memory is 0x7f7f...: what a kernel forgets to write shows */
-      for (int i = next; i < s->count; i++) run_item(&s->items[i], s->threads);
+      for (int i = next; i < s->count; i++) {
+        Item *item = &s->items[i];
+        if (!s->ranks || !op_find(item->op)) run_item(item, s->threads);
+        else if (can_spread(item)) run_spread(item, s->ranks, s->seed * 1000003 + (uint64_t)i);
+        else item->result->state = PASSED;
+      }
       exit(0); /* not _exit: a leak checker has its say at the end */
     }
     waitpid(child, &status, 0);
@@ -226,6 +254,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--family")) s.family = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--case")) s.id = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--threads")) s.threads = atoi(option_value(argc, argv, &i));
+    else if (!strcmp(argv[i], "--ranks")) s.ranks = atoi(option_value(argc, argv, &i));
+    else if (!strcmp(argv[i], "--seed")) s.seed = strtoull(option_value(argc, argv, &i), NULL, 10);
     else if (!strcmp(argv[i], "--verbose")) s.verbose = true;
     else if (!strcmp(argv[i], "--skip-unknown")) s.skip_unknown = true;
     else if (argv[i][0] == '-') stop(fail(ERR_USAGE, "unknown option %s", argv[i]));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dist/dist.h"
+#include "kernels/copy.h"
 
 /* ---- the cache ------------------------------------------------------------------------------ */
 
@@ -293,6 +294,25 @@ static Status alias_mutated(Call *c) {
   return OK;
 }
 
+/* An argument that is written to, but had to be moved for the op: the result goes back. */
+static Status write_back(Call *c, const Decision *d, const Value *local) {
+  int flat = 0;
+  for (int i = 0; i < d->op->schema.nparams; i++) {
+    int n = c->arg[i].kind == VAL_TENSORS ? c->arg[i].n : c->arg[i].kind == VAL_TENSOR;
+    for (int j = 0; j < n; j++) {
+      Tensor *t = c->arg[i].kind == VAL_TENSORS ? c->arg[i].tensors[j] : c->arg[i].tensor;
+      Tensor *moved = !t ? NULL : local[i].kind == VAL_TENSORS ? local[i].tensors[j] : local[i].tensor;
+      if (!t) continue;
+      int k = flat++;
+      if (!c->op->schema.params[i].mutated || d->have[k] == d->want[k]) continue;
+      if (d->have[k]->partial) return op_fail(c, "in place on a tensor placed P: argument '%s'", c->op->schema.params[i].name);
+      TRY(redistribute_local(c->ctx, d->want[k], d->have[k], moved, c->op->schema.name, c->scope, &moved));
+      kernel_copy(&c->ctx->kern, tensor_view(t->spec ? t->local : t), tensor_view(moved));
+    }
+  }
+  return OK;
+}
+
 static Status run_decision(Call *c, const Decision *d) {
   bool inplace = c->op->schema.mutates;
   Call local = {.ctx = c->ctx, .op = d->op, .scope = c->scope, .arena = c->arena};
@@ -301,8 +321,9 @@ static Status run_decision(Call *c, const Decision *d) {
     TRY(local_arguments(c, d, arg));
     local.arg = arg;
     TRY(op_eager(&local));
+    if (inplace && d->moves) TRY(write_back(c, d, arg));
   }
-  if (inplace) return alias_mutated(c);
+  if (inplace && c->op->def->inplace) return alias_mutated(c);
   int next = 0;
   for (int i = 0; i < (local.arg ? local.nout : d->nout); i++) {
     if (local.arg && local.out[i].kind != VAL_TENSOR) {
@@ -315,6 +336,25 @@ static Status run_decision(Call *c, const Decision *d) {
     TRY(out_value(c, val_tensor(t)));
   }
   return OK;
+}
+
+/* After an op that ran on whole tensors: what it wrote to goes back to its placement. */
+static Status return_whole(Call *c, const Value *local) {
+  Placement r[MAX_AXES] = {{.kind = PLACE_R}};
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    int n = c->arg[i].kind == VAL_TENSORS ? c->arg[i].n : c->arg[i].kind == VAL_TENSOR;
+    for (int j = 0; c->op->schema.params[i].mutated && j < n; j++) {
+      Tensor *t = c->arg[i].kind == VAL_TENSORS ? c->arg[i].tensors[j] : c->arg[i].tensor;
+      if (!t || !t->spec || t->spec->replicated) continue;
+      if (t->spec->partial) return op_fail(c, "in place on a tensor placed P: argument '%s'", c->op->schema.params[i].name);
+      const Spec *whole;
+      Tensor *part = local[i].kind == VAL_TENSORS ? local[i].tensors[j] : local[i].tensor;
+      TRY(spec_with(t->spec, r, &whole));
+      TRY(redistribute_local(c->ctx, whole, t->spec, part, c->op->schema.name, c->scope, &part));
+      kernel_copy(&c->ctx->kern, tensor_view(t->local), tensor_view(part));
+    }
+  }
+  return alias_mutated(c);
 }
 
 /* Sizes that depend on elements, or results that are numbers: every rank needs all. */
@@ -343,6 +383,7 @@ static Status run_replicated(Call *c) {
   }
   Call local = {.ctx = c->ctx, .op = op, .arg = arg, .scope = c->scope, .arena = c->arena};
   TRY(op_eager(&local));
+  if (op->schema.mutates) return return_whole(c, arg);
   for (int i = 0; i < local.nout; i++) {
     Tensor *t = out_tensor(&local, i);
     if (t) {
@@ -382,11 +423,20 @@ static Status run_inplace_apart(Call *c, const Op *functional) {
 /* Sizes and dtypes are those of the whole: handles answer by themselves. */
 static bool asks_for_sizes(const Op *op) { return op->def->flags & OP_SCALAR && op->schema.nparams && strncmp(op->schema.name, "aten.sym_", 9) == 0; }
 
+/* Plain tensors that the parts make for themselves (masks, ranges) are alike on all ranks. */
+static Status run_parts(Call *c) {
+  bool *allowed = &c->ctx->dist->implicit_replication, before = *allowed;
+  *allowed = true;
+  Status s = c->op->def->compose(c);
+  *allowed = before;
+  return s;
+}
+
 static Status dispatch(Call *c) {
   const OpDef *def = c->op->def;
   const Op *functional = def->inplace ? op_find(def->inplace) : c->op;
   bool has_rule = functional && (functional->def->place || functional->def->rule || functional->def->flags & OP_POINTWISE);
-  if (def->compose && !has_rule) return def->compose(c);
+  if (def->compose && !has_rule) return run_parts(c);
   if (def->inplace && functional && functional->def->compose && !has_rule) return run_inplace_apart(c, functional);
   if (asks_for_sizes(c->op)) return op_eager(c);
   if (def->flags & (OP_DYNAMIC | OP_SCALAR | OP_EFFECT) || (!def->inplace && !def->infer)) return run_replicated(c);

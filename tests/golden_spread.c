@@ -1,0 +1,158 @@
+/* golden_spread.c -- see golden_spread.h. */
+#include "golden_spread.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "dist/dtensor.h"
+
+typedef struct {
+  const char *family;
+  yyjson_val *json;
+  const SafeTensors *data;
+  int axis[2], naxes;
+  uint64_t seed;
+  bool refused;
+  char placed[1024];
+} Trial;
+
+static uint64_t next_random(uint64_t *state) { /* splitmix64 */
+  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+
+static Placement random_placement(const Tensor *t, uint64_t *state) {
+  uint64_t r = next_random(state) % 8;
+  if (r < 2 || (t->ndim == 0 && r < 6)) return place_r();
+  if (r == 2 && dtype_kind(t->dtype) >= KIND_FLOAT) return place_p(REDUCE_SUM);
+  if (!t->ndim) return place_r();
+  int dim = (int)(next_random(state) % (uint64_t)t->ndim);
+  return r == 3 ? place_strided(dim, 2) : place_s(dim);
+}
+
+static void note(Trial *t, bool speak, const char *text) {
+  size_t at = strlen(t->placed);
+  if (speak && at < sizeof t->placed) snprintf(t->placed + at, sizeof t->placed - at, "%s%s", at ? ", " : "", text);
+}
+
+static Status spread(Trial *t, Ctx *ctx, Scope *scope, Mesh *m, Tensor **tensor, uint64_t *state, bool speak) {
+  Placement p[2];
+  char text[128];
+  if (!*tensor) return OK;
+  for (int a = 0; a < m->naxes; a++) p[a] = random_placement(*tensor, state);
+  note(t, speak, placements_print(p, m->naxes, text, sizeof text));
+  return dtensor_distribute(ctx, scope, *tensor, m, p, -1, tensor);
+}
+
+static Status spread_args(Trial *t, GoldenCase *c, Ctx *ctx, Mesh *m, bool speak) {
+  uint64_t state = t->seed;
+  const Schema *schema = &op_find(c->op)->schema;
+  for (int i = 0; i < c->nargs; i++) {
+    Value *v = &c->args[i].value;
+    int param = c->args[i].name ? schema_find(schema, c->args[i].name) : i;
+    if (param < 0 || param >= schema->nparams || schema->params[param].type != TYPE_TENSOR) continue; /* a number given as a tensor */
+    if (v->kind == VAL_TENSOR) TRY(spread(t, ctx, &c->scope, m, &v->tensor, &state, speak));
+    if (v->kind != VAL_TENSORS) continue;
+    Tensor **list;
+    TRY_NEW(list, arena_new_n(&c->arena, Tensor *, v->n ? v->n : 1));
+    for (int j = 0; j < v->n; j++) {
+      list[j] = v->tensors[j];
+      TRY(spread(t, ctx, &c->scope, m, &list[j], &state, speak));
+    }
+    v->tensors = list;
+  }
+  return OK;
+}
+
+static Status call_case(GoldenCase *c, Ctx *ctx, Call *call, Value *bound) {
+  *call = (Call){.ctx = ctx, .op = op_find(c->op), .arg = bound, .scope = &c->scope, .arena = &c->arena};
+  TRY(op_bind(&c->arena, call->op, c->args, c->nargs, bound));
+  return op_dispatch(call);
+}
+
+static Status compare_one(GoldenCase *c, Ctx *ctx, Tensor *got, Tensor *want, const char *what) {
+  if (!got || !want) return got || want ? fail(ERR_DIFF, "%s is there on one side only", what) : OK;
+  if (got->spec) TRY(dtensor_full(ctx, &c->scope, got, &got));
+  if (got->dtype != want->dtype || !tensor_same_size(got, want)) {
+    char a[128], b[128];
+    return fail(ERR_DIFF, "%s is %s, on one rank %s", what, tensor_describe(got, a, sizeof a), tensor_describe(want, b, sizeof b));
+  }
+  Tolerance tol = golden_tolerance(c, got->dtype);
+  tol.rtol *= 4; /* sums in another order */
+  tol.atol *= 4;
+  return golden_compare_values(got, want, tol, what);
+}
+
+static Status compare_calls(GoldenCase *c, Ctx *ctx, const Call *got, const Call *want) {
+  char what[64];
+  if (got->nout != want->nout) return fail(ERR_DIFF, "%d results, on one rank %d", got->nout, want->nout);
+  for (int i = 0; i < got->nout; i++) {
+    snprintf(what, sizeof what, "result %d", i);
+    TRY(compare_one(c, ctx, out_tensor(got, i), out_tensor(want, i), what));
+  }
+  for (int i = 0; i < got->op->schema.nparams; i++) {
+    if (!got->op->schema.params[i].mutated) continue;
+    snprintf(what, sizeof what, "argument '%s' afterwards", got->op->schema.params[i].name);
+    int n = got->arg[i].kind == VAL_TENSORS ? got->arg[i].n : 1;
+    for (int j = 0; j < n; j++)
+      TRY(compare_one(c, ctx, got->arg[i].kind == VAL_TENSORS ? got->arg[i].tensors[j] : in_tensor(got, i),
+                      want->arg[i].kind == VAL_TENSORS ? want->arg[i].tensors[j] : in_tensor(want, i), what));
+  }
+  return OK;
+}
+
+static Status run_both(Trial *t, World *w, GoldenCase *one, GoldenCase *many, Ctx *ctx, Dist *d) {
+  Call plain, spread_call;
+  Value bound[MAX_PARAMS], bound_too[MAX_PARAMS];
+  TRY(golden_case_read(one));
+  TRY(golden_case_read(many));
+  Status s = call_case(one, ctx, &plain, bound);
+  if (s) { /* an error case: nothing to compare */
+    t->refused = true;
+    status_free(s);
+    return OK;
+  }
+  Mesh *m;
+  TRY(mesh_new(d, t->axis, t->naxes, NULL, NULL, &m));
+  TRY(spread_args(t, many, ctx, m, world_rank(w) == 0));
+  ctx_spread(ctx, d);
+  ctx->offset = 0; /* the same random numbers again */
+  s = call_case(many, ctx, &spread_call, bound_too);
+  if (s && many->nargs && plain.op->schema.mutates && strstr(status_message(s), "in place")) {
+    t->refused = true;
+    status_free(s);
+    return OK;
+  }
+  TRY(s);
+  return compare_calls(many, ctx, &spread_call, &plain);
+}
+
+static Status on_rank(World *w, void *arg) {
+  Trial *t = arg;
+  GoldenCase one = {.family = t->family, .json = t->json, .data = t->data}, many = one;
+  Ctx ctx;
+  Dist *d = NULL;
+  ctx_init(&ctx, 1);
+  Status s = dist_new(w, &d);
+  if (!s) s = run_both(t, w, &one, &many, &ctx, d);
+  golden_case_free(&one);
+  golden_case_free(&many);
+  ctx_free(&ctx);
+  dist_free(d);
+  return s;
+}
+
+Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed, bool *refused) {
+  Trial t = {.family = family, .json = json, .data = data, .axis = {ranks}, .naxes = 1, .seed = seed};
+  if (ranks % 2 == 0 && ranks > 2 && seed % 2) {
+    t.axis[0] = ranks / 2;
+    t.axis[1] = 2;
+    t.naxes = 2;
+  }
+  Status s = world_threads(ranks, on_rank, &t, NULL);
+  *refused = t.refused;
+  if (!s) return OK;
+  return status_at(s, "mesh %d%s, placed %s", t.axis[0], t.naxes == 2 ? "x2" : "", t.placed);
+}

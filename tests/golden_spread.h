@@ -1,0 +1,13 @@
+/* golden_spread.h -- a golden case on several ranks: same result, wherever its tensors lie. */
+#ifndef TESS_TESTS_GOLDEN_SPREAD_H
+#define TESS_TESTS_GOLDEN_SPREAD_H
+
+#include "golden_compare.h"
+
+/* Runs the case on a mesh of `ranks` thread ranks (1-D, or 2-D where it divides), its
+ * tensors placed at random (by seed), and compares with one rank.  The error names the
+ * mesh and the placements.  *refused: the op declined (in place on what it would have to
+ * move, an error on one rank too): no failure. */
+Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed, bool *refused);
+
+#endif
