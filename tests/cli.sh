@@ -106,6 +106,9 @@ try 0 '' opt "$mlp" -o "$temp/mlp.txt"
 try 2 'exists already' opt "$mlp" -o "$temp/mlp.txt"
 try 0 'matches' run "$temp/mlp.txt" --weights "$mlp" -i "$in" --expect "$want"
 try 3 'hint give the weights' run "$temp/mlp.txt" -i "$in"
+try 3 "has no parameter" run "$temp/mlp.txt" --weights "$models/vit/program.pt2" -i "$in"
+sed 's/weight: f32/weight: f64/' "$temp/mlp.txt" >"$temp/f64.txt"
+try 3 "but the program says otherwise" run "$temp/f64.txt" --weights "$mlp" -i "$in"
 try 3 'hint a program is' run "$0" -i "$in"
 try 0 '' opt "$temp/mlp.txt" -o "$temp/again.txt"
 that cmp -s "$temp/mlp.txt" "$temp/again.txt"
@@ -114,6 +117,9 @@ for model in llama gpt2 resnet vit mixtral; do
   try 0 'matches' run "$temp/$model.txt" --weights "$models/$model/program.pt2" -i "$models/$model/inputs.safetensors" --expect "$models/$model/outputs.safetensors"
 done
 try 0 '' opt "$models/llama/program.pt2" --passes inline,functionalize,dce,cse -o "$temp/llama.pt2"
+try 0 'checksums match' opt "$temp/llama.pt2" --verify
+try 0 'PyTorch will not load' opt "$mlp" --as-run -o "$temp/as_run.pt2"
+try 0 'matches' run "$temp/as_run.pt2" -i "$in" --expect "$want"
 try 2 'there already|exists' opt "$models/llama/program.pt2" -o "$temp/llama.pt2"
 try 0 'matches' run "$temp/llama.pt2" -i "$models/llama/inputs.safetensors" --expect "$models/llama/outputs.safetensors"
 try 0 'tess.linear_act' opt "$mlp" --as-run --print

@@ -15,6 +15,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/progress.h"
 
 #define ZIP_PLAIN_MAX ((uint64_t)64 << 20)
 #define ZIP_RATIO_MAX ((uint64_t)100)
@@ -58,6 +59,9 @@ void zip_data_free(ZipData *d);
  * archives in archives.  Stored bytes are not looked at. */
 Status zip_map(const Zip *z, const ZipEntry *e, FileMap **out);
 
+/* Compares every entry with its CRC, which reads the whole file; progress counts bytes and may be NULL. */
+Status zip_verify(const Zip *z, Progress *progress);
+
 /* ---- writing ---------------------------------------------------------------- */
 
 /* Entries are stored, their data begins at multiples of 64 bytes.  The archive appears
@@ -65,6 +69,8 @@ Status zip_map(const Zip *z, const ZipEntry *e, FileMap **out);
 typedef struct ZipOut ZipOut;
 
 Status zip_out_open(const char *path, unsigned flags, ZipOut **out); /* flags: FileFlags */
+/* Bytes of entries are counted there; borrowed. */
+void zip_out_progress(ZipOut *z, Progress *progress);
 Status zip_out_add(ZipOut *z, const char *name, const void *data, size_t size);
 /* In pieces: begin, write as often as it takes to make `size` bytes, end. */
 Status zip_out_begin(ZipOut *z, const char *name, uint64_t size);

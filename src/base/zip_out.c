@@ -20,6 +20,7 @@ struct ZipOut {
   Status error; /* the first; minizip only knows that there was one */
   uint64_t left; /* bytes that the open entry still needs */
   char *name;    /* of the open entry */
+  Progress *progress;
 };
 
 /* ---- minizip's output ------------------------------------------------------- */
@@ -117,6 +118,7 @@ Status zip_out_write(ZipOut *z, const void *data, size_t size) {
     n = size < PIECE ? size : PIECE;
     if (zipWriteInFileInZip(z->zip, p, (unsigned)n) != ZIP_OK) return failure(z);
     z->left -= n;
+    progress_add(z->progress, (int64_t)n);
   }
   return OK;
 }
@@ -127,6 +129,8 @@ Status zip_out_end(ZipOut *z) {
   z->name = NULL;
   return zipCloseFileInZip(z->zip) == ZIP_OK ? OK : failure(z);
 }
+
+void zip_out_progress(ZipOut *z, Progress *progress) { z->progress = progress; }
 
 Status zip_out_add(ZipOut *z, const char *name, const void *data, size_t size) {
   TRY(zip_out_begin(z, name, size));

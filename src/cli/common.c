@@ -135,6 +135,21 @@ static Status weights_from_pt2(Exported *e, const char *path) {
   return s;
 }
 
+/* Every weight that the program takes is there, and is what the program says. */
+static Status check_weights(const Exported *e, const char *path) {
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    const Val *v = e->graph->inputs[i];
+    const StateEntry *s = e->inputs[i].kind != IN_USER && e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
+    char buf[256];
+    if (!s || v->type != TY_TENSOR) continue;
+    if (!s->tensor) return fail(ERR_FILE, "'%s' has no %s '%s'", path, input_kind_name(e->inputs[i].kind), s->fqn);
+    bool same = s->tensor->dtype == v->dtype && s->tensor->ndim == v->ndim;
+    for (int d = 0; same && d < v->ndim; d++) same = !sym_is_int(v->size[d]) || v->size[d]->value == s->tensor->size[d];
+    if (!same) return fail(ERR_FILE, "'%s': '%s' is %s, but the program says otherwise", path, s->fqn, tensor_describe(s->tensor, buf, sizeof buf));
+  }
+  return OK;
+}
+
 static Status load_text(const FileMap *f, const char *path, const char *weights, Exported **out) {
   Status s = graph_parse((const char *)f->data, f->size, path, out);
   if (s) return status_hint(s, "a program is a .pt2 file that torch.export.save() wrote, or text as `tessera opt --print` prints it");
@@ -142,6 +157,7 @@ static Status load_text(const FileMap *f, const char *path, const char *weights,
   size_t n = strlen(weights);
   bool safe = n > 12 && !strcmp(weights + n - 12, ".safetensors");
   s = safe ? weights_from_safetensors(*out, weights) : weights_from_pt2(*out, weights);
+  if (!s) s = check_weights(*out, weights);
   if (s) exported_free(*out);
   return s;
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/progress.h"
+#include "base/zip.h"
 #include "cli/cli.h"
 #include "cli/feed.h"
 #include "passes/pass.h"
@@ -29,6 +31,7 @@ static const char examples[] =
 typedef struct {
   Ctx ctx;
   const OptOptions *o;
+  const char *path;
   Exported *program; /* the present one */
   Exported *source;  /* what it was specialised from; NULL before */
   PrintOptions how;
@@ -45,10 +48,27 @@ static Status print_program(const OptState *st, FILE *f) {
   return s;
 }
 
+static bool is_archive(const char *path) {
+  size_t n = strlen(path);
+  return n > 4 && !strcmp(path + n - 4, ".pt2");
+}
+
+static Status save_archive(const OptState *st) {
+  Progress bar;
+  for (const Node *n = st->program->graph->first; n; n = n->next) {
+    if (strncmp(n->target, "tess.", 5)) continue;
+    fprintf(stderr, "note: %s is an op of tessera: PyTorch will not load this file\n", n->target);
+    break;
+  }
+  progress_begin(&bar, stderr, "writing", 0, PROGRESS_BYTES);
+  Status s = pt2_write_progress(st->program, st->o->output, st->o->force, &bar);
+  progress_end(&bar);
+  return s;
+}
+
 static Status save(const OptState *st) {
   const char *path = st->o->output;
-  size_t n = strlen(path);
-  if (n > 4 && !strcmp(path + n - 4, ".pt2")) return pt2_write(st->program, path, st->o->force);
+  if (is_archive(path)) return save_archive(st);
   TextBuf b = {0};
   graph_print(&b, st->program, st->how);
   Status s = b.failed ? fail_oom() : file_write_all(path, b.text, b.len, st->o->force ? FILE_OVERWRITE : 0);
@@ -163,13 +183,29 @@ static Status run_passes(OptState *st) {
   return s;
 }
 
+/* The checksums of the whole file: weights too, which nobody else looks at. */
+static Status verify_file(const char *path) {
+  Zip *z;
+  Progress bar;
+  int64_t total = 0;
+  TRY(zip_open(path, &z));
+  for (int i = 0; i < z->count; i++) total += (int64_t)z->entries[i].size;
+  progress_begin(&bar, stderr, "checking", total, PROGRESS_BYTES);
+  Status s = zip_verify(z, &bar);
+  progress_end(&bar);
+  zip_close(z);
+  return s;
+}
+
 static Status optimize(OptState *st) {
   const OptOptions *o = st->o;
+  bool archive = st->program->file != NULL; /* not text */
   TRY(graph_verify(st->program));
+  if (o->verify && archive) TRY(verify_file(st->path));
   TRY(run_passes(st));
   if (o->verify) {
     TRY(graph_check_ops(st->program));
-    fprintf(stderr, "%s: well formed, every op is known\n", st->program->name);
+    fprintf(stderr, "%s: well formed, every op is known%s\n", st->program->name, archive ? ", the checksums match" : "");
   }
   if (o->output) TRY(save(st));
   return o->print ? print_program(st, stdout) : OK;
@@ -207,7 +243,7 @@ Status command_opt(int argc, char **argv) {
       {"--output", 'o', OPT_TEXT, &o.output, "FILE", "write the result: a .pt2 archive, or text by any other name"},
       {"--stats", 0, OPT_FLAG, &o.stats, NULL, "nodes and time of each pass, to stderr"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "the same as a line of JSON per pass, to stdout"},
-      {"--verify", 0, OPT_FLAG, &o.verify, NULL, "check the result, and that every op is known (exit code 3 if not)"},
+      {"--verify", 0, OPT_FLAG, &o.verify, NULL, "check the file's checksums, the result, and that every op is known (exit code 3 if not)"},
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
       {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite the output file"},
   };
@@ -216,7 +252,7 @@ Status command_opt(int argc, char **argv) {
   TRY(options_parse("opt", "PROGRAM [--passes LIST] [options]", examples, OPTIONS(table), argc, argv, &words, &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
-  OptState st = {.o = &o, .how = {.meta = o.meta}};
+  OptState st = {.o = &o, .path = words.v[0], .how = {.meta = o.meta}};
   TRY(program_load(words.v[0], o.weights, &st.program));
   ctx_init(&st.ctx, threads_or_default(0));
   Status s = optimize(&st);

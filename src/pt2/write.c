@@ -96,8 +96,10 @@ static Status write_entries(Writer *w, ZipOut *z, const char *root) {
   return OK;
 }
 
-Status pt2_write(const Exported *e, const char *path, bool force) {
-  Writer w = {.e = e};
+Status pt2_write(const Exported *e, const char *path, bool force) { return pt2_write_progress(e, path, force, NULL); }
+
+Status pt2_write_progress(const Exported *e, const char *path, bool force, Progress *progress) {
+  Writer w = {.e = e, .progress = progress};
   ZipOut *z = NULL;
   const char *root;
   symtable_init(&w.syms, &w.arena);
@@ -105,6 +107,7 @@ Status pt2_write(const Exported *e, const char *path, bool force) {
   TRY_GOTO(done, read_hints(&w));
   TRY_GOTO(done, root_folder(&w, path, &root));
   TRY_GOTO(done, zip_out_open(path, force ? FILE_OVERWRITE : 0, &z));
+  zip_out_progress(z, progress);
   s = write_entries(&w, z, root);
   if (s) zip_out_discard(z);
   else s = zip_out_commit(z);

@@ -10,8 +10,11 @@
 #ifndef TESS_PT2_WRITE_H
 #define TESS_PT2_WRITE_H
 
+#include "base/progress.h"
 #include "graph/graph.h"
 
 Status pt2_write(const Exported *e, const char *path, bool force);
+/* The same; progress gets the bytes of the weights as its total, and counts them. */
+Status pt2_write_progress(const Exported *e, const char *path, bool force, Progress *progress);
 
 #endif

@@ -75,9 +75,11 @@ static Status write_packed(Saver *s, const Tensor *t) {
   return status;
 }
 
+static int64_t record_elements(const Group *g) { return is_packed(g) ? tensor_numel(g->first) : g->end - g->begin; }
+
 static Status write_record(Saver *s, const Group *g) {
   size_t item = dtype_size(g->first->dtype);
-  int64_t count = is_packed(g) ? tensor_numel(g->first) : g->end - g->begin;
+  int64_t count = record_elements(g);
   char *name;
   TRY_NEW(name, arena_printf(&s->w->arena, "%s%s%s%d", s->root, s->folder, s->prefix, g->number));
   TRY(zip_out_begin(s->z, name, (uint64_t)count * item));
@@ -108,6 +110,9 @@ static Status write_part(Saver *s) {
   TRY_NEW(s->group_of, arena_new_n(&s->w->arena, int, e->nstate));
   for (int i = 0; i < e->nstate; i++) {
     if (e->state[i].is_constant == s->constants) TRY(add_entry(s, i));
+  }
+  for (int i = 0; i < s->ngroups && s->w->progress; i++) {
+    s->w->progress->total += record_elements(&s->groups[i]) * (int64_t)dtype_size(s->groups[i].first->dtype);
   }
   for (int i = 0; i < s->ngroups; i++) TRY(write_record(s, &s->groups[i]));
   bool first = true;

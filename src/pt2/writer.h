@@ -25,6 +25,7 @@ typedef struct {
   SymBindings hints; /* of the symbols that have one */
   StrMap names;      /* names of nodes and sub-graphs that are taken */
   int subgraphs;
+  Progress *progress; /* or NULL */
 } Writer;
 
 /* ---- write_types.c ---- */
