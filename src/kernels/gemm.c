@@ -6,20 +6,15 @@
  *   rows        1      6      16     32     64     128    256    512
  *   torch      24    26-37  47-66  54-79  66-88  70-90  77-90  79-91
  *   thin       34    57-76  66-77  69-85                              one pass over b, nothing packed
- *   packed      -    87-90  74-94  76-95  78-96  82-95  80-94  81-93  b packed once and kept
+ *   packed     30    87-90  80-94  82-95  85-96  92-95  93-96  91-95  b packed once and kept
  *   sgemm      30    30-51  51-75  66-84  74-92  77-92  75-91  78-91  oneDNN's, plain layouts
  *   blocked     -      -      -      -    69-87  72-89  75-90  77-91  our own, packs b in every call
  *
- * So f32 with few rows is packed where b is fixed and memory allows, else thin; with many
- * rows it takes oneDNN's sgemm, which needs no second copy.  Everything that sgemm does not
- * read in place (f16, bf16, odd strides) is blocked, which converts while it packs.  The table
- * below has the exceptions.
+ * So f32 is packed where b is fixed and memory allows (gemm_pack.c); else few rows are thin and
+ * many take oneDNN's sgemm.  Everything that sgemm does not read in place (f16, bf16, odd
+ * strides) is blocked, which converts while it packs.  The table below has the exceptions.
  */
 #include "kernels/gemm.h"
-
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "kernels/convert.h"
 #include "kernels/copy.h"
@@ -27,48 +22,6 @@
 #include "kernels/onednn.h"
 
 typedef enum { ROUTE_NOTHING, ROUTE_EMPTY_SUM, ROUTE_PLAIN, ROUTE_NAIVE, ROUTE_THIN, ROUTE_PACKED, ROUTE_SGEMM, ROUTE_BLOCKED } Route;
-
-/* Counts the bytes of packed copies that were made with one Kern.  They may outlive it. */
-struct GemmCache {
-  atomic_int refs; /* the Kern and every pack */
-  atomic_size_t packed;
-};
-
-struct GemmPack {
-  int64_t n, k;
-  Isa isa;
-  size_t bytes;
-  struct GemmCache *cache;
-  float *data;
-};
-
-void gemm_cache_free(struct GemmCache *c) {
-  if (c && atomic_fetch_sub(&c->refs, 1) == 1) free(c);
-}
-
-void gemm_pack_free(GemmPack *p) {
-  if (!p) return;
-  atomic_fetch_sub(&p->cache->packed, p->bytes);
-  gemm_cache_free(p->cache);
-  free(p->data);
-  free(p);
-}
-
-/* Room for a packed copy of `bytes`; NULL if that is beyond what may be packed. */
-static GemmPack *pack_new(Kern *k, size_t bytes, size_t most_bytes) {
-  if (!k->gemm && (k->gemm = calloc(1, sizeof *k->gemm))) atomic_init(&k->gemm->refs, 1);
-  if (!k->gemm || bytes > most_bytes || atomic_load(&k->gemm->packed) > most_bytes - bytes) return NULL;
-  GemmPack *p = calloc(1, sizeof *p);
-  float *data = p ? aligned_alloc(64, (bytes + 63) & ~(size_t)63) : NULL;
-  if (!data) {
-    free(p);
-    return NULL;
-  }
-  *p = (GemmPack){.isa = k->isa, .bytes = bytes, .cache = k->gemm, .data = data};
-  atomic_fetch_add(&k->gemm->refs, 1);
-  atomic_fetch_add(&k->gemm->packed, bytes);
-  return p;
-}
 
 /* ---- from views to problems ------------------------------------------------------------ */
 
@@ -187,11 +140,9 @@ enum { /* what a problem is like */
 
 enum {
   ANY = -1,
-  PACKED_ROWS = 160,             /* beyond, what sgemm packs in every call is amortised */
   SMALL_PRODUCT = 1 << 21,       /* multiplications */
   NARROW_COLS = 512,
 };
-static const size_t packed_most = (size_t)256 << 20; /* bytes of packed copies that one Kern makes */
 
 /* The first row whose facts all hold, with at most so many rows of a, decides. */
 static const struct {
@@ -203,10 +154,10 @@ static const struct {
     {IS_WIDE | NO_K,               ANY, ROUTE_NAIVE},
     {IS_WIDE,                      ANY, ROUTE_PLAIN},
     {NO_K,                         ANY, ROUTE_EMPTY_SUM},
+    {HAS_PACK,                     ANY, ROUTE_PACKED},
     {ALONG_K,                      4,   ROUTE_THIN},    /* bound by memory: nothing beats reading b once */
     {ALONG_N,                      2,   ROUTE_THIN},
     {ALONG_N | IS_HALF,            4,   ROUTE_THIN},
-    {HAS_PACK,                     ANY, ROUTE_PACKED},
     {ALONG_K,                      32,  ROUTE_THIN},    /* dot products in place beat sgemm up to here */
     {BLAS | SMALL_BATCH,           ANY, ROUTE_BLOCKED}, /* one product per thread */
     {BLAS | SAME_SETS,             7,   ROUTE_SGEMM},
@@ -276,26 +227,6 @@ static Status run_sgemm(Kern *k, Problem *p) {
   return gemm_finish_needed(p) ? gemm_finish_all(k, p) : OK;
 }
 
-/* ---- packed copies -------------------------------------------------------------------- */
-
-/* Makes *pack fit the problem, if a packed copy pays and there is memory for it. */
-static Status ensure_packed(Kern *k, const Problem *p, GemmPack **pack) {
-  GemmPack *have = *pack;
-  bool f32 = p->a.dtype == DT_F32 && p->b.dtype == DT_F32;
-  bool wanted = f32 && p->batch == 1 && p->m > 4 && p->m <= PACKED_ROWS && p->n > 0 && p->k > 0;
-  if (have && (!wanted || (have->n == p->n && have->k == p->k && have->isa == k->isa))) return OK;
-  gemm_pack_free(have);
-  *pack = NULL;
-  float *room;
-  if (!wanted || !(have = pack_new(k, gemm_packed_bytes(k, p), packed_most))) return OK;
-  *pack = have;
-  have->n = p->n;
-  have->k = p->k;
-  TRY_NEW(room, kern_scratch(k, gemm_pack_room(k) * (size_t)k->threads));
-  gemm_pack_all(k, p, have->data, room);
-  return OK;
-}
-
 /* ---- the others ----------------------------------------------------------------------- */
 
 /* c = act(beta * add) + residual */
@@ -328,9 +259,8 @@ static Status run_problem(Kern *k, Problem *p, GemmPack **pack) {
   fold_batch(p);
   bool swaps = (p->c.col != 1 && p->c.row == 1) || (p->n == 1 && p->m > 1);
   if (swaps) transpose_problem(p);
-  if (pack && !swaps) TRY(ensure_packed(k, p, pack));
-  bool packed = pack && *pack && !swaps && p->m <= PACKED_ROWS;
-  return run_route(k, p, packed ? (*pack)->data : NULL);
+  if (pack && !swaps) TRY(gemm_pack_ensure(k, p, pack));
+  return run_route(k, p, pack && *pack && !swaps ? gemm_pack_data(*pack) : NULL);
 }
 
 /* The outer dimensions of the batch, one problem after the other. */

@@ -26,7 +26,8 @@ typedef enum {
 #undef X
 } GemmAct;
 
-/* What a call site keeps of a b that never changes (Call.fixed). */
+/* What a call site keeps of a b that never changes (Call.fixed): a packed copy, which call sites
+ * with the same b share.  It is freed before b is. */
 typedef struct GemmPack GemmPack;
 void gemm_pack_free(GemmPack *p); /* NULL is fine */
 

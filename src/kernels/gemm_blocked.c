@@ -21,9 +21,18 @@ enum {
   PACK_ROWS = 16,
   STRIP = 256,                /* columns that are finished at a time */
   SUM_COLS = 2048,            /* columns of a block whose sums are in the room */
-  LEAST_ROWS = 48,            /* of a block, when rows are split for the sake of threads */
+  MANY_BLOCKS = 4,            /* of rows, for each worker */
+  LEAST_PANELS = 4,           /* of a block, when columns are split for the sake of threads */
+  LEAST_ROWS = 48,            /* the same with rows */
   WORK = 1 << 16,             /* multiplications worth a thread */
 };
+
+/* Rows of a block, spread evenly over its tiles. */
+typedef struct {
+  int64_t count, tiles;
+} Rows;
+static Rows rows_of(int64_t count, int mr) { return (Rows){count, pieces(count, mr)}; }
+static int64_t tile_begin(Rows r, int64_t tile) { return r.count / r.tiles * tile + least(tile, r.count % r.tiles); }
 
 /* ---- packing ------------------------------------------------------------------------ */
 
@@ -56,7 +65,6 @@ void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int6
   }
 }
 
-/* Used even if a has such rows: in place was 5 to 15 % slower. */
 void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, int64_t rows, int64_t kc) {
   if (a->row == 1 && a->col != 1) { /* walk its contiguous direction */
     float line[GEMM_MC];
@@ -70,6 +78,19 @@ void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t 
   for (int64_t r = 0; r < rows; r++) {
     for (int64_t q = 0; q < kc; q += run) {
       SIMD_CALL(k->isa, convert_run)(dst + r * GEMM_LDA + q, DT_F32, matrix_at(a, z, i + r, p + q), a->dtype, run);
+    }
+  }
+}
+
+/* A block for tile_packed, rows spread evenly over the tiles.  room: gemm_pack_room(). */
+static void pack_tiles(const Kern *k, const GemmKernels *kernels, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, Rows rows, int64_t kc,
+                       float *room) {
+  for (int64_t t = 0; t < rows.tiles; t++, dst += kernels->mr * kc) {
+    int64_t first = i + tile_begin(rows, t), count = tile_begin(rows, t + 1) - tile_begin(rows, t);
+    if (a->col == 1 && a->dtype == DT_F32) kernels->pack_a(dst, (const float *)(const void *)matrix_at(a, z, first, p), a->row, count, kc);
+    else {
+      gemm_pack_a(k, room, a, z, first, p, count, kc);
+      kernels->pack_a(dst, room, GEMM_LDA, count, kc);
     }
   }
 }
@@ -117,10 +138,10 @@ typedef struct {
   const GemmKernels *kernels;
   const float *packed; /* columns j0 .. j0+n; NULL: each task packs the b of its own product */
   int64_t z0, j0, n;   /* first product, columns */
-  int64_t m_blocks, m_block, n_blocks, n_block; /* n_block counts panels */
+  int64_t tasks, m_blocks, m_block, n_blocks, n_block, k_block; /* n_block counts panels */
   bool sums_in_c;
-  char *room; /* of all workers: A block, sums, own panels, rows of gemm_finish */
-  size_t room_bytes, sums_at, own_at, finish_at;
+  char *room; /* of all workers: A block, room to convert, sums, own panels, rows of gemm_finish */
+  size_t room_bytes, convert_at, sums_at, own_at, finish_at;
 } Job;
 
 /* The sums of one task, somewhere. */
@@ -129,18 +150,37 @@ typedef struct {
   int64_t ld;
 } Sums;
 
-/* One k block for one strip of panels. */
-static void run_strip(const Job *job, const float *a, const float *packed, Sums c, int64_t rows, int64_t panel0, int64_t panels, int64_t p, int64_t kc) {
+/* What a block of c is made of. */
+typedef struct {
+  const float *a, *packed; /* packed a; panels of b */
+  Rows rows;
+  int64_t panel0, panels, p, kc; /* panels of the block, k block */
+} Block;
+
+/* The panel that is read after panel t of a block; NULL: the block ends. */
+static const float *panel_after(const Job *job, const Block *b, int64_t t) {
+  int64_t p = b->p;
+  if (++t == b->panels) {
+    t = 0;
+    p += b->kc;
+  }
+  return p < job->p->k ? b->packed + ((b->panel0 + t) * job->p->k + p) * job->kernels->nr : NULL;
+}
+
+/* One k block for panels begin .. end of a block.  While the tiles of a panel are computed, the
+ * next panel comes from L3 or memory. */
+static void run_strip(const Job *job, const Block *b, Sums c, int64_t begin, int64_t end) {
   const GemmKernels *kernels = job->kernels;
-  int nr = kernels->nr;
-  int64_t tiles = pieces(rows, kernels->mr), base = rows / tiles, extra = rows % tiles; /* rows spread evenly */
-  for (int64_t t = 0; t < panels; t++) {
-    int64_t cols = least(job->n - (panel0 + t) * nr, nr), i = 0;
-    const float *b = packed + ((panel0 + t) * job->p->k + p) * nr;
-    for (int64_t tile = 0; tile < tiles; tile++) {
-      int64_t r = base + (tile < extra);
-      kernels->tile((int)r, (int)cols, kc, a + i * GEMM_LDA, b, c.at + i * c.ld + t * nr, c.ld, (float)job->p->alpha, p > 0);
-      i += r;
+  int nr = kernels->nr, mr = kernels->mr;
+  for (int64_t t = begin; t < end; t++) {
+    int64_t cols = least(job->n - (b->panel0 + t) * nr, nr), left = b->kc * nr;
+    const float *panel = b->packed + ((b->panel0 + t) * job->p->k + b->p) * nr, *next = panel_after(job, b, t);
+    for (int64_t tile = 0; tile < b->rows.tiles; tile++) {
+      int64_t i = tile_begin(b->rows, tile), rows = tile_begin(b->rows, tile + 1) - i, fetched = b->kc / GEMM_AHEAD * GEMM_LINE;
+      kernels->tile_packed((int)rows, (int)cols, b->kc, b->a + tile * mr * b->kc, panel, c.at + i * c.ld + t * nr, c.ld, (float)job->p->alpha,
+                           b->p > 0, next);
+      left -= fetched;
+      next = next && left > 0 ? next + fetched : NULL;
     }
   }
 }
@@ -148,19 +188,19 @@ static void run_strip(const Job *job, const float *a, const float *packed, Sums 
 static void run_block(const Job *job, int64_t z, int64_t i, int64_t rows, int64_t panel0, int64_t panels, const float *packed, char *room) {
   const Problem *p = job->p;
   int nr = job->kernels->nr;
-  int64_t j = job->j0 + panel0 * nr;
-  float *a = (float *)(void *)room, *finish = (float *)(void *)(room + job->finish_at);
+  int64_t j = job->j0 + panel0 * nr, strip = STRIP / nr;
+  float *a = (float *)(void *)room, *finish = (float *)(void *)(room + job->finish_at), *convert = (float *)(void *)(room + job->convert_at);
   Sums c = {(float *)(void *)(room + job->sums_at), panels * nr};
   if (job->sums_in_c) c = (Sums){(float *)(void *)matrix_at(&p->c, z, i, j), p->c.row};
   bool finishes = !job->sums_in_c || gemm_finish_needed(p);
-  for (int64_t q = 0; q < p->k; q += GEMM_KC) {
-    int64_t kc = least(p->k - q, GEMM_KC), strip = STRIP / nr;
-    gemm_pack_a(job->k, a, &p->a, z, i, q, rows, kc);
+  Block b = {.a = a, .packed = packed, .rows = rows_of(rows, job->kernels->mr), .panel0 = panel0, .panels = panels};
+  for (; b.p < p->k; b.p += b.kc) {
+    b.kc = least(p->k - b.p, job->k_block);
+    pack_tiles(job->k, job->kernels, a, &p->a, z, i, b.p, b.rows, b.kc, convert);
     for (int64_t t = 0; t < panels; t += strip) {
-      int64_t width = least(panels - t, strip), cols = least(job->n - (panel0 + t) * nr, width * nr);
-      Sums part = {c.at + t * nr, c.ld};
-      run_strip(job, a, packed, part, rows, panel0 + t, width, q, kc);
-      if (q + kc == p->k && finishes) gemm_finish(job->k, p, z, i, rows, j + t * nr, cols, part.at, part.ld, finish);
+      int64_t end = least(panels, t + strip), cols = least(job->n - (panel0 + t) * nr, (end - t) * nr);
+      run_strip(job, &b, c, t, end);
+      if (b.p + b.kc == p->k && finishes) gemm_finish(job->k, p, z, i, rows, j + t * nr, cols, c.at + t * nr, c.ld, finish);
     }
   }
 }
@@ -171,14 +211,17 @@ static void run_tasks(void *arg, int64_t begin, int64_t end, int worker) {
   int nr = job->kernels->nr;
   char *room = job->room + job->room_bytes * (size_t)worker;
   int64_t all_panels = pieces(job->n, nr), packed_z = -1;
+  int64_t items = job->tasks / (job->m_blocks * job->n_blocks);
   for (int64_t t = begin; t < end; t++) {
-    int64_t panel = t % job->n_blocks * job->n_block, i = t / job->n_blocks % job->m_blocks * job->m_block;
-    int64_t z = job->z0 + t / job->n_blocks / job->m_blocks;
+    /* Columns, products, rows, outermost first; products come first if each has a b of its own. */
+    int64_t i = t % job->m_blocks * job->m_block, rest = t / job->m_blocks;
+    int64_t panel = (job->packed ? rest / items : rest % job->n_blocks) * job->n_block;
+    int64_t z = job->z0 + (job->packed ? rest % items : rest / job->n_blocks);
     const float *packed = job->packed;
     if (!packed) {
       float *own = (float *)(void *)(room + job->own_at);
-      for (int64_t q = 0; q < all_panels && packed_z != z; q++) { /* the A block is not in use yet: room to convert */
-        gemm_pack_panel(job->k, own + q * nr * p->k, &p->b, z, q * nr, least(p->n - q * nr, nr), p->k, (float *)(void *)room);
+      for (int64_t q = 0; q < all_panels && packed_z != z; q++) {
+        gemm_pack_panel(job->k, own + q * nr * p->k, &p->b, z, q * nr, least(p->n - q * nr, nr), p->k, (float *)(void *)(room + job->convert_at));
       }
       packed_z = z;
       packed = own;
@@ -189,22 +232,26 @@ static void run_tasks(void *arg, int64_t begin, int64_t end, int worker) {
 
 static size_t aligned(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 
-/* Splits c into tasks: a few per worker, so that a late one costs little. */
+/* Splits c into tasks, of which every worker gets as much: by rows where there are many, else by
+ * columns, so that each panel is read by one worker. */
 static void plan_blocks(Job *job, int64_t items) {
   const Problem *p = job->p;
   int mr = job->kernels->mr, nr = job->kernels->nr;
   int64_t panels = pieces(job->n, nr), m_blocks = pieces(p->m, GEMM_MC), n_blocks = 1;
-  int64_t wanted = job->k->threads > 1 ? 4 * job->k->threads : 1;
-  wanted = least(wanted, most(1, items * p->m * job->n * p->k / WORK));
-  if (items * m_blocks < wanted && job->packed) {
-    m_blocks = most(m_blocks, least(pieces(wanted, items), p->m / LEAST_ROWS));
-    n_blocks = least(pieces(wanted, items * m_blocks), pieces(panels, 2));
+  int64_t workers = least(job->k->threads, most(1, items * p->m * job->n * p->k / WORK));
+  if (!job->sums_in_c) n_blocks = pieces(job->n, SUM_COLS);
+  if (workers > 1 && job->packed) {
+    if (items * m_blocks >= MANY_BLOCKS * workers) m_blocks = pieces(m_blocks, workers) * workers;
+    else if (panels >= LEAST_PANELS * workers) n_blocks = pieces(n_blocks, workers) * workers;
+    else m_blocks = most(m_blocks, least(pieces(workers, items), p->m / LEAST_ROWS));
   }
-  if (!job->sums_in_c) n_blocks = most(n_blocks, pieces(job->n, SUM_COLS));
   job->m_block = least(pieces(pieces(p->m, m_blocks), mr) * mr, GEMM_MC / mr * mr);
   job->m_blocks = pieces(p->m, job->m_block);
   job->n_block = pieces(panels, n_blocks);
   job->n_blocks = pieces(panels, job->n_block);
+  /* One tile or two: panels do not come back, read each of them in one go. */
+  bool once = p->m <= 2 * mr && p->a.col == 1 && p->a.dtype == DT_F32;
+  job->k_block = once ? GEMM_MC * GEMM_KC / (2 * mr) : GEMM_KC;
 }
 
 /* Products z0 .. z0+items, columns j0 .. j0+n. */
@@ -213,14 +260,16 @@ static Status run_blocks(Kern *k, const Problem *p, const float *packed, int64_t
   int nr = job.kernels->nr;
   job.sums_in_c = p->c.dtype == DT_F32 && p->c.col == 1 && p->add.data != p->c.data;
   plan_blocks(&job, items);
-  job.sums_at = aligned(floats((int64_t)GEMM_MC * GEMM_LDA));
+  job.convert_at = aligned(floats((int64_t)GEMM_MC * GEMM_KC));
+  job.sums_at = job.convert_at + aligned(gemm_pack_room(k));
   job.own_at = job.sums_at + (job.sums_in_c ? 0 : aligned(floats(job.m_block * job.n_block * nr)));
   job.finish_at = job.own_at + (packed ? 0 : aligned(floats(pieces(n, nr) * nr * p->k)));
   job.room_bytes = job.finish_at + aligned(gemm_finish_bytes(STRIP));
-  int64_t tasks = items * job.m_blocks * job.n_blocks, grain = 1;
+  int64_t grain = 1;
+  job.tasks = items * job.m_blocks * job.n_blocks;
   if (!packed) grain = most(job.m_blocks * job.n_blocks, pieces(WORK, most(1, p->m * p->n * p->k)) * job.m_blocks * job.n_blocks);
-  TRY_NEW(job.room, kern_scratch(k, job.room_bytes * (size_t)parallel_workers(k->threads, tasks, grain)));
-  parallel_for(k->threads, tasks, grain, run_tasks, &job);
+  TRY_NEW(job.room, kern_scratch(k, job.room_bytes * (size_t)parallel_workers(k->threads, job.tasks, grain)));
+  parallel_for(k->threads, job.tasks, grain, run_tasks, &job);
   return OK;
 }
 

@@ -29,7 +29,7 @@ typedef struct Kern {
   Isa isa;
   struct ScratchBlock *scratch; /* newest first */
   size_t scratch_peak;          /* most bytes ever in use that did not fit one block */
-  struct GemmCache *gemm;       /* primitives and packed weights; owned by gemm.c */
+  struct GemmCache *gemm;       /* packed weights; owned by gemm_pack.c */
 } Kern;
 
 void kern_init(Kern *k, int threads);

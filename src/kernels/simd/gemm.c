@@ -13,27 +13,41 @@ enum { NR = NV * VL, DOT = 4 };
 
 /* ---- the register tile ------------------------------------------------------------ */
 
-INLINE void tile_step(int rows, int nv, const float *a, const float *b, vf acc[MR][NV]) {
+/* Where the elements of a are: row i, step p of the sum at i * row + p * col. */
+typedef struct {
+  int row, col;
+} Lay;
+static const Lay rows_apart = {GEMM_LDA, 1}, interleaved = {1, MR};
+
+INLINE void tile_step(Lay lay, int rows, int nv, const float *a, const float *b, vf acc[MR][NV]) {
   vf bv[NV];
   UNROLL for (int j = 0; j < nv; j++) bv[j] = load(b + j * VL);
   UNROLL for (int i = 0; i < rows; i++) {
-    vf x = splat(a[i * GEMM_LDA]);
+    vf x = splat(a[i * lay.row]);
     UNROLL for (int j = 0; j < nv; j++) acc[i][j] = fma_v(x, bv[j], acc[i][j]);
   }
 }
 
-/* The first nv vectors of a panel. */
-INLINE void tile_rows(int rows, int nv, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
+/* The first nv vectors of a panel.  One line of `next` is fetched in every so many steps. */
+INLINE void tile_rows(Lay lay, int rows, int nv, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add,
+                      const float *next) {
+  enum { APART = 2, PACKED = GEMM_AHEAD }; /* steps without a branch; with rows apart gcc spills when it is more */
+  const int steps = lay.col == 1 ? APART : PACKED;
   vf acc[MR][NV];
   UNROLL for (int i = 0; i < rows; i++) {
     UNROLL for (int j = 0; j < nv; j++) acc[i][j] = (vf){0};
     __builtin_prefetch(c + i * ldc, 1); /* c is often in L3: fetch it while the product runs */
   }
-  int64_t p = 0;
-  for (; p + 2 <= k; p += 2) { /* gcc spills when it is more */
-    UNROLL for (int q = 0; q < 2; q++) tile_step(rows, nv, a + p + q, b + (p + q) * NR, acc);
+  int64_t p = 0, line = next ? GEMM_LINE : 0;
+  const float *ahead = next ? next : b;
+  for (; p + steps <= k; p += steps) {
+    if (lay.col != 1) __builtin_prefetch(ahead);
+    ahead += line;
+    UNROLL for (int q = 0; q < steps; q++) tile_step(lay, rows, nv, a + q * lay.col, b + q * NR, acc);
+    a += steps * lay.col;
+    b += steps * NR;
   }
-  for (; p < k; p++) tile_step(rows, nv, a + p, b + p * NR, acc);
+  for (; p < k; p++, a += lay.col, b += NR) tile_step(lay, rows, nv, a, b, acc);
   UNROLL for (int i = 0; i < rows; i++) {
     UNROLL for (int j = 0; j < nv; j++) {
       float *at = c + i * ldc + j * VL;
@@ -43,34 +57,47 @@ INLINE void tile_rows(int rows, int nv, int64_t k, const float *a, const float *
 }
 
 /* The number of rows is a constant in each copy, so that the tile stays in registers. */
-#define ROWS(R, N)                                                               \
-  case R:                                                                        \
-    if (R <= MR) tile_rows(R <= MR ? R : 1, N, k, a, b, c, ldc, alpha, add);     \
+#define ROWS(R, L, N)                                                                    \
+  case R:                                                                                \
+    if (R <= MR) tile_rows(L, R <= MR ? R : 1, N, k, a, b, c, ldc, alpha, add, next);    \
     break;
-#define ROWS_6(N) ROWS(1, N) ROWS(2, N) ROWS(3, N) ROWS(4, N) ROWS(5, N) ROWS(6, N)
+#define ROWS_6(L, N) ROWS(1, L, N) ROWS(2, L, N) ROWS(3, L, N) ROWS(4, L, N) ROWS(5, L, N) ROWS(6, L, N)
 #ifdef __AVX512F__
-#define ROWS_ALL(N) ROWS_6(N) ROWS(7, N) ROWS(8, N) ROWS(9, N) ROWS(10, N) ROWS(11, N) ROWS(12, N) ROWS(13, N) ROWS(14, N)
+#define ROWS_ALL(L, N) \
+  ROWS_6(L, N) ROWS(7, L, N) ROWS(8, L, N) ROWS(9, L, N) ROWS(10, L, N) ROWS(11, L, N) ROWS(12, L, N) ROWS(13, L, N) ROWS(14, L, N)
 #else
-#define ROWS_ALL(N) ROWS_6(N)
+#define ROWS_ALL(L, N) ROWS_6(L, N)
 #endif
-static void tile_full(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
-  switch (rows) { ROWS_ALL(NV) }
-}
-static void tile_half(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
-  switch (rows) { ROWS_ALL(1) }
-}
+typedef void TileFn(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add, const float *next);
+#define TILE(name, L, N)                                                                                                                         \
+  static void name(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add, const float *next) {       \
+    switch (rows) { ROWS_ALL(L, N) }                                                                                                             \
+  }
+TILE(apart_full, rows_apart, NV)
+TILE(apart_half, rows_apart, 1)
+TILE(packed_full, interleaved, NV)
+TILE(packed_half, interleaved, 1)
 
-static void tile(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
+INLINE void tile_any(TileFn *full, TileFn *half, int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha,
+                     bool add, const float *next) {
   if (cols == NR) {
-    tile_full(rows, k, a, b, c, ldc, alpha, add);
+    full(rows, k, a, b, c, ldc, alpha, add, next);
     return;
   }
   float edge[MR * NR];
-  if (cols <= VL) tile_half(rows, k, a, b, edge, NR, alpha, false);
-  else tile_full(rows, k, a, b, edge, NR, alpha, false);
+  (cols <= VL ? half : full)(rows, k, a, b, edge, NR, alpha, false, next);
   for (int i = 0; i < rows; i++) {
     for (int j = 0; j < cols; j++) c[i * ldc + j] = edge[i * NR + j] + (add ? c[i * ldc + j] : 0);
   }
+}
+
+static void tile(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
+  tile_any(apart_full, apart_half, rows, cols, k, a, b, c, ldc, alpha, add, NULL);
+}
+
+static void tile_packed(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add,
+                        const float *next) {
+  tile_any(packed_full, packed_half, rows, cols, k, a, b, c, ldc, alpha, add, next);
 }
 
 /* ---- packing ------------------------------------------------------------------------ */
@@ -137,6 +164,30 @@ static void pack_cols(float *dst, const void *src, int64_t ld, Dtype dtype, int6
   else pack_cols_as(dst, src, ld, DT_F16, cols, k);
 }
 
+/* Four rows at a time; both MR are 2 more than a multiple of 4. */
+static void pack_a(float *dst, const float *src, int64_t ld, int64_t rows, int64_t k) {
+  int64_t p = 0;
+#ifdef __AVX2__
+  for (; rows == MR && p + 4 <= k; p += 4) {
+    const float *from = src + p;
+    float *to = dst + p * MR;
+    UNROLL for (int i = 0; i + 4 <= MR; i += 4, from += 4 * ld) {
+      __m128 r[4] = {_mm_loadu_ps(from), _mm_loadu_ps(from + ld), _mm_loadu_ps(from + 2 * ld), _mm_loadu_ps(from + 3 * ld)};
+      _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);
+      UNROLL for (int q = 0; q < 4; q++) _mm_storeu_ps(to + q * MR + i, r[q]);
+    }
+    __m128 x = _mm_loadu_ps(from), y = _mm_loadu_ps(from + ld), lo = _mm_unpacklo_ps(x, y), hi = _mm_unpackhi_ps(x, y);
+    _mm_storel_pi((__m64 *)(void *)(to + MR - 2), lo);
+    _mm_storeh_pi((__m64 *)(void *)(to + 2 * MR - 2), lo);
+    _mm_storel_pi((__m64 *)(void *)(to + 3 * MR - 2), hi);
+    _mm_storeh_pi((__m64 *)(void *)(to + 4 * MR - 2), hi);
+  }
+#endif
+  for (; p < k; p++) {
+    for (int64_t i = 0; i < rows; i++) dst[p * MR + i] = src[i * ld + p];
+  }
+}
+
 /* ---- few rows: bound by memory, so nothing is packed ---------------------------------- */
 
 INLINE void dot_rows(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype, float *y) {
@@ -194,6 +245,6 @@ static void axpy(int64_t n, int64_t k, const float *x, const void *w, int64_t ld
 }
 
 const GemmKernels *SIMD(gemm_kernels)(void) {
-  static const GemmKernels kernels = {.mr = MR, .nr = NR, .tile = tile, .pack_rows = pack_rows, .pack_cols = pack_cols, .dot = dot, .axpy = axpy};
+  static const GemmKernels kernels = {.mr = MR, .nr = NR, .tile = tile, .tile_packed = tile_packed, .pack_a = pack_a, .pack_rows = pack_rows, .pack_cols = pack_cols, .dot = dot, .axpy = axpy};
   return &kernels;
 }

@@ -1,0 +1,57 @@
+/* memory.c -- see memory.h. */
+#define _DEFAULT_SOURCE /* madvise */
+#include "base/memory.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+size_t memory_physical(void) {
+  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
+}
+
+#ifdef __linux__
+/* The kernel tells of each page, one word of /proc/self/pagemap, whether it is here and whether
+ * it is a file's.  Only those may go: in a private mapping MADV_DONTNEED undoes writes. */
+static bool is_file_page(uint64_t word) { return (word >> 63 & 1) && (word >> 61 & 1); }
+
+static size_t drop_pages(int pagemap, uintptr_t first, uintptr_t end, size_t page) {
+  enum { AT_ONCE = 512 };
+  uint64_t words[AT_ONCE];
+  size_t dropped = 0;
+  for (uintptr_t at = first; at < end;) {
+    size_t wanted = (end - at) / page < AT_ONCE ? (end - at) / page : AT_ONCE;
+    ssize_t got = pread(pagemap, words, wanted * sizeof *words, (off_t)(at / page * sizeof *words));
+    if (got < (ssize_t)sizeof *words) return dropped;
+    size_t n = (size_t)got / sizeof *words;
+    for (size_t i = 0, run; i < n; i += run) {
+      bool file = is_file_page(words[i]);
+      for (run = 1; i + run < n && is_file_page(words[i + run]) == file;) run++;
+      if (file && !madvise((void *)(at + i * page), run * page, MADV_DONTNEED)) dropped += run * page;
+    }
+    at += n * page;
+  }
+  return dropped;
+}
+
+size_t memory_give_back(const void *data, size_t bytes) {
+  long size = sysconf(_SC_PAGESIZE);
+  if (!data || size <= 0) return 0;
+  size_t page = (size_t)size;
+  uintptr_t first = ((uintptr_t)data + page - 1) / page * page, end = ((uintptr_t)data + bytes) / page * page;
+  int pagemap = first < end ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
+  if (pagemap < 0) return 0;
+  size_t dropped = drop_pages(pagemap, first, end, page);
+  close(pagemap);
+  return dropped;
+}
+#else
+size_t memory_give_back(const void *data, size_t bytes) {
+  (void)data;
+  (void)bytes;
+  return 0;
+}
+#endif

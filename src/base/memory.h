@@ -1,0 +1,20 @@
+/* memory.h -- what the system knows about memory.
+ *
+ * Asked for only to do better; where the system does not tell, the answers are such that
+ * callers still do right.
+ */
+#ifndef TESS_BASE_MEMORY_H
+#define TESS_BASE_MEMORY_H
+
+#include <stddef.h>
+
+/* Bytes of the machine; 0 if unknown. */
+size_t memory_physical(void);
+
+/* Takes whole pages inside [data, data + bytes) out of the process if their contents are a
+ * file's: whoever reads them again gets the same bytes, from the file.  Pages that were written
+ * to since they were mapped, and memory that is no file's, stay.  Returns the bytes of the pages
+ * that went. */
+size_t memory_give_back(const void *data, size_t bytes);
+
+#endif

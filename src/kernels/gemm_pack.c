@@ -1,0 +1,163 @@
+/* gemm_pack.c -- packed copies of matrices that never change, for gemm_blocked().
+ *
+ * One Kern has one copy of a matrix: call sites of all programs share it, the last one frees it.
+ * It is made when the matrix is used for the second time: fresh memory costs about as much as a
+ * product gains in three calls, and many programs are run once.
+ * What a copy was made of is given back to the system if it is a file's (weights are mapped), so
+ * that in memory there is one copy still; it comes back if somebody else reads it. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "kernels/gemm_problem.h"
+
+/* The copies that were made with one Kern.  They may outlive it. */
+struct GemmCache {
+  pthread_mutex_t lock;
+  int refs; /* the Kern and every copy */
+  GemmPack *first;
+  size_t packed; /* bytes of all copies */
+  size_t extra;  /* of these, what did not come from memory that was given back */
+  size_t most;   /* for packed */
+};
+
+struct GemmPack {
+  GemmPack *next;
+  struct GemmCache *cache;
+  int refs; /* call sites */
+  Matrix b;
+  int64_t n, k;
+  Isa isa;
+  int uses;            /* before there is data */
+  size_t bytes, extra; /* its part of the cache's packed and extra */
+  float *data;         /* NULL: used once so far, or no memory for it */
+};
+
+enum { LEAST_ROWS = 5, MOST_EXTRA_MIB = 256, OF_PHYSICAL = 4 };
+
+static bool fits(const GemmPack *x, const Kern *k, const Problem *p) {
+  return x->b.data == p->b.data && x->b.dtype == p->b.dtype && x->b.row == p->b.row && x->b.col == p->b.col && x->n == p->n && x->k == p->k && x->isa == k->isa;
+}
+
+/* Drops one reference and the lock; whoever was last frees the cache. */
+static void cache_leave(struct GemmCache *c) {
+  bool last = --c->refs == 0;
+  pthread_mutex_unlock(&c->lock);
+  if (!last) return;
+  pthread_mutex_destroy(&c->lock);
+  free(c);
+}
+
+void gemm_cache_free(struct GemmCache *c) {
+  if (!c) return;
+  pthread_mutex_lock(&c->lock);
+  cache_leave(c);
+}
+
+void gemm_pack_free(GemmPack *p) {
+  if (!p) return;
+  struct GemmCache *c = p->cache;
+  pthread_mutex_lock(&c->lock);
+  if (--p->refs > 0) {
+    pthread_mutex_unlock(&c->lock);
+    return;
+  }
+  GemmPack **at = &c->first;
+  while (*at != p) at = &(*at)->next;
+  *at = p->next;
+  c->packed -= p->bytes;
+  c->extra -= p->extra;
+  cache_leave(c);
+  free(p->data);
+  free(p);
+}
+
+const float *gemm_pack_data(const GemmPack *p) { return p->data; }
+
+static bool cache_make(Kern *k) {
+  if (k->gemm) return true;
+  struct GemmCache *c = calloc(1, sizeof *c);
+  if (c && pthread_mutex_init(&c->lock, NULL)) {
+    free(c);
+    return false;
+  }
+  k->gemm = c;
+  if (!c) return false;
+  c->refs = 1;
+  c->most = memory_physical() / OF_PHYSICAL; /* copies cannot be dropped when memory is short, mapped files can */
+  return true;
+}
+
+/* The entry of p's b, new if `make`; NULL if there is none. */
+static GemmPack *find(const Kern *k, const Problem *p, bool make) {
+  struct GemmCache *c = k->gemm;
+  pthread_mutex_lock(&c->lock);
+  GemmPack *x = c->first;
+  while (x && !fits(x, k, p)) x = x->next;
+  if (!x && make && (x = calloc(1, sizeof *x))) {
+    *x = (GemmPack){.next = c->first, .cache = c, .b = p->b, .n = p->n, .k = p->k, .isa = k->isa};
+    c->first = x;
+    c->refs++;
+  }
+  if (x) x->refs++;
+  pthread_mutex_unlock(&c->lock);
+  return x;
+}
+
+/* Takes bytes from what copies may have, if that much is left. */
+static bool reserve(GemmPack *x, size_t bytes) {
+  struct GemmCache *c = x->cache;
+  size_t most_extra = (size_t)MOST_EXTRA_MIB << 20;
+  pthread_mutex_lock(&c->lock);
+  bool may = bytes <= c->most && c->packed <= c->most - bytes && bytes <= most_extra && c->extra <= most_extra - bytes;
+  if (may) {
+    c->packed += x->bytes = bytes;
+    c->extra += x->extra = bytes;
+  }
+  pthread_mutex_unlock(&c->lock);
+  return may;
+}
+
+static void unreserve(GemmPack *x, size_t bytes, size_t extra) {
+  pthread_mutex_lock(&x->cache->lock);
+  x->cache->packed -= bytes;
+  x->cache->extra -= extra;
+  x->bytes -= bytes;
+  x->extra -= extra;
+  pthread_mutex_unlock(&x->cache->lock);
+}
+
+/* b, if it is one piece of memory. */
+static void give_back(GemmPack *x) {
+  const Matrix *b = &x->b;
+  bool dense = (b->row == 1 && b->col == x->k) || (b->col == 1 && b->row == x->n);
+  size_t given = dense ? memory_give_back(b->data, floats(x->n * x->k)) : 0;
+  unreserve(x, 0, given < x->extra ? given : x->extra);
+}
+
+/* Makes the copy, if there is memory for it. */
+static Status fill(Kern *k, const Problem *p, GemmPack *x) {
+  size_t bytes = (gemm_packed_bytes(k, p) + 63) & ~(size_t)63;
+  float *room;
+  TRY_NEW(room, kern_scratch(k, gemm_pack_room(k) * (size_t)k->threads));
+  if (!reserve(x, bytes)) return OK;
+  if (!(x->data = aligned_alloc(64, bytes))) {
+    unreserve(x, x->bytes, x->extra);
+    return OK;
+  }
+  gemm_pack_all(k, p, x->data, room);
+  give_back(x);
+  return OK;
+}
+
+Status gemm_pack_ensure(Kern *k, const Problem *p, GemmPack **pack) {
+  if (*pack && !fits(*pack, k, p)) {
+    gemm_pack_free(*pack);
+    *pack = NULL;
+  }
+  if (p->a.dtype != DT_F32 || p->b.dtype != DT_F32 || p->batch != 1 || p->n == 0 || p->k == 0 || !cache_make(k)) return OK;
+  bool pays = p->m >= LEAST_ROWS;
+  if (!*pack) *pack = find(k, p, pays);
+  if (!*pack || !pays || (*pack)->data || (*pack)->uses++ == 0) return OK;
+  return fill(k, p, *pack);
+}
