@@ -288,6 +288,7 @@ static void weigh_listed(Weigh *w) {
 static Status list_strategies(Rules *r) {
   const OpDef *def = r->call->op->def;
   if (def->place) return def->place(r);
+  if (def->rule && !strchr(def->rule, '>')) return rule_words(r, def->rule);
   if (def->rule) return rule_letters(r, def->rule, def->linear == LINEAR_MULTI);
   if (def->flags & OP_POINTWISE) return rule_pointwise(r, def->linear);
   rule_why(r, "this op has no sharding rule");

@@ -181,24 +181,25 @@ static Status log_sigmoid_backward_compose(Call *c) {
 #define GRAD "(Tensor grad_output, Tensor self) -> Tensor"
 #define GRAD_OUTPUT "(Tensor grad_output, Tensor output) -> Tensor"
 #define ROW(name, args, EMIT, ...) {.schema = "aten::" name args, POINTWISE(EMIT, __VA_ARGS__)},
+#define RISES(name, args, EMIT, ...) {.schema = "aten::" name args, .linear = RISING, POINTWISE(EMIT, __VA_ARGS__)},
 
 const OpDef ops_activation[] = {
-    ROW("relu", SELF, emit_unary, PW_RELU)
-    ROW("relu6", SELF, emit_relu6, PW_CLAMP)
+    RISES("relu", SELF, emit_unary, PW_RELU)
+    RISES("relu6", SELF, emit_relu6, PW_CLAMP)
     ROW("silu", SELF, emit_unary, PW_SILU)
     ROW("mish", SELF, emit_unary, PW_MISH)
-    ROW("log_sigmoid", SELF, emit_unary, PW_LOG_SIGMOID)
-    ROW("hardsigmoid", SELF, emit_unary, PW_HARDSIGMOID)
+    RISES("log_sigmoid", SELF, emit_unary, PW_LOG_SIGMOID)
+    RISES("hardsigmoid", SELF, emit_unary, PW_HARDSIGMOID)
     ROW("hardswish", SELF, emit_unary, PW_HARDSWISH)
     ROW("gelu", "(Tensor self, *, str approximate=\"none\") -> Tensor", emit_gelu, PW_GELU_ERF)
-    ROW("hardtanh", "(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", emit_unary, PW_CLAMP, 0, {1, 2})
+    RISES("hardtanh", "(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", emit_unary, PW_CLAMP, 0, {1, 2})
     ROW("leaky_relu", "(Tensor self, Scalar negative_slope=0.01) -> Tensor", emit_unary, PW_LEAKY_RELU, 0, {1})
     ROW("softplus", "(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", emit_unary, PW_SOFTPLUS, 0, {1, 2})
-    ROW("hardshrink", "(Tensor self, Scalar lambd=0.5) -> Tensor", emit_unary, PW_HARDSHRINK, 0, {1})
-    ROW("softshrink", "(Tensor self, Scalar lambd=0.5) -> Tensor", emit_unary, PW_SOFTSHRINK, 0, {1})
+    RISES("hardshrink", "(Tensor self, Scalar lambd=0.5) -> Tensor", emit_unary, PW_HARDSHRINK, 0, {1})
+    RISES("softshrink", "(Tensor self, Scalar lambd=0.5) -> Tensor", emit_unary, PW_SOFTSHRINK, 0, {1})
     ROW("threshold", "(Tensor self, Scalar threshold, Scalar value) -> Tensor", emit_unary, PW_THRESHOLD, 0, {1, 2})
     ROW("elu", "(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor", emit_elu, PW_ELU)
-    ROW("selu", SELF, emit_selu, PW_ELU)
+    RISES("selu", SELF, emit_selu, PW_ELU)
     ROW("celu", "(Tensor self, Scalar alpha=1.0) -> Tensor", emit_celu, PW_ELU)
     ROW("rrelu", "(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor",
         emit_rrelu, PW_LEAKY_RELU, 1)

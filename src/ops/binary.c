@@ -89,7 +89,8 @@ static Status emit_polar(const Call *c, const PwRow *row, PwProgram *p, const in
 #define TT "(Tensor self, Tensor other) -> Tensor"
 #define TS "(Tensor self, Scalar other) -> Tensor"
 #define ST "(Scalar self, Tensor other) -> Tensor"
-#define ROW(name, args, EMIT, OPCODE, HOW) {.schema = "aten::" name args, POINTWISE(EMIT, PW_##OPCODE, HOW)},
+#define PASS(name, args, EMIT, OPCODE, HOW, LINEAR) {.schema = "aten::" name args, .linear = LINEAR, POINTWISE(EMIT, PW_##OPCODE, HOW)},
+#define ROW(name, args, EMIT, OPCODE, HOW) PASS(name, args, EMIT, OPCODE, HOW, LINEAR_NO)
 
 /* name.Tensor and name.Scalar */
 #define BOTH(name, EMIT, OPCODE, HOW) ROW(name ".Tensor", TT, EMIT, OPCODE, HOW) ROW(name ".Scalar", TS, EMIT, OPCODE, HOW)
@@ -97,10 +98,11 @@ static Status emit_polar(const Call *c, const PwRow *row, PwProgram *p, const in
 #define BITS(name, OPCODE) BOTH(name, emit_binary, OPCODE, 0) ROW(name ".Scalar_Tensor", ST, emit_binary, OPCODE, 0)
 
 #define SUM(name, OPCODE)                                                                                                     \
-  ROW(name ".Tensor", "(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", emit_binary, OPCODE, PW_ALPHA | PW_WIDE)     \
-  ROW(name ".Scalar", "(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", emit_binary, OPCODE, PW_ALPHA | PW_WIDE)
+  PASS(name ".Tensor", "(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", emit_binary, OPCODE, PW_ALPHA | PW_WIDE, LINEAR_JOINT) \
+  PASS(name ".Scalar", "(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", emit_binary, OPCODE, PW_ALPHA | PW_WIDE, LINEAR_SHIFT)
+#define LINEAR(name, OPCODE, HOW, LINEAR) PASS(name ".Tensor", TT, emit_binary, OPCODE, HOW, LINEAR) PASS(name ".Scalar", TS, emit_binary, OPCODE, HOW, LINEAR)
 #define QUOTIENT(name)                                                                                                        \
-  BOTH(name, emit_binary, DIV, PW_FLOAT | PW_WIDE)                                                                            \
+  LINEAR(name, DIV, PW_FLOAT | PW_WIDE, LINEAR_FIRST)                                                                         \
   ROW(name ".Tensor_mode", "(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", emit_div_mode, DIV, 0)             \
   ROW(name ".Scalar_mode", "(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor", emit_div_mode, DIV, 0)
 
@@ -111,23 +113,23 @@ const OpDef ops_binary[] = {
     QUOTIENT("div")
     QUOTIENT("divide")
     /*    name                     emit         instruction  how */
-    BOTH("mul",                    emit_binary, MUL,         PW_WIDE)
-    BOTH("multiply",               emit_binary, MUL,         PW_WIDE)
-    BOTH("true_divide",            emit_binary, DIV,         PW_FLOAT | PW_WIDE)
+    LINEAR("mul",                               MUL,         PW_WIDE, LINEAR_MULTI)
+    LINEAR("multiply",                          MUL,         PW_WIDE, LINEAR_MULTI)
+    LINEAR("true_divide",                       DIV,         PW_FLOAT | PW_WIDE, LINEAR_FIRST)
     BOTH("remainder",              emit_binary, REMAINDER,   0)
     BOTH("fmod",                   emit_binary, FMOD,        0)
     ROW("remainder.Scalar_Tensor", ST, emit_binary, REMAINDER, 0)
     ROW("floor_divide",        TT, emit_binary, FLOOR_DIV,   PW_WIDE)
     ROW("floor_divide.Scalar", TS, emit_binary, FLOOR_DIV,   PW_WIDE)
-    ROW("maximum",             TT, emit_binary, MAXIMUM,     0)
-    ROW("minimum",             TT, emit_binary, MINIMUM,     0)
+    PASS("maximum",            TT, emit_binary, MAXIMUM,     0, RISING_MAX)
+    PASS("minimum",            TT, emit_binary, MINIMUM,     0, RISING_MIN)
     ROW("fmax",                TT, emit_binary, FMAX,        0)
     ROW("fmin",                TT, emit_binary, FMIN,        0)
     ROW("atan2",               TT, emit_binary, ATAN2,       PW_FLOAT)
     ROW("arctan2",             TT, emit_binary, ATAN2,       PW_FLOAT)
     ROW("hypot",               TT, emit_binary, HYPOT,       0)
-    ROW("logaddexp",           TT, emit_binary, LOGADDEXP,   PW_FLOAT)
-    ROW("logaddexp2",          TT, emit_binary, LOGADDEXP2,  PW_FLOAT)
+    PASS("logaddexp",          TT, emit_binary, LOGADDEXP,   PW_FLOAT, RISING_BOTH)
+    PASS("logaddexp2",         TT, emit_binary, LOGADDEXP2,  PW_FLOAT, RISING_BOTH)
     BOTH("copysign",               emit_binary, COPYSIGN,    PW_FLOAT)
     ROW("xlogy.Tensor",        TT, emit_binary, XLOGY,       PW_FLOAT)
     ROW("xlogy.Scalar_Other",  TS, emit_binary, XLOGY,       PW_FLOAT)

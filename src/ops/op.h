@@ -42,6 +42,16 @@ typedef enum {
   LINEAR_JOINT, /* f(a1 + a2, b1 + b2) = f(a1, b1) + f(a2, b2): add, cat */
   LINEAR_MULTI, /* in one operand at a time: mul */
   LINEAR_FIRST, /* in the first operand only: div */
+  LINEAR_SHIFT, /* x + c: averages and extremes pass, sums do not */
+  LINEAR_ALL,   /* moves values only: everything passes */
+  LINEAR_NEG,   /* linear, and the largest becomes the smallest */
+  LINEAR_CHOOSE, /* where(condition, a, b): both owe alike */
+  RISING,       /* f(max(a, b)) = max(f(a), f(b)) */
+  FALLING,      /* f(max(a, b)) = min(f(a), f(b)) */
+  RISING_BOTH,  /* rising in each of two operands */
+  RISING_MAX,   /* ... and of both together, for the larger: maximum */
+  RISING_MIN,   /* ... and of both together, for the smaller: minimum */
+  LINEAR_COUNT
 } Linear;
 
 typedef enum {

@@ -48,6 +48,56 @@ int rule_input(const Rules *r, int arg, int item) {
   return -1;
 }
 
+/* ---- words ------------------------------------------------------------------------------ */
+
+void rule_letter(char letter, Placement *out) {
+  switch (letter) {
+    case 's': *out = place_p(REDUCE_SUM); return;
+    case 'a': *out = place_p(REDUCE_AVG); return;
+    case 'x': *out = place_p(REDUCE_MAX); return;
+    case 'n': *out = place_p(REDUCE_MIN); return;
+    case 'p': *out = place_p(REDUCE_PRODUCT); return;
+    case 'r': *out = place_r(); return;
+    default: *out = place_s(letter - '0'); return;
+  }
+}
+
+/* The letter of position i in a word. */
+static char letter_at(const char *word, int length, int i) { return word[i < length ? i : length - 1]; }
+
+/* False if the word cuts a dimension that a tensor does not have. */
+static bool read_placements(const Rules *r, const char *word, int length, Placement *p) {
+  const Call *c = r->call;
+  int at = 0, flat = 0;
+  for (int i = 0; i < c->nout; i++, at++)
+    if (c->out[i].kind == VAL_TENSOR) rule_letter(letter_at(word, length, at), &p[flat++]);
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    if (c->op->schema.params[i].type != TYPE_TENSOR) continue;
+    const Value *v = &c->arg[i];
+    char letter = letter_at(word, length, at++);
+    if (v->kind == VAL_TENSOR) rule_letter(letter, &p[flat++]);
+    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++)
+      if (v->tensors[j]) rule_letter(letter, &p[flat++]);
+  }
+  for (int i = 0; i < flat; i++) {
+    const Tensor *t = i < r->nout ? r->out[i] : r->in[i - r->nout];
+    if (is_s(&p[i]) && p[i].dim >= t->ndim) return false;
+  }
+  return flat == r->nout + r->nin;
+}
+
+Status rule_words(Rules *r, const char *text) {
+  Placement *p;
+  TRY_NEW(p, arena_new_n(r->arena, Placement, r->nout + r->nin + 1));
+  for (const char *w = text; *w;) {
+    int length = (int)strcspn(w, " ");
+    if (length && read_placements(r, w, length, p)) TRY(rule_axis(r, p));
+    w += length;
+    w += strspn(w, " ");
+  }
+  return OK;
+}
+
 /* ---- pointwise ------------------------------------------------------------------------ */
 
 /* The dimension of a tensor with n dimensions that meets dimension d of one with ndim
@@ -60,15 +110,44 @@ static int meets(const Tensor *t, int d, int ndim, int64_t size) {
 /* One P strategy: outputs and the inputs in `mask` are P(op), the others R. */
 static Status add_partial(Rules *r, ReduceOp op, unsigned mask) {
   Placement p[64];
+  if (r->nout + r->nin > 64) return OK;
   for (int i = 0; i < r->nout; i++) p[i] = place_p(op);
   for (int i = 0; i < r->nin; i++) p[r->nout + i] = i < 32 && mask >> i & 1 ? place_p(op) : place_r();
   return rule_axis(r, p);
 }
 
+/* What passes, in words of rule_words(); here each fits calls of as many tensors. */
+static const char *const partials[LINEAR_COUNT] = {
+    [LINEAR_NO] = "",
+    [LINEAR_UNARY] = "ss aa",
+    [LINEAR_JOINT] = "sss aaa aar xxr nnr ara",
+    [LINEAR_MULTI] = "ss aa ssr aar srs ara",
+    [LINEAR_FIRST] = "ss aa ssr aar",
+    [LINEAR_SHIFT] = "aa xx nn",
+    [LINEAR_ALL] = "ss aa xx nn pp sss aaa xxx nnn",
+    [LINEAR_NEG] = "ss aa nx xn",
+    [LINEAR_CHOOSE] = "srss araa xrxx nrnn",
+    [RISING] = "xx nn",
+    [FALLING] = "nx xn",
+    [RISING_BOTH] = "xxr xrx nnr nrn",
+    [RISING_MAX] = "xxr xrx nnr nrn xxx",
+    [RISING_MIN] = "xxr xrx nnr nrn nnn",
+};
+
+/* Do owed values stay what they are in another dtype?  A sum of bools is their `or`, and
+ * an average of integers is rounded. */
+static bool owes_exactly(const Tensor *in, const Tensor *out, const Placement *p) {
+  if (!is_p(p) || p->op == REDUCE_MAX || p->op == REDUCE_MIN) return true;
+  if (in->dtype == DT_BOOL) return out->dtype == DT_BOOL && p->op == REDUCE_SUM;
+  return p->op != REDUCE_AVG || !dtype_is_integral(in->dtype);
+}
+
 Status rule_pointwise(Rules *r, Linear linear) {
   if (r->nout + r->nin > 64) return OK;
   const Tensor *o = r->nout ? r->out[0] : r->in[0];
+  int n = r->nout + r->nin;
   Placement p[64];
+  r->uneven = true;
   for (int d = 0; d < o->ndim; d++) {
     for (int i = 0; i < r->nout; i++) p[i] = place_s(d);
     for (int i = 0; i < r->nin; i++) {
@@ -77,20 +156,22 @@ Status rule_pointwise(Rules *r, Linear linear) {
     }
     TRY(rule_axis(r, p));
   }
-  unsigned all = r->nin >= 32 ? ~0u : (1u << r->nin) - 1u;
-  for (ReduceOp op = REDUCE_SUM; op <= REDUCE_AVG; op++) {
-    switch (linear) {
-      case LINEAR_NO: break;
-      case LINEAR_UNARY:
-      case LINEAR_JOINT: TRY(add_partial(r, op, all)); break;
-      case LINEAR_FIRST: TRY(add_partial(r, op, 1)); break;
-      case LINEAR_MULTI:
-        for (int i = 0; i < r->nin && i < 32; i++) TRY(add_partial(r, op, 1u << i));
-        break;
+  if (!in_tensor(r->call, 0)) return OK; /* a number first: not the operand that the words mean */
+  for (const char *w = partials[linear]; *w;) {
+    int length = (int)strcspn(w, " ");
+    bool exact = length == n;
+    for (int i = 0; exact && i < n; i++) {
+      rule_letter(w[i], &p[i]);
+      exact = i < r->nout || owes_exactly(r->in[i - r->nout], r->out[0], &p[i]);
     }
+    if (exact) TRY(rule_axis(r, p));
+    w += length;
+    w += strspn(w, " ");
   }
   return OK;
 }
+
+Status place_pointwise(Rules *r) { return rule_pointwise(r, r->call->op->def->linear); }
 
 /* ---- letters --------------------------------------------------------------------------- */
 

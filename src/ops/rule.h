@@ -5,7 +5,7 @@
  * flat: inputs in argument order, lists spread, None left out; outputs likewise.
  *
  * Three ways to say it, in the op's record (op.h):
- *   .rule   "mk,kn->mn"     letters, see rule_letters() below
+ *   .rule   "mk,kn->mn"     letters, see rule_letters() below; without an arrow: rule_words()
  *   .place  a function that calls rule_axis() or rule_mesh() for every strategy
  *   neither                 pointwise ops by their flag; ops with .compose by their parts;
  *                           in-place ops by the op they stand for; else all inputs R
@@ -76,8 +76,48 @@ void rule_why(Rules *r, const char *why);
  * Multilinear ops also pass P(sum): one input P, the others R. */
 Status rule_letters(Rules *r, const char *text, bool multilinear);
 
+/* Words: a strategy for one axis each, a letter per result and then per argument.
+ *   0 .. 9     S of that dimension
+ *   s a x n p  P of sum, avg, max, min, product
+ *   r          R
+ * Every result and tensor argument of the schema has its letter, None or not; a list has
+ * one for all its elements; a word that is too short repeats its last letter.
+ *   "00r"      convolution: the batch of the input; weight and bias are whole
+ *   "0 1 s a"  upsampling: batch, channels, and it is linear */
+Status rule_words(Rules *r, const char *text);
+void rule_letter(char letter, Placement *out);
+
 /* Pointwise with broadcasting; linear says what P does. */
 Status rule_pointwise(Rules *r, Linear linear);
+/* The same for a table of ops: as the op's .linear says. */
+Status place_pointwise(Rules *r);
+
+/* Dimensions that an op folds or needs whole; the others pass.  Inputs of the leading one's
+ * size are placed like it, all others are whole. */
+typedef struct {
+  int lead;             /* the input to follow */
+  bool whole[MAX_DIMS]; /* its dimensions that must not be cut ... */
+  bool owes;            /* ... or, if they are, leave this to be paid: */
+  Placement owed;
+  bool drops;           /* whole dimensions are no dimensions of the results */
+  bool any;             /* list every shard that is possible; else: as the input lies */
+  unsigned passes;      /* bit op: P(op) of the input becomes P(op) of the results */
+  double norm;          /* P(norm) that does so */
+} Fold;
+Status rule_fold(Rules *r, const Fold *f);
+
+/* One strategy for all axes, made axis by axis: fn fills nout + nin placements. */
+typedef Status AxisFn(const Rules *r, const void *arg, int axis, Placement *p);
+Status rule_follow(Rules *r, AxisFn *fn, const void *arg);
+
+/* Results lie as argument 0 does: place_same with what is owed, place_like without. */
+Status place_same(Rules *r);
+Status place_like(Rules *r);
+
+/* Some rank has no elements of input i along the dimensions of mask. */
+bool rule_has_empty(const Rules *r, int i, const bool *mask);
+/* Every rank has as many. */
+bool rule_is_even(const Rules *r, int i, const bool *mask);
 
 /* ---- the local call -------------------------------------------------------------------- */
 

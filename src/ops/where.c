@@ -62,19 +62,19 @@ static Status emit_clamp_tensor(const Call *c, const PwRow *row, PwProgram *p, c
 }
 
 const OpDef ops_where[] = {
-    {.schema = "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", POINTWISE(emit_where, PW_WHERE)},
+    {.schema = "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", .linear = LINEAR_CHOOSE, POINTWISE(emit_where, PW_WHERE)},
     {.schema = "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor", POINTWISE(emit_where, PW_WHERE)},
     {.schema = "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor", POINTWISE(emit_where, PW_WHERE)},
     {.schema = "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor", POINTWISE(emit_where, PW_WHERE)},
     {.schema = "aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor", POINTWISE(emit_masked_fill, PW_WHERE)},
     {.schema = "aten::masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor", POINTWISE(emit_masked_fill, PW_WHERE)},
-    {.schema = "aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", POINTWISE(emit_clamp)},
-    {.schema = "aten::clip(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", POINTWISE(emit_clamp)},
+    {.schema = "aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", .linear = RISING, POINTWISE(emit_clamp)},
+    {.schema = "aten::clip(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", .linear = RISING, POINTWISE(emit_clamp)},
     {.schema = "aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor", POINTWISE(emit_clamp_tensor)},
     {.schema = "aten::clip.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor", POINTWISE(emit_clamp_tensor)},
-    {.schema = "aten::clamp_min(Tensor self, Scalar min) -> Tensor", POINTWISE(emit_clamp_min)},
-    {.schema = "aten::clamp_max(Tensor self, Scalar max) -> Tensor", POINTWISE(emit_clamp_max)},
-    {.schema = "aten::clamp_min.Tensor(Tensor self, Tensor min) -> Tensor", POINTWISE(emit_binary, PW_MAXIMUM)},
-    {.schema = "aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor", POINTWISE(emit_binary, PW_MINIMUM)},
+    {.schema = "aten::clamp_min(Tensor self, Scalar min) -> Tensor", .linear = RISING, POINTWISE(emit_clamp_min)},
+    {.schema = "aten::clamp_max(Tensor self, Scalar max) -> Tensor", .linear = RISING, POINTWISE(emit_clamp_max)},
+    {.schema = "aten::clamp_min.Tensor(Tensor self, Tensor min) -> Tensor", .linear = RISING_MAX, POINTWISE(emit_binary, PW_MAXIMUM)},
+    {.schema = "aten::clamp_max.Tensor(Tensor self, Tensor max) -> Tensor", .linear = RISING_MIN, POINTWISE(emit_binary, PW_MINIMUM)},
     {0},
 };
