@@ -1,5 +1,5 @@
-/* tessera.h -- the one public header of libtessera: run exported PyTorch programs, and
- * any ATen op by name, from C.
+/* tessera.h -- the one public header of libtessera: run exported PyTorch programs, call
+ * any ATen op by name, and spread tensors over ranks, from C.
  *
  *     TessCtx *ctx = tess_ctx_new(0);
  *     TessProgram *p = tess_open(ctx, "model.pt2");
@@ -156,6 +156,123 @@ TESS_API int tess_output_count(const TessProgram *p);
  * call.  Writes up to cap results (NULL where one is no tensor); returns their number,
  * -1 on error. */
 TESS_API int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessTensor **out, int cap);
+
+/* ---- ranks ----------------------------------------------------------------------------
+ *
+ * A rank is a thread with a context of its own (or a process under MPI).  Functions marked
+ * (collective) must be called by all ranks of the mesh in question, in the same order; if
+ * they disagree, or one fails, all get an error that names the rank, the operation and the
+ * numbers.  An error of the world is final: leave it and start anew. */
+
+typedef struct TessMesh TessMesh;
+typedef struct TessHub TessHub;
+
+/* A rank's work: 0, or a code of your own for "failed" (the context's error is used if
+ * there is one). */
+typedef int TessRankFn(TessCtx *ctx, void *arg);
+
+/* Runs fn on n thread ranks and waits for all.  threads: of each rank (<= 0: all cores
+ * divided).  0, or the code of the first failure with its message in error (cap bytes). */
+TESS_API int tess_run_ranks(int n, int threads, TessRankFn *fn, void *arg, char *error, size_t cap);
+
+/* The same for callers with threads of their own: each thread joins as one rank and
+ * leaves; leaving with a message (not NULL) or an error releases the others with it. */
+TESS_API TessHub *tess_hub_new(int n); /* NULL: out of memory or n < 1 */
+TESS_API TessCtx *tess_hub_join(TessHub *hub, int rank, int threads);
+TESS_API void tess_hub_leave(TessCtx *ctx, const char *failure); /* frees the context */
+TESS_API const char *tess_hub_error(TessHub *hub);               /* of the first rank that failed; "" if none */
+TESS_API void tess_hub_free(TessHub *hub);                       /* after all have left */
+
+/* A context that plans: meshes of any size, DTensors without shards, nothing is run. */
+TESS_API TessCtx *tess_ctx_plan(void);
+
+TESS_API int tess_rank(const TessCtx *ctx);       /* 0 for a context by itself */
+TESS_API int tess_world_size(const TessCtx *ctx); /* 1 for a context by itself */
+/* Seconds after which a waiting rank reports who is missing; 0: never. */
+TESS_API void tess_set_timeout(TessCtx *ctx, double seconds);
+TESS_API int tess_barrier(TessCtx *ctx); /* (collective over the world) 0, or -1 on error */
+
+/* ---- meshes ------------------------------------------------------------------------------ */
+
+/* Axes of sizes[], named names[] (NULL: no names), over ranks 0, 1, 2 ... row-major, or over
+ * the given ones.  Every rank calls it, also those outside.  Lives as long as the context;
+ * the same again gives the same mesh.  NULL on error. */
+TESS_API TessMesh *tess_init_device_mesh(TessCtx *ctx, int naxes, const int *sizes, const char *const *names);
+TESS_API TessMesh *tess_mesh_from_ranks(TessCtx *ctx, int naxes, const int *sizes, const char *const *names, const int *ranks);
+/* The axes of these names through this rank; as one axis (name NULL: joined by '_'). */
+TESS_API TessMesh *tess_mesh_sub(TessCtx *ctx, TessMesh *mesh, const char *const *names, int n);
+TESS_API TessMesh *tess_mesh_flatten(TessCtx *ctx, TessMesh *mesh, const char *const *names, int n, const char *name);
+TESS_API int tess_mesh_ndim(const TessMesh *mesh);
+TESS_API int tess_mesh_size(const TessMesh *mesh, int axis);         /* axis < 0: all ranks */
+TESS_API const char *tess_mesh_name(const TessMesh *mesh, int axis); /* NULL: none */
+TESS_API int tess_mesh_coordinate(const TessMesh *mesh, int *coord); /* ndim numbers; -1: this rank is outside */
+TESS_API const int *tess_mesh_ranks(const TessMesh *mesh);
+TESS_API const char *tess_mesh_repr(const TessMesh *mesh, char *buf, size_t cap); /* buf */
+/* The mesh that functions take where theirs is NULL; returns the former one. */
+TESS_API TessMesh *tess_set_mesh(TessCtx *ctx, TessMesh *mesh);
+
+/* ---- DTensors ------------------------------------------------------------------------------
+ *
+ * A DTensor is a TessTensor: tess_size() and tess_stride() tell the whole, tess_data() is
+ * this rank's shard, and tess_call() takes it like any tensor (collective).  Placements are
+ * text, one per mesh axis, PyTorch's spellings: "S(0)R", "[Shard(0), Replicate()]", "P(max)",
+ * "_S(0, 2)", "S(0; segments 64,16,16; unit 16)".  NULL: all R. */
+
+/* This rank's shard, not copied.  shape NULL: every shard is as large as this one.
+ * run_check (collective): sizes and dtypes are compared, an uneven shape is found out,
+ * replicas are made equal to those of coordinate 0. */
+TESS_API TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements, int run_check,
+                                     int ndim, const int64_t *shape, const int64_t *stride);
+TESS_API TessTensor *tess_to_local(TessCtx *ctx, const TessTensor *t);     /* shares memory */
+TESS_API TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t); /* (collective) */
+/* dtype < 0: its own; else values are cast before they are sent.  Another mesh: collective
+ * over the world.  (collective) */
+TESS_API TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements, int dtype);
+/* src: the coordinate whose values count (collective); -1: each rank cuts its own, nothing
+ * is sent. */
+TESS_API TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements, int src);
+/* Every element `value`: ones, zeros, full, empty. */
+TESS_API TessTensor *tess_dtensor_full(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, double value);
+
+TESS_API int tess_is_dtensor(const TessTensor *t);
+TESS_API TessMesh *tess_mesh_of(const TessTensor *t); /* NULL: plain */
+/* "S(0)R" into buf, which is returned; "" for a plain tensor. */
+TESS_API const char *tess_placements(const TessTensor *t, char *buf, size_t cap);
+TESS_API const char *tess_repr(const TessTensor *t, char *buf, size_t cap);
+/* 1, 0, or -1 on error: same sizes, dtype and elements.  (collective) */
+TESS_API int tess_equal(TessCtx *ctx, const TessTensor *a, const TessTensor *b);
+
+/* ---- watching and insisting ------------------------------------------------------------------ */
+
+/* From begin to end every collective of DTensors is noted.  end returns JSON: {"total": 2,
+ * "counts": {"all_reduce": 2}, "events": [{"kind", "bytes", "why"}]}; free with tess_free().
+ * Scopes nest. */
+TESS_API int tess_comm_debug_begin(TessCtx *ctx);
+TESS_API char *tess_comm_debug_end(TessCtx *ctx);
+/* level 0: ops move their inputs as they need; 1: that is an error where it communicates;
+ * 2: always.  Returns the former level. */
+TESS_API int tess_explicit_redistribution(TessCtx *ctx, int level);
+/* 1: plain tensors meet DTensors as replicated; returns the former setting. */
+TESS_API int tess_implicit_replication(TessCtx *ctx, int on);
+/* The last 2000 collectives of this rank, as JSON; tess_free(). */
+TESS_API char *tess_flight_json(TessCtx *ctx);
+TESS_API void tess_free(void *text);
+
+/* ---- planning: any mesh, nothing is run --------------------------------------------------------
+ * JSON, to be freed with tess_free(); NULL on error. */
+
+/* {"shape": [..], "offset": [..], "runs": [[[begin, size], ..] per dimension]} of the rank at
+ * coord. */
+TESS_API char *tess_plan_layout(TessCtx *ctx, int ndim, const int64_t *shape, int naxes, const int *mesh, const char *placements, const int *coord);
+/* {"steps": [{"kind", "axes", "before", "after", "bytes", "cost"}], "cost", "bytes",
+ * "collectives"}; cost in microseconds.  greedy: PyTorch's plan instead. */
+TESS_API char *tess_plan_redistribute(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *shape, int naxes, const int *mesh,
+                                      const char *from, const char *to, int greedy);
+/* A DTensor without a shard, for tess_propagate() on a context that plans. */
+TESS_API TessTensor *tess_plan_tensor(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride);
+/* {"inputs": [placements per tensor], "outputs": [{"shape", "placements", "dtype"}], "cost",
+ * "op", "args": [..] (sizes rewritten for coordinate 0; null = a tensor or none), "why"}. */
+TESS_API char *tess_propagate(TessCtx *ctx, const char *op, const TessArg *args, int nargs);
 
 #ifdef __cplusplus
 }

@@ -7,28 +7,18 @@
 #include "base/parallel.h"
 #include "kernels/copy.h"
 #include "pt2/read.h"
+#include "runtime/api.h"
 #include "runtime/session.h"
 #include "runtime/specialize.h"
 #include "tensor/safetensors.h"
 
 _Static_assert((int)TESS_C64 == (int)DT_C64 && (int)TESS_BF16 == (int)DT_BF16, "TessDtype and Dtype number alike");
 
-struct TessScope {
-  TessScope *outer;
-  Scope handles;
-};
-
-/* What a context is outside: the inner one, and its open scopes. */
-typedef struct {
-  Ctx ctx; /* first: a TessCtx is a Ctx */
-  TessScope *scope;
-} PublicCtx;
-
 static PublicCtx *public_ctx(TessCtx *ctx) { return (PublicCtx *)ctx; }
-static Scope *current_scope(TessCtx *ctx) { return public_ctx(ctx)->scope ? &public_ctx(ctx)->scope->handles : &ctx->scope; }
 
-/* True if there was an error: it sticks, unless an earlier one does. */
-static bool stick(TessCtx *ctx, Status s) {
+Scope *api_scope(TessCtx *ctx) { return public_ctx(ctx)->scope ? &public_ctx(ctx)->scope->handles : &ctx->scope; }
+
+bool api_stick(TessCtx *ctx, Status s) {
   if (!s) return false;
   if (ctx->error) status_free(s);
   else ctx->error = s;
@@ -42,13 +32,14 @@ TessCtx *tess_ctx_new(int threads) {
   if (!p) return NULL;
   if (threads <= 0) threads = parallel_cores();
   ctx_init(&p->ctx, threads);
-  stick(&p->ctx, op_registry_status());
+  api_stick(&p->ctx, op_registry_status());
   return &p->ctx;
 }
 
 void tess_ctx_free(TessCtx *ctx) {
   if (!ctx) return;
   while (public_ctx(ctx)->scope) tess_scope_end(ctx, public_ctx(ctx)->scope);
+  api_leave_world(ctx);
   ctx_free(ctx);
   free(ctx);
 }
@@ -68,7 +59,7 @@ void tess_manual_seed(TessCtx *ctx, uint64_t seed) {
 
 /* NULL for a name is a mistake that is told, not a crash. */
 static bool has_name(TessCtx *ctx, const char *function, const char *what, const char *name) {
-  return name || !stick(ctx, fail(ERR_USAGE, "%s: %s is NULL", function, what));
+  return name || !api_stick(ctx, fail(ERR_USAGE, "%s: %s is NULL", function, what));
 }
 
 /* ---- scopes ------------------------------------------------------------------------- */
@@ -76,7 +67,7 @@ static bool has_name(TessCtx *ctx, const char *function, const char *what, const
 TessScope *tess_scope_begin(TessCtx *ctx) {
   TessScope *s = calloc(1, sizeof *s);
   if (!s) {
-    stick(ctx, fail_oom());
+    api_stick(ctx, fail_oom());
     return NULL;
   }
   s->outer = public_ctx(ctx)->scope;
@@ -100,7 +91,7 @@ TessTensor *tess_keep(TessCtx *ctx, const TessTensor *t) {
   Scope *outer = inner && inner->outer ? &inner->outer->handles : &ctx->scope;
   Tensor *kept = NULL;
   if (ctx->error || !t) return NULL;
-  return stick(ctx, tensor_alias(outer, t, &kept)) ? NULL : kept;
+  return api_stick(ctx, tensor_alias(outer, t, &kept)) ? NULL : kept;
 }
 
 /* ---- tensors -------------------------------------------------------------------------- */
@@ -113,8 +104,8 @@ static Status check_type(TessDtype d, int ndim, const int64_t *size) {
 
 TessTensor *tess_tensor_new(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size) {
   Tensor *t = NULL;
-  if (ctx->error || stick(ctx, check_type(dtype, ndim, size))) return NULL;
-  return stick(ctx, tensor_new(current_scope(ctx), (Dtype)dtype, ndim, size, &t)) ? NULL : t;
+  if (ctx->error || api_stick(ctx, check_type(dtype, ndim, size))) return NULL;
+  return api_stick(ctx, tensor_new(api_scope(ctx), (Dtype)dtype, ndim, size, &t)) ? NULL : t;
 }
 
 TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const void *data) {
@@ -125,15 +116,15 @@ TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int6
 
 TessTensor *tess_tensor_borrow(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride, void *data) {
   Tensor *t = NULL;
-  if (ctx->error || stick(ctx, check_type(dtype, ndim, size)) || stick(ctx, tensor_meta(current_scope(ctx), (Dtype)dtype, ndim, size, &t))) return NULL;
+  if (ctx->error || api_stick(ctx, check_type(dtype, ndim, size)) || api_stick(ctx, tensor_meta(api_scope(ctx), (Dtype)dtype, ndim, size, &t))) return NULL;
   for (int d = 0; stride && d < ndim; d++) {
     if (stride[d] < 0) {
-      stick(ctx, fail(ERR_USAGE, "stride %lld of dimension %d: strides cannot be negative", (long long)stride[d], d));
+      api_stick(ctx, fail(ERR_USAGE, "stride %lld of dimension %d: strides cannot be negative", (long long)stride[d], d));
       return NULL;
     }
     t->stride[d] = stride[d];
   }
-  return stick(ctx, storage_borrow(data, (size_t)tensor_extent(t) * dtype_size(t->dtype), NULL, NULL, &t->storage)) ? NULL : t;
+  return api_stick(ctx, storage_borrow(data, (size_t)tensor_extent(t) * dtype_size(t->dtype), NULL, NULL, &t->storage)) ? NULL : t;
 }
 
 TessDtype tess_dtype(const TessTensor *t) { return (TessDtype)t->dtype; }
@@ -141,10 +132,11 @@ int tess_ndim(const TessTensor *t) { return t->ndim; }
 const int64_t *tess_size(const TessTensor *t) { return t->size; }
 const int64_t *tess_stride(const TessTensor *t) { return t->stride; }
 int64_t tess_numel(const TessTensor *t) { return tensor_numel(t); }
-void *tess_data(const TessTensor *t) { return tensor_data(t); }
+void *tess_data(const TessTensor *t) { return tensor_data(t->local ? t->local : t); }
 
 int tess_read(TessCtx *ctx, const TessTensor *t, void *out) {
   if (ctx->error || !t) return -1;
+  if (t->spec) return api_stick(ctx, status_hint(fail(ERR_USAGE, "tess_read of a DTensor"), "read tess_to_local() or tess_full_tensor() of it")) ? -1 : 0;
   int64_t stride[MAX_DIMS];
   contiguous_strides(t->ndim, t->size, stride);
   kernel_copy(&ctx->kern, (View){out, t->size, stride, t->ndim, t->dtype}, tensor_view(t));
@@ -157,8 +149,8 @@ TessTensor *tess_load(TessCtx *ctx, const char *path, const char *name) {
   if (ctx->error || !has_name(ctx, "tess_load", "the path", path) || !has_name(ctx, "tess_load", "the name", name)) return NULL;
   SafeTensors *file = NULL;
   Tensor *t = NULL;
-  if (stick(ctx, safetensors_open(path, &file))) return NULL;
-  stick(ctx, safetensors_get(file, name, current_scope(ctx), &t));
+  if (api_stick(ctx, safetensors_open(path, &file))) return NULL;
+  api_stick(ctx, safetensors_get(file, name, api_scope(ctx), &t));
   safetensors_close(file);
   return ctx->error ? NULL : t;
 }
@@ -167,18 +159,18 @@ int tess_save(TessCtx *ctx, const char *path, const char *const *names, const Te
   if (ctx->error || !has_name(ctx, "tess_save", "the path", path)) return -1;
   for (int i = 0; i < n; i++) {
     if (!has_name(ctx, "tess_save", "a name", names[i])) return -1;
-    if (!tensors[i] && stick(ctx, fail(ERR_USAGE, "tess_save: tensor %d, '%s', is NULL", i, names[i]))) return -1;
+    if (!tensors[i] && api_stick(ctx, fail(ERR_USAGE, "tess_save: tensor %d, '%s', is NULL", i, names[i]))) return -1;
   }
   SafeItem *items = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *items);
   for (int i = 0; items && i < n; i++) items[i] = (SafeItem){names[i], tensors[i]};
-  bool failed = stick(ctx, items ? safetensors_save(path, items, n, NULL, 0, FILE_OVERWRITE) : fail_oom());
+  bool failed = api_stick(ctx, items ? safetensors_save(path, items, n, NULL, 0, FILE_OVERWRITE) : fail_oom());
   free(items);
   return failed ? -1 : 0;
 }
 
 /* ---- ops --------------------------------------------------------------------------------- */
 
-static Value to_value(const TessArg *a) {
+Value api_value(const TessArg *a) {
   switch (a->kind) {
     case TESS_ARG_NONE: break;
     case TESS_ARG_TENSOR: return val_tensor(a->v.tensor);
@@ -204,9 +196,9 @@ static Status call(TessCtx *ctx, const char *name, const TessArg *args, int narg
   if (nargs > MAX_PARAMS) return fail(ERR_USAGE, "%s: %d arguments", name, nargs);
   NamedValue given[MAX_PARAMS];
   Value bound[MAX_PARAMS];
-  for (int i = 0; i < nargs; i++) given[i] = (NamedValue){args[i].name, to_value(&args[i])};
+  for (int i = 0; i < nargs; i++) given[i] = (NamedValue){args[i].name, api_value(&args[i])};
   TRY(op_bind(arena, op, given, nargs, bound));
-  *c = (Call){.ctx = ctx, .op = op, .arg = bound, .scope = current_scope(ctx), .arena = arena};
+  *c = (Call){.ctx = ctx, .op = op, .arg = bound, .scope = api_scope(ctx), .arena = arena};
   Status s = op_dispatch(c);
   c->arg = NULL; /* it was on this function's stack */
   return s;
@@ -217,7 +209,7 @@ int tess_call_n(TessCtx *ctx, const char *op, const TessArg *args, int nargs, Te
   Arena arena = {0};
   Call c = {0};
   int n = -1;
-  if (!stick(ctx, call(ctx, op, args, nargs, &arena, &c))) {
+  if (!api_stick(ctx, call(ctx, op, args, nargs, &arena, &c))) {
     n = c.nout;
     for (int i = 0; i < n && i < cap; i++) out[i] = out_tensor(&c, i);
   }
@@ -242,11 +234,11 @@ TessProgram *tess_open(TessCtx *ctx, const char *path) {
   Exported *e = NULL;
   TessProgram *p = calloc(1, sizeof *p);
   if (!p) {
-    stick(ctx, fail_oom());
+    api_stick(ctx, fail_oom());
     return NULL;
   }
   p->ctx = ctx;
-  if (stick(ctx, pt2_read(path, &e)) || stick(ctx, session_open(ctx, e, &p->session))) {
+  if (api_stick(ctx, pt2_read(path, &e)) || api_stick(ctx, session_open(ctx, e, &p->session))) {
     free(p);
     return NULL;
   }
@@ -320,8 +312,8 @@ int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessT
   Arena arena = {0};
   Value *values = arena_new_n(&arena, Value, ninputs + 1), *results = NULL;
   int n = 0;
-  bool failed = stick(ctx, values ? gather_inputs(p, inputs, ninputs, values) : fail_oom()) ||
-                stick(ctx, session_run(p->session, values, ninputs, current_scope(ctx), &arena, &results, &n));
+  bool failed = api_stick(ctx, values ? gather_inputs(p, inputs, ninputs, values) : fail_oom()) ||
+                api_stick(ctx, session_run(p->session, values, ninputs, api_scope(ctx), &arena, &results, &n));
   for (int i = 0; !failed && i < n && i < cap; i++) out[i] = results[i].kind == VAL_TENSOR ? results[i].tensor : NULL;
   arena_free(&arena);
   return failed ? -1 : n;

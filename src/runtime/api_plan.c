@@ -1,0 +1,223 @@
+/* api_plan.c -- public functions that plan: layouts, redistributions and sharding decisions as
+ * JSON. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/near.h"
+#include "dist/propagate.h"
+#include "runtime/api.h"
+
+static void put_ints(TextBuf *out, const int64_t *v, int n) {
+  text_puts(out, "[");
+  for (int i = 0; i < n; i++) text_printf(out, "%s%lld", i ? ", " : "", (long long)v[i]);
+  text_puts(out, "]");
+}
+
+static void put_places(TextBuf *out, const Placement *p, int n) {
+  char text[512];
+  text_puts(out, "[");
+  for (int i = 0; i < n; i++) {
+    text_puts(out, i ? ", " : "");
+    text_json(out, placement_print(&p[i], text, sizeof text));
+  }
+  text_puts(out, "]");
+}
+
+/* The text, or NULL with the error sticking. */
+static char *finish(TessCtx *ctx, TextBuf *out, Status s) {
+  if (!s && out->failed) s = fail_oom();
+  if (!api_stick(ctx, s)) return out->text;
+  text_free(out);
+  return NULL;
+}
+
+static Status read_places(const char *text, int ndim, int naxes, Placement *out) {
+  int n;
+  TRY(placements_parse(text, ndim, out, &n));
+  if (n != naxes) return fail(ERR_USAGE, "%d placements '%s' for a mesh of %d axes", n, text, naxes);
+  return placements_check(out, n, ndim, "placements");
+}
+
+static Status check_sizes(int ndim, const int64_t *shape, int naxes, const int *mesh) {
+  int64_t numel;
+  if (ndim < 0 || ndim > MAX_DIMS || !checked_numel(ndim, shape, &numel)) return fail(ERR_USAGE, "a tensor of %d dimensions with impossible sizes", ndim);
+  if (naxes < 1 || naxes > MAX_AXES) return fail(ERR_USAGE, "a mesh has 1 to %d axes, not %d", MAX_AXES, naxes);
+  for (int a = 0; a < naxes; a++)
+    if (mesh[a] < 1) return fail(ERR_USAGE, "mesh axis %d has %d ranks", a, mesh[a]);
+  return OK;
+}
+
+static Status print_layout(const Layout *l, const int *coord, Arena *arena, TextBuf *out) {
+  int64_t local[MAX_DIMS], offset[MAX_DIMS];
+  for (int a = 0; a < l->naxes; a++)
+    if (coord[a] < 0 || coord[a] >= l->axis[a]) return fail(ERR_USAGE, "coordinate %d on an axis of %d ranks", coord[a], l->axis[a]);
+  TRY(layout_local(l, coord, local));
+  TRY(layout_offset(l, coord, offset));
+  text_puts(out, "{\"shape\": ");
+  put_ints(out, local, l->ndim);
+  text_puts(out, ", \"offset\": ");
+  put_ints(out, offset, l->ndim);
+  text_puts(out, ", \"runs\": [");
+  for (int d = 0; d < l->ndim; d++) {
+    Runs runs;
+    TRY(layout_runs(l, coord, d, arena, &runs));
+    text_puts(out, d ? ", [" : "[");
+    for (int i = 0; i < runs.n; i++) text_printf(out, "%s[%lld, %lld]", i ? ", " : "", (long long)runs.run[i].begin, (long long)runs.run[i].size);
+    text_puts(out, "]");
+  }
+  text_puts(out, "]}");
+  return OK;
+}
+
+char *tess_plan_layout(TessCtx *ctx, int ndim, const int64_t *shape, int naxes, const int *mesh, const char *placements, const int *coord) {
+  Placement place[MAX_AXES];
+  TextBuf out = {0};
+  Arena arena = {0};
+  if (ctx->error) return NULL;
+  Status s = check_sizes(ndim, shape, naxes, mesh);
+  if (!s) s = read_places(placements, ndim, naxes, place);
+  Layout l = {.ndim = ndim, .shape = shape, .naxes = naxes, .axis = mesh, .place = place};
+  if (!s) s = print_layout(&l, coord, &arena, &out);
+  arena_free(&arena);
+  return finish(ctx, &out, s);
+}
+
+static void print_plan(const Plan *plan, int naxes, TextBuf *out) {
+  text_puts(out, "{\"steps\": [");
+  for (int i = 0; i < plan->n; i++) {
+    const Step *step = &plan->step[i];
+    text_printf(out, "%s{\"kind\": \"%s\", \"axes\": [", i ? ", " : "", step_kind_name(step->kind));
+    bool first = true;
+    for (int a = 0; a < naxes; a++) {
+      if (!(step->changed >> a & 1)) continue;
+      text_printf(out, "%s%d", first ? "" : ", ", a);
+      first = false;
+    }
+    text_puts(out, "], \"before\": ");
+    put_places(out, step->before, naxes);
+    text_puts(out, ", \"after\": ");
+    put_places(out, step->after, naxes);
+    text_printf(out, ", \"bytes\": %lld, \"cost\": ", (long long)step->bytes);
+    text_float(out, step->cost);
+    text_puts(out, "}");
+  }
+  text_puts(out, "], \"cost\": ");
+  text_float(out, plan->cost);
+  text_printf(out, ", \"bytes\": %lld, \"collectives\": %d}", (long long)plan->bytes, plan->collectives);
+}
+
+static Status plan_between(Dtype dtype, int ndim, const int64_t *shape, int naxes, const int *mesh, const char *from, const char *to, bool greedy, TextBuf *out) {
+  Placement a[MAX_AXES], b[MAX_AXES];
+  Dist *d = NULL;
+  Mesh *m;
+  const Spec *before, *after;
+  Arena arena = {0};
+  Plan plan;
+  TRY(check_sizes(ndim, shape, naxes, mesh));
+  TRY(read_places(from, ndim, naxes, a));
+  TRY(read_places(to, ndim, naxes, b));
+  TRY(dist_new(NULL, &d));
+  Status s = mesh_new(d, mesh, naxes, NULL, NULL, &m);
+  if (!s) s = spec_new(m, dtype, ndim, shape, NULL, a, &before);
+  if (!s) s = spec_with(before, b, &after);
+  if (!s) s = greedy ? plan_greedy(before, after, &arena, &plan) : plan_redistribute(before, after, &arena, &plan);
+  if (!s) print_plan(&plan, naxes, out);
+  arena_free(&arena);
+  dist_free(d);
+  return s;
+}
+
+char *tess_plan_redistribute(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *shape, int naxes, const int *mesh, const char *from, const char *to, int greedy) {
+  TextBuf out = {0};
+  if (ctx->error) return NULL;
+  return finish(ctx, &out, plan_between((Dtype)dtype, ndim, shape, naxes, mesh, from, to, greedy != 0, &out));
+}
+
+/* ---- propagate ------------------------------------------------------------------------------------ */
+
+static void put_value(TextBuf *out, const Value *v) {
+  switch (v->kind) {
+    case VAL_BOOL: text_puts(out, v->b ? "true" : "false"); break;
+    case VAL_INT: text_printf(out, "%lld", (long long)v->i); break;
+    case VAL_FLOAT: text_float(out, v->f); break;
+    case VAL_STR: text_json(out, v->str); break;
+    case VAL_DTYPE: text_json(out, dtype_name(v->dtype)); break;
+    case VAL_INTS: put_ints(out, v->ints, v->n); break;
+    default: text_puts(out, "null"); break;
+  }
+}
+
+static void print_decision(const Decision *d, TextBuf *out) {
+  text_puts(out, "{\"inputs\": [");
+  for (int i = 0; i < d->nin; i++) {
+    text_puts(out, i ? ", " : "");
+    put_places(out, d->want[i]->place, d->mesh->naxes);
+  }
+  text_puts(out, "], \"outputs\": [");
+  for (int i = 0; i < d->nout; i++) {
+    text_printf(out, "%s{\"shape\": ", i ? ", " : "");
+    put_ints(out, d->out[i]->shape, d->out[i]->ndim);
+    text_puts(out, ", \"placements\": ");
+    put_places(out, d->out[i]->place, d->mesh->naxes);
+    text_printf(out, ", \"dtype\": \"%s\"}", dtype_name(d->out[i]->dtype));
+  }
+  text_puts(out, "], \"cost\": ");
+  text_float(out, d->cost);
+  text_puts(out, ", \"op\": ");
+  text_json(out, d->op->schema.name);
+  text_puts(out, ", \"args\": [");
+  for (int i = 0; i < d->op->schema.nparams; i++) {
+    text_puts(out, i ? ", " : "");
+    put_value(out, &d->arg[i]);
+  }
+  text_puts(out, "], \"why\": ");
+  if (d->why) text_json(out, d->why);
+  else text_puts(out, "null");
+  text_puts(out, "}");
+}
+
+/* An op that is taken apart: only its results are told. */
+static Status print_parts(Call *c, TextBuf *out) {
+  TRY(op_dispatch(c));
+  text_puts(out, "{\"inputs\": null, \"outputs\": [");
+  for (int i = 0, n = 0; i < c->nout; i++) {
+    const Tensor *t = out_tensor(c, i);
+    if (!t || !t->spec) continue;
+    text_printf(out, "%s{\"shape\": ", n++ ? ", " : "");
+    put_ints(out, t->size, t->ndim);
+    text_puts(out, ", \"placements\": ");
+    put_places(out, t->spec->place, t->spec->mesh->naxes);
+    text_printf(out, ", \"dtype\": \"%s\"}", dtype_name(t->dtype));
+  }
+  text_puts(out, "], \"cost\": null, \"op\": null, \"args\": null, \"why\": \"the op is taken apart\"}");
+  return OK;
+}
+
+static Status propagate_call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, TextBuf *out) {
+  const Op *op = op_find(name);
+  if (!op) {
+    const Op *near = op_nearest(name);
+    Status s = fail(ERR_USAGE, "there is no op '%s'", name);
+    return near ? status_hint(s, "did you mean '%s'?", near->schema.name) : s;
+  }
+  if (nargs > MAX_PARAMS) return fail(ERR_USAGE, "%s: %d arguments", name, nargs);
+  NamedValue given[MAX_PARAMS];
+  Value bound[MAX_PARAMS];
+  for (int i = 0; i < nargs; i++) given[i] = (NamedValue){args[i].name, api_value(&args[i])};
+  TRY(op_bind(arena, op, given, nargs, bound));
+  Call c = {.ctx = ctx, .op = op, .arg = bound, .scope = api_scope(ctx), .arena = arena};
+  if (op->def->compose && !op->def->place && !op->def->rule) return print_parts(&c, out);
+  Decision d;
+  TRY(propagate(&c, NULL, arena, &d));
+  print_decision(&d, out);
+  return OK;
+}
+
+char *tess_propagate(TessCtx *ctx, const char *op, const TessArg *args, int nargs) {
+  TextBuf out = {0};
+  Arena arena = {0};
+  if (ctx->error) return NULL;
+  Status s = propagate_call(ctx, op, args, nargs, &arena, &out);
+  arena_free(&arena);
+  return finish(ctx, &out, s);
+}

@@ -1,0 +1,293 @@
+/* api_ranks.c -- public functions: ranks, meshes and what watches them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "dist/dtensor.h"
+#include "runtime/api.h"
+
+static PublicCtx *inside(const TessCtx *ctx) { return (PublicCtx *)(uintptr_t)ctx; }
+
+/* ---- worlds ---------------------------------------------------------------------------------- */
+
+Status api_join_world(TessCtx *ctx, World *w) {
+  Dist *d = NULL;
+  TRY(dist_new(w, &d));
+  inside(ctx)->world = w;
+  ctx_spread(ctx, d);
+  return OK;
+}
+
+void api_leave_world(TessCtx *ctx) {
+  PublicCtx *p = inside(ctx);
+  while (p->logs) free(tess_comm_debug_end(ctx));
+  scope_clear(&ctx->scope); /* handles point to specs */
+  dist_free(ctx->dist);
+  ctx->dist = NULL;
+  ctx->dispatch = NULL;
+  if (p->owns_world) world_free(p->world);
+  p->world = NULL;
+}
+
+Status api_dist(TessCtx *ctx, Dist **out) {
+  PublicCtx *p = inside(ctx);
+  if (!ctx->dist) {
+    World *w = NULL;
+    if (!p->plans) TRY(world_alone(&w));
+    Status s = api_join_world(ctx, w);
+    if (s) {
+      world_free(w);
+      return s;
+    }
+    p->owns_world = w != NULL;
+  }
+  *out = ctx->dist;
+  return OK;
+}
+
+TessCtx *tess_ctx_plan(void) {
+  TessCtx *ctx = tess_ctx_new(1);
+  Dist *d = NULL;
+  if (!ctx) return NULL;
+  inside(ctx)->plans = true;
+  api_stick(ctx, api_dist(ctx, &d));
+  return ctx;
+}
+
+typedef struct {
+  TessRankFn *fn;
+  void *arg;
+  int threads;
+} Launch;
+
+static Status on_rank(World *w, void *arg) {
+  const Launch *l = arg;
+  TessCtx *ctx = tess_ctx_new(l->threads);
+  if (!ctx) return fail_oom();
+  int code = 0;
+  if (!api_stick(ctx, api_join_world(ctx, w))) code = l->fn(ctx, l->arg);
+  Status s = ctx->error;
+  ctx->error = OK;
+  if (!s && code) s = fail(ERR_RANK, "rank %d of %d returned %d", world_rank(w), world_size(w), code);
+  tess_ctx_free(ctx);
+  return s;
+}
+
+static int share_of_cores(int n) {
+  int cores = parallel_cores();
+  return cores > n ? cores / n : 1;
+}
+
+static int tell(Status s, char *error, size_t cap) {
+  int code = s ? (int)status_code(s) : 0;
+  if (cap) snprintf(error, cap, "%s", s ? status_message(s) : "");
+  status_free(s);
+  return code;
+}
+
+int tess_run_ranks(int n, int threads, TessRankFn *fn, void *arg, char *error, size_t cap) {
+  if (n < 1) return tell(fail(ERR_USAGE, "%d ranks; at least 1 is wanted", n), error, cap);
+  Launch l = {fn, arg, threads > 0 ? threads : share_of_cores(n)};
+  return tell(world_threads(n, on_rank, &l, NULL), error, cap);
+}
+
+struct TessHub {
+  Hub *hub;
+  int n;
+  char *error;
+};
+
+TessHub *tess_hub_new(int n) {
+  TessHub *h = n < 1 ? NULL : calloc(1, sizeof *h);
+  if (!h) return NULL;
+  h->n = n;
+  Status s = hub_new(n, &h->hub);
+  if (!s) return h;
+  status_free(s);
+  free(h);
+  return NULL;
+}
+
+TessCtx *tess_hub_join(TessHub *hub, int rank, int threads) {
+  TessCtx *ctx = tess_ctx_new(threads > 0 ? threads : share_of_cores(hub->n));
+  World *w = NULL;
+  if (!ctx) return NULL;
+  if (!api_stick(ctx, hub_join(hub->hub, rank, &w))) api_stick(ctx, api_join_world(ctx, w));
+  return ctx;
+}
+
+void tess_hub_leave(TessCtx *ctx, const char *failure) {
+  if (!ctx) return;
+  World *w = inside(ctx)->world;
+  Status s = ctx->error;
+  ctx->error = OK;
+  if (!s && failure) s = fail(ERR_RANK, "%s", failure);
+  tess_ctx_free(ctx);
+  if (w) hub_leave(w, s);
+  status_free(s);
+}
+
+const char *tess_hub_error(TessHub *hub) {
+  Status s = hub_result(hub->hub);
+  free(hub->error);
+  hub->error = s ? strdup(status_message(s)) : NULL;
+  status_free(s);
+  return hub->error ? hub->error : "";
+}
+
+void tess_hub_free(TessHub *hub) {
+  if (!hub) return;
+  hub_free(hub->hub);
+  free(hub->error);
+  free(hub);
+}
+
+int tess_rank(const TessCtx *ctx) { return inside(ctx)->world ? world_rank(inside(ctx)->world) : 0; }
+int tess_world_size(const TessCtx *ctx) { return inside(ctx)->world ? world_size(inside(ctx)->world) : 1; }
+
+void tess_set_timeout(TessCtx *ctx, double seconds) {
+  if (inside(ctx)->world) world_set_timeout(inside(ctx)->world, seconds);
+}
+
+int tess_barrier(TessCtx *ctx) {
+  if (ctx->error) return -1;
+  if (!inside(ctx)->world) return 0;
+  return api_stick(ctx, comm_barrier(world_comm(inside(ctx)->world), "tess_barrier")) ? -1 : 0;
+}
+
+/* ---- meshes ------------------------------------------------------------------------------------ */
+
+TessMesh *tess_mesh_from_ranks(TessCtx *ctx, int naxes, const int *sizes, const char *const *names, const int *ranks) {
+  Dist *d = NULL;
+  Mesh *m = NULL;
+  if (ctx->error || api_stick(ctx, api_dist(ctx, &d))) return NULL;
+  return api_stick(ctx, mesh_new(d, sizes, naxes, names, ranks, &m)) ? NULL : m;
+}
+
+TessMesh *tess_init_device_mesh(TessCtx *ctx, int naxes, const int *sizes, const char *const *names) {
+  return tess_mesh_from_ranks(ctx, naxes, sizes, names, NULL);
+}
+
+static Status find_axes(const Mesh *m, const char *const *names, int n, int *axes) {
+  if (n < 1 || n > MAX_AXES) return fail(ERR_USAGE, "%d axis names; 1 to %d are wanted", n, MAX_AXES);
+  for (int i = 0; i < n; i++) {
+    axes[i] = mesh_axis_named(m, names[i]);
+    if (axes[i] >= 0) continue;
+    char text[256];
+    return fail(ERR_USAGE, "%s has no axis '%s'", mesh_print(m, text, sizeof text), names[i]);
+  }
+  return OK;
+}
+
+TessMesh *tess_mesh_sub(TessCtx *ctx, TessMesh *mesh, const char *const *names, int n) {
+  int axes[MAX_AXES];
+  Mesh *m = NULL;
+  if (ctx->error || api_stick(ctx, find_axes(mesh, names, n, axes))) return NULL;
+  return api_stick(ctx, mesh_sub(mesh, axes, n, &m)) ? NULL : m;
+}
+
+TessMesh *tess_mesh_flatten(TessCtx *ctx, TessMesh *mesh, const char *const *names, int n, const char *name) {
+  int axes[MAX_AXES];
+  Mesh *m = NULL;
+  if (ctx->error || api_stick(ctx, find_axes(mesh, names, n, axes))) return NULL;
+  return api_stick(ctx, mesh_flatten(mesh, axes, n, name, &m)) ? NULL : m;
+}
+
+int tess_mesh_ndim(const TessMesh *mesh) { return mesh->naxes; }
+int tess_mesh_size(const TessMesh *mesh, int axis) { return axis < 0 ? mesh->size : axis < mesh->naxes ? mesh->axis[axis] : 0; }
+const char *tess_mesh_name(const TessMesh *mesh, int axis) { return axis >= 0 && axis < mesh->naxes ? mesh->name[axis] : NULL; }
+const char *tess_mesh_repr(const TessMesh *mesh, char *buf, size_t cap) { return mesh_print(mesh, buf, cap); }
+const int *tess_mesh_ranks(const TessMesh *mesh) { return mesh->rank; }
+
+int tess_mesh_coordinate(const TessMesh *mesh, int *coord) {
+  if (!mesh->inside) return -1;
+  memcpy(coord, mesh->coord, (size_t)mesh->naxes * sizeof *coord);
+  return 0;
+}
+
+TessMesh *tess_set_mesh(TessCtx *ctx, TessMesh *mesh) {
+  Dist *d = NULL;
+  if (ctx->error || api_stick(ctx, api_dist(ctx, &d))) return NULL;
+  Mesh *former = d->current;
+  d->current = mesh;
+  return former;
+}
+
+/* ---- watching ------------------------------------------------------------------------------------ */
+
+typedef struct OpenLog {
+  CommLog log;
+  struct OpenLog *outer;
+} OpenLog;
+
+int tess_comm_debug_begin(TessCtx *ctx) {
+  Dist *d = NULL;
+  if (ctx->error || api_stick(ctx, api_dist(ctx, &d))) return -1;
+  OpenLog *open = calloc(1, sizeof *open);
+  if (!open) return api_stick(ctx, fail_oom()) ? -1 : 0;
+  open->outer = inside(ctx)->logs;
+  inside(ctx)->logs = open;
+  comm_log_begin(d, &open->log);
+  return 0;
+}
+
+static void print_log(const CommLog *log, TextBuf *out) {
+  text_printf(out, "{\"total\": %d, \"counts\": {", log->n);
+  bool first = true;
+  for (int k = 0; k < STEP_KIND_COUNT; k++) {
+    if (!log->count[k]) continue;
+    text_printf(out, "%s\"%s\": %d", first ? "" : ", ", step_kind_name((StepKind)k), log->count[k]);
+    first = false;
+  }
+  text_puts(out, "}, \"events\": [");
+  for (int i = 0; i < log->n; i++) {
+    const CommEvent *e = &log->event[i];
+    text_printf(out, "%s{\"kind\": \"%s\", \"bytes\": %lld, \"why\": ", i ? ", " : "", step_kind_name(e->kind), (long long)e->bytes);
+    text_json(out, e->why);
+    text_puts(out, "}");
+  }
+  text_puts(out, "]}");
+}
+
+char *tess_comm_debug_end(TessCtx *ctx) {
+  OpenLog *open = inside(ctx)->logs;
+  if (!open) {
+    api_stick(ctx, fail(ERR_USAGE, "tess_comm_debug_end without begin"));
+    return NULL;
+  }
+  inside(ctx)->logs = open->outer;
+  comm_log_end(ctx->dist, &open->log);
+  TextBuf out = {0};
+  print_log(&open->log, &out);
+  comm_log_free(&open->log);
+  free(open);
+  if (out.failed) api_stick(ctx, fail_oom());
+  return out.text;
+}
+
+int tess_explicit_redistribution(TessCtx *ctx, int level) {
+  Dist *d = NULL;
+  if (api_stick(ctx, api_dist(ctx, &d))) return -1;
+  return (int)dist_set_implicit(d, level <= 0 ? IMPLICIT_ALLOWED : level == 1 ? IMPLICIT_LOUD : IMPLICIT_STRICT);
+}
+
+int tess_implicit_replication(TessCtx *ctx, int on) {
+  Dist *d = NULL;
+  if (api_stick(ctx, api_dist(ctx, &d))) return -1;
+  bool former = d->implicit_replication;
+  d->implicit_replication = on != 0;
+  return former;
+}
+
+char *tess_flight_json(TessCtx *ctx) {
+  TextBuf out = {0};
+  if (!inside(ctx)->world) text_puts(&out, "[]");
+  else if (api_stick(ctx, world_flight_json(inside(ctx)->world, &out))) {
+    text_free(&out);
+    return NULL;
+  }
+  return out.text;
+}
+
+void tess_free(void *text) { free(text); }

@@ -1,0 +1,176 @@
+/* DTensors through the public API, on thread ranks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tessera.h"
+
+#define CHECK(condition)                                                   \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, tess_error_message(ctx)); \
+      return 1;                                                            \
+    }                                                                      \
+  } while (0)
+
+static void on_ranks(int n, TessRankFn *fn) {
+  char error[1024];
+  int code = tess_run_ranks(n, 1, fn, NULL, error, sizeof error);
+  if (code) fprintf(stderr, "%s\n", error);
+  assert_int_equal(code, 0);
+}
+
+static TessTensor *counting(TessCtx *ctx, int rows, int cols) {
+  float data[400];
+  for (int i = 0; i < rows * cols; i++) data[i] = (float)(i % 7) - 2;
+  return tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){rows, cols}, data);
+}
+
+/* A product with every pair of placements is the product on one rank. */
+static int multiply(TessCtx *ctx, void *arg) {
+  (void)arg;
+  static const char *const places[] = {"RR", "S(0)R", "RS(1)", "S(0)S(1)", "S(1)S(1)", "P(sum)R", "_S(0, 2)S(0)", "S(1)P(sum)"};
+  TessMesh *mesh = tess_init_device_mesh(ctx, 2, (int[]){2, 2}, (const char *const[]){"dp", "tp"});
+  TessTensor *a = counting(ctx, 7, 9), *b = counting(ctx, 9, 5), *want = tess_call(ctx, "aten.mm.default", tess_t(a), tess_t(b));
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+    for (size_t j = 0; j < sizeof places / sizeof *places; j++) {
+      TessScope *scope = tess_scope_begin(ctx);
+      TessTensor *x = tess_distribute_tensor(ctx, a, mesh, places[i], 0), *y = tess_distribute_tensor(ctx, b, mesh, places[j], 0);
+      TessTensor *z = tess_call(ctx, "aten.mm.default", tess_t(x), tess_t(y));
+      CHECK(z && tess_is_dtensor(z) && tess_size(z)[0] == 7 && tess_size(z)[1] == 5);
+      CHECK(tess_equal(ctx, z, want) == 1);
+      tess_scope_end(ctx, scope);
+    }
+  return 0;
+}
+
+static void test_multiply(void **state) {
+  (void)state;
+  on_ranks(4, multiply);
+}
+
+static int meshes(TessCtx *ctx, void *arg) {
+  (void)arg;
+  char text[128];
+  int coord[2];
+  TessMesh *mesh = tess_init_device_mesh(ctx, 2, (int[]){2, 3}, (const char *const[]){"dp", "tp"});
+  CHECK(mesh == tess_init_device_mesh(ctx, 2, (int[]){2, 3}, (const char *const[]){"dp", "tp"}));
+  CHECK(!strcmp(tess_mesh_repr(mesh, text, sizeof text), "Mesh(dp=2, tp=3)"));
+  CHECK(tess_mesh_coordinate(mesh, coord) == 0 && coord[0] == tess_rank(ctx) / 3 && coord[1] == tess_rank(ctx) % 3);
+  TessMesh *tp = tess_mesh_sub(ctx, mesh, (const char *const[]){"tp"}, 1);
+  CHECK(tp && tess_mesh_size(tp, 0) == 3 && tess_mesh_ranks(tp)[0] == coord[0] * 3);
+  TessMesh *flat = tess_mesh_flatten(ctx, mesh, (const char *const[]){"dp", "tp"}, 2, NULL);
+  CHECK(flat && tess_mesh_size(flat, 0) == 6 && !strcmp(tess_mesh_name(flat, 0), "dp_tp"));
+  TessTensor *t = tess_distribute_tensor(ctx, counting(ctx, 8, 3), tp, "S(0)", 0); /* each row of ranks by itself */
+  TessTensor *u = tess_redistribute(ctx, tess_distribute_tensor(ctx, counting(ctx, 8, 3), flat, "S(0)", 0), mesh, "S(1)S(0)", -1); /* across meshes */
+  CHECK(t && u && tess_equal(ctx, tess_full_tensor(ctx, t), tess_full_tensor(ctx, u)) == 1);
+  CHECK(!tess_mesh_sub(ctx, mesh, (const char *const[]){"pp"}, 1) && strstr(tess_error_message(ctx), "pp"));
+  tess_error_clear(ctx);
+  CHECK(!tess_init_device_mesh(ctx, 1, (int[]){7}, NULL) && strstr(tess_error_message(ctx), "7 ranks"));
+  tess_error_clear(ctx);
+  return 0;
+}
+
+static void test_meshes(void **state) {
+  (void)state;
+  on_ranks(6, meshes);
+}
+
+static int watching(TessCtx *ctx, void *arg) {
+  (void)arg;
+  TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){2}, NULL);
+  TessTensor *x = tess_distribute_tensor(ctx, counting(ctx, 4, 6), mesh, "S(1)", -1), *w = tess_distribute_tensor(ctx, counting(ctx, 6, 4), mesh, "S(0)", -1);
+  CHECK(tess_comm_debug_begin(ctx) == 0);
+  TessTensor *y = tess_call(ctx, "aten.mm.default", tess_t(x), tess_t(w)); /* owed: nothing is sent */
+  char *text = tess_comm_debug_end(ctx);
+  char place[64];
+  CHECK(y && strstr(text, "\"total\": 0") && !strcmp(tess_placements(y, place, sizeof place), "P(sum)"));
+  tess_free(text);
+  CHECK(tess_comm_debug_begin(ctx) == 0);
+  CHECK(tess_call(ctx, "aten.relu.default", tess_t(y)));
+  text = tess_comm_debug_end(ctx);
+  CHECK(strstr(text, "\"total\": 1") && strstr(text, "aten.relu.default"));
+  tess_free(text);
+  CHECK(tess_explicit_redistribution(ctx, 1) == 0);
+  CHECK(!tess_call(ctx, "aten.relu.default", tess_t(y)) && strstr(tess_error_message(ctx), "implicit redistribution"));
+  tess_error_clear(ctx);
+  CHECK(tess_explicit_redistribution(ctx, 0) == 1);
+  CHECK(!tess_call(ctx, "aten.add.Tensor", tess_t(x), tess_t(counting(ctx, 4, 6))) && strstr(tess_error_message(ctx), "plain tensor"));
+  tess_error_clear(ctx);
+  CHECK(tess_implicit_replication(ctx, 1) == 0 && tess_call(ctx, "aten.add.Tensor", tess_t(x), tess_t(counting(ctx, 4, 6))));
+  return 0;
+}
+
+static void test_watching(void **state) {
+  (void)state;
+  on_ranks(2, watching);
+}
+
+static int uneven_local(TessCtx *ctx, void *arg) {
+  (void)arg;
+  static const int rows[] = {3, 3, 2, 0};
+  TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){4}, NULL);
+  TessTensor *mine = tess_dtensor_full(ctx, mesh, "R", TESS_F32, 2, (int64_t[]){rows[tess_rank(ctx)], 2}, tess_rank(ctx));
+  TessTensor *t = tess_from_local(ctx, tess_to_local(ctx, mine), mesh, "S(0)", 1, 0, NULL, NULL);
+  CHECK(t && tess_size(t)[0] == 8);
+  TessTensor *whole = tess_full_tensor(ctx, t);
+  CHECK(whole && ((float *)tess_data(whole))[15] == 2 && ((float *)tess_data(whole))[6] == 1);
+  CHECK(!tess_from_local(ctx, tess_to_local(ctx, mine), mesh, "S(0)", 0, 2, (int64_t[]){9, 2}, NULL) || tess_rank(ctx) < 2);
+  tess_error_clear(ctx);
+  return 0;
+}
+
+static void test_uneven_local(void **state) {
+  (void)state;
+  on_ranks(4, uneven_local);
+}
+
+static int one_fails(TessCtx *ctx, void *arg) {
+  (void)arg;
+  TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){3}, NULL);
+  TessTensor *t = tess_distribute_tensor(ctx, counting(ctx, 6, 2), mesh, "P(sum)", -1);
+  if (tess_rank(ctx) == 1) return 9;
+  return tess_full_tensor(ctx, t) ? 0 : 1;
+}
+
+static void test_failure_reaches_all(void **state) {
+  (void)state;
+  char error[1024];
+  int code = tess_run_ranks(3, 1, one_fails, NULL, error, sizeof error);
+  assert_int_equal(code, 5);
+  assert_non_null(strstr(error, "rank 1"));
+}
+
+static void test_planning(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_plan();
+  char *text = tess_plan_layout(ctx, 2, (int64_t[]){9, 4}, 1, (int[]){4}, "_S(0, 2)", (int[]){1});
+  assert_string_equal(text, "{\"shape\": [3, 4], \"offset\": [2, 0], \"runs\": [[[2, 2], [6, 1]], [[0, 4]]]}");
+  tess_free(text);
+  text = tess_plan_redistribute(ctx, TESS_F32, 2, (int64_t[]){1024, 1024}, 2, (int[]){2, 4}, "S(0)S(1)", "S(1)S(0)", 0);
+  assert_non_null(strstr(text, "\"collectives\": 1"));
+  tess_free(text);
+  TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){64}, NULL);
+  TessTensor *x = tess_plan_tensor(ctx, mesh, "S(0)", TESS_F32, 2, (int64_t[]){128, 64}, NULL);
+  TessTensor *w = tess_plan_tensor(ctx, mesh, "R", TESS_F32, 2, (int64_t[]){64, 32}, NULL);
+  text = tess_propagate(ctx, "aten.mm.default", (TessArg[]){tess_t(x), tess_t(w)}, 2);
+  assert_non_null(text);
+  tess_free(text);
+  assert_null(tess_plan_layout(ctx, 1, (int64_t[]){4}, 1, (int[]){2}, "S(3)", (int[]){0}));
+  assert_int_equal(tess_error(ctx), 2);
+  tess_ctx_free(ctx);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_multiply),     cmocka_unit_test(test_meshes),
+      cmocka_unit_test(test_watching),     cmocka_unit_test(test_uneven_local),
+      cmocka_unit_test(test_failure_reaches_all), cmocka_unit_test(test_planning),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
