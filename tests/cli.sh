@@ -126,6 +126,8 @@ try 0 'tess.linear_act' opt "$mlp" --as-run --print
 try 0 '^# after dce' opt "$mlp" --passes dce,cse --print-after dce
 try 0 '"pass": "dce"' opt "$mlp" --passes dce --json
 try 0 'i64\[3,5\]' opt "$models/llama_dyn/program.pt2" --passes 'inline,functionalize,specialize(s43=3,s53=5)' --print
+try 0 'aten.rms_norm' opt "$models/llama/program.pt2" --as-run --print
+that sh -c "! grep -qE 'aten.pow|_assert_tensor_metadata' '$temp/out'" # a check of metadata is done and keeps nothing alive
 try 2 "no symbol 's1000'" opt "$models/llama_dyn/program.pt2" --passes 'inline,functionalize,specialize(s1000=3)' --print
 try 2 'no pass' opt "$mlp" --passes nothing --print
 try 2 'takes no options' opt "$mlp" --passes 'dce(x=1)' --print

@@ -1,6 +1,9 @@
 /* assert.c -- checks that exported programs carry.  They have no result but must stay
  * (OP_EFFECT); one that fails stops the program with the message it was given.
  *
+ * A check of metadata is done when a program is specialised (OP_SCALAR) and is not in it any
+ * more: it would keep values alive that passes have found a better way to.
+ *
  * Strides are not checked: an op may choose others than PyTorch does.
  */
 #include <string.h>
@@ -88,7 +91,8 @@ FUNCTIONAL(range_for_size, check_range(c, 0))
 
 /* clang-format off */
 const OpDef ops_assert[] = {
-    ASSERT("aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, Layout? layout=None) -> ()", metadata),
+    {.schema = "aten::_assert_tensor_metadata(Tensor a, SymInt[]? size=None, SymInt[]? stride=None, ScalarType? dtype=None, *, Device? device=None, Layout? layout=None) -> ()",
+     .run = metadata_run, .flags = OP_EFFECT | OP_SCALAR},
     ASSERT("aten::_assert_async(Tensor self) -> ()", async),
     ASSERT("aten::_assert_async.msg(Tensor self, str assert_msg) -> ()", async_msg),
     ASSERT("aten::_assert_scalar(Scalar self, str assert_msg) -> ()", scalar),
