@@ -346,7 +346,7 @@ static Status localize_sizes(Local *l) {
 
 static Status localize(const Call *call, const Rules *r, const Placement *place, const int *coord, Arena *arena, Decision *out) {
   int n = call->op->schema.nparams;
-  TRY_NEW(out->arg, arena_new_n(arena, Value, n ? n : 1));
+  TRY_NEW(out->arg, arena_new_n(arena, Value, MAX_PARAMS)); /* another op may take more */
   if (n) memcpy(out->arg, call->arg, (size_t)n * sizeof *out->arg);
   Local l = {.call = call, .op = call->op, .arg = out->arg, .naxes = r->naxes, .axis = r->axis, .coord = coord, .nin = r->nin,
              .nout = r->nout, .in = r->in, .out = r->out, .place = place, .arena = arena};

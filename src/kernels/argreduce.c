@@ -122,7 +122,7 @@ void kernel_argreduce(Kern *k, bool largest, View value, View index, View x, int
   j.as = x.dtype == DT_F64 ? DT_F64 : dtype_is_float(x.dtype) || dtype_size(x.dtype) < 4 ? DT_F32 : DT_I64;
   j.n = x.ndim ? x.size[dim] : 1;
   j.step = x.ndim ? x.stride[dim] : 1;
-  j.fold = SIMD_CALL(k->isa, reduce_loops)(largest ? REDUCE_MAX : REDUCE_MIN, j.as);
+  j.fold = SIMD_CALL(k->isa, reduce_loops)(largest ? FOLD_MAX : FOLD_MIN, j.as);
   int64_t outputs = 1;
   for (int d = 0; d < x.ndim; d++) {
     if (d == dim) continue;

@@ -126,7 +126,7 @@ Status kernel_norm_rows(Kern *k, const NormRows *a) {
   if (a->rows == 0) return OK;
   Dtype as = a->dtype == DT_F64 ? DT_F64 : DT_F32;
   RowsJob j = {.a = *a, .isa = k->isa, .as = as, .loops = SIMD_CALL(k->isa, norm_loops)(as)};
-  j.squares = SIMD_CALL(k->isa, reduce_loops)(REDUCE_SQUARES, as);
+  j.squares = SIMD_CALL(k->isa, reduce_loops)(FOLD_SQUARES, as);
   size_t mark = kern_mark(k);
   int64_t channels = a->groups * (a->n / a->inner), grain = GRAIN / (a->n + 1) + 1;
   TRY(as_type(k, as, a->weight, a->param, channels, &j.weight));
@@ -186,7 +186,7 @@ static void grad_rows(void *arg, int64_t begin, int64_t end, int worker) {
 Status kernel_norm_rows_backward(Kern *k, const NormRowsGrad *a) {
   Dtype as = a->dtype == DT_F64 ? DT_F64 : DT_F32;
   GradJob j = {.a = *a, .isa = k->isa, .as = as, .loops = SIMD_CALL(k->isa, norm_loops)(as), .wants_sums = a->gweight || a->gbias};
-  j.sum = SIMD_CALL(k->isa, reduce_loops)(REDUCE_SUM, as);
+  j.sum = SIMD_CALL(k->isa, reduce_loops)(FOLD_SUM, as);
   size_t mark = kern_mark(k);
   int64_t grain = GRAIN / (a->n + 1) + 1, pairs;
   int workers = parallel_workers(k->threads, a->rows, grain);

@@ -175,7 +175,7 @@ static void fold_columns(const Job *j, const ReduceLoops *loops, const char *x, 
 
 static double test_bytes(const Job *j, const char *x, int64_t n) {
   const unsigned char *bytes = (const unsigned char *)x;
-  return j->r.kind == REDUCE_ANY ? SIMD_CALL(j->isa, bytes_any)(bytes, n) : SIMD_CALL(j->isa, bytes_all)(bytes, n);
+  return j->r.kind == FOLD_ANY ? SIMD_CALL(j->isa, bytes_any)(bytes, n) : SIMD_CALL(j->isa, bytes_all)(bytes, n);
 }
 
 static void fold(const Job *j, const ReduceLoops *loops, const char *x, int64_t begin, int64_t end, int64_t width,
@@ -193,14 +193,14 @@ static void fold(const Job *j, const ReduceLoops *loops, const char *x, int64_t 
 /* What a first fold gives the second: the mean, or the maximum (0 for -inf, so that
  * exp(-inf - p) is 0). */
 static double centre_of(const Job *j, Wide first) {
-  if (j->r.kind == REDUCE_SPREAD) return first.f / (double)j->reduced.numel;
+  if (j->r.kind == FOLD_SPREAD) return first.f / (double)j->reduced.numel;
   return first.f == -INFINITY ? 0 : first.f;
 }
 
 /* w[i].f becomes what the reduction is asked for. */
 static void finish(const Job *j, Wide *w, const double *centre, int64_t count) {
   const double n = (double)j->reduced.numel, free = n - j->r.param > 0 ? n - j->r.param : 0, param = j->r.param;
-  if (j->r.kind == REDUCE_SPREAD && j->as == DT_F32) {
+  if (j->r.kind == FOLD_SPREAD && j->as == DT_F32) {
     for (int64_t i = 0; i < count; i++) { /* the spread was taken around the mean as f32 */
       double off = centre[i] - (double)(float)centre[i], s = w[i].f - n * off * off;
       w[i].f = s < 0 ? 0 : s;
@@ -214,7 +214,7 @@ static void finish(const Job *j, Wide *w, const double *centre, int64_t count) {
   break
   switch (j->r.finish) {
     case FINISH_NONE: break;
-    case FINISH_MEAN: EACH(s / n);
+    case FINISH_MEAN: EACH(s / (param != 0 ? param : n));
     case FINISH_VAR: EACH(s / free);
     case FINISH_STD: EACH(sqrt(s / free));
     case FINISH_SQRT: EACH(sqrt(s));
@@ -332,14 +332,14 @@ static void reduce(Kern *k, Reduction r, Dtype as, View out, View centre_out, Vi
   dims_merge(&j.reduced);
   dims_merge(&j.kept);
   j.last = loops_for(k->isa, r.kind, as);
-  if (r.kind == REDUCE_SPREAD) j.first = loops_for(k->isa, REDUCE_SUM, as);
-  if (r.kind == REDUCE_EXPSUM) j.first = loops_for(k->isa, REDUCE_MAX, as);
+  if (r.kind == FOLD_SPREAD) j.first = loops_for(k->isa, FOLD_SUM, as);
+  if (r.kind == FOLD_EXPSUM) j.first = loops_for(k->isa, FOLD_MAX, as);
 
   int64_t line = j.kept.dim[0].size;
   bool rows = along_rows(&j.kept, &j.reduced);
   bool dense = rows && j.reduced.n == 1 && j.reduced.dim[0].in == 1;
   j.one_run = dense && x.dtype == as;
-  j.bytes = dense && dtype_size(x.dtype) == 1 && as == DT_F32 && (r.kind == REDUCE_ANY || r.kind == REDUCE_ALL);
+  j.bytes = dense && dtype_size(x.dtype) == 1 && as == DT_F32 && (r.kind == FOLD_ANY || r.kind == FOLD_ALL);
   bool few = k->threads > 1 && j.kept.numel <= (rows ? 1 : SHORT_RUN) && j.kept.n == 1;
   int64_t parts = j.reduced.numel * j.kept.numel / GRAIN;
   if (few && parts > 1) {
@@ -354,8 +354,8 @@ static void reduce(Kern *k, Reduction r, Dtype as, View out, View centre_out, Vi
     int64_t lines = j.kept.numel / line, wanted = k->threads / lines;
     while (j.width > TILE / 8 && (line + j.width - 1) / j.width < wanted) j.width /= 2;
   }
-  bool extreme = r.kind == REDUCE_MAX || r.kind == REDUCE_MIN || r.kind == REDUCE_ABSMAX || r.kind == REDUCE_ABSMIN;
-  bool narrow = !rows && !j.first && r.finish == FINISH_NONE && x.dtype == as && out.dtype == as && r.kind != REDUCE_POWERS &&
+  bool extreme = r.kind == FOLD_MAX || r.kind == FOLD_MIN || r.kind == FOLD_ABSMAX || r.kind == FOLD_ABSMIN;
+  bool narrow = !rows && !j.first && r.finish == FINISH_NONE && x.dtype == as && out.dtype == as && r.kind != FOLD_POWERS &&
                 j.kept.dim[0].in == 1 && j.kept.dim[0].out == 1 && (extreme || j.reduced.numel <= ROWS_IN_TYPE);
   j.tiles_per_line = (line + j.width - 1) / j.width;
   int64_t tiles = j.kept.numel / line * j.tiles_per_line;
@@ -368,5 +368,5 @@ void kernel_reduce(Kern *k, Reduction r, Dtype as, View out, View x, const bool 
 }
 
 void kernel_var_mean(Kern *k, double correction, Dtype as, View var, View mean, View x, const bool *reduced) {
-  reduce(k, (Reduction){REDUCE_SPREAD, FINISH_VAR, correction}, as, var, mean, x, reduced);
+  reduce(k, (Reduction){FOLD_SPREAD, FINISH_VAR, correction}, as, var, mean, x, reduced);
 }

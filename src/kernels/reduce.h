@@ -34,16 +34,16 @@
   X(EXPSUM,  EXP(x - p),                     ADD,  0,        FLOATS) /* p: maximum */
 
 typedef enum {
-#define X(name, ...) REDUCE_##name,
+#define X(name, ...) FOLD_##name,
   REDUCTIONS(X)
 #undef X
-  REDUCE_KINDS,
+  FOLD_KINDS,
 } ReduceKind;
 
 /* What becomes of a fold s over n elements. */
 typedef enum {
   FINISH_NONE,     /* s */
-  FINISH_MEAN,     /* s / n */
+  FINISH_MEAN,     /* s / n, or s / param if that is not 0 */
   FINISH_VAR,      /* s / max(0, n - param) */
   FINISH_STD,      /* the root of that */
   FINISH_SQRT,     /* root of s */
@@ -54,7 +54,7 @@ typedef enum {
 typedef struct {
   ReduceKind kind;
   ReduceFinish finish;
-  double param; /* POWERS: exponent; VAR, STD: correction */
+  double param; /* POWERS: exponent; VAR, STD: correction; MEAN: see there */
 } Reduction;
 
 /* out = the reduction of x over the dimensions with reduced[d].  out has as many

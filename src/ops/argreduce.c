@@ -6,7 +6,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/reduce.h"
-#include "ops/op.h"
+#include "ops/rule.h"
 
 typedef struct {
   bool largest, with_value;
@@ -85,7 +85,12 @@ static Status argreduce_run(Call *c) {
   return OK;
 }
 
-#define ARG(text, ...) {.schema = "aten::" text, .infer = argreduce_infer, .run = argreduce_run, .row = &(const Row){__VA_ARGS__}}
+static Status place_arg(Rules *r) {
+  const Row *row = r->call->op->def->row;
+  return row->with_value ? place_rows(r) : place_along(r);
+}
+
+#define ARG(text, ...) {.schema = "aten::" text, .infer = argreduce_infer, .run = argreduce_run, .place = place_arg, .row = &(const Row){__VA_ARGS__}}
 
 const OpDef ops_argreduce[] = {
     ARG("argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor", .largest = true),

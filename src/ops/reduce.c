@@ -5,13 +5,16 @@
  *
  * An empty list of dimensions means all of them, as a rule; `any.dims` and `all.dims`
  * take it at its word.
+ *
+ * Sharding: a shard of a folded dimension leaves its part of the fold to be paid; a mean
+ * over equal shards is the mean of means (P(avg)).
  */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/copy.h"
 #include "kernels/reduce.h"
-#include "ops/op.h"
+#include "ops/rule.h"
 
 /* The dtype of the result, unless a dtype argument says otherwise. */
 typedef enum {
@@ -30,6 +33,7 @@ typedef struct {
   int dim, keepdim, dtype;
   int unbiased, correction; /* var and std */
   int ord;                  /* norms */
+  int count;                /* mean_part: what to divide by */
   bool empty_is_none;       /* dim=[] reduces nothing */
   bool needs_elements;      /* has no identity */
 } Row;
@@ -82,11 +86,11 @@ static Status read_dtype(const Call *c, const Row *row, const Tensor *x, Dtype *
 }
 
 static Reduction norm_reduction(double ord) {
-  if (ord == 0) return (Reduction){REDUCE_COUNT, FINISH_NONE, 0};
-  if (ord == 1) return (Reduction){REDUCE_ABSSUM, FINISH_NONE, 0};
-  if (ord == 2) return (Reduction){REDUCE_SQUARES, FINISH_SQRT, 0};
-  if (isinf(ord)) return (Reduction){ord > 0 ? REDUCE_ABSMAX : REDUCE_ABSMIN, FINISH_NONE, 0};
-  return (Reduction){REDUCE_POWERS, FINISH_ROOT, ord};
+  if (ord == 0) return (Reduction){FOLD_COUNT, FINISH_NONE, 0};
+  if (ord == 1) return (Reduction){FOLD_ABSSUM, FINISH_NONE, 0};
+  if (ord == 2) return (Reduction){FOLD_SQUARES, FINISH_SQRT, 0};
+  if (isinf(ord)) return (Reduction){ord > 0 ? FOLD_ABSMAX : FOLD_ABSMIN, FINISH_NONE, 0};
+  return (Reduction){FOLD_POWERS, FINISH_ROOT, ord};
 }
 
 /* In which type elements are folded.  Bytes fit f32 exactly, except as factors. */
@@ -95,7 +99,7 @@ static Dtype fold_type(const Row *row, const Plan *p, Dtype in) {
   if (d == DT_F64) return DT_F64;
   if (dtype_is_float(d)) return DT_F32;
   bool same = d == in || row->gives == GIVES_TOTAL;
-  return same && dtype_size(in) == 1 && p->r.kind != REDUCE_PROD ? DT_F32 : DT_I64;
+  return same && dtype_size(in) == 1 && p->r.kind != FOLD_PROD ? DT_F32 : DT_I64;
 }
 
 static Status read_plan(const Call *c, Plan *p) {
@@ -107,13 +111,14 @@ static Status read_plan(const Call *c, Plan *p) {
   TRY(read_dims(c, row, x, p->mask));
   TRY(read_dtype(c, row, x, &p->out));
   if (row->ord) p->r = norm_reduction(in_none(c, row->ord) ? 2 : in_float(c, row->ord));
+  if (row->count) p->r.param = in_float(c, row->count);
   if (row->unbiased) p->r.param = in_bool(c, row->unbiased);
   if (row->correction) p->r.param = in_none(c, row->correction) ? 1 : in_float(c, row->correction);
-  if (dtype_is_integral(p->out) && p->r.kind == REDUCE_NANSUM) p->r.kind = REDUCE_SUM;
-  if (p->out == DT_BOOL && p->r.kind == REDUCE_SUM) p->r.kind = REDUCE_ANY;
-  if (p->out == DT_BOOL && p->r.kind == REDUCE_PROD) p->r.kind = REDUCE_ALL;
+  if (dtype_is_integral(p->out) && p->r.kind == FOLD_NANSUM) p->r.kind = FOLD_SUM;
+  if (p->out == DT_BOOL && p->r.kind == FOLD_SUM) p->r.kind = FOLD_ANY;
+  if (p->out == DT_BOOL && p->r.kind == FOLD_PROD) p->r.kind = FOLD_ALL;
   p->as = fold_type(row, p, x->dtype);
-  bool undefined = row->needs_elements || p->r.kind == REDUCE_ABSMAX || p->r.kind == REDUCE_ABSMIN;
+  bool undefined = row->needs_elements || p->r.kind == FOLD_ABSMAX || p->r.kind == FOLD_ABSMIN;
   for (int d = 0; undefined && d < x->ndim; d++) {
     char text[128];
     if (p->mask[d] && x->size[d] == 0) {
@@ -163,6 +168,72 @@ static Status reduce_run(Call *c) {
   out.stride = stride;
   kernel_reduce(k, p.r, p.as, out, x, p.mask);
   kern_release(k, mark);
+  return OK;
+}
+
+/* ---- sharding -------------------------------------------------------------------------- */
+
+/* What a shard of a folded dimension leaves to be paid, and which owed values pass; false:
+ * such dimensions must be whole. */
+static bool owes(const Rules *r, const Plan *p, Fold *f) {
+  const Tensor *x = r->in[0];
+  bool truth = x->dtype == DT_BOOL;
+  enum { SUM = 1 << REDUCE_SUM, AVG = 1 << REDUCE_AVG };
+  switch (p->r.kind) {
+    case FOLD_SUM:
+      f->passes = (truth ? 0 : SUM) | (dtype_is_integral(x->dtype) ? 0 : AVG);
+      f->owed = place_p(p->r.finish == FINISH_MEAN && rule_is_even(r, 0, p->mask) ? REDUCE_AVG : REDUCE_SUM);
+      return true;
+    case FOLD_PROD: f->passes = truth ? 0 : 1 << REDUCE_PRODUCT, f->owed = place_p(REDUCE_PRODUCT); return true;
+    case FOLD_MAX: f->passes = 1 << REDUCE_MAX, f->owed = place_p(REDUCE_MAX); return true;
+    case FOLD_MIN: f->passes = 1 << REDUCE_MIN, f->owed = place_p(REDUCE_MIN); return true;
+    case FOLD_ANY: /* a sum of bools is their `or` */
+      f->passes = truth ? SUM | 1 << REDUCE_MAX : 0;
+      f->owed = place_p(p->out == DT_BOOL ? REDUCE_SUM : REDUCE_MAX);
+      return true;
+    case FOLD_ALL: f->passes = truth ? 1 << REDUCE_PRODUCT | 1 << REDUCE_MIN : 0, f->owed = place_p(REDUCE_PRODUCT); return true;
+    case FOLD_NANSUM:
+    case FOLD_COUNT: f->owed = place_p(REDUCE_SUM); return true;
+    case FOLD_ABSMAX: f->owed = place_p(REDUCE_MAX); return true;
+    case FOLD_ABSMIN: f->owed = place_p(REDUCE_MIN); return true;
+    case FOLD_ABSSUM: f->norm = 1; break;
+    case FOLD_SQUARES: f->norm = 2; break;
+    case FOLD_POWERS: f->norm = p->r.param; break;
+    default: return false;
+  }
+  f->owed = (Placement){.kind = PLACE_P, .op = REDUCE_SUM, .norm = f->norm};
+  return true;
+}
+
+static Status place_reduce(Rules *r) {
+  const Row *row = r->call->op->def->row;
+  Plan p;
+  Fold f = {.lead = 0};
+  TRY(read_plan(r->call, &p));
+  bool undefined = row->needs_elements || p.r.kind == FOLD_ABSMAX || p.r.kind == FOLD_ABSMIN;
+  memcpy(f.whole, p.mask, sizeof f.whole);
+  f.drops = !p.keepdim;
+  f.owes = owes(r, &p, &f) && !(undefined && rule_has_empty(r, 0, p.mask));
+  r->uneven = !undefined;
+  return rule_fold(r, &f);
+}
+
+/* A mean over shards of several sizes: each rank divides its sum by the number of all. */
+static Status localize_mean(Local *l) {
+  Plan p;
+  double count = 1;
+  bool cut = false;
+  TRY(read_plan(l->call, &p));
+  for (int a = 0; a < l->naxes; a++) cut |= is_s(&local_place_in(l, 0)[a]) && p.mask[local_place_in(l, 0)[a].dim] && local_place_out(l, 0)[a].op == REDUCE_SUM;
+  if (!cut) return OK;
+  for (int d = 0; d < l->in[0]->ndim; d++) count *= p.mask[d] ? (double)l->in[0]->size[d] : 1;
+  const Row *row = l->call->op->def->row;
+  Value dim = row->dim ? l->arg[row->dim] : val_none(), dtype = l->arg[row->dtype];
+  l->op = op_find("tess.mean_part.default");
+  l->arg[1] = dim;
+  l->arg[2] = val_bool(p.keepdim);
+  l->arg[3] = val_float(count);
+  l->arg[4] = dtype;
   return OK;
 }
 
@@ -239,9 +310,11 @@ static Status matrix_norm(Call *c) {
 
 /* ---- the table ---------------------------------------------------------------------- */
 
-#define REDUCE(text, ...) {.schema = "aten::" text, .infer = reduce_infer, .run = reduce_run, .row = &(const Row){__VA_ARGS__}}
+#define REDUCE(text, ...) {.schema = "aten::" text, .infer = reduce_infer, .run = reduce_run, .place = place_reduce, .row = &(const Row){__VA_ARGS__}}
+#define MEAN(text, ...) \
+  {.schema = text, .infer = reduce_infer, .run = reduce_run, .place = place_reduce, .localize = localize_mean, .row = &(const Row){FOLD(SUM, MEAN), __VA_ARGS__}}
 #define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
-#define FOLD(kind, finish) .r = {REDUCE_##kind, FINISH_##finish, 0}
+#define FOLD(kind, finish) .r = {FOLD_##kind, FINISH_##finish, 0}
 
 const OpDef ops_reduce[] = {
     REDUCE("sum(Tensor self, *, ScalarType? dtype=None) -> Tensor",
@@ -250,10 +323,11 @@ const OpDef ops_reduce[] = {
            FOLD(SUM, NONE), .gives = GIVES_TOTAL, .dim = 1, .keepdim = 2, .dtype = 3),
     REDUCE("nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
            FOLD(NANSUM, NONE), .gives = GIVES_TOTAL, .dim = 1, .keepdim = 2, .dtype = 3),
-    REDUCE("mean(Tensor self, *, ScalarType? dtype=None) -> Tensor",
-           FOLD(SUM, MEAN), .gives = GIVES_FLOAT, .dtype = 1),
-    REDUCE("mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-           FOLD(SUM, MEAN), .gives = GIVES_FLOAT, .dim = 1, .keepdim = 2, .dtype = 3),
+    MEAN("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", .gives = GIVES_FLOAT, .dtype = 1),
+    MEAN("aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
+         .gives = GIVES_FLOAT, .dim = 1, .keepdim = 2, .dtype = 3),
+    MEAN("tess::mean_part(Tensor self, int[1]? dim, bool keepdim, float count, *, ScalarType? dtype=None) -> Tensor",
+         .gives = GIVES_FLOAT, .dim = 1, .keepdim = 2, .dtype = 4, .count = 3),
     REDUCE("prod(Tensor self, *, ScalarType? dtype=None) -> Tensor",
            FOLD(PROD, NONE), .gives = GIVES_TOTAL, .dtype = 1),
     REDUCE("prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",

@@ -106,6 +106,13 @@ typedef struct {
 } Fold;
 Status rule_fold(Rules *r, const Fold *f);
 
+/* The dimensions of argument 0 that the argument `dim` names, all if it names none or there
+ * is no such argument. */
+Status rule_dims(const Rules *r, bool *mask);
+/* These dimensions are whole; the others pass, as the input lies / in any way. */
+Status place_along(Rules *r);
+Status place_rows(Rules *r);
+
 /* One strategy for all axes, made axis by axis: fn fills nout + nin placements. */
 typedef Status AxisFn(const Rules *r, const void *arg, int axis, Placement *p);
 Status rule_follow(Rules *r, AxisFn *fn, const void *arg);

@@ -116,3 +116,23 @@ Status rule_fold(Rules *r, const Fold *f) {
   }
   return OK;
 }
+
+Status rule_dims(const Rules *r, bool *mask) {
+  const Call *c = r->call;
+  int i = schema_find(&c->op->schema, "dim"), ndim = r->in[0]->ndim;
+  const Value *v = i < 0 ? NULL : &c->arg[i];
+  if (v && v->kind == VAL_INT) return wrap_dims(c, (Ints){&v->i, 1}, ndim, mask);
+  if (v && v->kind == VAL_INTS && v->n) return wrap_dims(c, in_ints(c, i), ndim, mask);
+  for (int d = 0; d < MAX_DIMS; d++) mask[d] = true;
+  return OK;
+}
+
+static Status fold_dims(Rules *r, bool any) {
+  Fold f = {.lead = 0, .any = any};
+  TRY(rule_dims(r, f.whole));
+  f.drops = r->nout && r->out[0]->ndim < r->in[0]->ndim;
+  return rule_fold(r, &f);
+}
+
+Status place_along(Rules *r) { return fold_dims(r, false); }
+Status place_rows(Rules *r) { return fold_dims(r, true); }

@@ -3,6 +3,7 @@
 
 #include "kernels/copy.h"
 #include "ops/geometry.h"
+#include "ops/rule.h"
 
 static Status row_dim(const Call *c, Tensor **self, int *dim) {
   TRY(need_tensor(c, 0, self));
@@ -67,8 +68,8 @@ static Status extreme_run(Call *c) {
   return OK;
 }
 
-#define SCAN(text, op) {.schema = text, .infer = scan_infer, .run = scan_run, .row = &(const ScanOp){op}}
-#define EXTREME(text, largest) {.schema = text, .infer = extreme_infer, .run = extreme_run, .row = &(const bool){largest}}
+#define SCAN(text, op) {.schema = text, .infer = scan_infer, .run = scan_run, .place = place_along, .row = &(const ScanOp){op}}
+#define EXTREME(text, largest) {.schema = text, .infer = extreme_infer, .run = extreme_run, .place = place_rows, .row = &(const bool){largest}}
 
 /* clang-format off */
 const OpDef ops_scan[] = {

@@ -6,7 +6,7 @@
 #include "kernels/copy.h"
 #include "kernels/softmax.h"
 #include "ops/dense.h"
-#include "ops/op.h"
+#include "ops/rule.h"
 
 typedef struct {
   SoftmaxKind kind;
@@ -72,8 +72,19 @@ static Status backward_run(Call *c) {
   return OK;
 }
 
-#define FORWARD(text, ...) {.schema = "aten::" text, .infer = softmax_infer, .run = softmax_run, .row = &(const Row){__VA_ARGS__}}
-#define BACKWARD(text, ...) {.schema = "aten::" text, .infer = backward_infer, .run = backward_run, .row = &(const Row){__VA_ARGS__}}
+/* Both lie as the one that is cut into more shards. */
+static Status place_backward(Rules *r) {
+  Fold f = {.lead = 0};
+  int64_t shards[2] = {1, 1};
+  for (int i = 0; i < 2; i++)
+    for (int a = 0; a < r->naxes; a++) shards[i] *= is_s(rule_have(r, i, a)) ? r->axis[a] : 1;
+  f.lead = shards[1] > shards[0];
+  TRY(rule_dims(r, f.whole));
+  return rule_fold(r, &f);
+}
+
+#define FORWARD(text, ...) {.schema = "aten::" text, .infer = softmax_infer, .run = softmax_run, .place = place_along, .row = &(const Row){__VA_ARGS__}}
+#define BACKWARD(text, ...) {.schema = "aten::" text, .infer = backward_infer, .run = backward_run, .place = place_backward, .row = &(const Row){__VA_ARGS__}}
 
 const OpDef ops_softmax[] = {
     FORWARD("softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", SOFTMAX, false),

@@ -8,6 +8,7 @@
 
 #include "kernels/copy.h"
 #include "ops/indexing.h"
+#include "ops/rule.h"
 
 static Status row_of(const Call *c, int dim_argument, Tensor **self, int *dim, int64_t *n) {
   TRY(need_tensor(c, 0, self));
@@ -224,8 +225,15 @@ static Status median_all_compose(Call *c) {
   return out_value(c, val_tensor(result[0]));
 }
 
-#define SORT(text, ...) {.schema = text, .infer = sort_infer, .run = sort_run, .row = &(const SortRow){__VA_ARGS__}}
-#define STATISTIC(text, ...) {.schema = text, .infer = row_statistic_infer, .run = row_statistic_run, .row = &(const StatisticRow){__VA_ARGS__}}
+/* msort has no argument for it and sorts along the first dimension. */
+static Status place_sort(Rules *r) {
+  const SortRow *row = r->call->op->def->row;
+  Fold f = {.lead = 0, .any = true, .whole = {true}};
+  return row->dim >= 0 ? place_rows(r) : rule_fold(r, &f);
+}
+
+#define SORT(text, ...) {.schema = text, .infer = sort_infer, .run = sort_run, .place = place_sort, .row = &(const SortRow){__VA_ARGS__}}
+#define STATISTIC(text, ...) {.schema = text, .infer = row_statistic_infer, .run = row_statistic_run, .place = place_rows, .row = &(const StatisticRow){__VA_ARGS__}}
 
 /* clang-format off */
 const OpDef ops_sort[] = {
@@ -235,8 +243,8 @@ const OpDef ops_sort[] = {
     SORT("aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor", 1, 2, false, true),
     SORT("aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor", 2, 3, false, true),
     SORT("aten::msort(Tensor self) -> Tensor", -1, -1, true, false),
-    {.schema = "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)", .infer = topk_infer, .run = topk_run},
-    {.schema = "aten::kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", .infer = kthvalue_infer, .run = kthvalue_run},
+    {.schema = "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)", .infer = topk_infer, .run = topk_run, .place = place_rows},
+    {.schema = "aten::kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", .infer = kthvalue_infer, .run = kthvalue_run, .place = place_rows},
     STATISTIC("aten::median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", median_of, false),
     STATISTIC("aten::nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", median_of, true),
     STATISTIC("aten::mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", mode_of, false),

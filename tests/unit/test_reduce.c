@@ -60,19 +60,19 @@ static void naive(const Layout *l, const bool *reduced, const float *x, ReduceKi
   }
   double *mean = calloc((size_t)(n ? n : 1), sizeof *mean);
   assert_non_null(mean);
-  for (int64_t i = 0; i < n; i++) out[i] = kind == REDUCE_MAX ? -INFINITY : kind == REDUCE_MIN ? INFINITY : 0;
-  for (int pass = kind == REDUCE_SPREAD ? 0 : 1; pass < 2; pass++) {
+  for (int64_t i = 0; i < n; i++) out[i] = kind == FOLD_MAX ? -INFINITY : kind == FOLD_MIN ? INFINITY : 0;
+  for (int pass = kind == FOLD_SPREAD ? 0 : 1; pass < 2; pass++) {
     for (int64_t a = 0; a < size[0]; a++) {
       for (int64_t b = 0; b < size[1]; b++) {
         for (int64_t c = 0; c < size[2]; c++) {
           int64_t to = a * kept[0] + b * kept[1] + c * kept[2];
           double v = (double)x[a * stride[0] + b * stride[1] + c * stride[2]], *o = &out[to];
           if (pass == 0) mean[to] += v / (double)per;
-          else if (kind == REDUCE_SUM) *o += v;
-          else if (kind == REDUCE_SQUARES) *o += v * v;
-          else if (kind == REDUCE_SPREAD) *o += (v - mean[to]) * (v - mean[to]) / (double)per;
-          else if (kind == REDUCE_MAX) *o = v > *o || isnan(v) ? v : *o;
-          else if (kind == REDUCE_MIN) *o = v < *o || isnan(v) ? v : *o;
+          else if (kind == FOLD_SUM) *o += v;
+          else if (kind == FOLD_SQUARES) *o += v * v;
+          else if (kind == FOLD_SPREAD) *o += (v - mean[to]) * (v - mean[to]) / (double)per;
+          else if (kind == FOLD_MAX) *o = v > *o || isnan(v) ? v : *o;
+          else if (kind == FOLD_MIN) *o = v < *o || isnan(v) ? v : *o;
         }
       }
     }
@@ -91,7 +91,7 @@ static void assert_close(double got, double want, double tolerance) {
 }
 
 static void check(Kern *k, const Layout *l, const bool *reduced, ReduceKind kind) {
-  bool extreme = kind == REDUCE_MAX || kind == REDUCE_MIN;
+  bool extreme = kind == FOLD_MAX || kind == FOLD_MIN;
   float *x = make_data(l, extreme);
   int64_t n = 1, per = 1, size[3], stride[3];
   for (int d = l->ndim - 1; d >= 0; d--) {
@@ -105,10 +105,10 @@ static void check(Kern *k, const Layout *l, const bool *reduced, ReduceKind kind
   assert_true(want && got);
   naive(l, reduced, x, kind, want);
   View in = {x, l->size, l->stride, l->ndim, DT_F32}, out = {got, size, stride, l->ndim, DT_F32};
-  Reduction r = {kind, kind == REDUCE_SPREAD ? FINISH_VAR : FINISH_NONE, 0};
+  Reduction r = {kind, kind == FOLD_SPREAD ? FINISH_VAR : FINISH_NONE, 0};
   kernel_reduce(k, r, DT_F32, out, in, reduced);
   /* A few roundings of partial sums of a block, and that of the result. */
-  double tolerance = kind == REDUCE_SPREAD ? 1e-5 : extreme ? 0 : 1e-6 * (1 + sqrt((double)per));
+  double tolerance = kind == FOLD_SPREAD ? 1e-5 : extreme ? 0 : 1e-6 * (1 + sqrt((double)per));
   for (int64_t i = 0; i < n && per; i++) assert_close((double)got[i], want[i], tolerance + (extreme ? 0 : 5e-7 * fabs(want[i])));
   free(x), free(want), free(got);
 }
@@ -127,7 +127,7 @@ static void check_search(Kern *k, const Layout *l, int dim, bool largest) {
   float *value = malloc((size_t)(n + 1) * sizeof *value);
   int64_t *index = malloc((size_t)(n + 1) * sizeof *index);
   assert_true(want && value && index);
-  naive(l, reduced, x, largest ? REDUCE_MAX : REDUCE_MIN, want);
+  naive(l, reduced, x, largest ? FOLD_MAX : FOLD_MIN, want);
   View in = {x, l->size, l->stride, l->ndim, DT_F32};
   View v = {value, size, stride, l->ndim, DT_F32}, at = {index, size, stride, l->ndim, DT_I64};
   kernel_argreduce(k, largest, v, at, in, dim);
@@ -146,7 +146,7 @@ static void check_search(Kern *k, const Layout *l, int dim, bool largest) {
 }
 
 static void every_layout(Kern *k) {
-  static const ReduceKind kinds[] = {REDUCE_SUM, REDUCE_SQUARES, REDUCE_MAX, REDUCE_MIN, REDUCE_SPREAD};
+  static const ReduceKind kinds[] = {FOLD_SUM, FOLD_SQUARES, FOLD_MAX, FOLD_MIN, FOLD_SPREAD};
   for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
     const Layout *l = &layouts[i];
     for (int set = 0; set < 1 << l->ndim; set++) {
@@ -181,7 +181,7 @@ static void test_long_sum(void **state) {
   assert_non_null(x);
   for (int64_t i = 0; i < n; i++) x[i] = 0.1f;
   bool reduced[1] = {true};
-  kernel_reduce(&k, (Reduction){REDUCE_SUM, FINISH_NONE, 0}, DT_F32, (View){&got, one, zero, 1, DT_F32}, (View){x, size, stride, 1, DT_F32}, reduced);
+  kernel_reduce(&k, (Reduction){FOLD_SUM, FINISH_NONE, 0}, DT_F32, (View){&got, one, zero, 1, DT_F32}, (View){x, size, stride, 1, DT_F32}, reduced);
   assert_close((double)got, (double)0.1f * (double)n, 0.13);
   free(x);
   kern_free(&k);
@@ -199,11 +199,11 @@ static void test_bytes(void **state) {
   for (int at = -1; at < N; at += 617) {
     memset(x, 0, N);
     if (at >= 0) x[at] = 1;
-    kernel_reduce(&k, (Reduction){REDUCE_ANY, FINISH_NONE, 0}, DT_F32, out, in, reduced);
+    kernel_reduce(&k, (Reduction){FOLD_ANY, FINISH_NONE, 0}, DT_F32, out, in, reduced);
     assert_int_equal(got, at >= 0);
     memset(x, 1, N);
     if (at >= 0) x[at] = 0;
-    kernel_reduce(&k, (Reduction){REDUCE_ALL, FINISH_NONE, 0}, DT_F32, out, in, reduced);
+    kernel_reduce(&k, (Reduction){FOLD_ALL, FINISH_NONE, 0}, DT_F32, out, in, reduced);
     assert_int_equal(got, at < 0);
   }
   kern_free(&k);

@@ -175,7 +175,7 @@ enum {
   }
 
 #define ENTRY(NAME, FOLD, ID, M, TAG)                                                                        \
-  [REDUCE_##NAME] = {NAME##_##TAG##_row, NAME##_##TAG##_columns, FOLD##_##TAG##_widen, FOLD##_##TAG##_merge, \
+  [FOLD_##NAME] = {NAME##_##TAG##_row, NAME##_##TAG##_columns, FOLD##_##TAG##_widen, FOLD##_##TAG##_merge, \
                      NAME##_##TAG##_clear, {.M = ID}},
 
 /* ---- f32 ----------------------------------------------------------------------------- */
@@ -195,7 +195,7 @@ FOLD_LOOPS(MIN, float, double, f, f32)
 REDUCTIONS(X)
 #undef X
 #define X(NAME, EXPR, FOLD, ID, WHO) ENTRY(NAME, FOLD, ID, f, f32)
-static const ReduceLoops loops_f32[REDUCE_KINDS] = {REDUCTIONS(X)};
+static const ReduceLoops loops_f32[FOLD_KINDS] = {REDUCTIONS(X)};
 #undef X
 #undef ABS
 #undef POW
@@ -218,7 +218,7 @@ FOLD_LOOPS(MIN, double, double, f, f64)
 REDUCTIONS(X)
 #undef X
 #define X(NAME, EXPR, FOLD, ID, WHO) ENTRY(NAME, FOLD, ID, f, f64)
-static const ReduceLoops loops_f64[REDUCE_KINDS] = {REDUCTIONS(X)};
+static const ReduceLoops loops_f64[FOLD_KINDS] = {REDUCTIONS(X)};
 #undef X
 #undef LOWEST
 #undef HIGHEST
@@ -249,7 +249,7 @@ FOLD_LOOPS(MIN, int64_t, int64_t, i, i64)
 REDUCTIONS(X)
 #undef X
 #define X(NAME, EXPR, FOLD, ID, WHO) WHO(ENTRY(NAME, FOLD, ID, i, i64))
-static const ReduceLoops loops_i64[REDUCE_KINDS] = {REDUCTIONS(X)};
+static const ReduceLoops loops_i64[FOLD_KINDS] = {REDUCTIONS(X)};
 #undef X
 
 const ReduceLoops *SIMD(reduce_loops)(ReduceKind kind, Dtype as) {

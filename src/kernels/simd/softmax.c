@@ -20,8 +20,8 @@ enum { BLOCK = 2048, ONLINE = 1 << 16 };
 #define LARGER(a, v) ((((v) > (a)) | ((v) != (v))) ? (v) : (a))
 
 #define LOOPS(T, TAG, DT, EXP, GRAD_EXP)                                                                          \
-  static T largest_##TAG(const T *x, int64_t n) { return (T)SIMD(reduce_loops)(REDUCE_MAX, DT)->row(x, n, 0).f; } \
-  static double sum_##TAG(const T *x, int64_t n) { return SIMD(reduce_loops)(REDUCE_SUM, DT)->row(x, n, 0).f; }   \
+  static T largest_##TAG(const T *x, int64_t n) { return (T)SIMD(reduce_loops)(FOLD_MAX, DT)->row(x, n, 0).f; } \
+  static double sum_##TAG(const T *x, int64_t n) { return SIMD(reduce_loops)(FOLD_SUM, DT)->row(x, n, 0).f; }   \
   /* y = exp(x - shift); the sum of these.  y has room for BLOCK elements at least. */                            \
   static double exp_block_##TAG(T *y, const T *x, int64_t n, T shift) {                                           \
     SIMD_LOOP                                                                                                     \
