@@ -4,7 +4,7 @@
  *                [--ranks N] [--seed S]
  *
  * --ranks: every case is run spread over N thread ranks, its tensors placed at random, and
- * compared with one rank (random ops and meta tensors are left out).
+ * compared with one rank (new memory is left out).
  * NAME is an overload (aten.add.Tensor), or the beginning of one up to a dot (aten.add,
  * add).  Ops that are not in the registry count as failed unless --skip-unknown.  Cases
  * run in child processes: a crash or a hang is the failure of one case.
@@ -135,7 +135,7 @@ static Status run_case(GoldenCase *c, Ctx *ctx, Scope *scope, Arena *arena) {
 /* On ranks: new memory holds anything, and as_strided speaks of the storage of a tensor,
  * which a shard does not have. */
 static bool can_spread(const Item *item) {
-  return !strstr(item->op, "empty") && strcmp(item->op, "aten.as_strided.default") && !(op_find(item->op)->def->flags & OP_RANDOM);
+  return !strstr(item->op, "empty") && strcmp(item->op, "aten.as_strided.default");
 }
 
 static void run_spread(const Item *item, int ranks, uint64_t seed) {

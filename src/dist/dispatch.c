@@ -313,6 +313,18 @@ static Status write_back(Call *c, const Decision *d, const Value *local) {
   return OK;
 }
 
+Status random_local(Call *local, const Spec *out, int64_t draws) {
+  Ctx *ctx = local->ctx;
+  ShardOf shard = {spec_layout(out), out->mesh->coord};
+  uint64_t next = ctx->offset + (uint64_t)draws;
+  if (out->partial) return op_fail(local, "random numbers cannot be placed P");
+  ctx->shard = out->replicated ? NULL : &shard;
+  Status s = op_eager(local);
+  ctx->shard = NULL;
+  ctx->offset = next;
+  return s;
+}
+
 static Status run_decision(Call *c, const Decision *d) {
   bool inplace = c->op->schema.mutates;
   Call local = {.ctx = c->ctx, .op = d->op, .scope = c->scope, .arena = c->arena};
@@ -320,9 +332,10 @@ static Status run_decision(Call *c, const Decision *d) {
   if (d->mesh->world && d->mesh->inside) {
     TRY(local_arguments(c, d, arg));
     local.arg = arg;
-    TRY(op_eager(&local));
+    if (d->draws && d->nout) TRY(random_local(&local, d->out[0], d->draws));
+    else TRY(op_eager(&local));
     if (inplace && d->moves) TRY(write_back(c, d, arg));
-  }
+  } else c->ctx->offset += (uint64_t)d->draws;
   if (inplace && c->op->def->inplace) return alias_mutated(c);
   int next = 0;
   for (int i = 0; i < (local.arg ? local.nout : d->nout); i++) {

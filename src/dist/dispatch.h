@@ -21,6 +21,11 @@ void ctx_spread(Ctx *ctx, Dist *d);
  * without a world).  The handle lives in scope; local must live as long. */
 Status dtensor_wrap(Scope *scope, const Spec *spec, Tensor *local, Tensor **out);
 
+/* Runs a local call of a random op whose output 0 is this rank's shard of `out`: it takes
+ * the numbers of the shard's elements, and the stream moves on by `draws`, those of the
+ * whole.  Ranks outside the mesh add the same to their ctx->offset: it stays alike on all. */
+Status random_local(Call *local, const Spec *out, int64_t draws);
+
 /* How often calls were found in the cache, and decided anew. */
 void dispatch_counts(const Dist *d, int64_t *hits, int64_t *misses);
 void dispatch_forget(Dist *d); /* empties the cache */

@@ -42,6 +42,11 @@ Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Plac
 /* Of one value in every element. */
 Status dtensor_fill(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, double value, Tensor **out);
 
+/* Random numbers, uniform in [0, 1) or normal: those of one rank with the same seed and
+ * offset, however they are spread (dtensor_random.c).  Not P. */
+Status dtensor_rand(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, Tensor **out);
+Status dtensor_randn(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, Tensor **out);
+
 /* The same elements and specs?  (collective) */
 Status dtensor_equal(Ctx *ctx, const Tensor *a, const Tensor *b, bool *out);
 

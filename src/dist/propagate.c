@@ -404,6 +404,7 @@ Status propagate(const Call *call, const int *coord, Arena *arena, Decision *out
   Weigh w;
   TRY(choose(&r, out->have, inplace && call->op->schema.params[0].mutated ? 0 : -1, &w));
   out->cost = w.best_cost;
+  out->draws = f.op->def->draws ? f.op->def->draws(&f) : 0;
   out->why = r.why;
   for (int i = 0; i < r.nin; i++) {
     TRY(spec_with(out->have[i], w.best + (r.nout + i) * r.naxes, &out->want[i]));

@@ -22,6 +22,7 @@ typedef struct {
   Value *arg;             /* tensors are to be put in, see decision_bind() */
   bool rewritten;         /* op or arg differ from the global call's */
   bool moves;             /* some want differs from have */
+  int64_t draws;          /* blocks of random numbers that the whole takes */
   double cost;            /* microseconds */
   const char *why;        /* the rule's words, where it could not do better than R */
 } Decision;

@@ -61,7 +61,7 @@ float attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h
 
 void attention_drop_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room) {
   if (a->dropout <= 0) return;
-  uint64_t first = (uint64_t)(((b * a->q.size[1] + h) * a->q.size[2] + i) * a->k.size[2] + s0), skip = first % 4;
+  uint64_t first = attention_number(a, b, h, i) + (uint64_t)s0, skip = first % 4;
   uint32_t *words = (uint32_t *)(void *)room, threshold = (uint32_t)fmin(a->dropout * 0x1p32, 4294967295.0);
   SIMD_CALL(k->isa, random_words)(a->seed, a->offset + first / 4, ((int64_t)skip + n + 3) / 4, words);
   float factor = a->dropout < 1 ? (float)(1 / (1 - a->dropout)) : 0;

@@ -21,9 +21,11 @@ typedef struct {
   double scale;
   bool causal;
   /* Weights are zeroed with probability dropout, the others grow by 1 / (1 - dropout).  Weight
-   * (b, h, i, j) is element ((b H + h) T + i) S + j of the stream that begins at block `offset`. */
+   * (b, h, i, j) is element ((b H + h) T + i) S + j of the stream that begins at block `offset`;
+   * with numbers, element number[0][b] + number[1][h] + number[2][i] + j (parts of a larger problem). */
   double dropout;
   uint64_t seed, offset;
+  const int64_t *number[3];
 } Attention;
 
 Status attention(Kern *k, const Attention *a);

@@ -35,7 +35,7 @@ static double score(const Job *job, int64_t b, int64_t h, int64_t i, int64_t j) 
 static double kept(const Job *job, int64_t b, int64_t h, int64_t i, int64_t j) {
   const Attention *a = job->a;
   if (a->dropout <= 0) return 1;
-  uint64_t at = (uint64_t)(((b * job->z.heads + h) * job->z.t + i) * job->z.s + j);
+  uint64_t at = attention_number(a, b, h, i) + (uint64_t)j;
   uint32_t word = philox_block(a->seed, a->offset + at / 4).word[at % 4];
   return word < fmin(a->dropout * 0x1p32, 4294967295.0) || a->dropout >= 1 ? 0 : 1 / (1 - a->dropout);
 }

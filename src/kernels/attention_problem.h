@@ -24,6 +24,12 @@ static inline int64_t attention_visible(const Attention *a, int64_t i, int64_t s
   return a->causal ? most(0, least(n, i + 1 - s0)) : n;
 }
 
+/* The random number that weight (b, h, i, 0) takes. */
+static inline uint64_t attention_number(const Attention *a, int64_t b, int64_t h, int64_t i) {
+  if (a->number[0]) return (uint64_t)(a->number[0][b] + a->number[1][h] + a->number[2][i]);
+  return (uint64_t)(((b * a->q.size[1] + h) * a->q.size[2] + i) * a->k.size[2]);
+}
+
 /* Dropout of the weights of one query, for keys s0 .. s0+n.  room: n + 8 words. */
 void attention_drop_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room);
 

@@ -136,6 +136,61 @@ void kernel_random(Kern *k, const Random *r, Dtype d, void *out, int64_t first, 
   parallel_for(k->threads, n, GRAIN, random_part, &j);
 }
 
+/* ---- parts ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+  const Random *r;
+  const RandomPart *part;
+  Dtype d;
+  char *out;
+  int64_t inner; /* elements of all stretches */
+  Isa isa;
+} PartJob;
+
+/* Elements that an outer index begins with. */
+static int64_t outer_at(const RandomPart *p, int64_t outer) {
+  int64_t at = 0;
+  for (int d = p->ndim - 1; d >= 0; outer /= p->size[d], d--) at += p->at[d][outer % p->size[d]];
+  return at;
+}
+
+/* Row i: stretch i % nstretches of outer index i / nstretches. */
+static RandomJob part_row(const PartJob *j, int64_t i, Random *r) {
+  int64_t outer = i / j->part->nstretches, s = i % j->part->nstretches, before = outer * j->inner + j->part->stretch[s].before;
+  *r = *j->r;
+  if (r->p) r->p += before;
+  return (RandomJob){r, j->d, j->out + (size_t)before * dtype_size(j->d), outer_at(j->part, outer) + j->part->stretch[s].first, j->isa};
+}
+
+static void part_rows(void *arg, int64_t begin, int64_t end, int worker) {
+  const PartJob *j = arg;
+  for (int64_t i = begin; i < end; i++) {
+    Random r;
+    RandomJob row = part_row(j, i, &r);
+    random_part(&row, 0, j->part->stretch[i % j->part->nstretches].n, worker);
+  }
+}
+
+/* Threads share rows where they are short, else the elements of each. */
+void kernel_random_part(Kern *k, const Random *r, Dtype d, void *out, const RandomPart *part) {
+  int64_t rows = part->nstretches;
+  for (int i = 0; i < part->ndim; i++) rows *= part->size[i];
+  if (!rows) return;
+  const RandomStretch *last = &part->stretch[part->nstretches - 1];
+  int64_t inner = last->before + last->n;
+  PartJob j = {r, part, d, out, inner, k->isa};
+  int64_t mean = inner / part->nstretches + 1;
+  if (mean < 4 * GRAIN) {
+    parallel_for(k->threads, rows, GRAIN / mean + 1, part_rows, &j);
+    return;
+  }
+  for (int64_t i = 0; i < rows; i++) {
+    Random own;
+    RandomJob row = part_row(&j, i, &own);
+    parallel_for(k->threads, part->stretch[i % part->nstretches].n, GRAIN, random_part, &row);
+  }
+}
+
 /* ---- draws from weights ------------------------------------------------------------------------- */
 
 /* (0, 1] from words 2i and 2i + 1 of the stream. */
@@ -181,9 +236,11 @@ static void draw_without(const Random *r, const double *p, int64_t n, int64_t co
   for (int64_t j = 0; j < count; j++) out[j] = e[j].index;
 }
 
-void kernel_multinomial(const Random *r, const double *p, int64_t rows, int64_t n, int64_t count, bool replacement, void *spare, int64_t *out) {
+void kernel_multinomial(const Random *r, const double *p, int64_t rows, int64_t n, int64_t count, bool replacement, const int64_t *number, void *spare,
+                        int64_t *out) {
   for (int64_t row = 0; row < rows; row++) {
-    if (replacement) draw_with_replacement(r, p + row * n, n, count, row * count, spare, out + row * count);
-    else draw_without(r, p + row * n, n, count, row * n, spare, out + row * count);
+    int64_t global = number ? number[row] : row;
+    if (replacement) draw_with_replacement(r, p + row * n, n, count, global * count, spare, out + row * count);
+    else draw_without(r, p + row * n, n, count, global * n, spare, out + row * count);
   }
 }

@@ -19,6 +19,21 @@ void ctx_free(Ctx *ctx) {
   *ctx = (Ctx){0};
 }
 
+void ctx_random_state(const Ctx *ctx, unsigned char *state) {
+  for (int i = 0; i < 8; i++) {
+    state[i] = (unsigned char)(ctx->seed >> 8 * i);
+    state[8 + i] = (unsigned char)(ctx->offset >> 8 * i);
+  }
+}
+
+void ctx_set_random_state(Ctx *ctx, const unsigned char *state) {
+  ctx->seed = ctx->offset = 0;
+  for (int i = 0; i < 8; i++) {
+    ctx->seed |= (uint64_t)state[i] << 8 * i;
+    ctx->offset |= (uint64_t)state[8 + i] << 8 * i;
+  }
+}
+
 /* May a result of one dtype be written to a tensor of another?  ATen's rule: to a lower
  * kind never. */
 static bool can_write(Dtype from, Dtype to) { return dtype_kind(from) <= dtype_kind(to); }

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "ops/op.h"
+#include "shard/layout.h"
 
 /* The sizes of one call: any number of batch dimensions, the last of them counts heads. */
 typedef struct {
@@ -131,10 +132,51 @@ static const View *mask_of(const Tensor *t, const Sizes *z, const int64_t *outer
 
 static double scale_of(const Call *c, int arg, int64_t d) { return in_none(c, arg) ? 1 / sqrt((double)d) : in_float(c, arg); }
 
-static Status run_attention(Call *c, bool gqa, const Tensor *mask, const Tensor *logsumexp, bool causal, double scale, double dropout) {
-  Sizes z;
+/* The random numbers of dropout: weight [batch ..., i, j] takes the element of that number of
+ * a tensor of all weights, row-major.  number[d][n] is what index n of dimension d (batch ...,
+ * queries) adds; a rank that holds a shard of the output has global indices. */
+static Status number_weights(const Call *c, const Sizes *z, Arena *arena, int64_t **number) {
+  const ShardOf *shard = c->ctx->shard;
+  int n = z->nbatch + 1;
+  int64_t step = z->s, held;
+  for (int d = n - 1; d >= 0; d--) {
+    int64_t size = d < z->nbatch ? z->batch[d] : z->t;
+    if (shard) TRY(layout_indices(&shard->layout, shard->coord, d, arena, &number[d], &held));
+    else {
+      TRY_NEW(number[d], arena_new_n(arena, int64_t, size + 1));
+      for (int64_t i = 0; i < size; i++) number[d][i] = i;
+    }
+    for (int64_t i = 0; i < size; i++) number[d][i] *= step;
+    step *= shard ? shard->layout.shape[d] : size;
+  }
+  return OK;
+}
+
+/* One call of the kernel at position `outer`: the numbers of batch, heads and queries. */
+static Status number_four(const Sizes *z, const int64_t *outer, int64_t *const *number, Arena *arena, Attention *a) {
+  static const int64_t none = 0;
+  int extra = z->nbatch > 2 ? z->nbatch - 2 : 0;
+  int64_t first = 0, *rows;
+  for (int d = 0; d < extra; d++) first += number[d][outer[d]];
+  TRY_NEW(rows, arena_new_n(arena, int64_t, z->t + 1));
+  for (int64_t i = 0; i < z->t; i++) rows[i] = first + number[z->nbatch][i];
+  a->number[0] = z->nbatch > 1 ? number[z->nbatch - 2] : &none;
+  a->number[1] = z->nbatch > 0 ? number[z->nbatch - 1] : &none;
+  a->number[2] = rows;
+  return OK;
+}
+
+static Status attend(Call *c, const Sizes *z, const int64_t *outer, int64_t *const *number, Attention *a) {
+  Arena arena = {0};
+  Status s = a->dropout > 0 ? number_four(z, outer, number, &arena, a) : OK;
+  if (!s) s = attention(&c->ctx->kern, a);
+  arena_free(&arena);
+  return s;
+}
+
+static Status run_parts(Call *c, const Sizes *sizes, int64_t *const *number, const Tensor *mask, const Tensor *logsumexp, bool causal, double scale, double dropout) {
+  Sizes z = *sizes;
   Four q, k, v, out, m;
-  TRY(sizes_of(c, gqa, &z));
   int extra = z.nbatch > 2 ? z.nbatch - 2 : 0;
   int64_t count = 1, outer[MAX_DIMS] = {0};
   for (int d = 0; d < extra; d++) count *= z.batch[d];
@@ -149,10 +191,21 @@ static Status run_attention(Call *c, bool gqa, const Tensor *mask, const Tensor 
       if (k.size[1] == 1) k.size[1] = v.size[1], k.stride[1] = 0;
       else v.size[1] = k.size[1], v.stride[1] = 0;
     }
-    TRY(attention(&c->ctx->kern, &a));
-    if (dropout > 0) c->ctx->offset += (uint64_t)(a.q.size[0] * a.q.size[1] * z.t * z.s + 3) / 4;
+    TRY(attend(c, &z, outer, number, &a));
   }
   return OK;
+}
+
+static Status run_attention(Call *c, bool gqa, const Tensor *mask, const Tensor *logsumexp, bool causal, double scale, double dropout) {
+  Sizes z;
+  Arena arena = {0};
+  int64_t *number[MAX_DIMS + 1];
+  TRY(sizes_of(c, gqa, &z));
+  Status s = dropout > 0 ? number_weights(c, &z, &arena, number) : OK;
+  if (!s) s = run_parts(c, &z, number, mask, logsumexp, causal, scale, dropout);
+  if (!s && dropout > 0) c->ctx->offset += (uint64_t)c->op->def->draws(c);
+  arena_free(&arena);
+  return s;
 }
 
 /* scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, *, scale, enable_gqa) */
@@ -168,6 +221,14 @@ static Status sdpa_infer(Call *c) {
 static Status sdpa_run(Call *c) {
   const Tensor *q = in_tensor(c, 0);
   return run_attention(c, in_bool(c, 7), in_tensor(c, 3), NULL, in_bool(c, 5), scale_of(c, 6, q->size[q->ndim - 1]), in_float(c, 4));
+}
+
+static int64_t sdpa_draws(const Call *c) {
+  const Tensor *k = in_tensor(c, 1), *out = out_tensor(c, 0);
+  if (in_float(c, 4) <= 0) return 0;
+  int64_t weights = k->size[k->ndim - 2];
+  for (int d = 0; d < out->ndim - 1; d++) weights *= out->size[d];
+  return (weights + 3) / 4;
 }
 
 /* Both products; causal masks halve the work of square scores. */
@@ -297,7 +358,7 @@ static Status math_compose(Call *c) {
 const OpDef ops_attention[] = {
     {.schema = "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
                "bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
-     .infer = sdpa_infer, .run = sdpa_run, .flags = OP_RANDOM, .flops = attention_flops},
+     .infer = sdpa_infer, .run = sdpa_run, .flags = OP_RANDOM, .draws = sdpa_draws, .flops = attention_flops},
     {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool is_causal=False, "
                "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)",
      .infer = flash_infer, .run = flash_run, .flops = attention_flops},

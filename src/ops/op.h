@@ -71,6 +71,7 @@ typedef struct {
   unsigned flags;
   const void *row;               /* the family's own table row */
   double (*flops)(const Call *c); /* floating point operations; NULL: one per output element */
+  int64_t (*draws)(const Call *c); /* OP_RANDOM: blocks of random numbers that a call takes, outputs inferred */
   /* How it shards, rule.h; NULL and 0: the defaults told there. */
   const char *rule;
   PlaceFn *place;
@@ -192,6 +193,8 @@ struct TessCtx {
   Kern kern;
   Emitter *emitter;      /* NULL: run eagerly */
   uint64_t seed, offset; /* random numbers: Philox key and next counter */
+  const struct ShardOf *shard; /* dist/: output 0 of a random op is this part of a larger tensor and takes
+                                * the numbers of its elements there; NULL: it is whole */
   Scope scope;           /* handles given out by the public API */
   Arena arena;
   Status error; /* the first error sticks (public API) */
@@ -202,5 +205,11 @@ struct TessCtx {
 
 void ctx_init(Ctx *ctx, int threads);
 void ctx_free(Ctx *ctx);
+
+/* Where the stream of random numbers stands: seed and offset, 8 bytes each, the lowest
+ * first (PyTorch's form). */
+enum { RANDOM_STATE_BYTES = 16 };
+void ctx_random_state(const Ctx *ctx, unsigned char *state);
+void ctx_set_random_state(Ctx *ctx, const unsigned char *state);
 
 #endif

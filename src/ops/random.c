@@ -1,7 +1,9 @@
 /* random.c -- random tensors, dropout.
  *
  * Numbers come from the context's stream: key ctx->seed, next block ctx->offset
- * (kernels/random.h).  Every op moves the offset on by what its whole tensor takes.
+ * (kernels/random.h).  Every op moves the offset on by what its whole tensor takes
+ * (.draws); an output that is the shard of a larger tensor (ctx->shard) takes the numbers
+ * of its elements there, so a tensor is the same however it is spread.
  */
 #include <math.h>
 #include <string.h>
@@ -10,6 +12,7 @@
 #include "kernels/random.h"
 #include "kernels/sort.h"
 #include "ops/indexing.h"
+#include "ops/rule.h"
 
 enum { NO = -1 };
 
@@ -36,22 +39,90 @@ static Status random_infer(Call *c) {
   return out_new(c, dtype, in_ints(c, row->size).n, in_ints(c, row->size).v);
 }
 
-/* Fills an output; strided ones through scratch, in row-major order. */
+/* ---- filling -------------------------------------------------------------------------------------- */
+
+static void begin_draw(Call *c, Random *r) {
+  r->seed = c->ctx->seed;
+  r->offset = c->ctx->offset;
+  c->ctx->offset += (uint64_t)c->op->def->draws(c);
+}
+
+/* The elements of the whole that a shard holds.  The last dimension that is cut gives the
+ * stretches; those behind it are whole, those before it are walked through. */
+static Status part_of(const ShardOf *s, Arena *arena, int64_t *size, int64_t **at, RandomPart *part) {
+  const Layout *l = &s->layout;
+  Runs runs = {.n = 0};
+  int cut = l->ndim;
+  int64_t inner = 1, stride[MAX_DIMS];
+  contiguous_strides(l->ndim, l->shape, stride);
+  while (cut > 0) {
+    TRY(layout_runs(l, s->coord, --cut, arena, &runs));
+    inner = stride[cut];
+    if (runs.size != l->shape[cut]) break;
+  }
+  RandomStretch *stretch;
+  int64_t before = 0;
+  TRY_NEW(stretch, arena_new_n(arena, RandomStretch, runs.n + 1));
+  stretch[0] = (RandomStretch){0, 1, 0}; /* no dimensions: one element */
+  for (int i = 0; i < runs.n; before += stretch[i++].n) stretch[i] = (RandomStretch){runs.run[i].begin * inner, runs.run[i].size * inner, before};
+  for (int d = 0; d < cut; d++) {
+    TRY(layout_indices(l, s->coord, d, arena, &at[d], &size[d]));
+    for (int64_t i = 0; i < size[d]; i++) at[d][i] *= stride[d];
+  }
+  *part = (RandomPart){.ndim = cut, .size = size, .at = at, .stretch = stretch, .nstretches = l->ndim ? runs.n : 1};
+  return OK;
+}
+
+static Status make_dense(Call *c, const Random *r, Dtype d, void *out, int64_t n) {
+  const ShardOf *shard = c->ctx->shard;
+  if (!shard) return kernel_random(&c->ctx->kern, r, d, out, 0, n), OK;
+  Arena arena = {0};
+  RandomPart part;
+  int64_t size[MAX_DIMS], *at[MAX_DIMS];
+  Status s = part_of(shard, &arena, size, at, &part);
+  if (!s && n) kernel_random_part(&c->ctx->kern, r, d, out, &part);
+  arena_free(&arena);
+  return s;
+}
+
+/* Fills output 0; strided ones through scratch, in row-major order. */
 static Status fill_random(Call *c, Random *r, Tensor *out) {
   Kern *k = &c->ctx->kern;
   int64_t n = tensor_numel(out);
-  r->seed = c->ctx->seed;
-  r->offset = c->ctx->offset;
-  c->ctx->offset += (uint64_t)random_blocks(r->kind, out->dtype, n);
-  if (tensor_is_contiguous(out)) return kernel_random(k, r, out->dtype, tensor_data(out), 0, n), OK;
+  begin_draw(c, r);
+  if (tensor_is_contiguous(out)) return make_dense(c, r, out->dtype, tensor_data(out), n);
   void *dense;
   int64_t stride[MAX_DIMS];
   contiguous_strides(out->ndim, out->size, stride);
   TRY_NEW(dense, kern_scratch(k, (size_t)n * dtype_size(out->dtype)));
-  kernel_random(k, r, out->dtype, dense, 0, n);
+  TRY(make_dense(c, r, out->dtype, dense, n));
   kernel_copy(k, tensor_view(out), (View){dense, out->size, stride, out->ndim, out->dtype});
   return OK;
 }
+
+static int64_t random_draws(const Call *c) {
+  const RandomRow *row = c->op->def->row;
+  return random_blocks(row->kind, out_tensor(c, 0)->dtype, tensor_numel(out_tensor(c, 0)));
+}
+
+/* The output lies as argument 0 does; whose elements are not read, so that nothing owed
+ * needs to be paid. */
+static Status random_place(Rules *r) {
+  Placement p[2];
+  for (int d = 0; r->nin && d < r->out[0]->ndim; d++) {
+    p[0] = p[1] = place_s(d);
+    TRY(rule_axis(r, p));
+  }
+  for (int a = 0; r->nin && a < r->naxes; a++) {
+    if (!is_p(rule_have(r, 0, a))) continue;
+    p[0] = place_r();
+    p[1] = *rule_have(r, 0, a);
+    TRY(rule_axis_exact(r, p));
+  }
+  return OK;
+}
+
+/* ---- ops of one kind and two numbers ------------------------------------------------------------- */
 
 /* Largest integer of random_(): all that the dtype holds exactly. */
 static int64_t largest_of(Dtype d) {
@@ -112,6 +183,10 @@ static Status bernoulli_infer(Call *c) {
   return out_like(c, self->dtype, self);
 }
 
+static int64_t bernoulli_draws(const Call *c) { return random_blocks(RANDOM_BERNOULLI, out_tensor(c, 0)->dtype, tensor_numel(out_tensor(c, 0))); }
+
+static Status bernoulli_place(Rules *r) { return rule_pointwise(r, LINEAR_NO); }
+
 static Status bernoulli_body(Call *c) {
   Tensor *p = in_tensor(c, *(const int *)c->op->def->row), *out = out_tensor(c, 0);
   int64_t n = tensor_numel(out), stride[MAX_DIMS];
@@ -136,11 +211,13 @@ static Status randperm_infer(Call *c) {
   return out_new(c, in_dtype(c, 1, DT_I64), 1, &n);
 }
 
+static int64_t randperm_draws(const Call *c) { return random_blocks(RANDOM_INTEGER, DT_I64, in_int(c, 0)); }
+
 static Status randperm_body(Call *c) {
   Tensor *out = out_tensor(c, 0);
   int64_t n = out->size[0], one = 1, *keys, *order;
-  Random r = {.kind = RANDOM_INTEGER, .seed = c->ctx->seed, .offset = c->ctx->offset};
-  c->ctx->offset += (uint64_t)random_blocks(RANDOM_INTEGER, DT_I64, n);
+  Random r = {.kind = RANDOM_INTEGER};
+  begin_draw(c, &r);
   TRY_NEW(keys, kern_scratch(&c->ctx->kern, (size_t)n * sizeof *keys));
   TRY_NEW(order, kern_scratch(&c->ctx->kern, (size_t)n * sizeof *order));
   kernel_random(&c->ctx->kern, &r, DT_I64, keys, 0, n);
@@ -162,6 +239,18 @@ static Status multinomial_infer(Call *c) {
   int64_t n = self->size[self->ndim - 1], size[2] = {self->ndim == 2 ? self->size[0] : count, count};
   if (count <= 0 || (!in_bool(c, 2) && count > n)) return op_fail(c, "cannot draw %lld of %lld", (long long)count, (long long)n);
   return out_new(c, DT_I64, self->ndim, size);
+}
+
+/* With replacement every draw takes a number, without every weight. */
+static int64_t multinomial_draws(const Call *c) {
+  const Tensor *self = in_tensor(c, 0), *out = out_tensor(c, 0);
+  return random_blocks(RANDOM_INTEGER, DT_I64, in_bool(c, 2) ? tensor_numel(out) : tensor_numel(self));
+}
+
+/* Rows are drawn from by themselves. */
+static Status multinomial_place(Rules *r) {
+  Placement p[2] = {place_s(0), place_s(0)};
+  return r->in[0]->ndim == 2 ? rule_axis(r, p) : OK;
 }
 
 static Status multinomial_body(Call *c) {
@@ -187,10 +276,15 @@ static Status multinomial_body(Call *c) {
       return op_fail(c, "row %lld: weights must be finite, not negative, and enough of them positive", (long long)row);
     }
   }
-  Random r = {.kind = RANDOM_INTEGER, .seed = c->ctx->seed, .offset = c->ctx->offset};
-  c->ctx->offset += (uint64_t)random_blocks(RANDOM_INTEGER, DT_I64, rows * (replacement ? count : n));
-  kernel_multinomial(&r, p, rows, n, count, replacement, spare, tensor_data(out_tensor(c, 0)));
-  return OK;
+  Random r = {.kind = RANDOM_INTEGER};
+  begin_draw(c, &r);
+  Arena arena = {0};
+  const ShardOf *shard = c->ctx->shard;
+  int64_t *number = NULL, held;
+  Status s = shard && self->ndim == 2 ? layout_indices(&shard->layout, shard->coord, 0, &arena, &number, &held) : OK;
+  if (!s) kernel_multinomial(&r, p, rows, n, count, replacement, number, spare, tensor_data(out_tensor(c, 0)));
+  arena_free(&arena);
+  return s;
 }
 
 static Status multinomial_run(Call *c) { return with_scratch(c, multinomial_body); }
@@ -219,7 +313,9 @@ static Status check_p(const Call *c, double p) { return p >= 0 && p <= 1 ? OK : 
 /* A mask of the given size, true where an element is kept, and x where it is, scaled. */
 static Status drop(Call *c, const Tensor *x, Ints size, double p, Tensor **out, Tensor **mask) {
   Tensor *empty, *kept;
-  TRY(OP(c, "aten.new_empty.default", &empty, val_tensor(x), val_ints(size.v, size.n), val_dtype(DT_BOOL)));
+  bool whole = !memcmp(size.v, x->size, (size_t)size.n * sizeof *size.v);
+  if (whole) TRY(OP(c, "aten.empty_like.default", &empty, val_tensor(x), val_dtype(DT_BOOL)));
+  else TRY(OP(c, "aten.new_empty.default", &empty, val_tensor(x), val_ints(size.v, size.n), val_dtype(DT_BOOL)));
   TRY(OP(c, "aten.bernoulli.p", mask, val_tensor(empty), val_float(1 - p)));
   TRY(OP(c, "aten.mul.Tensor", &kept, val_tensor(x), val_tensor(*mask)));
   return OP(c, "aten.mul.Tensor", out, val_tensor(kept), val_float(p < 1 ? 1 / (1 - p) : 0));
@@ -271,8 +367,8 @@ static Status alpha_dropout_compose(Call *c) {
   return dropout_compose(c);
 }
 
-#define RANDOM(text, ...) {.schema = text, .infer = random_infer, .run = random_run, .flags = OP_RANDOM, .row = &(const RandomRow){__VA_ARGS__}}
-#define BERNOULLI(text, p) {.schema = text, .infer = bernoulli_infer, .run = bernoulli_run, .flags = OP_RANDOM, .row = &(const int){p}}
+#define RANDOM(text, ...) {.schema = text, .infer = random_infer, .run = random_run, .flags = OP_RANDOM, .draws = random_draws, .place = random_place, .row = &(const RandomRow){__VA_ARGS__}}
+#define BERNOULLI(text, p) {.schema = text, .infer = bernoulli_infer, .run = bernoulli_run, .flags = OP_RANDOM, .draws = bernoulli_draws, .place = bernoulli_place, .row = &(const int){p}}
 
 /* clang-format off */
 const OpDef ops_random[] = {
@@ -311,8 +407,8 @@ const OpDef ops_random[] = {
            RANDOM_INTEGER, 0, NO, NO, NO, NO, NO, NO, 1),
     BERNOULLI("aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor", 0),
     BERNOULLI("aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> Tensor", 1),
-    {.schema = "aten::randperm(SymInt n, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", .infer = randperm_infer, .run = randperm_run, .flags = OP_RANDOM},
-    {.schema = "aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor", .infer = multinomial_infer, .run = multinomial_run, .flags = OP_RANDOM},
+    {.schema = "aten::randperm(SymInt n, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", .infer = randperm_infer, .run = randperm_run, .flags = OP_RANDOM, .draws = randperm_draws},
+    {.schema = "aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None) -> Tensor", .infer = multinomial_infer, .run = multinomial_run, .flags = OP_RANDOM, .draws = multinomial_draws, .place = multinomial_place},
     {.schema = "aten::normal.Tensor_float(Tensor mean, float std=1., *, Generator? generator=None) -> Tensor", .compose = normal_compose},
     {.schema = "aten::normal.float_Tensor(float mean, Tensor std, *, Generator? generator=None) -> Tensor", .compose = normal_compose},
     {.schema = "aten::normal.Tensor_Tensor(Tensor mean, Tensor std, *, Generator? generator=None) -> Tensor", .compose = normal_compose},

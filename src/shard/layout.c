@@ -177,6 +177,16 @@ Status layout_runs(const Layout *l, const int *coord, int dim, Arena *arena, Run
   return OK;
 }
 
+Status layout_indices(const Layout *l, const int *coord, int dim, Arena *arena, int64_t **index, int64_t *n) {
+  Runs runs;
+  TRY(layout_runs(l, coord, dim, arena, &runs));
+  TRY_NEW(*index, arena_new_n(arena, int64_t, runs.size ? runs.size : 1));
+  *n = 0;
+  for (int i = 0; i < runs.n; i++)
+    for (int64_t j = 0; j < runs.run[i].size; j++) (*index)[(*n)++] = runs.run[i].begin + j;
+  return OK;
+}
+
 Status layout_offset(const Layout *l, const int *coord, int64_t *offset) {
   Arena arena = {0};
   Status s = OK;

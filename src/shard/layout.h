@@ -28,6 +28,12 @@ typedef struct {
   const Placement *place;
 } Layout;
 
+/* A layout as one rank sees it. */
+typedef struct ShardOf {
+  Layout layout;
+  const int *coord;
+} ShardOf;
+
 typedef struct {
   int64_t begin, size;
 } Run;
@@ -49,6 +55,8 @@ Status layout_local(const Layout *l, const int *coord, int64_t *local);
 Status layout_offset(const Layout *l, const int *coord, int64_t *offset);
 /* The indices of dimension dim that coord holds, in local order. */
 Status layout_runs(const Layout *l, const int *coord, int dim, Arena *arena, Runs *out);
+/* The same one by one; *n = how many. */
+Status layout_indices(const Layout *l, const int *coord, int dim, Arena *arena, int64_t **index, int64_t *n);
 /* Axes that cut dim, in the order in which they do so; returns their number. */
 int layout_cuts(const Layout *l, int dim, int *axes);
 /* Shards that every rank of the axes holds the same number of elements of. */

@@ -89,11 +89,11 @@ static void draws_follow_their_weights(void **state) {
   static double spare[64];
   const double p[4] = {1, 0, 3, 6};
   Random r = {.kind = RANDOM_INTEGER, .seed = 5};
-  kernel_multinomial(&r, p, 1, 4, N, true, spare, draws);
+  kernel_multinomial(&r, p, 1, 4, N, true, NULL, spare, draws);
   int count[4] = {0};
   for (int i = 0; i < N; i++) count[draws[i]]++;
   for (int i = 0; i < 4; i++) assert_true(fabs(count[i] - N * p[i] / 10) < 4 * sqrt(N * p[i] / 10) + 1e-9);
-  kernel_multinomial(&r, p, 1, 4, 3, false, spare, draws);
+  kernel_multinomial(&r, p, 1, 4, 3, false, NULL, spare, draws);
   assert_int_equal(draws[0] + draws[1] + draws[2], 0 + 2 + 3); /* all that have a weight, once */
 }
 
