@@ -61,6 +61,12 @@ TESS_API void tess_scope_end(TessCtx *ctx, TessScope *scope);
 /* A handle of the same tensor in the scope around the innermost one. */
 TESS_API TessTensor *tess_keep(TessCtx *ctx, const TessTensor *t);
 
+/* For callers who count references themselves: a handle of the same tensor that belongs to
+ * no scope and lives until it is released, by any thread, even after the context is gone
+ * (then nothing else may be done with a DTensor).  NULL on error. */
+TESS_API TessTensor *tess_hold(TessCtx *ctx, const TessTensor *t);
+TESS_API void tess_release(TessTensor *held); /* of tess_hold() only; NULL is fine */
+
 /* ---- tensors --------------------------------------------------------------------- */
 
 typedef enum {
@@ -74,6 +80,10 @@ TESS_API TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, c
 /* The caller's memory, which must outlive the tensor and all views of it; stride in
  * elements, NULL: contiguous. */
 TESS_API TessTensor *tess_tensor_borrow(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride, void *data);
+/* The same with an owner: release(owner) is called once, by the thread that drops the last
+ * tensor that uses the memory.  Not called if NULL is returned. */
+TESS_API TessTensor *tess_tensor_adopt(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride, void *data,
+                                       void (*release)(void *owner), void *owner);
 
 TESS_API TessDtype tess_dtype(const TessTensor *t);
 TESS_API int tess_ndim(const TessTensor *t);
@@ -130,6 +140,10 @@ static inline TessArg tess_named(const char *name, TessArg a) { a.name = name; r
 /* Calls an op ("aten.addmm.default") on plain tensors.  Writes up to `cap` result handles
  * (NULL where a result is None or no tensor) and returns their number, -1 on error. */
 TESS_API int tess_call_n(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessTensor **out, int cap);
+/* The same with results of any kind: numbers that are not tensors come back as such. */
+TESS_API int tess_call_values(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessArg *out, int cap);
+/* "aten::mm(Tensor self, Tensor mat2) -> Tensor"; NULL: there is no such op. */
+TESS_API const char *tess_op_schema(const char *op);
 /* The first result; NULL on error. */
 TESS_API TessTensor *tess_call_1(TessCtx *ctx, const char *op, const TessArg *args, int nargs);
 /* tess_call(ctx, "aten.addmm.default", tess_t(b), tess_t(x), tess_t(w)) */

@@ -19,6 +19,15 @@ static void read_number(TypeKind type, Value *v) {
   if (type == TYPE_INT && val_is_number(v)) *v = val_int(val_as_int(v));
 }
 
+/* A memory format may be given by its name. */
+static bool read_format(Value *v) {
+  static const char *const names[] = {[MEMORY_CONTIGUOUS] = "contiguous_format", [MEMORY_PRESERVE] = "preserve_format",
+                                      [MEMORY_CHANNELS_LAST] = "channels_last", [MEMORY_CHANNELS_LAST_3D] = "channels_last_3d"};
+  for (int i = 0; v->kind == VAL_STR && i < 4; i++)
+    if (!strcmp(v->str, names[i])) *v = val_memory_format((MemoryFormat)i);
+  return v->kind == VAL_MEMORY_FORMAT;
+}
+
 static bool scalar_fits(const Param *p, Value *v) {
   if (p->type == TYPE_INT || p->type == TYPE_FLOAT || p->type == TYPE_BOOL) read_number(p->type, v);
   switch (p->type) {
@@ -36,7 +45,7 @@ static bool scalar_fits(const Param *p, Value *v) {
     case TYPE_STR: return v->kind == VAL_STR;
     case TYPE_DTYPE: return v->kind == VAL_DTYPE;
     case TYPE_LAYOUT: return v->kind == VAL_LAYOUT || v->kind == VAL_INT;
-    case TYPE_MEMORY_FORMAT: return v->kind == VAL_MEMORY_FORMAT;
+    case TYPE_MEMORY_FORMAT: return read_format(v);
     case TYPE_DEVICE: return v->kind == VAL_DEVICE || v->kind == VAL_STR;
     case TYPE_GENERATOR: return false;
     case TYPE_GRAPH: return v->kind == VAL_GRAPH;
@@ -67,11 +76,11 @@ static Status bind_list(Arena *arena, const Op *op, const Param *p, Value *v) {
     *v = val_floats(list, n);
     return OK;
   }
-  if (want == VAL_BOOLS && v->kind == VAL_BOOL) {
-    int n = p->length ? p->length : 1;
+  if (want == VAL_BOOLS && (v->kind == VAL_BOOL || v->kind == VAL_INTS)) {
+    int n = v->kind == VAL_INTS ? v->n : p->length ? p->length : 1;
     bool *list;
     TRY_NEW(list, arena_new_n(arena, bool, n));
-    for (int i = 0; i < n; i++) list[i] = v->b;
+    for (int i = 0; i < n; i++) list[i] = v->kind == VAL_INTS ? v->ints[i] != 0 : v->b;
     *v = val_bools(list, n);
     return OK;
   }

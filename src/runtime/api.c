@@ -204,17 +204,45 @@ static Status call(TessCtx *ctx, const char *name, const TessArg *args, int narg
   return s;
 }
 
-int tess_call_n(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessTensor **out, int cap) {
+static TessArg result_of(const Value *v) {
+  switch (v->kind) {
+    case VAL_TENSOR: return tess_t(v->tensor);
+    case VAL_INT: return tess_i(v->i);
+    case VAL_FLOAT: return tess_f(v->f);
+    case VAL_BOOL: return tess_b(v->b);
+    case VAL_DTYPE: return tess_d((TessDtype)v->dtype);
+    default: return tess_none();
+  }
+}
+
+/* Results go to tensors, or to values. */
+static int call_into(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessTensor **tensors, TessArg *values, int cap) {
   if (ctx->error || !has_name(ctx, "tess_call", "the op", op)) return -1;
   Arena arena = {0};
   Call c = {0};
   int n = -1;
   if (!api_stick(ctx, call(ctx, op, args, nargs, &arena, &c))) {
     n = c.nout;
-    for (int i = 0; i < n && i < cap; i++) out[i] = out_tensor(&c, i);
+    for (int i = 0; i < n && i < cap; i++) {
+      if (values) values[i] = result_of(&c.out[i]);
+      else tensors[i] = out_tensor(&c, i);
+    }
   }
   arena_free(&arena);
   return n;
+}
+
+int tess_call_n(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessTensor **out, int cap) {
+  return call_into(ctx, op, args, nargs, out, NULL, cap);
+}
+
+int tess_call_values(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessArg *out, int cap) {
+  return call_into(ctx, op, args, nargs, NULL, out, out ? cap : 0);
+}
+
+const char *tess_op_schema(const char *op) {
+  const Op *found = op ? op_find(op) : NULL;
+  return found ? found->def->schema : NULL;
 }
 
 TessTensor *tess_call_1(TessCtx *ctx, const char *op, const TessArg *args, int nargs) {

@@ -74,6 +74,42 @@ static void borrowed_memory(void **state) {
   tess_ctx_free(ctx);
 }
 
+static void count(void *owner) { ++*(int *)owner; }
+
+/* Handles outside of scopes, and memory that tells when it is no longer used. */
+static void held_handles(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessScope *s = tess_scope_begin(ctx);
+  float data[4] = {1, 2, 3, 4};
+  int released = 0;
+  TessTensor *t = tess_tensor_adopt(ctx, TESS_F32, 2, (int64_t[]){2, 2}, NULL, data, count, &released);
+  TessTensor *row = tess_hold(ctx, tess_call(ctx, "aten.select.int", tess_t(t), tess_i(0), tess_i(1)));
+  tess_scope_end(ctx, s);
+  assert_int_equal(released, 0); /* the row is a view of it */
+  assert_true(tess_data(row) == &data[2]);
+  TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){1}, NULL);
+  TessTensor *d = tess_hold(ctx, tess_distribute_tensor(ctx, row, mesh, "S(0)", -1));
+  tess_ctx_free(ctx);
+  tess_release(row);
+  tess_release(d);
+  assert_int_equal(released, 1);
+}
+
+static void results_of_any_kind(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessTensor *t = tess_call(ctx, "aten.arange.default", tess_i(3));
+  TessArg out[1];
+  assert_int_equal(tess_call_values(ctx, "aten.sym_size.int", (TessArg[]){tess_t(t), tess_i(0)}, 2, out, 1), 1);
+  assert_true(out[0].kind == TESS_ARG_INT && out[0].v.i == 3);
+  assert_int_equal(tess_call_values(ctx, "aten.clone.default", (TessArg[]){tess_t(t), tess_named("memory_format", tess_s("contiguous_format"))}, 2, out, 1), 1);
+  assert_int_equal(out[0].kind, TESS_ARG_TENSOR);
+  assert_non_null(strstr(tess_op_schema("aten.clone.default"), "aten::clone(Tensor self"));
+  assert_null(tess_op_schema("aten.none.such"));
+  tess_ctx_free(ctx);
+}
+
 static void told(TessCtx *ctx, int code, const char *part) {
   assert_int_equal(tess_error(ctx), code);
   if (!strstr(tess_error_message(ctx), part)) test_failed("error '%s' does not say '%s'", tess_error_message(ctx), part);
@@ -131,6 +167,6 @@ static void programs(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(ops_by_name), cmocka_unit_test(errors_stick), cmocka_unit_test(scopes),
                                      cmocka_unit_test(borrowed_memory), cmocka_unit_test(mistakes_are_told),
-                                     cmocka_unit_test(programs)};
+                                     cmocka_unit_test(held_handles), cmocka_unit_test(results_of_any_kind), cmocka_unit_test(programs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
