@@ -7,6 +7,8 @@
  * leaves unused is dce's to remove.  A pattern is used only where the result is the
  * same function of its inputs; sums may be taken in another order, as between any two
  * libraries, but no input may give nan, inf or a masked row where the other did not.
+ * Memory layouts may change, so views become reshapes: PyTorch, which may run what we
+ * write, has views for some layouts only.
  */
 #include "passes/recompose.h"
 
@@ -35,6 +37,15 @@ static const struct {
 };
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
 
+static void relax_views(Graph *g) {
+  const Op *reshape = op_find("aten.reshape.default");
+  for (Node *n = g->first; n && reshape; n = n->next) {
+    if (!node_is(n, "aten.view.default") && !node_is(n, "aten._unsafe_view.default")) continue;
+    n->op = reshape;
+    n->target = reshape->schema.name;
+  }
+}
+
 Status pass_recompose(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
   int found[PATTERNS] = {0};
@@ -53,6 +64,9 @@ Status pass_recompose(Exported *e, const PassArgs *args) {
     }
   }
   graph_forward(g);
+  for (int p = 0; p < PATTERNS; p++) {
+    if (found[p]) relax_views(g);
+  }
   for (int p = 0; args->stats && p < PATTERNS; p++) {
     if (found[p]) text_printf(args->stats, "recompose: %d x %s\n", found[p], patterns[p].name);
   }
