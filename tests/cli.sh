@@ -52,6 +52,8 @@ try 0 'matches' run "$mlp" -i "$in" --expect "$temp/out.safetensors" --rtol 0 --
 try 0 'min .* ms, median' run "$mlp" --random-inputs 1 --repeat 3
 try 0 '"min_ms"' run "$mlp" --random-inputs 1 --repeat 3 --json
 try 0 'aten.linear|tess.linear' run "$mlp" -i "$in" --profile
+try 0 'aten.linear.default' run "$mlp" -i "$in" --profile --interpret
+try 0 '"ops": .*"nodes": ' run "$mlp" -i "$in" --profile --json
 try 0 '^0: f32' run "$mlp" -i "$in" --print-outputs
 try 3 'No such file' run "$temp/none.pt2"
 try 2 'needs inputs' run "$mlp"

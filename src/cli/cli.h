@@ -14,7 +14,7 @@
 
 typedef enum { OPT_FLAG, OPT_TEXT, OPT_INT, OPT_FLOAT, OPT_LIST, OPT_MAYBE /* --check or --check=x */ } OptionKind;
 
-enum { MAX_LIST = 64 };
+enum { MAX_LIST = 1024 };
 typedef struct {
   const char *v[MAX_LIST];
   int n;

@@ -4,91 +4,117 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/textbuf.h"
+
 enum { NODES_SHOWN = 20 };
 
+/* A kind of op, or a node. */
 typedef struct {
-  const char *name;
+  const char *name; /* the op */
+  const Node *node; /* NULL: all of that kind */
   double seconds, flops;
   int64_t calls;
 } Row;
+
+/* All in one place, whether it was compiled or interpreted. */
+typedef struct {
+  Row *nodes, *kinds;
+  int nnodes, nkinds;
+  double runs, total; /* seconds */
+  size_t slab_bytes;
+} Profile;
 
 static int slowest_first(const void *a, const void *b) {
   const Row *x = a, *y = b;
   return x->seconds < y->seconds ? 1 : x->seconds > y->seconds ? -1 : 0;
 }
 
-static int slowest_instr_first(const void *a, const void *b) {
-  const Instr *x = *(Instr *const *)a, *y = *(Instr *const *)b;
-  return x->seconds < y->seconds ? 1 : x->seconds > y->seconds ? -1 : 0;
+static void add(Profile *p, const Node *n, double seconds, double flops, int64_t calls) {
+  int k = 0;
+  p->nodes[p->nnodes++] = (Row){n->target, n, seconds, flops, calls};
+  while (k < p->nkinds && strcmp(p->kinds[k].name, n->target)) k++;
+  if (k == p->nkinds) p->kinds[p->nkinds++] = (Row){.name = n->target};
+  p->kinds[k].seconds += seconds;
+  p->kinds[k].flops += flops;
+  p->kinds[k].calls += calls;
+  p->total += seconds;
 }
 
-static int collect(const Program *p, Row *rows) {
-  int n = 0;
-  for (int i = 0; i < p->ninstrs; i++) {
-    const Instr *in = &p->instrs[i];
-    int r = 0;
-    while (r < n && rows[r].name != in->node->target) r++;
-    if (r == n) rows[n++] = (Row){.name = in->node->target};
-    rows[r].seconds += in->seconds;
-    rows[r].flops += op_flops(&in->call);
-    rows[r].calls++;
-  }
-  qsort(rows, (size_t)n, sizeof *rows, slowest_first);
-  return n;
-}
-
-static void print_text(FILE *f, const Program *p, const Row *rows, int n, Instr **order, double total) {
-  double runs = (double)(p->runs ? p->runs : 1);
-  fprintf(f, "%-44s %6s %10s %6s %9s\n", "op", "calls", "ms/run", "share", "GFLOP/s");
+static Status collect(Profile *p, const Program *program, const NodeTimes *times) {
+  int n = program ? program->ninstrs : times->n;
+  int64_t runs = program ? program->runs : times->runs;
+  TRY_NEW(p->nodes, calloc((size_t)n + 1, sizeof *p->nodes));
+  TRY_NEW(p->kinds, calloc((size_t)n + 1, sizeof *p->kinds));
+  p->runs = runs ? (double)runs : 1;
+  p->slab_bytes = program ? program->slab_bytes : 0;
   for (int i = 0; i < n; i++) {
-    double s = rows[i].seconds / runs;
-    fprintf(f, "%-44s %6lld %10.3f %5.1f%% %9.2f\n", rows[i].name, (long long)rows[i].calls, s * 1e3, 100 * rows[i].seconds / total,
-            s > 0 ? rows[i].flops / s * 1e-9 : 0);
+    const Instr *in = program ? &program->instrs[i] : NULL;
+    const NodeTime *t = program ? NULL : &times->list[i];
+    if (in) add(p, in->node, in->seconds, op_flops(&in->call), 1);
+    else if (t->calls) add(p, t->node, t->seconds, 0, (t->calls + times->runs - 1) / times->runs);
   }
-  fprintf(f, "%-44s %6d %10.3f\n\n", "all", p->ninstrs, total / runs * 1e3);
-  fprintf(f, "%-28s %-36s %10s  %s\n", "node", "op", "ms/run", "module");
-  for (int i = 0; i < p->ninstrs && i < NODES_SHOWN; i++) {
-    const Instr *in = order[i];
-    char module[128];
-    fprintf(f, "%-28s %-36s %10.3f  %s\n", in->node->nouts ? in->node->outs[0]->name : "-", in->node->target, in->seconds / runs * 1e3,
-            node_module(in->node, module, sizeof module));
-  }
+  qsort(p->nodes, (size_t)p->nnodes, sizeof *p->nodes, slowest_first);
+  qsort(p->kinds, (size_t)p->nkinds, sizeof *p->kinds, slowest_first);
+  return OK;
 }
 
-static void print_json(FILE *f, const Program *p, const Row *rows, int n, Instr **order) {
-  double runs = (double)(p->runs ? p->runs : 1);
-  fprintf(f, "{\"ops\": [");
-  for (int i = 0; i < n; i++) {
-    fprintf(f, "%s{\"op\": \"%s\", \"calls\": %lld, \"ms\": %.6f, \"flops\": %.0f}", i ? ", " : "", rows[i].name, (long long)rows[i].calls,
-            rows[i].seconds / runs * 1e3, rows[i].flops);
+static const char *row_node(const Row *r) { return r->node->nouts ? r->node->outs[0]->name : "-"; }
+
+static void write_text(TextBuf *b, const Profile *p) {
+  text_printf(b, "%-44s %6s %10s %6s %9s\n", "op", "calls", "ms/run", "share", "GFLOP/s");
+  for (int i = 0; i < p->nkinds; i++) {
+    const Row *r = &p->kinds[i];
+    double s = r->seconds / p->runs;
+    text_printf(b, "%-44s %6lld %10.3f %5.1f%%", r->name, (long long)r->calls, s * 1e3, p->total > 0 ? 100 * r->seconds / p->total : 0);
+    if (r->flops > 0 && s > 0) text_printf(b, " %9.2f", r->flops / s * 1e-9);
+    text_puts(b, "\n");
   }
-  fprintf(f, "], \"nodes\": [");
-  for (int i = 0; i < p->ninstrs; i++) {
+  text_printf(b, "%-44s %6d %10.3f\n\n", "all", p->nnodes, p->total / p->runs * 1e3);
+  text_printf(b, "%-28s %-36s %10s  %s\n", "node", "op", "ms/run", "module");
+  for (int i = 0; i < p->nnodes && i < NODES_SHOWN; i++) {
+    const Row *r = &p->nodes[i];
     char module[128];
-    fprintf(f, "%s{\"node\": \"%s\", \"op\": \"%s\", \"ms\": %.6f, \"module\": \"%s\"}", i ? ", " : "",
-            order[i]->node->nouts ? order[i]->node->outs[0]->name : "", order[i]->node->target, order[i]->seconds / runs * 1e3,
-            node_module(order[i]->node, module, sizeof module));
+    text_printf(b, "%-28s %-36s %10.3f  %s\n", row_node(r), r->name, r->seconds / p->runs * 1e3, node_module(r->node, module, sizeof module));
   }
-  fprintf(f, "], \"slab_bytes\": %zu}\n", p->slab_bytes);
+  if (p->nnodes > NODES_SHOWN) text_printf(b, "%d more (--json lists them)\n", p->nnodes - NODES_SHOWN);
+}
+
+static void write_json(TextBuf *b, const Profile *p) {
+  text_puts(b, "{\"ops\": [");
+  for (int i = 0; i < p->nkinds; i++) {
+    const Row *r = &p->kinds[i];
+    text_puts(b, i ? ", {\"op\": " : "{\"op\": ");
+    text_json(b, r->name);
+    text_printf(b, ", \"calls\": %lld, \"ms\": %.6f, \"flops\": %.0f}", (long long)r->calls, r->seconds / p->runs * 1e3, r->flops);
+  }
+  text_puts(b, "], \"nodes\": [");
+  for (int i = 0; i < p->nnodes; i++) {
+    const Row *r = &p->nodes[i];
+    char module[128];
+    text_puts(b, i ? ", {\"node\": " : "{\"node\": ");
+    text_json(b, row_node(r));
+    text_puts(b, ", \"op\": ");
+    text_json(b, r->name);
+    text_printf(b, ", \"ms\": %.6f, \"module\": ", r->seconds / p->runs * 1e3);
+    text_json(b, node_module(r->node, module, sizeof module));
+    text_puts(b, "}");
+  }
+  text_printf(b, "], \"slab_bytes\": %zu}\n", p->slab_bytes);
 }
 
 Status profile_print(FILE *f, Session *s, const Value *inputs, int ninputs, bool json) {
-  Program *p;
-  TRY(session_prepare(s, inputs, ninputs, &p));
-  if (!p) return fail(ERR_FAIL, "this program is interpreted, as its sizes depend on data: there is nothing to profile");
-  Row *rows = calloc((size_t)p->ninstrs + 1, sizeof *rows);
-  Instr **order = calloc((size_t)p->ninstrs + 1, sizeof *order);
-  Status status = rows && order ? OK : fail_oom();
-  if (!status) {
-    double total = 1e-12;
-    int n = collect(p, rows);
-    for (int i = 0; i < n; i++) total += rows[i].seconds;
-    for (int i = 0; i < p->ninstrs; i++) order[i] = &p->instrs[i];
-    qsort(order, (size_t)p->ninstrs, sizeof *order, slowest_instr_first);
-    if (json) print_json(f, p, rows, n, order);
-    else print_text(f, p, rows, n, order, total);
-  }
-  free(rows);
-  free(order);
+  Program *program;
+  Profile p = {0};
+  TextBuf b = {0};
+  TRY(session_prepare(s, inputs, ninputs, &program));
+  Status status = collect(&p, program, session_node_times(s));
+  if (!status && json) write_json(&b, &p);
+  else if (!status) write_text(&b, &p);
+  if (!status && b.failed) status = fail_oom();
+  if (!status && json) fputs(b.text, f);
+  else if (!status) print_plain(f, b.text);
+  free(p.nodes);
+  free(p.kinds);
+  text_free(&b);
   return status;
 }

@@ -30,6 +30,7 @@ struct Session {
   int64_t calls;
   bool interpret, profile;
   Progress *progress;
+  NodeTimes times;
 };
 
 /* ---- opening ------------------------------------------------------------------------ */
@@ -80,6 +81,7 @@ static void entry_free(Entry *e) {
 void session_free(Session *s) {
   if (!s) return;
   for (int i = 0; i < s->nentries; i++) entry_free(&s->entries[i]);
+  node_times_free(&s->times);
   exported_free(s->program);
   free(s);
 }
@@ -88,6 +90,7 @@ const Exported *session_program(const Session *s) { return s->program; }
 void session_force_interpreter(Session *s) { s->interpret = true; }
 bool session_is_interpreted(const Session *s) { return s->interpret; }
 void session_set_profile(Session *s, bool on) { s->profile = on; }
+const NodeTimes *session_node_times(const Session *s) { return &s->times; }
 void session_set_progress(Session *s, Progress *progress) { s->progress = progress; }
 
 /* ---- one program per set of sizes ---------------------------------------------------- */
@@ -171,9 +174,10 @@ Status session_steps(Session *s, const Value *inputs, int ninputs, int64_t *out)
 
 /* ---- calls ----------------------------------------------------------------------------- */
 
-static void count_step(void *progress, const Node *n) {
-  (void)n;
-  progress_add(progress, 1);
+static void before_node(void *arg, const Node *n) {
+  Session *s = arg;
+  progress_add(s->progress, 1);
+  if (s->profile) node_times_next(&s->times, n);
 }
 
 static Status interpret(Session *s, const Value *user, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
@@ -190,8 +194,10 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
     else if (state && state->tensor) inputs[i] = val_tensor(state->tensor);
     else if (spec->kind != IN_TOKEN) return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target), "give the weights (--weights FILE)");
   }
-  Walk w = {.ctx = s->ctx, .scope = scope, .arena = arena, .before = count_step, .arg = s->progress};
+  Walk w = {.ctx = s->ctx, .scope = scope, .arena = arena, .before = before_node, .arg = s};
+  if (s->profile) TRY(node_times_begin(&s->times, s->program->graph));
   TRY(graph_walk(&w, g, inputs, all));
+  if (s->profile) node_times_next(&s->times, NULL);
   *noutputs = 0;
   for (int i = 0; i < g->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;

@@ -10,6 +10,7 @@
 #ifndef TESS_RUNTIME_SESSION_H
 #define TESS_RUNTIME_SESSION_H
 
+#include "runtime/node_times.h"
 #include "runtime/program.h"
 
 typedef struct Session Session;
@@ -38,6 +39,8 @@ Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **o
 void session_force_interpreter(Session *s);
 bool session_is_interpreted(const Session *s);
 void session_set_profile(Session *s, bool on);
+/* With profiling, of calls that were interpreted; compiled ones: Program.instrs. */
+const NodeTimes *session_node_times(const Session *s);
 /* Is told of every step of every call from now on; NULL: nobody.  Borrowed. */
 void session_set_progress(Session *s, Progress *progress);
 /* Steps of one call at these sizes. */
