@@ -22,6 +22,24 @@ int parallel_cores(void) {
   return n > 0 ? (int)n : 1;
 }
 
+void parallel_take_share(int i, int n) {
+#ifdef __linux__
+  cpu_set_t all, share;
+  if (sched_getaffinity(0, sizeof all, &all)) return;
+  int cores = CPU_COUNT(&all), seen = 0;
+  if (n < 2 || n > cores) return;
+  CPU_ZERO(&share);
+  for (int c = 0; c < CPU_SETSIZE; c++) {
+    if (!CPU_ISSET((size_t)c, &all)) continue;
+    if (seen * n / cores == i) CPU_SET((size_t)c, &share);
+    seen++;
+  }
+  sched_setaffinity(0, sizeof share, &share); /* where that is not allowed, all goes on as before */
+#else
+  (void)i, (void)n;
+#endif
+}
+
 int parallel_workers(int threads, int64_t n, int64_t grain) {
   if (grain < 1) grain = 1;
   int64_t pieces = (n + grain - 1) / grain;

@@ -17,8 +17,10 @@ void parallel_for(int threads, int64_t n, int64_t grain, ParallelFn *fn, void *a
 /* How many workers parallel_for would use. */
 int parallel_workers(int threads, int64_t n, int64_t grain);
 
-/* Cores that this process may use. */
+/* Cores that the calling thread may use. */
 int parallel_cores(void);
+/* From now on those of the i-th of n equal shares, if there are as many cores. */
+void parallel_take_share(int i, int n);
 
 /* Bind the calling thread's worker team (OpenMP keeps this per thread, and oneDNN
  * uses the same team). */

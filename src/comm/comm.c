@@ -46,7 +46,6 @@ Status world_init(World *w, const Transport *t, int rank, int size) {
   w->rank = rank;
   w->size = size;
   w->timeout = default_timeout;
-  if (w->epoch == 0) w->epoch = monotonic_now();
   Status s = w->flight.ring ? OK : flight_init(&w->flight);
   if (!s) s = comm_new(w, NULL, size, rank, &w->all);
   if (s) world_clear(w);
@@ -111,11 +110,11 @@ static Status begin(Comm *c, const Coll *what, LaneKind lane, uint64_t *sequence
   int64_t sent = coll_send_count(what, c->size, c->rank);
   *sequence = ++c->sequence[lane];
   FlightEntry e = {.sequence = *sequence, .members = c->members, .count = t->parts ? coll_part(what, c->rank) : what->count,
-                   .begun = monotonic_now() - w->epoch, .group_size = c->size, .root = what->root, .kind = (uint8_t)what->kind,
+                   .group_size = c->size, .root = what->root, .kind = (uint8_t)what->kind,
                    .dtype = (uint8_t)what->dtype, .op = (uint8_t)what->op, .started = started};
   if (what->kind == COLL_ALL_TO_ALL || what->kind == COLL_EXCHANGE) e.count = sent;
   e.total = t->parts ? coll_before(what, c->size) : e.count;
-  *ticket = flight_begin(&w->flight, &e, what->why);
+  *ticket = flight_begin(&w->flight, e, what->why);
   if (w->watch) w->watch(w->watch_arg, c, what, what->kind == COLL_BARRIER ? 0 : sent * (int64_t)dtype_size(what->dtype));
   return OK;
 }
@@ -124,7 +123,7 @@ Status comm_run(Comm *c, const Coll *what) {
   uint64_t sequence, ticket;
   TRY(begin(c, what, LANE_BLOCKING, &sequence, &ticket));
   TRY(c->world->transport->run(c, what, sequence, ticket));
-  flight_end(&c->world->flight, ticket, monotonic_now() - c->world->epoch);
+  flight_end(&c->world->flight, ticket);
   return OK;
 }
 
@@ -172,7 +171,7 @@ Status comm_start(Comm *c, const Coll *what, CommWork **out) {
 Status comm_wait(CommWork *work) {
   World *w = work->comm->world;
   Status s = w->transport->start ? w->transport->wait(work) : OK;
-  if (!s) flight_end(&w->flight, work->ticket, monotonic_now() - w->epoch);
+  if (!s) flight_end(&w->flight, work->ticket);
   free(work);
   return s;
 }

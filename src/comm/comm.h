@@ -146,7 +146,8 @@ typedef Status RankFn(World *w, void *arg);
 
 /* n ranks as threads of this process, each calling fn; returns when all are done: OK, or
  * the error of the rank that failed first ("rank 2 of 4: ...").  flight_path (or NULL):
- * where the flight rings of all ranks go if it fails. */
+ * where the flight rings of all ranks go if it fails.  Where there are as many cores, each
+ * rank is bound to its share of them. */
 Status world_threads(int n, RankFn *fn, void *arg, const char *flight_path);
 
 /* The same in pieces, for callers that have threads of their own (Python): a hub for n

@@ -4,56 +4,76 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "comm/coll.h"
 
+enum { TICKET, DONE = offsetof(FlightEntry, done) / sizeof(uint64_t) }; /* words */
+_Static_assert(offsetof(FlightEntry, ticket) == 0, "the ticket is the first word");
+
+static double seconds_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static uint64_t ticks_now(void) {
+#ifdef TESS_X86
+  return __builtin_ia32_rdtsc();
+#else
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+}
+
 Status flight_init(Flight *f) {
-  *f = (Flight){0};
+  *f = (Flight){.epoch_ticks = ticks_now(), .epoch = seconds_now()};
   TRY_NEW(f->ring, calloc(FLIGHT_RING, sizeof *f->ring));
-  if (pthread_mutex_init(&f->lock, NULL)) {
-    free(f->ring);
-    f->ring = NULL;
-    return fail(ERR_FAIL, "no mutex for the record of collectives");
-  }
   return OK;
 }
 
 void flight_free(Flight *f) {
-  if (!f->ring) return;
-  pthread_mutex_destroy(&f->lock);
   free(f->ring);
   f->ring = NULL;
 }
 
-static FlightEntry *entry_of(const Flight *f, uint64_t ticket) { return &f->ring[ticket % FLIGHT_RING]; }
+static FlightSlot *slot_of(const Flight *f, uint64_t ticket) { return &f->ring[ticket % FLIGHT_RING]; }
 
-uint64_t flight_begin(Flight *f, const FlightEntry *e, const char *why) {
+/* Readers that see a word of the new entry see the ticket gone before it (release), or the
+ * new one. */
+uint64_t flight_begin(Flight *f, FlightEntry e, const char *why) {
+  const uint64_t ticket = atomic_load_explicit(&f->tickets, memory_order_relaxed) + 1;
+  uint64_t word[FLIGHT_WORDS];
   size_t length = why ? strnlen(why, FLIGHT_WHY - 1) : 0;
-  pthread_mutex_lock(&f->lock);
-  uint64_t ticket = ++f->tickets;
-  FlightEntry *to = entry_of(f, ticket);
-  *to = *e;
-  to->ticket = ticket;
-  if (length) memcpy(to->why, why, length);
-  to->why[length] = 0;
-  pthread_mutex_unlock(&f->lock);
+  if (length) memcpy(e.why, why, length);
+  e.why[length] = 0;
+  e.begun = ticks_now();
+  e.done = 0;
+  memcpy(word, &e, sizeof e);
+  FlightSlot *slot = slot_of(f, ticket);
+  atomic_store_explicit(&slot->word[TICKET], 0, memory_order_relaxed);
+  for (int i = 1; i < FLIGHT_WORDS; i++) atomic_store_explicit(&slot->word[i], word[i], memory_order_release);
+  atomic_store_explicit(&slot->word[TICKET], ticket, memory_order_release);
+  atomic_store_explicit(&f->tickets, ticket, memory_order_release);
   return ticket;
 }
 
-void flight_end(Flight *f, uint64_t ticket, double now) {
-  pthread_mutex_lock(&f->lock);
-  FlightEntry *e = entry_of(f, ticket);
-  if (e->ticket == ticket && e->done == 0) e->done = now;
-  pthread_mutex_unlock(&f->lock);
+void flight_end(Flight *f, uint64_t ticket) {
+  FlightSlot *slot = slot_of(f, ticket);
+  if (atomic_load_explicit(&slot->word[TICKET], memory_order_relaxed) != ticket) return;
+  if (atomic_load_explicit(&slot->word[DONE], memory_order_relaxed) == 0) atomic_store_explicit(&slot->word[DONE], ticks_now(), memory_order_relaxed);
 }
 
-bool flight_get(Flight *f, uint64_t ticket, FlightEntry *out) {
+bool flight_get(const Flight *f, uint64_t ticket, FlightEntry *out) {
   if (!f->ring) return false;
-  pthread_mutex_lock(&f->lock);
-  if (!ticket) ticket = f->tickets;
-  *out = *entry_of(f, ticket);
-  pthread_mutex_unlock(&f->lock);
-  return ticket && out->ticket == ticket;
+  if (!ticket) ticket = atomic_load_explicit(&f->tickets, memory_order_acquire);
+  const FlightSlot *slot = slot_of(f, ticket);
+  uint64_t word[FLIGHT_WORDS];
+  for (int i = 0; i < FLIGHT_WORDS; i++) word[i] = atomic_load_explicit(&slot->word[i], memory_order_acquire);
+  if (!ticket || word[TICKET] != ticket || atomic_load_explicit(&slot->word[TICKET], memory_order_relaxed) != ticket) return false;
+  memcpy(out, word, sizeof *out);
+  return true;
 }
 
 /* "f32[3 of 8] sum, root 2" */
@@ -84,7 +104,12 @@ const char *flight_describe_call(const FlightEntry *e, char *buf, size_t cap) {
   return buf;
 }
 
-static void entry_json(const FlightEntry *e, TextBuf *out) {
+/* Microseconds since the flight began, with `rate` ticks each. */
+static long long microseconds(const Flight *f, uint64_t ticks, double rate) {
+  return ticks > f->epoch_ticks && rate > 0 ? (long long)((double)(ticks - f->epoch_ticks) / rate) : 0;
+}
+
+static void entry_json(const Flight *f, const FlightEntry *e, double rate, TextBuf *out) {
   const CollTraits *t = &coll_traits[e->kind];
   text_printf(out, "{\"sequence\": %llu, \"kind\": \"%s\", \"started\": %s, ", (unsigned long long)e->sequence, t->name, e->started ? "true" : "false");
   text_printf(out, "\"dtype\": \"%s\", \"count\": %lld, ", dtype_name((Dtype)e->dtype), (long long)e->count);
@@ -95,21 +120,22 @@ static void entry_json(const FlightEntry *e, TextBuf *out) {
   text_puts(out, "], \"why\": ");
   if (*e->why) text_json(out, e->why);
   else text_puts(out, "null");
-  text_printf(out, ", \"begun_us\": %lld, \"done_us\": ", (long long)(e->begun * 1e6));
-  if (e->done > 0) text_printf(out, "%lld}", (long long)(e->done * 1e6));
+  text_printf(out, ", \"begun_us\": %lld, \"done_us\": ", microseconds(f, e->begun, rate));
+  if (e->done) text_printf(out, "%lld}", microseconds(f, e->done, rate));
   else text_puts(out, "null}");
 }
 
-void flight_json(Flight *f, TextBuf *out) {
+void flight_json(const Flight *f, TextBuf *out) {
+  const double rate = (double)(ticks_now() - f->epoch_ticks) / ((seconds_now() - f->epoch) * 1e6); /* ticks per us */
+  const uint64_t last = f->ring ? atomic_load(&f->tickets) : 0, first = last > FLIGHT_RING ? last - FLIGHT_RING + 1 : 1;
+  bool any = false;
   text_puts(out, "[");
-  if (f->ring) {
-    pthread_mutex_lock(&f->lock);
-    uint64_t first = f->tickets > FLIGHT_RING ? f->tickets - FLIGHT_RING + 1 : 1;
-    for (uint64_t t = first; t <= f->tickets; t++) {
-      text_puts(out, t == first ? "\n  " : ",\n  ");
-      entry_json(entry_of(f, t), out);
-    }
-    pthread_mutex_unlock(&f->lock);
+  for (uint64_t t = first; t <= last; t++) {
+    FlightEntry e;
+    if (!flight_get(f, t, &e)) continue;
+    text_puts(out, any ? ",\n  " : "\n  ");
+    entry_json(f, &e, rate, out);
+    any = true;
   }
   text_puts(out, "]");
 }

@@ -19,12 +19,15 @@
 #ifndef TESS_COMM_HUB_H
 #define TESS_COMM_HUB_H
 
+#include <pthread.h>
+
 #include "comm/bell.h"
 #include "comm/transport.h"
 #include "kernels/kernel.h"
 
 enum {
-  SLOT_BYTES = 4096, /* payloads up to this size are posted in the slot */
+  SLOT_BYTES = 4096, /* of payload fit in a slot */
+  SMALL_BYTES = 1024, /* up to here that is faster than a second rendezvous, if ranks need not sleep */
   SPIN_US = 40,      /* how long a rank looks out before it sleeps */
 };
 
@@ -96,7 +99,6 @@ struct Hub {
   int n;
   bool spin; /* there is a core for every rank */
   Isa isa;
-  double epoch;
   ThreadWorld *world; /* n */
   pthread_mutex_t lock;
   Group *groups;
@@ -208,6 +210,15 @@ void engine_stop(ThreadWorld *w);
 static inline void cpu_pause(void) {
 #ifdef TESS_X86
   __builtin_ia32_pause();
+#endif
+}
+
+/* The cache line at p will be written soon. */
+static inline void cpu_own(const void *p) {
+#ifdef TESS_X86
+  __asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
+#else
+  __builtin_prefetch(p, 1);
 #endif
 }
 

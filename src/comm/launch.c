@@ -17,6 +17,7 @@ typedef struct {
 static void *run_rank(void *arg) {
   const Rank *r = arg;
   World *w;
+  parallel_take_share(r->rank, r->hub->n);
   Status s = hub_join(r->hub, r->rank, &w);
   if (!s) {
     s = r->fn(w, r->arg);

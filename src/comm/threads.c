@@ -151,7 +151,7 @@ Status hub_new(int n, Hub **out) {
   if (n < 1 || n > INT16_MAX) return fail(ERR_USAGE, "%d ranks", n);
   Hub *hub;
   TRY_NEW(hub, aligned_alloc(64, (sizeof *hub + 63) & ~(size_t)63));
-  *hub = (Hub){.n = n, .spin = n <= parallel_cores(), .isa = isa_detect(), .epoch = monotonic_now()};
+  *hub = (Hub){.n = n, .spin = n <= parallel_cores(), .isa = isa_detect()};
   hub->world = aligned_alloc(64, (size_t)n * sizeof *hub->world);
   if (!hub->world || pthread_mutex_init(&hub->lock, NULL)) {
     free(hub->world);
@@ -162,7 +162,6 @@ Status hub_new(int n, Hub **out) {
   for (int i = 0; i < n; i++) {
     ThreadWorld *w = &hub->world[i];
     w->hub = hub;
-    w->base.epoch = hub->epoch;
     Status s = rank_init(w);
     if (s) {
       hub->n = i;

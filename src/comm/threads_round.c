@@ -29,7 +29,8 @@ Status share_nothing(const Round *r) {
 Round round_make(Comm *c, const Coll *what, LaneKind kind, uint64_t sequence, uint64_t ticket) {
   Group *g = c->link;
   int64_t most = coll_most_sent(what, c->size);
-  bool small = what->kind == COLL_BARRIER || (most >= 0 && most <= SLOT_BYTES && (size_t)most * dtype_size(what->dtype) <= SLOT_BYTES);
+  const int64_t limit = g->hub->spin ? SMALL_BYTES : SLOT_BYTES;
+  bool small = what->kind == COLL_BARRIER || (most >= 0 && most <= limit && most * (int64_t)dtype_size(what->dtype) <= limit);
   return (Round){.comm = c, .group = g, .lane = &g->lane[kind], .coll = what, .n = c->size, .me = c->rank, .kind = kind, .small = small,
                  .sequence = sequence, .ticket = ticket};
 }
@@ -59,16 +60,29 @@ static void raise_flag(const Round *r, uint64_t value) {
   if (atomic_load(&r->lane->sleepers) && scan(r, value & ~FLAG_GONE) != ROUND_WAIT) ring_members(r);
 }
 
+/* What this rank posts in its slot. */
+static size_t small_bytes(const Round *r) {
+  return r->coll->kind == COLL_BARRIER ? 0 : (size_t)coll_send_count(r->coll, r->n, r->me) * round_width(r);
+}
+
 void round_post(const Round *r) {
   Slot *slot = round_slot(r, r->me);
   slot->sign = coll_sign(r->coll, r->n);
   slot->coll = r->coll;
   slot->ticket = r->ticket;
   if (r->small) {
-    size_t bytes = r->coll->kind == COLL_BARRIER ? 0 : (size_t)coll_send_count(r->coll, r->n, r->me) * round_width(r);
+    size_t bytes = small_bytes(r);
     if (bytes) memcpy(slot->data, r->coll->send, bytes);
   }
   raise_flag(r, FLAG_READY(r->sequence));
+}
+
+/* Everybody is in this round, so nobody looks at my slot of the next one yet: its lines
+ * come to this core before they are written.  Halves the time of a small round. */
+static void own_next(const Round *r) {
+  const Slot *next = &r->lane->slot[2 * r->me + (int)((r->sequence + 1) & 1)];
+  size_t bytes = r->small ? small_bytes(r) : 0;
+  for (size_t at = 0; at < offsetof(Slot, data) + bytes; at += 64) cpu_own((const char *)next + at);
 }
 
 void round_done(const Round *r) { raise_flag(r, FLAG_DONE(r->sequence)); }
@@ -146,6 +160,7 @@ Status round_work(const Round *r) {
   for (int i = 0; i < r->n; i++) {
     if (round_slot(r, i)->sign != sign) return round_mismatch(r, i, NULL);
   }
+  if (!r->small) cpu_own(round_slot(r, r->me)); /* for DONE */
   return shares[r->coll->kind][r->small ? 0 : 1](r);
 }
 
@@ -195,7 +210,7 @@ Status round_overdue(const Round *r, double seconds) {
     if (atomic_load(&round_slot(r, i)->flag) >= FLAG_READY(r->sequence)) continue;
     int rank = r->group->ranks[i];
     bool any = flight_get(&r->group->hub->world[rank].base.flight, 0, &e);
-    text_printf(&text, " rank %d (%s%s)", rank, any ? (e.done > 0 ? "last seen after " : "it is in ") : "no collective so far",
+    text_printf(&text, " rank %d (%s%s)", rank, any ? (e.done ? "last seen after " : "it is in ") : "no collective so far",
                 any ? flight_describe(&e, buf, sizeof buf) : "");
   }
   Status s = text.failed ? fail_oom() : fail(ERR_RANK, "%s", text.text);
@@ -212,6 +227,7 @@ Status round_run(Comm *c, const Coll *what, uint64_t sequence, uint64_t ticket) 
   if (state == ROUND_WAIT) w.status = round_overdue(&r, c->world->timeout);
   if (state == ROUND_GO) w.status = round_work(&r);
   if (w.status) return round_give_up(&r, w.status);
+  own_next(&r);
   if (r.small) return OK;
   round_done(&r);
   settle(&r);

@@ -52,7 +52,7 @@ static void finish(ThreadWorld *world, ThreadWork *w, Status s) {
   Engine *e = &world->engine;
   if (!w->pair) atomic_fetch_sub(&w->round.lane->sleepers, 1);
   w->status = s;
-  if (!s) flight_end(&world->base.flight, w->base.ticket, monotonic_now() - world->base.epoch);
+  if (!s) flight_end(&world->base.flight, w->base.ticket);
   pthread_mutex_lock(&e->list);
   ThreadWork **at = &e->first;
   while (*at != w) at = &(*at)->next;

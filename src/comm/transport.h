@@ -52,14 +52,12 @@ struct World {
   Comm *all;   /* the group of all ranks */
   Comm *comms; /* every group of this rank, newest first */
   double timeout;
-  double epoch; /* monotonic seconds when it began */
   CommWatchFn *watch;
   void *watch_arg;
   Flight flight;
 };
 
-/* Fills w, which is zero but for its epoch and flight record, and makes the group of all
- * ranks. */
+/* Fills w, which is zero but for its flight record, and makes the group of all ranks. */
 Status world_init(World *w, const Transport *t, int rank, int size);
 void world_clear(World *w);
 
