@@ -1,6 +1,7 @@
 /* activation.c -- activation functions and their gradients, as ATen names them. */
 #include "ops/pointwise_ops.h"
 #include "ops/promote.h"
+#include "ops/rule_move.h"
 
 /* ---- one operand and parameters ------------------------------------------------- */
 
@@ -136,6 +137,23 @@ static Status glu_run(Call *c) {
   return kernel_pointwise(&c->ctx->kern, &p, &out, in);
 }
 
+static Status glu_place(Rules *r) {
+  int dim;
+  TRY(wrap_dim(r->call, in_int(r->call, 1), r->in[0]->ndim, &dim));
+  return rule_halves(r, dim);
+}
+
+/* (grad, self): linear in the gradient; along dim self has two halves. */
+static Status glu_backward_place(Rules *r) {
+  int dim;
+  TRY(wrap_dim(r->call, in_int(r->call, 2), r->in[1]->ndim, &dim));
+  for (int d = 0; d < r->in[1]->ndim; d++)
+    if (d != dim) TRY(rule_axis(r, (Placement[]){place_s(d), place_s(d), place_s(d)}));
+  TRY(rule_axis_exact(r, (Placement[]){place_strided(dim, 2), place_s(dim), place_strided(dim, 2)}));
+  for (ReduceOp op = REDUCE_SUM; op <= REDUCE_AVG; op++) TRY(rule_axis(r, (Placement[]){place_p(op), place_p(op), place_r()}));
+  return OK;
+}
+
 static Status glu_backward_infer(Call *c) {
   int dim;
   TRY(glu_dim(c, in_tensor(c, 1), in_int(c, 2), &dim));
@@ -205,7 +223,7 @@ const OpDef ops_activation[] = {
         emit_rrelu, PW_LEAKY_RELU, 1)
     ROW("_prelu_kernel", "(Tensor self, Tensor weight) -> Tensor", emit_binary, PW_PRELU)
     {.schema = "aten::prelu(Tensor self, Tensor weight) -> Tensor", .compose = prelu_compose},
-    {.schema = "aten::glu(Tensor self, int dim=-1) -> Tensor", .infer = glu_infer, .run = glu_run},
+    {.schema = "aten::glu(Tensor self, int dim=-1) -> Tensor", .infer = glu_infer, .run = glu_run, .place = glu_place},
 
     ROW("tanh_backward", GRAD_OUTPUT, emit_binary, PW_TANH_BACKWARD)
     ROW("sigmoid_backward", GRAD_OUTPUT, emit_binary, PW_SIGMOID_BACKWARD)
@@ -228,7 +246,7 @@ const OpDef ops_activation[] = {
         emit_rrelu_backward, PW_LEAKY_RELU_BACKWARD)
     {.schema = "aten::_prelu_kernel_backward(Tensor grad_output, Tensor self, Tensor weight) -> (Tensor, Tensor)",
      .infer = prelu_backward_infer, .run = prelu_backward_run},
-    {.schema = "aten::glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor", .infer = glu_backward_infer, .run = glu_backward_run},
+    {.schema = "aten::glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor", .infer = glu_backward_infer, .run = glu_backward_run, .place = glu_backward_place},
     {.schema = "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)", .compose = log_sigmoid_forward_compose},
     {.schema = "aten::log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor", .compose = log_sigmoid_backward_compose},
     {0},

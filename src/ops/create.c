@@ -8,7 +8,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/fill.h"
-#include "ops/geometry.h"
+#include "ops/rule_move.h"
 
 /* ---- filled with one number ----------------------------------------------------------- */
 
@@ -57,6 +57,38 @@ static Status create_run(Call *c) {
   kernel_fill(&c->ctx->kern, out, element);
   return OK;
 }
+
+/* The tensor to be like is not read: it stays as it is.  The result follows its shards;
+ * what is owed it may owe too, if every rank fills in what gives the same in the end. */
+static bool may_owe(const Call *c, const CreateRow *row, const Placement *p) {
+  const Value *v = row->value == NO ? NULL : &c->arg[row->value];
+  bool zero = row->fill == WITH_0 || (v && v->kind != VAL_TENSOR && v->kind != VAL_COMPLEX && val_as_float(v) == 0);
+  return row->fill == NOT || zero || pass_partial(PASS_EQUAL, p);
+}
+
+static Status like_place(Rules *r, const CreateRow *row, bool owe) {
+  Placement p[4 * MAX_AXES];
+  double extra = row->size == NO ? 0 : -0.1; /* new_*: rather like its model than R */
+  bool cut = row->size == NO || row->fill == NOT;
+  for (int a = 0; a < r->naxes; a++) {
+    const Placement *have = rule_have(r, 0, a);
+    cut |= is_s(have);
+    p[a] = is_p(have) && !(owe && may_owe(r->call, row, have)) ? place_r() : *have;
+    for (int i = 0; i < r->nin; i++) p[(1 + i) * r->naxes + a] = i ? place_r() : *have;
+  }
+  if (row->size != NO && !(cut && tensor_same_size(r->in[0], r->out[0])))
+    for (int a = 0; a < r->naxes; a++) p[a] = place_r();
+  r->uneven = true;
+  return rule_mesh(r, p, extra);
+}
+
+static Status create_place(Rules *r) {
+  const CreateRow *row = r->call->op->def->row;
+  if (row->like == NO) return OK;
+  return like_place(r, row, row->size != NO || row->fill == NOT || r->call->op->def->flags & OP_UPDATE);
+}
+
+static Status new_empty_strided_place(Rules *r) { return like_place(r, &(const CreateRow){.size = 1, .dtype = NO, .format = NO, .value = NO, .fill = NOT}, true); }
 
 /* ---- empty, in a given order of memory -------------------------------------------------- */
 
@@ -254,9 +286,9 @@ static Status complex_run(Call *c) {
   return OK;
 }
 
-#define CREATE(text, ...) {.schema = text, .infer = create_infer, .run = create_run, .row = &(const CreateRow){__VA_ARGS__}}
-#define UPDATE(text, ...) {.schema = text, .infer = create_infer, .run = create_run, .row = &(const CreateRow){__VA_ARGS__}, .flags = OP_UPDATE}
-#define EMPTY(text, fn) {.schema = text, .infer = fn##_infer, .run = empty_run}
+#define CREATE(text, ...) {.schema = text, .infer = create_infer, .run = create_run, .place = create_place, .row = &(const CreateRow){__VA_ARGS__}}
+#define UPDATE(text, ...) {.schema = text, .infer = create_infer, .run = create_run, .place = create_place, .row = &(const CreateRow){__VA_ARGS__}, .flags = OP_UPDATE}
+#define EMPTY(text, fn, ...) {.schema = text, .infer = fn##_infer, .run = empty_run, __VA_ARGS__}
 #define WITH(text, fn, number) {.schema = text, .infer = fn##_infer, .run = fn##_run, .row = &(const int){number}}
 
 /* clang-format off */
@@ -297,9 +329,9 @@ const OpDef ops_create[] = {
     UPDATE("aten::zero(Tensor self) -> Tensor",
            0, NO, NO, NO, NO, WITH_0),
 
-    EMPTY("aten::empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", empty_strided),
-    EMPTY("aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", new_empty_strided),
-    EMPTY("aten::empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", empty_permuted),
+    EMPTY("aten::empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", empty_strided, .flags = 0),
+    EMPTY("aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", new_empty_strided, .place = new_empty_strided_place),
+    EMPTY("aten::empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", empty_permuted, .flags = 0),
 
     WITH("aten::arange(Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", arange, 1),
     WITH("aten::arange.start(Scalar start, Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", arange, 2),
@@ -308,7 +340,7 @@ const OpDef ops_create[] = {
     WITH("aten::logspace(Scalar start, Scalar end, int steps, float base=10., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", linspace, 4),
     WITH("aten::eye(SymInt n, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", eye, false),
     WITH("aten::eye.m(SymInt n, SymInt m, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", eye, true),
-    {.schema = "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor", .infer = one_hot_infer, .run = one_hot_run},
+    {.schema = "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor", .infer = one_hot_infer, .run = one_hot_run, .place = rule_same_dims},
     {.schema = "aten::complex(Tensor real, Tensor imag) -> Tensor", .infer = complex_infer, .run = complex_run},
     {0},
 };

@@ -19,9 +19,16 @@ static Status linear_act_run(Call *c) {
   return product_run(c, &row_linear, act);
 }
 
+/* An activation needs the whole sum; a residual behind it is added by every rank that has it. */
+static Status linear_act_place(Rules *r) {
+  GemmAct act;
+  TRY(product_act(r->call, in_str(r->call, 4), &act));
+  return product_place(r, &row_linear, act == GEMM_ACT_NONE);
+}
+
 static double linear_act_flops(const Call *c) { return product_flops(c, &row_linear); }
 
 const OpDef ops_fused[] = {
     {.schema = "tess::linear_act(Tensor input, Tensor weight, Tensor? bias, Tensor? residual, str act) -> Tensor",
-     .infer = linear_act_infer, .run = linear_act_run, .flops = linear_act_flops},
+     .infer = linear_act_infer, .run = linear_act_run, .flops = linear_act_flops, .place = linear_act_place},
     {0}};

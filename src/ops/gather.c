@@ -3,6 +3,7 @@
 
 #include "kernels/copy.h"
 #include "ops/indexing.h"
+#include "ops/rule_move.h"
 
 /* ---- index_select: whole slices, by a list of indices ---------------------------------- */
 
@@ -132,9 +133,9 @@ static Status take_run(Call *c) { return with_scratch(c, take_body); }
 
 /* clang-format off */
 const OpDef ops_gather[] = {
-    {.schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", .infer = index_select_infer, .run = index_select_run},
-    {.schema = "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", .infer = gather_infer, .run = gather_run},
+    {.schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", .infer = index_select_infer, .run = index_select_run, .place = rule_index_select},
+    {.schema = "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", .infer = gather_infer, .run = gather_run, .place = rule_gather},
     {.schema = "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor", .compose = take_along_dim_compose},
-    {.schema = "aten::take(Tensor self, Tensor index) -> Tensor", .infer = take_infer, .run = take_run},
+    {.schema = "aten::take(Tensor self, Tensor index) -> Tensor", .infer = take_infer, .run = take_run, .place = rule_take},
     {0},
 };

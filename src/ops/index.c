@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ops/indexing.h"
+#include "ops/rule_move.h"
 
 typedef struct {
   const Tensor *self;
@@ -195,9 +196,9 @@ static Status index_put_run(Call *c) { return with_scratch(c, index_put_body); }
 
 /* clang-format off */
 const OpDef ops_index[] = {
-    {.schema = "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", .infer = index_infer, .run = index_run},
-    {.schema = "aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", .infer = index_infer, .run = index_run},
-    {.schema = "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", .infer = index_put_infer, .run = index_put_run, .flags = OP_UPDATE},
-    {.schema = "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", .infer = index_put_infer, .run = index_put_run, .flags = OP_UPDATE},
+    {.schema = "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", .infer = index_infer, .run = index_run, .place = rule_index},
+    {.schema = "aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", .infer = index_infer, .run = index_run, .place = rule_index},
+    {.schema = "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", .infer = index_put_infer, .run = index_put_run, .place = rule_index_put, .flags = OP_UPDATE},
+    {.schema = "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", .infer = index_put_infer, .run = index_put_run, .place = rule_index_put, .flags = OP_UPDATE},
     {0},
 };

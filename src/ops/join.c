@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/copy.h"
-#include "ops/geometry.h"
+#include "ops/rule_move.h"
 
 /* ---- cat ---------------------------------------------------------------------------- */
 
@@ -233,6 +233,23 @@ static Status meshgrid_infer(Call *c) {
   return OK;
 }
 
+/* As if the operands met in a sum, which no operand enters. */
+static Status broadcast_place(Rules *r) { return rule_pointwise(r, LINEAR_JOINT); }
+
+/* Along dimension d only input d has more than one element; all results are cut there. */
+static Status meshgrid_place(Rules *r) {
+  const char *indexing = r->call->op->schema.nparams > 1 ? in_str(r->call, 1) : "ij";
+  bool swap = !strcmp(indexing, "xy") && r->nin >= 2;
+  Placement p[2 * MAX_DIMS];
+  for (int d = 0; d < r->nin && r->nin == r->nout; d++) {
+    if (!r->in[d]->ndim) continue;
+    for (int i = 0; i < r->nout; i++) p[i] = place_s(swap && d < 2 ? 1 - d : d);
+    for (int i = 0; i < r->nin; i++) p[r->nout + i] = i == d ? place_s(0) : place_r();
+    TRY(rule_axis(r, p));
+  }
+  return OK;
+}
+
 /* atleast_*d: where the dimensions of a 0-, 1- and 2-d tensor go, -1 = a new one. */
 typedef struct {
   int ndim;
@@ -304,7 +321,7 @@ static Status block_diag_run(Call *c) {
 
 /* clang-format off */
 const OpDef ops_join[] = {
-    {.schema = "aten::cat(Tensor[] tensors, int dim=0) -> Tensor", .infer = cat_infer, .run = cat_run},
+    {.schema = "aten::cat(Tensor[] tensors, int dim=0) -> Tensor", .infer = cat_infer, .run = cat_run, .place = rule_cat},
     {.schema = "aten::concat(Tensor[] tensors, int dim=0) -> Tensor", .compose = concat_compose},
     {.schema = "aten::concatenate(Tensor[] tensors, int dim=0) -> Tensor", .compose = concat_compose},
     {.schema = "aten::stack(Tensor[] tensors, int dim=0) -> Tensor", .compose = stack_compose},
@@ -316,15 +333,15 @@ const OpDef ops_join[] = {
     {.schema = "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor", .compose = repeat_compose},
     {.schema = "aten::tile(Tensor self, SymInt[] dims) -> Tensor", .compose = tile_compose},
     {.schema = "aten::repeat_interleave.self_int(Tensor self, SymInt repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor", .compose = repeat_interleave_int_compose},
-    {.schema = "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]", .infer = broadcast_tensors_infer},
-    {.schema = "aten::meshgrid(Tensor[] tensors) -> Tensor[]", .infer = meshgrid_infer},
-    {.schema = "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]", .infer = meshgrid_infer},
-    {.schema = "aten::atleast_1d(Tensor self) -> Tensor", .infer = at_least_infer, .row = &at_least[0]},
-    {.schema = "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .row = &at_least[0]},
-    {.schema = "aten::atleast_2d(Tensor self) -> Tensor", .infer = at_least_infer, .row = &at_least[1]},
-    {.schema = "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .row = &at_least[1]},
-    {.schema = "aten::atleast_3d(Tensor self) -> Tensor", .infer = at_least_infer, .row = &at_least[2]},
-    {.schema = "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .row = &at_least[2]},
+    {.schema = "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]", .infer = broadcast_tensors_infer, .place = broadcast_place},
+    {.schema = "aten::meshgrid(Tensor[] tensors) -> Tensor[]", .infer = meshgrid_infer, .place = meshgrid_place},
+    {.schema = "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]", .infer = meshgrid_infer, .place = meshgrid_place},
+    {.schema = "aten::atleast_1d(Tensor self) -> Tensor", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[0]},
+    {.schema = "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[0]},
+    {.schema = "aten::atleast_2d(Tensor self) -> Tensor", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[1]},
+    {.schema = "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[1]},
+    {.schema = "aten::atleast_3d(Tensor self) -> Tensor", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[2]},
+    {.schema = "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[2]},
     {.schema = "aten::block_diag(Tensor[] tensors) -> Tensor", .infer = block_diag_infer, .run = block_diag_run},
     {0},
 };

@@ -22,6 +22,7 @@ static const Product row_linear =  {0, 1,    2,      NO_ARG, NO_ARG, 0, 0,  true
 
 static Status row_infer(Call *c) { return product_infer(c, c->op->def->row); }
 static Status row_run(Call *c) { return product_run(c, c->op->def->row, GEMM_ACT_NONE); }
+static Status row_place(Rules *r) { return product_place(r, r->call->op->def->row, true); }
 static double row_flops(const Call *c) { return product_flops(c, c->op->def->row); }
 
 /* vdot of complex numbers conjugates its first operand: not here. */
@@ -32,6 +33,8 @@ static Status vdot_infer(Call *c) {
 
 /* _addmm_activation(self, mat1, mat2, *, beta, alpha, use_gelu) */
 static Status activation_run(Call *c) { return product_run(c, &row_addmm, in_bool(c, 5) ? GEMM_ACT_GELU : GEMM_ACT_RELU); }
+
+static Status activation_place(Rules *r) { return product_place(r, &row_addmm, false); }
 
 /* ---- outer products ------------------------------------------------------------------- */
 
@@ -188,7 +191,7 @@ static double grouped_flops(const Call *c) {
 
 /* ---- the family ------------------------------------------------------------------------- */
 
-#define PRODUCT(text, r) {.schema = text, .infer = row_infer, .run = row_run, .flops = row_flops, .row = &(r)}
+#define PRODUCT(text, r) {.schema = text, .infer = row_infer, .run = row_run, .flops = row_flops, .place = row_place, .row = &(r)}
 
 const OpDef ops_matmul[] = {
     PRODUCT("aten::mm(Tensor self, Tensor mat2) -> Tensor", row_mm),
@@ -196,21 +199,21 @@ const OpDef ops_matmul[] = {
     PRODUCT("aten::bmm(Tensor self, Tensor mat2) -> Tensor", row_bmm),
     PRODUCT("aten::mv(Tensor self, Tensor vec) -> Tensor", row_mv),
     PRODUCT("aten::dot(Tensor self, Tensor tensor) -> Tensor", row_dot),
-    {.schema = "aten::vdot(Tensor self, Tensor other) -> Tensor", .infer = vdot_infer, .run = row_run, .flops = row_flops, .row = &row_dot},
+    {.schema = "aten::vdot(Tensor self, Tensor other) -> Tensor", .infer = vdot_infer, .run = row_run, .flops = row_flops, .place = row_place, .row = &row_dot},
     PRODUCT("aten::matmul(Tensor self, Tensor other) -> Tensor", row_matmul),
     PRODUCT("aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", row_addmm),
     PRODUCT("aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", row_baddbmm),
     PRODUCT("aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", row_addmv),
     PRODUCT("aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", row_linear),
     {.schema = "aten::_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, bool use_gelu=False) -> Tensor",
-     .infer = row_infer, .run = activation_run, .flops = row_flops, .row = &row_addmm},
+     .infer = row_infer, .run = activation_run, .flops = row_flops, .place = activation_place, .row = &row_addmm},
     {.schema = "aten::outer(Tensor self, Tensor vec2) -> Tensor", .compose = outer_compose},
     {.schema = "aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
-     .infer = addr_infer, .run = addr_run, .flops = addr_flops},
+     .infer = addr_infer, .run = addr_run, .flops = addr_flops, .rule = "*~mn,m,n->mn", .linear = LINEAR_MULTI},
     {.schema = "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", .compose = addbmm_compose},
     {.schema = "aten::chain_matmul(Tensor[] matrices) -> Tensor", .compose = chain_compose},
     {.schema = "transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor",
-     .infer = grouped_infer, .run = grouped_run, .flops = grouped_flops},
+     .infer = grouped_infer, .run = grouped_run, .flops = grouped_flops, .rule = "[n]k,[g]km,[g]->nm", .linear = LINEAR_MULTI},
     {.schema = "aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
-     .infer = aten_grouped_infer, .run = grouped_run, .flops = grouped_flops},
+     .infer = aten_grouped_infer, .run = grouped_run, .flops = grouped_flops, .rule = "[n]k,[g]km,[g]->nm", .linear = LINEAR_MULTI},
     {0}};

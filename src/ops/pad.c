@@ -8,6 +8,7 @@
 
 #include "kernels/copy.h"
 #include "ops/indexing.h"
+#include "ops/rule_move.h"
 
 typedef enum { PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR } PadMode;
 
@@ -30,6 +31,33 @@ static Status padded_size(const Call *c, Ints pad, int ndim, const int64_t *size
       return op_fail(c, "padding %s leaves nothing of size %s", shape_describe(pad.n, pad.v, a, sizeof a), shape_describe(ndim, size, b, sizeof b));
     }
   }
+  return OK;
+}
+
+/* Padded dimensions are whole; what is owed passes if the padding is no constant of its own. */
+static Status pad_place(Rules *r, Ints pad, Pass pass) {
+  bool padded[MAX_DIMS] = {false};
+  for (int i = 0; i < pad.n; i++) padded[r->in[0]->ndim - 1 - i / 2] |= pad.v[i] != 0;
+  return rule_all_but(r, padded, pass);
+}
+
+static bool is_zero(const Value *v) { return v->kind != VAL_TENSOR && v->kind != VAL_COMPLEX && val_as_float(v) == 0; }
+
+static Status constant_place(Rules *r) {
+  Ints pad = in_ints(r->call, 1);
+  bool grows = false;
+  for (int i = 0; i < pad.n; i++) grows |= pad.v[i] > 0;
+  return pad_place(r, pad, !grows || is_zero(&r->call->arg[2]) ? PASS_ALL : PASS_EQUAL);
+}
+
+static Status mode_place(Rules *r) { return pad_place(r, in_ints(r->call, 1), PASS_ALL); }
+
+/* backward(grad, self, padding): only the size of self matters, so it is cut as the gradient. */
+static Status backward_place(Rules *r) {
+  Ints pad = in_ints(r->call, 2);
+  int ndim = r->in[0]->ndim;
+  for (int d = 0; d < ndim - pad.n / 2; d++) TRY(rule_axis(r, (Placement[]){place_s(d), place_s(d), place_s(d)}));
+  for (ReduceOp op = REDUCE_SUM; op <= REDUCE_AVG; op++) TRY(rule_axis(r, (Placement[]){place_p(op), place_p(op), place_r()}));
   return OK;
 }
 
@@ -235,12 +263,12 @@ static Status pad_enum_compose(Call *c) {
   return pad_by(c, modes[mode], &c->arg[3]);
 }
 
-#define PAD(text, ...) {.schema = text, .infer = mode_infer, .run = mode_run, .row = &(const PadRow){__VA_ARGS__}}
-#define BACKWARD(text, ...) {.schema = text, .infer = backward_infer, .run = backward_run, .row = &(const PadRow){__VA_ARGS__}}
+#define PAD(text, ...) {.schema = text, .infer = mode_infer, .run = mode_run, .place = mode_place, .row = &(const PadRow){__VA_ARGS__}}
+#define BACKWARD(text, ...) {.schema = text, .infer = backward_infer, .run = backward_run, .place = backward_place, .row = &(const PadRow){__VA_ARGS__}}
 
 /* clang-format off */
 const OpDef ops_pad[] = {
-    {.schema = "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", .infer = constant_infer, .run = constant_run},
+    {.schema = "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", .infer = constant_infer, .run = constant_run, .place = constant_place},
     {.schema = "aten::pad(Tensor self, SymInt[] pad, str mode=\"constant\", float? value=None) -> Tensor", .compose = pad_compose},
     {.schema = "aten::_pad_enum(Tensor self, SymInt[] pad, int mode, float? value=None) -> Tensor", .compose = pad_enum_compose},
     PAD("aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor", PAD_CIRCULAR, 0),

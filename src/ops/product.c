@@ -148,6 +148,62 @@ double product_flops(const Call *c, const Product *p) {
   return out && left->ndim ? 2.0 * (double)tensor_numel(out) * (double)left->size[left->ndim - 1] : 0;
 }
 
+/* ---- how it shards ---------------------------------------------------------------------- */
+
+typedef struct {
+  Rules *r;
+  const Product *p;
+  int left, right; /* flat numbers of the inputs */
+} Sharding;
+
+/* What is added: where the result is cut, if it is not broadcast there; owed with it. */
+static Placement addend_place(const Tensor *t, const Tensor *out, Placement result) {
+  if (!is_s(&result)) return result;
+  int at = result.dim - (out->ndim - t->ndim);
+  return at < 0 || t->size[at] == 1 ? place_r() : place_s(at);
+}
+
+/* One strategy; dim < 0: R. */
+static Status add_strategy(const Sharding *s, Placement result, Placement left, Placement right) {
+  Rules *r = s->r;
+  const int addends[2] = {s->p->add, s->p->residual};
+  Placement p[8];
+  p[0] = result;
+  p[1 + s->left] = left;
+  p[1 + s->right] = right;
+  for (int i = 0; i < 2; i++) {
+    int at = addends[i] == NO_ARG ? -1 : rule_input(r, addends[i], 0);
+    if (at >= 0) p[1 + at] = addend_place(r->in[at], r->out[0], result);
+  }
+  return rule_axis(r, p);
+}
+
+/* S of a dimension that is there and not repeated. */
+static Placement shard_at(const Tensor *t, int dim, int64_t size) {
+  return dim >= 0 && t->size[dim] == size ? place_s(dim) : place_r();
+}
+
+/* In PyTorch's order: batch, summed, left, right, then what is owed. */
+Status product_place(Rules *r, const Product *p, bool linear) {
+  Sharding s = {r, p, rule_input(r, p->left, 0), rule_input(r, p->right, 0)};
+  const Tensor *a = r->in[s.left], *b = r->in[s.right], *out = r->out[0];
+  int an = a->ndim, bn = b->ndim, rows = an > 1, columns = bn > 1;
+  int batch = out->ndim - rows - columns;
+  for (int d = 0; d < batch; d++) {
+    int i = d - (batch - (an - 2)), j = d - (batch - (bn - 2));
+    TRY(add_strategy(&s, place_s(d), shard_at(a, an > 2 ? i : -1, out->size[d]), shard_at(b, bn > 2 ? j : -1, out->size[d])));
+  }
+  int summed = p->transposed ? bn - 1 : columns ? bn - 2 : 0, free = p->transposed ? 0 : bn - 1;
+  if (linear) TRY(add_strategy(&s, place_p(REDUCE_SUM), place_s(an - 1), place_s(summed)));
+  if (rows) TRY(add_strategy(&s, place_s(batch), place_s(an - 2), place_r()));
+  if (columns) TRY(add_strategy(&s, place_s(batch + rows), place_r(), place_s(free)));
+  for (ReduceOp op = REDUCE_SUM; linear && op <= REDUCE_AVG; op++) {
+    TRY(add_strategy(&s, place_p(op), place_p(op), place_r()));
+    TRY(add_strategy(&s, place_p(op), place_r(), place_p(op)));
+  }
+  return OK;
+}
+
 Status product_act(const Call *c, const char *name, GemmAct *out) {
   static const char *const names[] = {
 #define X(id, text) text,

@@ -10,7 +10,7 @@
 #define TESS_OPS_PRODUCT_H
 
 #include "kernels/gemm.h"
-#include "ops/op.h"
+#include "ops/rule.h"
 
 enum { NO_ARG = -1 };
 
@@ -26,6 +26,11 @@ typedef struct {
 Status product_infer(Call *c, const Product *p);
 Status product_run(Call *c, const Product *p, GemmAct act);
 double product_flops(const Call *c, const Product *p);
+
+/* How it shards: every dimension of the result; the summed one leaves a sum that is owed,
+ * and so do operands that are, one at a time.  What is added must then be owed too: R
+ * becomes P on one rank only.  linear = false (an activation): nothing may be owed. */
+Status product_place(Rules *r, const Product *p, bool linear);
 
 /* The activation of a name; fails with the names there are. */
 Status product_act(const Call *c, const char *name, GemmAct *out);

@@ -8,6 +8,7 @@
 
 #include "kernels/copy.h"
 #include "ops/indexing.h"
+#include "ops/rule_move.h"
 
 typedef struct {
   GeometryFn *view;
@@ -82,6 +83,9 @@ static Status strided_scatter_run(Call *c) {
   kernel_copy(&c->ctx->kern, geometry_view(&region, out), in_view(c, 1));
   return OK;
 }
+
+static Status scatter_place(Rules *r) { return rule_view_scatter(r, ((const RegionRow *)r->call->op->def->row)->view); }
+static Status backward_place(Rules *r) { return rule_view_backward(r, ((const RegionRow *)r->call->op->def->row)->view); }
 
 /* ---- X_backward ------------------------------------------------------------------------ */
 
@@ -159,8 +163,8 @@ static Status diag_compose(Call *c) {
   return out_value(c, val_tensor(out));
 }
 
-#define SCATTER(text, fn) {.schema = text, .infer = scatter_infer, .run = scatter_run, .row = &(const RegionRow){fn}, .flags = OP_UPDATE}
-#define BACKWARD(text, fn) {.schema = text, .infer = backward_infer, .run = backward_run, .row = &(const RegionRow){fn}}
+#define SCATTER(text, fn) {.schema = text, .infer = scatter_infer, .run = scatter_run, .row = &(const RegionRow){fn}, .flags = OP_UPDATE, .place = scatter_place}
+#define BACKWARD(text, fn) {.schema = text, .infer = backward_infer, .run = backward_run, .row = &(const RegionRow){fn}, .place = backward_place}
 
 /* clang-format off */
 const OpDef ops_region[] = {
@@ -172,7 +176,7 @@ const OpDef ops_region[] = {
     BACKWARD("aten::select_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt index) -> Tensor", geometry_select),
     BACKWARD("aten::slice_backward(Tensor grad_output, SymInt[] input_sizes, int dim, SymInt start, SymInt end, SymInt step) -> Tensor", geometry_slice),
     BACKWARD("aten::diagonal_backward(Tensor grad_output, SymInt[] input_sizes, int offset, int dim1, int dim2) -> Tensor", geometry_diagonal),
-    {.schema = "aten::unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step) -> Tensor", .infer = backward_infer, .run = unfold_backward_run, .row = &(const RegionRow){geometry_unfold}},
+    {.schema = "aten::unfold_backward(Tensor grad_in, SymInt[] input_sizes, int dim, int size, int step) -> Tensor", .infer = backward_infer, .run = unfold_backward_run, .row = &(const RegionRow){geometry_unfold}, .place = backward_place},
     {.schema = "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", .compose = diag_embed_compose},
     {.schema = "aten::diag(Tensor self, int diagonal=0) -> Tensor", .compose = diag_compose},
     {0},

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "kernels/copy.h"
-#include "ops/geometry.h"
+#include "ops/rule_move.h"
 
 /* A view if the strides allow it, else a fresh tensor. */
 static Status reshape(Call *c, const Tensor *t, Ints size) {
@@ -113,8 +113,8 @@ static Status copy_run(Call *c) {
   return OK;
 }
 
-#define RESHAPE(text, fn) {.schema = text, .infer = fn##_infer, .run = reshape_run}
-#define CLONE(text, fn) {.schema = text, .infer = fn##_infer, .run = copy_run}
+#define RESHAPE(text, fn) {.schema = text, .infer = fn##_infer, .run = reshape_run, .place = rule_reshape, .localize = localize_view}
+#define CLONE(text, fn) {.schema = text, .infer = fn##_infer, .run = copy_run, .place = rule_alias}
 
 /* clang-format off */
 const OpDef ops_reshape[] = {

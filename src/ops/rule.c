@@ -250,6 +250,8 @@ Status rule_letters(Rules *r, const char *text, bool multilinear) {
       if (!word->whole[i] && !strchr(letters, word->letter[i]) && nletters < MAX_LETTERS) letters[nletters++] = word->letter[i];
   }
   for (int i = 0; i < nletters; i++) TRY(add_letter(r, in, out, letters[i]));
-  for (int i = 0; multilinear && i < r->nin; i++) TRY(in[i].joins ? OK : add_partial(r, REDUCE_SUM, 1u << i));
+  unsigned joins = 0;
+  for (int i = 0; i < r->nin; i++) joins |= in[i].joins ? 1u << i : 0;
+  for (int i = 0; multilinear && i < r->nin; i++) TRY(in[i].joins ? OK : add_partial(r, REDUCE_SUM, 1u << i | joins));
   return OK;
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/copy.h"
 #include "ops/indexing.h"
+#include "ops/rule_move.h"
 
 static Status like_self_infer(Call *c) {
   Tensor *self, *index;
@@ -220,8 +221,9 @@ RUN(scatter_reduce)
 RUN(index_assign)
 RUN(index_add)
 
-#define SCATTER(text, fn) {.schema = text, .infer = like_self_infer, .run = fn##_run, .flags = OP_UPDATE}
-#define FILL(text, fn) {.schema = text, .infer = like_self_infer, .run = fn##_run, .flags = OP_UPDATE, .row = ""}
+#define SCATTER(text, fn) {.schema = text, .infer = like_self_infer, .run = fn##_run, .flags = OP_UPDATE, .place = rule_scatter}
+#define INDEXED(text, fn, ...) {.schema = text, .infer = like_self_infer, .run = fn##_run, .flags = OP_UPDATE, .place = rule_index_dim, __VA_ARGS__}
+#define FILL(text, fn) {.schema = text, .infer = like_self_infer, .run = fn##_run, .flags = OP_UPDATE, .row = "", .place = rule_index_dim}
 
 /* clang-format off */
 const OpDef ops_scatter[] = {
@@ -231,8 +233,8 @@ const OpDef ops_scatter[] = {
     SCATTER("aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor", scatter_reduce_argument),
     SCATTER("aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", scatter_add),
     SCATTER("aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor", scatter_reduce),
-    SCATTER("aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", index_assign),
-    SCATTER("aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", index_add),
+    INDEXED("aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", index_assign, .linear = LINEAR_NO),
+    INDEXED("aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor", index_add, .linear = LINEAR_JOINT),
     FILL("aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", index_assign),
     FILL("aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor", index_assign),
     {0},

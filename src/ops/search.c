@@ -10,6 +10,7 @@
 #include "kernels/fill.h"
 #include "kernels/sort.h"
 #include "ops/indexing.h"
+#include "ops/rule.h"
 
 static Status out_now(Call *c, Dtype d, int ndim, const int64_t *size) {
   TRY(out_new(c, d, ndim, size));
@@ -59,6 +60,34 @@ static Status search_infer(Call *c) {
     return op_fail(c, "sorted rows and values must agree in all dimensions but the last");
   }
   return out_new(c, in_bool(c, 2) ? DT_I32 : DT_I64, find ? find->ndim : 0, find ? find->size : NULL);
+}
+
+/* One row for all: the values' dimensions, or the row itself (each rank counts in its part).
+ * A row for each: the dimensions that they share. */
+static Status search_place(Rules *r) {
+  const SearchRow *row = r->call->op->def->row;
+  int sorted = rule_input(r, row->sorted, 0), find = rule_input(r, row->find, 0), sorter = r->nin > 2 ? 2 : -1;
+  const Tensor *of = r->in[sorted];
+  Placement p[4] = {{.kind = PLACE_R}};
+  for (int d = 0; find >= 0 && d < r->in[find]->ndim; d++) {
+    bool rows = of->ndim > 1 && d < of->ndim - 1;
+    p[0] = p[1 + find] = place_s(d);
+    p[1 + sorted] = rows ? place_s(d) : place_r();
+    if (sorter >= 0) p[1 + sorter] = p[1 + sorted];
+    TRY(rule_axis(r, p));
+  }
+  if (sorter >= 0 || of->ndim > 1) return OK;
+  p[0] = place_p(REDUCE_SUM);
+  p[1 + sorted] = place_s(0);
+  if (find >= 0) p[1 + find] = place_r();
+  TRY(rule_axis(r, p));
+  for (ReduceOp op = REDUCE_MAX;; op = REDUCE_MIN) { /* grows with the value */
+    p[0] = place_p(op);
+    p[1 + sorted] = place_r();
+    if (find >= 0) p[1 + find] = place_p(op);
+    if (find >= 0) TRY(rule_axis(r, p));
+    if (op == REDUCE_MIN) return OK;
+  }
 }
 
 static Status search_body(Call *c) {
@@ -231,7 +260,7 @@ static Status repeat_interleave_compose(Call *c) {
   return out_value(c, val_tensor(result));
 }
 
-#define SEARCH_OP(text, ...) {.schema = text, .infer = search_infer, .run = search_run, .row = &(const SearchRow){__VA_ARGS__}}
+#define SEARCH_OP(text, ...) {.schema = text, .infer = search_infer, .run = search_run, .place = search_place, .row = &(const SearchRow){__VA_ARGS__}}
 #define ISIN(text) {.schema = text, .infer = isin_infer, .run = isin_run}
 
 /* clang-format off */

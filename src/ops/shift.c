@@ -4,6 +4,7 @@
 
 #include "kernels/copy.h"
 #include "ops/indexing.h"
+#include "ops/rule_move.h"
 
 /* ---- flip -------------------------------------------------------------------------------- */
 
@@ -30,6 +31,12 @@ static Status flip_run(Call *c) {
   }
   kernel_gather(&c->ctx->kern, &map, out_view_of(c, 0), (const char *)tensor_data(self) + (size_t)start * dtype_size(self->dtype));
   return OK;
+}
+
+static Status flip_place(Rules *r) {
+  bool flipped[MAX_DIMS];
+  TRY(wrap_dims(r->call, in_ints(r->call, 1), r->in[0]->ndim, flipped));
+  return rule_all_but(r, flipped, PASS_ALL);
 }
 
 /* fliplr, flipud: the row is the dimension. */
@@ -71,6 +78,17 @@ static Status roll_infer(Call *c) {
     TRY(wrap_dim(c, dims.v[i], self->ndim, &d));
   }
   return out_new(c, self->dtype, self->ndim, self->size);
+}
+
+static Status roll_place(Rules *r) {
+  Ints dims = in_ints(r->call, 2);
+  bool rolled[MAX_DIMS];
+  for (int d = 0; d < MAX_DIMS; d++) rolled[d] = dims.n == 0; /* as one long row */
+  for (int i = 0, d; i < dims.n; i++) {
+    TRY(wrap_dim(r->call, dims.v[i], r->in[0]->ndim, &d));
+    rolled[d] = true;
+  }
+  return rule_all_but(r, rolled, PASS_ALL);
 }
 
 static View part_of(const Geometry *g, void *data) {
@@ -226,11 +244,11 @@ static Status trace_compose(Call *c) {
 
 /* clang-format off */
 const OpDef ops_shift[] = {
-    {.schema = "aten::flip(Tensor self, int[] dims) -> Tensor", .infer = flip_infer, .run = flip_run},
+    {.schema = "aten::flip(Tensor self, int[] dims) -> Tensor", .infer = flip_infer, .run = flip_run, .place = flip_place},
     {.schema = "aten::fliplr(Tensor self) -> Tensor", .compose = flip_dim_compose, .row = &(const int){1}},
     {.schema = "aten::flipud(Tensor self) -> Tensor", .compose = flip_dim_compose, .row = &(const int){0}},
     {.schema = "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor", .compose = rot90_compose},
-    {.schema = "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", .infer = roll_infer, .run = roll_run},
+    {.schema = "aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", .infer = roll_infer, .run = roll_run, .place = roll_place},
     {.schema = "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor", .compose = pixel_shuffle_compose},
     {.schema = "aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor", .compose = pixel_unshuffle_compose},
     {.schema = "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor", .compose = channel_shuffle_compose},

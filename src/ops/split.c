@@ -3,7 +3,7 @@
  * Each op says where the cuts are; piece() makes the view.  unsafe_* forms are the same,
  * as they are in ATen; *_copy forms clone the pieces.
  */
-#include "ops/geometry.h"
+#include "ops/rule_move.h"
 
 typedef struct {
   Tensor *self;
@@ -138,6 +138,34 @@ static Status unbind_infer(Call *c) {
   return OK;
 }
 
+/* ---- how they shard ------------------------------------------------------------------- */
+
+/* The dimension that is cut: an argument, or the row's. */
+static Status cut_dim(const Call *c, const Tensor *self, int *dim) {
+  const NumpySplit *row = c->op->def->row;
+  if (row) return *dim = self->ndim == 1 ? 0 : row->dim, OK;
+  return wrap_dim(c, in_int(c, c->op->schema.nparams - 1), self->ndim, dim);
+}
+
+static Status split_place(Rules *r) {
+  int dim;
+  TRY(cut_dim(r->call, r->in[0], &dim));
+  return rule_pieces(r, dim);
+}
+
+static Status split_localize(Local *l) {
+  int dim;
+  TRY(cut_dim(l->call, l->in[0], &dim));
+  return localize_pieces(l, dim);
+}
+
+static Status unbind_place(Rules *r) {
+  int dim, to[MAX_DIMS];
+  TRY(cut_dim(r->call, r->in[0], &dim));
+  for (int d = 0; d < r->in[0]->ndim; d++) to[d] = d == dim ? -1 : d - (d > dim);
+  return rule_renumber(r, to, PASS_ALL);
+}
+
 /* *_copy: the row is the name of the op that makes the views. */
 static Status copies_compose(Call *c) {
   Tensor **views;
@@ -151,26 +179,28 @@ static Status copies_compose(Call *c) {
   return OK;
 }
 
+#define SPLIT .place = split_place, .localize = split_localize
+
 /* clang-format off */
 const OpDef ops_split[] = {
-    {.schema = "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]", .infer = split_infer},
-    {.schema = "aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]", .infer = split_with_sizes_infer},
-    {.schema = "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]", .infer = split_with_sizes_infer},
-    {.schema = "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]", .infer = chunk_infer},
-    {.schema = "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]", .infer = split_infer},
-    {.schema = "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]", .infer = split_with_sizes_infer},
-    {.schema = "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", .infer = chunk_infer},
+    {.schema = "aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]", .infer = split_infer, SPLIT},
+    {.schema = "aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]", .infer = split_with_sizes_infer, SPLIT},
+    {.schema = "aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]", .infer = split_with_sizes_infer, SPLIT},
+    {.schema = "aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]", .infer = chunk_infer, SPLIT},
+    {.schema = "aten::unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]", .infer = split_infer, SPLIT},
+    {.schema = "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]", .infer = split_with_sizes_infer, SPLIT},
+    {.schema = "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", .infer = chunk_infer, SPLIT},
     {.schema = "aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]", .compose = copies_compose, .row = "aten.split.Tensor"},
     {.schema = "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]", .compose = copies_compose, .row = "aten.split_with_sizes.default"},
-    {.schema = "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]", .infer = tensor_split_sections_infer},
-    {.schema = "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", .infer = tensor_split_indices_infer},
-    {.schema = "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", .infer = numpy_split_infer, .row = &(const NumpySplit){1, 1}},
-    {.schema = "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]", .infer = numpy_split_infer, .row = &(const NumpySplit){1, 1}},
-    {.schema = "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", .infer = numpy_split_infer, .row = &(const NumpySplit){0, 2}},
-    {.schema = "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]", .infer = numpy_split_infer, .row = &(const NumpySplit){0, 2}},
-    {.schema = "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", .infer = numpy_split_infer, .row = &(const NumpySplit){2, 3}},
-    {.schema = "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]", .infer = numpy_split_infer, .row = &(const NumpySplit){2, 3}},
-    {.schema = "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", .infer = unbind_infer},
+    {.schema = "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]", .infer = tensor_split_sections_infer, SPLIT},
+    {.schema = "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", .infer = tensor_split_indices_infer, SPLIT},
+    {.schema = "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", .infer = numpy_split_infer, SPLIT, .row = &(const NumpySplit){1, 1}},
+    {.schema = "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]", .infer = numpy_split_infer, SPLIT, .row = &(const NumpySplit){1, 1}},
+    {.schema = "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", .infer = numpy_split_infer, SPLIT, .row = &(const NumpySplit){0, 2}},
+    {.schema = "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]", .infer = numpy_split_infer, SPLIT, .row = &(const NumpySplit){0, 2}},
+    {.schema = "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", .infer = numpy_split_infer, SPLIT, .row = &(const NumpySplit){2, 3}},
+    {.schema = "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]", .infer = numpy_split_infer, SPLIT, .row = &(const NumpySplit){2, 3}},
+    {.schema = "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", .infer = unbind_infer, .place = unbind_place},
     {.schema = "aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]", .compose = copies_compose, .row = "aten.unbind.int"},
     {0},
 };

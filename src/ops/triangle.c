@@ -2,7 +2,7 @@
  *
  * In the tables, row = true is the lower triangle. */
 #include "kernels/fill.h"
-#include "ops/geometry.h"
+#include "ops/rule_move.h"
 
 static bool is_lower(const Call *c) { return *(const bool *)c->op->def->row; }
 
@@ -15,6 +15,26 @@ static Status triangle_infer(Call *c) {
 
 static Status triangle_run(Call *c) {
   kernel_triangle(&c->ctx->kern, out_view_of(c, 0), in_view(c, 0), in_int(c, 1), is_lower(c));
+  return OK;
+}
+
+/* Rows and columns may be cut where a rank has one run of them; the diagonal moves. */
+static Status triangle_place(Rules *r) {
+  int ndim = r->in[0]->ndim;
+  bool whole[MAX_DIMS] = {false};
+  for (int a = 0; a < r->naxes; a++) {
+    const Placement *p = rule_have(r, 0, a);
+    if (is_s(p) && p->dim >= ndim - 2) whole[p->dim] |= p->factor > 1 || p->nsegments;
+  }
+  return rule_all_but(r, whole, PASS_ALL);
+}
+
+static Status triangle_localize(Local *l) {
+  int ndim = l->in[0]->ndim;
+  int64_t row, column;
+  TRY(local_in_begin(l, 0, ndim - 2, &row));
+  TRY(local_in_begin(l, 0, ndim - 1, &column));
+  if (row != column) l->arg[1] = val_int(in_int(l->call, 1) + row - column);
   return OK;
 }
 
@@ -58,13 +78,14 @@ static Status triangle_indices_run(Call *c) {
   return OK;
 }
 
-#define TRIANGLE(text, fn, lower, update) {.schema = text, .infer = fn##_infer, .run = fn##_run, .row = &(const bool){lower}, .flags = update}
+#define TRIANGLE(text, fn, lower, ...) {.schema = text, .infer = fn##_infer, .run = fn##_run, .row = &(const bool){lower}, __VA_ARGS__}
+#define SHARDS .flags = OP_UPDATE, .place = triangle_place, .localize = triangle_localize
 
 /* clang-format off */
 const OpDef ops_triangle[] = {
-    TRIANGLE("aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", triangle, true, OP_UPDATE),
-    TRIANGLE("aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", triangle, false, OP_UPDATE),
-    TRIANGLE("aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", triangle_indices, true, 0),
-    TRIANGLE("aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", triangle_indices, false, 0),
+    TRIANGLE("aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", triangle, true, SHARDS),
+    TRIANGLE("aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", triangle, false, SHARDS),
+    TRIANGLE("aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", triangle_indices, true, .flags = 0),
+    TRIANGLE("aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", triangle_indices, false, .flags = 0),
     {0},
 };

@@ -1,0 +1,285 @@
+/* rule_index.c -- sharding rules of ops that join, pick and put elements; see rule_move.h.
+ *
+ * Most list one strategy per dimension that the op does not look into.  The order is
+ * PyTorch's: dimensions, then what is owed.
+ */
+#include <string.h>
+
+#include "ops/rule_move.h"
+#include "shard/view_calculus.h"
+
+/* One axis: every input R and every output as told; then single inputs are set. */
+static Status blank(const Rules *r, Placement out, Placement **p) {
+  TRY_NEW(*p, arena_new_n(r->arena, Placement, r->nout + r->nin + 1));
+  for (int i = 0; i < r->nout; i++) (*p)[i] = out;
+  for (int i = 0; i < r->nin; i++) (*p)[r->nout + i] = place_r();
+  return OK;
+}
+
+static Placement *input_of(const Rules *r, Placement *p, int i) { return &p[r->nout + i]; }
+
+/* Output and input 0 owe the same, the others are R. */
+static Status pass_owed(Rules *r, ReduceOp first, ReduceOp last) {
+  for (ReduceOp op = first; op <= last; op++) {
+    Placement *p;
+    TRY(blank(r, place_p(op), &p));
+    *input_of(r, p, 0) = place_p(op);
+    TRY(rule_axis(r, p));
+  }
+  return OK;
+}
+
+/* ---- cat ---------------------------------------------------------------------------------- */
+
+static bool joins_anything(const Tensor *t) { return t->ndim == 1 && t->size[0] == 0; }
+
+/* All inputs as input `model` is; shards of the joined dimension dissolved, or kept and
+ * told with segments.  A strategy of that kind is listed only if it can be told. */
+static Status cat_like(Rules *r, int model, int dim, bool keep) {
+  Placement *p;
+  Axes m = {r->naxes, r->axis};
+  bool cuts = false;
+  TRY_NEW(p, arena_new_n(r->arena, Placement, (r->nout + r->nin) * r->naxes + 1));
+  for (int t = 0; t < r->nin; t++) {
+    for (int a = 0; a < r->naxes; a++) {
+      Placement *to = &p[(r->nout + t) * r->naxes + a];
+      const Placement *own = rule_have(r, t, a);
+      *to = *rule_have(r, model, a);
+      if (!is_s_of(to, dim)) continue;
+      cuts = true;
+      if (!keep) *to = place_r();
+      else if (is_s_of(own, dim)) *to = *own;
+      else *to = place_s(dim), to->unit = rule_have(r, model, a)->unit;
+    }
+  }
+  if (!keep || !cuts) {
+    if (keep) return OK;
+    memcpy(p, p + r->nout * r->naxes, (size_t)r->naxes * sizeof *p);
+    return rule_mesh(r, p, 0);
+  }
+  int64_t size[MAX_JOINED];
+  int bad;
+  if (r->nin > MAX_JOINED) return OK;
+  for (int t = 0; t < r->nin; t++) {
+    if (joins_anything(r->in[t]) && r->out[0]->ndim > 1) return OK;
+    size[t] = r->in[t]->size[dim];
+  }
+  if (!view_join(&m, dim, size, r->nin, p + r->nout * r->naxes, p, &bad)) return OK;
+  return rule_mesh(r, p, 0);
+}
+
+Status rule_cat(Rules *r) {
+  int dim;
+  TRY(wrap_dim(r->call, in_int(r->call, 1), r->out[0]->ndim, &dim));
+  r->uneven = true;
+  for (int keep = 0; keep < 2; keep++) {
+    for (int t = 0; t < r->nin; t++) {
+      bool seen = false;
+      for (int before = 0; before < t; before++)
+        seen |= placements_equal(rule_have(r, before, 0), rule_have(r, t, 0), r->naxes);
+      if (!seen && r->in[t]->ndim == r->out[0]->ndim) TRY(cat_like(r, t, dim, keep));
+    }
+  }
+  return OK;
+}
+
+/* ---- picking ------------------------------------------------------------------------------------ */
+
+Status rule_index_select(Rules *r) {
+  Placement *p;
+  int dim;
+  TRY(wrap_dim(r->call, in_int(r->call, 1), r->in[0]->ndim, &dim));
+  for (int d = 0; d < r->in[0]->ndim; d++) {
+    if (d == dim) continue;
+    TRY(blank(r, place_s(d), &p));
+    *input_of(r, p, 0) = place_s(d);
+    TRY(rule_axis(r, p));
+  }
+  if (r->in[0]->ndim && r->in[1]->ndim) {
+    TRY(blank(r, place_s(dim), &p));
+    *input_of(r, p, 1) = place_s(0);
+    TRY(rule_axis(r, p));
+  }
+  return pass_owed(r, REDUCE_SUM, REDUCE_PRODUCT);
+}
+
+Status rule_gather(Rules *r) {
+  Placement *p;
+  int dim;
+  const Tensor *self = r->in[0], *index = r->in[1];
+  TRY(wrap_dim(r->call, in_int(r->call, 1), self->ndim, &dim));
+  if (!self->ndim || self->ndim != index->ndim) return pass_owed(r, REDUCE_SUM, REDUCE_PRODUCT);
+  TRY(blank(r, place_s(dim), &p)); /* each index by itself */
+  *input_of(r, p, 1) = place_s(dim);
+  TRY(rule_axis(r, p));
+  for (int d = 0; d < self->ndim; d++) {
+    if (d == dim || self->size[d] != index->size[d]) continue; /* else their shards are of other rows */
+    TRY(blank(r, place_s(d), &p));
+    *input_of(r, p, 0) = *input_of(r, p, 1) = place_s(d);
+    TRY(rule_axis(r, p));
+  }
+  return pass_owed(r, REDUCE_SUM, REDUCE_PRODUCT);
+}
+
+/* take(self, index): self is whole. */
+Status rule_take(Rules *r) {
+  for (int d = 0; d < r->out[0]->ndim; d++) {
+    Placement *p;
+    TRY(blank(r, place_s(d), &p));
+    *input_of(r, p, 1) = place_s(d);
+    TRY(rule_axis(r, p));
+  }
+  return pass_owed(r, REDUCE_SUM, REDUCE_PRODUCT);
+}
+
+/* x[i, :, j]: which dimensions have an index, what the indices broadcast to, and where
+ * that stands in the result. */
+typedef struct {
+  bool indexed[MAX_DIMS];
+  int count, ndim, place;
+} Indexed;
+
+static Indexed indexed_dims(const Call *c) {
+  Indexed x = {.count = 0};
+  int last = -1;
+  bool adjacent = true;
+  for (int i = 0; i < in_count(c, 1); i++) {
+    const Tensor *t = in_item(c, 1, i);
+    if (!t) continue;
+    x.indexed[i] = true;
+    if (t->ndim > x.ndim) x.ndim = t->ndim;
+    adjacent &= last < 0 || i == last + 1;
+    if (last < 0) x.place = i;
+    last = i;
+    x.count++;
+  }
+  if (!adjacent) x.place = 0;
+  return x;
+}
+
+/* Where dimension d of self, not indexed, is in the result. */
+static int kept_at(const Indexed *x, int d) {
+  int at = 0;
+  for (int i = 0; i < d; i++) at += !x->indexed[i];
+  return at < x->place ? at : at + x->ndim;
+}
+
+Status rule_index(Rules *r) {
+  const Call *c = r->call;
+  Placement *p;
+  Indexed x = indexed_dims(c);
+  for (int d = 0; d < r->in[0]->ndim; d++) {
+    if (x.indexed[d]) continue;
+    TRY(blank(r, place_s(kept_at(&x, d)), &p));
+    *input_of(r, p, 0) = place_s(d);
+    TRY(rule_axis(r, p));
+  }
+  for (int d = 0; d < x.ndim; d++) { /* a dimension of the indices */
+    bool any = false;
+    TRY(blank(r, place_s(x.place + d), &p));
+    for (int i = 1; i < r->nin; i++) {
+      int at = d - (x.ndim - r->in[i]->ndim);
+      if (at < 0 || r->in[i]->size[at] == 1) continue;
+      *input_of(r, p, i) = place_s(at);
+      any = true;
+    }
+    if (any) TRY(rule_axis(r, p));
+  }
+  return pass_owed(r, REDUCE_SUM, REDUCE_PRODUCT);
+}
+
+/* ---- putting ----------------------------------------------------------------------------------------- */
+
+Status rule_index_put(Rules *r) {
+  const Call *c = r->call;
+  Placement *p;
+  Indexed x = indexed_dims(c);
+  int values = rule_input(r, 2, 0);
+  int result = x.ndim + r->in[0]->ndim - x.count;
+  for (int d = 0; d < r->in[0]->ndim; d++) {
+    if (x.indexed[d]) continue;
+    TRY(blank(r, place_s(d), &p));
+    *input_of(r, p, 0) = place_s(d);
+    const Tensor *v = values < 0 ? NULL : r->in[values];
+    int at = v ? kept_at(&x, d) - (result - v->ndim) : -1;
+    if (at >= 0 && v->size[at] != 1) *input_of(r, p, values) = place_s(at);
+    TRY(rule_axis(r, p));
+  }
+  if (values < 0) return OK;
+  TRY(blank(r, place_p(REDUCE_SUM), &p)); /* self and values owed, in one go */
+  *input_of(r, p, 0) = *input_of(r, p, values) = place_p(REDUCE_SUM);
+  return rule_axis(r, p);
+}
+
+/* Another dimension than the indexed one, where all operands have the same size. */
+Status rule_scatter(Rules *r) {
+  int dim;
+  const Tensor *self = r->in[0];
+  TRY(wrap_dim(r->call, in_int(r->call, 1), self->ndim, &dim));
+  for (int d = 0; d < self->ndim; d++) {
+    bool same = d != dim;
+    Placement *p;
+    TRY(blank(r, place_s(d), &p));
+    for (int i = 0; i < r->nin; i++) {
+      same = same && r->in[i]->ndim == self->ndim && r->in[i]->size[d] == self->size[d];
+      *input_of(r, p, i) = place_s(d);
+    }
+    if (same) TRY(rule_axis(r, p));
+  }
+  return OK;
+}
+
+/* index_add is linear in self and source, index_copy moves both; index_fill writes one
+ * value on every rank, or one that is owed. */
+Status rule_index_dim(Rules *r) {
+  Placement *p;
+  int dim, source = rule_input(r, 3, 0);
+  TRY(wrap_dim(r->call, in_int(r->call, 1), r->in[0]->ndim, &dim));
+  for (int d = 0; d < r->in[0]->ndim; d++) {
+    if (d == dim) continue;
+    TRY(blank(r, place_s(d), &p));
+    *input_of(r, p, 0) = place_s(d);
+    if (source >= 0 && r->in[source]->ndim > d) *input_of(r, p, source) = place_s(d);
+    TRY(rule_axis(r, p));
+  }
+  ReduceOp last = r->call->op->def->linear == LINEAR_JOINT ? REDUCE_AVG : REDUCE_PRODUCT;
+  for (ReduceOp op = REDUCE_SUM; op <= last; op++) {
+    Placement owed = place_p(op);
+    if (source < 0 && !pass_partial(PASS_EQUAL, &owed)) continue;
+    TRY(blank(r, owed, &p));
+    *input_of(r, p, 0) = owed;
+    if (source >= 0) *input_of(r, p, source) = owed;
+    TRY(rule_axis(r, p));
+  }
+  return OK;
+}
+
+/* ---- the part that a view shows ------------------------------------------------------------------------ */
+
+Status rule_view_scatter(Rules *r, GeometryFn *view) {
+  int to[MAX_DIMS];
+  Placement *p;
+  TRY(follow_geometry(r, view, 2, r->in[0], to));
+  for (int d = 0; d < r->in[0]->ndim; d++) {
+    if (to[d] < 0) continue;
+    TRY(blank(r, place_s(d), &p));
+    *input_of(r, p, 0) = place_s(d);
+    *input_of(r, p, 1) = place_s(to[d]);
+    TRY(rule_axis(r, p));
+  }
+  for (ReduceOp op = REDUCE_SUM; op <= REDUCE_PRODUCT; op++) { /* both owed: elements only move */
+    TRY(blank(r, place_p(op), &p));
+    *input_of(r, p, 0) = *input_of(r, p, 1) = place_p(op);
+    TRY(rule_axis(r, p));
+  }
+  return OK;
+}
+
+Status rule_view_backward(Rules *r, GeometryFn *view) {
+  int to[MAX_DIMS], back[MAX_DIMS];
+  TRY(follow_geometry(r, view, 2, r->out[0], to));
+  for (int d = 0; d < r->in[0]->ndim; d++) back[d] = -1;
+  for (int d = 0; d < r->out[0]->ndim; d++)
+    if (to[d] >= 0) back[to[d]] = d;
+  return rule_renumber(r, back, PASS_ALL);
+}
