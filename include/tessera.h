@@ -256,6 +256,31 @@ TESS_API const char *tess_repr(const TessTensor *t, char *buf, size_t cap);
 /* 1, 0, or -1 on error: same sizes, dtype and elements.  (collective) */
 TESS_API int tess_equal(TessCtx *ctx, const TessTensor *a, const TessTensor *b);
 
+/* ---- modules --------------------------------------------------------------------------------
+ *
+ * Named tensors in a tree, with a forward function each: what tess_distribute_module()
+ * needs of a module.  Names of inner ones are dotted: "layers.0.weight". */
+
+typedef struct TessModule TessModule;
+/* Writes up to cap results, returns their number, or -1. */
+typedef int TessForwardFn(TessCtx *ctx, TessModule *m, TessTensor **inputs, int ninputs, TessTensor **out, int cap, void *arg);
+/* May distribute tensors of module m (tess_module_set); path is "" for the root.  0, or
+ * not 0 for failure. */
+typedef int TessPartitionFn(TessCtx *ctx, const char *path, TessModule *m, TessMesh *mesh, void *arg);
+/* May replace tensors of the list: inputs before forward, outputs after it. */
+typedef int TessModuleHook(TessCtx *ctx, TessModule *m, TessTensor **tensors, int n, TessMesh *mesh, void *arg);
+
+TESS_API TessModule *tess_module_new(TessCtx *ctx, TessForwardFn *forward, void *arg); /* forward may be NULL */
+TESS_API void tess_module_free(TessModule *m);                                         /* with its children */
+TESS_API int tess_module_set(TessModule *m, const char *name, const TessTensor *t);    /* keeps its own handle */
+TESS_API TessTensor *tess_module_get(TessModule *m, const char *name);                 /* NULL: none */
+TESS_API int tess_module_add(TessModule *m, const char *name, TessModule *child);      /* m owns it now */
+TESS_API TessModule *tess_module_child(TessModule *m, const char *name);
+TESS_API int tess_module_call(TessModule *m, TessTensor **inputs, int ninputs, TessTensor **out, int cap);
+/* Calls partition on every module, root first; tensors that are still plain are then
+ * replicated from coordinate 0.  Once per module.  0, or -1.  (collective) */
+TESS_API int tess_distribute_module(TessModule *m, TessMesh *mesh, TessPartitionFn *partition, TessModuleHook *input, TessModuleHook *output, void *arg);
+
 /* ---- watching and insisting ------------------------------------------------------------------ */
 
 /* From begin to end every collective of DTensors is noted.  end returns JSON: {"total": 2,

@@ -146,6 +146,66 @@ static void test_failure_reaches_all(void **state) {
   assert_non_null(strstr(error, "rank 1"));
 }
 
+/* Two linear layers, the first cut by columns, the second by rows: one all-reduce. */
+static int mlp_forward(TessCtx *ctx, TessModule *m, TessTensor **in, int n, TessTensor **out, int cap, void *arg) {
+  (void)arg;
+  if (n != 1 || cap < 1) return -1;
+  TessTensor *h = tess_call(ctx, "aten.linear.default", tess_t(in[0]), tess_t(tess_module_get(m, "up.weight")));
+  h = tess_call(ctx, "aten.relu.default", tess_t(h));
+  out[0] = tess_call(ctx, "aten.linear.default", tess_t(h), tess_t(tess_module_get(m, "down.weight")));
+  return out[0] ? 1 : -1;
+}
+
+static int mlp_partition(TessCtx *ctx, const char *path, TessModule *m, TessMesh *mesh, void *arg) {
+  (void)arg;
+  const char *place = !strcmp(path, "up") ? "S(0)" : !strcmp(path, "down") ? "S(1)" : NULL;
+  if (!place) return 0;
+  return tess_module_set(m, "weight", tess_distribute_tensor(ctx, tess_module_get(m, "weight"), mesh, place, 0));
+}
+
+static int mlp_input(TessCtx *ctx, TessModule *m, TessTensor **t, int n, TessMesh *mesh, void *arg) {
+  (void)m, (void)n, (void)arg;
+  return !(t[0] = tess_distribute_tensor(ctx, t[0], mesh, NULL, -1));
+}
+
+static int mlp_output(TessCtx *ctx, TessModule *m, TessTensor **t, int n, TessMesh *mesh, void *arg) {
+  (void)m, (void)n, (void)mesh, (void)arg;
+  return !(t[0] = tess_full_tensor(ctx, t[0]));
+}
+
+static int modules(TessCtx *ctx, void *arg) {
+  (void)arg;
+  TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){3}, NULL);
+  TessModule *m = tess_module_new(ctx, mlp_forward, NULL);
+  tess_module_add(m, "up", tess_module_new(ctx, NULL, NULL));
+  tess_module_add(m, "down", tess_module_new(ctx, NULL, NULL));
+  tess_module_set(m, "up.weight", counting(ctx, 8, 6));
+  tess_module_set(m, "down.weight", counting(ctx, 5, 8));
+  tess_module_set(m, "scale", counting(ctx, 1, 1));
+  TessTensor *x = counting(ctx, 4, 6), *want, *got, *in = x;
+  char place[64];
+  CHECK(tess_module_call(m, &in, 1, &want, 1) == 1);
+  CHECK(tess_distribute_module(m, mesh, mlp_partition, mlp_input, mlp_output, NULL) == 0);
+  CHECK(!strcmp(tess_placements(tess_module_get(m, "up.weight"), place, sizeof place), "S(0)"));
+  CHECK(!strcmp(tess_placements(tess_module_get(m, "scale"), place, sizeof place), "R"));
+  in = x;
+  CHECK(tess_comm_debug_begin(ctx) == 0);
+  CHECK(tess_module_call(m, &in, 1, &got, 1) == 1);
+  char *text = tess_comm_debug_end(ctx);
+  CHECK(strstr(text, "\"total\": 1") && strstr(text, "all_reduce"));
+  tess_free(text);
+  CHECK(tess_equal(ctx, got, want) == 1);
+  CHECK(tess_distribute_module(m, mesh, NULL, NULL, NULL, NULL) == -1 && strstr(tess_error_message(ctx), "before"));
+  tess_error_clear(ctx);
+  tess_module_free(m);
+  return 0;
+}
+
+static void test_modules(void **state) {
+  (void)state;
+  on_ranks(3, modules);
+}
+
 static void test_planning(void **state) {
   (void)state;
   TessCtx *ctx = tess_ctx_plan();
@@ -171,6 +231,7 @@ int main(void) {
       cmocka_unit_test(test_multiply),     cmocka_unit_test(test_meshes),
       cmocka_unit_test(test_watching),     cmocka_unit_test(test_uneven_local),
       cmocka_unit_test(test_failure_reaches_all), cmocka_unit_test(test_planning),
+      cmocka_unit_test(test_modules),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
