@@ -242,6 +242,11 @@ TESS_API TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t); /* (co
 /* dtype < 0: its own; else values are cast before they are sent.  Another mesh: collective
  * over the world.  (collective) */
 TESS_API TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements, int dtype);
+/* In two halves: the rank computes while values travel.  Every start (within the tensor's
+ * mesh) is waited for once, in the order of the starts; t may be freed meanwhile.  (collective) */
+typedef struct TessWork TessWork;
+TESS_API TessWork *tess_redistribute_start(TessCtx *ctx, const TessTensor *t, const char *placements);
+TESS_API TessTensor *tess_redistribute_wait(TessWork *work);
 /* src: the coordinate whose values count (collective); -1: each rank cuts its own, nothing
  * is sent. */
 TESS_API TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements, int src);

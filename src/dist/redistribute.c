@@ -18,6 +18,8 @@ typedef struct {
   Scope *scope;
   Arena arena; /* for the step */
   Tensor *in, *out;
+  Comm *group; /* a step that communicates leaves its collective here */
+  Coll coll;
 } Job;
 
 static Layout layout_with(const Job *j, const Placement *p) {
@@ -96,8 +98,7 @@ static bool gives_to(const Mesh *m, unsigned axes, const Placement *before, cons
 static Status do_move(Job *j) {
   const Step *s = j->step;
   Mesh *m = j->mesh;
-  Comm *group;
-  TRY(mesh_group(m, s->axes, &group));
+  TRY(mesh_group(m, s->axes, &j->group));
   Layout before = layout_with(j, s->before), after = layout_with(j, s->after);
   Region mine, wanted, other;
   TRY(region_of(&before, m->coord, &j->arena, &mine));
@@ -105,7 +106,7 @@ static Status do_move(Job *j) {
   TRY(new_local(j, s->after, &j->out));
   BoxList send = {0}, recv = {0};
   int64_t stride[MAX_DIMS] = {0}; /* of the other side: unknown, and not needed */
-  for (int q = 0; q < comm_size(group); q++) {
+  for (int q = 0; q < comm_size(j->group); q++) {
     int coord[MAX_AXES];
     member_coord(m, s->axes, q, coord);
     if (gives_to(m, s->axes, s->before, m->coord, coord)) {
@@ -117,9 +118,9 @@ static Status do_move(Job *j) {
       TRY(boxes_shared(&other, stride, &wanted, j->out->stride, q, &j->arena, NULL, &recv));
     }
   }
-  Coll c = {.kind = COLL_EXCHANGE, .dtype = j->spec->dtype, .send = tensor_data(j->in), .recv = tensor_data(j->out),
-            .send_box = send.v, .nsend = send.n, .recv_box = recv.v, .nrecv = recv.n, .why = j->why};
-  return comm_run(group, &c);
+  j->coll = (Coll){.kind = COLL_EXCHANGE, .dtype = j->spec->dtype, .send = tensor_data(j->in), .recv = tensor_data(j->out),
+                   .send_box = send.v, .nsend = send.n, .recv_box = recv.v, .nrecv = recv.n, .why = j->why};
+  return OK;
 }
 
 /* ---- reducing --------------------------------------------------------------------------------- */
@@ -147,14 +148,13 @@ static const Placement *owed(const Job *j) {
 }
 
 static Status do_all_reduce(Job *j) {
-  Comm *group;
-  TRY(mesh_group(j->mesh, j->step->axes, &group));
   Tensor *in;
+  TRY(mesh_group(j->mesh, j->step->axes, &j->group));
   TRY(contiguous_of(j, j->in, &in));
   TRY(tensor_new(j->scope, in->dtype, in->ndim, in->size, &j->out));
-  Coll c = {.kind = COLL_ALL_REDUCE, .dtype = in->dtype, .op = owed(j)->op, .send = tensor_data(in), .recv = tensor_data(j->out),
-            .count = tensor_numel(in), .why = j->why};
-  return comm_run(group, &c);
+  j->coll = (Coll){.kind = COLL_ALL_REDUCE, .dtype = in->dtype, .op = owed(j)->op, .send = tensor_data(in), .recv = tensor_data(j->out),
+                   .count = tensor_numel(in), .why = j->why};
+  return OK;
 }
 
 /* Every member's part, one behind the other, as the collective wants it. */
@@ -184,24 +184,28 @@ static Status pack_parts(Job *j, int members, int64_t *counts, Tensor **out) {
 }
 
 static Status do_reduce_scatter(Job *j) {
-  Comm *group;
-  TRY(mesh_group(j->mesh, j->step->axes, &group));
   int64_t *counts;
-  TRY_NEW(counts, arena_new_n(&j->arena, int64_t, comm_size(group)));
   Tensor *packed;
-  TRY(pack_parts(j, comm_size(group), counts, &packed));
+  TRY(mesh_group(j->mesh, j->step->axes, &j->group));
+  TRY_NEW(counts, arena_new_n(&j->arena, int64_t, comm_size(j->group)));
+  TRY(pack_parts(j, comm_size(j->group), counts, &packed));
   TRY(new_local(j, j->step->after, &j->out));
-  Coll c = {.kind = COLL_REDUCE_SCATTER, .dtype = j->spec->dtype, .op = owed(j)->op, .send = tensor_data(packed),
-            .recv = tensor_data(j->out), .counts = counts, .why = j->why};
-  return comm_run(group, &c);
+  j->coll = (Coll){.kind = COLL_REDUCE_SCATTER, .dtype = j->spec->dtype, .op = owed(j)->op, .send = tensor_data(packed),
+                   .recv = tensor_data(j->out), .counts = counts, .why = j->why};
+  return OK;
 }
+
+static bool reduces(const Job *j) { return j->step->kind == STEP_ALL_REDUCE || j->step->kind == STEP_REDUCE_SCATTER; }
 
 static Status do_reduce(Job *j) {
   double norm = owed(j)->norm;
   if (norm != 0) TRY(raise(j, j->in, norm, &j->in));
-  TRY(j->step->kind == STEP_ALL_REDUCE ? do_all_reduce(j) : do_reduce_scatter(j));
-  if (norm != 0) TRY(raise(j, j->out, 1 / norm, &j->out));
-  return OK;
+  return j->step->kind == STEP_ALL_REDUCE ? do_all_reduce(j) : do_reduce_scatter(j);
+}
+
+static Status finish_reduce(Job *j) {
+  double norm = owed(j)->norm;
+  return norm != 0 ? raise(j, j->out, 1 / norm, &j->out) : OK;
 }
 
 /* ---- steps in turn ------------------------------------------------------------------------------ */
@@ -230,7 +234,9 @@ static bool group_is_one(const Mesh *m, unsigned axes) {
   return true;
 }
 
-static Status run_step(Job *j) {
+/* Local steps are done; others leave j->group and j->coll. */
+static Status prepare_step(Job *j) {
+  j->group = NULL;
   switch (j->step->kind) {
     case STEP_SLICE: return do_slice(j);
     case STEP_PARTITION: return do_partition(j);
@@ -245,19 +251,92 @@ static Status run_step(Job *j) {
   return OK;
 }
 
-static Status run_plan(Ctx *ctx, const Spec *from, const Plan *plan, Tensor *local, const char *why, Scope *scope, Tensor **out) {
-  Mesh *m = from->mesh;
-  Job j = {.ctx = ctx, .mesh = m, .spec = from, .why = why, .scope = scope, .in = local, .out = local};
+static Status finish_step(Job *j) { return reduces(j) ? finish_reduce(j) : OK; }
+
+/* A step that would talk to nobody leaves the layout as it is. */
+static bool is_idle(const Job *j) { return step_communicates(j->step->kind) && group_is_one(j->mesh, j->step->axes); }
+
+/* Prepares step i; the result of the last step that was not idle is its input. */
+static Status begin_step(Job *j, const Plan *plan, int i) {
+  j->step = &plan->step[i];
+  j->in = j->out;
+  if (is_idle(j)) return OK;
+  if (step_communicates(j->step->kind)) TRY(dist_log(j->mesh->dist, j->step->kind, j->step->axes, j->step->bytes, j->why));
+  return prepare_step(j);
+}
+
+static Status run_steps(Job *j, const Plan *plan, int begin, int end) {
   Status s = OK;
-  for (int i = 0; i < plan->n && !s; i++) {
-    j.step = &plan->step[i];
-    j.in = j.out;
-    if (step_communicates(j.step->kind) && group_is_one(m, j.step->axes)) continue; /* the layout is the same */
-    if (step_communicates(j.step->kind)) s = dist_log(m->dist, j.step->kind, j.step->axes, j.step->bytes, why);
-    if (!s) s = run_step(&j);
-    arena_free(&j.arena);
+  for (int i = begin; i < end && !s; i++) {
+    s = begin_step(j, plan, i);
+    if (!s && !is_idle(j) && j->group) s = comm_run(j->group, &j->coll);
+    if (!s && !is_idle(j)) s = finish_step(j);
+    arena_free(&j->arena);
   }
+  return s;
+}
+
+static Status run_plan(Ctx *ctx, const Spec *from, const Plan *plan, Tensor *local, const char *why, Scope *scope, Tensor **out) {
+  Job j = {.ctx = ctx, .mesh = from->mesh, .spec = from, .why = why, .scope = scope, .in = local, .out = local};
+  Status s = run_steps(&j, plan, 0, plan->n);
   *out = j.out;
+  return s;
+}
+
+/* ---- started, and waited for later ------------------------------------------------------------ */
+
+struct Redistribution {
+  Scope scope; /* of all tensors on the way */
+  Arena arena; /* of the plan */
+  Plan plan;
+  Job job;
+  int next; /* first step that is not begun */
+  CommWork *work;
+};
+
+static void redistribution_free(Redistribution *r) {
+  arena_free(&r->job.arena);
+  arena_free(&r->arena);
+  scope_clear(&r->scope);
+  free(r);
+}
+
+/* The last step that communicates: what comes after it is local. */
+static int last_collective(const Redistribution *r) {
+  int last = r->plan.n;
+  while (last > 0 && (!step_communicates(r->plan.step[last - 1].kind) || group_is_one(r->job.mesh, r->plan.step[last - 1].axes))) last--;
+  return last - 1;
+}
+
+static Status start_plan(Redistribution *r, const Spec *from, const Spec *to) {
+  TRY(plan_redistribute(from, to, &r->arena, &r->plan));
+  int last = last_collective(r);
+  r->next = last + 1;
+  if (last < 0) return OK;
+  TRY(run_steps(&r->job, &r->plan, 0, last));
+  TRY(begin_step(&r->job, &r->plan, last));
+  return comm_start(r->job.group, &r->job.coll, &r->work);
+}
+
+Status redistribute_start(Ctx *ctx, const Spec *from, const Spec *to, const Tensor *local, const char *why, Redistribution **out) {
+  if (from->mesh != to->mesh) return fail(ERR_USAGE, "only a redistribution within one mesh can be started and waited for");
+  Redistribution *r;
+  TRY_NEW(r, calloc(1, sizeof *r));
+  r->job = (Job){.ctx = ctx, .mesh = from->mesh, .spec = from, .why = why, .scope = &r->scope};
+  Status s = tensor_alias(&r->scope, local, &r->job.out);
+  if (!s && from->mesh->inside && from != to) s = start_plan(r, from, to);
+  if (s) redistribution_free(r);
+  else *out = r;
+  return s;
+}
+
+Status redistribute_wait(Redistribution *r, Scope *scope, Tensor **out) {
+  Status s = r->work ? comm_wait(r->work) : OK;
+  if (!s && r->work) s = finish_step(&r->job);
+  arena_free(&r->job.arena);
+  if (!s) s = run_steps(&r->job, &r->plan, r->next, r->plan.n);
+  if (!s) s = tensor_alias(scope, r->job.out, out);
+  redistribution_free(r);
   return s;
 }
 

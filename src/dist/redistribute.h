@@ -11,6 +11,12 @@
  * why: the op that needs it, for messages and comm_debug. */
 Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out);
 
+/* The same in two halves: between them the last collective goes on while the rank
+ * computes.  Within one mesh.  Every start is waited for, once. */
+typedef struct Redistribution Redistribution;
+Status redistribute_start(Ctx *ctx, const Spec *from, const Spec *to, const Tensor *local, const char *why, Redistribution **out);
+Status redistribute_wait(Redistribution *r, Scope *scope, Tensor **out);
+
 /* ---- watching what is communicated -------------------------------------------------------- */
 
 typedef struct {

@@ -1,4 +1,5 @@
 /* api_dtensor.c -- public functions on DTensors. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "dist/dtensor.h"
@@ -53,6 +54,42 @@ TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh,
   if (api_stick(ctx, where(ctx, mesh ? mesh : tess_mesh_of(t), placements, t->ndim, &w))) return NULL;
   Dtype as = dtype < 0 ? DT_NONE : (Dtype)dtype;
   return api_stick(ctx, dtensor_redistribute(ctx, api_scope(ctx), t, w.mesh, w.place, as, &moved)) ? NULL : moved;
+}
+
+struct TessWork {
+  TessCtx *ctx;
+  const Spec *to;
+  Redistribution *moving;
+};
+
+TessWork *tess_redistribute_start(TessCtx *ctx, const TessTensor *t, const char *placements) {
+  Where w;
+  if (ctx->error || !t) return NULL;
+  if (!t->spec && api_stick(ctx, fail(ERR_USAGE, "redistribute of a plain tensor"))) return NULL;
+  if (!t->local && api_stick(ctx, fail(ERR_USAGE, "a mesh that is made for planning moves nothing"))) return NULL;
+  if (api_stick(ctx, where(ctx, t->spec->mesh, placements, t->ndim, &w))) return NULL;
+  TessWork *work = calloc(1, sizeof *work);
+  if (!work) {
+    api_stick(ctx, fail_oom());
+    return NULL;
+  }
+  work->ctx = ctx;
+  if (!api_stick(ctx, spec_with(t->spec, w.place, &work->to)) &&
+      !api_stick(ctx, redistribute_start(ctx, t->spec, work->to, t->local, "redistribute", &work->moving)))
+    return work;
+  free(work);
+  return NULL;
+}
+
+TessTensor *tess_redistribute_wait(TessWork *work) {
+  if (!work) return NULL;
+  TessCtx *ctx = work->ctx;
+  Tensor *local = NULL, *t = NULL;
+  const Spec *to = work->to;
+  Status s = redistribute_wait(work->moving, api_scope(ctx), &local);
+  free(work);
+  if (!s) s = dtensor_wrap(api_scope(ctx), to, local, &t);
+  return api_stick(ctx, s) ? NULL : t;
 }
 
 TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements, int src) {

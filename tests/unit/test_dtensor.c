@@ -206,6 +206,33 @@ static void test_modules(void **state) {
   on_ranks(3, modules);
 }
 
+/* Started redistributions beside computing, waited for later. */
+static int started(TessCtx *ctx, void *arg) {
+  (void)arg;
+  static const char *const from[] = {"S(0)R", "P(sum)S(1)", "S(0)S(0)", "RR"}, *const to[] = {"RS(0)", "S(0)R", "RS(1)", "S(1)S(1)"};
+  TessMesh *mesh = tess_init_device_mesh(ctx, 2, (int[]){2, 3}, NULL);
+  TessTensor *a = counting(ctx, 7, 9);
+  TessWork *work[4];
+  for (int i = 0; i < 4; i++) {
+    TessScope *scope = tess_scope_begin(ctx);
+    work[i] = tess_redistribute_start(ctx, tess_distribute_tensor(ctx, a, mesh, from[i], -1), to[i]);
+    CHECK(work[i]);
+    tess_scope_end(ctx, scope);
+  }
+  CHECK(tess_call(ctx, "aten.mm.default", tess_t(a), tess_t(counting(ctx, 9, 4))));
+  for (int i = 0; i < 4; i++) {
+    char place[64];
+    TessTensor *t = tess_redistribute_wait(work[i]);
+    CHECK(t && !strcmp(tess_placements(t, place, sizeof place), to[i]) && tess_equal(ctx, t, a) == 1);
+  }
+  return 0;
+}
+
+static void test_started(void **state) {
+  (void)state;
+  on_ranks(6, started);
+}
+
 static void test_planning(void **state) {
   (void)state;
   TessCtx *ctx = tess_ctx_plan();
@@ -231,7 +258,7 @@ int main(void) {
       cmocka_unit_test(test_multiply),     cmocka_unit_test(test_meshes),
       cmocka_unit_test(test_watching),     cmocka_unit_test(test_uneven_local),
       cmocka_unit_test(test_failure_reaches_all), cmocka_unit_test(test_planning),
-      cmocka_unit_test(test_modules),
+      cmocka_unit_test(test_modules),      cmocka_unit_test(test_started),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
