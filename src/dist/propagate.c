@@ -109,7 +109,7 @@ static Status expand_kinds(const Rules *r, AxisList *out) {
   kinds_seen(r, &kinds);
   TRY_NEW(p, arena_new_n(r->arena, Placement, width ? width : 1));
   for (int i = 0; i < width; i++) p[i] = place_r();
-  TRY(axis_list_add(out, p, width, r->arena)); /* all R */
+  if (!r->whole_last) TRY(axis_list_add(out, p, width, r->arena)); /* all R */
   for (int i = 0; i < r->one.n; i++) {
     const Strategy *s = &r->one.v[i];
     bool shards = false;
@@ -128,7 +128,8 @@ static Status expand_kinds(const Rules *r, AxisList *out) {
       TRY(axis_list_add(out, p, width, r->arena));
     }
   }
-  return OK;
+  for (int i = 0; i < width; i++) p[i] = place_r();
+  return r->whole_last ? axis_list_add(out, p, width, r->arena) : OK;
 }
 
 /* ---- weighing -------------------------------------------------------------------------------- */
@@ -144,6 +145,7 @@ typedef struct {
   Placement *best;
   double best_cost;
   int best_class;          /* of Class */
+  bool listed;             /* by the rule, for all axes */
 } Weigh;
 
 static bool partials_mix(const Placement *p, int naxes) {
@@ -184,8 +186,10 @@ static bool admissible(const Weigh *w) {
   for (int i = 0; i < r->nin; i++) {
     const Placement *want = w->now + (r->nout + i) * r->naxes;
     if (fills_shards(r->in[i], want, r->axis, r->naxes)) continue;
-    /* empty shards: fine where they are already there and no reduction meets them */
-    if (!(r->uneven || !owes) || !placements_equal(want, w->have[i]->place, r->naxes)) return false;
+    /* empty shards: fine where they are already there (or a rule knows what it does) and
+     * no reduction meets them */
+    if (!(r->uneven || !owes)) return false;
+    if (!w->listed && !placements_equal(want, w->have[i]->place, r->naxes)) return false;
   }
   return true;
 }
@@ -277,10 +281,12 @@ static void weigh_product(Weigh *w, const AxisList *list) {
 
 static void weigh_listed(Weigh *w) {
   const Rules *r = w->r;
+  w->listed = true;
   for (int i = 0; i < r->all.n; i++) {
     memcpy(w->now, r->all.v[i].place, (size_t)((r->nout + r->nin) * r->naxes) * sizeof *w->now);
     weigh(w, r->all.v[i].extra);
   }
+  w->listed = false;
 }
 
 /* ---- rules ------------------------------------------------------------------------------------- */

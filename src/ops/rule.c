@@ -90,8 +90,12 @@ Status rule_words(Rules *r, const char *text) {
   Placement *p;
   TRY_NEW(p, arena_new_n(r->arena, Placement, r->nout + r->nin + 1));
   for (const char *w = text; *w;) {
+    bool offers = *w == '+';
+    w += offers;
     int length = (int)strcspn(w, " ");
-    if (length && read_placements(r, w, length, p)) TRY(rule_axis(r, p));
+    bool fits = length && read_placements(r, w, length, p);
+    if (fits && offers) TRY(rule_axis_exact(r, p));
+    if (fits) TRY(rule_axis(r, p));
     w += length;
     w += strspn(w, " ");
   }

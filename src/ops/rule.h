@@ -42,6 +42,7 @@ struct Rules {
   const Placement *have;        /* input i on axis a: have[i * naxes + a] */
   Arena *arena;
   bool uneven;      /* set by a rule: shards may be empty where the input's placement stays */
+  bool whole_last;  /* set by a rule: all-R is the last strategy, not the first */
   const char *why;  /* set by rule_why() */
   /* what the rule listed, in order; strategies for one axis, and for all axes */
   StrategyList one, all;
@@ -56,7 +57,7 @@ int rule_input(const Rules *r, int arg, int item);
  * A plain S(d) among them stands for every kind of shard of dimension d (strided, with
  * units ...) that some input has on the axis, the same kind for all of them. */
 Status rule_axis(Rules *r, const Placement *p);
-/* The same, meant literally. */
+/* The same, meant literally; after it rule_axis() adds the other kinds. */
 Status rule_axis_exact(Rules *r, const Placement *p);
 /* A strategy for all axes at once: (nout + nin) * naxes placements, tensor by tensor.
  * extra is added to its cost (microseconds), to prefer or to avoid it. */
@@ -80,6 +81,7 @@ Status rule_letters(Rules *r, const char *text, bool multilinear);
  *   0 .. 9     S of that dimension
  *   s a x n p  P of sum, avg, max, min, product
  *   r          R
+ *   + before   the word also counts where no input is cut like that
  * Every result and tensor argument of the schema has its letter, None or not; a list has
  * one for all its elements; a word that is too short repeats its last letter.
  *   "00r"      convolution: the batch of the input; weight and bias are whole
@@ -101,6 +103,7 @@ typedef struct {
   Placement owed;
   bool drops;           /* whole dimensions are no dimensions of the results */
   bool any;             /* list every shard that is possible; else: as the input lies */
+  bool offers;          /* any: also where no input is cut */
   unsigned passes;      /* bit op: P(op) of the input becomes P(op) of the results */
   double norm;          /* P(norm) that does so */
 } Fold;
@@ -109,9 +112,11 @@ Status rule_fold(Rules *r, const Fold *f);
 /* The dimensions of argument 0 that the argument `dim` names, all if it names none or there
  * is no such argument. */
 Status rule_dims(const Rules *r, bool *mask);
-/* These dimensions are whole; the others pass, as the input lies / in any way. */
+/* These dimensions are whole; the others pass, as the input lies / in any way / in any way,
+ * and it may be cut for it. */
 Status place_along(Rules *r);
 Status place_rows(Rules *r);
+Status place_rows_offered(Rules *r);
 
 /* One strategy for all axes, made axis by axis: fn fills nout + nin placements. */
 typedef Status AxisFn(const Rules *r, const void *arg, int axis, Placement *p);

@@ -106,6 +106,7 @@ Status rule_fold(Rules *r, const Fold *f) {
     if (f->whole[d] && !f->owes) continue;
     if (f->whole[d]) out = f->owed;
     put(r, f, &in, &out, p);
+    if (f->offers) TRY(rule_axis_exact(r, p));
     TRY(rule_axis(r, p));
   }
   for (ReduceOp op = REDUCE_SUM; op < REDUCE_OP_COUNT; op++) {
@@ -127,12 +128,13 @@ Status rule_dims(const Rules *r, bool *mask) {
   return OK;
 }
 
-static Status fold_dims(Rules *r, bool any) {
-  Fold f = {.lead = 0, .any = any};
+static Status fold_dims(Rules *r, bool any, bool offers) {
+  Fold f = {.lead = 0, .any = any, .offers = offers};
   TRY(rule_dims(r, f.whole));
   f.drops = r->nout && r->out[0]->ndim < r->in[0]->ndim;
   return rule_fold(r, &f);
 }
 
-Status place_along(Rules *r) { return fold_dims(r, false); }
-Status place_rows(Rules *r) { return fold_dims(r, true); }
+Status place_along(Rules *r) { return fold_dims(r, false, false); }
+Status place_rows(Rules *r) { return fold_dims(r, true, false); }
+Status place_rows_offered(Rules *r) { return fold_dims(r, true, true); }

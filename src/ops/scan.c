@@ -69,7 +69,7 @@ static Status extreme_run(Call *c) {
 }
 
 #define SCAN(text, op) {.schema = text, .infer = scan_infer, .run = scan_run, .place = place_along, .row = &(const ScanOp){op}}
-#define EXTREME(text, largest) {.schema = text, .infer = extreme_infer, .run = extreme_run, .place = place_rows, .row = &(const bool){largest}}
+#define EXTREME(text, largest) {.schema = text, .infer = extreme_infer, .run = extreme_run, .place = place_rows_offered, .row = &(const bool){largest}}
 
 /* clang-format off */
 const OpDef ops_scan[] = {

@@ -228,8 +228,8 @@ static Status median_all_compose(Call *c) {
 /* msort has no argument for it and sorts along the first dimension. */
 static Status place_sort(Rules *r) {
   const SortRow *row = r->call->op->def->row;
-  Fold f = {.lead = 0, .any = true, .whole = {true}};
-  return row->dim >= 0 ? place_rows(r) : rule_fold(r, &f);
+  Fold f = {.lead = 0, .any = true, .offers = true, .whole = {true}};
+  return row->dim >= 0 ? place_rows_offered(r) : rule_fold(r, &f);
 }
 
 #define SORT(text, ...) {.schema = text, .infer = sort_infer, .run = sort_run, .place = place_sort, .row = &(const SortRow){__VA_ARGS__}}
@@ -243,7 +243,7 @@ const OpDef ops_sort[] = {
     SORT("aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor", 1, 2, false, true),
     SORT("aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor", 2, 3, false, true),
     SORT("aten::msort(Tensor self) -> Tensor", -1, -1, true, false),
-    {.schema = "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)", .infer = topk_infer, .run = topk_run, .place = place_rows},
+    {.schema = "aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values, Tensor indices)", .infer = topk_infer, .run = topk_run, .place = place_rows_offered},
     {.schema = "aten::kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)", .infer = kthvalue_infer, .run = kthvalue_run, .place = place_rows},
     STATISTIC("aten::median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", median_of, false),
     STATISTIC("aten::nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)", median_of, true),

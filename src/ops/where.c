@@ -3,6 +3,7 @@
 
 #include "ops/pointwise_ops.h"
 #include "ops/promote.h"
+#include "ops/rule.h"
 
 static Status emit_where(const Call *c, const PwRow *row, PwProgram *p, const int *reg, PwValue *out) {
   Dtype d;
@@ -61,13 +62,19 @@ static Status emit_clamp_tensor(const Call *c, const PwRow *row, PwProgram *p, c
   return pw_return(p, x, d, out);
 }
 
+/* Of equally cheap strategies one that shards. */
+static Status place_filled(Rules *r) {
+  r->whole_last = true;
+  return place_pointwise(r);
+}
+
 const OpDef ops_where[] = {
     {.schema = "aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor", .linear = LINEAR_CHOOSE, POINTWISE(emit_where, PW_WHERE)},
     {.schema = "aten::where.ScalarSelf(Tensor condition, Scalar self, Tensor other) -> Tensor", POINTWISE(emit_where, PW_WHERE)},
     {.schema = "aten::where.ScalarOther(Tensor condition, Tensor self, Scalar other) -> Tensor", POINTWISE(emit_where, PW_WHERE)},
     {.schema = "aten::where.Scalar(Tensor condition, Scalar self, Scalar other) -> Tensor", POINTWISE(emit_where, PW_WHERE)},
     {.schema = "aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor", POINTWISE(emit_masked_fill, PW_WHERE)},
-    {.schema = "aten::masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor", POINTWISE(emit_masked_fill, PW_WHERE)},
+    {.schema = "aten::masked_fill.Tensor(Tensor self, Tensor mask, Tensor value) -> Tensor", .place = place_filled, POINTWISE(emit_masked_fill, PW_WHERE)},
     {.schema = "aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", .linear = RISING, POINTWISE(emit_clamp)},
     {.schema = "aten::clip(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor", .linear = RISING, POINTWISE(emit_clamp)},
     {.schema = "aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor", POINTWISE(emit_clamp_tensor)},

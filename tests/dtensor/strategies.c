@@ -167,7 +167,8 @@ static bool same_outputs(Trial *t, const Decision *d) {
 static Verdict compare(Trial *t, const Decision *d) {
   char text[1500];
   if (field(t->c, "error")) return better(t->c, "PyTorch refuses; ours: %s", describe(d, text, sizeof text));
-  const char *run = yyjson_get_str(field(t->c, "run"));
+  yyjson_val *ran = field(t->c, "run");
+  const char *run = !ran ? NULL : yyjson_is_str(ran) ? yyjson_get_str(ran) : "an error"; /* else it raised */
   if (same_wants(t, d) && same_outputs(t, d)) return SAME;
   yyjson_val *told = field(t->c, "cost");
   double cost = told && yyjson_is_num(told) ? yyjson_get_num(told) : told ? INFINITY : 0;
