@@ -354,7 +354,7 @@ static Status localize(const Call *call, const Rules *r, const Placement *place,
   int n = call->op->schema.nparams;
   TRY_NEW(out->arg, arena_new_n(arena, Value, MAX_PARAMS)); /* another op may take more */
   if (n) memcpy(out->arg, call->arg, (size_t)n * sizeof *out->arg);
-  Local l = {.call = call, .op = call->op, .arg = out->arg, .naxes = r->naxes, .axis = r->axis, .coord = coord, .nin = r->nin,
+  Local l = {.call = call, .def = r->call->op->def, .op = call->op, .arg = out->arg, .naxes = r->naxes, .axis = r->axis, .coord = coord, .nin = r->nin,
              .nout = r->nout, .in = r->in, .out = r->out, .place = place, .arena = arena};
   TRY(r->call->op->def->localize ? r->call->op->def->localize(&l) : localize_sizes(&l));
   out->op = l.op;

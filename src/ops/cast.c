@@ -8,6 +8,7 @@
 #include "ops/geometry.h"
 #include "ops/pointwise_ops.h"
 #include "ops/promote.h"
+#include "ops/rule.h"
 
 /* PwRow.imm of this family: the arguments with the dtype (or a tensor that has it), the
  * copy flag and the memory format; PwRow.how: */
@@ -69,7 +70,7 @@ static Status copy_run(Call *c) {
   return OK;
 }
 
-#define CAST(HOW, ...) .infer = cast_infer, .run = cast_run, .flags = OP_POINTWISE, .row = &(const PwRow) { .emit = emit_cast, PW_CAST, HOW, {__VA_ARGS__} }
+#define CAST(HOW, ...) .infer = cast_infer, .run = cast_run, .flags = OP_POINTWISE, .linear = LINEAR_ALL, .row = &(const PwRow) { .emit = emit_cast, PW_CAST, HOW, {__VA_ARGS__} }
 
 const OpDef ops_cast[] = {
     {.schema = "aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)",
@@ -86,6 +87,6 @@ const OpDef ops_cast[] = {
                "bool non_blocking=False, MemoryFormat? memory_format=None) -> Tensor",
      CAST(ALWAYS_COPY, 1, 0, 6)},
     {.schema = "aten::type_as(Tensor self, Tensor other) -> Tensor", CAST(0, 1)},
-    {.schema = "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", .infer = copy_infer, .run = copy_run},
+    {.schema = "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", .infer = copy_infer, .run = copy_run, .place = place_pointwise, .linear = LINEAR_ALL},
     {0},
 };

@@ -261,6 +261,34 @@ static Status one_hot_run(Call *c) {
   return OK;
 }
 
+/* ---- filling what is there ------------------------------------------------------------------- */
+
+/* What is filled stays as it lies; a tensor with the number is owed where that is. */
+static Status fill_axis(const Rules *r, const void *unused, int a, Placement *p) {
+  (void)unused;
+  p[0] = p[1] = *rule_have(r, 0, a);
+  if (r->nin > 1 && is_p(&p[0])) p[2] = p[0];
+  return OK;
+}
+
+static Status fill_place(Rules *r) {
+  r->uneven = true;
+  return rule_follow(r, fill_axis, NULL);
+}
+
+/* The number belongs to the first rank of a sum that is owed, the others hold nothing. */
+static Status fill_localize(Local *l) {
+  const CreateRow *row = l->def->row;
+  if (row->fill != WITH_VALUE || l->nin > 1) return OK;
+  for (int a = 0; a < l->naxes; a++) {
+    const Placement *p = local_place_out(l, 0) + a;
+    if (!is_p(p) || l->coord[a] == 0) continue;
+    if (p->op == REDUCE_SUM || p->op == REDUCE_BXOR) l->arg[row->value] = val_int(0);
+    if (p->op == REDUCE_PRODUCT) l->arg[row->value] = val_int(1);
+  }
+  return OK;
+}
+
 /* ---- complex numbers of two parts ---------------------------------------------------------------- */
 
 static Status complex_infer(Call *c) {
@@ -287,7 +315,7 @@ static Status complex_run(Call *c) {
 }
 
 #define CREATE(text, ...) {.schema = text, .infer = create_infer, .run = create_run, .place = create_place, .row = &(const CreateRow){__VA_ARGS__}}
-#define UPDATE(text, ...) {.schema = text, .infer = create_infer, .run = create_run, .place = create_place, .row = &(const CreateRow){__VA_ARGS__}, .flags = OP_UPDATE}
+#define UPDATE(text, ...) {.schema = text, .infer = create_infer, .run = create_run, .place = fill_place, .localize = fill_localize, .row = &(const CreateRow){__VA_ARGS__}, .flags = OP_UPDATE}
 #define EMPTY(text, fn, ...) {.schema = text, .infer = fn##_infer, .run = empty_run, __VA_ARGS__}
 #define WITH(text, fn, number) {.schema = text, .infer = fn##_infer, .run = fn##_run, .row = &(const int){number}}
 

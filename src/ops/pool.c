@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "ops/op.h"
+#include "ops/rule.h"
 
 /* Positions of arguments; 0 = not there. */
 typedef struct {
@@ -265,36 +265,56 @@ static Status fractional_run(Call *c) {
                              pool_view(out_view_of(c, 0), 2, &room[1]), pool_view(out_view_of(c, 1), 2, &room[2]));
 }
 
+/* ---- sharding ------------------------------------------------------------------
+ * Batch and channels; without a batch the channels are dimension 0.  Means are linear. */
+
+static bool is_batched(const Rules *r) {
+  const Row *row = r->call->op->def->row;
+  return r->in[0]->ndim >= row->nd + 2;
+}
+
+static Status place_pool(Rules *r) {
+  TRY(rule_words(r, r->call->op->def->linear ? "+0 s a" : "+0"));
+  return is_batched(r) ? rule_words(r, "+1") : OK;
+}
+
+static Status place_unpool(Rules *r) { return rule_words(r, is_batched(r) ? "0 1" : "0"); }
+
+static Status place_pool_grad(Rules *r) {
+  TRY(place_unpool(r));
+  return rule_words(r, "ssr aar");
+}
+
 /* ---- the table --------------------------------------------------------------- */
 
 #define MAX_POOL(n, name, returns, two)                                                                                              \
   {.schema = "aten::" name "(Tensor self, int[" #n "] kernel_size, int[" #n "] stride=[], int[" #n "] padding=0, int[" #n            \
              "] dilation=1, bool ceil_mode=False) -> " returns,                                                                      \
-   .infer = pool_infer, .run = max_run, .flops = pool_flops,                                                                         \
+   .infer = pool_infer, .run = max_run, .place = place_pool, .flops = pool_flops,                                                                         \
    .row = &(const Row){.nd = n, .kernel = 1, .stride = 2, .padding = 3, .dilation = 4, .ceil = 5, .indices = two}}
 #define AVG_POOL(n, last, position)                                                                                                  \
   {.schema = "aten::avg_pool" #n "d(Tensor self, int[" #n "] kernel_size, int[" #n "] stride=[], int[" #n                            \
              "] padding=0, bool ceil_mode=False, bool count_include_pad=True" last ") -> Tensor",                                    \
-   .infer = pool_infer, .run = avg_run, .flops = pool_flops,                                                                         \
+   .infer = pool_infer, .run = avg_run, .place = place_pool, .linear = LINEAR_UNARY, .flops = pool_flops,                                                                         \
    .row = &(const Row){.nd = n, .kernel = 1, .stride = 2, .padding = 3, .ceil = 4, .include_pad = 5, .divisor = position}}
 #define ADAPTIVE(n, name, returns, two)                                                                                              \
-  {.schema = "aten::" name "(Tensor self, SymInt[" #n "] output_size) -> " returns, .infer = adaptive_infer, .run = adaptive_run,    \
+  {.schema = "aten::" name "(Tensor self, SymInt[" #n "] output_size) -> " returns, .infer = adaptive_infer, .run = adaptive_run, .place = place_pool, .linear = two ? LINEAR_NO : LINEAR_UNARY,    \
    .flops = adaptive_flops, .row = &(const Row){.nd = n, .kernel = 1, .indices = two}}
 #define MAX_GRAD(n)                                                                                                                  \
   {.schema = "aten::max_pool" #n "d_with_indices_backward(Tensor grad_output, Tensor self, int[" #n "] kernel_size, int[" #n         \
              "] stride, int[" #n "] padding, int[" #n "] dilation, bool ceil_mode, Tensor indices) -> Tensor",                       \
-   .infer = grad_infer, .run = max_grad_run, .row = &(const Row){.nd = n, .x = 1, .indices_arg = 7}}
+   .infer = grad_infer, .run = max_grad_run, .place = place_pool_grad, .row = &(const Row){.nd = n, .x = 1, .indices_arg = 7}}
 #define AVG_GRAD(n)                                                                                                                  \
   {.schema = "aten::avg_pool" #n "d_backward(Tensor grad_output, Tensor self, int[" #n "] kernel_size, int[" #n "] stride, int[" #n  \
              "] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor",                                  \
-   .infer = grad_infer, .run = avg_grad_run,                                                                                         \
+   .infer = grad_infer, .run = avg_grad_run, .place = place_pool_grad,                                                                                         \
    .row = &(const Row){.nd = n, .x = 1, .kernel = 2, .stride = 3, .padding = 4, .ceil = 5, .include_pad = 6, .divisor = 7}}
 #define ADAPTIVE_GRAD(n)                                                                                                             \
   {.schema = "aten::_adaptive_avg_pool" #n "d_backward(Tensor grad_output, Tensor self) -> Tensor", .infer = grad_infer,             \
-   .run = adaptive_grad_run, .row = &(const Row){.nd = n, .x = 1}}
+   .run = adaptive_grad_run, .place = place_pool_grad, .row = &(const Row){.nd = n, .x = 1}}
 #define ADAPTIVE_MAX_GRAD(n)                                                                                                         \
   {.schema = "aten::adaptive_max_pool" #n "d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor",                   \
-   .infer = grad_infer, .run = max_grad_run, .row = &(const Row){.nd = n, .x = 1, .indices_arg = 2}}
+   .infer = grad_infer, .run = max_grad_run, .place = place_pool_grad, .row = &(const Row){.nd = n, .x = 1, .indices_arg = 2}}
 
 const OpDef ops_pool[] = {
     MAX_POOL(1, "max_pool1d", "Tensor", false),
@@ -315,11 +335,11 @@ const OpDef ops_pool[] = {
     ADAPTIVE(2, "adaptive_max_pool2d", "(Tensor, Tensor)", true),
     ADAPTIVE(3, "adaptive_max_pool3d", "(Tensor, Tensor)", true),
     {.schema = "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)",
-     .infer = fractional_infer, .run = fractional_run, .row = &(const Row){.nd = 2}},
+     .infer = fractional_infer, .run = fractional_run, .place = place_pool, .row = &(const Row){.nd = 2}},
     {.schema = "aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", .infer = unpool_infer,
-     .run = unpool_run, .row = &(const Row){.nd = 2}},
+     .run = unpool_run, .place = place_unpool, .row = &(const Row){.nd = 2}},
     {.schema = "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
-     .infer = unpool_infer, .run = unpool_run, .row = &(const Row){.nd = 3}},
+     .infer = unpool_infer, .run = unpool_run, .place = place_unpool, .row = &(const Row){.nd = 3}},
     MAX_GRAD(2),
     MAX_GRAD(3),
     AVG_GRAD(2),

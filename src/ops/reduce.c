@@ -227,7 +227,7 @@ static Status localize_mean(Local *l) {
   for (int a = 0; a < l->naxes; a++) cut |= is_s(&local_place_in(l, 0)[a]) && p.mask[local_place_in(l, 0)[a].dim] && local_place_out(l, 0)[a].op == REDUCE_SUM;
   if (!cut) return OK;
   for (int d = 0; d < l->in[0]->ndim; d++) count *= p.mask[d] ? (double)l->in[0]->size[d] : 1;
-  const Row *row = l->call->op->def->row;
+  const Row *row = l->def->row;
   Value dim = row->dim ? l->arg[row->dim] : val_none(), dtype = l->arg[row->dtype];
   l->op = op_find("tess.mean_part.default");
   l->arg[1] = dim;

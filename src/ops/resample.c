@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "ops/op.h"
+#include "ops/rule.h"
 
 typedef struct {
   int nd;
@@ -152,6 +152,9 @@ static Status grad_run(Call *c) {
   return s;
 }
 
+/* input_size counts this rank's batch and channels. */
+static Status localize_grad(Local *l) { return local_set_out_size(l, 2); }
+
 /* ---- the table --------------------------------------------------------------- */
 
 #define SCALES1 "float? scales=None"
@@ -160,14 +163,14 @@ static Status grad_run(Call *c) {
 #define ALIGN "bool align_corners, "
 #define FORWARD(n, name, mode_, align_, text)                                                                                          \
   {.schema = "aten::" name "(Tensor self, SymInt[" #n "] output_size, " text SCALES##n ") -> Tensor", .infer = resample_infer,         \
-   .run = resample_run, .row = &(const Row){n, mode_, align_}},                                                                        \
+   .run = resample_run, .rule = "0 1 s a", .row = &(const Row){n, mode_, align_}},                                                                        \
       {.schema = "aten::" name ".vec(Tensor input, SymInt[]? output_size, " text "float[]? scale_factors) -> Tensor",                  \
-       .infer = resample_infer, .run = resample_run, .row = &(const Row){n, mode_, align_}}
+       .infer = resample_infer, .run = resample_run, .rule = "0 1 s a", .row = &(const Row){n, mode_, align_}}
 #define BOTH(n, in_n, name, mode_, align_, text)                                                                                       \
   FORWARD(n, name, mode_, align_, text),                                                                                               \
       {.schema = "aten::" name "_backward(Tensor grad_output, SymInt[" #n "] output_size, SymInt[" #in_n "] input_size, " text         \
                  SCALES##n ") -> Tensor",                                                                                              \
-       .infer = grad_infer, .run = grad_run, .row = &(const Row){n, mode_, align_}}
+       .infer = grad_infer, .run = grad_run, .rule = "0 1 s a", .localize = localize_grad, .row = &(const Row){n, mode_, align_}}
 
 const OpDef ops_resample[] = {
     BOTH(1, 3, "upsample_nearest1d", RESAMPLE_NEAREST, false, ""),

@@ -141,8 +141,10 @@ static const char *const partials[LINEAR_COUNT] = {
 /* Do owed values stay what they are in another dtype?  A sum of bools is their `or`, and
  * an average of integers is rounded. */
 static bool owes_exactly(const Tensor *in, const Tensor *out, const Placement *p) {
-  if (!is_p(p) || p->op == REDUCE_MAX || p->op == REDUCE_MIN) return true;
-  if (in->dtype == DT_BOOL) return out->dtype == DT_BOOL && p->op == REDUCE_SUM;
+  if (!is_p(p)) return true;
+  if (in->dtype == DT_BOOL || out->dtype == DT_BOOL) return in->dtype == out->dtype && p->op != REDUCE_AVG;
+  if (p->op == REDUCE_MAX || p->op == REDUCE_MIN) return true;
+  if (dtype_is_integral(out->dtype) && !dtype_is_integral(in->dtype)) return false;
   return p->op != REDUCE_AVG || !dtype_is_integral(in->dtype);
 }
 

@@ -122,10 +122,6 @@ Status place_rows_offered(Rules *r);
 typedef Status AxisFn(const Rules *r, const void *arg, int axis, Placement *p);
 Status rule_follow(Rules *r, AxisFn *fn, const void *arg);
 
-/* Results lie as argument 0 does: place_same with what is owed, place_like without. */
-Status place_same(Rules *r);
-Status place_like(Rules *r);
-
 /* Some rank has no elements of input i along the dimensions of mask. */
 bool rule_has_empty(const Rules *r, int i, const bool *mask);
 /* Every rank has as many. */
@@ -138,6 +134,7 @@ bool rule_is_even(const Rules *r, int i, const bool *mask);
  * output 0 (the schema's `size`, `self_size`, `input_sizes` ...) gets the local ones. */
 struct Local {
   const Call *call;  /* the global call */
+  const OpDef *def;  /* whose rule it is: of an op in place, that of its functional form */
   const Op *op;      /* may be replaced */
   Value *arg;        /* may be rewritten; lists are replaced, never written through */
   int naxes;

@@ -49,23 +49,6 @@ Status rule_follow(Rules *r, AxisFn *fn, const void *arg) {
   return rule_mesh(r, all, 0);
 }
 
-static Status same_axis(const Rules *r, const void *keeps_owed, int a, Placement *p) {
-  const Placement *have = rule_have(r, 0, a);
-  for (int i = 0; i < r->nin; i++) p[r->nout + i] = i == 0 || !is_p(rule_have(r, i, a)) ? *rule_have(r, i, a) : place_r();
-  for (int i = 0; i < r->nout; i++) p[i] = is_p(have) && !keeps_owed ? place_r() : *have;
-  return OK;
-}
-
-Status place_same(Rules *r) {
-  r->uneven = true;
-  return rule_follow(r, same_axis, r);
-}
-
-Status place_like(Rules *r) {
-  r->uneven = true;
-  return rule_follow(r, same_axis, NULL);
-}
-
 /* ---- folds --------------------------------------------------------------------------------- */
 
 /* Where dimension d of the lead is in the results. */

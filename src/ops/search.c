@@ -184,6 +184,15 @@ static Status histc_body(Call *c) {
 
 static Status histc_run(Call *c) { return with_scratch(c, histc_body); }
 
+/* Bins that are given: every rank counts its own. */
+static Status histc_place(Rules *r) {
+  Fold f = {.lead = 0, .any = true, .offers = true, .owes = in_float(r->call, 2) != in_float(r->call, 3), .owed = place_p(REDUCE_SUM)};
+  for (int d = 0; d < r->in[0]->ndim; d++) f.whole[d] = true;
+  if (!f.owes) rule_why(r, "the range of the bins is that of all elements");
+  r->uneven = true;
+  return rule_fold(r, &f);
+}
+
 static Status bincount_body(Call *c) {
   Tensor *self, *weights = in_tensor(c, 1), *out;
   int64_t least, most, minlength = in_int(c, 2), n, *x;
@@ -272,7 +281,7 @@ const OpDef ops_search[] = {
     ISIN("aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor"),
     ISIN("aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False) -> Tensor"),
     ISIN("aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor"),
-    {.schema = "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor", .infer = histc_infer, .run = histc_run},
+    {.schema = "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor", .infer = histc_infer, .run = histc_run, .place = histc_place},
     {.schema = "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor", .run = bincount_run, .flags = OP_DYNAMIC},
     {.schema = "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor", .infer = repeats_infer, .run = repeats_run},
     {.schema = "aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None) -> Tensor", .compose = repeat_interleave_compose},
