@@ -21,6 +21,7 @@ static const Part parts[] = {
     {"layout", case_layout},
     {"redistribute", case_redistribute},
     {"strategies", case_strategy},
+    {"rng", case_rng},
 };
 
 typedef struct {
