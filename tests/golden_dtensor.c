@@ -22,6 +22,7 @@ static const Part parts[] = {
     {"redistribute", case_redistribute},
     {"strategies", case_strategy},
     {"rng", case_rng},
+    {"checkpoint", case_checkpoint},
 };
 
 typedef struct {
