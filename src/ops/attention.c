@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "ops/op.h"
+#include "ops/rule.h"
 #include "shard/layout.h"
 
 /* The sizes of one call: any number of batch dimensions, the last of them counts heads. */
@@ -355,17 +355,58 @@ static Status math_compose(Call *c) {
   return out_value(c, val_tensor(kept));
 }
 
+/* ---- sharding ----------------------------------------------------------------------------------
+ * Heads, then the batch.  If several query heads share one of key and value, queries are cut
+ * where those are.  Arguments: the query (and what is like it) is input `q`, key and value
+ * follow it, and a mask, if there is one, is the last input. */
+
+/* Dimension d of q in a tensor that broadcasts to it. */
+static Placement mask_place(const Tensor *m, int d, int ndim, int64_t unit) {
+  int at = d - (ndim - m->ndim);
+  Placement p = place_s(at);
+  if (at < 0 || m->size[at] == 1) return place_r();
+  p.unit = unit;
+  return p;
+}
+
+static Status place_dim(Rules *r, int q, int d, bool mask) {
+  const Tensor *query = r->in[q], *key = r->in[q + 1];
+  int64_t heads = query->size[d], shared = key->size[d], unit = shared ? heads / shared : 1, ranks = 1;
+  Placement p[12];
+  for (int a = 0; a < r->naxes; a++) ranks *= r->axis[a];
+  if (key->ndim != query->ndim || r->in[q + 2]->size[d] != shared || !shared || heads % shared || r->nout + r->nin > 12) return OK;
+  bool plain = unit == 1 || shared % ranks == 0;
+  for (int i = 0; i < r->nout + r->nin; i++) {
+    const Tensor *t = i < r->nout ? r->out[i] : r->in[i - r->nout];
+    bool last = mask && i == r->nout + r->nin - 1;
+    p[i] = place_s(d);
+    if (!plain && t->size[d] == heads) p[i].unit = unit;
+    if (last) p[i] = mask_place(t, d, query->ndim, plain ? 1 : unit);
+  }
+  TRY(rule_axis_exact(r, p));
+  return plain ? rule_axis(r, p) : OK;
+}
+
+static Status place_heads(Rules *r, int q, bool mask) {
+  int ndim = r->in[q]->ndim;
+  for (int d = ndim - 3; d >= 0; d--) TRY(place_dim(r, q, d, mask));
+  return OK;
+}
+
+static Status place_attention(Rules *r) { return place_heads(r, 0, in_tensor(r->call, schema_find(&r->call->op->schema, "attn_mask")) != NULL); }
+static Status place_attention_grad(Rules *r) { return place_heads(r, 1, in_tensor(r->call, 8) != NULL); }
+
 const OpDef ops_attention[] = {
     {.schema = "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
                "bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
-     .infer = sdpa_infer, .run = sdpa_run, .flags = OP_RANDOM, .draws = sdpa_draws, .flops = attention_flops},
+     .infer = sdpa_infer, .run = sdpa_run, .place = place_attention, .flags = OP_RANDOM, .draws = sdpa_draws, .flops = attention_flops},
     {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool is_causal=False, "
                "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)",
-     .infer = flash_infer, .run = flash_run, .flops = attention_flops},
+     .infer = flash_infer, .run = flash_run, .place = place_attention, .flops = attention_flops},
     {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, "
                "Tensor logsumexp, float dropout_p, bool is_causal, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor grad_query, Tensor grad_key, "
                "Tensor grad_value)",
-     .infer = grad_infer, .run = grad_run, .flops = grad_flops},
+     .infer = grad_infer, .run = grad_run, .place = place_attention_grad, .flops = grad_flops},
     {.schema = "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
                "bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",
      .compose = math_compose},

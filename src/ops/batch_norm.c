@@ -12,7 +12,7 @@
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
 #include "ops/dense.h"
-#include "ops/op.h"
+#include "ops/rule.h"
 
 /* Positions of arguments (input 0, weight 1, bias 2); 0: none. */
 typedef struct {
@@ -248,7 +248,16 @@ static Status instance_norm(Call *c) {
   return out_value(c, val_tensor(y));
 }
 
-#define BATCH(text, ...) {.schema = "aten::" text, .infer = batch_infer, .run = batch_run, .row = &(const Row){__VA_ARGS__}}
+/* Channels are independent; with given statistics everything is. */
+static Status place_batch(Rules *r) {
+  const Row *row = r->call->op->def->row;
+  bool training = row->always_training || (row->training && in_bool(r->call, row->training));
+  TRY(rule_words(r, row->returns_running ? "1000010" : "10010"));
+  if (training) return OK;
+  return rule_words(r, row->returns_running ? "0rrrr0r 2rrrr2r 3rrrr3r 4rrrr4r" : "0rr0r 2rr2r 3rr3r 4rr4r");
+}
+
+#define BATCH(text, ...) {.schema = "aten::" text, .infer = batch_infer, .run = batch_run, .place = place_batch, .row = &(const Row){__VA_ARGS__}}
 #define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
 
 const OpDef ops_batch_norm[] = {

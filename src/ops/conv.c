@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#include "ops/op.h"
+#include "ops/rule.h"
 
 /* Positions of arguments; 0 = not there.  x, w, bias are always 0, 1, 2. */
 typedef struct {
@@ -193,6 +193,37 @@ static double conv_flops(const Call *c) {
   return per_weight * (double)tensor_numel(w);
 }
 
+/* ---- sharding ------------------------------------------------------------------
+ * The batch; without groups also the channels, of the result or (leaving a sum) of the
+ * input; with groups whole groups at a time, as far as their number divides. */
+
+static bool groups_divide(const Rules *r, int64_t groups) {
+  int64_t ranks = 1;
+  for (int a = 0; a < r->naxes; a++) ranks *= r->axis[a];
+  return groups > 1 && groups % ranks == 0;
+}
+
+static Status place_conv(Rules *r) {
+  Problem p;
+  TRY(problem(r->call, &p));
+  if (!p.batched) return p.g.groups > 1 ? OK : rule_words(r, p.g.transposed ? "0r10 s00s" : "0r00 s01s");
+  TRY(rule_words(r, "00r"));
+  if (groups_divide(r, p.g.groups)) return rule_words(r, "1100");
+  return p.g.groups > 1 ? OK : rule_words(r, p.g.transposed ? "1r10 s10s" : "1r00 s11s");
+}
+
+/* Groups of this rank: its share of the channels. */
+static Status localize_conv(Local *l) {
+  const Row *row = l->def->row;
+  int64_t groups = val_as_int(&l->arg[row->groups]), size[MAX_DIMS];
+  const Tensor *x = l->in[0];
+  int channel = x->ndim - (l->in[1]->ndim - 2) - 1;
+  if (groups == 1 || !x->size[channel]) return OK;
+  TRY(local_in_size(l, 0, size));
+  l->arg[row->groups] = val_int(groups * size[channel] / x->size[channel]);
+  return OK;
+}
+
 /* ---- convolution_backward ----------------------------------------------------
  * (grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed,
  *  output_padding, groups, output_mask) -> gradients of input, weight, bias */
@@ -235,7 +266,20 @@ static double backward_flops(const Call *c) {
   return 2 * positions * (double)tensor_numel(w) * ((out_tensor(c, 0) != NULL) + (out_tensor(c, 1) != NULL));
 }
 
-#define CONV(name, rowp) {.schema = "aten::" name, .infer = conv_infer, .run = conv_run, .flops = conv_flops, .row = rowp}
+static Status place_backward(Rules *r) {
+  TRY(rule_words(r, "0ss00r"));
+  if (in_int(r->call, GROUPS) > 1) return OK;
+  return rule_words(r, in_bool(r->call, TRANSPOSED) ? "s101r1 10rr10" : "s001r0 11rr11");
+}
+
+static Status localize_backward(Local *l) {
+  int64_t size[MAX_DIMS];
+  if (l->arg[BIAS_SIZES].kind != VAL_INTS || l->arg[BIAS_SIZES].n != 1) return OK;
+  TRY(local_in_size(l, 0, size));
+  return local_set_ints(l, BIAS_SIZES, &size[1], 1);
+}
+
+#define CONV(name, rowp) {.schema = "aten::" name, .infer = conv_infer, .run = conv_run, .place = place_conv, .localize = localize_conv, .flops = conv_flops, .row = rowp}
 #define CONV_N(n)                                                                                                                       \
   CONV("conv" #n "d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[" #n "] stride=1, SymInt[" #n                                \
        "] padding=0, SymInt[" #n "] dilation=1, SymInt groups=1) -> Tensor",                                                            \
@@ -261,6 +305,6 @@ const OpDef ops_conv[] = {
     {.schema = "aten::convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, "
                "SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask) -> "
                "(Tensor, Tensor, Tensor)",
-     .infer = backward_infer, .run = backward_run, .flops = backward_flops},
+     .infer = backward_infer, .run = backward_run, .place = place_backward, .localize = localize_backward, .flops = backward_flops},
     {0},
 };

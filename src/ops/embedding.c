@@ -8,6 +8,23 @@
 #include "kernels/copy.h"
 #include "kernels/embedding.h"
 #include "ops/indexing.h"
+#include "ops/rule.h"
+
+/* An i64 tensor as a plain array. */
+static Status flat_indices(const Call *c, const Tensor *t, int64_t extent, const int64_t **out) {
+  Indices index;
+  TRY(indices_prepare(c, t, extent, 0, NEGATIVE_FAILS, &index));
+  int64_t n = tensor_numel(t), stride[MAX_DIMS], *flat;
+  contiguous_strides(index.ndim, index.size, stride);
+  *out = index.data;
+  bool dense = true;
+  for (int d = 0; d < index.ndim; d++) dense &= index.size[d] <= 1 || index.stride[d] == stride[d];
+  if (dense) return OK;
+  TRY_NEW(flat, kern_scratch(&c->ctx->kern, (size_t)n * sizeof *flat));
+  kernel_copy(&c->ctx->kern, (View){flat, index.size, stride, index.ndim, DT_I64}, (View){(void *)(uintptr_t)index.data, index.size, index.stride, index.ndim, DT_I64});
+  *out = flat;
+  return OK;
+}
 
 /* ---- embedding ------------------------------------------------------------------------- */
 
@@ -37,23 +54,71 @@ static Status embedding_body(Call *c) {
 
 static Status embedding_run(Call *c) { return with_scratch(c, embedding_body); }
 
-/* ---- gradients of the table --------------------------------------------------------------- */
+/* ---- a part of the table: embedding_part(weight, indices, begin, total) --------------------
+ * weight has rows [begin, begin + n) of a table of `total`; other rows read as zeros, so that
+ * the parts add up to the whole. */
 
-/* An i64 tensor as a plain array. */
-static Status flat_indices(const Call *c, const Tensor *t, int64_t extent, const int64_t **out) {
-  Indices index;
-  TRY(indices_prepare(c, t, extent, 0, NEGATIVE_FAILS, &index));
-  int64_t n = tensor_numel(t), stride[MAX_DIMS], *flat;
-  contiguous_strides(index.ndim, index.size, stride);
-  *out = index.data;
-  bool dense = true;
-  for (int d = 0; d < index.ndim; d++) dense &= index.size[d] <= 1 || index.stride[d] == stride[d];
-  if (dense) return OK;
-  TRY_NEW(flat, kern_scratch(&c->ctx->kern, (size_t)n * sizeof *flat));
-  kernel_copy(&c->ctx->kern, (View){flat, index.size, stride, index.ndim, DT_I64}, (View){(void *)(uintptr_t)index.data, index.size, index.stride, index.ndim, DT_I64});
-  *out = flat;
+static Status part_infer(Call *c) {
+  TRY(embedding_infer(c));
+  int64_t begin = in_int(c, 2), n = in_tensor(c, 0)->size[0];
+  if (begin < 0 || begin + n > in_int(c, 3)) {
+    return op_fail(c, "rows [%lld, %lld) are not in a table of %lld", (long long)begin, (long long)(begin + n), (long long)in_int(c, 3));
+  }
   return OK;
 }
+
+static Status part_body(Call *c) {
+  Tensor *weight = in_tensor(c, 0), *out = out_tensor(c, 0);
+  int64_t begin = in_int(c, 2), n = tensor_numel(in_tensor(c, 1)), rows = weight->size[0], *row, one = 1;
+  size_t width = (size_t)weight->size[1] * dtype_size(out->dtype);
+  const int64_t *index;
+  TRY(flat_indices(c, in_tensor(c, 1), in_int(c, 3), &index));
+  if (!rows) {
+    memset(tensor_data(out), 0, (size_t)n * width);
+    return OK;
+  }
+  TRY_NEW(row, kern_scratch(&c->ctx->kern, (size_t)n * sizeof *row));
+  for (int64_t i = 0; i < n; i++) row[i] = index[i] >= begin && index[i] < begin + rows ? index[i] - begin : 0;
+  int64_t size[2] = {n, weight->size[1]}, stride[2] = {weight->size[1], 1};
+  IndexMap map = {.ndim = 2, .size = {n, weight->size[1]}, .stride = {0, weight->stride[1]}, .nindex = 1,
+                  .index = {{.data = row, .stride = {one}, .step = weight->stride[0]}}};
+  kernel_gather(&c->ctx->kern, &map, (View){tensor_data(out), size, stride, 2, out->dtype}, tensor_data(weight));
+  for (int64_t i = 0; i < n; i++)
+    if (index[i] < begin || index[i] >= begin + rows) memset((char *)tensor_data(out) + (size_t)i * width, 0, width);
+  return OK;
+}
+
+static Status part_run(Call *c) { return with_scratch(c, part_body); }
+
+/* Columns of the table; its rows, each rank adding what it has; dimensions of the indices. */
+static Status embedding_place(Rules *r) {
+  int n = r->in[1]->ndim;
+  Placement p[3] = {place_s(n), place_s(1), place_r()}, rows[3] = {place_p(REDUCE_SUM), place_s(0), place_r()};
+  TRY(rule_axis_exact(r, p));
+  TRY(rule_axis(r, p));
+  TRY(rule_axis_exact(r, rows));
+  p[1] = place_r();
+  for (int d = 0; d < n; d++) {
+    p[0] = p[2] = place_s(d);
+    TRY(rule_axis_exact(r, p));
+    TRY(rule_axis(r, p));
+  }
+  return rule_words(r, "ssr aar");
+}
+
+static Status embedding_localize(Local *l) {
+  bool cut = false;
+  int64_t begin;
+  for (int a = 0; a < l->naxes; a++) cut |= is_s_of(&local_place_in(l, 0)[a], 0);
+  if (!cut) return OK;
+  TRY(local_in_begin(l, 0, 0, &begin));
+  l->op = op_find("tess.embedding_part.default");
+  l->arg[2] = val_int(begin);
+  l->arg[3] = val_int(l->in[0]->size[0]);
+  return OK;
+}
+
+/* ---- gradients of the table --------------------------------------------------------------- */
 
 /* t in the dtype of sums, contiguous. */
 static Status flat_numbers(const Call *c, const Tensor *t, Dtype d, void **out) {
@@ -122,6 +187,22 @@ static Status dense_backward_body(Call *c) {
 }
 
 static Status dense_backward_run(Call *c) { return with_scratch(c, dense_backward_body); }
+
+/* Columns; dimensions of the indices, which leave a sum (unless every rank must count how
+ * often a row occurs); linear in the gradient. */
+static Status dense_backward_place(Rules *r) {
+  Placement p[3] = {place_s(1), place_s(r->in[0]->ndim - 1), place_r()};
+  TRY(rule_axis_exact(r, p));
+  TRY(rule_axis(r, p));
+  p[0] = place_p(REDUCE_SUM);
+  for (int d = 0; d < r->in[1]->ndim && !in_bool(r->call, 4); d++) {
+    p[1] = p[2] = place_s(d);
+    TRY(rule_axis_exact(r, p));
+    TRY(rule_axis(r, p));
+  }
+  r->uneven = true;
+  return rule_words(r, "ssr");
+}
 
 /* ---- embedding_bag -------------------------------------------------------------------------- */
 
@@ -282,8 +363,9 @@ static Status bag_backward_run(Call *c) { return with_scratch(c, bag_backward_bo
 
 /* clang-format off */
 const OpDef ops_embedding[] = {
-    {.schema = "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor", .infer = embedding_infer, .run = embedding_run},
-    {.schema = "aten::embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq) -> Tensor", .infer = dense_backward_infer, .run = dense_backward_run},
+    {.schema = "aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False, bool sparse=False) -> Tensor", .infer = embedding_infer, .run = embedding_run, .place = embedding_place, .localize = embedding_localize},
+    {.schema = "tess::embedding_part(Tensor weight, Tensor indices, SymInt begin, SymInt total) -> Tensor", .infer = part_infer, .run = part_run},
+    {.schema = "aten::embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt padding_idx, bool scale_grad_by_freq) -> Tensor", .infer = dense_backward_infer, .run = dense_backward_run, .place = dense_backward_place},
     BAG("aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)", -1, true),
     BAG("aten::embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, int mode, bool sparse, Tensor? per_sample_weights, bool include_last_offset, int? padding_idx) -> (Tensor, Tensor, Tensor, Tensor)", 8, true),
     BAG("aten::_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)", 8, false),

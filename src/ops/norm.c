@@ -9,7 +9,7 @@
 #include "kernels/copy.h"
 #include "kernels/norm.h"
 #include "ops/dense.h"
-#include "ops/op.h"
+#include "ops/rule.h"
 
 typedef enum { LAYER, GROUP, RMS } NormKind;
 
@@ -175,8 +175,43 @@ static Status grad_run(Call *c) {
   return OK;
 }
 
-#define NORM(text, ...) {.schema = "aten::" text, .infer = norm_infer, .run = norm_run, .row = &(const Row){__VA_ARGS__}}
-#define GRAD(text, ...) {.schema = "aten::" text, .infer = grad_infer, .run = grad_run, .row = &(const GradRow){__VA_ARGS__}}
+/* ---- sharding ------------------------------------------------------------------------
+ * Rows are independent: dimensions before the normalised ones, and the batch of group norm. */
+
+static Status place_norm(Rules *r) {
+  const Row *row = r->call->op->def->row;
+  Fold f = {.lead = 0, .any = true};
+  int rows = row->kind == GROUP ? 1 : r->in[0]->ndim - in_ints(r->call, 1).n;
+  for (int d = rows; d < r->in[0]->ndim; d++) f.whole[d] = true;
+  return rule_fold(r, &f);
+}
+
+/* native_group_norm spells the batch. */
+static Status localize_norm(Local *l) {
+  const Row *row = l->def->row;
+  int64_t size[MAX_DIMS];
+  if (row->kind != GROUP || !row->stats) return OK;
+  TRY(local_in_size(l, 0, size));
+  l->arg[3] = val_int(size[0]);
+  return OK;
+}
+
+/* The gradients of weight and bias are sums over rows. */
+static Status place_grad(Rules *r) {
+  const GradRow *row = r->call->op->def->row;
+  int rows = r->in[1]->ndim - in_ints(r->call, 2).n;
+  r->uneven = true;
+  for (int d = 0; d < rows && d < 10; d++) {
+    char word[] = "0ss0000r", rms[] = "0s000r", *w = row->rms ? rms : word, digit = (char)('0' + d);
+    for (char *c = w; *c; c++)
+      if (*c == '0') *c = digit;
+    TRY(rule_words(r, w));
+  }
+  return OK;
+}
+
+#define NORM(text, ...) {.schema = "aten::" text, .infer = norm_infer, .run = norm_run, .place = place_norm, .localize = localize_norm, .row = &(const Row){__VA_ARGS__}}
+#define GRAD(text, ...) {.schema = "aten::" text, .infer = grad_infer, .run = grad_run, .place = place_grad, .row = &(const GradRow){__VA_ARGS__}}
 
 const OpDef ops_norm[] = {
     /*                                                       kind, stats, weight, bias, eps */
