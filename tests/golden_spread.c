@@ -12,7 +12,7 @@ typedef struct {
   const SafeTensors *data;
   int axis[2], naxes;
   uint64_t seed;
-  bool refused;
+  bool refused, owes;
   char placed[1024];
 } Trial;
 
@@ -41,7 +41,10 @@ static Status spread(Trial *t, Ctx *ctx, Scope *scope, Mesh *m, Tensor **tensor,
   Placement p[2];
   char text[128];
   if (!*tensor) return OK;
-  for (int a = 0; a < m->naxes; a++) p[a] = random_placement(*tensor, state);
+  for (int a = 0; a < m->naxes; a++) {
+    p[a] = random_placement(*tensor, state);
+    if (is_p(&p[a])) t->owes = true;
+  }
   note(t, speak, placements_print(p, m->naxes, text, sizeof text));
   return dtensor_distribute(ctx, scope, *tensor, m, p, -1, tensor);
 }
@@ -128,7 +131,13 @@ static Status run_both(Trial *t, World *w, GoldenCase *one, GoldenCase *many, Ct
     return OK;
   }
   TRY(s);
-  return compare_calls(many, ctx, &spread_call, &plain);
+  s = compare_calls(many, ctx, &spread_call, &plain);
+  if (s && t->owes && strstr(status_message(s), "elements differ") && (strstr(status_message(s), "inf") || strstr(status_message(s), "nan"))) {
+    t->refused = true; /* 0 * inf: a sum of parts has no exact infinities */
+    status_free(s);
+    return OK;
+  }
+  return s;
 }
 
 static Status on_rank(World *w, void *arg) {

@@ -250,6 +250,10 @@ Status dtensor_wrap(Scope *scope, const Spec *spec, Tensor *local, Tensor **out)
   return OK;
 }
 
+static const char *dtensor_name(const Tensor *t, char *buf, size_t cap) {
+  return t->spec ? spec_print(t->spec, buf, cap) : tensor_describe(t, buf, cap);
+}
+
 static Status refuse_implicit(const Call *c, const Spec *from, const Spec *to) {
   char a[512], b[512];
   return status_hint(op_fail(c, "needs %s as %s, and implicit redistribution is switched off here", spec_print(from, a, sizeof a),
@@ -409,8 +413,23 @@ static Status run_replicated(Call *c) {
   return OK;
 }
 
-/* An in-place op whose functional form is taken apart: its results go to where the
- * arguments lie. */
+/* to = from, wherever the two lie. */
+static Status write_moved(Call *c, Tensor *to, Tensor *from) {
+  char a[600], b[600];
+  if (!tensor_same_size(to, from)) return op_fail(c, "the result %s does not fit in place of %s", dtensor_name(from, a, sizeof a), dtensor_name(to, b, sizeof b));
+  Tensor *part = from;
+  if (to->spec && from->spec) {
+    const Spec *there; /* as `to`, but of from's dtype */
+    TRY(spec_new(to->spec->mesh, from->dtype, from->ndim, from->size, from->stride, to->spec->place, &there));
+    part = from->local;
+    if (part) TRY(redistribute_local(c->ctx, from->spec, there, part, c->op->schema.name, c->scope, &part));
+  } else if (to->spec || from->spec) return op_fail(c, "a plain tensor and a DTensor: one is written to the other");
+  if (part) kernel_copy(&c->ctx->kern, tensor_view(to->spec ? to->local : to), tensor_view(part));
+  return OK;
+}
+
+/* An in-place op whose functional form is taken apart, or whose result goes to an argument
+ * that it does not read (out=): the results go to where the arguments lie. */
 static Status run_inplace_apart(Call *c, const Op *functional) {
   Value bound[MAX_PARAMS];
   NamedValue args[MAX_PARAMS];
@@ -426,8 +445,7 @@ static Status run_inplace_apart(Call *c, const Op *functional) {
       Tensor *to = c->arg[i].kind == VAL_TENSORS ? c->arg[i].tensors[j] : in_tensor(c, i);
       Tensor *from = next < f.nout ? out_tensor(&f, next) : NULL;
       if (!to || !from) return op_fail(c, "nothing to write to argument '%s'", c->op->schema.params[i].name);
-      Tensor *done;
-      TRY(OP(c, "aten.copy_.default", &done, val_tensor(to), val_tensor(from)));
+      TRY(write_moved(c, to, from));
     }
   }
   return alias_mutated(c);
@@ -450,7 +468,8 @@ static Status dispatch(Call *c) {
   const Op *functional = def->inplace ? op_find(def->inplace) : c->op;
   bool has_rule = functional && (functional->def->place || functional->def->rule || functional->def->flags & OP_POINTWISE);
   if (def->compose && !has_rule) return run_parts(c);
-  if (def->inplace && functional && functional->def->compose && !has_rule) return run_inplace_apart(c, functional);
+  bool to_others = def->inplace && !c->op->schema.params[0].mutated;
+  if (def->inplace && functional && (to_others || (functional->def->compose && !has_rule))) return run_inplace_apart(c, functional);
   if (asks_for_sizes(c->op)) return op_eager(c);
   if (def->flags & (OP_DYNAMIC | OP_SCALAR | OP_EFFECT) || (!def->inplace && !def->infer)) return run_replicated(c);
   Dist *d = c->ctx->dist;

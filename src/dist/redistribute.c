@@ -53,12 +53,13 @@ static Status do_slice(Job *j) {
 }
 
 /* What ranks other than the first of an axis hold so that the reduction gives the value
- * back: nothing (0) or one; the ops that forgive repetition keep the value everywhere. */
+ * back, bit for bit (x + -0.0 is x, also for -0.0);
+ * the ops that forgive repetition keep the value everywhere. */
 static const struct {
   bool everywhere;
   double other;
 } split_of[REDUCE_OP_COUNT] = {
-    [REDUCE_SUM] = {false, 0}, [REDUCE_AVG] = {true, 0},      [REDUCE_MIN] = {true, 0},  [REDUCE_MAX] = {true, 0},
+    [REDUCE_SUM] = {false, -0.0}, [REDUCE_AVG] = {true, 0},      [REDUCE_MIN] = {true, 0},  [REDUCE_MAX] = {true, 0},
     [REDUCE_BAND] = {true, 0}, [REDUCE_PRODUCT] = {false, 1}, [REDUCE_BOR] = {true, 0}, [REDUCE_BXOR] = {false, 0},
 };
 
