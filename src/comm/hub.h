@@ -213,15 +213,6 @@ static inline void cpu_pause(void) {
 #endif
 }
 
-/* The cache line at p will be written soon. */
-static inline void cpu_own(const void *p) {
-#ifdef TESS_X86
-  __asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
-#else
-  __builtin_prefetch(p, 1);
-#endif
-}
-
 /* Looks until `look` says something else than wait, or the time is up: briefly without a
  * pause, then asleep on the bell.  seconds <= 0: for ever. */
 typedef RoundState LookFn(void *arg);

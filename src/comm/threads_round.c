@@ -77,14 +77,6 @@ void round_post(const Round *r) {
   raise_flag(r, FLAG_READY(r->sequence));
 }
 
-/* Everybody is in this round, so nobody looks at my slot of the next one yet: its lines
- * come to this core before they are written.  Halves the time of a small round. */
-static void own_next(const Round *r) {
-  const Slot *next = &r->lane->slot[2 * r->me + (int)((r->sequence + 1) & 1)];
-  size_t bytes = r->small ? small_bytes(r) : 0;
-  for (size_t at = 0; at < offsetof(Slot, data) + bytes; at += 64) cpu_own((const char *)next + at);
-}
-
 void round_done(const Round *r) { raise_flag(r, FLAG_DONE(r->sequence)); }
 
 /* A member that left before it came here; -1: none. */
@@ -160,7 +152,6 @@ Status round_work(const Round *r) {
   for (int i = 0; i < r->n; i++) {
     if (round_slot(r, i)->sign != sign) return round_mismatch(r, i, NULL);
   }
-  if (!r->small) cpu_own(round_slot(r, r->me)); /* for DONE */
   return shares[r->coll->kind][r->small ? 0 : 1](r);
 }
 
@@ -227,7 +218,6 @@ Status round_run(Comm *c, const Coll *what, uint64_t sequence, uint64_t ticket) 
   if (state == ROUND_WAIT) w.status = round_overdue(&r, c->world->timeout);
   if (state == ROUND_GO) w.status = round_work(&r);
   if (w.status) return round_give_up(&r, w.status);
-  own_next(&r);
   if (r.small) return OK;
   round_done(&r);
   settle(&r);
