@@ -133,7 +133,7 @@ Status rule_take(Rules *r) {
 }
 
 /* x[i, :, j]: which dimensions have an index, what the indices broadcast to, and where
- * that stands in the result. */
+ * that stands in the result.  A mask is a list of places in as many dimensions as it has. */
 typedef struct {
   bool indexed[MAX_DIMS];
   int count, ndim, place;
@@ -143,15 +143,19 @@ static Indexed indexed_dims(const Call *c) {
   Indexed x = {.count = 0};
   int last = -1;
   bool adjacent = true;
-  for (int i = 0; i < in_count(c, 1); i++) {
+  for (int i = 0, dim = 0; i < in_count(c, 1); i++) {
     const Tensor *t = in_item(c, 1, i);
-    if (!t) continue;
-    x.indexed[i] = true;
-    if (t->ndim > x.ndim) x.ndim = t->ndim;
-    adjacent &= last < 0 || i == last + 1;
-    if (last < 0) x.place = i;
-    last = i;
-    x.count++;
+    bool mask = t && (t->dtype == DT_BOOL || t->dtype == DT_U8);
+    int covers = mask ? t->ndim : 1, lists = mask ? 1 : t ? t->ndim : 0;
+    if (lists > x.ndim) x.ndim = lists;
+    for (int end = dim + covers; dim < end && dim < MAX_DIMS; dim++) {
+      if (!t) continue;
+      x.indexed[dim] = true;
+      adjacent &= last < 0 || dim == last + 1;
+      if (last < 0) x.place = dim;
+      last = dim;
+      x.count++;
+    }
   }
   if (!adjacent) x.place = 0;
   return x;
