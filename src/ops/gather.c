@@ -70,6 +70,48 @@ static Status gather_body(Call *c) {
 
 static Status gather_run(Call *c) { return with_scratch(c, gather_body); }
 
+/* gather_part: self is the rows from `begin` on of a longer tensor; 0 for the others'. */
+static Status gather_part_body(Call *c) {
+  Tensor *self = in_tensor(c, 0), *given = in_tensor(c, 2), *out = out_tensor(c, 0);
+  int dim;
+  int64_t n = tensor_numel(given), begin = in_int(c, 3), *at;
+  TRY(wrap_dim(c, in_int(c, 1), self->ndim, &dim));
+  int64_t rows = self->size[dim], size = (int64_t)dtype_size(out->dtype);
+  Indices index = {.ndim = given->ndim};
+  memcpy(index.size, given->size, sizeof index.size);
+  contiguous_strides(given->ndim, given->size, index.stride);
+  TRY_NEW(at, kern_scratch(&c->ctx->kern, (size_t)(2 * n) * sizeof *at)); /* then as they were */
+  index.data = at;
+  kernel_copy(&c->ctx->kern, (View){at + n, given->size, index.stride, given->ndim, DT_I64}, tensor_view(given));
+  for (int64_t i = 0; i < n; i++) {
+    int64_t row = at[n + i] - begin;
+    at[i] = row < 0 || row >= rows ? 0 : row;
+  }
+  IndexMap map;
+  gather_map(self, dim, &index, &map);
+  if (rows) kernel_gather(&c->ctx->kern, &map, out_view_of(c, 0), tensor_data(self));
+  for (int64_t i = 0; i < n; i++) {
+    if (!rows || at[n + i] < begin || at[n + i] >= begin + rows) memset((char *)tensor_data(out) + i * size, 0, (size_t)size);
+  }
+  return OK;
+}
+
+static Status gather_part_run(Call *c) { return with_scratch(c, gather_part_body); }
+
+/* Rows of another rank are 0 here: the sum over the ranks has them. */
+static Status gather_localize(Local *l) {
+  int dim;
+  bool cut = false;
+  int64_t begin;
+  TRY(wrap_dim(l->call, in_int(l->call, 1), l->in[0]->ndim, &dim));
+  for (int a = 0; a < l->naxes; a++) cut |= is_s_of(&local_place_in(l, 0)[a], dim);
+  if (!cut) return OK;
+  TRY(local_in_begin(l, 0, dim, &begin));
+  l->op = op_find("tess.gather_part.default");
+  l->arg[3] = val_int(begin);
+  return OK;
+}
+
 /* As gather, but self and the indices broadcast, negative indices count from the end,
  * and no dim means that both are flat. */
 static Status take_along_dim_compose(Call *c) {
@@ -134,7 +176,8 @@ static Status take_run(Call *c) { return with_scratch(c, take_body); }
 /* clang-format off */
 const OpDef ops_gather[] = {
     {.schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", .infer = index_select_infer, .run = index_select_run, .place = rule_index_select},
-    {.schema = "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", .infer = gather_infer, .run = gather_run, .place = rule_gather},
+    {.schema = "aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", .infer = gather_infer, .run = gather_run, .place = rule_gather, .localize = gather_localize},
+    {.schema = "tess::gather_part(Tensor self, int dim, Tensor index, int begin) -> Tensor", .infer = gather_infer, .run = gather_part_run},
     {.schema = "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor", .compose = take_along_dim_compose},
     {.schema = "aten::take(Tensor self, Tensor index) -> Tensor", .infer = take_infer, .run = take_run, .place = rule_take},
     {0},

@@ -175,6 +175,7 @@ static Status add_strategy(const Sharding *s, Placement result, Placement left, 
     int at = addends[i] == NO_ARG ? -1 : rule_input(r, addends[i], 0);
     if (at >= 0) p[1 + at] = addend_place(r->in[at], r->out[0], result);
   }
+  if (r->out[0]->ndim < 2) TRY(rule_axis_exact(r, p)); /* vectors: also where nothing is cut */
   return rule_axis(r, p);
 }
 
@@ -189,6 +190,7 @@ Status product_place(Rules *r, const Product *p, bool linear) {
   const Tensor *a = r->in[s.left], *b = r->in[s.right], *out = r->out[0];
   int an = a->ndim, bn = b->ndim, rows = an > 1, columns = bn > 1;
   int batch = out->ndim - rows - columns;
+  r->whole_last = out->ndim == 1;
   for (int d = 0; d < batch; d++) {
     int i = d - (batch - (an - 2)), j = d - (batch - (bn - 2));
     TRY(add_strategy(&s, place_s(d), shard_at(a, an > 2 ? i : -1, out->size[d]), shard_at(b, bn > 2 ? j : -1, out->size[d])));

@@ -18,6 +18,12 @@ static Status blank(const Rules *r, Placement out, Placement **p) {
 
 static Placement *input_of(const Rules *r, Placement *p, int i) { return &p[r->nout + i]; }
 
+/* Also where no input is cut like that. */
+static Status rule_axis_offered(Rules *r, const Placement *p) {
+  TRY(rule_axis_exact(r, p));
+  return rule_axis(r, p);
+}
+
 /* Output and input 0 owe the same, the others are R. */
 static Status pass_owed(Rules *r, ReduceOp first, ReduceOp last) {
   for (ReduceOp op = first; op <= last; op++) {
@@ -103,20 +109,41 @@ Status rule_index_select(Rules *r) {
   return pass_owed(r, REDUCE_SUM, REDUCE_PRODUCT);
 }
 
+/* n rows and the first m of them: does every rank that has some of the m have the same
+ * first row of both, whichever axes from a on cut them? */
+static bool rows_meet(const Rules *r, int a, int64_t n, int64_t m) {
+  if (n == m || a == r->naxes || m == 0) return true;
+  if (!rows_meet(r, a + 1, n, m)) return false;
+  int k = r->axis[a];
+  for (int i = 0; i < k; i++) {
+    int64_t at, size, other_at, other;
+    chunk_of(n, k, i, 1, &at, &size);
+    chunk_of(m, k, i, 1, &other_at, &other);
+    if (other && (at != other_at || size < other || !rows_meet(r, a + 1, size, other))) return false;
+  }
+  return true;
+}
+
 Status rule_gather(Rules *r) {
   Placement *p;
   int dim;
   const Tensor *self = r->in[0], *index = r->in[1];
   TRY(wrap_dim(r->call, in_int(r->call, 1), self->ndim, &dim));
   if (!self->ndim || self->ndim != index->ndim) return pass_owed(r, REDUCE_SUM, REDUCE_PRODUCT);
+  if (index->size[dim] == 1 && self->dtype != DT_BOOL) { /* each rank gives what it has, else 0 */
+    TRY(blank(r, place_p(REDUCE_SUM), &p));
+    *input_of(r, p, 0) = place_s(dim);
+    TRY(rule_axis_exact(r, p));
+  }
   TRY(blank(r, place_s(dim), &p)); /* each index by itself */
   *input_of(r, p, 1) = place_s(dim);
-  TRY(rule_axis(r, p));
+  TRY(rule_axis_offered(r, p));
   for (int d = 0; d < self->ndim; d++) {
-    if (d == dim || self->size[d] != index->size[d]) continue; /* else their shards are of other rows */
+    if (d == dim || !rows_meet(r, 0, self->size[d], index->size[d])) continue; /* else their shards are of other rows */
     TRY(blank(r, place_s(d), &p));
     *input_of(r, p, 0) = *input_of(r, p, 1) = place_s(d);
-    TRY(rule_axis(r, p));
+    TRY(rule_axis_exact(r, p));
+    if (self->size[d] == index->size[d]) TRY(rule_axis(r, p));
   }
   return pass_owed(r, REDUCE_SUM, REDUCE_PRODUCT);
 }
@@ -228,7 +255,7 @@ Status rule_scatter(Rules *r) {
       same = same && r->in[i]->ndim == self->ndim && r->in[i]->size[d] == self->size[d];
       *input_of(r, p, i) = place_s(d);
     }
-    if (same) TRY(rule_axis(r, p));
+    if (same) TRY(rule_axis_offered(r, p));
   }
   return OK;
 }
@@ -260,23 +287,30 @@ Status rule_index_dim(Rules *r) {
 
 /* ---- the part that a view shows ------------------------------------------------------------------------ */
 
+/* One input leads, the other follows; dimensions that the view cuts are whole. */
+static Status scatter_led(Rules *r, const int *to, int lead) {
+  Placement *p;
+  TRY_NEW(p, arena_new_n(r->arena, Placement, 3 * r->naxes + 1));
+  for (int a = 0; a < r->naxes; a++) {
+    Placement self = *rule_have(r, lead, a), src = self;
+    if (is_s(&self) && lead == 0) src.dim = to[self.dim];
+    for (int d = 0; is_s(&src) && lead == 1 && d <= r->in[0]->ndim; d++) {
+      self.dim = d < r->in[0]->ndim ? d : -1;
+      if (d < r->in[0]->ndim && to[d] == src.dim) break;
+    }
+    if (is_s(&self) && (self.dim < 0 || src.dim < 0)) self = src = place_r();
+    p[a] = p[r->naxes + a] = self;
+    p[2 * r->naxes + a] = src;
+  }
+  return rule_mesh(r, p, 0);
+}
+
 Status rule_view_scatter(Rules *r, GeometryFn *view) {
   int to[MAX_DIMS];
-  Placement *p;
   TRY(follow_geometry(r, view, 2, r->in[0], to));
-  for (int d = 0; d < r->in[0]->ndim; d++) {
-    if (to[d] < 0) continue;
-    TRY(blank(r, place_s(d), &p));
-    *input_of(r, p, 0) = place_s(d);
-    *input_of(r, p, 1) = place_s(to[d]);
-    TRY(rule_axis(r, p));
-  }
-  for (ReduceOp op = REDUCE_SUM; op <= REDUCE_PRODUCT; op++) { /* both owed: elements only move */
-    TRY(blank(r, place_p(op), &p));
-    *input_of(r, p, 0) = *input_of(r, p, 1) = place_p(op);
-    TRY(rule_axis(r, p));
-  }
-  return OK;
+  r->uneven = true;
+  TRY(scatter_led(r, to, 0));
+  return scatter_led(r, to, 1);
 }
 
 Status rule_view_backward(Rules *r, GeometryFn *view) {

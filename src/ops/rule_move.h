@@ -38,7 +38,7 @@ PlaceFn rule_as_strided;
 /* Outputs are pieces of dimension dim of input 0, one after the other. */
 Status rule_pieces(Rules *r, int dim);
 
-/* Output 0 combines the two halves of dimension dim of input 0. */
+/* Output 0 combines the two halves of dimension dim of input 0, which is not linear. */
 Status rule_halves(Rules *r, int dim);
 
 LocalizeFn localize_view;     /* any reshape: as a view of the local sizes */

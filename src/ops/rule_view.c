@@ -148,25 +148,32 @@ Status rule_pieces(Rules *r, int dim) {
   return rule_all_but(r, whole, PASS_ALL);
 }
 
-Status rule_halves(Rules *r, int dim) {
-  Placement *p, second[MAX_AXES];
+/* Does every axis keep what it has: no cut of dim but equal ones of both halves, nothing owed? */
+static bool halves_alike(const Rules *r, int dim, const Placement *in, Placement *out) {
+  Placement second[MAX_AXES];
   Axes m = axes_of(r);
   int64_t n = r->in[0]->size[dim];
+  int bad;
+  for (int a = 0; a < r->naxes; a++)
+    if (is_p(&in[a])) return false;
+  return view_cut(&m, dim, n, 0, n / 2, in, out, &bad) && view_cut(&m, dim, n, n / 2, n, in, second, &bad) &&
+         placements_equal(out, second, r->naxes);
+}
+
+Status rule_halves(Rules *r, int dim) {
+  Placement *p;
   TRY(start(r, &p));
   r->uneven = true;
-  Placement *in = of_input(r, p, 0);
-  for (int a = 0, bad; a < r->naxes; a = bad >= 0 ? 0 : r->naxes) {
-    bad = -1;
-    for (int i = 0; i < r->naxes && bad < 0; i++) bad = is_p(&in[i]) ? i : -1;
-    if (bad < 0 && view_cut(&m, dim, n, 0, n / 2, in, p, &bad) && view_cut(&m, dim, n, n / 2, n, in, second, &bad)) {
-      bad = -1;
-      for (int i = 0; i < r->naxes && bad < 0; i++) bad = placement_equal(&p[i], &second[i]) ? -1 : i;
-    }
-    if (bad < 0) continue;
-    why_whole(r, &in[bad], "each rank needs the same part of both halves");
-    in[bad] = place_r();
+  if (halves_alike(r, dim, of_input(r, p, 0), p)) return rule_mesh(r, p, 0);
+  r->whole_last = true;
+  for (int d = 0; d < r->in[0]->ndim; d++) {
+    Placement one[2] = {place_s(d), place_s(d)};
+    if (d == dim) continue;
+    TRY(rule_axis_exact(r, one));
+    TRY(rule_axis(r, one));
   }
-  return rule_mesh(r, p, 0);
+  rule_why(r, "each rank needs the same part of both halves");
+  return OK;
 }
 
 /* dim, start and end as geometry.h understands them; step != 1 leaves nothing to tell. */

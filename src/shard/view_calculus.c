@@ -128,6 +128,7 @@ static bool flat_cut(const Placement *p, int ndim, const int64_t *size, Cut *c) 
 
 typedef struct {
   int from, to; /* dimensions; a state is `from` sizes, then `to` */
+  int64_t global[STATE_WIDTH];
   States now, next;
 } Reshape;
 
@@ -173,7 +174,14 @@ static bool candidate(const Cut *flat, int ndim, const int64_t *size, int dim, i
   return true;
 }
 
-/* I2: kinds of units first, then the smallest factor, then the first dimension. */
+/* How well dimension d of the result answers to the input's, where either would do (a rank
+ * has a single element of both): the very same one, any that is not 1. */
+static int kinship(const Reshape *v, int from, int d) {
+  const int64_t *a = v->global, *b = v->global + v->from;
+  return a[from] == b[d] && product(a, from) == product(b, d) ? 2 : b[d] > 1;
+}
+
+/* I2: kinds of units first, then the smallest factor, the nearest kin, the first dimension. */
 static bool find_image(const Reshape *v, const Placement *in, int k, Placement *out) {
   static const UnitKind plain[UNIT_KINDS] = {UNIT_NONE, UNIT_SCALED, UNIT_CHUNK}, given[UNIT_KINDS] = {UNIT_SCALED, UNIT_NONE, UNIT_CHUNK};
   const UnitKind *kinds = in->unit > 1 ? given : plain;
@@ -182,12 +190,16 @@ static bool find_image(const Reshape *v, const Placement *in, int k, Placement *
   if (!flat_cut(in, v->from, size, &flat)) return false;
   for (int i = 0; i < 2 * UNIT_KINDS; i++) {
     bool found = false, first = i >= UNIT_KINDS;
+    int best = 0;
     if (first && !cut_is_first(&flat, k)) break;
     for (int d = 0; d < v->to; d++) {
       Placement p;
       if (!candidate(&flat, v->to, size + v->from, d, k, first, kinds[i % UNIT_KINDS], &p)) continue;
-      if ((found && p.factor >= out->factor) || !image_fits(v, in, &p, k)) continue;
+      int kin = kinship(v, in->dim, d);
+      if (found && (p.factor > out->factor || (p.factor == out->factor && kin <= best))) continue;
+      if (!image_fits(v, in, &p, k)) continue;
       *out = p;
+      best = kin;
       found = true;
     }
     if (found) return true;
@@ -251,6 +263,7 @@ bool view_reshape(const Axes *m, int from_ndim, const int64_t *from, int to_ndim
   memcpy(row, from, (size_t)from_ndim * sizeof *row);
   memcpy(row + from_ndim, to, (size_t)to_ndim * sizeof *row);
   v.now.width = from_ndim + to_ndim;
+  memcpy(v.global, row, sizeof row);
   states_add(&v.now, row);
   for (int a = 0; a < m->naxes; a++) {
     out[a] = have[a];
