@@ -138,7 +138,6 @@ static Status glu_run(Call *c) {
 }
 
 static Status glu_place(Rules *r) {
-  r->whole_last = true; /* of equally cheap strategies one that shards */
   int dim;
   TRY(wrap_dim(r->call, in_int(r->call, 1), r->in[0]->ndim, &dim));
   return rule_halves(r, dim);

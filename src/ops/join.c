@@ -286,6 +286,24 @@ static Status at_least_infer(Call *c) {
   return OK;
 }
 
+/* Each by itself: its dimensions keep their shards, wherever they go. */
+static Status at_least_place(Rules *r) {
+  const AtLeast *row = r->call->op->def->row;
+  Placement *p;
+  size_t n = (size_t)(r->nin * r->naxes);
+  TRY_NEW(p, arena_new_n(r->arena, Placement, 2 * n + 1));
+  memcpy(p, r->have, n * sizeof *p);
+  memcpy(p + n, r->have, n * sizeof *p);
+  for (int i = 0; i < r->nin * r->naxes; i++) {
+    int ndim = r->in[i / r->naxes]->ndim, to = 0;
+    if (!is_s(&p[i]) || ndim >= row->ndim) continue;
+    while (row->from[ndim][to] != p[i].dim) to++;
+    p[i].dim = to;
+  }
+  r->uneven = true;
+  return rule_mesh(r, p, 0);
+}
+
 /* ---- blocks on a diagonal -------------------------------------------------------------------- */
 
 static Status block_diag_infer(Call *c) {
@@ -336,12 +354,12 @@ const OpDef ops_join[] = {
     {.schema = "aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]", .infer = broadcast_tensors_infer, .place = broadcast_place},
     {.schema = "aten::meshgrid(Tensor[] tensors) -> Tensor[]", .infer = meshgrid_infer, .place = meshgrid_place},
     {.schema = "aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]", .infer = meshgrid_infer, .place = meshgrid_place},
-    {.schema = "aten::atleast_1d(Tensor self) -> Tensor", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[0]},
-    {.schema = "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[0]},
-    {.schema = "aten::atleast_2d(Tensor self) -> Tensor", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[1]},
-    {.schema = "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[1]},
-    {.schema = "aten::atleast_3d(Tensor self) -> Tensor", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[2]},
-    {.schema = "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .place = rule_reshape, .row = &at_least[2]},
+    {.schema = "aten::atleast_1d(Tensor self) -> Tensor", .infer = at_least_infer, .place = at_least_place, .row = &at_least[0]},
+    {.schema = "aten::atleast_1d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .place = at_least_place, .row = &at_least[0]},
+    {.schema = "aten::atleast_2d(Tensor self) -> Tensor", .infer = at_least_infer, .place = at_least_place, .row = &at_least[1]},
+    {.schema = "aten::atleast_2d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .place = at_least_place, .row = &at_least[1]},
+    {.schema = "aten::atleast_3d(Tensor self) -> Tensor", .infer = at_least_infer, .place = at_least_place, .row = &at_least[2]},
+    {.schema = "aten::atleast_3d.Sequence(Tensor[] tensors) -> Tensor[]", .infer = at_least_infer, .place = at_least_place, .row = &at_least[2]},
     {.schema = "aten::block_diag(Tensor[] tensors) -> Tensor", .infer = block_diag_infer, .run = block_diag_run},
     {0},
 };

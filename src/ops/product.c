@@ -190,14 +190,18 @@ Status product_place(Rules *r, const Product *p, bool linear) {
   const Tensor *a = r->in[s.left], *b = r->in[s.right], *out = r->out[0];
   int an = a->ndim, bn = b->ndim, rows = an > 1, columns = bn > 1;
   int batch = out->ndim - rows - columns;
-  r->whole_last = out->ndim == 1;
   for (int d = 0; d < batch; d++) {
     int i = d - (batch - (an - 2)), j = d - (batch - (bn - 2));
     TRY(add_strategy(&s, place_s(d), shard_at(a, an > 2 ? i : -1, out->size[d]), shard_at(b, bn > 2 ? j : -1, out->size[d])));
   }
+  if (rows && !columns) { /* mv: rather rows than all R, rather that than the rest */
+    r->whole_last = true;
+    TRY(add_strategy(&s, place_s(batch), place_s(an - 2), place_r()));
+    TRY(add_strategy(&s, place_r(), place_r(), place_r()));
+  }
   int summed = p->transposed ? bn - 1 : columns ? bn - 2 : 0, free = p->transposed ? 0 : bn - 1;
   if (linear) TRY(add_strategy(&s, place_p(REDUCE_SUM), place_s(an - 1), place_s(summed)));
-  if (rows) TRY(add_strategy(&s, place_s(batch), place_s(an - 2), place_r()));
+  if (rows && columns) TRY(add_strategy(&s, place_s(batch), place_s(an - 2), place_r()));
   if (columns) TRY(add_strategy(&s, place_s(batch + rows), place_r(), place_s(free)));
   for (ReduceOp op = REDUCE_SUM; linear && op <= REDUCE_AVG; op++) {
     TRY(add_strategy(&s, place_p(op), place_p(op), place_r()));

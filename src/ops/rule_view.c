@@ -73,6 +73,11 @@ Status follow_geometry(const Rules *r, GeometryFn *view, int first, const Tensor
     int64_t d = g.stride[i] - MARK;
     if (d >= 0 && d < whole->ndim && g.size[i] == whole->size[d]) to[d] = i;
   }
+  if (view == geometry_unfold) { /* windows may show all and still be longer than a part */
+    int dim;
+    TRY(wrap_dim(r->call, in_int(r->call, first), whole->ndim, &dim));
+    if (whole->ndim) to[dim] = -1;
+  }
   return OK;
 }
 
@@ -165,7 +170,7 @@ Status rule_halves(Rules *r, int dim) {
   TRY(start(r, &p));
   r->uneven = true;
   if (halves_alike(r, dim, of_input(r, p, 0), p)) return rule_mesh(r, p, 0);
-  r->whole_last = true;
+  r->whole_last = true; /* of equally cheap strategies one that shards */
   for (int d = 0; d < r->in[0]->ndim; d++) {
     Placement one[2] = {place_s(d), place_s(d)};
     if (d == dim) continue;
@@ -275,17 +280,13 @@ Status localize_expand(Local *l) {
 Status localize_squeeze(Local *l) {
   const Tensor *in = l->in[0];
   const Call *c = l->call;
-  bool asked[MAX_DIMS];
   int64_t dims[MAX_DIMS];
-  int n = 0, one;
-  for (int d = 0; d < in->ndim; d++) asked[d] = c->op->schema.nparams == 1;
-  if (c->op->schema.nparams > 1 && c->arg[1].kind == VAL_INTS) TRY(wrap_dims(c, in_ints(c, 1), in->ndim, asked));
-  else if (c->op->schema.nparams > 1) {
-    TRY(wrap_dim(c, in_int(c, 1), in->ndim, &one));
-    asked[one] = true;
+  int n = 0, named = c->op->schema.nparams == 1 ? in->ndim : c->arg[1].kind == VAL_INTS ? c->arg[1].n : 1;
+  for (int i = 0, d; i < named; i++) {
+    int64_t given = c->op->schema.nparams == 1 ? i : c->arg[1].kind == VAL_INTS ? c->arg[1].ints[i] : in_int(c, 1);
+    TRY(wrap_dim(c, given, in->ndim, &d));
+    if (in->ndim && in->size[d] == 1) dims[n++] = d;
   }
-  for (int d = 0; d < in->ndim; d++)
-    if (asked[d] && in->size[d] == 1) dims[n++] = d;
   TRY(as_op(l, c->op->schema.mutates ? "aten.squeeze_.dims" : c->op->def->run ? "aten.squeeze_copy.dims" : "aten.squeeze.dims"));
   return local_set_ints(l, 1, dims, n);
 }

@@ -66,4 +66,7 @@ bool read_placements(yyjson_val *list, int ndim, Placement *out, int *n) {
   return true;
 }
 
-Dtype read_dtype(yyjson_val *v) { return v ? dtype_parse(yyjson_get_str(v)) : DT_F32; }
+Dtype read_dtype(yyjson_val *v) {
+  if (!v) return DT_F32;
+  return strcmp(yyjson_get_str(v), "torch.complex64") ? dtype_parse(yyjson_get_str(v)) : DT_C64;
+}
