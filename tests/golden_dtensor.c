@@ -23,6 +23,7 @@ static const Part parts[] = {
     {"strategies", case_strategy},
     {"rng", case_rng},
     {"checkpoint", case_checkpoint},
+    {"api", case_api},
 };
 
 typedef struct {

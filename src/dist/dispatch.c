@@ -329,6 +329,12 @@ Status random_local(Call *local, const Spec *out, int64_t draws) {
   return s;
 }
 
+/* What a rank outside the mesh holds of a result. */
+static Status outside_shard(Call *c, const Spec *s, Tensor **out) {
+  *out = NULL;
+  return s->mesh->world ? tensor_new(c->scope, s->dtype, s->local_ndim, s->local, out) : OK;
+}
+
 static Status run_decision(Call *c, const Decision *d) {
   bool inplace = c->op->schema.mutates;
   Call local = {.ctx = c->ctx, .op = d->op, .scope = c->scope, .arena = c->arena};
@@ -349,7 +355,9 @@ static Status run_decision(Call *c, const Decision *d) {
     }
     Tensor *t;
     if (next >= d->nout) return op_fail(c, "gave more results than its rule has");
-    TRY(dtensor_wrap(c->scope, d->out[next++], local.arg ? local.out[i].tensor : NULL, &t));
+    if (local.arg) t = local.out[i].tensor;
+    else TRY(outside_shard(c, d->out[next], &t));
+    TRY(dtensor_wrap(c->scope, d->out[next++], t, &t));
     TRY(out_value(c, val_tensor(t)));
   }
   return OK;
@@ -394,6 +402,7 @@ static Status run_replicated(Call *c) {
       TRY(spec_with(t->spec, r, &whole));
       if (whole != t->spec && mesh->dist->implicit == IMPLICIT_STRICT) return refuse_implicit(c, t->spec, whole);
       if (!mesh->world) return op_fail(c, "the sizes of its results depend on elements, and a plan has none");
+      if (!mesh->inside) return op_fail(c, "the sizes of its results depend on elements, and this rank is outside the mesh");
       TRY(redistribute_local(c->ctx, t->spec, whole, t->local, op->schema.name, c->scope, &list[j]));
     }
     arg[i] = c->arg[i].kind == VAL_TENSORS ? val_tensors(list, n) : n ? val_tensor(list[0]) : c->arg[i];

@@ -94,6 +94,16 @@ static Status run_check(Ctx *ctx, Scope *scope, Mesh *m, const Placement *p, boo
   return s ? s : agree_on_replicas(ctx, scope, m, p, local);
 }
 
+/* As PyTorch does; where that makes elements share memory (a shard of one row, cut twice),
+ * dense strides in the same order. */
+static void infer_global(const Layout *l, const int64_t *local_stride, int64_t *shape, int64_t *stride) {
+  Tensor whole = {.ndim = l->ndim};
+  global_from_local(l, local_stride, whole.size, whole.stride);
+  if (tensor_overlaps_itself(&whole)) local_strides(l->ndim, whole.size, local_stride, whole.stride);
+  memcpy(shape, whole.size, (size_t)l->ndim * sizeof *shape);
+  memcpy(stride, whole.stride, (size_t)l->ndim * sizeof *stride);
+}
+
 Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const Placement *place, const FromLocal *how, Tensor **out) {
   if (local->spec) return fail(ERR_USAGE, "from_local takes this rank's plain shard, not a DTensor");
   int ndim = how->shape ? how->ndim : local->ndim;
@@ -103,12 +113,12 @@ Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const 
   if (how->shape) {
     memcpy(shape, how->shape, (size_t)ndim * sizeof *shape);
     contiguous_strides(ndim, shape, stride);
-  } else global_from_local(&l, local->stride, shape, stride);
+  } else infer_global(&l, local->stride, shape, stride);
   if (how->stride) memcpy(stride, how->stride, (size_t)ndim * sizeof *stride);
   if (!m->inside) TRY(empty_shard(scope, local->dtype, &local));
   else if (how->run_check) {
     TRY(run_check(ctx, scope, m, place, how->shape != NULL, shape, &local));
-    if (!how->shape && !how->stride) contiguous_strides(ndim, shape, stride);
+    if (!how->shape && !how->stride) local_strides(ndim, shape, local->stride, stride);
   }
   const Spec *spec;
   TRY(spec_new(m, local->dtype, ndim, shape, stride, place, &spec));

@@ -34,6 +34,6 @@ bool same_ints(yyjson_val *list, const int64_t *v, int n);
 bool read_placements(yyjson_val *list, int ndim, Placement *out, int *n);
 Dtype read_dtype(yyjson_val *v); /* "f32"; absent: f32 */
 
-CaseFn case_layout, case_redistribute, case_strategy, case_rng, case_checkpoint, case_api;
+CaseFn case_layout, case_redistribute, case_strategy, case_rng, case_checkpoint, case_api, case_behaviour;
 
 #endif

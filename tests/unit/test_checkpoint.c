@@ -87,7 +87,7 @@ static void layouts_are_read_from_each_other(void **state) {
         int coord[MAX_AXES] = {0};
         Placement r[MAX_AXES] = {{.kind = PLACE_R}};
         l.place = r;
-        if (saved.v[saved.n].size[0] * saved.v[saved.n].size[1]) {
+        if (saved.v[saved.n].size[0] > 0 && saved.v[saved.n].size[1] > 0) {
           assert_ok(chunks_of(&l, coord, &arena, &wanted));
           assert_error(read_plan("w", &saved, &wanted, &arena, &plan), "were saved");
         }
