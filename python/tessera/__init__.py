@@ -1,0 +1,24 @@
+"""tessera: exported PyTorch programs, ATen ops and DTensors on CPU ranks, without PyTorch.
+
+    import numpy as np, tessera as ts
+
+    def work():
+        mesh = ts.init_device_mesh("dp=2,tp=2")
+        x = ts.distribute_tensor(np.ones((8, 6), np.float32), mesh, "S(0)R")
+        return (x @ x.T).full_tensor()
+
+    ts.run_ranks(4, work)
+"""
+from ._call import call
+from ._context import Error, RankError, barrier, manual_seed, rank, run_ranks, set_timeout, world_size
+from ._library import path as library_path
+from ._library import quick as _quick
+from .debug import comm_debug, explicit_redistribution, flight, implicit_replication
+from .dtensor import DTensor, distribute_tensor, empty, from_local, full, ones, zeros
+from .mesh import Mesh, current_mesh, init_device_mesh
+from .placements import Partial, Placement, Replicate, Shard
+from .plan import Plan, Spec, local_layout, plan_redistribute, propagate
+from .program import Program
+
+open = load = Program
+__version__ = _quick.tess_version().decode()

@@ -1,0 +1,267 @@
+"""Contexts, errors and thread ranks.
+
+A Context is what a rank knows; every thread has a current one.  Outside of run_ranks() it is
+a rank by itself that is made when first needed.  Handles (of tensors) are counted by Python:
+each is released when its last user is gone, by whatever thread; everything that a call makes
+on the way lives in a scope of that call.
+"""
+import atexit
+import ctypes
+import inspect
+import sys
+import threading
+
+from ._library import lib, quick
+
+
+class Error(RuntimeError):
+    """Something that libtessera refused.  code: 1 failure, 2 usage, 3 bad file, 4 difference,
+    5 a rank or collective, 6 checkpoint."""
+
+    def __init__(self, message, code=2):
+        super().__init__(message)
+        self.code = code
+
+
+class RankError(Error):
+    """A rank raised: .rank, .errors {rank: exception} of all that failed, .results with None
+    for these.  __cause__ is what the first one raised."""
+
+    def __init__(self, message, rank, results, errors):
+        super().__init__(message, 5)
+        self.rank, self.results, self.errors = rank, results, errors
+
+
+class Handle:
+    """Owns one tensor of the library."""
+
+    __slots__ = ("ptr", "__weakref__")
+
+    def __init__(self, ptr):
+        self.ptr = ptr
+
+    def __del__(self, release=quick.tess_release, finalizing=sys.is_finalizing):
+        if not finalizing():
+            release(self.ptr)
+
+
+class Context:
+    def __init__(self, ptr, joined=False):
+        if not ptr:
+            raise MemoryError("no memory for a context")
+        self.ptr = ptr
+        self.joined = joined  # in a hub: leaves it instead of being freed
+        self.thread = threading.get_ident()
+        self.meshes = {}  # address: Mesh
+        self.logs = []    # open comm_debug()s, innermost last
+        self.results = None  # room for results of calls
+        self.check()
+        self.rank, self.world_size = quick.tess_rank(ptr), quick.tess_world_size(ptr)
+
+    def check(self):
+        """Raises the error that sticks to the context, if there is one, and clears it."""
+        code = quick.tess_error(self.ptr)
+        if code:
+            message = quick.tess_error_message(self.ptr).decode(errors="replace")
+            quick.tess_error_clear(self.ptr)
+            raise Error(message, code)
+
+    def hold(self, ptr):
+        """A handle of one's own of a result; raises if there is none."""
+        if ptr:
+            held = quick.tess_hold(self.ptr, ptr)
+            if held:
+                return Handle(held)
+        self.check()
+        raise Error("no result", 1)
+
+    def text(self, ptr):
+        """A C string that is ours to free, as str."""
+        if not ptr:
+            self.check()
+            raise Error("no result", 1)
+        try:
+            return ctypes.string_at(ptr).decode()
+        finally:
+            quick.tess_free(ptr)
+
+    def leave(self, failure=None):
+        ptr, self.ptr = self.ptr, None
+        if not ptr:
+            return
+        if self.joined:
+            lib.tess_hub_leave(ptr, None if failure is None else failure.encode(errors="replace"))
+        else:
+            lib.tess_ctx_free(ptr)
+
+    def __del__(self, finalizing=sys.is_finalizing):
+        if getattr(self, "ptr", None) and not self.joined and not finalizing():
+            self.leave()
+
+
+class scope:
+    """with scope(ctx): what the library makes inside is freed at the end."""
+
+    __slots__ = ("ctx", "open")
+
+    def __init__(self, ctx):
+        self.ctx = ctx
+
+    def __enter__(self):
+        self.open = quick.tess_scope_begin(self.ctx.ptr)
+
+    def __exit__(self, *exc):
+        quick.tess_scope_end(self.ctx.ptr, self.open)
+
+
+class _Local(threading.local):
+    current = None
+    planner = None
+
+
+_local = _Local()
+
+
+def current():
+    ctx = _local.current
+    if ctx is None:
+        ctx = _local.current = Context(lib.tess_ctx_new(0))
+        if threading.current_thread() is threading.main_thread():
+            atexit.register(ctx.leave)
+    return ctx
+
+
+def planner():
+    """The thread's context that plans."""
+    ctx = _local.planner
+    if ctx is None:
+        ctx = _local.planner = Context(lib.tess_ctx_plan())
+        if threading.current_thread() is threading.main_thread():
+            atexit.register(ctx.leave)
+    return ctx
+
+
+def rank():
+    return current().rank
+
+
+def world_size():
+    return current().world_size
+
+
+def manual_seed(seed):
+    """Random ops of this rank count from here.  Give all ranks the same seed."""
+    lib.tess_manual_seed(current().ptr, seed & (2**64 - 1))
+
+
+def barrier():
+    """Waits for all ranks of the world."""
+    ctx = current()
+    if lib.tess_barrier(ctx.ptr) < 0:
+        ctx.check()
+
+
+def set_timeout(seconds):
+    """Seconds after which a waiting rank reports who is missing; 0: never."""
+    lib.tess_set_timeout(current().ptr, seconds)
+
+
+# ---- run_ranks ------------------------------------------------------------------------------
+
+
+def _takes_rank(fn, args, kwargs):
+    """Does fn want its rank as one more argument, in front?"""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return False
+    try:
+        signature.bind(*args, **kwargs)
+        return False
+    except TypeError:
+        pass
+    try:
+        signature.bind(0, *args, **kwargs)
+        return True
+    except TypeError:
+        return False  # the call itself will tell what is wrong
+
+
+class _Run:
+    """One run_ranks(): the hub and what came of the ranks."""
+
+    def __init__(self, n, fn, args, kwargs, threads):
+        self.n, self.fn, self.args, self.kwargs, self.threads = n, fn, args, kwargs, threads
+        self.takes_rank = _takes_rank(fn, args, kwargs)
+        self.results = [None] * n
+        self.errors = {}  # in the order in which they came
+        self.hub = lib.tess_hub_new(n)
+        if not self.hub:
+            raise MemoryError(f"no memory for {n} ranks")
+
+    def rank(self, r):
+        ctx = failure = None
+        try:
+            ctx = Context(lib.tess_hub_join(self.hub, r, self.threads), joined=True)
+            _local.current = ctx
+            args = (r, *self.args) if self.takes_rank else self.args
+            self.results[r] = settle(self.fn(*args, **self.kwargs))
+        except BaseException as e:  # also KeyboardInterrupt: the others must be released
+            self.errors[r] = e
+            failure = f"{type(e).__name__}: {e}"
+        finally:
+            _local.current = _local.planner = None
+            if ctx:
+                ctx.leave(failure)
+
+    def wait(self, threads):
+        try:
+            for t in threads:
+                t.join()
+        except BaseException as e:  # Ctrl-C: every rank gets it, between two calls of the library
+            for t in threads:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident), ctypes.py_object(type(e)))
+            for t in threads:
+                t.join()
+            raise
+
+    def outcome(self):
+        if not self.errors:
+            return self.results
+        first, cause = next(iter(self.errors.items()))
+        message = f"rank {first} of {self.n}: {type(cause).__name__}: {cause}"
+        raise RankError(message, first, self.results, self.errors) from cause
+
+
+def run_ranks(n, fn, *args, threads=None, **kwargs):
+    """Calls fn(*args, **kwargs) on n thread ranks and returns the list of their results.  If fn
+    takes one argument more, it gets the rank in front: fn(rank, *args).
+
+    threads: of each rank for its own work; None: the cores divided among the ranks.
+    A rank that raises releases the others from whatever they wait for; then RankError is
+    raised from the first exception.  DTensors among the results keep their shard (to_local,
+    shape, placements) but can take part in no more ops: their ranks are gone."""
+    if n < 1:
+        raise Error(f"{n} ranks; at least 1 is wanted")
+    run = _Run(n, fn, args, kwargs, threads or 0)
+    ranks = [threading.Thread(target=run.rank, args=(r,), name=f"tessera rank {r}") for r in range(n)]
+    try:
+        for t in ranks:
+            t.start()
+        run.wait(ranks)
+    finally:
+        lib.tess_hub_free(run.hub)
+    return run.outcome()
+
+
+def settle(result):
+    """Results that leave their rank: DTensors among them fetch what they need of it."""
+    if isinstance(result, (list, tuple)):
+        for r in result:
+            settle(r)
+    elif isinstance(result, dict):
+        for r in result.values():
+            settle(r)
+    elif hasattr(result, "_settle"):
+        result._settle()
+    return result

@@ -1,0 +1,169 @@
+"""Finds libtessera.so, loads it, and declares its functions.
+
+Places are tried in this order; the first file that is there is taken:
+  1. TESSERA_LIBRARY: the file, or the folder it is in
+  2. tessera/lib beside this file (put there by pip install)
+  3. build/ of the source tree that this file is in
+  4. where pkg-config says that it is installed
+  5. wherever the system's loader looks
+Two handles on one library: `lib` lets other Python threads run during a call, `quick` does
+not and is for functions that only look something up.
+"""
+import ctypes
+import os
+import subprocess
+from ctypes import CFUNCTYPE, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+
+VERSION = "0.1"  # of the library that this package speaks to: major.minor
+FILE = "libtessera.so"
+
+ReleaseFn = CFUNCTYPE(None, c_void_p)
+
+P, I, S, D, L = c_void_p, c_int, c_char_p, c_double, c_int64
+# name: (result, arguments).  Pointers that are only passed on are c_void_p.
+FUNCTIONS = {
+    "tess_ctx_new": (P, [I]),
+    "tess_ctx_plan": (P, []),
+    "tess_ctx_free": (None, [P]),
+    "tess_manual_seed": (None, [P, c_uint64]),
+    "tess_tensor_adopt": (P, [P, I, I, P, P, P, ReleaseFn, P]),
+    "tess_call_values": (I, [P, S, P, I, P, I]),
+    "tess_open": (P, [P, S]),
+    "tess_close": (None, [P]),
+    "tess_input_count": (I, [P]),
+    "tess_input_name": (S, [P, I]),
+    "tess_input_spec": (I, [P, I, P, P, I]),
+    "tess_output_count": (I, [P]),
+    "tess_run": (I, [P, P, I, P, I]),
+    "tess_hub_new": (P, [I]),
+    "tess_hub_join": (P, [P, I, I]),
+    "tess_hub_leave": (None, [P, S]),
+    "tess_hub_free": (None, [P]),
+    "tess_set_timeout": (None, [P, D]),
+    "tess_barrier": (I, [P]),
+    "tess_mesh_from_ranks": (P, [P, I, P, P, P]),
+    "tess_mesh_sub": (P, [P, P, P, I]),
+    "tess_mesh_flatten": (P, [P, P, P, I, S]),
+    "tess_from_local": (P, [P, P, P, S, I, I, P, P]),
+    "tess_full_tensor": (P, [P, P]),
+    "tess_redistribute": (P, [P, P, P, S, I]),
+    "tess_distribute_tensor": (P, [P, P, P, S, I]),
+    "tess_dtensor_full": (P, [P, P, S, I, I, P, D]),
+    "tess_equal": (I, [P, P, P]),
+    "tess_comm_debug_begin": (I, [P]),
+    "tess_comm_debug_end": (P, [P]),
+    "tess_flight_json": (P, [P]),
+    "tess_plan_layout": (P, [P, I, P, I, P, S, P]),
+    "tess_plan_redistribute": (P, [P, I, I, P, I, P, S, S, I]),
+    "tess_plan_tensor": (P, [P, P, S, I, I, P, P]),
+    "tess_propagate": (P, [P, S, P, I]),
+}
+QUICK_FUNCTIONS = {
+    "tess_version": (S, []),
+    "tess_error": (I, [P]),
+    "tess_error_message": (S, [P]),
+    "tess_error_clear": (None, [P]),
+    "tess_scope_begin": (P, [P]),
+    "tess_scope_end": (None, [P, P]),
+    "tess_hold": (P, [P, P]),
+    "tess_release": (None, [P]),
+    "tess_dtype": (I, [P]),
+    "tess_ndim": (I, [P]),
+    "tess_size": (ctypes.POINTER(L), [P]),
+    "tess_stride": (ctypes.POINTER(L), [P]),
+    "tess_data": (P, [P]),
+    "tess_op_schema": (S, [S]),
+    "tess_rank": (I, [P]),
+    "tess_world_size": (I, [P]),
+    "tess_mesh_ndim": (I, [P]),
+    "tess_mesh_size": (I, [P, I]),
+    "tess_mesh_name": (S, [P, I]),
+    "tess_mesh_coordinate": (I, [P, P]),
+    "tess_mesh_ranks": (ctypes.POINTER(I), [P]),
+    "tess_mesh_repr": (S, [P, P, c_size_t]),
+    "tess_set_mesh": (P, [P, P]),
+    "tess_to_local": (P, [P, P]),
+    "tess_is_dtensor": (I, [P]),
+    "tess_mesh_of": (P, [P]),
+    "tess_placements": (S, [P, P, c_size_t]),
+    "tess_repr": (S, [P, P, c_size_t]),
+    "tess_explicit_redistribution": (I, [P, I]),
+    "tess_implicit_replication": (I, [P, I]),
+    "tess_free": (None, [P]),
+}
+
+
+def from_environment():
+    given = os.environ.get("TESSERA_LIBRARY")
+    if not given:
+        return []
+    path = Path(given)
+    return [path / FILE if path.is_dir() else path]
+
+
+def from_pkg_config():
+    try:
+        out = subprocess.run(["pkg-config", "--variable=libdir", "tessera"], capture_output=True, text=True, check=True)
+        return [Path(out.stdout.strip()) / FILE] if out.stdout.strip() else []
+    except (OSError, subprocess.CalledProcessError):
+        return []
+
+
+def candidates():
+    """(path, why) of every place in order, lazily."""
+    here = Path(__file__).resolve().parent
+    for path in from_environment():
+        yield path, "TESSERA_LIBRARY"
+    yield here / "lib" / FILE, "the installed package"
+    yield here.parent.parent / "build" / FILE, "the source tree's build folder"
+    for path in from_pkg_config():
+        yield path, "pkg-config"
+
+
+def find():
+    """The path of the library, or its bare name if the system's loader has it."""
+    looked = []
+    for path, why in candidates():
+        if path.exists():
+            return str(path)
+        if why == "TESSERA_LIBRARY":
+            raise ImportError(f"TESSERA_LIBRARY says {path}, which is not there")
+        looked.append(f"  {path}  ({why})")
+    for name in (FILE, FILE + ".0"):
+        try:
+            ctypes.CDLL(name)
+            return name
+        except OSError:
+            looked.append(f"  {name}  (the system's loader)")
+    raise ImportError(
+        "libtessera.so was not found. Looked for:\n" + "\n".join(looked) +
+        "\nBuild it (cmake -S . -B build -G Ninja && ninja -C build), install it (cmake --install build), "
+        "or say where it is: TESSERA_LIBRARY=/path/to/libtessera.so")
+
+
+def declare(library, functions, path):
+    for name, (result, arguments) in functions.items():
+        try:
+            f = getattr(library, name)
+        except AttributeError:
+            raise ImportError(f"{path} is older than this package: it has no function {name}. Build libtessera again.") from None
+        f.restype, f.argtypes = result, arguments
+    return library
+
+
+def load():
+    path = find()
+    try:
+        lib, quick = ctypes.CDLL(path), ctypes.PyDLL(path)
+    except OSError as e:
+        raise ImportError(f"{path} cannot be loaded: {e}") from e
+    declare(quick, QUICK_FUNCTIONS, path)
+    version = quick.tess_version().decode()
+    if not version.startswith(VERSION + "."):
+        raise ImportError(f"{path} is libtessera {version}; this package wants {VERSION}")
+    declare(lib, FUNCTIONS, path)
+    return path, lib, quick
+
+
+path, lib, quick = load()

@@ -1,0 +1,149 @@
+"""Meshes of ranks."""
+import ctypes
+
+import numpy as np
+
+from . import _context
+from ._buffers import ints
+from ._context import Error
+from ._library import lib, quick
+
+
+def _names(names):
+    if names is None:
+        return None
+    names = (names,) if isinstance(names, str) else tuple(names)
+    return (ctypes.c_char_p * len(names))(*(n.encode() for n in names))
+
+
+def parse_shape(shape, names=None):
+    """(sizes, names) of 4, (2, 2), "2,2" or "dp=2,tp=2"."""
+    if isinstance(shape, Mesh):
+        return shape.shape, shape.names
+    if isinstance(shape, str):
+        parts = [p.strip() for p in shape.split(",") if p.strip()]
+        named = [p.partition("=") for p in parts]
+        if not parts or any(bool(e) != bool(named[0][1]) for _, e, _ in named):
+            raise Error(f"'{shape}' is no mesh; write dp=2,tp=4")
+        try:
+            if named[0][1]:
+                return tuple(int(size) for _, _, size in named), tuple(name.strip() for name, _, _ in named)
+            return tuple(int(p) for p in parts), names
+        except ValueError:
+            raise Error(f"'{shape}' is no mesh; write dp=2,tp=4") from None
+    if isinstance(shape, (int, np.integer)):
+        return (int(shape),), names
+    return tuple(int(s) for s in shape), names
+
+
+class Mesh:
+    """Ranks along named axes; made by init_device_mesh().
+
+    shape, names (None: none), coordinate of this rank (None: outside), ranks as an array of
+    the mesh's shape.  `with mesh:` makes it the one that functions take where theirs is None.
+    mesh["tp"] is the axis through this rank, mesh["dp", "tp"] several."""
+
+    def __init__(self, ctx, ptr):
+        self._ctx, self._ptr, self._former = ctx, ptr, []
+        n = quick.tess_mesh_ndim(ptr)
+        self.shape = tuple(quick.tess_mesh_size(ptr, a) for a in range(n))
+        named = [quick.tess_mesh_name(ptr, a) for a in range(n)]
+        self.names = tuple(m.decode() if m else None for m in named) if any(named) else None
+        coordinate = (ctypes.c_int * n)()
+        self.coordinate = None if quick.tess_mesh_coordinate(ptr, coordinate) < 0 else tuple(coordinate)
+        self.size = quick.tess_mesh_size(ptr, -1)
+        self.ranks = np.array(quick.tess_mesh_ranks(ptr)[:self.size]).reshape(self.shape)
+
+    ndim = property(lambda self: len(self.shape))
+
+    def _pointer(self, ctx):
+        if self._ctx is not ctx or not ctx.ptr:
+            raise Error(f"{self!r} belongs to another rank or to a run that has ended", 5)
+        return self._ptr
+
+    def _axis(self, axis):
+        if isinstance(axis, str):
+            if not self.names or axis not in self.names:
+                raise Error(f"{self!r} has no axis '{axis}'")
+            return self.names.index(axis)
+        return axis
+
+    def __getitem__(self, names):
+        ctx, names = _context.current(), (names,) if isinstance(names, str) else tuple(names)
+        return mesh_at(ctx, lib.tess_mesh_sub(ctx.ptr, self._pointer(ctx), _names(names), len(names)))
+
+    def flatten(self, *names, name=None):
+        """These axes (none: all) as one, called name (None: their names joined by '_')."""
+        ctx, ptr = _context.current(), self._pointer(_context.current())
+        if not self.names and not names:
+            return mesh_from(ctx, (self.size,), name, self.ranks.ravel())
+        names = names or self.names
+        return mesh_at(ctx, lib.tess_mesh_flatten(ctx.ptr, ptr, _names(names), len(names), name.encode() if name else None))
+
+    def local_rank(self, axis=0):
+        """This rank's place on an axis, by name or number; None outside the mesh."""
+        return self.coordinate[self._axis(axis)] if self.coordinate else None
+
+    def axis_size(self, axis):
+        return self.shape[self._axis(axis)]
+
+    def __enter__(self):
+        ctx = _context.current()
+        self._former.append(quick.tess_set_mesh(ctx.ptr, self._pointer(ctx)))
+        ctx.check()
+        return self
+
+    def __exit__(self, *exc):
+        quick.tess_set_mesh(_context.current().ptr, self._former.pop())
+
+    def __eq__(self, other):
+        if not isinstance(other, Mesh):
+            return NotImplemented
+        return self.shape == other.shape and self.names == other.names and np.array_equal(self.ranks, other.ranks)
+
+    def __hash__(self):
+        return hash((self.shape, self.names))
+
+    def __repr__(self):
+        if self.names:
+            return "Mesh(" + ", ".join(f"{n}={s}" for n, s in zip(self.names, self.shape)) + ")"
+        return "Mesh(" + ", ".join(map(str, self.shape)) + ")"
+
+
+def mesh_at(ctx, ptr):
+    """The object of a mesh of the library: one per context."""
+    if not ptr:
+        ctx.check()
+    mesh = ctx.meshes.get(ptr)
+    if mesh is None:
+        mesh = ctx.meshes[ptr] = Mesh(ctx, ptr)
+    return mesh
+
+
+def mesh_from(ctx, sizes, names, ranks=None):
+    given = None if ranks is None else ints([int(r) for r in np.ravel(ranks)], ctypes.c_int)
+    if names is not None and len((names,) if isinstance(names, str) else tuple(names)) != len(sizes):
+        raise Error(f"{len(sizes)} axes with names {names!r}")
+    if given is not None and len(given) != int(np.prod(sizes)):
+        raise Error(f"{len(given)} ranks for a mesh of {int(np.prod(sizes))}")
+    return mesh_at(ctx, lib.tess_mesh_from_ranks(ctx.ptr, len(sizes), ints(sizes, ctypes.c_int), _names(names), given))
+
+
+def init_device_mesh(shape, names=None, *more, ranks=None, mesh_dim_names=None):
+    """A mesh over ranks 0, 1, 2 ... row-major, or over the given ones: init_device_mesh((2, 2),
+    ("dp", "tp")) or init_device_mesh("dp=2,tp=2").  Every rank calls it, also those outside.
+    PyTorch's form, with "cpu" in front, is understood too."""
+    if isinstance(shape, str) and shape.isalpha():  # a device
+        shape, names = names, more[0] if more else None
+    elif more:
+        raise Error("init_device_mesh takes a shape and names")
+    sizes, names = parse_shape(shape, names if mesh_dim_names is None else mesh_dim_names)
+    return mesh_from(_context.current(), sizes, names, ranks)
+
+
+def current_mesh():
+    """The mesh of the innermost `with mesh:`; None if there is none."""
+    ctx = _context.current()
+    ptr = quick.tess_set_mesh(ctx.ptr, None)
+    quick.tess_set_mesh(ctx.ptr, ptr)
+    return mesh_at(ctx, ptr) if ptr else None

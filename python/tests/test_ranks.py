@@ -1,0 +1,166 @@
+"""run_ranks, meshes and what watches them."""
+import threading
+import unittest
+
+import numpy as np
+
+import tessera as ts
+
+
+class Ranks(unittest.TestCase):
+    def test_results_in_order(self):
+        self.assertEqual(ts.run_ranks(3, lambda: (ts.rank(), ts.world_size())), [(0, 3), (1, 3), (2, 3)])
+        self.assertEqual(ts.run_ranks(2, lambda rank, add, times=1: (rank + add) * times, 10, times=2), [20, 22])
+        self.assertEqual((ts.rank(), ts.world_size()), (0, 1))
+
+    def test_exception_releases_the_others(self):
+        def work(rank):
+            mesh = ts.init_device_mesh(3)
+            if rank == 1:
+                raise ValueError("no such thing")
+            return ts.ones(4, mesh=mesh, placements="P(sum)").full_tensor()
+
+        with self.assertRaisesRegex(ts.RankError, "rank 1 of 3: ValueError: no such thing") as caught:
+            ts.run_ranks(3, work)
+        error = caught.exception
+        self.assertEqual((error.rank, error.code, error.results), (1, 5, [None] * 3))
+        self.assertIsInstance(error.__cause__, ValueError)
+        self.assertIn("ValueError: no such thing", str(error.errors[0]))  # what rank 0 was told
+        self.assertEqual(ts.run_ranks(2, ts.rank), [0, 1])  # and the next world is fresh
+
+    def test_results_of_good_ranks_survive(self):
+        def work(rank):
+            if rank == 0:
+                raise KeyError("x")
+            return rank
+
+        with self.assertRaises(ts.RankError) as caught:
+            ts.run_ranks(3, work)
+        self.assertEqual(caught.exception.results, [None, 1, 2])
+
+    def test_error_of_an_op_is_cleared(self):
+        def work():
+            x = ts.ones(4, 4, mesh=ts.init_device_mesh(2), placements="S(0)")
+            with self.assertRaises(ts.Error) as caught:
+                x.view(3, 5)
+            self.assertEqual(caught.exception.code, 1)
+            return float(x.sum())
+
+        self.assertEqual(ts.run_ranks(2, work), [16.0, 16.0])
+
+    def test_many_worlds(self):
+        before = threading.active_count()
+        for i in range(50):
+            ts.run_ranks(3, ts.barrier)
+        self.assertEqual(threading.active_count(), before)
+
+    def test_results_outlive_their_rank(self):
+        parts = ts.run_ranks(2, lambda: ts.ones(5, 2, mesh=ts.init_device_mesh("tp=2"), placements="S(0)"))
+        self.assertEqual([p.to_local().shape for p in parts], [(3, 2), (2, 2)])
+        self.assertEqual((parts[0].shape, parts[0].placements, parts[0].mesh.shape), ((5, 2), ("S(0)",), (2,)))
+        with self.assertRaisesRegex(ts.Error, "has ended"):
+            parts[0] + 1
+
+    def test_tensors_stay_with_their_rank(self):
+        shared = {}
+
+        def work(rank):
+            shared[rank] = ts.ones(2, mesh=ts.init_device_mesh(2))
+            ts.barrier()
+            return shared[1 - rank] + 1
+
+        with self.assertRaisesRegex(ts.RankError, "another rank"):
+            ts.run_ranks(2, work)
+
+    def test_nested(self):
+        self.assertEqual(ts.run_ranks(2, lambda: ts.run_ranks(2, ts.rank)), [[0, 1]] * 2)
+
+    def test_no_ranks(self):
+        with self.assertRaises(ts.Error):
+            ts.run_ranks(0, ts.rank)
+
+
+class Meshes(unittest.TestCase):
+    def test_axes(self):
+        def work(rank):
+            mesh = ts.init_device_mesh((2, 3), ("dp", "tp"))
+            self.assertIs(mesh, ts.init_device_mesh("dp=2,tp=3"))
+            self.assertEqual((mesh.shape, mesh.names, mesh.size, mesh.ndim), ((2, 3), ("dp", "tp"), 6, 2))
+            self.assertEqual(mesh.coordinate, (rank // 3, rank % 3))
+            self.assertEqual(repr(mesh), "Mesh(dp=2, tp=3)")
+            np.testing.assert_array_equal(mesh.ranks, [[0, 1, 2], [3, 4, 5]])
+            self.assertEqual((mesh["tp"].shape, mesh["tp"].ranks[0]), ((3,), rank // 3 * 3))
+            self.assertEqual(mesh["dp", "tp"], mesh)
+            self.assertEqual(mesh.flatten().names, ("dp_tp",))
+            self.assertEqual(mesh.flatten("dp", "tp", name="all").names, ("all",))
+            self.assertEqual(mesh.local_rank("tp"), rank % 3)
+            with self.assertRaisesRegex(ts.Error, "pp"):
+                mesh["pp"]
+
+        ts.run_ranks(6, work)
+
+    def test_ranks_outside(self):
+        def work(rank):
+            mesh = ts.init_device_mesh(2, ranks=[2, 0])
+            x = ts.distribute_tensor(np.arange(5, dtype=np.float32), mesh, ["S(0)"], src_data_rank=None)
+            return mesh.coordinate, x.to_local().tolist()
+
+        self.assertEqual(ts.run_ranks(3, work), [((1,), [3, 4]), (None, []), ((0,), [0, 1, 2])])
+
+    def test_current(self):
+        mesh = ts.init_device_mesh(1)
+        self.assertIsNone(ts.current_mesh())
+        with mesh:
+            self.assertIs(ts.current_mesh(), mesh)
+            self.assertEqual(ts.ones(3, placements="S(0)").mesh, mesh)
+        self.assertIsNone(ts.current_mesh())
+        with self.assertRaisesRegex(ts.Error, "no mesh"):
+            ts.ones(3)
+
+    def test_spellings(self):
+        for shape in ("1", (1,), 1, [1]):
+            self.assertEqual(ts.init_device_mesh(shape).shape, (1,))
+        self.assertEqual(ts.init_device_mesh("cpu", (1, 1), mesh_dim_names=("a", "b")).names, ("a", "b"))
+        for wrong in ("dp=x", "dp=1,2", ""):
+            with self.assertRaises(ts.Error):
+                ts.init_device_mesh(wrong)
+        with self.assertRaisesRegex(ts.Error, "7 ranks"):
+            ts.init_device_mesh(7)
+
+
+class Watching(unittest.TestCase):
+    def test_counts(self):
+        def work():
+            mesh = ts.init_device_mesh(2)
+            x = ts.ones(4, 4, mesh=mesh, placements="P(sum)")
+            with ts.comm_debug() as log:
+                self.assertEqual(log.total(), 0)
+                with ts.comm_debug() as inner:
+                    x.redistribute(placements="R")
+                    self.assertEqual((log.total(), inner.total()), (1, 1))
+                x.relu()
+            self.assertEqual((log.total(), log.counts), (2, {"all_reduce": 2}))
+            self.assertEqual((inner.total(), inner.counts), (1, {"all_reduce": 1}))
+            self.assertIn("aten.relu.default", log.events[1]["why"])
+            self.assertTrue(ts.flight())
+
+        ts.run_ranks(2, work)
+
+    def test_insisting(self):
+        def work():
+            mesh = ts.init_device_mesh(2)
+            x = ts.ones(4, mesh=mesh, placements="P(sum)")
+            with ts.explicit_redistribution():
+                with self.assertRaisesRegex(ts.Error, "implicit redistribution"):
+                    x.relu()
+            x.relu()
+            with self.assertRaisesRegex(ts.Error, "plain tensor"):
+                x + np.ones(4, np.float32)
+            with ts.implicit_replication():
+                self.assertEqual((np.ones(4, np.float32) + x).full_tensor().tolist(), [3] * 4)
+
+        ts.run_ranks(2, work)
+
+
+if __name__ == "__main__":
+    unittest.main()
