@@ -339,6 +339,7 @@ static Status run_decision(Call *c, const Decision *d) {
   bool inplace = c->op->schema.mutates;
   Call local = {.ctx = c->ctx, .op = d->op, .scope = c->scope, .arena = c->arena};
   Value arg[MAX_PARAMS];
+  if (!d->mesh->world) d->mesh->dist->planned_cost += d->cost;
   if (d->mesh->world && d->mesh->inside) {
     TRY(local_arguments(c, d, arg));
     local.arg = arg;

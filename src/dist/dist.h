@@ -15,6 +15,7 @@ struct Dist {
   ImplicitMode implicit;
   Mesh *current; /* mesh scope: what functions without a mesh argument use */
   bool implicit_replication; /* plain tensors of any size meet DTensors as R */
+  double planned_cost; /* of all decisions on meshes without a world, microseconds */
   struct DispatchCache *cache;
   void (*cache_free)(struct DispatchCache *);
 };
