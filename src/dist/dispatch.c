@@ -481,6 +481,11 @@ static Status dispatch(Call *c) {
   bool to_others = def->inplace && !c->op->schema.params[0].mutated;
   if (def->inplace && functional && (to_others || (functional->def->compose && !has_rule))) return run_inplace_apart(c, functional);
   if (asks_for_sizes(c->op)) return op_eager(c);
+  if (def->spread) {
+    bool done = false;
+    TRY(def->spread(c, &done));
+    if (done) return OK;
+  }
   if (def->flags & (OP_DYNAMIC | OP_SCALAR | OP_EFFECT) || (!def->inplace && !def->infer)) return run_replicated(c);
   Dist *d = c->ctx->dist;
   uint64_t hash = mix(0, (uint64_t)(uintptr_t)c->op);

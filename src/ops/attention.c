@@ -356,8 +356,8 @@ static Status math_compose(Call *c) {
 }
 
 /* ---- sharding ----------------------------------------------------------------------------------
- * Heads, then the batch.  If several query heads share one of key and value, queries are cut
- * where those are.  Arguments: the query (and what is like it) is input `q`, key and value
+ * The batch, then heads.  If several query heads share one of key and value, queries are cut
+ * where those are.  Columns of the value are columns of the result.  Arguments: the query (and what is like it) is input `q`, key and value
  * follow it, and a mask, if there is one, is the last input. */
 
 /* Dimension d of q in a tensor that broadcasts to it. */
@@ -388,12 +388,19 @@ static Status place_dim(Rules *r, int q, int d, bool mask) {
 }
 
 static Status place_heads(Rules *r, int q, bool mask) {
-  int ndim = r->in[q]->ndim;
-  for (int d = ndim - 3; d >= 0; d--) TRY(place_dim(r, q, d, mask));
+  r->whole_last = true;
+  for (int d = 0; d < r->in[q]->ndim - 2; d++) TRY(place_dim(r, q, d, mask));
   return OK;
 }
 
-static Status place_attention(Rules *r) { return place_heads(r, 0, in_tensor(r->call, schema_find(&r->call->op->schema, "attn_mask")) != NULL); }
+static Status place_attention(Rules *r) {
+  Placement p[8];
+  TRY(place_heads(r, 0, in_tensor(r->call, schema_find(&r->call->op->schema, "attn_mask")) != NULL));
+  for (int i = 0; i < r->nout + r->nin; i++) p[i] = place_r();
+  p[0] = place_s(r->out[0]->ndim - 1);
+  p[r->nout + 2] = place_s(r->in[2]->ndim - 1);
+  return rule_axis(r, p);
+}
 static Status place_attention_grad(Rules *r) { return place_heads(r, 1, in_tensor(r->call, 8) != NULL); }
 
 const OpDef ops_attention[] = {

@@ -8,6 +8,7 @@
 #include "kernels/nll.h"
 #include "ops/dense.h"
 #include "ops/formula.h"
+#include "ops/rule.h"
 
 /* Positions of arguments. */
 typedef struct {
@@ -102,6 +103,72 @@ static Status backward_run(Call *c) {
   TRY(kernel_nll_backward(k, &a, g, *(const double *)total.view.data));
   kern_release(k, mark);
   return OK;
+}
+
+/* ---- sharding -----------------------------------------------------------------------------
+ * Everything but the classes passes, as the scores lie; targets lack that dimension.  A mean
+ * divides by the weight of all targets that count, which no rank knows: it is taken apart. */
+
+static Placement target_place(const Rules *r, const Row *row, int a) {
+  const Placement *x = rule_have(r, row->x, a);
+  int classes = r->in[row->x]->ndim > 1;
+  Placement p = *x;
+  if (!is_s(x) || x->dim == classes) return place_r();
+  p.dim -= x->dim > classes;
+  return p;
+}
+
+/* The scores' placement that goes with it. */
+static Placement score_place(const Rules *r, const Row *row, int a) {
+  Placement p = target_place(r, row, a);
+  return is_s(&p) ? *rule_have(r, row->x, a) : p;
+}
+
+static Status forward_axis(const Rules *r, const void *arg, int a, Placement *p) {
+  const Row *row = arg;
+  Placement t = target_place(r, row, a);
+  int64_t reduction = in_int(r->call, row->reduction);
+  if (reduction == REDUCTION_MEAN) return OK; /* all R */
+  p[0] = reduction == REDUCTION_SUM && is_s(&t) ? place_p(REDUCE_SUM) : t;
+  p[1] = is_p(&p[0]) ? p[0] : place_r();
+  p[2] = score_place(r, row, a);
+  p[3] = t;
+  return OK;
+}
+
+static Status forward_place(Rules *r) {
+  const Row *row = r->call->op->def->row;
+  r->uneven = true;
+  if (in_int(r->call, row->reduction) == REDUCTION_MEAN) rule_why(r, "a mean of targets that count has no parts");
+  return rule_follow(r, forward_axis, row);
+}
+
+static Status backward_axis(const Rules *r, const void *arg, int a, Placement *p) {
+  const Row *row = arg;
+  int64_t reduction = in_int(r->call, row->reduction);
+  Placement t = target_place(r, row, a);
+  p[0] = p[2] = score_place(r, row, a);
+  p[1] = reduction == REDUCTION_NONE ? t : place_r();
+  p[3] = t;
+  if (reduction != REDUCTION_MEAN) p[r->nin] = *rule_have(r, r->nin - 1, a); /* the total weight is not read */
+  return OK;
+}
+
+static Status backward_place(Rules *r) { return rule_follow(r, backward_axis, r->call->op->def->row); }
+
+/* mean = sum / total weight, in f32 at least. */
+static Status spread_mean(Call *c, bool *done) {
+  const Row *row = c->op->def->row;
+  Formula f = {c, OK};
+  *done = in_int(c, row->reduction) == REDUCTION_MEAN;
+  if (!*done) return OK;
+  Tensor *sum[2], *x = f_widen(&f, in_tensor(c, row->x)), *weight = f_widen(&f, in_tensor(c, row->weight));
+  Value w = weight ? val_tensor(weight) : val_none();
+  TRY(f.status);
+  TRY(OP_N(c, c->op->schema.name, sum, 2, val_tensor(x), c->arg[row->target], w, val_int(REDUCTION_SUM), c->arg[row->ignore]));
+  Dtype d = in_tensor(c, row->x)->dtype;
+  TRY(formula_give(&f, f_cast(&f, f_div(&f, sum[0], sum[1]), d)));
+  return formula_give(&f, f_cast(&f, sum[1], d));
 }
 
 /* ---- any number of dimensions ---------------------------------------------------------- */
@@ -200,8 +267,8 @@ static Status cross_entropy_loss(Call *c) {
   return formula_give(&f, out);
 }
 
-#define FORWARD(text) {.schema = "aten::" text, .infer = forward_infer, .run = forward_run, .row = &(const Row){0, 1, 2, 3, 4}}
-#define BACKWARD(text) {.schema = "aten::" text, .infer = backward_infer, .run = backward_run, .row = &(const Row){1, 2, 3, 4, 5}}
+#define FORWARD(text) {.schema = "aten::" text, .infer = forward_infer, .run = forward_run, .place = forward_place, .spread = spread_mean, .row = &(const Row){0, 1, 2, 3, 4}}
+#define BACKWARD(text) {.schema = "aten::" text, .infer = backward_infer, .run = backward_run, .place = backward_place, .row = &(const Row){1, 2, 3, 4, 5}}
 #define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
 
 const OpDef ops_nll[] = {

@@ -77,6 +77,9 @@ typedef struct {
   PlaceFn *place;
   LocalizeFn *localize;
   Linear linear;
+  /* Of a DTensor, where no placement of a single call will do (done = true): the op written
+   * with other ops. */
+  Status (*spread)(Call *c, bool *done);
   const void *vjp; /* gradient: filled by a later part */
 } OpDef;
 
