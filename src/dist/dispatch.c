@@ -486,7 +486,7 @@ static Status dispatch(Call *c) {
     TRY(def->spread(c, &done));
     if (done) return OK;
   }
-  if (def->flags & (OP_DYNAMIC | OP_SCALAR | OP_EFFECT) || (!def->inplace && !def->infer)) return run_replicated(c);
+  if ((def->flags & (OP_DYNAMIC | OP_SCALAR | OP_EFFECT) && !has_rule) || (!def->inplace && !def->infer)) return run_replicated(c);
   Dist *d = c->ctx->dist;
   uint64_t hash = mix(0, (uint64_t)(uintptr_t)c->op);
   for (int i = 0; i < c->op->schema.nparams; i++) hash = hash_value(hash, &c->arg[i]);

@@ -9,7 +9,7 @@
 #include "kernels/copy.h"
 #include "kernels/optim.h"
 #include "ops/dense.h"
-#include "ops/op.h"
+#include "ops/rule.h"
 
 /* One number in a tensor. */
 static double number(const Tensor *t) {
@@ -153,7 +153,65 @@ static Status update_scale(Call *c) {
   return out_alias(c, scale);
 }
 
-#define STEP(text, fn) {.schema = "aten::" text, .run = fn, .flags = OP_EFFECT}
+/* ---- sharding --------------------------------------------------------------------------
+ * A step works on elements: everything of a parameter lies as it does.  Gradients may come
+ * from elsewhere; state is written to and must be there.  Single numbers are whole. */
+
+static Status no_results(Call *c) {
+  (void)c;
+  return OK;
+}
+
+/* Tensor t of list `list`, which goes with parameter self. */
+static Status check_state(const Rules *r, const Param *list, int self, int t) {
+  bool gradient = !strcmp(list->name, "grads") && in_none(r->call, schema_find(&r->call->op->schema, "grad_scale"));
+  const Placement *a = rule_have(r, self, 0), *b = rule_have(r, t, 0);
+  char x[256], y[256];
+  for (int i = 0; i < r->naxes; i++)
+    if (is_p(&a[i])) return op_fail(r->call, "a parameter that is owed (%s) cannot be written to", placements_print(a, r->naxes, x, sizeof x));
+  if (gradient || placements_equal(a, b, r->naxes)) return OK;
+  return op_fail(r->call, "'%s' is placed %s, its parameter %s", list->name, placements_print(b, r->naxes, y, sizeof y), placements_print(a, r->naxes, x, sizeof x));
+}
+
+static Status step_axis(const Rules *r, const void *unused, int a, Placement *p) {
+  const Schema *s = &r->call->op->schema;
+  int flat = 0;
+  (void)unused;
+  for (int i = 0; i < s->nparams; i++) {
+    const Value *v = &r->call->arg[i];
+    flat += v->kind == VAL_TENSOR; /* R */
+    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++, flat++) {
+      int self = rule_input(r, 0, j);
+      if (!v->tensors[j] || !tensor_same_size(v->tensors[j], r->in[self]) || !s->params[i].mutated) continue;
+      if (a == 0) TRY(check_state(r, &s->params[i], self, flat));
+      p[flat] = *rule_have(r, self, a);
+    }
+  }
+  return OK;
+}
+
+static Status place_step(Rules *r) {
+  r->uneven = true;
+  return rule_follow(r, step_axis, NULL);
+}
+
+/* Every rank looks at its own elements; whether one is not finite is known to all. */
+static Status spread_unscale(Call *c, bool *done) {
+  Tensor *found = in_tensor(c, 1), *finite, *all, *bad, *written;
+  *done = true;
+  for (int j = 0; j < in_count(c, 0); j++) {
+    Tensor *g = in_item(c, 0, j);
+    TRY(OP(c, "aten.isfinite.default", &finite, val_tensor(g)));
+    TRY(OP(c, "aten.all.default", &all, val_tensor(finite)));
+    TRY(OP(c, "aten.logical_not.default", &bad, val_tensor(all)));
+    TRY(OP(c, "aten.maximum.default", &found, val_tensor(found), val_tensor(bad)));
+    TRY(OP(c, "aten.mul_.Tensor", &written, val_tensor(g), c->arg[2]));
+  }
+  return found == in_tensor(c, 1) ? OK : OP(c, "aten.copy_.default", &written, c->arg[1], val_tensor(found));
+}
+
+#define STEP(text, fn) {.schema = "aten::" text, .infer = no_results, .run = fn, .flags = OP_EFFECT, .place = place_step}
+#define AMP(text, fn) {.schema = "aten::" text, .run = fn, .flags = OP_EFFECT}
 #define ADAM_ARGS(lr) "(Tensor(a!)[] self, Tensor(b!)[] grads, Tensor(c!)[] exp_avgs, Tensor(d!)[] exp_avg_sqs, Tensor(e!)[] max_exp_avg_sqs, "  \
                       "Tensor[] state_steps, *, " lr " lr, float beta1, float beta2, float weight_decay, float eps, bool amsgrad, bool maximize, " \
                       "Tensor? grad_scale=None, Tensor? found_inf=None) -> ()"
@@ -173,7 +231,8 @@ const OpDef ops_optim[] = {
     STEP("_fused_sgd_.tensor_lr" SGD_ARGS("Tensor"), sgd),
     STEP("_fused_adagrad_" ADAGRAD_ARGS("Tensor(d!)[]", "float"), adagrad),
     STEP("_fused_adagrad_.tensor_lr" ADAGRAD_ARGS("Tensor[]", "Tensor"), adagrad),
-    STEP("_amp_foreach_non_finite_check_and_unscale_(Tensor(a!)[] self, Tensor(b!) found_inf, Tensor inv_scale) -> ()", unscale),
-    STEP("_amp_update_scale_(Tensor(a!) self, Tensor(b!) growth_tracker, Tensor found_inf, float scale_growth_factor, float scale_backoff_factor, "
+    {.schema = "aten::_amp_foreach_non_finite_check_and_unscale_(Tensor(a!)[] self, Tensor(b!) found_inf, Tensor inv_scale) -> ()", .run = unscale,
+     .flags = OP_EFFECT, .spread = spread_unscale},
+    AMP("_amp_update_scale_(Tensor(a!) self, Tensor(b!) growth_tracker, Tensor found_inf, float scale_growth_factor, float scale_backoff_factor, "
          "int growth_interval) -> Tensor(a!)", update_scale),
     {0}};

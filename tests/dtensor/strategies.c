@@ -272,7 +272,7 @@ static Verdict run_apart(Trial *t, Call *call) {
 
 static bool is_apart(const Op *op) {
   const Op *f = op->def->inplace ? op_find(op->def->inplace) : op;
-  return f && f->def->compose && !f->def->place && !f->def->rule;
+  return f && (f->def->spread || (f->def->compose && !f->def->place && !f->def->rule));
 }
 
 /* Functions of torch.nn.functional, as the ops that they are here. */
