@@ -252,6 +252,9 @@ TESS_API TessTensor *tess_redistribute_wait(TessWork *work);
 TESS_API TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements, int src);
 /* Every element `value`: ones, zeros, full, empty. */
 TESS_API TessTensor *tess_dtensor_full(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, double value);
+/* Random: uniform in [0, 1), or normal.  Element i of the whole takes number i of the stream:
+ * the same tensor on every mesh, if all ranks have the same seed.  Not for P. */
+TESS_API TessTensor *tess_dtensor_rand(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, int normal);
 
 TESS_API int tess_is_dtensor(const TessTensor *t);
 TESS_API TessMesh *tess_mesh_of(const TessTensor *t); /* NULL: plain */
@@ -303,7 +306,7 @@ TESS_API char *tess_flight_json(TessCtx *ctx);
 TESS_API void tess_free(void *text);
 
 /* ---- planning: any mesh, nothing is run --------------------------------------------------------
- * JSON, to be freed with tess_free(); NULL on error. */
+ * JSON, to be freed with tess_free(); NULL on error.  Infinities are "inf" and "-inf". */
 
 /* {"shape": [..], "offset": [..], "runs": [[[begin, size], ..] per dimension]} of the rank at
  * coord. */

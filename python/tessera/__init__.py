@@ -14,7 +14,7 @@ from ._context import Error, RankError, barrier, manual_seed, rank, run_ranks, s
 from ._library import path as library_path
 from ._library import quick as _quick
 from .debug import comm_debug, explicit_redistribution, flight, implicit_replication
-from .dtensor import DTensor, distribute_tensor, empty, from_local, full, ones, zeros
+from .dtensor import DTensor, distribute_tensor, empty, from_local, full, ones, rand, randn, zeros
 from .mesh import Mesh, current_mesh, init_device_mesh
 from .placements import Partial, Placement, Replicate, Shard
 from .plan import Plan, Spec, local_layout, plan_redistribute, propagate

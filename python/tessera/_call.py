@@ -84,6 +84,8 @@ class Args:
             self.put_items(name, param, x)
         elif kind == "ScalarType":
             self.put(name, DTYPE, _dtypes.code_of(x))
+        elif kind in ("Scalar", "float") and isinstance(x, str) and x in ("inf", "-inf", "nan"):
+            self.put(name, FLOAT, float(x))
         elif kind in ("str", "Device", "MemoryFormat"):
             self.put_text(name, str(x).removeprefix("torch."))
         elif isinstance(x, (bool, int, float, np.generic)):

@@ -50,6 +50,7 @@ FUNCTIONS = {
     "tess_redistribute": (P, [P, P, P, S, I]),
     "tess_distribute_tensor": (P, [P, P, P, S, I]),
     "tess_dtensor_full": (P, [P, P, S, I, I, P, D]),
+    "tess_dtensor_rand": (P, [P, P, S, I, I, P, I]),
     "tess_equal": (I, [P, P, P]),
     "tess_comm_debug_begin": (I, [P]),
     "tess_comm_debug_end": (P, [P]),

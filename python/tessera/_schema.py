@@ -46,7 +46,7 @@ class Param:
         if self.type == "Tensor":
             return not isinstance(value, (list, tuple, str))
         if self.type in ("Scalar", "float"):
-            return number
+            return number or value in ("inf", "-inf", "nan")
         if self.type in ("int", "bool"):
             return isinstance(value, (int, np.integer, np.bool_))
         if self.type == "str":
@@ -112,10 +112,14 @@ def find(op):
 @functools.lru_cache(maxsize=None)
 def _overloads(op):
     op = op.removeprefix("torch.ops.").replace("::", ".")
-    if "." not in op:
-        op = "aten." + op
-    exact = find(op)
-    return (exact,) if exact else tuple(s for s in (find(f"{op}.{o}") for o in OVERLOADS) if s)
+    for name in (op, "aten." + op):
+        exact = find(name)
+        if exact:
+            return (exact,)
+        several = tuple(s for s in (find(f"{name}.{o}") for o in OVERLOADS) if s)
+        if several:
+            return several
+    return ()
 
 
 def has(op):

@@ -335,11 +335,26 @@ def full(size, fill_value, mesh=None, placements=None, dtype="f32"):
         return _wrap_new(ctx, lib.tess_dtensor_full(ctx.ptr, where, text, _dtypes.code_of(dtype), len(size), ints(size), fill_value))
 
 
-def _filled(value):
-    def make(*size, mesh=None, placements=None, dtype="f32"):
-        return full(_sizes(size), value, mesh, placements, dtype)
+def _sized(make, what):
+    """A factory that takes its sizes like PyTorch's: ones(8, 4) or ones((8, 4))."""
+    def factory(*size, mesh=None, placements=None, dtype="f32"):
+        return make(_sizes(size), mesh, placements, dtype)
+    factory.__name__ = factory.__qualname__ = what.split("(")[0]
+    factory.__doc__ = what
+    return factory
+
+
+def _random(normal):
+    def make(size, mesh, placements, dtype):
+        ctx = current()
+        where, text = _where(ctx, mesh, placements)
+        with scope(ctx):
+            return _wrap_new(ctx, lib.tess_dtensor_rand(ctx.ptr, where, text, _dtypes.code_of(dtype), len(size), ints(size), normal))
     return make
 
 
-ones, zeros, empty = _filled(1), _filled(0), _filled(0)
-ones.__doc__ = "ones(8, 4, mesh=mesh, placements='S(0)', dtype='f32')"
+ones = _sized(lambda size, *how: full(size, 1, *how), "ones(8, 4, mesh=mesh, placements='S(0)', dtype='f32')")
+zeros = _sized(lambda size, *how: full(size, 0, *how), "zeros(8, 4, mesh=mesh, placements='S(0)', dtype='f32')")
+empty = _sized(lambda size, *how: full(size, 0, *how), "empty(8, 4, mesh=mesh, placements='S(0)', dtype='f32'): zeros")
+rand = _sized(_random(0), "rand(8, 4, mesh=mesh, placements='S(0)'): uniform in [0, 1), the same on every mesh after the same manual_seed()")
+randn = _sized(_random(1), "randn(8, 4, mesh=mesh, placements='S(0)'): normal, the same on every mesh after the same manual_seed()")

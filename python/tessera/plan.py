@@ -44,7 +44,7 @@ class Plan(list):
         super().__init__(told["steps"])
         for step in self:
             step["before"], step["after"] = _places(step["before"]), _places(step["after"])
-        self.cost, self.bytes, self.collectives = told["cost"], told["bytes"], told["collectives"]
+        self.cost, self.bytes, self.collectives = float(told["cost"]), told["bytes"], told["collectives"]
 
     @property
     def steps(self):
@@ -82,6 +82,8 @@ def _as_spec(x):
     these names (or t, p)."""
     if isinstance(x, Spec):
         return x
+    if isinstance(x, dict) and x.keys() == {"dtype"}:
+        return x["dtype"]
     if isinstance(x, dict):
         return Spec(x["t"] if "t" in x else x["shape"], x["p"] if "p" in x else x["placements"], x.get("dtype", "f32"), x.get("stride"))
     if isinstance(x, tuple) and 2 <= len(x) <= 4 and isinstance(x[0], (list, tuple)) and isinstance(x[1], (str, list, tuple)):
@@ -114,6 +116,8 @@ def propagate(op, args, mesh_shape, kwargs=None):
         values = Args(tensor)  # stays: the packed ones point to its lists
         packed, n = values.pack(schema, args, kwargs) if schema.params else (b"", 0)
         told = json.loads(ctx.text(lib.tess_propagate(ctx.ptr, schema.encoded, packed, n)))
+    if told["cost"] is not None:
+        told["cost"] = float(told["cost"])  # "inf" too
     if told["inputs"] is not None:
         told["inputs"] = [_places(p) for p in told["inputs"]]
     for out in told["outputs"]:

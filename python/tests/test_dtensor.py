@@ -86,6 +86,22 @@ class Making(unittest.TestCase):
 
         ts.run_ranks(3, work)
 
+    def test_random_is_the_same_on_every_mesh(self):
+        def work(mesh, places):
+            ts.manual_seed(5)
+            mesh = ts.init_device_mesh(mesh)
+            made = [f(7, 5, mesh=mesh, placements=places).full_tensor() for f in (ts.rand, ts.randn)]
+            with self.assertRaisesRegex(ts.Error, "placed P"):
+                ts.rand(3, mesh=mesh, placements=["P(sum)"] + ["R"] * (mesh.ndim - 1))
+            return made
+
+        (u, n), = ts.run_ranks(1, work, (1,), "R")
+        self.assertTrue(((0 <= u) & (u < 1)).all() and u.std() > 0.2 and abs(n).max() > 1)
+        for mesh, places in (((3,), "S(0)"), ((2, 2), "S(1)S(0)"), ((2, 2), "_S(0,2)S(0)")):
+            for v, m in ts.run_ranks(int(np.prod(mesh)), work, mesh, places):
+                np.testing.assert_array_equal(u, v)
+                np.testing.assert_array_equal(n, m)
+
     def test_dtypes_and_strides(self):
         mesh = ts.init_device_mesh(1)
         for dtype in (bool, np.uint8, np.int8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64, np.complex64):

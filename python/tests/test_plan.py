@@ -51,6 +51,11 @@ class Plans(unittest.TestCase):
         told = ts.propagate("aten.cat.default", [[((8, 4), "S(0)"), ((8, 4), "S(0)")], 1], (4,))
         self.assertEqual(told["outputs"][0]["shape"], [8, 8])
         self.assertEqual(ts.propagate("aten.sum.dim_IntList", [{"t": [8, 4], "p": ["S(1)"], "dtype": "f64"}, [0]], (4,))["outputs"][0]["dtype"], "f64")
+        told = ts.propagate("linalg_vector_norm", [((8, 4), "S(0)"), float("inf")], (4,))  # numbers that JSON lacks
+        self.assertEqual(told["outputs"][0]["shape"], [])
+        self.assertEqual(ts.propagate("_foreach_add_.Scalar", [[((8, 4), "S(0)"), ((3,), "R")], 1], (4,))["outputs"], [])  # taken apart
+        told = ts.propagate("_foreach_add.Scalar", [[((8, 4), "S(0)"), ((3,), "R")], 1], (4,))
+        self.assertEqual([o["placements"] for o in told["outputs"]], [("S(0)",), ("R",)])
         with self.assertRaises(ts.Error):
             ts.propagate("aten.mm.default", [((8, 4), "R"), ((8, 4), "R")], (4,))
         with self.assertRaisesRegex(ts.Error, "must be a Spec"):

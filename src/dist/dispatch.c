@@ -473,13 +473,18 @@ static Status run_parts(Call *c) {
   return s;
 }
 
+bool dispatch_takes_apart(const Op *op) {
+  const OpDef *def = op->def;
+  const Op *functional = def->inplace ? op_find(def->inplace) : op;
+  bool has_rule = functional && (functional->def->place || functional->def->rule || functional->def->flags & OP_POINTWISE);
+  if (def->compose && !has_rule) return true;
+  bool to_others = def->inplace && !op->schema.params[0].mutated;
+  return def->inplace && functional && (to_others || (functional->def->compose && !has_rule));
+}
+
 static Status dispatch(Call *c) {
   const OpDef *def = c->op->def;
-  const Op *functional = def->inplace ? op_find(def->inplace) : c->op;
-  bool has_rule = functional && (functional->def->place || functional->def->rule || functional->def->flags & OP_POINTWISE);
-  if (def->compose && !has_rule) return run_parts(c);
-  bool to_others = def->inplace && !c->op->schema.params[0].mutated;
-  if (def->inplace && functional && (to_others || (functional->def->compose && !has_rule))) return run_inplace_apart(c, functional);
+  if (dispatch_takes_apart(c->op)) return def->compose ? run_parts(c) : run_inplace_apart(c, op_find(def->inplace));
   if (asks_for_sizes(c->op)) return op_eager(c);
   if (def->spread) {
     bool done = false;

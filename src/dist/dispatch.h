@@ -26,6 +26,9 @@ Status dtensor_wrap(Scope *scope, const Spec *spec, Tensor *local, Tensor **out)
  * whole.  Ranks outside the mesh add the same to their ctx->offset: it stays alike on all. */
 Status random_local(Call *local, const Spec *out, int64_t draws);
 
+/* Is the op called as the ops it is written with, each decided by itself? */
+bool dispatch_takes_apart(const Op *op);
+
 /* How often calls were found in the cache, and decided anew. */
 void dispatch_counts(const Dist *d, int64_t *hits, int64_t *misses);
 void dispatch_forget(Dist *d); /* empties the cache */

@@ -106,6 +106,13 @@ TessTensor *tess_dtensor_full(TessCtx *ctx, TessMesh *mesh, const char *placemen
   return api_stick(ctx, dtensor_fill(ctx, api_scope(ctx), w.mesh, w.place, (Dtype)dtype, ndim, size, value, &t)) ? NULL : t;
 }
 
+TessTensor *tess_dtensor_rand(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, int normal) {
+  Where w;
+  Tensor *t = NULL;
+  if (ctx->error || api_stick(ctx, where(ctx, mesh, placements, ndim, &w))) return NULL;
+  return api_stick(ctx, (normal ? dtensor_randn : dtensor_rand)(ctx, api_scope(ctx), w.mesh, w.place, (Dtype)dtype, ndim, size, &t)) ? NULL : t;
+}
+
 TessTensor *tess_plan_tensor(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride) {
   Where w;
   Tensor *t = NULL;

@@ -1,16 +1,23 @@
 /* api_plan.c -- public functions that plan: layouts, redistributions and sharding decisions as
  * JSON. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/near.h"
-#include "dist/propagate.h"
+#include "dist/dispatch.h"
 #include "runtime/api.h"
 
 static void put_ints(TextBuf *out, const int64_t *v, int n) {
   text_puts(out, "[");
   for (int i = 0; i < n; i++) text_printf(out, "%s%lld", i ? ", " : "", (long long)v[i]);
   text_puts(out, "]");
+}
+
+/* JSON has no infinities (what cannot be reached costs as much): they are text. */
+static void put_float(TextBuf *out, double f) {
+  if (isfinite(f)) text_float(out, f);
+  else text_puts(out, isnan(f) ? "\"nan\"" : f > 0 ? "\"inf\"" : "\"-inf\"");
 }
 
 static void put_places(TextBuf *out, const Placement *p, int n) {
@@ -98,11 +105,11 @@ static void print_plan(const Plan *plan, int naxes, TextBuf *out) {
     text_puts(out, ", \"after\": ");
     put_places(out, step->after, naxes);
     text_printf(out, ", \"bytes\": %lld, \"cost\": ", (long long)step->bytes);
-    text_float(out, step->cost);
+    put_float(out, step->cost);
     text_puts(out, "}");
   }
   text_puts(out, "], \"cost\": ");
-  text_float(out, plan->cost);
+  put_float(out, plan->cost);
   text_printf(out, ", \"bytes\": %lld, \"collectives\": %d}", (long long)plan->bytes, plan->collectives);
 }
 
@@ -139,7 +146,7 @@ static void put_value(TextBuf *out, const Value *v) {
   switch (v->kind) {
     case VAL_BOOL: text_puts(out, v->b ? "true" : "false"); break;
     case VAL_INT: text_printf(out, "%lld", (long long)v->i); break;
-    case VAL_FLOAT: text_float(out, v->f); break;
+    case VAL_FLOAT: put_float(out, v->f); break;
     case VAL_STR: text_json(out, v->str); break;
     case VAL_DTYPE: text_json(out, dtype_name(v->dtype)); break;
     case VAL_INTS: put_ints(out, v->ints, v->n); break;
@@ -162,7 +169,7 @@ static void print_decision(const Decision *d, TextBuf *out) {
     text_printf(out, ", \"dtype\": \"%s\"}", dtype_name(d->out[i]->dtype));
   }
   text_puts(out, "], \"cost\": ");
-  text_float(out, d->cost);
+  put_float(out, d->cost);
   text_puts(out, ", \"op\": ");
   text_json(out, d->op->schema.name);
   text_puts(out, ", \"args\": [");
@@ -206,7 +213,7 @@ static Status propagate_call(TessCtx *ctx, const char *name, const TessArg *args
   for (int i = 0; i < nargs; i++) given[i] = (NamedValue){args[i].name, api_value(&args[i])};
   TRY(op_bind(arena, op, given, nargs, bound));
   Call c = {.ctx = ctx, .op = op, .arg = bound, .scope = api_scope(ctx), .arena = arena};
-  if (op->def->compose && !op->def->place && !op->def->rule) return print_parts(&c, out);
+  if (dispatch_takes_apart(op)) return print_parts(&c, out);
   Decision d;
   TRY(propagate(&c, NULL, arena, &d));
   print_decision(&d, out);
