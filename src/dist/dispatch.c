@@ -473,18 +473,29 @@ static Status run_parts(Call *c) {
   return s;
 }
 
+/* functional: the op that an in-place one stands for, or the op itself. */
+static const Op *functional_of(const Op *op) { return op->def->inplace ? op_find(op->def->inplace) : op; }
+
+static bool has_rule_of_its_own(const Op *functional) {
+  return functional && (functional->def->place || functional->def->rule || functional->def->flags & OP_POINTWISE);
+}
+
+static bool takes_apart(const Op *op, const Op *functional, bool has_rule) {
+  if (op->def->compose && !has_rule) return true;
+  bool to_others = op->def->inplace && !op->schema.params[0].mutated;
+  return op->def->inplace && functional && (to_others || (functional->def->compose && !has_rule));
+}
+
 bool dispatch_takes_apart(const Op *op) {
-  const OpDef *def = op->def;
-  const Op *functional = def->inplace ? op_find(def->inplace) : op;
-  bool has_rule = functional && (functional->def->place || functional->def->rule || functional->def->flags & OP_POINTWISE);
-  if (def->compose && !has_rule) return true;
-  bool to_others = def->inplace && !op->schema.params[0].mutated;
-  return def->inplace && functional && (to_others || (functional->def->compose && !has_rule));
+  const Op *functional = functional_of(op);
+  return takes_apart(op, functional, has_rule_of_its_own(functional));
 }
 
 static Status dispatch(Call *c) {
   const OpDef *def = c->op->def;
-  if (dispatch_takes_apart(c->op)) return def->compose ? run_parts(c) : run_inplace_apart(c, op_find(def->inplace));
+  const Op *functional = functional_of(c->op);
+  bool has_rule = has_rule_of_its_own(functional);
+  if (takes_apart(c->op, functional, has_rule)) return def->inplace ? run_inplace_apart(c, functional) : run_parts(c);
   if (asks_for_sizes(c->op)) return op_eager(c);
   if (def->spread) {
     bool done = false;
