@@ -18,7 +18,7 @@
 #include "kernels/convert.h"
 #include "kernels/random_simd.h"
 
-enum { ROWS = 66, KEYS = GEMM_KC, STRIP = 32, WORK = 1 << 16 }; /* queries and keys of a block; multiplications worth a thread */
+enum { ROWS = 66, KEYS = GEMM_KC, STRIP = 32, WORK = 1 << 18 }; /* queries and keys of a block; multiplications worth a thread */
 
 /* ---- shared with the other routes ----------------------------------------------------- */
 

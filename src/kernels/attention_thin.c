@@ -10,7 +10,7 @@
 #include "kernels/attention_simd.h"
 #include "kernels/convert.h"
 
-enum { THIN_ROWS = 4, KEYS = 256, WORK = 1 << 15 };
+enum { THIN_ROWS = 4, KEYS = 256, WORK = 1 << 17 };
 
 typedef struct {
   const Kern *k;

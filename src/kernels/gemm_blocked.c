@@ -24,7 +24,7 @@ enum {
   MANY_BLOCKS = 4,            /* of rows, for each worker */
   LEAST_PANELS = 4,           /* of a block, when columns are split for the sake of threads */
   LEAST_ROWS = 48,            /* the same with rows */
-  WORK = 1 << 16,             /* multiplications worth a thread */
+  WORK = 1 << 18,             /* multiplications worth a thread */
 };
 
 /* Rows of a block, spread evenly over its tiles. */

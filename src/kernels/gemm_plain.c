@@ -10,7 +10,7 @@
 #include "kernels/convert.h"
 #include "kernels/gemm_problem.h"
 
-enum { WORK = 1 << 15 };
+enum { WORK = 1 << 17 };
 
 typedef struct {
   const Kern *k;

@@ -13,7 +13,7 @@
 enum {
   STRIP = 64,     /* columns of dot products at a time */
   SLICE = 4096,   /* floats of sums that stay in L1 */
-  WORK = 1 << 15, /* multiplications worth a thread */
+  WORK = 1 << 17, /* multiplications worth a thread */
 };
 
 typedef struct {
