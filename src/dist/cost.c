@@ -83,11 +83,41 @@ static int greedy_moves(const Placement *from, const Placement *to, int naxes, b
   return n;
 }
 
+/* Units and segments, which PyTorch does not have, cost as plain shards do; from one kind
+ * to another of the same dimension as to another dimension. */
+static bool without_kinds(const Placement *p, int n, Placement *out) {
+  bool any = false;
+  memcpy(out, p, (size_t)n * sizeof *out);
+  for (int a = 0; a < n; a++) {
+    if (!is_s(&p[a]) || (p[a].unit == 1 && !p[a].nsegments)) continue;
+    out[a] = place_s(p[a].dim);
+    any = true;
+  }
+  return any;
+}
+
+static double cost_of_kinds(const Spec *from, const Placement *to) {
+  const Mesh *m = from->mesh;
+  Placement a[MAX_AXES], b[MAX_AXES];
+  bool any = without_kinds(from->place, m->naxes, a);
+  any |= without_kinds(to, m->naxes, b);
+  if (!any) return INFINITY;
+  Move move[2 * MAX_AXES];
+  int n = greedy_moves(a, b, m->naxes, spec_shards(from) > 1, move);
+  Links l = mesh_links(m);
+  double gib = spec_gib(from), cost = 0;
+  for (int i = 0; i < m->naxes; i++)
+    if (placement_equal(&a[i], &b[i]) && !placement_equal(&from->place[i], &to[i]))
+      cost += collective_cost(gib, m->axis[i], 1, l.latency[i], l.bandwidth[i]) + 1;
+  for (int i = 0; i < n; i++) cost += one_step(&l, move[i].axis, m->axis[move[i].axis], &move[i].from, &move[i].to, &gib);
+  return cost;
+}
+
 double redistribute_cost(const Spec *from, const Placement *to) {
   const Mesh *m = from->mesh;
   if (from->replicated || placements_equal(from->place, to, m->naxes) || !m->inside) return 0;
   Placement order[MAX_AXES];
-  if (!strided_to_order(from->place, m->axis, m->naxes, order) || !strided_to_order(to, m->axis, m->naxes, order)) return INFINITY;
+  if (!strided_to_order(from->place, m->axis, m->naxes, order) || !strided_to_order(to, m->axis, m->naxes, order)) return cost_of_kinds(from, to);
   Move move[2 * MAX_AXES];
   int n = greedy_moves(from->place, to, m->naxes, spec_shards(from) > 1, move);
   Links l = mesh_links(m);

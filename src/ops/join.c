@@ -123,7 +123,7 @@ static Status column_stack_compose(Call *c) {
 /* ---- repeated -------------------------------------------------------------------------- */
 
 /* Dimension i is there repeats[i] times: seen as (repeats, size), expanded, copied once. */
-static Status repeat(Call *c, const Tensor *t, Ints repeats) {
+static Status repeat(Call *c, Tensor *t, Ints repeats) {
   int64_t split[2 * MAX_DIMS], wide[2 * MAX_DIMS], size[MAX_DIMS];
   int n = 0, fresh = repeats.n - t->ndim;
   if (fresh < 0 || repeats.n > MAX_DIMS) return op_fail(c, "%d repeats for a tensor of %d dimensions", repeats.n, t->ndim);
@@ -134,8 +134,9 @@ static Status repeat(Call *c, const Tensor *t, Ints repeats) {
     split[n] = have;
     wide[n++] = have == 1 ? repeats.v[i] : have;
   }
-  Tensor *seen, *expanded, *copy, *result;
-  TRY(OP(c, "aten.view.default", &seen, val_tensor(t), val_ints(split, n)));
+  Tensor *seen = t, *expanded, *copy, *result;
+  for (int i = 0; i < fresh; i++) TRY(OP(c, "aten.unsqueeze.default", &seen, val_tensor(seen), val_int(0)));
+  if (n > repeats.n) TRY(OP(c, "aten.view.default", &seen, val_tensor(seen), val_ints(split, n)));
   TRY(OP(c, "aten.expand.default", &expanded, val_tensor(seen), val_ints(wide, n)));
   TRY(OP(c, "aten.clone.default", &copy, val_tensor(expanded), val_memory_format(MEMORY_CONTIGUOUS)));
   if (n == repeats.n) return out_value(c, val_tensor(copy));

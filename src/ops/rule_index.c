@@ -50,8 +50,8 @@ static Status cat_like(Rules *r, int model, int dim, bool keep) {
     for (int a = 0; a < r->naxes; a++) {
       Placement *to = &p[(r->nout + t) * r->naxes + a];
       const Placement *own = rule_have(r, t, a);
-      *to = *rule_have(r, model, a);
-      if (!is_s_of(to, dim)) continue;
+      *to = r->in[t]->ndim == r->out[0]->ndim ? *rule_have(r, model, a) : *own;
+      if (r->in[t]->ndim != r->out[0]->ndim || !is_s_of(to, dim)) continue;
       cuts = true;
       if (!keep) *to = place_r();
       else if (is_s_of(own, dim)) *to = *own;
@@ -60,7 +60,7 @@ static Status cat_like(Rules *r, int model, int dim, bool keep) {
   }
   if (!keep || !cuts) {
     if (keep) return OK;
-    memcpy(p, p + r->nout * r->naxes, (size_t)r->naxes * sizeof *p);
+    memcpy(p, p + (r->nout + model) * r->naxes, (size_t)r->naxes * sizeof *p);
     return rule_mesh(r, p, 0);
   }
   int64_t size[MAX_JOINED];

@@ -178,7 +178,8 @@ static bool candidate(const Cut *flat, int ndim, const int64_t *size, int dim, i
  * has a single element of both): the very same one, any that is not 1. */
 static int kinship(const Reshape *v, int from, int d) {
   const int64_t *a = v->global, *b = v->global + v->from;
-  return a[from] == b[d] && product(a, from) == product(b, d) ? 2 : b[d] > 1;
+  bool twin = a[from] == b[d] && product(a, from) == product(b, d);
+  return twin ? 2 + (from == d && v->from == v->to) : b[d] > 1;
 }
 
 /* I2: kinds of units first, then the smallest factor, the nearest kin, the first dimension. */

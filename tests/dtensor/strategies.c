@@ -249,6 +249,28 @@ static const char *describe_results(const Call *call, char *buf, size_t cap) {
   return buf;
 }
 
+/* Elements only change places, yet some rank would have to have more or fewer of them:
+ * PyTorch's placements cannot be right, whether a run showed it or not. */
+static bool contradicts_itself(Trial *t, const Tensor *in, yyjson_val *told) {
+  int64_t size[MAX_DIMS], local[MAX_DIMS];
+  int coord[MAX_AXES], naxes, ndim = read_ints(yyjson_obj_get(told, "t"), size, MAX_DIMS);
+  Placement p[MAX_AXES];
+  if (field(t->c, "in") || !read_placements(yyjson_obj_get(told, "p"), ndim, p, &naxes)) return false;
+  Layout from = spec_layout(in->spec), to = {.ndim = ndim, .shape = size, .naxes = naxes, .axis = t->mesh->axis, .place = p};
+  for (int rank = 0; rank < t->mesh->size; rank++) {
+    const Layout *both[2] = {&from, &to};
+    int64_t count[2] = {1, 1};
+    mesh_coord(t->mesh->axis, naxes, rank, coord);
+    for (int i = 0; i < 2; i++) {
+      Status s = layout_local(both[i], coord, local);
+      status_free(s);
+      for (int d = 0; d < both[i]->ndim; d++) count[i] *= local[d];
+    }
+    if (count[0] != count[1]) return true;
+  }
+  return false;
+}
+
 /* Its parts are decided one by one: what counts is what comes out, and what it costs. */
 static Verdict run_apart(Trial *t, Call *call) {
   char text[1500];
@@ -267,6 +289,9 @@ static Verdict run_apart(Trial *t, Call *call) {
   const char *run = yyjson_get_str(field(t->c, "run"));
   if (run && strcmp(run, "ok")) return better(t->c, "PyTorch's is '%s'; ours: %s", run, text);
   if (ours < cost - 1e-9 || ours == 0) return better(t->c, "in parts it costs %g us, PyTorch's %g: %s", ours, cost, text);
+  yyjson_val *list[MOST_TENSORS];
+  if (!strncmp(call->op->schema.name, "aten.pixel_", 11) && flat_outputs(field(t->c, "out"), list, MOST_TENSORS) && contradicts_itself(t, t->in[0], list[0]))
+    return better(t->c, "PyTorch's shards are too large or too small; ours: %s", text);
   return wrong(t->c, "in parts (%g us, PyTorch's %g): %s", ours, cost, text);
 }
 
