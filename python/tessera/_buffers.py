@@ -10,8 +10,8 @@ import sys
 import numpy as np
 
 from . import _dtypes
-from ._context import Error, Handle
-from ._library import ReleaseFn, lib, quick
+from ._context import Error
+from ._library import ReleaseFn, quick
 
 _kept = {}  # number: an array that the library uses
 _numbers = itertools.count(1)
@@ -26,7 +26,7 @@ _vectors = {}
 
 
 def ints(values, kind=ctypes.c_int64):
-    """A C array, or None for none."""
+    """A C array."""
     n = len(values)
     vector = _vectors.get((kind, n))
     if vector is None:
@@ -44,10 +44,10 @@ def is_array(x):
 
 
 def _adopt(ctx, code, shape, strides, data, owner):
-    """strides in elements; owner lives as long as a tensor on this memory.  In the open scope."""
+    """strides in elements, None: contiguous; owner lives as long as a tensor on this memory.  In the open scope."""
     number = next(_numbers)
     _kept[number] = owner
-    t = lib.tess_tensor_adopt(ctx.ptr, code, len(shape), ints(shape), ints(strides), data or None, _forget, number)
+    t = quick.tess_tensor_adopt(ctx.ptr, code, len(shape), ints(shape), None if strides is None else ints(strides), data or None, _forget, number)
     if not t:
         _kept.pop(number, None)
         ctx.check()
@@ -55,13 +55,15 @@ def _adopt(ctx, code, shape, strides, data, owner):
 
 
 def _adopt_numpy(ctx, array, code, may_copy):
-    size = array.itemsize
-    shared = array.flags.aligned and array.dtype.isnative and all(s >= 0 and s % size == 0 for s in array.strides)
+    size, flags = array.itemsize, array.flags
+    if flags.c_contiguous and flags.aligned and (may_copy or flags.writeable) and array.dtype.isnative:
+        return _adopt(ctx, code, array.shape, None, array.__array_interface__["data"][0], array)
+    shared = flags.aligned and array.dtype.isnative and all(s >= 0 and s % size == 0 for s in array.strides)
     if not shared:
         if not may_copy:
             raise Error("an array that is written to must be aligned, of native byte order and without negative strides")
         array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")).reshape(array.shape)
-    elif not may_copy and not array.flags.writeable:
+    elif not may_copy and not flags.writeable:
         raise Error("the array is read-only")
     return _adopt(ctx, code, array.shape, [s // size for s in array.strides], array.ctypes.data, array)
 
@@ -129,10 +131,3 @@ def torch_of(handle):
     if code == _dtypes.BF16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
-
-
-def hold(ctx, t):
-    return ctx.hold(t)
-
-
-__all__ = ["Handle", "array_of", "cast", "hold", "ints", "is_array", "is_torch", "tensor_of", "torch_of"]

@@ -32,6 +32,9 @@ class RankError(Error):
         self.rank, self.results, self.errors = rank, results, errors
 
 
+Error.__module__ = RankError.__module__ = "tessera"  # where users find them
+
+
 class Handle:
     """Owns one tensor of the library."""
 

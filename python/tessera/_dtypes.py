@@ -49,9 +49,11 @@ def code_of(d):
 
 
 def code_of_numpy(d, required=True):
-    if d.name == "bfloat16":  # of ml_dtypes, which need not be here
-        return BF16
-    code = _OF_NUMPY.get(d.newbyteorder("=") if d.byteorder not in "=|" else d)
+    code = _OF_NUMPY.get(d)
+    if code is None and d.byteorder not in "=|":
+        code = _OF_NUMPY.get(d.newbyteorder("="))
+    if code is None and d.name == "bfloat16":  # of ml_dtypes, which need not be here
+        code = BF16
     if code is None and required:
         hint = '; for the bits of bf16 say dtype="bf16"' if d == np.uint16 else ""
         raise Error(f"arrays of {d.name} are not supported{hint}")
