@@ -186,10 +186,10 @@ static bool admissible(const Weigh *w) {
   for (int i = 0; i < r->nin; i++) {
     const Placement *want = w->now + (r->nout + i) * r->naxes;
     if (fills_shards(r->in[i], want, r->axis, r->naxes)) continue;
-    /* empty shards: fine where they are already there (or a rule knows what it does) and
-     * no reduction meets them */
+    /* empty shards: fine where they are already there (or a rule knows what it does, or an
+     * op in place has no choice) and no reduction meets them */
     if (!(r->uneven || !owes)) return false;
-    if (!w->listed && !placements_equal(want, w->have[i]->place, r->naxes)) return false;
+    if (!w->listed && w->pinned < 0 && !placements_equal(want, w->have[i]->place, r->naxes)) return false;
   }
   return true;
 }
@@ -377,7 +377,7 @@ static Status functional_call(const Call *call, Arena *arena, Call *f, Value *bo
 }
 
 static Status infer_global(Call *f) {
-  if (f->op->def->compose || !f->op->def->infer) return op_fail(f, "has no sizes of its own to place"); /* dispatch takes them apart */
+  if (!f->op->def->infer) return op_fail(f, "has no sizes of its own to place"); /* dispatch takes them apart */
   return f->op->def->infer(f);
 }
 

@@ -187,6 +187,10 @@ static Status log_sigmoid_forward_compose(Call *c) { /* the buffer is exp(-|x|) 
   TRY(OP(c, "aten.exp.default", &t, val_tensor(t)));
   return out_value(c, val_tensor(t));
 }
+static Status log_sigmoid_forward_infer(Call *c) {
+  for (int i = 0; i < 2; i++) TRY(out_like(c, in_tensor(c, 0)->dtype, in_tensor(c, 0)));
+  return OK;
+}
 static Status log_sigmoid_backward_compose(Call *c) {
   Tensor *s, *y, *n;
   TRY(OP(c, "aten.neg.default", &n, c->arg[1]));
@@ -247,7 +251,8 @@ const OpDef ops_activation[] = {
     {.schema = "aten::_prelu_kernel_backward(Tensor grad_output, Tensor self, Tensor weight) -> (Tensor, Tensor)",
      .infer = prelu_backward_infer, .run = prelu_backward_run},
     {.schema = "aten::glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor", .infer = glu_backward_infer, .run = glu_backward_run, .place = glu_backward_place},
-    {.schema = "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)", .compose = log_sigmoid_forward_compose},
+    {.schema = "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)", .compose = log_sigmoid_forward_compose,
+     .infer = log_sigmoid_forward_infer, .place = place_pointwise},
     {.schema = "aten::log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor", .compose = log_sigmoid_backward_compose},
     {0},
 };

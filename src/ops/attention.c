@@ -355,6 +355,17 @@ static Status math_compose(Call *c) {
   return out_value(c, val_tensor(kept));
 }
 
+static Status math_infer(Call *c) {
+  Sizes z;
+  TRY(sizes_of(c, in_bool(c, 8), &z));
+  TRY(out_attention(c, &z));
+  int64_t size[MAX_DIMS];
+  memcpy(size, z.batch, sizeof size);
+  size[z.nbatch] = z.t;
+  size[z.nbatch + 1] = z.s;
+  return out_new(c, in_tensor(c, 0)->dtype, z.nbatch + 2, size);
+}
+
 /* ---- sharding ----------------------------------------------------------------------------------
  * The batch, then heads.  If several query heads share one of key and value, queries are cut
  * where those are.  Columns of the value are columns of the result.  Arguments: the query (and what is like it) is input `q`, key and value
@@ -393,9 +404,27 @@ static Status place_heads(Rules *r, int q, bool mask) {
   return OK;
 }
 
-static Status place_attention(Rules *r) {
+/* Rows of the query (the last but one dimension) meet all keys, unless where they stand
+ * decides which. */
+static Status place_rows_of(Rules *r, bool mask) {
+  const Schema *s = &r->call->op->schema;
+  int ndim = r->in[0]->ndim;
   Placement p[8];
-  TRY(place_heads(r, 0, in_tensor(r->call, schema_find(&r->call->op->schema, "attn_mask")) != NULL));
+  if (in_bool(r->call, schema_find(s, "is_causal"))) return OK;
+  for (int i = 0; i < r->nout; i++) p[i] = place_s(ndim - 2);
+  for (int i = 0; i < r->nin; i++) p[r->nout + i] = i ? place_r() : place_s(ndim - 2);
+  if (mask) p[r->nout + r->nin - 1] = mask_place(r->in[r->nin - 1], ndim - 2, ndim, 1);
+  return rule_axis(r, p);
+}
+
+static Status place_attention(Rules *r) {
+  const Schema *s = &r->call->op->schema;
+  bool mask = in_tensor(r->call, schema_find(s, "attn_mask")) != NULL;
+  Placement p[8];
+  int composed = r->call->op->def->compose != NULL;
+  if (composed && in_float(r->call, schema_find(s, "dropout_p")) > 0) return OK; /* its random numbers are drawn by parts */
+  TRY(place_heads(r, 0, mask));
+  TRY(place_rows_of(r, mask));
   for (int i = 0; i < r->nout + r->nin; i++) p[i] = place_r();
   p[0] = place_s(r->out[0]->ndim - 1);
   p[r->nout + 2] = place_s(r->in[2]->ndim - 1);
@@ -416,5 +445,5 @@ const OpDef ops_attention[] = {
      .infer = grad_infer, .run = grad_run, .place = place_attention_grad, .flops = grad_flops},
     {.schema = "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
                "bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",
-     .compose = math_compose},
+     .compose = math_compose, .infer = math_infer, .place = place_attention},
     {0}};

@@ -195,21 +195,14 @@ static double conv_flops(const Call *c) {
 
 /* ---- sharding ------------------------------------------------------------------
  * The batch; without groups also the channels, of the result or (leaving a sum) of the
- * input; with groups whole groups at a time, as far as their number divides. */
-
-static bool groups_divide(const Rules *r, int64_t groups) {
-  int64_t ranks = 1;
-  for (int a = 0; a < r->naxes; a++) ranks *= r->axis[a];
-  return groups > 1 && groups % ranks == 0;
-}
+ * input; with groups whole groups at a time. */
 
 static Status place_conv(Rules *r) {
   Problem p;
   TRY(problem(r->call, &p));
-  if (!p.batched) return p.g.groups > 1 ? OK : rule_words(r, p.g.transposed ? "0r10 s00s" : "0r00 s01s");
+  if (!p.batched) return p.g.groups > 1 ? rule_grouped(r, "0000", p.g.groups) : rule_words(r, p.g.transposed ? "0r10 s00s" : "0r00 s01s");
   TRY(rule_words(r, "00r"));
-  if (groups_divide(r, p.g.groups)) return rule_words(r, "1100");
-  return p.g.groups > 1 ? OK : rule_words(r, p.g.transposed ? "1r10 s10s" : "1r00 s11s");
+  return p.g.groups > 1 ? rule_grouped(r, "1100", p.g.groups) : rule_words(r, p.g.transposed ? "1r10 s10s" : "1r00 s11s");
 }
 
 /* Groups of this rank: its share of the channels. */

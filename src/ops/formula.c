@@ -23,3 +23,18 @@ Tensor *f_widen(Formula *f, const Tensor *t) {
   bool half = t && (t->dtype == DT_F16 || t->dtype == DT_BF16);
   return f_cast(f, t, half ? DT_F32 : t ? t->dtype : DT_F32);
 }
+
+void f_align(Formula *f, Tensor **t, int n) {
+  Tensor *list[8], **out;
+  int count = 0, got;
+  bool spread = false;
+  for (int i = 0; i < n && n <= 8; i++) {
+    if (!t[i]) continue;
+    spread |= t[i]->spec != NULL;
+    list[count++] = t[i];
+  }
+  if (f->status || !spread) return;
+  f->status = OP_LIST(f->c, "tess.align.default", &out, &got, val_tensors(list, count));
+  for (int i = 0, k = 0; !f->status && i < n; i++)
+    if (t[i]) t[i] = out[k++];
+}

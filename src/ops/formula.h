@@ -27,6 +27,10 @@ Status formula_give(Formula *f, const Tensor *t);
 Tensor *f_widen(Formula *f, const Tensor *t);
 Tensor *f_cast(Formula *f, const Tensor *t, Dtype d);
 
+/* DTensors among them are brought to where they can be combined element by element, owed
+ * values paid: once, not in every step.  NULL stays NULL. */
+void f_align(Formula *f, Tensor **t, int n);
+
 #define F_T val_tensor
 static inline Tensor *f_add(Formula *f, const Tensor *a, const Tensor *b) { return F_OP(f, "aten.add.Tensor", F_T(a), F_T(b)); }
 static inline Tensor *f_sub(Formula *f, const Tensor *a, const Tensor *b) { return F_OP(f, "aten.sub.Tensor", F_T(a), F_T(b)); }

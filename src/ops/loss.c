@@ -16,11 +16,12 @@ typedef struct {
 } Loss;
 
 static Loss loss_begin(Call *c) {
-  const Tensor *x = in_tensor(c, 0), *y = in_tensor(c, 1);
+  Tensor *t[2] = {in_tensor(c, 0), in_tensor(c, 1)};
   Loss l = {.f = {c, OK}};
-  l.dtype = dtype_promote(x->dtype, y->dtype);
-  l.x = f_widen(&l.f, x);
-  l.y = f_widen(&l.f, y);
+  l.dtype = dtype_promote(t[0]->dtype, t[1]->dtype);
+  f_align(&l.f, t, 2);
+  l.x = f_widen(&l.f, t[0]);
+  l.y = f_widen(&l.f, t[1]);
   return l;
 }
 
@@ -86,8 +87,10 @@ typedef struct {
 
 static Grad grad_begin(Call *c, int reduction_at) {
   Grad r = {.f = {c, OK}, .dtype = in_tensor(c, 1)->dtype};
-  r.d = f_sub(&r.f, f_widen(&r.f, in_tensor(c, 1)), f_widen(&r.f, in_tensor(c, 2)));
-  r.g = f_widen(&r.f, in_tensor(c, 0));
+  Tensor *t[3] = {in_tensor(c, 0), in_tensor(c, 1), in_tensor(c, 2)};
+  f_align(&r.f, t, 3);
+  r.d = f_sub(&r.f, f_widen(&r.f, t[1]), f_widen(&r.f, t[2]));
+  r.g = f_widen(&r.f, t[0]);
   if (r.d && in_int(c, reduction_at) == REDUCTION_MEAN) r.g = f_scale(&r.f, r.g, 1 / (double)tensor_numel(r.d));
   return r;
 }

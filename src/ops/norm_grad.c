@@ -4,6 +4,7 @@
  *     h = (x - mean) rstd,   gx = rstd (g w - mean of g w - h * mean of g w h).
  */
 #include "ops/formula.h"
+#include "ops/rule.h"
 
 static bool masked(const Call *c, int arg, int i) { return c->arg[arg].bools[i]; }
 
@@ -117,13 +118,56 @@ static Status weight_norm_backward(Call *c) {
   return formula_give(&f, f_cast(&f, unit, saved_g->dtype));
 }
 
-#define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
+/* ---- sharding --------------------------------------------------------------------------- */
+
+/* Gradients of input, weight and bias as the mask (argument 9) asks for them. */
+static Status grads_infer(Call *c, const Tensor *w) {
+  const Tensor *x = in_tensor(c, 1);
+  Dtype d = w ? w->dtype : x->dtype;
+  for (int i = 0; i < 3; i++) {
+    if (!masked(c, 9, i)) TRY(out_value(c, val_none()));
+    else TRY(i ? out_new(c, d, 1, &x->size[1]) : out_new(c, x->dtype, x->ndim, x->size));
+  }
+  return OK;
+}
+
+static Status group_infer(Call *c) { return grads_infer(c, in_tensor(c, 4)); }
+static Status batch_infer(Call *c) { return grads_infer(c, in_tensor(c, 2)); }
+
+/* Channels by themselves; with given statistics the input's gradient goes element by element. */
+static Status batch_place(Rules *r) {
+  TRY(rule_words(r, "100110"));
+  return in_bool(r->call, 7) ? OK : rule_words(r, "0ss00r 2ss22r 3ss33r 4ss44r");
+}
+
+/* The batch; whole groups of channels; linear in the gradient. */
+static Status group_place(Rules *r) {
+  r->whole_last = true;
+  r->uneven = true;
+  TRY(rule_words(r, "0ss0000r"));
+  TRY(rule_grouped(r, "10011110", in_int(r->call, 8)));
+  return rule_words(r, "ssssr");
+}
+
+static Status group_localize(Local *l) {
+  int64_t size[MAX_DIMS];
+  TRY(local_in_size(l, 1, size));
+  int64_t channels = l->in[1]->size[1] ? l->in[1]->size[1] : 1;
+  l->arg[5] = val_int(size[0]);
+  l->arg[6] = val_int(size[1]);
+  l->arg[8] = val_int(val_as_int(&l->arg[8]) * size[1] / channels);
+  return OK;
+}
+
+#define COMPOSE(text, ...) {.schema = "aten::" text, .compose = __VA_ARGS__}
 
 const OpDef ops_norm_grad[] = {
     COMPOSE("native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, SymInt N, SymInt C, SymInt HxW, "
-            "int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)", group_norm_backward),
+            "int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)", group_norm_backward, .infer = group_infer, .place = group_place,
+            .localize = group_localize),
     COMPOSE("native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, "
-            "Tensor? save_invstd, bool train, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)", batch_norm_backward),
+            "Tensor? save_invstd, bool train, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)", batch_norm_backward,
+            .infer = batch_infer, .place = batch_place),
     COMPOSE("batch_norm_backward(Tensor grad_out, Tensor input, Tensor weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, "
             "Tensor? save_var, bool update, float eps, bool[3] output_mask, Tensor reserve) -> (Tensor, Tensor, Tensor)", batch_norm_backward),
     COMPOSE("_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor", weight_norm),

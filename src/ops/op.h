@@ -9,6 +9,8 @@
  *   compose  instead of both: the op written with other ops, through op_call().  It
  *            runs eagerly, is recorded into a graph, or differentiated, as the caller
  *            likes; it may read sizes and dtypes but never elements.
+ *            With infer and a sharding rule beside it, DTensors are placed by these, and
+ *            each rank composes on its shards.
  *   inplace  instead of all: the functional op whose result is written to argument 0.
  *
  * I1  infer never reads elements; run never looks at anything but its Call.

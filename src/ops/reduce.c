@@ -171,6 +171,12 @@ static Status reduce_run(Call *c) {
   return OK;
 }
 
+/* Two results of the same sizes. */
+static Status pair_infer(Call *c) {
+  TRY(reduce_infer(c));
+  return reduce_infer(c);
+}
+
 /* ---- sharding -------------------------------------------------------------------------- */
 
 /* What a shard of a folded dimension leaves to be paid, and which owed values pass; false:
@@ -216,6 +222,22 @@ static Status place_reduce(Rules *r) {
   f.owes = owes(r, &p, &f) && !(undefined && rule_has_empty(r, 0, p.mask));
   r->uneven = !undefined;
   return rule_fold(r, &f);
+}
+
+/* aminmax: folded shards leave the smallest of the first result, the largest of the second. */
+static Status place_extremes(Rules *r) {
+  Plan p;
+  Placement place[3];
+  TRY(read_plan(r->call, &p));
+  r->whole_last = true;
+  for (int d = 0, to = 0; d < r->in[0]->ndim; d++) {
+    place[2] = place_s(d);
+    place[0] = p.mask[d] ? place_p(REDUCE_MIN) : place_s(to);
+    place[1] = p.mask[d] ? place_p(REDUCE_MAX) : place_s(to);
+    to += !p.mask[d] || p.keepdim;
+    TRY(rule_axis(r, place));
+  }
+  return OK;
 }
 
 /* A mean over shards of several sizes: each rank divides its sum by the number of all. */
@@ -313,6 +335,8 @@ static Status matrix_norm(Call *c) {
 #define REDUCE(text, ...) {.schema = "aten::" text, .infer = reduce_infer, .run = reduce_run, .place = place_reduce, .row = &(const Row){__VA_ARGS__}}
 #define MEAN(text, ...) \
   {.schema = text, .infer = reduce_infer, .run = reduce_run, .place = place_reduce, .localize = localize_mean, .row = &(const Row){FOLD(SUM, MEAN), __VA_ARGS__}}
+#define PAIR(text, fn, placed, ...) \
+  {.schema = "aten::" text, .compose = fn, .infer = pair_infer, .place = placed, .row = &(const Row){__VA_ARGS__}}
 #define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
 #define FOLD(kind, finish) .r = {FOLD_##kind, FINISH_##finish, 0}
 
@@ -378,15 +402,18 @@ const OpDef ops_reduce[] = {
     REDUCE("frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
            FOLD(SQUARES, SQRT), .gives = GIVES_FLOAT, .dim = 1, .keepdim = 2),
 
-    COMPOSE("var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)", mean_default),
-    COMPOSE("var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)", mean_dim),
-    COMPOSE("var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)",
-            mean_correction),
-    COMPOSE("std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)", mean_default),
-    COMPOSE("std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)", mean_dim),
-    COMPOSE("std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)",
-            mean_correction),
-    COMPOSE("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)", aminmax),
+    PAIR("var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)", mean_default, place_reduce, FOLD(SPREAD, VAR), .gives = GIVES_FLOAT),
+    PAIR("var_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)", mean_dim, place_reduce,
+         FOLD(SPREAD, VAR), .gives = GIVES_FLOAT, .dim = 1, .keepdim = 3),
+    PAIR("var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)",
+         mean_correction, place_reduce, FOLD(SPREAD, VAR), .gives = GIVES_FLOAT, .dim = 1, .keepdim = 3),
+    PAIR("std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)", mean_default, place_reduce, FOLD(SPREAD, VAR), .gives = GIVES_FLOAT),
+    PAIR("std_mean.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> (Tensor, Tensor)", mean_dim, place_reduce,
+         FOLD(SPREAD, VAR), .gives = GIVES_FLOAT, .dim = 1, .keepdim = 3),
+    PAIR("std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> (Tensor, Tensor)",
+         mean_correction, place_reduce, FOLD(SPREAD, VAR), .gives = GIVES_FLOAT, .dim = 1, .keepdim = 3),
+    PAIR("aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)", aminmax, place_extremes,
+         FOLD(MIN, NONE), .dim = 1, .keepdim = 2, .needs_elements = true),
     COMPOSE("nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", nanmean),
     COMPOSE("max.other(Tensor self, Tensor other) -> Tensor", max_other),
     COMPOSE("min.other(Tensor self, Tensor other) -> Tensor", min_other),

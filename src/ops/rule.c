@@ -102,6 +102,26 @@ Status rule_words(Rules *r, const char *text) {
   return OK;
 }
 
+Status rule_grouped(Rules *r, const char *word, int64_t groups) {
+  Placement *p;
+  int64_t ranks = 1;
+  TRY_NEW(p, arena_new_n(r->arena, Placement, r->nout + r->nin + 1));
+  if (groups < 1 || !read_placements(r, word, (int)strlen(word), p)) return OK;
+  for (int a = 0; a < r->naxes; a++) ranks *= r->axis[a];
+  bool plain = true;
+  for (int i = 0; i < r->nout + r->nin; i++) {
+    const Tensor *t = i < r->nout ? r->out[i] : r->in[i - r->nout];
+    if (!is_s(&p[i])) continue;
+    if (t->size[p[i].dim] % groups || !t->size[p[i].dim]) return OK;
+    p[i].unit = t->size[p[i].dim] / groups;
+    plain &= p[i].unit == 1;
+  }
+  if (!plain && groups % ranks) return rule_axis_exact(r, p);
+  for (int i = 0; i < r->nout + r->nin; i++)
+    if (is_s(&p[i])) p[i].unit = 1;
+  return rule_axis(r, p);
+}
+
 /* ---- pointwise ------------------------------------------------------------------------ */
 
 /* The dimension of a tensor with n dimensions that meets dimension d of one with ndim

@@ -88,6 +88,8 @@ Status rule_letters(Rules *r, const char *text, bool multilinear);
  *   "0 1 s a"  upsampling: batch, channels, and it is linear */
 Status rule_words(Rules *r, const char *text);
 void rule_letter(char letter, Placement *out);
+/* One such word, whose dimensions are `groups` equal groups each: cuts fall between them. */
+Status rule_grouped(Rules *r, const char *word, int64_t groups);
 
 /* Pointwise with broadcasting; linear says what P does. */
 Status rule_pointwise(Rules *r, Linear linear);
