@@ -2,6 +2,8 @@
  * the numbers of one rank, and leaves the stream at the same place on every rank. */
 #include "unit.h"
 
+#include <math.h>
+
 #include "dist/dtensor.h"
 
 enum { RANKS = 5 }; /* one more than the meshes have: it stays outside */
@@ -60,7 +62,14 @@ static void begin_stream(Rank *r) {
   r->ctx.offset = 11;
 }
 
-/* Both have the same bits, and both streams stand alike. */
+/* f32 up to the rounding of sums in another order. */
+static bool close_to(const Tensor *a, const Tensor *b) {
+  for (int64_t i = 0; i < tensor_numel(a); i++)
+    if (!(fabsf(((float *)tensor_data(a))[i] - ((float *)tensor_data(b))[i]) < 1e-5f)) return false;
+  return true;
+}
+
+/* Both have the same bits (attention: the same values), and both streams stand alike. */
 static Status compare(Rank *r, Tensor *spread, const Tensor *plain, uint64_t offset) {
   Tensor *full;
   if (r->ctx.offset != offset)
@@ -72,7 +81,9 @@ static Status compare(Rank *r, Tensor *spread, const Tensor *plain, uint64_t off
   TRY(OP(&r->call, "aten.contiguous.default", &dense, val_tensor(full)));
   TRY(OP(&r->call, "aten.contiguous.default", &want, val_tensor(plain)));
   if (!tensor_same_size(dense, want) || dense->dtype != want->dtype) return fail(ERR_DIFF, "%s: another size", r->what);
-  if (tensor_numel(want) && memcmp(tensor_data(dense), tensor_data(want), (size_t)tensor_numel(want) * dtype_size(want->dtype)))
+  bool same = !tensor_numel(want) || !memcmp(tensor_data(dense), tensor_data(want), (size_t)tensor_numel(want) * dtype_size(want->dtype));
+  if (!same && strstr(r->what, "attention")) same = close_to(dense, want);
+  if (!same)
     return fail(ERR_DIFF, "%s: rank %d has other numbers", r->what, world_rank(r->w));
   return OK;
 }
@@ -211,7 +222,7 @@ static void attention_drops_the_same_weights(void **state) {
   ctx_init(&r.ctx, 1);
   Call *c = &r.call;
   *c = (Call){.ctx = &r.ctx, .scope = &r.scope, .arena = &r.arena, .op = op_find(r.what)};
-  Tensor *q, *k, *v, *whole, *part, *same;
+  Tensor *q, *k, *v, *whole, *part;
   const int64_t shape[] = {3, 8, 6, 2};
   assert_ok(probabilities(&r, DT_F32, 4, (const int64_t[]){3, 8, 6, 8}, &q));
   assert_ok(probabilities(&r, DT_F32, 4, (const int64_t[]){3, 8, 5, 8}, &k));
@@ -232,11 +243,9 @@ static void attention_drops_the_same_weights(void **state) {
       r.ctx.shard = NULL;
       Tensor *want = held(c, held(c, held(c, held(c, whole, &s, 0), &s, 1), &s, 2), &s, 3);
       assert_true(tensor_same_size(part, want));
-      assert_ok(OP(c, "aten.sub.Tensor", &same, val_tensor(part), val_tensor(want)));
-      assert_ok(OP(c, "aten.abs.default", &same, val_tensor(same)));
-      assert_ok(OP(c, "aten.lt.Scalar", &same, val_tensor(same), val_float(1e-5)));
-      assert_ok(OP(c, "aten.all.default", &same, val_tensor(same)));
-      assert_true(*(bool *)tensor_data(same));
+      assert_ok(OP(c, "aten.contiguous.default", &part, val_tensor(part)));
+      assert_ok(OP(c, "aten.contiguous.default", &want, val_tensor(want)));
+      assert_true(close_to(part, want));
     }
   }
   scope_clear(&r.scope);
