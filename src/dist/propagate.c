@@ -172,6 +172,19 @@ static bool fills_shards(const Tensor *t, const Placement *p, const int *axis, i
   return true;
 }
 
+/* No rank is without elements: the last of every axis has the fewest. */
+static bool leaves_none_empty(const Rules *r, const Tensor *t, const Placement *p) {
+  int coord[MAX_AXES];
+  int64_t size[MAX_DIMS];
+  Layout l = {.ndim = t->ndim, .shape = t->size, .naxes = r->naxes, .axis = r->axis, .place = p};
+  for (int a = 0; a < r->naxes; a++) coord[a] = r->axis[a] - 1;
+  Status s = layout_local(&l, coord, size);
+  bool none = !s;
+  for (int d = 0; !s && d < t->ndim; d++) none &= size[d] > 0 || t->size[d] == 0;
+  status_free(s);
+  return none;
+}
+
 static bool admissible(const Weigh *w) {
   const Rules *r = w->r;
   bool owes = false;
@@ -185,6 +198,7 @@ static bool admissible(const Weigh *w) {
   }
   for (int i = 0; i < r->nin; i++) {
     const Placement *want = w->now + (r->nout + i) * r->naxes;
+    if (r->filled && !leaves_none_empty(r, r->in[i], want)) return false;
     if (fills_shards(r->in[i], want, r->axis, r->naxes)) continue;
     /* empty shards: fine where they are already there (or a rule knows what it does, or an
      * op in place has no choice) and no reduction meets them */

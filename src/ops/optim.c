@@ -155,7 +155,8 @@ static Status update_scale(Call *c) {
 
 /* ---- sharding --------------------------------------------------------------------------
  * A step works on elements: everything of a parameter lies as it does.  Gradients may come
- * from elsewhere; state is written to and must be there.  Single numbers are whole. */
+ * from elsewhere; state that lies elsewhere would not see what is written, so then the step is
+ * made on whole tensors that go back to where they were.  Single numbers are whole. */
 
 static Status no_results(Call *c) {
   (void)c;
@@ -168,9 +169,10 @@ static Status check_state(const Rules *r, const Param *list, int self, int t) {
   const Placement *a = rule_have(r, self, 0), *b = rule_have(r, t, 0);
   char x[256], y[256];
   for (int i = 0; i < r->naxes; i++)
-    if (is_p(&a[i])) return op_fail(r->call, "a parameter that is owed (%s) cannot be written to", placements_print(a, r->naxes, x, sizeof x));
+    if (is_p(&a[i])) return op_fail(r->call, "in place on a parameter that is owed (%s)", placements_print(a, r->naxes, x, sizeof x));
   if (gradient || placements_equal(a, b, r->naxes)) return OK;
-  return op_fail(r->call, "'%s' is placed %s, its parameter %s", list->name, placements_print(b, r->naxes, y, sizeof y), placements_print(a, r->naxes, x, sizeof x));
+  return fail(ERR_DYNAMIC, "%s: '%s' is placed %s, its parameter %s", r->call->op->schema.name, list->name, placements_print(b, r->naxes, y, sizeof y),
+              placements_print(a, r->naxes, x, sizeof x));
 }
 
 static Status step_axis(const Rules *r, const void *unused, int a, Placement *p) {

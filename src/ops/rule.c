@@ -116,6 +116,7 @@ Status rule_grouped(Rules *r, const char *word, int64_t groups) {
     p[i].unit = t->size[p[i].dim] / groups;
     plain &= p[i].unit == 1;
   }
+  r->filled = true; /* no rank can do with no group */
   if (!plain && groups % ranks) return rule_axis_exact(r, p);
   for (int i = 0; i < r->nout + r->nin; i++)
     if (is_s(&p[i])) p[i].unit = 1;

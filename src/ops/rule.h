@@ -42,6 +42,7 @@ struct Rules {
   const Placement *have;        /* input i on axis a: have[i * naxes + a] */
   Arena *arena;
   bool uneven;      /* set by a rule: shards may be empty where the input's placement stays */
+  bool filled;      /* set by a rule: no shard of an input may be empty */
   bool whole_last;  /* set by a rule: all-R is the last strategy, not the first */
   const char *why;  /* set by rule_why() */
   /* what the rule listed, in order; strategies for one axis, and for all axes */
