@@ -63,7 +63,7 @@ TESS_API TessTensor *tess_keep(TessCtx *ctx, const TessTensor *t);
 
 /* For callers who count references themselves: a handle of the same tensor that belongs to
  * no scope and lives until it is released, by any thread, even after the context is gone
- * (then nothing else may be done with a DTensor).  NULL on error. */
+ * (of a DTensor then only tess_to_local() is left, on another context).  NULL on error. */
 TESS_API TessTensor *tess_hold(TessCtx *ctx, const TessTensor *t);
 TESS_API void tess_release(TessTensor *held); /* of tess_hold() only; NULL is fine */
 

@@ -232,7 +232,8 @@ class _Run:
         if not self.errors:
             return self.results
         first, cause = next(iter(self.errors.items()))
-        message = f"rank {first} of {self.n}: {type(cause).__name__}: {cause}"
+        where = f"rank {first} of {self.n}: "
+        message = str(cause) if isinstance(cause, Error) and str(cause).startswith(where) else f"{where}{type(cause).__name__}: {cause}"
         raise RankError(message, first, self.results, self.errors) from cause
 
 

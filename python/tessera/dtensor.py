@@ -34,9 +34,9 @@ class DTensor:
         return self._handle.ptr
 
     def _settle(self):
-        """Its rank ends: what remains is the shard."""
+        """Its rank ends: these two are asked for now, the rest is in the handle."""
         if self._ctx.ptr:
-            self._shard(), self.placements, self.mesh
+            self.placements, self.mesh
 
     # ---- asking ---------------------------------------------------------------------------
 
@@ -87,8 +87,10 @@ class DTensor:
         return self.shape[0]
 
     def __repr__(self):
-        spec = f"{self.dtype}[{','.join(map(str, self.shape))}], {self.mesh!r}, [{', '.join(map(str, self.placements))}]"
-        return f"DTensor({spec}, rank {self._ctx.rank})"
+        what = f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        if not self._ctx.ptr and (self._mesh is None or self._placements is None):
+            return f"DTensor({what}, of a run that has ended)"
+        return f"DTensor({what}, {self.mesh!r}, [{', '.join(map(str, self.placements))}], rank {self._ctx.rank})"
 
     __hash__ = object.__hash__
 
@@ -96,8 +98,7 @@ class DTensor:
 
     def _shard(self):
         if self._local is None:
-            ctx = self._ctx
-            self._pointer(ctx)
+            ctx = current()  # whichever: the shard needs nothing of its own rank
             with scope(ctx):
                 self._local = ctx.hold(quick.tess_to_local(ctx.ptr, self._handle.ptr))
         return self._local

@@ -61,6 +61,25 @@ class Ranks(unittest.TestCase):
         with self.assertRaisesRegex(ts.Error, "has ended"):
             parts[0] + 1
 
+    def test_shards_outlive_their_rank_too(self):
+        kept = []
+        ts.run_ranks(1, lambda: kept.append(ts.ones(3, mesh=ts.init_device_mesh(1))))
+        self.assertEqual((kept[0].to_local().tolist(), kept[0].shape, kept[0].dtype), ([1, 1, 1], (3,), "f32"))
+        self.assertIn("has ended", repr(kept[0]))
+        with self.assertRaisesRegex(ts.Error, "has ended"):
+            kept[0].placements
+
+    def test_disagreement(self):
+        def work(rank):
+            mesh = ts.init_device_mesh(2)
+            return ts.ones(4 + rank, mesh=mesh, placements="P(sum)").full_tensor()
+
+        with self.assertRaisesRegex(ts.RankError, r"^rank \d of 2: all_reduce.*but rank \d called all_reduce f32"):
+            ts.run_ranks(2, work)
+
+        with self.assertRaisesRegex(ts.RankError, "rank 0 of 2: .*rank 1 has left"):
+            ts.run_ranks(2, lambda rank: rank or ts.ones(4, mesh=ts.init_device_mesh(2), placements="P(sum)").full_tensor())
+
     def test_tensors_stay_with_their_rank(self):
         shared = {}
 
