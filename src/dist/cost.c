@@ -115,7 +115,7 @@ static double cost_of_kinds(const Spec *from, const Placement *to) {
 
 double redistribute_cost(const Spec *from, const Placement *to) {
   const Mesh *m = from->mesh;
-  if (from->replicated || placements_equal(from->place, to, m->naxes) || !m->inside) return 0;
+  if (from->replicated || placements_equal(from->place, to, m->naxes)) return 0;
   Placement order[MAX_AXES];
   if (!strided_to_order(from->place, m->axis, m->naxes, order) || !strided_to_order(to, m->axis, m->naxes, order)) return cost_of_kinds(from, to);
   Move move[2 * MAX_AXES];

@@ -75,7 +75,6 @@ static void kinds_seen(const Rules *r, Kinds *k) {
     if (!is_s(&r->have[i]) || k->n == MAX_KINDS) continue;
     Placement kind = r->have[i];
     kind.dim = 0;
-    kind.turn = 0;
     int j = 0;
     while (j < k->n && !placement_equal(&k->kind[j], &kind)) j++;
     if (j == k->n) k->kind[k->n++] = kind;
@@ -185,11 +184,26 @@ static bool leaves_none_empty(const Rules *r, const Tensor *t, const Placement *
   return none;
 }
 
+/* Turns on a dimension: none, or all of them. */
+static bool turns_agree(const Placement *p, int naxes) {
+  for (int a = 0; a < naxes; a++) {
+    if (!is_s(&p[a]) || !p[a].turn) continue;
+    int cuts = 0;
+    for (int b = 0; b < naxes; b++) {
+      if (!is_s_of(&p[b], p[a].dim)) continue;
+      if (!p[b].turn || (b != a && p[b].turn == p[a].turn)) return false;
+      cuts++;
+    }
+    if (p[a].turn > cuts) return false;
+  }
+  return true;
+}
+
 static bool admissible(const Weigh *w) {
   const Rules *r = w->r;
   bool owes = false;
   for (int t = 0; t < r->nout + r->nin; t++)
-    if (partials_mix(w->now + t * r->naxes, r->naxes)) return false;
+    if (partials_mix(w->now + t * r->naxes, r->naxes) || !turns_agree(w->now + t * r->naxes, r->naxes)) return false;
   for (int i = 0; i < r->nout * r->naxes; i++) owes |= is_p(&w->now[i]);
   if (w->pinned >= 0) {
     const Placement *self = w->have[w->pinned]->place;

@@ -34,7 +34,7 @@ static TessTensor *counting(TessCtx *ctx, int rows, int cols) {
 /* A product with every pair of placements is the product on one rank. */
 static int multiply(TessCtx *ctx, void *arg) {
   (void)arg;
-  static const char *const places[] = {"RR", "S(0)R", "RS(1)", "S(0)S(1)", "S(1)S(1)", "P(sum)R", "_S(0, 2)S(0)", "S(1)P(sum)"};
+  static const char *const places[] = {"RR", "S(0)R", "RS(1)", "S(0)S(1)", "S(1)S(1)", "P(sum)R", "_S(0, 2)S(0)", "S(1)P(sum)", "S(0)[1]S(0)[0]"};
   TessMesh *mesh = tess_init_device_mesh(ctx, 2, (int[]){2, 2}, (const char *const[]){"dp", "tp"});
   TessTensor *a = counting(ctx, 7, 9), *b = counting(ctx, 9, 5), *want = tess_call(ctx, "aten.mm.default", tess_t(a), tess_t(b));
   for (size_t i = 0; i < sizeof places / sizeof *places; i++)
