@@ -131,7 +131,7 @@ enum { /* what a problem is like */
   NO_K = 8,            /* an empty sum */
   ALONG_K = 16,        /* b is contiguous along k: a weight [n,k] */
   ALONG_N = 32,        /* b is contiguous along n */
-  HAS_PACK = 64,       /* a packed copy of b is there */
+  HAS_PACK = 64,       /* a packed copy of b is there, or will be at the next use */
   BLAS = 128,          /* f32, and sgemm reads and writes everything in place */
   SMALL_BATCH = 256,   /* many products, each too small for several threads */
   SAME_SETS = 512,     /* b along n, rows whole half pages apart: they fall into the same cache sets */
@@ -241,8 +241,8 @@ static Status run_empty_sum(Kern *k, const Problem *p) {
   return OK;
 }
 
-static Status run_route(Kern *k, Problem *p, const float *packed) {
-  switch (choose_route(p, packed)) {
+static Status run_route(Kern *k, Problem *p, bool planned, const float *packed) {
+  switch (choose_route(p, planned)) {
     case ROUTE_NOTHING: return OK;
     case ROUTE_EMPTY_SUM: return run_empty_sum(k, p);
     case ROUTE_PLAIN: return gemm_plain(k, p);
@@ -260,7 +260,8 @@ static Status run_problem(Kern *k, Problem *p, GemmPack **pack) {
   bool swaps = (p->c.col != 1 && p->c.row == 1) || (p->n == 1 && p->m > 1);
   if (swaps) transpose_problem(p);
   if (pack && !swaps) TRY(gemm_pack_ensure(k, p, pack));
-  return run_route(k, p, pack && *pack && !swaps ? gemm_pack_data(*pack) : NULL);
+  bool planned = pack && *pack && !swaps && gemm_pack_planned(*pack, p);
+  return run_route(k, p, planned, planned ? gemm_pack_data(*pack) : NULL);
 }
 
 /* The outer dimensions of the batch, one problem after the other. */

@@ -2,7 +2,8 @@
  *
  * One Kern has one copy of a matrix: call sites of all programs share it, the last one frees it.
  * It is made when the matrix is used for the second time: fresh memory costs about as much as a
- * product gains in three calls, and many programs are run once.
+ * product gains in three calls, and many programs are run once.  The first use packs as it goes,
+ * in the same order of sums, so that all runs give the same bits.
  * What a copy was made of is given back to the system if it is a file's (weights are mapped), so
  * that in memory there is one copy still; it comes back if somebody else reads it. */
 #include <pthread.h>
@@ -74,6 +75,8 @@ void gemm_pack_free(GemmPack *p) {
 
 const float *gemm_pack_data(const GemmPack *p) { return p->data; }
 
+bool gemm_pack_planned(const GemmPack *x, const Problem *p) { return x->data || (x->bytes && p->m >= LEAST_ROWS); }
+
 static bool cache_make(Kern *k) {
   if (k->gemm) return true;
   struct GemmCache *c = calloc(1, sizeof *c);
@@ -135,16 +138,13 @@ static void give_back(GemmPack *x) {
   unreserve(x, 0, given < x->extra ? given : x->extra);
 }
 
-/* Makes the copy, if there is memory for it. */
+static size_t bytes_of(const Kern *k, const Problem *p) { return (gemm_packed_bytes(k, p) + 63) & ~(size_t)63; }
+
+/* Makes the copy that memory was reserved for. */
 static Status fill(Kern *k, const Problem *p, GemmPack *x) {
-  size_t bytes = (gemm_packed_bytes(k, p) + 63) & ~(size_t)63;
   float *room;
   TRY_NEW(room, kern_scratch(k, gemm_pack_room(k) * (size_t)k->threads));
-  if (!reserve(x, bytes)) return OK;
-  if (!(x->data = aligned_alloc(64, bytes))) {
-    unreserve(x, x->bytes, x->extra);
-    return OK;
-  }
+  if (!(x->data = aligned_alloc(64, bytes_of(k, p)))) return OK; /* next time, perhaps */
   gemm_pack_all(k, p, x->data, room);
   give_back(x);
   return OK;
@@ -158,6 +158,8 @@ Status gemm_pack_ensure(Kern *k, const Problem *p, GemmPack **pack) {
   if (p->a.dtype != DT_F32 || p->b.dtype != DT_F32 || p->batch != 1 || p->n == 0 || p->k == 0 || !cache_make(k)) return OK;
   bool pays = p->m >= LEAST_ROWS;
   if (!*pack) *pack = find(k, p, pays);
-  if (!*pack || !pays || (*pack)->data || (*pack)->uses++ == 0) return OK;
-  return fill(k, p, *pack);
+  GemmPack *x = *pack;
+  if (!x || !pays || x->data) return OK;
+  if (x->uses++ == 0) return reserve(x, bytes_of(k, p)), OK;
+  return x->bytes ? fill(k, p, x) : OK;
 }

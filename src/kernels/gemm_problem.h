@@ -55,6 +55,8 @@ size_t gemm_pack_room(const Kern *k);
 /* gemm_pack.c: makes *pack the packed copy of p's b, if one pays and there is memory for it. */
 Status gemm_pack_ensure(Kern *k, const Problem *p, GemmPack **pack);
 const float *gemm_pack_data(const GemmPack *p);
+/* There is a copy, or there will be one at the next use. */
+bool gemm_pack_planned(const GemmPack *x, const Problem *p);
 
 /* Panel dst[depth][nr] from columns j .. j+cols of b, cols <= nr, as f32.  room: gemm_pack_room(). */
 void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int64_t j, int64_t cols, int64_t depth, float *room);
