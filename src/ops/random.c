@@ -337,6 +337,21 @@ static Status native_dropout_compose(Call *c) {
   return out_value(c, val_tensor(mask));
 }
 
+/* For placing: both results are like the input, and take its placement. */
+static Status native_dropout_infer(Call *c) {
+  Tensor *x;
+  TRY(need_tensor(c, 0, &x));
+  TRY(out_like(c, x->dtype, x));
+  return out_like(c, DT_BOOL, x);
+}
+
+static Status native_dropout_place(Rules *r) { return rule_pointwise(r, LINEAR_NO); }
+
+static int64_t native_dropout_draws(const Call *c) {
+  bool train = in_none(c, 2) || in_bool(c, 2);
+  return train && in_float(c, 1) > 0 ? random_blocks(RANDOM_BERNOULLI, DT_BOOL, tensor_numel(in_tensor(c, 0))) : 0;
+}
+
 static Status native_dropout_backward_compose(Call *c) {
   Tensor *kept, *out;
   TRY(OP(c, "aten.mul.Tensor", &kept, c->arg[0], c->arg[1]));
@@ -412,7 +427,8 @@ const OpDef ops_random[] = {
     {.schema = "aten::normal.Tensor_float(Tensor mean, float std=1., *, Generator? generator=None) -> Tensor", .compose = normal_compose},
     {.schema = "aten::normal.float_Tensor(float mean, Tensor std, *, Generator? generator=None) -> Tensor", .compose = normal_compose},
     {.schema = "aten::normal.Tensor_Tensor(Tensor mean, Tensor std, *, Generator? generator=None) -> Tensor", .compose = normal_compose},
-    {.schema = "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)", .compose = native_dropout_compose},
+    {.schema = "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
+     .infer = native_dropout_infer, .compose = native_dropout_compose, .place = native_dropout_place, .draws = native_dropout_draws},
     {.schema = "aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor", .compose = native_dropout_backward_compose},
     {.schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor", .compose = dropout_compose},
     {.schema = "aten::feature_dropout(Tensor input, float p, bool train) -> Tensor", .compose = dropout_compose, .row = ""},

@@ -324,6 +324,7 @@ static Verdict run_apart(Trial *t, Call *call) {
   yyjson_val *list[MOST_TENSORS];
   if (!strncmp(call->op->schema.name, "aten.pixel_", 11) && flat_outputs(field(t->c, "out"), list, MOST_TENSORS) && contradicts_itself(t, t->in[0], list[0]))
     return better(t->c, "PyTorch's shards are too large or too small; ours: %s", text);
+  if (field(t->c, "fn")) return skipped(t->c, "placed otherwise (%g us in parts), and what PyTorch's costs is not told: %s", ours, text);
   return wrong(t->c, "in parts (%g us, PyTorch's %g): %s", ours, cost, text);
 }
 
@@ -387,7 +388,7 @@ static Verdict run_composite(Trial *t) {
   for (size_t i = 0; i < sizeof composites / sizeof *composites; i++)
     if (!strcmp(composites[i].fn, fn)) op = op_find(composites[i].op);
   if (!op) return skipped(t->c, "no such function here: %s", fn);
-  Value v[8] = {{VAL_NONE}}, bound[MAX_PARAMS];
+  Value v[8] = {val_none()}, bound[MAX_PARAMS];
   NamedValue args[12];
   int n = 0;
   yyjson_val *e;
