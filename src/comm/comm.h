@@ -13,7 +13,7 @@
  *     rank that fails, or leaves while others still wait, releases them with its message.
  * I3  Sizes may differ from rank to rank wherever a Coll has counts; nothing is padded.
  * I4  Reductions combine in the order of the members, whatever the sizes and the timing:
- *     on threads, results are the same bits in every run and on every member.
+ *     results are the same bits in every run, on every member, on threads and on MPI.
  * I5  Buffers belong to the caller; those of a started collective stay untouched until
  *     its wait.  send == recv means in place, where the table below allows it.
  */
@@ -164,8 +164,16 @@ void hub_free(Hub *hub);
 
 /* One rank alone; collectives of one member are copies. */
 Status world_alone(World **out);
-/* Ranks of an MPI launch (libtessera_mpi.so is loaded): one process, one rank. */
+/* Ranks of an MPI launch (libtessera_mpi.so is loaded): one process, one rank.  world_free()
+ * waits until all ranks leave, and ends MPI: there is one such world in the life of a process.
+ * Meanwhile SIGTERM, unless the program handles it, ends waits with an error instead of the
+ * process. */
 Status world_mpi(World **out);
+/* The same around fn; a failure is told to all ranks.  flight_path (or NULL): where the flight
+ * ring of this rank goes if it fails, with "." and the rank behind it. */
+Status world_mpi_run(RankFn *fn, void *arg, const char *flight_path);
+bool mpi_launched(void);                 /* was this process started by an MPI launcher? */
+Status mpi_find(char *path, size_t cap); /* loads the plug-in and tells where it is; MPI is not begun */
 /* No data moves: rank `rank` of n as a plan sees it.  Bytes and predicted seconds are
  * added up; see sim.h. */
 Status world_sim(int n, int rank, World **out);

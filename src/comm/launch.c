@@ -1,7 +1,5 @@
 /* launch.c -- world_threads(): a thread per rank, and what is left of them. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "comm/hub.h"
 
@@ -27,35 +25,14 @@ static void *run_rank(void *arg) {
   return NULL;
 }
 
-/* {"error": ..., "ranks": [{"rank": 0, "collectives": [...]}, ...]} */
-static Status write_flight(Hub *hub, const char *path) {
-  TextBuf text = {0};
-  text_puts(&text, "{\"error\": ");
-  text_json(&text, hub->message ? hub->message : "out of memory");
-  text_puts(&text, ", \"ranks\": [");
-  for (int i = 0; i < hub->n; i++) {
-    text_printf(&text, "%s\n {\"rank\": %d, \"collectives\": ", i ? "," : "", i);
-    flight_json(&hub->world[i].base.flight, &text);
-    text_puts(&text, "}");
-  }
-  text_puts(&text, "]}\n");
-  Status s = text.failed ? fail_oom() : OK;
-  FILE *f = s ? NULL : fopen(path, "w");
-  if (!s && !f) s = fail(ERR_FILE, "%s cannot be written", path);
-  if (f) {
-    bool written = fwrite(text.text, 1, text.len, f) == text.len;
-    if (fclose(f) || !written) s = fail(ERR_FILE, "%s was not written to its end", path);
-  }
-  text_free(&text);
-  return s;
-}
-
 static Status collect(Hub *hub, const char *flight_path) {
   Status s = hub_result(hub);
   if (!s || !flight_path) return s;
-  Status written = write_flight(hub, flight_path);
-  s = written ? status_hint(s, "no flight record: %s", status_message(written)) : status_hint(s, "the last collectives of all ranks are in %s", flight_path);
-  status_free(written);
+  World **world;
+  TRY_NEW(world, malloc((size_t)hub->n * sizeof *world));
+  for (int i = 0; i < hub->n; i++) world[i] = &hub->world[i].base;
+  s = flight_save(s, world, hub->n, flight_path);
+  free(world);
   return s;
 }
 

@@ -1,7 +1,132 @@
-/* mpi.c -- ranks of an MPI launch. */
-#include "comm/comm.h"
+/* mpi.c -- ranks of an MPI launch: finds the plug-in, loads it, and makes a world on its port.
+ *
+ * MPIs have different ABIs, so the plug-in is a file of its own, compiled for the MPI that was
+ * there when tessera was built; nothing else is linked with MPI.
+ */
+#define _GNU_SOURCE /* dladdr */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/mail.h"
+
+#define PLUGIN_NAME "libtessera_mpi.so"
+
+/* ---- launchers ------------------------------------------------------------------------------ */
+
+/* What launchers leave in the environment: of which process it is, and how many there are. */
+static const struct {
+  const char *rank, *size, *needs;
+} launchers[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL}, /* Open MPI */
+    {"PMI_RANK", "PMI_SIZE", NULL},                         /* MPICH, Intel MPI, srun with pmi2 */
+    {"PMIX_RANK", NULL, NULL},                              /* PMIx: prterun, srun with pmix */
+    {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", NULL},   /* MVAPICH2 */
+    {"PALS_RANKID", NULL, NULL},                            /* Cray */
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_MPI_TYPE"},
+};
+
+/* Number of processes, 0: not known, -1: no launcher. */
+static int launched_size(void) {
+  for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+    if (!getenv(launchers[i].rank) || (launchers[i].needs && !getenv(launchers[i].needs))) continue;
+    const char *size = launchers[i].size ? getenv(launchers[i].size) : NULL;
+    return size ? atoi(size) : 0;
+  }
+  return -1;
+}
+
+bool mpi_launched(void) { return launched_size() >= 0; }
+
+/* ---- the plug-in ----------------------------------------------------------------------------- */
+
+/* Folder of the file that holds this code: libtessera.so or a program. */
+static bool own_folder(char *buf, size_t cap) {
+  Dl_info info;
+  char path[PATH_MAX];
+  if (!dladdr((const void *)(uintptr_t)own_folder, &info) || !info.dli_fname) return false;
+  /* Of a program, the name may be a word that was looked up in PATH. */
+  const char *file = strchr(info.dli_fname, '/') ? info.dli_fname : "/proc/self/exe";
+  if (!realpath(file, path)) return false;
+  *strrchr(path, '/') = 0;
+  return snprintf(buf, cap, "%s", path) < (int)cap;
+}
+
+#ifndef TESS_LIBDIR
+#define TESS_LIBDIR "lib"
+#endif
+
+/* As PLUGIN_NAME beside the library or program, or where an installed program has libraries. */
+static bool find_beside(char *path, size_t cap) {
+  static const char *const places[] = {".", "../" TESS_LIBDIR, "..", "../lib", "../lib64"};
+  char folder[PATH_MAX];
+  if (!own_folder(folder, sizeof folder)) return false;
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    int n = snprintf(path, cap, "%s/%s/" PLUGIN_NAME, folder, places[i]);
+    if (n < (int)cap && access(path, R_OK) == 0) return true;
+  }
+  return false;
+}
+
+static Status load(const char **from, char *path, size_t cap, PortOpenFn **open) {
+  const char *asked = getenv("TESSERA_MPI_PLUGIN");
+  *from = asked && *asked ? asked : find_beside(path, cap) ? path : PLUGIN_NAME;
+  /* Global: components of Open MPI look for its symbols.  Never unloaded: nor is MPI. */
+  void *library = dlopen(*from, RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE);
+  if (!library) {
+    const char *why = dlerror();
+    Status s = fail(ERR_FAIL, "the MPI plug-in cannot be loaded: %s", why ? why : *from);
+    if (asked && *asked) return status_hint(s, "TESSERA_MPI_PLUGIN=%s", asked);
+    return status_hint(s, "it is built where MPI is found (Debian: apt install libopenmpi-dev openmpi-bin); TESSERA_MPI_PLUGIN may name the file");
+  }
+  void *symbol = dlsym(library, PORT_SYMBOL);
+  if (!symbol) return fail(ERR_FAIL, "%s is no MPI plug-in of tessera: it has no " PORT_SYMBOL, *from);
+  memcpy(open, &symbol, sizeof symbol);
+  return OK;
+}
+
+Status mpi_find(char *path, size_t cap) {
+  char buf[PATH_MAX];
+  const char *from;
+  PortOpenFn *open = NULL;
+  TRY(load(&from, buf, sizeof buf, &open));
+  snprintf(path, cap, "%s", from);
+  return OK;
+}
 
 Status world_mpi(World **out) {
+  char buf[PATH_MAX];
+  const char *from;
+  PortOpenFn *open = NULL;
   *out = NULL;
-  return fail(ERR_FAIL, "the MPI plug-in is not built");
+  if (!mpi_launched() && !getenv("TESSERA_MPI_PLUGIN")) {
+    return status_hint(fail(ERR_USAGE, "this process was not started by an MPI launcher"), "mpirun -n 4 PROGRAM; if there was one, set TESSERA_MPI_PLUGIN to the path of " PLUGIN_NAME);
+  }
+  TRY(load(&from, buf, sizeof buf, &open));
+  Status s = mail_new(open, out);
+  if (s) return status_at(s, "%s", from);
+  const int launched = launched_size(), seen = world_size(*out);
+  if (launched <= 0 || launched == seen) return OK;
+  s = status_hint(fail(ERR_FAIL, "the launcher has started %d processes, the MPI plug-in (%s) sees %d", launched, mail_library(*out), seen),
+                  "it was built for another MPI than the launcher's; build it with that one, or use its mpirun");
+  world_free(*out);
+  *out = NULL;
+  return s;
+}
+
+Status world_mpi_run(RankFn *fn, void *arg, const char *flight_path) {
+  World *w;
+  TRY(world_mpi(&w));
+  Status s = fn(w, arg);
+  if (s) {
+    char path[PATH_MAX];
+    world_fail(w, s);
+    snprintf(path, sizeof path, "%s.%d", flight_path ? flight_path : "", world_rank(w));
+    if (flight_path) s = flight_save(s, &w, 1, path);
+  }
+  world_free(w);
+  return s;
 }

@@ -61,6 +61,10 @@ struct World {
 Status world_init(World *w, const Transport *t, int rank, int size);
 void world_clear(World *w);
 
+/* After a failure s: writes the flight records of these ranks of a launch to a file, and adds
+ * where they are to the error. */
+Status flight_save(Status s, World *const *ranks, int n, const char *path);
+
 double monotonic_now(void); /* seconds */
 
 #endif

@@ -1,0 +1,53 @@
+#!/bin/sh
+# comm_mpi.sh MPIRUN COMM_MPI -- collectives of processes: what works, and what ranks say when
+# one calls something else, fails, leaves, is late, or is killed.
+set -u
+here=$(dirname "$0") mpirun=$1 program=$2
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+passed=0 failed=0
+
+launch() { # RANKS, words
+  n=$1
+  shift
+  timeout 120 "$here/mpirun.sh" "$mpirun" "$n" "$program" "$@" >"$temp/out" 2>&1
+}
+bad() {
+  echo "$*:"
+  sed 's/^/    /' "$temp/out"
+  failed=$((failed + 1))
+}
+try() { # every rank sees what it should
+  if launch "$@"; then passed=$((passed + 1)); else bad "ranks: $*"; fi
+}
+
+for n in 1 2 3 4; do try $n good; done
+try 3 same_bits
+for i in 0 1 2 3 4 5 6 7 8; do try 3 mistake $i; done
+try 4 mistake 0 started
+try 4 mistake 8 started
+try 2 boxes
+try 2 pair
+for i in 0 1 2 3; do
+  try 4 fails $i
+  try 3 fails $i started
+done
+for i in 1 5 9 14 20; do try 3 some_time $i; done
+try 3 late
+try 3 late 0 started
+try 2 forgotten
+
+# A killed process ends the job in seconds; somebody names the rank and the collective.
+begun=$(date +%s)
+if launch 3 killed; then
+  bad "killed: exit code 0"
+elif [ $(($(date +%s) - begun)) -gt 20 ]; then
+  bad "killed: took $(($(date +%s) - begun)) s"
+elif ! grep -q 'rank 1' "$temp/out" || ! grep -q 'all_reduce #4 (step): f32\[10\] sum' "$temp/out"; then
+  bad "killed: neither rank nor collective are named"
+else
+  passed=$((passed + 1))
+fi
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
