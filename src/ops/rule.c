@@ -120,7 +120,7 @@ Status rule_grouped(Rules *r, const char *word, int64_t groups) {
   if (!plain && groups % ranks) return rule_axis_exact(r, p);
   for (int i = 0; i < r->nout + r->nin; i++)
     if (is_s(&p[i])) p[i].unit = 1;
-  return rule_axis(r, p);
+  return plain ? rule_axis(r, p) : rule_axis_exact(r, p); /* a strided shard would cut groups */
 }
 
 /* ---- pointwise ------------------------------------------------------------------------ */
