@@ -19,7 +19,7 @@ static double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-enum { CALLS = 20000, ROUNDS = 7 };
+enum { CALLS = 20000, ROUNDS = 7, MOVES = 60 }; /* moves: the allocator needs some until it keeps large blocks */
 
 /* Microseconds per aten.add.Tensor call of two tensors. */
 static double time_add(TessCtx *ctx, TessTensor *a, TessTensor *b) {
@@ -62,7 +62,7 @@ static int measure_move(TessCtx *ctx, void *arg) {
   TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){tess_world_size(ctx)}, NULL);
   TessTensor *t = tess_dtensor_full(ctx, mesh, "S(0)", TESS_F32, 2, size, 1);
   double best = 1e9;
-  for (int r = 0; r < ROUNDS; r++) {
+  for (int r = 0; r < MOVES; r++) {
     TessScope *scope = tess_scope_begin(ctx);
     tess_barrier(ctx);
     double begin = now();
@@ -83,7 +83,7 @@ static int measure_memcpy(TessCtx *ctx, void *arg) {
   char *from = malloc(bytes);
   double best = 1e9;
   memset(from, 1, bytes);
-  for (int r = 0; r < ROUNDS; r++) {
+  for (int r = 0; r < MOVES; r++) {
     tess_barrier(ctx);
     double begin = now();
     char *volatile to = malloc(bytes); /* volatile: the copy is really made */

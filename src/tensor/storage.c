@@ -1,14 +1,13 @@
 /* storage.c -- refcounted bytes; see tensor.h. */
 #include <stdlib.h>
 
+#include "base/blocks.h"
 #include "tensor/tensor.h"
-
-enum { ALIGN = 64 };
 
 /* No machine has more: a size beyond it comes from a damaged file. */
 #define LARGEST ((size_t)1 << 39)
 
-static void release_heap(Storage *s) { free(s->data); }
+static void release_heap(Storage *s) { block_free(s->data, s->size); }
 
 Status storage_borrow(void *data, size_t bytes, void (*release)(Storage *), void *owner, Storage **out) {
   Storage *s;
@@ -26,12 +25,11 @@ Status storage_borrow(void *data, size_t bytes, void (*release)(Storage *), void
 Status storage_new(size_t bytes, Storage **out) {
   void *data = NULL;
   if (bytes) {
-    size_t rounded = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
-    data = bytes > LARGEST - ALIGN ? NULL : aligned_alloc(ALIGN, rounded);
+    data = bytes > LARGEST ? NULL : block_alloc(bytes);
     if (!data) return fail(ERR_FAIL, "cannot allocate %zu bytes for a tensor", bytes);
   }
   Status s = storage_borrow(data, bytes, release_heap, NULL, out);
-  if (s) free(data);
+  if (s) block_free(data, bytes);
   return s;
 }
 
