@@ -197,6 +197,12 @@ TESS_API void tess_hub_leave(TessCtx *ctx, const char *failure); /* frees the co
 TESS_API const char *tess_hub_error(TessHub *hub);               /* of the first rank that failed; "" if none */
 TESS_API void tess_hub_free(TessHub *hub);                       /* after all have left */
 
+/* This process's rank of an MPI launch (mpirun -n 4 PROGRAM); needs libtessera_mpi.so beside
+ * libtessera.so, or TESSERA_MPI_PLUGIN.  threads <= 0: the cores divided among the ranks of a
+ * host.  One in the life of a process; tess_ctx_free() tells the others if the context has an
+ * error, waits until all ranks leave, and ends MPI. */
+TESS_API TessCtx *tess_ctx_mpi(int threads);
+
 /* A context that plans: meshes of any size, DTensors without shards, nothing is run. */
 TESS_API TessCtx *tess_ctx_plan(void);
 

@@ -1,8 +1,8 @@
 #!/bin/sh
-# comm_mpi.sh MPIRUN COMM_MPI -- collectives of processes: what works, and what ranks say when
+# comm_mpi.sh MPIRUN COMM_MPI TESSERA -- collectives of processes: what works, and what ranks say when
 # one calls something else, fails, leaves, is late, or is killed.
 set -u
-here=$(dirname "$0") mpirun=$1 program=$2
+here=$(dirname "$0") mpirun=$1 program=$2 tessera=$3
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT
 passed=0 failed=0
@@ -47,6 +47,14 @@ elif ! grep -q 'rank 1' "$temp/out" || ! grep -q 'all_reduce #4 (step): f32\[10\
   bad "killed: neither rank nor collective are named"
 else
   passed=$((passed + 1))
+fi
+
+# The command: rank 0 prints.
+if timeout 120 "$here/mpirun.sh" "$mpirun" 3 "$tessera" bench allreduce -b 8 -e 64K -f 8 --rounds 3 >"$temp/out" 2>&1 &&
+  [ "$(grep -c 'wrong values: 0' "$temp/out")" = 1 ] && grep -q '3 ranks (mpi)' "$temp/out"; then
+  passed=$((passed + 1))
+else
+  bad "bench"
 fi
 
 echo "$passed passed, $failed failed"

@@ -1,10 +1,12 @@
 /* golden_ops -- runs the golden cases of single operators through the dispatcher.
  *
  *     golden_ops [FOLDER] [--op NAME] [--family F] [--case ID] [--threads N] [--verbose] [--skip-unknown]
- *                [--ranks N] [--seed S]
+ *                [--ranks N] [--seed S] [--mpi] [--every K]
  *
  * --ranks: every case is run spread over N thread ranks, its tensors placed at random, and
  * compared with one rank (new memory is left out).
+ * --mpi: the same, and this process is one of the ranks (mpirun -n 4 golden_ops --mpi).
+ * --every: only every K-th case.
  * NAME is an overload (aten.add.Tensor), or the beginning of one up to a dot (aten.add,
  * add).  Ops that are not in the registry count as failed unless --skip-unknown.  Cases
  * run in child processes: a crash or a hang is the failure of one case.
@@ -39,8 +41,8 @@ typedef struct {
 
 typedef struct {
   const char *folder, *op, *family, *id;
-  bool verbose, skip_unknown;
-  int threads, ranks;
+  bool verbose, skip_unknown, mpi;
+  int threads, ranks, every;
   uint64_t seed;
   Item *items;
   int count, cap;
@@ -194,7 +196,8 @@ static bool run_suite(Suite *s) {
       mallopt(M_PERTURB, 0x80); /* fresh memory is 0x7f7f...: what a kernel forgets to write shows */
       for (int i = next; i < s->count; i++) {
         Item *item = &s->items[i];
-        if (!s->ranks || !op_find(item->op)) run_item(item, s->threads);
+        if (i % s->every) item->result->state = PASSED;
+        else if (!s->ranks || !op_find(item->op)) run_item(item, s->threads);
         else if (can_spread(item)) run_spread(item, s->ranks, s->seed * 1000003 + (uint64_t)i);
         else item->result->state = PASSED;
       }
@@ -205,6 +208,46 @@ static bool run_suite(Suite *s) {
     if (next < s->count) say_crash(s->items[next++].result, status), status = 0;
   }
   return status != 0;
+}
+
+/* ---- as a rank of an MPI launch ------------------------------------------------- */
+
+/* A case that fails on all ranks alike is counted; ranks that do not agree end the run. */
+static Status run_case_on(World *w, const Suite *s, int i, int32_t *failed) {
+  const Item *item = &s->items[i];
+  alarm(CASE_SECONDS);
+  Status e = golden_spread_on(w, item->family, yyjson_doc_get_root(item->doc), item->data, s->seed * 1000003 + (uint64_t)i);
+  int32_t mine = e != OK;
+  e = status_at(e, "rank %d, %s, case %s", world_rank(w), item->op, item->id);
+  if (e) fprintf(stderr, "%s\n", status_message(e));
+  Status agreed = comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_I32, .op = REDUCE_MAX, .send = &mine, .recv = failed, .count = 1, .why = item->id});
+  alarm(0);
+  status_free(e);
+  return agreed;
+}
+
+static Status run_on(World *w, void *arg) {
+  const Suite *s = arg;
+  int passed = 0, failed = 0;
+  world_set_timeout(w, CASE_SECONDS / 2);
+  mallopt(M_PERTURB, 0x80);
+  for (int i = 0; i < s->count; i += s->every) {
+    int32_t bad = 0;
+    if (!op_find(s->items[i].op) || !can_spread(&s->items[i])) continue;
+    TRY(run_case_on(w, s, i, &bad));
+    failed += bad;
+    passed += !bad;
+  }
+  if (world_rank(w) == 0) printf("%d passed, %d failed\n", passed, failed);
+  return passed && !failed ? OK : fail(ERR_DIFF, "%d of %d cases failed", failed, passed + failed);
+}
+
+static int run_as_rank(Suite *s) {
+  Status failed = world_mpi_run(run_on, s, NULL);
+  if (failed) fprintf(stderr, "golden_ops: %s\n", status_message(failed));
+  int code = failed ? 1 : 0;
+  status_free(failed);
+  return code;
 }
 
 /* ---- reporting -------------------------------------------------------------- */
@@ -248,7 +291,7 @@ static const char *option_value(int argc, char **argv, int *i) {
 }
 
 int main(int argc, char **argv) {
-  Suite s = {.folder = GOLDEN_FOLDER "/ops", .threads = 1};
+  Suite s = {.folder = GOLDEN_FOLDER "/ops", .threads = 1, .every = 1};
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--op")) s.op = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--family")) s.family = option_value(argc, argv, &i);
@@ -256,6 +299,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--threads")) s.threads = atoi(option_value(argc, argv, &i));
     else if (!strcmp(argv[i], "--ranks")) s.ranks = atoi(option_value(argc, argv, &i));
     else if (!strcmp(argv[i], "--seed")) s.seed = strtoull(option_value(argc, argv, &i), NULL, 10);
+    else if (!strcmp(argv[i], "--mpi")) s.mpi = true;
+    else if (!strcmp(argv[i], "--every")) s.every = atoi(option_value(argc, argv, &i));
     else if (!strcmp(argv[i], "--verbose")) s.verbose = true;
     else if (!strcmp(argv[i], "--skip-unknown")) s.skip_unknown = true;
     else if (argv[i][0] == '-') stop(fail(ERR_USAGE, "unknown option %s", argv[i]));
@@ -264,6 +309,8 @@ int main(int argc, char **argv) {
   Status st = op_registry_status();
   if (!st) st = read_suite(&s);
   if (st) stop(st);
+  if (s.every < 1) stop(fail(ERR_USAGE, "--every takes a number from 1 on"));
+  if (s.mpi) return run_as_rank(&s);
   bool leaked = run_suite(&s);
   if (leaked) fprintf(stderr, "golden_ops: a process ended with an error after its last case\n");
   return report(&s) || leaked;

@@ -158,15 +158,28 @@ static Status on_rank(World *w, void *arg) {
   return s;
 }
 
-Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed, bool *refused) {
+static Trial make_trial(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed) {
   Trial t = {.family = family, .json = json, .data = data, .axis = {ranks}, .naxes = 1, .seed = seed};
   if (ranks % 2 == 0 && ranks > 2 && seed % 2) {
     t.axis[0] = ranks / 2;
     t.axis[1] = 2;
     t.naxes = 2;
   }
+  return t;
+}
+
+static Status tell_where(const Trial *t, Status s) {
+  return status_at(s, "mesh %d%s, placed %s", t->axis[0], t->naxes == 2 ? "x2" : "", t->placed);
+}
+
+Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed, bool *refused) {
+  Trial t = make_trial(family, json, data, ranks, seed);
   Status s = world_threads(ranks, on_rank, &t, NULL);
   *refused = t.refused;
-  if (!s) return OK;
-  return status_at(s, "mesh %d%s, placed %s", t.axis[0], t.naxes == 2 ? "x2" : "", t.placed);
+  return tell_where(&t, s);
+}
+
+Status golden_spread_on(World *w, const char *family, yyjson_val *json, const SafeTensors *data, uint64_t seed) {
+  Trial t = make_trial(family, json, data, world_size(w), seed);
+  return tell_where(&t, on_rank(w, &t));
 }

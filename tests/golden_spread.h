@@ -2,6 +2,7 @@
 #ifndef TESS_TESTS_GOLDEN_SPREAD_H
 #define TESS_TESTS_GOLDEN_SPREAD_H
 
+#include "comm/comm.h"
 #include "golden_compare.h"
 
 /* Runs the case on a mesh of `ranks` thread ranks (1-D, or 2-D where it divides), its
@@ -9,5 +10,8 @@
  * mesh and the placements.  *refused: the op declined (in place on what it would have to
  * move, an error on one rank too): no failure. */
 Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed, bool *refused);
+
+/* The same as one rank of a world that is there; all of its ranks call it. */
+Status golden_spread_on(World *w, const char *family, yyjson_val *json, const SafeTensors *data, uint64_t seed);
 
 #endif

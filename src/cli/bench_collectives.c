@@ -25,7 +25,7 @@
 enum { BLOCK = 1024, MOST_RANKS = 256, MOST_ROUNDS = 1000000, BATCH_BYTES = 1 << 16, MOST_BATCH = 200 };
 
 typedef struct {
-  const char *begin, *end, *dtype, *op;
+  const char *begin, *end, *dtype, *op, *comm;
   int64_t factor, ranks, rounds, warmup;
   bool in_place, json;
 } Options;
@@ -36,10 +36,9 @@ typedef struct {
   ReduceOp op;
   bool in_place, json;
   int64_t first, last, factor; /* bytes */
-  int rounds, warmup, ranks;
-  /* shared by the ranks; written by each in its own place, read after a barrier */
-  double *times; /* [ranks][rounds] seconds per call */
-  int64_t wrong[MOST_RANKS];
+  int rounds, warmup, ranks; /* ranks 0: as many as were launched */
+  bool mpi;
+  /* rank 0 only */
   double busbw_sum;
   int64_t all_wrong;
   int rows;
@@ -97,6 +96,8 @@ typedef struct {
   int64_t count;      /* per part, or of the whole where there are no parts */
   int64_t sent, got;  /* elements of the buffers */
   char *send, *recv, *block, *other;
+  double *times; /* [rounds] seconds per call */
+  int64_t wrong;
   Coll coll;
 } Job;
 
@@ -114,6 +115,7 @@ static Status job_init(Job *j, Bench *b, World *w, int64_t bytes) {
   j->send = b->in_place ? j->recv + (gather ? (size_t)(me * j->count) * j->width : 0) : send;
   TRY_NEW(j->block, malloc(BLOCK * j->width));
   TRY_NEW(j->other, malloc(BLOCK * j->width));
+  TRY_NEW(j->times, calloc((size_t)b->rounds, sizeof *j->times));
   memset(j->recv, 0, (size_t)j->got * j->width);
   j->coll = (Coll){.kind = b->kind, .dtype = b->dtype, .op = b->op, .send = j->send, .recv = j->recv, .count = j->count, .why = "bench"};
   return OK;
@@ -124,6 +126,7 @@ static void job_free(Job *j) {
   free(j->recv);
   free(j->block);
   free(j->other);
+  free(j->times);
 }
 
 /* The block that the reduction of all ranks' must give. */
@@ -187,9 +190,8 @@ static Status run_job(Job *j) {
   Bench *b = j->bench;
   double unused;
   for (int i = 0; i < b->warmup; i++) TRY(run_round(j, i, false, &unused));
-  for (int i = 0; i < b->rounds; i++) TRY(run_round(j, i, i == b->rounds - 1, &b->times[j->me * b->rounds + i]));
-  TRY(verify(j, b->rounds - 1, &b->wrong[j->me]));
-  return comm_barrier(world_comm(j->world), "bench");
+  for (int i = 0; i < b->rounds; i++) TRY(run_round(j, i, i == b->rounds - 1, &j->times[i]));
+  return verify(j, b->rounds - 1, &j->wrong);
 }
 
 /* ---- the table -------------------------------------------------------------------------------- */
@@ -204,24 +206,22 @@ static double bus_factor(CollKind kind, int n) {
   return (kind == COLL_ALL_REDUCE ? 2.0 : 1.0) * (n - 1) / n;
 }
 
-static void print_head(const Bench *b) {
-  if (b->json) return;
-  printf("# %s, %d ranks (threads), %s, median of %d rounds\n", coll_kind_name(b->kind), b->ranks, b->in_place ? "in place" : "out of place", b->rounds);
+static void print_head(const Bench *b, int ranks) {
+  if (b->json) {
+    printf("{\"collective\": \"%s\", \"comm\": \"%s\", \"ranks\": %d, \"in_place\": %s, \"rounds\": %d, \"rows\": [", coll_kind_name(b->kind), b->mpi ? "mpi" : "threads",
+           ranks, b->in_place ? "true" : "false", b->rounds);
+    return;
+  }
+  printf("# %s, %d ranks (%s), %s, median of %d rounds\n", coll_kind_name(b->kind), ranks, b->mpi ? "mpi" : "threads", b->in_place ? "in place" : "out of place", b->rounds);
   printf("#%11s %12s %6s %7s %10s %8s %8s %6s\n", "size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong");
   printf("#%11s %12s %6s %7s %10s %8s %8s %6s\n", "(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)", "");
 }
 
-/* By rank 0, while the others wait. */
-static void print_row(Bench *b, const Job *j) {
-  double *slowest = b->times; /* of each round: rank 0's line is reused */
-  int64_t wrong = 0;
-  for (int r = 0; r < b->ranks; r++) {
-    for (int i = 0; i < b->rounds; i++) slowest[i] = b->times[r * b->rounds + i] > slowest[i] ? b->times[r * b->rounds + i] : slowest[i];
-    wrong += b->wrong[r];
-  }
+/* By rank 0.  slowest: of each round; becomes sorted. */
+static void print_row(Bench *b, const Job *j, double *slowest, int64_t wrong) {
   qsort(slowest, (size_t)b->rounds, sizeof *slowest, by_value);
   const int64_t bytes = (j->sent > j->got ? j->sent : j->got) * (int64_t)j->width;
-  const double seconds = slowest[b->rounds / 2], algbw = (double)bytes / seconds * 1e-9, busbw = algbw * bus_factor(b->kind, b->ranks);
+  const double seconds = slowest[b->rounds / 2], algbw = (double)bytes / seconds * 1e-9, busbw = algbw * bus_factor(b->kind, j->n);
   const char *op = reduces(b->kind) ? reduce_op_name(b->op) : "none";
   if (b->json) {
     printf("%s\n  {\"size\": %lld, \"count\": %lld, \"type\": \"%s\", \"redop\": \"%s\", \"time_us\": %.3f, \"min_us\": %.3f, \"algbw\": %.4f, \"busbw\": %.4f, \"wrong\": %lld}",
@@ -235,18 +235,44 @@ static void print_row(Bench *b, const Job *j) {
   b->rows++;
 }
 
-static Status on_rank(World *w, void *arg) {
-  Bench *b = arg;
+/* What counts is the slowest rank. */
+static Status sum_up(Job *j) {
+  Bench *b = j->bench;
+  Comm *all = world_comm(j->world);
+  double *slowest = NULL;
+  int64_t wrong = 0;
+  if (j->me == 0) TRY_NEW(slowest, malloc((size_t)b->rounds * sizeof *slowest));
+  Status s = comm_run(all, &(Coll){.kind = COLL_REDUCE, .dtype = DT_F64, .op = REDUCE_MAX, .send = j->times, .recv = slowest, .count = b->rounds, .why = "bench"});
+  if (!s) s = comm_run(all, &(Coll){.kind = COLL_REDUCE, .dtype = DT_I64, .op = REDUCE_SUM, .send = &j->wrong, .recv = &wrong, .count = 1, .why = "bench"});
+  if (!s && j->me == 0) print_row(b, j, slowest, wrong);
+  free(slowest);
+  return s;
+}
+
+static Status run_sizes(Bench *b, World *w) {
   for (int64_t bytes = b->first; bytes <= b->last; bytes = bytes > INT64_MAX / b->factor ? INT64_MAX : bytes * b->factor) {
     Job j;
     Status s = job_init(&j, b, w, bytes);
     if (!s) s = run_job(&j);
-    if (!s && world_rank(w) == 0) print_row(b, &j);
+    if (!s) s = sum_up(&j);
     job_free(&j);
     TRY(s);
     TRY(comm_barrier(world_comm(w), "bench"));
   }
   return OK;
+}
+
+static Status on_rank(World *w, void *arg) {
+  Bench *b = arg;
+  const int n = world_size(w);
+  if (n > MOST_RANKS || (b->ranks && b->ranks != n)) return fail(ERR_USAGE, "%d ranks were launched, %d are wanted", n, b->ranks ? b->ranks : MOST_RANKS);
+  if (world_rank(w)) return run_sizes(b, w);
+  print_head(b, n);
+  Status s = run_sizes(b, w);
+  if (b->json) printf("]}\n");
+  else if (!s) printf("# wrong values: %lld, average busbw: %.4f GB/s\n", (long long)b->all_wrong, b->busbw_sum / b->rows);
+  fflush(stdout);
+  return s ? s : b->all_wrong ? fail(ERR_DIFF, "%lld values are wrong", (long long)b->all_wrong) : OK;
 }
 
 /* ---- options ------------------------------------------------------------------------------------ */
@@ -270,7 +296,9 @@ static Status check_options(const Options *o, Bench *b) {
   TRY(parse_bytes("-e", o->end, &b->last));
   if (b->last < b->first) return fail(ERR_USAGE, "-e %s is less than -b %s", o->end, o->begin);
   TRY(option_between("--factor", o->factor, 2, 1 << 20));
-  TRY(option_between("--ranks", o->ranks, 1, MOST_RANKS));
+  b->mpi = o->comm ? !strcmp(o->comm, "mpi") : mpi_launched();
+  if (o->comm && !b->mpi && strcmp(o->comm, "threads")) return fail(ERR_USAGE, "--comm %s: there are threads and mpi", o->comm);
+  if (o->ranks || !b->mpi) TRY(option_between("--ranks", o->ranks ? o->ranks : 2, 1, MOST_RANKS));
   TRY(option_between("--rounds", o->rounds, 1, MOST_ROUNDS));
   TRY(option_between("--warmup", o->warmup, 0, MOST_ROUNDS));
   b->dtype = dtype_parse(o->dtype);
@@ -281,7 +309,7 @@ static Status check_options(const Options *o, Bench *b) {
     return fail(ERR_USAGE, "%s is not done in place", coll_kind_name(b->kind));
   }
   b->factor = o->factor;
-  b->ranks = (int)o->ranks;
+  b->ranks = o->ranks || b->mpi ? (int)o->ranks : 2;
   b->rounds = (int)o->rounds;
   b->warmup = (int)o->warmup;
   b->in_place = o->in_place;
@@ -289,25 +317,14 @@ static Status check_options(const Options *o, Bench *b) {
   return OK;
 }
 
-static Status run_bench(Bench *b) {
-  TRY_NEW(b->times, calloc((size_t)b->ranks * (size_t)b->rounds, sizeof *b->times));
-  print_head(b);
-  if (b->json) printf("{\"collective\": \"%s\", \"ranks\": %d, \"in_place\": %s, \"rounds\": %d, \"rows\": [", coll_kind_name(b->kind), b->ranks, b->in_place ? "true" : "false", b->rounds);
-  Status s = world_threads(b->ranks, on_rank, b, NULL);
-  if (b->json) printf("]}\n");
-  else if (!s) printf("# wrong values: %lld, average busbw: %.4f GB/s\n", (long long)b->all_wrong, b->busbw_sum / b->rows);
-  free(b->times);
-  if (!s && b->all_wrong) s = fail(ERR_DIFF, "%lld values are wrong", (long long)b->all_wrong);
-  return s;
-}
-
 Status bench_collective(const char *name, int argc, char **argv) {
-  Options o = {.begin = "8", .end = "128M", .dtype = "f32", .op = "sum", .factor = 2, .ranks = 2, .rounds = 20, .warmup = 3};
+  Options o = {.begin = "8", .end = "128M", .dtype = "f32", .op = "sum", .factor = 2, .rounds = 20, .warmup = 3};
   const Option table[] = {
       {"--begin", 'b', OPT_TEXT, &o.begin, "BYTES", "smallest size (default 8)"},
       {"--end", 'e', OPT_TEXT, &o.end, "BYTES", "largest size (default 128M)"},
       {"--factor", 'f', OPT_INT, &o.factor, "N", "from one size to the next (default 2)"},
-      {"--ranks", 'n', OPT_INT, &o.ranks, "N", "number of ranks (default 2)"},
+      {"--ranks", 'n', OPT_INT, &o.ranks, "N", "number of ranks (default 2; all that mpirun started)"},
+      {"--comm", 0, OPT_TEXT, &o.comm, "HOW", "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
       {"--dtype", 'd', OPT_TEXT, &o.dtype, "TYPE", "of the elements (default f32)"},
       {"--op", 'o', OPT_TEXT, &o.op, "OP", "reduction (default sum)"},
       {"--rounds", 'r', OPT_INT, &o.rounds, "N", "timed rounds per size (default 20)"},
@@ -315,9 +332,9 @@ Status bench_collective(const char *name, int argc, char **argv) {
       {"--in-place", 0, OPT_FLAG, &o.in_place, NULL, "results go where the inputs are (allreduce, allgather)"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "results as JSON"},
   };
-  char command[64], examples[128];
+  char command[64], examples[192];
   snprintf(command, sizeof command, "bench %s", name);
-  snprintf(examples, sizeof examples, "  tessera bench %s -b 8 -e 128M -f 2 -n 4\n", name);
+  snprintf(examples, sizeof examples, "  tessera bench %s -b 8 -e 128M -f 2 -n 4\n  mpirun -n 4 tessera bench %s -e 1M\n", name, name);
   TextList words;
   bool help;
   TRY(options_parse(command, "[options]", examples, OPTIONS(table), argc, argv, &words, &help));
@@ -328,5 +345,5 @@ Status bench_collective(const char *name, int argc, char **argv) {
     if (!strcmp(name, kinds[i].name)) b.kind = kinds[i].kind;
   }
   TRY(check_options(&o, &b));
-  return run_bench(&b);
+  return b.mpi ? world_mpi_run(on_rank, &b, NULL) : world_threads(b.ranks, on_rank, &b, NULL);
 }

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/textbuf.h"
 #include "cli/cli.h"
+#include "comm/comm.h"
 #include "kernels/onednn.h"
 #include "tessera.h"
 
@@ -146,13 +147,26 @@ static bool in_path(const char *program) {
 
 static void find_mpi(Findings *f) {
   Finding *one = find(f, "MPI");
-  if (in_path("mpirun") || in_path("mpiexec")) {
-    text_puts(&one->text, "found");
-    return;
+  const char *launcher = in_path("mpirun") ? "mpirun" : in_path("mpiexec") ? "mpiexec" : in_path("srun") ? "srun" : NULL;
+  if (launcher) {
+    text_printf(&one->text, "%s is there%s", launcher, mpi_launched() ? ", and has started this process" : "");
+  } else {
+    text_puts(&one->text, "no launcher (mpirun, mpiexec, srun); one machine does not need it");
+    one->verdict = NOTE;
+    one->hint = "apt install libopenmpi-dev openmpi-bin";
   }
-  text_puts(&one->text, "not found; one machine does not need it");
-  one->verdict = NOTE;
-  one->hint = "apt install libopenmpi-dev openmpi-bin";
+  char path[4096];
+  one = find(f, "MPI plug-in");
+  Status s = mpi_find(path, sizeof path);
+  if (!s) {
+    text_puts(&one->text, path);
+  } else {
+    const char *text = status_message(s);
+    text_printf(&one->text, "%.*s", (int)strcspn(text, "\n"), text);
+    one->verdict = NOTE;
+    one->hint = "it is built where MPI is found (Debian: libopenmpi-dev); TESSERA_MPI_PLUGIN may name the file";
+  }
+  status_free(s);
 }
 
 /* ---- does it compute right? ------------------------------------------------------------------ */

@@ -172,6 +172,7 @@ Status world_mpi(World **out);
 /* The same around fn; a failure is told to all ranks.  flight_path (or NULL): where the flight
  * ring of this rank goes if it fails, with "." and the rank behind it. */
 Status world_mpi_run(RankFn *fn, void *arg, const char *flight_path);
+int mpi_neighbours(const World *w);      /* ranks of such a world on this host, with this one */
 bool mpi_launched(void);                 /* was this process started by an MPI launcher? */
 Status mpi_find(char *path, size_t cap); /* loads the plug-in and tells where it is; MPI is not begun */
 /* No data moves: rank `rank` of n as a plan sees it.  Bytes and predicted seconds are

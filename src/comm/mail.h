@@ -91,7 +91,8 @@ typedef struct {
   World base;
   Port port;
   Isa isa;
-  bool spin; /* there is a core for every rank of this host */
+  int neighbours; /* ranks of this host */
+  bool spin;      /* there is a core for each of them */
   pthread_mutex_t lock;
   pthread_cond_t wake; /* the communication thread: there is something to do */
   Peer *peer;          /* size */

@@ -263,9 +263,8 @@ static Status join(MailWorld *w) {
   if (!s) s = greet(w);
   pthread_mutex_unlock(&w->lock);
   if (!s) s = mail_wait(w, 0, look_for_greetings, missing_greetings, w);
-  int neighbours = 0;
-  for (int i = 0; i < w->base.size; i++) neighbours += w->peer[i].home == w->peer[w->base.rank].home;
-  w->spin = neighbours <= sysconf(_SC_NPROCESSORS_ONLN);
+  for (int i = 0; i < w->base.size; i++) w->neighbours += w->peer[i].home == w->peer[w->base.rank].home;
+  w->spin = w->neighbours <= sysconf(_SC_NPROCESSORS_ONLN);
   return s;
 }
 
@@ -393,3 +392,4 @@ Status mail_new(PortOpenFn *open, World **out) {
 }
 
 const char *mail_library(const World *w) { return ((const MailWorld *)w)->port.library; }
+int mpi_neighbours(const World *w) { return ((const MailWorld *)w)->neighbours; }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/parallel.h"
 #include "dist/dtensor.h"
@@ -26,6 +27,7 @@ void api_leave_world(TessCtx *ctx) {
   dist_free(ctx->dist);
   ctx->dist = NULL;
   ctx->dispatch = NULL;
+  if (p->owns_world && p->world && ctx->error) world_fail(p->world, ctx->error);
   if (p->owns_world) world_free(p->world);
   p->world = NULL;
 }
@@ -52,6 +54,28 @@ TessCtx *tess_ctx_plan(void) {
   if (!ctx) return NULL;
   inside(ctx)->plans = true;
   api_stick(ctx, api_dist(ctx, &d));
+  return ctx;
+}
+
+/* A launcher may have bound the process to its share of the cores already. */
+static int share_of_host(const World *w) {
+  int cores = parallel_cores(), n = mpi_neighbours(w);
+  return cores < sysconf(_SC_NPROCESSORS_ONLN) || cores < n ? cores : cores / n;
+}
+
+TessCtx *tess_ctx_mpi(int threads) {
+  World *w = NULL;
+  Status s = world_mpi(&w);
+  TessCtx *ctx = tess_ctx_new(threads > 0 || !w ? threads : share_of_host(w));
+  if (!ctx) {
+    world_free(w);
+    status_free(s);
+    return NULL;
+  }
+  if (!s) s = api_join_world(ctx, w);
+  if (s) world_free(w);
+  else inside(ctx)->owns_world = true;
+  api_stick(ctx, s);
   return ctx;
 }
 
