@@ -170,7 +170,7 @@ int tess_save(TessCtx *ctx, const char *path, const char *const *names, const Te
 
 /* ---- ops --------------------------------------------------------------------------------- */
 
-Value api_value(const TessArg *a) {
+static Value to_value(const TessArg *a) {
   switch (a->kind) {
     case TESS_ARG_NONE: break;
     case TESS_ARG_TENSOR: return val_tensor(a->v.tensor);
@@ -186,7 +186,7 @@ Value api_value(const TessArg *a) {
   return val_none();
 }
 
-static Status call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Call *c) {
+Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Value *bound, Call *c) {
   const Op *op = op_find(name);
   if (!op) {
     const Op *near = op_nearest(name);
@@ -195,10 +195,14 @@ static Status call(TessCtx *ctx, const char *name, const TessArg *args, int narg
   }
   if (nargs > MAX_PARAMS) return fail(ERR_USAGE, "%s: %d arguments", name, nargs);
   NamedValue given[MAX_PARAMS];
-  Value bound[MAX_PARAMS];
-  for (int i = 0; i < nargs; i++) given[i] = (NamedValue){args[i].name, api_value(&args[i])};
-  TRY(op_bind(arena, op, given, nargs, bound));
+  for (int i = 0; i < nargs; i++) given[i] = (NamedValue){args[i].name, to_value(&args[i])};
   *c = (Call){.ctx = ctx, .op = op, .arg = bound, .scope = api_scope(ctx), .arena = arena};
+  return op_bind(arena, op, given, nargs, bound);
+}
+
+static Status call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Call *c) {
+  Value bound[MAX_PARAMS];
+  TRY(api_bind(ctx, name, args, nargs, arena, bound, c));
   Status s = op_dispatch(c);
   c->arg = NULL; /* it was on this function's stack */
   return s;

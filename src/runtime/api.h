@@ -25,7 +25,8 @@ typedef struct {
 /* True if there was an error: it sticks, unless an earlier one does. */
 bool api_stick(TessCtx *ctx, Status s);
 Scope *api_scope(TessCtx *ctx); /* the innermost open one */
-Value api_value(const TessArg *a);
+/* A call of the op with these arguments; bound has room for MAX_PARAMS. */
+Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Value *bound, Call *c);
 
 /* Makes the context one rank of a world (w NULL: of one that plans). */
 Status api_join_world(TessCtx *ctx, World *w);

@@ -201,19 +201,10 @@ static Status print_parts(Call *c, TextBuf *out) {
 }
 
 static Status propagate_call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, TextBuf *out) {
-  const Op *op = op_find(name);
-  if (!op) {
-    const Op *near = op_nearest(name);
-    Status s = fail(ERR_USAGE, "there is no op '%s'", name);
-    return near ? status_hint(s, "did you mean '%s'?", near->schema.name) : s;
-  }
-  if (nargs > MAX_PARAMS) return fail(ERR_USAGE, "%s: %d arguments", name, nargs);
-  NamedValue given[MAX_PARAMS];
   Value bound[MAX_PARAMS];
-  for (int i = 0; i < nargs; i++) given[i] = (NamedValue){args[i].name, api_value(&args[i])};
-  TRY(op_bind(arena, op, given, nargs, bound));
-  Call c = {.ctx = ctx, .op = op, .arg = bound, .scope = api_scope(ctx), .arena = arena};
-  if (dispatch_takes_apart(op)) return print_parts(&c, out);
+  Call c;
+  TRY(api_bind(ctx, name, args, nargs, arena, bound, &c));
+  if (dispatch_takes_apart(c.op)) return print_parts(&c, out);
   Decision d;
   TRY(propagate(&c, NULL, arena, &d));
   print_decision(&d, out);

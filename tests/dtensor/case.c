@@ -70,3 +70,15 @@ Dtype read_dtype(yyjson_val *v) {
   if (!v) return DT_F32;
   return strcmp(yyjson_get_str(v), "torch.complex64") ? dtype_parse(yyjson_get_str(v)) : DT_C64;
 }
+
+void read_turns(yyjson_val *order, Placement *p) {
+  yyjson_val *entry, *axis;
+  size_t i, n, j, m;
+  yyjson_arr_foreach(order, i, n, entry) {
+    yyjson_val *axes = yyjson_arr_get(entry, 1);
+    bool ascending = true;
+    for (j = 1; j < yyjson_arr_size(axes); j++)
+      ascending &= yyjson_get_int(yyjson_arr_get(axes, j - 1)) < yyjson_get_int(yyjson_arr_get(axes, j));
+    yyjson_arr_foreach(axes, j, m, axis) p[yyjson_get_int(axis)].turn = ascending ? 0 : (int)j + 1;
+  }
+}

@@ -32,6 +32,8 @@ int read_sizes(yyjson_val *list, int *out, int cap);
 bool same_ints(yyjson_val *list, const int64_t *v, int n);
 /* Placements of a list of strings; false if one is none of ours. */
 bool read_placements(yyjson_val *list, int ndim, Placement *out, int *n);
+/* A shard order, [[tensor dim, [axes in execution order]], ...], as turns. */
+void read_turns(yyjson_val *order, Placement *p);
 Dtype read_dtype(yyjson_val *v); /* "f32"; absent: f32 */
 
 CaseFn case_layout, case_redistribute, case_strategy, case_rng, case_checkpoint, case_api, case_behaviour;

@@ -74,19 +74,6 @@ static Verdict check_layout(Case *c) {
   return SAME;
 }
 
-/* order: [[tensor dim, [axes in execution order]], ...] as turns. */
-static void read_order(yyjson_val *order, Placement *p) {
-  yyjson_val *entry, *axis;
-  size_t i, n, j, m;
-  yyjson_arr_foreach(order, i, n, entry) {
-    yyjson_val *axes = yyjson_arr_get(entry, 1);
-    bool ascending = true;
-    for (j = 1; j < yyjson_arr_size(axes); j++)
-      ascending &= yyjson_get_int(yyjson_arr_get(axes, j - 1)) < yyjson_get_int(yyjson_arr_get(axes, j));
-    yyjson_arr_foreach(axes, j, m, axis) p[yyjson_get_int(axis)].turn = ascending ? 0 : (int)j + 1;
-  }
-}
-
 static Verdict check_order(Case *c) {
   int64_t shape[MAX_DIMS];
   int axis[MAX_AXES], naxes = read_sizes(field(c, "mesh"), axis, MAX_AXES), n;
@@ -97,14 +84,14 @@ static Verdict check_order(Case *c) {
   if (!read_placements(field(c, "strided"), ndim, strided, &n)) return wrong(c, "a strided placement does not parse");
   memcpy(decoded, place, sizeof decoded);
   if (yyjson_is_null(field(c, "order"))) return strided_to_order(strided, axis, naxes, back) ? wrong(c, "factors that spell no order were decoded") : SAME;
-  read_order(field(c, "order"), place);
+  read_turns(field(c, "order"), place);
   order_to_strided(place, axis, naxes, made);
   if (!placements_equal(made, strided, naxes)) return wrong(c, "the strided form is %s", placements_print(made, naxes, text, sizeof text));
   bool spells = strided_to_order(strided, axis, naxes, back);
   yyjson_val *told = field(c, "decoded");
   if (yyjson_is_null(told) != !spells) return wrong(c, "decodable: %d", spells);
   if (spells) {
-    read_order(told, decoded);
+    read_turns(told, decoded);
     if (!placements_equal(back, decoded, naxes)) return wrong(c, "decoded as %s", placements_print(back, naxes, text, sizeof text));
   }
   Layout by_order = {.ndim = ndim, .shape = shape, .naxes = naxes, .axis = axis, .place = place}, by_strided = by_order;

@@ -19,18 +19,6 @@ static int told_collectives(Case *c, const int *axis) {
   return n;
 }
 
-static void read_turns(yyjson_val *order, Placement *p) {
-  yyjson_val *entry, *axis;
-  size_t i, n, j, m;
-  yyjson_arr_foreach(order, i, n, entry) {
-    yyjson_val *axes = yyjson_arr_get(entry, 1);
-    bool ascending = true;
-    for (j = 1; j < yyjson_arr_size(axes); j++)
-      ascending &= yyjson_get_int(yyjson_arr_get(axes, j - 1)) < yyjson_get_int(yyjson_arr_get(axes, j));
-    yyjson_arr_foreach(axes, j, m, axis) if (!ascending) p[yyjson_get_int(axis)].turn = (int)j + 1;
-  }
-}
-
 typedef struct {
   Case *c;
   int axis[MAX_AXES], naxes, ndim, size;
