@@ -308,7 +308,7 @@ static bool leave(MailWorld *w) {
     pthread_mutex_lock(&w->lock);
     s = mail_poll(w, &moved);
     all = everybody_left(w);
-    if (!failed_at && (w->failed || told_to_end(w) || find_gone(w) >= 0)) failed_at = now;
+    if (failed_at == 0 && (w->failed || told_to_end(w) || find_gone(w) >= 0)) failed_at = now;
     pthread_mutex_unlock(&w->lock);
     if (w->told_to_end || (failed_at > 0 && now - failed_at > patience)) break;
     if (!moved && !all) pause_after(w, now - begun, looks);

@@ -61,7 +61,7 @@ static bool own_folder(char *buf, size_t cap) {
 
 /* As PLUGIN_NAME beside the library or program, or where an installed program has libraries. */
 static bool find_beside(char *path, size_t cap) {
-  static const char *const places[] = {".", "../" TESS_LIBDIR, "..", "../lib", "../lib64"};
+  static const char *const places[] = {".", ("../" TESS_LIBDIR), "..", "../lib", "../lib64"};
   char folder[PATH_MAX];
   if (!own_folder(folder, sizeof folder)) return false;
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
