@@ -1,9 +1,9 @@
 /* dtensor -- what DTensors cost: dispatch of a cached op over the plain op, redistribution
  * against memcpy, planning.
  *
- *     bench/dtensor [--json]
+ *     build/bench/dtensor [--json]
  *
- * Every number is the best of several rounds.  PyTorch's side: bench/dtensor_torch.
+ * Every number is the best of several rounds.  The script bench/dtensor runs it beside PyTorch.
  */
 #include <stdio.h>
 #include <stdlib.h>
