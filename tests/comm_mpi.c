@@ -63,6 +63,27 @@ static Status same_bits(World *w, const Args *a) {
   return s;
 }
 
+/* More bytes than an int counts: 2.2 GB from rank 0 to all, and between two (two ranks, 9 GB of
+ * memory; not part of comm_mpi.sh). */
+static Status huge(World *w, const Args *a) {
+  (void)a;
+  const int64_t n = 2200000000, step = 1000003;
+  const int me = world_rank(w);
+  unsigned char *x = malloc((size_t)n), *y = malloc((size_t)n);
+  Status s = x && y ? OK : fail_oom();
+  if (!s) memset(x, 0, (size_t)n);
+  for (int64_t i = 0; !s && i < n; i += step) x[i] = (unsigned char)(i % 251 + me);
+  if (!s) s = comm_run(world_comm(w), &(Coll){.kind = COLL_BROADCAST, .dtype = DT_U8, .send = x, .recv = y, .count = n, .why = "huge"});
+  for (int64_t i = 0; !s && i < n; i += step) s = y[i] == (unsigned char)(i % 251) ? OK : fail(ERR_DIFF, "broadcast: element %lld", (long long)i);
+  if (!s && me < 2) s = comm_run(world_comm(w), &(Coll){.kind = me ? COLL_RECV : COLL_SEND, .dtype = DT_U8, .root = 1 - me, .send = x, .recv = y, .count = n, .why = "huge"});
+  if (!s && me == 1 && (y[0] != 0 || y[step * 2000] != step * 2000 % 251)) s = fail(ERR_DIFF, "send and recv");
+  if (!s) s = comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_U8, .op = REDUCE_MAX, .send = x, .recv = y, .count = n, .why = "huge"});
+  for (int64_t i = 0; !s && i < n; i += step) s = y[i] >= x[i] ? OK : fail(ERR_DIFF, "all_reduce: element %lld", (long long)i);
+  free(x);
+  free(y);
+  return s;
+}
+
 /* ---- what fails ---------------------------------------------------------------------------------- */
 
 static Status mistake(World *w, const Args *a) {
@@ -133,7 +154,7 @@ static Status killed(World *w, const Args *a) {
 static const struct {
   const char *name;
   Status (*run)(World *w, const Args *a);
-} cases[] = {{"good", good}, {"same_bits", same_bits}, {"mistake", mistake}, {"boxes", boxes}, {"pair", pair}, {"fails", fails},
+} cases[] = {{"good", good}, {"same_bits", same_bits}, {"huge", huge}, {"mistake", mistake}, {"boxes", boxes}, {"pair", pair}, {"fails", fails},
              {"some_time", some_time}, {"late", late}, {"forgotten", forgotten}, {"killed", killed}};
 
 int main(int argc, char **argv) {

@@ -182,6 +182,7 @@ Status mail_poll(MailWorld *w, bool *moved) {
   }
   if (w->nout) TRY(poll_out(w));
   if (++w->polls % ALL_EVERY) return OK;
+  mail_told_to_end(w);
   for (int i = 1; i < w->listening; i += !heard) {
     TRY(poll_listener(w, i, &heard));
     *moved |= heard;

@@ -158,6 +158,8 @@ void transfers_free(Transfers *t);
 /* This rank fails and tells the others, unless the world has failed already. */
 void mail_fail(MailWorld *w, ErrCode code, const char *text);
 void mail_set_failed(MailWorld *w, ErrCode code, const char *text); /* tells nobody */
+Status mail_may_begin(MailWorld *w, uint64_t ticket); /* has nothing failed? */
+bool mail_told_to_end(MailWorld *w);   /* by SIGTERM */
 Status mail_error(const MailWorld *w); /* what every call of a failed world returns */
 
 /* Looks until it is done or fails; the failure is everybody's then.  Not called with the lock

@@ -40,9 +40,7 @@ static Status begin_send(MailPair *p) {
 
 Status mail_pair_begin(MailPair *p, Comm *c, const Coll *what, uint64_t ticket) {
   *p = (MailPair){.comm = c, .coll = what, .ticket = ticket, .peer = c->members[what->root]};
-  bool moved;
-  TRY(mail_poll(mail_world(c), &moved)); /* bad news may be there */
-  if (mail_world(c)->failed) return failed_error(p);
+  TRY(mail_may_begin(mail_world(c), ticket));
   MailGroup *g = group_of(p);
   p->number = ++(what->kind == COLL_SEND ? g->sends : g->recvs)[what->root];
   return what->kind == COLL_SEND ? begin_send(p) : OK;

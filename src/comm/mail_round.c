@@ -75,9 +75,7 @@ static Status failed_error(const MailRound *r) {
 Status mail_round_begin(MailRound *r, Comm *c, const Coll *what, LaneKind lane, uint64_t sequence, uint64_t ticket) {
   *r = (MailRound){.comm = c, .coll = what, .kind = kinds[what->kind], .n = c->size, .me = c->rank, .lane = lane,
                    .sequence = sequence, .ticket = ticket, .sign = coll_sign(what, c->size), .missing = c->size - 1, .step = -1};
-  bool moved;
-  Status s = mail_poll(mail_world(c), &moved); /* bad news may be there */
-  if (!s && mail_world(c)->failed) s = failed_error(r);
+  Status s = mail_may_begin(mail_world(c), ticket);
   if (!s) s = make_lists(r);
   if (!s) s = r->kind->prepare(r);
   if (!s) s = write_letters(r);

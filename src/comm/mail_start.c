@@ -128,7 +128,7 @@ Status mail_wait_work(CommWork *work) {
 }
 
 void mail_stop(MailWorld *world) {
-  bool moved;
+  bool moved = false;
   pthread_mutex_lock(&world->lock);
   world->stop = true;
   pthread_cond_signal(&world->wake);

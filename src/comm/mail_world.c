@@ -56,6 +56,15 @@ void mail_fail(MailWorld *w, ErrCode code, const char *text) {
   tell_failure(w);
 }
 
+Status mail_may_begin(MailWorld *w, uint64_t ticket) {
+  bool moved = false;
+  char here[256];
+  TRY(mail_poll(w, &moved)); /* bad news may be there */
+  if (w->failed) return status_at(mail_error(w), "rank %d, in %s", w->base.rank, mail_describe(w, ticket, here, sizeof here));
+  if (!w->told_to_end) return OK;
+  return fail(ERR_RANK, "rank %d of %d: %s: this process is told to end (SIGTERM)", w->base.rank, w->base.size, mail_describe(w, ticket, here, sizeof here));
+}
+
 static void fail_mail_world(World *world, Status s) {
   MailWorld *w = (MailWorld *)world;
   Status named = fail(status_code(s), "rank %d of %d: %s", world->rank, world->size, status_message(s));
@@ -99,7 +108,7 @@ static int find_gone(const MailWorld *w) {
   return -1;
 }
 
-static bool told_to_end(MailWorld *w) {
+bool mail_told_to_end(MailWorld *w) {
   sigset_t pending;
   if (w->holds_sigterm && !w->told_to_end && !sigpending(&pending)) w->told_to_end = sigismember(&pending, SIGTERM) == 1;
   return w->told_to_end;
@@ -131,7 +140,7 @@ static Status watch(Watch *a, double now) {
   char here[256];
   if (!late && now - a->looked < 0.02) return OK;
   a->looked = now;
-  const bool end = told_to_end(w);
+  const bool end = mail_told_to_end(w);
   int gone = find_gone(w);
   if (!end && !late && gone < 0) return OK;
   mail_describe(w, a->ticket, here, sizeof here);
@@ -308,7 +317,7 @@ static bool leave(MailWorld *w) {
     pthread_mutex_lock(&w->lock);
     s = mail_poll(w, &moved);
     all = everybody_left(w);
-    if (failed_at == 0 && (w->failed || told_to_end(w) || find_gone(w) >= 0)) failed_at = now;
+    if (failed_at == 0 && (w->failed || mail_told_to_end(w) || find_gone(w) >= 0)) failed_at = now;
     pthread_mutex_unlock(&w->lock);
     if (w->told_to_end || (failed_at > 0 && now - failed_at > patience)) break;
     if (!moved && !all) pause_after(w, now - begun, looks);
