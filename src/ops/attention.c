@@ -115,7 +115,8 @@ static const View *four_of(const Tensor *t, const Sizes *z, const int64_t *outer
     }
   }
   for (int i = z->nbatch + 2; i < 4; i++) f->size[3 - i] = 1, f->stride[3 - i] = 0;
-  f->v = (View){(char *)tensor_data(t) + at * (int64_t)dtype_size(t->dtype), f->size, f->stride, 4, t->dtype};
+  char *data = tensor_data(t); /* NULL: an empty shard */
+  f->v = (View){data ? data + at * (int64_t)dtype_size(t->dtype) : NULL, f->size, f->stride, 4, t->dtype};
   return &f->v;
 }
 

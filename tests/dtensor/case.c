@@ -74,6 +74,7 @@ Dtype read_dtype(yyjson_val *v) {
 void read_turns(yyjson_val *order, Placement *p) {
   yyjson_val *entry, *axis;
   size_t i, n, j, m;
+  if (!order) return;
   yyjson_arr_foreach(order, i, n, entry) {
     yyjson_val *axes = yyjson_arr_get(entry, 1);
     bool ascending = true;

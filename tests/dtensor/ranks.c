@@ -108,6 +108,6 @@ int told_total(yyjson_val *comm) {
   yyjson_val *key, *count;
   size_t i, n;
   int total = 0;
-  yyjson_obj_foreach(comm, i, n, key, count) total += yyjson_get_int(count);
+  if (comm) yyjson_obj_foreach(comm, i, n, key, count) total += yyjson_get_int(count);
   return total;
 }

@@ -10,7 +10,7 @@ static int told_collectives(Case *c, const int *axis) {
   int n = 0;
   yyjson_val *plan = field(c, "greedy") ? field(c, "greedy") : field(c, "graph"), *step;
   size_t i, m;
-  yyjson_arr_foreach(yyjson_obj_get(plan, "steps"), i, m, step) {
+  if (yyjson_obj_get(plan, "steps")) yyjson_arr_foreach(yyjson_obj_get(plan, "steps"), i, m, step) {
     yyjson_val *dim = yyjson_arr_get(step, 0);
     const char *from = yyjson_get_str(yyjson_arr_get(step, 1));
     bool several = yyjson_is_arr(dim) || axis[yyjson_get_int(dim)] > 1;

@@ -110,7 +110,7 @@ static Status bind_call(Trial *t, const Op *op, Value *bound) {
     args[n] = (NamedValue){NULL, val_none()};
     TRY(read_value(t, e, &args[n++].value));
   }
-  yyjson_obj_foreach(field(t->c, "kwargs"), i, m, key, e) {
+  if (field(t->c, "kwargs")) yyjson_obj_foreach(field(t->c, "kwargs"), i, m, key, e) {
     args[n].name = yyjson_get_str(key);
     TRY(read_value(t, e, &args[n++].value));
   }
@@ -181,7 +181,7 @@ static bool same_call(Trial *t, const Decision *d) {
   size_t i, m;
   if (!told) return true;
   if (strcmp(d->op->schema.name + strlen("aten."), yyjson_get_str(yyjson_obj_get(told, "op")))) return false;
-  yyjson_arr_foreach(yyjson_obj_get(told, "args"), i, m, e) if (!same_number(e, &d->arg[i])) return false;
+  if (yyjson_obj_get(told, "args")) yyjson_arr_foreach(yyjson_obj_get(told, "args"), i, m, e) if (!same_number(e, &d->arg[i])) return false;
   return true;
 }
 
