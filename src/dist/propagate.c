@@ -199,11 +199,24 @@ static bool turns_agree(const Placement *p, int naxes) {
   return true;
 }
 
+/* Given segments that fit on every rank. */
+static bool segments_fit(const Rules *r, const Tensor *t, const Placement *p) {
+  bool given = false;
+  for (int a = 0; a < r->naxes; a++) given |= is_s(&p[a]) && p[a].nsegments && p[a].dim < t->ndim;
+  if (!given) return true;
+  Layout l = {.ndim = t->ndim, .shape = t->size, .naxes = r->naxes, .axis = r->axis, .place = p};
+  Status s = layout_check(&l);
+  status_free(s);
+  return !s;
+}
+
 static bool admissible(const Weigh *w) {
   const Rules *r = w->r;
   bool owes = false;
   for (int t = 0; t < r->nout + r->nin; t++)
     if (partials_mix(w->now + t * r->naxes, r->naxes) || !turns_agree(w->now + t * r->naxes, r->naxes)) return false;
+  for (int t = 0; t < r->nout + r->nin; t++)
+    if (!segments_fit(r, t < r->nout ? r->out[t] : r->in[t - r->nout], w->now + t * r->naxes)) return false;
   for (int i = 0; i < r->nout * r->naxes; i++) owes |= is_p(&w->now[i]);
   if (w->pinned >= 0) {
     const Placement *self = w->have[w->pinned]->place;

@@ -28,6 +28,8 @@ Layout spec_layout(const Spec *s) {
 }
 
 static Status fill_local(struct Spec *s) {
+  Layout l = spec_layout(s);
+  TRY(layout_check(&l)); /* alike on all ranks */
   s->numel = s->local_numel = 1;
   for (int d = 0; d < s->ndim; d++) s->numel *= s->shape[d];
   if (!s->mesh->inside) {
@@ -35,7 +37,6 @@ static Status fill_local(struct Spec *s) {
     s->local[0] = s->local_numel = 0;
     return OK;
   }
-  Layout l = spec_layout(s);
   s->local_ndim = s->ndim;
   TRY(layout_local(&l, s->mesh->coord, s->local));
   for (int d = 0; d < s->ndim; d++) s->local_numel *= s->local[d];

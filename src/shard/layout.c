@@ -101,10 +101,30 @@ Status layout_local(const Layout *l, const int *coord, int64_t *local) {
   return OK;
 }
 
+/* Extents that ranks are left with by axes axes[at..] of one dimension, for every coordinate. */
+static Status check_cuts(const Layout *l, const int *axes, int n, int at, int64_t extent) {
+  if (at == n) return OK;
+  int k = l->axis[axes[at]];
+  int64_t seen[2] = {-1, -1}; /* chunks come in few sizes: neighbours are mostly alike */
+  for (int r = 0; r < k; r++) {
+    int64_t size;
+    TRY(piece_size(&l->place[axes[at]], extent, k, r, &size));
+    if (size == seen[0] || size == seen[1]) continue;
+    seen[1] = seen[0];
+    seen[0] = size;
+    TRY(check_cuts(l, axes, n, at + 1, size));
+  }
+  return OK;
+}
+
 Status layout_check(const Layout *l) {
-  int coord[MAX_AXES] = {0};
-  int64_t local[MAX_DIMS];
-  return layout_local(l, coord, local);
+  for (int d = 0; d < l->ndim; d++) {
+    int axes[MAX_AXES], n = layout_cuts(l, d, axes);
+    bool given = false;
+    for (int i = 0; i < n; i++) given |= l->place[axes[i]].nsegments > 0;
+    if (given) TRY(check_cuts(l, axes, n, 0, l->shape[d])); /* only given segments can fail to fit */
+  }
+  return OK;
 }
 
 bool layout_is_even(const Layout *l) {

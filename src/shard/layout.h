@@ -47,7 +47,7 @@ typedef struct {
 /* [begin, begin + size) of n elements that piece r of k holds; unit >= 1. */
 void chunk_of(int64_t n, int64_t k, int64_t r, int64_t unit, int64_t *begin, int64_t *size);
 
-/* Fails if segments do not fit their extent.  Sizes are exact for every coordinate. */
+/* Fails if segments do not fit their extent on some rank, whichever asks. */
 Status layout_check(const Layout *l);
 /* Local sizes at coord; local has room for ndim. */
 Status layout_local(const Layout *l, const int *coord, int64_t *local);

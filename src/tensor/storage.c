@@ -22,12 +22,10 @@ Status storage_borrow(void *data, size_t bytes, void (*release)(Storage *), void
   return OK;
 }
 
+/* Also an empty one has an address: kernels may add offsets of nothing to it. */
 Status storage_new(size_t bytes, Storage **out) {
-  void *data = NULL;
-  if (bytes) {
-    data = bytes > LARGEST ? NULL : block_alloc(bytes);
-    if (!data) return fail(ERR_FAIL, "cannot allocate %zu bytes for a tensor", bytes);
-  }
+  void *data = bytes > LARGEST ? NULL : block_alloc(bytes ? bytes : 1);
+  if (!data) return fail(ERR_FAIL, "cannot allocate %zu bytes for a tensor", bytes);
   Status s = storage_borrow(data, bytes, release_heap, NULL, out);
   if (s) block_free(data, bytes);
   return s;

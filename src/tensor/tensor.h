@@ -25,7 +25,7 @@ enum { MAX_DIMS = 16 };
 typedef struct Storage Storage;
 struct Storage {
   atomic_int refs;
-  void *data;   /* NULL: not there yet (planned or bound at run time), or size 0 */
+  void *data;   /* NULL: not there yet (planned or bound at run time) */
   size_t size;  /* bytes */
   void (*release)(Storage *); /* frees data; NULL: data is borrowed */
   void *owner;                /* for release: a mapping, an array of another library ... */
