@@ -14,6 +14,9 @@ lib=$(dirname "$(find "$prefix" -name libtessera.so)")
 export PKG_CONFIG_PATH="$pc" LD_LIBRARY_PATH="$lib"
 # shellcheck disable=SC2046  # a list of flags
 "$cc" -Wall -Wextra -Werror "$source/examples/run_model.c" $(pkg-config --cflags --libs tessera) -o "$temp/with_pkg_config"
+# shellcheck disable=SC2046
+"$cc" -Wall -Wextra -Werror "$source/examples/dtensor.c" $(pkg-config --cflags --libs tessera) -o "$temp/dtensor"
+"$temp/dtensor" | grep -q 'S(0)S(1).*its sum is 1860'
 
 # The header is for C++ too, where there is such a compiler.
 if command -v c++ >/dev/null; then
@@ -51,4 +54,4 @@ for program in "$temp/with_pkg_config" "$temp/user/build/with_cmake"; do
   "$prefix/bin/tessera" run "$model/program.pt2" -i "$model/inputs.safetensors" --expect "$temp/out.safetensors" --rtol 0 --atol 0
   rm "$temp/out.safetensors"
 done
-echo "2 passed, 0 failed"
+echo "3 passed, 0 failed"
