@@ -35,7 +35,5 @@ int64_t spec_shards(const Spec *s);
 
 /* "f32[8,4] on Mesh(dp=2, tp=2) RS(1)"; buf is returned. */
 const char *spec_print(const Spec *s, char *buf, size_t cap);
-/* The spec as text that spec_parse reads back on the same mesh. */
-Status spec_parse(Mesh *m, const char *text, const Spec **out);
 
 #endif
