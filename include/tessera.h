@@ -52,6 +52,9 @@ TESS_API void tess_error_clear(TessCtx *ctx);
 TESS_API const char *tess_version(void);
 /* Random ops count from here; the same seed gives the same numbers. */
 TESS_API void tess_manual_seed(TessCtx *ctx, uint64_t seed);
+/* Seed and place in the stream, 16 bytes, to save and to go on from. */
+TESS_API void tess_random_state(const TessCtx *ctx, unsigned char state[16]);
+TESS_API void tess_set_random_state(TessCtx *ctx, const unsigned char state[16]);
 
 /* ---- scopes ---------------------------------------------------------------------- */
 
@@ -269,6 +272,18 @@ TESS_API const char *tess_placements(const TessTensor *t, char *buf, size_t cap)
 TESS_API const char *tess_repr(const TessTensor *t, char *buf, size_t cap);
 /* 1, 0, or -1 on error: same sizes, dtype and elements.  (collective) */
 TESS_API int tess_equal(TessCtx *ctx, const TessTensor *a, const TessTensor *b);
+
+/* A DTensor in two parts, and back: its shard, and its spec as text (JSON, into spec of cap
+ * bytes).  Nothing is sent; memory is shared. */
+TESS_API TessTensor *tess_dtensor_flatten(TessCtx *ctx, const TessTensor *t, char *spec, size_t cap);
+TESS_API TessTensor *tess_dtensor_unflatten(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *spec);
+
+/* Checkpoints: the boxes of the whole that this rank's shard is, one or (strided) several:
+ * writes ndim offsets and sizes for each of up to cap boxes, returns their number, -1 on
+ * error (P is refused).  A shard of no elements is one box at the end. */
+TESS_API int tess_chunk_list(TessCtx *ctx, const TessTensor *t, int64_t *offsets, int64_t *sizes, int cap);
+/* The part of the shard that is the box beginning at these offsets: a view. */
+TESS_API TessTensor *tess_get_chunk(TessCtx *ctx, const TessTensor *t, const int64_t *offsets);
 
 /* ---- modules --------------------------------------------------------------------------------
  *

@@ -57,6 +57,9 @@ void tess_manual_seed(TessCtx *ctx, uint64_t seed) {
   ctx->offset = 0;
 }
 
+void tess_random_state(const TessCtx *ctx, unsigned char state[16]) { ctx_random_state(ctx, state); }
+void tess_set_random_state(TessCtx *ctx, const unsigned char state[16]) { ctx_set_random_state(ctx, state); }
+
 /* NULL for a name is a mistake that is told, not a crash. */
 static bool has_name(TessCtx *ctx, const char *function, const char *what, const char *name) {
   return name || !api_stick(ctx, fail(ERR_USAGE, "%s: %s is NULL", function, what));

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "dist/checkpoint.h"
 #include "dist/dtensor.h"
 #include "runtime/api.h"
 
@@ -136,4 +138,93 @@ int tess_equal(TessCtx *ctx, const TessTensor *a, const TessTensor *b) {
   bool same = false;
   if (ctx->error || !a || !b || api_stick(ctx, dtensor_equal(ctx, a, b, &same))) return -1;
   return same;
+}
+
+/* ---- in two parts ---------------------------------------------------------------------------------- */
+
+static void put_list(TextBuf *out, const char *name, const int64_t *v, int n) {
+  text_printf(out, "\"%s\": [", name);
+  for (int i = 0; i < n; i++) text_printf(out, "%s%lld", i ? ", " : "", (long long)v[i]);
+  text_puts(out, "], ");
+}
+
+static Status spec_text(const Spec *s, char *buf, size_t cap) {
+  TextBuf out = {0};
+  char place[512];
+  text_puts(&out, "{");
+  put_list(&out, "shape", s->shape, s->ndim);
+  put_list(&out, "stride", s->stride, s->ndim);
+  text_printf(&out, "\"placements\": \"%s\"}", placements_print(s->place, s->mesh->naxes, place, sizeof place));
+  Status status = out.failed ? fail_oom() : out.len >= cap ? fail(ERR_USAGE, "a spec of %zu bytes does not fit %zu", out.len + 1, cap) : OK;
+  if (!status) memcpy(buf, out.text, out.len + 1);
+  text_free(&out);
+  return status;
+}
+
+TessTensor *tess_dtensor_flatten(TessCtx *ctx, const TessTensor *t, char *spec, size_t cap) {
+  if (ctx->error || !t) return NULL;
+  if (!t->spec && api_stick(ctx, fail(ERR_USAGE, "flatten of a plain tensor"))) return NULL;
+  return api_stick(ctx, spec_text(t->spec, spec, cap)) ? NULL : tess_to_local(ctx, t);
+}
+
+static Status read_list(yyjson_val *object, const char *name, int64_t *out, int *n) {
+  yyjson_val *list, *e;
+  size_t i, m;
+  TRY(json_array(object, name, "spec", &list));
+  *n = (int)yyjson_arr_size(list);
+  if (*n > MAX_DIMS) return fail(ERR_USAGE, "a spec of %d dimensions; at most %d are possible", *n, MAX_DIMS);
+  yyjson_arr_foreach(list, i, m, e)
+    if (!json_as_int64(e, &out[i]) || out[i] < 0) return fail(ERR_USAGE, "'%s' of a spec is no list of sizes", name);
+  return OK;
+}
+
+typedef struct {
+  int64_t shape[MAX_DIMS], stride[MAX_DIMS];
+  int ndim;
+  char place[512];
+} SpecText;
+
+static Status read_spec(const char *text, SpecText *out) {
+  yyjson_doc *doc = NULL;
+  const char *place = NULL;
+  int n = 0;
+  TRY(json_parse("spec", text, strlen(text), 0, &doc));
+  Status s = read_list(yyjson_doc_get_root(doc), "shape", out->shape, &out->ndim);
+  if (!s) s = read_list(yyjson_doc_get_root(doc), "stride", out->stride, &n);
+  if (!s && n != out->ndim) s = fail(ERR_USAGE, "a spec of %d sizes and %d strides", out->ndim, n);
+  if (!s) s = json_string(yyjson_doc_get_root(doc), "placements", "spec", &place);
+  if (!s && strlen(place) >= sizeof out->place) s = fail(ERR_USAGE, "placements of a spec are too long");
+  if (!s) strcpy(out->place, place);
+  yyjson_doc_free(doc);
+  return s;
+}
+
+TessTensor *tess_dtensor_unflatten(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *spec) {
+  SpecText read;
+  if (ctx->error || !local) return NULL;
+  if (api_stick(ctx, spec ? read_spec(spec, &read) : fail(ERR_USAGE, "unflatten needs a spec"))) return NULL;
+  return tess_from_local(ctx, local, mesh, read.place, 0, read.ndim, read.shape, read.stride);
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------------------- */
+
+int tess_chunk_list(TessCtx *ctx, const TessTensor *t, int64_t *offsets, int64_t *sizes, int cap) {
+  Arena arena = {0};
+  ChunkList list = {0};
+  if (ctx->error || !t) return -1;
+  bool failed = api_stick(ctx, t->spec ? dtensor_chunks(t, &arena, &list) : fail(ERR_USAGE, "a plain tensor has no chunks"));
+  for (int i = 0; !failed && i < list.n && i < cap; i++)
+    for (int d = 0; d < t->ndim; d++) {
+      offsets[i * t->ndim + d] = list.v[i].offset[d];
+      sizes[i * t->ndim + d] = list.v[i].size[d];
+    }
+  int n = failed ? -1 : list.n;
+  arena_free(&arena);
+  return n;
+}
+
+TessTensor *tess_get_chunk(TessCtx *ctx, const TessTensor *t, const int64_t *offsets) {
+  Tensor *part = NULL;
+  if (ctx->error || !t) return NULL;
+  return api_stick(ctx, t->spec ? dtensor_chunk(api_scope(ctx), t, offsets, &part) : fail(ERR_USAGE, "a plain tensor has no chunks")) ? NULL : part;
 }

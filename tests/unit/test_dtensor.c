@@ -233,6 +233,30 @@ static void test_started(void **state) {
   on_ranks(6, started);
 }
 
+/* A spec as text, and the boxes of a strided shard. */
+static int in_parts(TessCtx *ctx, void *arg) {
+  (void)arg;
+  char spec[256], place[64];
+  int64_t offsets[8], sizes[8];
+  TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){2}, NULL);
+  TessTensor *a = counting(ctx, 7, 3), *t = tess_distribute_tensor(ctx, a, mesh, "_S(0, 2)", 0);
+  TessTensor *local = tess_dtensor_flatten(ctx, t, spec, sizeof spec);
+  TessTensor *back = tess_dtensor_unflatten(ctx, local, mesh, spec);
+  CHECK(back && !strcmp(tess_placements(back, place, sizeof place), "_S(0, 2)") && tess_equal(ctx, back, a) == 1);
+  CHECK(tess_chunk_list(ctx, t, offsets, sizes, 4) == 2 && sizes[1] == 3 && offsets[0] == 2 * tess_rank(ctx));
+  CHECK(tess_get_chunk(ctx, t, offsets) && tess_size(tess_get_chunk(ctx, t, offsets))[0] == 2);
+  CHECK(!tess_dtensor_unflatten(ctx, local, mesh, "{") && tess_error(ctx));
+  tess_error_clear(ctx);
+  CHECK(tess_chunk_list(ctx, tess_distribute_tensor(ctx, a, mesh, "P(sum)", -1), offsets, sizes, 4) == -1);
+  tess_error_clear(ctx);
+  return 0;
+}
+
+static void test_in_parts(void **state) {
+  (void)state;
+  on_ranks(2, in_parts);
+}
+
 static void test_planning(void **state) {
   (void)state;
   TessCtx *ctx = tess_ctx_plan();
@@ -259,6 +283,7 @@ int main(void) {
       cmocka_unit_test(test_watching),     cmocka_unit_test(test_uneven_local),
       cmocka_unit_test(test_failure_reaches_all), cmocka_unit_test(test_planning),
       cmocka_unit_test(test_modules),      cmocka_unit_test(test_started),
+      cmocka_unit_test(test_in_parts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
