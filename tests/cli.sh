@@ -157,6 +157,7 @@ try 0 'GFLOP/s' bench run "$mlp" --repeat 3 --threads 1
 try 0 '"gflops_per_s"' bench run "$mlp" --repeat 3 --threads 1 --json
 try 2 'which benchmark' bench
 try 0 'allreduce +ranks reduce' bench --help
+try 2 '--ranks must be between 1 and 256' bench allreduce -n 0
 try 2 "did you mean 'tessera bench allreduce'" bench alreduce
 try 0 '^ +65536 +16384 +f32 +sum +[0-9.]+ +[0-9.]+ +[0-9.]+ +0$' bench allreduce -b 8 -e 64K -f 2 -n 2 --rounds 3
 for collective in allgather reducescatter alltoall broadcast; do

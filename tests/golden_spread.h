@@ -8,10 +8,10 @@
 /* Runs the case on a mesh of `ranks` thread ranks (1-D, or 2-D where it divides), its
  * tensors placed at random (by seed), and compares with one rank.  The error names the
  * mesh and the placements.  *refused: the op declined (in place on what it would have to
- * move, an error on one rank too): no failure. */
+ * move, an error on one rank too): nothing was compared. */
 Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed, bool *refused);
 
 /* The same as one rank of a world that is there; all of its ranks call it. */
-Status golden_spread_on(World *w, const char *family, yyjson_val *json, const SafeTensors *data, uint64_t seed);
+Status golden_spread_on(World *w, const char *family, yyjson_val *json, const SafeTensors *data, uint64_t seed, bool *refused);
 
 #endif

@@ -298,7 +298,7 @@ static Status check_options(const Options *o, Bench *b) {
   TRY(option_between("--factor", o->factor, 2, 1 << 20));
   b->mpi = o->comm ? !strcmp(o->comm, "mpi") : mpi_launched();
   if (o->comm && !b->mpi && strcmp(o->comm, "threads")) return fail(ERR_USAGE, "--comm %s: there are threads and mpi", o->comm);
-  if (o->ranks || !b->mpi) TRY(option_between("--ranks", o->ranks ? o->ranks : 2, 1, MOST_RANKS));
+  if (o->ranks != NOT_GIVEN) TRY(option_between("--ranks", o->ranks, 1, MOST_RANKS));
   TRY(option_between("--rounds", o->rounds, 1, MOST_ROUNDS));
   TRY(option_between("--warmup", o->warmup, 0, MOST_ROUNDS));
   b->dtype = dtype_parse(o->dtype);
@@ -309,7 +309,7 @@ static Status check_options(const Options *o, Bench *b) {
     return fail(ERR_USAGE, "%s is not done in place", coll_kind_name(b->kind));
   }
   b->factor = o->factor;
-  b->ranks = o->ranks || b->mpi ? (int)o->ranks : 2;
+  b->ranks = o->ranks != NOT_GIVEN ? (int)o->ranks : b->mpi ? 0 : 2;
   b->rounds = (int)o->rounds;
   b->warmup = (int)o->warmup;
   b->in_place = o->in_place;
@@ -318,7 +318,7 @@ static Status check_options(const Options *o, Bench *b) {
 }
 
 Status bench_collective(const char *name, int argc, char **argv) {
-  Options o = {.begin = "8", .end = "128M", .dtype = "f32", .op = "sum", .factor = 2, .rounds = 20, .warmup = 3};
+  Options o = {.begin = "8", .end = "128M", .dtype = "f32", .op = "sum", .factor = 2, .ranks = NOT_GIVEN, .rounds = 20, .warmup = 3};
   const Option table[] = {
       {"--begin", 'b', OPT_TEXT, &o.begin, "BYTES", "smallest size (default 8)"},
       {"--end", 'e', OPT_TEXT, &o.end, "BYTES", "largest size (default 128M)"},
