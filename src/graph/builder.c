@@ -160,7 +160,7 @@ static Status builder_emit(Emitter *self, Call *c) {
     return record(b, c);
   }
   TRY(def->infer(c));
-  if (is_identity(c)) {
+  if (!(def->flags & OP_EFFECT) && is_identity(c)) {
     c->out[0].tensor->tag = in_tensor(c, 0)->tag;
     return OK;
   }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/groups.h"
 #include "kernels/copy.h"
 #include "ops/op.h"
 
@@ -46,6 +47,7 @@ static Status write_result(Call *c, const char *name, Tensor *to, const Tensor *
     return op_fail(c, "the result %s does not fit in place of %s", tensor_describe(from, a, sizeof a), tensor_describe(to, b, sizeof b));
   }
   if (tensor_overlaps_itself(to)) return op_fail(c, "%s has elements that share memory and cannot be written to", tensor_describe(to, b, sizeof b));
+  if (c->ctx->groups) TRY(groups_wait(c->ctx->groups, from->storage));
   kernel_copy(&c->ctx->kern, tensor_view(to), tensor_view(from));
   return OK;
 }
@@ -112,8 +114,8 @@ static Status run_inplace(Call *c) {
     for (int j = 0; j < count; j++, next++) {
       Tensor *to = c->arg[i].kind == VAL_TENSORS ? c->arg[i].tensors[j] : in_tensor(c, i);
       TRY(write_result(c, p->name, to, next < f.nout ? out_tensor(&f, next) : NULL));
+      if (c->op->schema.nreturns) TRY(out_alias(c, to));
     }
-    if (c->op->schema.nreturns) TRY(out_alias(c, in_tensor(c, i)));
   }
   return OK;
 }
@@ -136,7 +138,7 @@ Status op_eager(Call *c) {
     fresh = true;
     TRY(tensor_materialize(c->out[i].tensor));
   }
-  return fresh && def->run ? def->run(c) : OK;
+  return (fresh || def->flags & OP_EFFECT) && def->run ? def->run(c) : OK;
 }
 
 /* Is a DTensor among the arguments? */

@@ -5,7 +5,8 @@
  *
  *   infer    looks at sizes and dtypes only and appends the outputs: fresh ones (meta
  *            tensors that the caller gives memory) or views of an argument.
- *   run      fills the fresh outputs.  Not called when all outputs are views.
+ *   run      fills the fresh outputs.  Not called when all outputs are views
+ *            (except of OP_EFFECT).
  *   compose  instead of both: the op written with other ops, through op_call().  It
  *            runs eagerly, is recorded into a graph, or differentiated, as the caller
  *            likes; it may read sizes and dtypes but never elements.
@@ -60,10 +61,11 @@ typedef enum {
   OP_DYNAMIC = 1,   /* output sizes depend on elements */
   OP_RANDOM = 2,    /* not a function of its arguments: never folded, merged or dropped twice */
   OP_SCALAR = 4,    /* works on numbers and sizes, results are numbers: done when a program is specialised */
-  OP_EFFECT = 8,    /* has no result but must stay (asserts) */
+  OP_EFFECT = 8,    /* must stay, once, and in order with others of its kind (asserts, collectives); run
+                     * is called even if all outputs are views */
   OP_POINTWISE = 16, /* one output, broadcast of its operands, element by element: can be fused */
-  OP_UPDATE = 32, /* output 0 is argument 0 with some elements replaced: run is right, and copies
-                   * nothing, when both are the same memory */
+  OP_UPDATE = 32, /* output 0 is of argument 0's size (it with some elements replaced): run is right, and
+                   * copies nothing, when both are the same memory */
 } OpFlag;
 
 typedef struct {
@@ -204,6 +206,7 @@ struct TessCtx {
   Arena arena;
   Status error; /* the first error sticks (public API) */
   struct Dist *dist; /* dist/: meshes, specs, decisions; NULL: a rank by itself */
+  struct Groups *groups; /* comm/groups.h: whom collectives of a program reach; NULL: nobody */
   /* Calls with a DTensor among their arguments go here; set together with dist. */
   Status (*dispatch)(Call *c);
 };

@@ -23,7 +23,7 @@ typedef struct {
 /* All results are views: nothing to run.  (A result shares an argument's storage
  * exactly when infer said so.) */
 static bool only_views(const Call *c) {
-  bool fresh = c->nout == 0;
+  bool fresh = c->nout == 0 || c->op->def->flags & OP_EFFECT;
   for (int i = 0; i < c->nout; i++) {
     Tensor *t = out_tensor(c, i);
     if (!t) continue;
