@@ -1,15 +1,17 @@
 /* pass.c -- the list of passes and how a list of them is run; see pass.h. */
 #include "passes/pass.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/near.h"
+#include "passes/pass_options.h"
 
 const PassDef pass_table[] = {
-#define PASS(name, options, summary) {#name, pass_##name, options, summary},
+#define PASS(name, summary) {#name, pass_##name, summary},
+#define OPTION(pass, name, type, value, least, most, what)
 #include "passes/passes.def"
 #undef PASS
+#undef OPTION
 };
 const int pass_count = (int)(sizeof pass_table / sizeof *pass_table);
 
@@ -21,63 +23,85 @@ const PassDef *pass_find(const char *name) {
 }
 
 static Status unknown(const char *name) {
-  TextBuf known = {0};
+  const char *nearest = NULL;
+  int distance = near_limit(name) + 1;
   for (int i = 0; i < pass_count; i++) {
-    if (near_distance(name, pass_table[i].name, near_limit(name)) <= near_limit(name)) {
-      return status_hint(fail(ERR_USAGE, "there is no pass '%s'", name), "did you mean '%s'?", pass_table[i].name);
-    }
+    int d = near_distance(name, pass_table[i].name, near_limit(name));
+    if (d < distance) nearest = pass_table[i].name, distance = d;
   }
-  for (int i = 0; i < pass_count; i++) text_printf(&known, "%s%s", i ? ", " : "", pass_table[i].name);
   Status s = fail(ERR_USAGE, "there is no pass '%s'", name);
+  if (nearest) return status_hint(s, "did you mean '%s'?", nearest);
+  TextBuf known = {0};
+  for (int i = 0; i < pass_count; i++) text_printf(&known, "%s%s", i ? ", " : "", pass_table[i].name);
   if (known.text) s = status_hint(s, "the passes are: %s", known.text);
   text_free(&known);
   return s;
 }
 
-enum { MAX_OPTIONS = 16 };
-
-/* "(a=1, b)" behind a pass's name, cut up in place; *p is left behind it. */
-static Status parse_options(char **p, const char *pass, PassOption *options, int *n) {
-  char *text = *p + 1, *end = strchr(text, ')');
-  if (!end) return fail(ERR_USAGE, "pass '%s': its options need a closing ')'", pass);
-  *end = 0;
-  *p = end + 1;
-  for (char *item = strtok_r(text, ", ", &text); item; item = strtok_r(NULL, ", ", &text)) {
-    if (*n == MAX_OPTIONS) return fail(ERR_USAGE, "pass '%s': more than %d options", pass, MAX_OPTIONS);
-    char *equals = strchr(item, '=');
-    if (equals) *equals = 0;
-    options[(*n)++] = (PassOption){item, equals ? equals + 1 : ""};
+char *pass_list_next(char **list) {
+  char *item = *list + strspn(*list, ", "), *p = item;
+  bool quoted = false;
+  if (!*item) return NULL;
+  for (int depth = 0; *p && (*p != ',' || depth || quoted); p++) {
+    if (*p == '"') quoted = !quoted;
+    if (!quoted) depth += *p == '(' ? 1 : *p == ')' ? -1 : 0;
   }
+  *list = *p ? p + 1 : p;
+  *p = 0;
+  while (p > item && p[-1] == ' ') *--p = 0;
+  return item;
+}
+
+/* One pass of a list, ready to run. */
+typedef struct {
+  const PassDef *pass;
+  PassValue *values;
+} Item;
+
+static Status parse_item(Arena *arena, char *text, Item *item) {
+  size_t len = strcspn(text, "( ");
+  char *rest = text + len + strspn(text + len, " "), opens = *rest;
+  text[len] = 0;
+  item->pass = pass_find(text);
+  if (!item->pass) return unknown(text);
+  if (opens && opens != '(') return fail(ERR_USAGE, "pass '%s': '%s' behind its name", text, rest);
+  char *options = opens ? rest + 1 : rest, *end = strrchr(options, ')');
+  if (opens && (!end || end[1])) return fail(ERR_USAGE, "pass '%s': its options need a closing ')'", text);
+  if (end) *end = 0;
+  return pass_options_parse(arena, item->pass->name, options, &item->values);
+}
+
+static Status parse_list(Arena *arena, const char *list, Item **out, int *n) {
+  char *copy;
+  int room = 1;
+  *n = 0;
+  for (const char *p = list; *p; p++) room += *p == ',';
+  TRY_NEW(copy, arena_strdup(arena, list));
+  TRY_NEW(*out, arena_new_n(arena, Item, room));
+  for (char *item; (item = pass_list_next(&copy)); (*n)++) TRY(parse_item(arena, item, &(*out)[*n]));
   return OK;
 }
 
-static Status run_list(Exported *e, char *list, Ctx *ctx, TextBuf *stats) {
-  for (char *p = list; *p;) {
-    p += strspn(p, ", ");
-    size_t len = strcspn(p, ",( ");
-    if (!len) break;
-    char name[64], after = p[len];
-    if (len >= sizeof name) return fail(ERR_USAGE, "there is no pass '%s'", p);
-    memcpy(name, p, len);
-    name[len] = 0;
-    p += len;
-    const PassDef *pass = pass_find(name);
-    if (!pass) return unknown(name);
-    PassOption options[MAX_OPTIONS];
-    PassArgs args = {.ctx = ctx, .options = options, .stats = stats};
-    if (after == '(') TRY(parse_options(&p, name, options, &args.noptions));
-    if (args.noptions && !*pass->options) return fail(ERR_USAGE, "pass '%s' takes no options, '%s' was given", name, options[0].name);
-    Status s = pass->run(e, &args);
-    if (!s) s = graph_verify(e);
-    if (s) return status_at(s, "pass '%s'", name);
-  }
-  return OK;
+Status pass_check_list(const char *list) {
+  Arena arena = {0};
+  Item *items;
+  int n;
+  Status s = parse_list(&arena, list, &items, &n);
+  arena_free(&arena);
+  return s;
 }
 
 Status pass_run_list(Exported *e, const char *list, Ctx *ctx, TextBuf *stats) {
-  char *copy = strdup(list);
-  if (!copy) return fail_oom();
-  Status s = run_list(e, copy, ctx, stats);
-  free(copy);
+  Arena arena = {0};
+  Item *items;
+  int n;
+  Status s = parse_list(&arena, list, &items, &n);
+  for (int i = 0; !s && i < n; i++) {
+    PassArgs args = {.ctx = ctx, .values = items[i].values, .stats = stats};
+    s = items[i].pass->run(e, &args);
+    if (!s) s = graph_verify(e);
+    if (s) s = status_at(s, "pass '%s'", items[i].pass->name);
+  }
+  arena_free(&arena);
   return s;
 }
