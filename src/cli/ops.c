@@ -15,7 +15,7 @@ static const struct {
   const char *word;
 } flag_words[] = {
     {OP_POINTWISE, "pointwise"}, {OP_DYNAMIC, "dynamic"}, {OP_RANDOM, "random"},
-    {OP_SCALAR, "scalar"},       {OP_EFFECT, "effect"},   {OP_UPDATE, "update"},
+    {OP_SCALAR, "scalar"},       {OP_EFFECT, "effect"},   {OP_UPDATE, "update"}, {OP_STARTS, "starts"},
 };
 enum { FLAG_WORDS = sizeof flag_words / sizeof *flag_words };
 

@@ -153,6 +153,8 @@ Status groups_wait(Groups *g, const Storage *writes) {
   return OK;
 }
 
+bool groups_busy(const Groups *g) { return g->npending > 0; }
+
 Status groups_end(Groups *g, Status s) {
   if (s && g->npending) world_fail(g->world, s); /* others wait for what this rank will not do */
   for (int b = 0; b < BUCKETS && g->npending; b++) {

@@ -31,6 +31,7 @@ Status groups_find(Groups *g, const char *name, Comm **out);
 Status groups_start(Groups *g, Comm *comm, const Coll *what, Storage *reads, Storage *writes);
 /* Waits for all that writes to the storage; nothing does: OK. */
 Status groups_wait(Groups *g, const Storage *writes);
+bool groups_busy(const Groups *g); /* something is under way */
 /* The end of a call that gave s: waits for everything, or, if s is an error and something
  * is under way, gives up in the name of all ranks.  Returns s, or the first error. */
 Status groups_end(Groups *g, Status s);

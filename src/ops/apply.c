@@ -89,6 +89,7 @@ static Status run_in_memory(Call *c, Call *f, bool *done) {
   *out = *self;
   storage_ref(out->storage);
   *done = true;
+  TRY(call_ready(f));
   return def->run(f);
 }
 
@@ -124,11 +125,15 @@ Status op_eager(Call *c) {
   const OpDef *def = c->op->def;
   if (def->inplace) return run_inplace(c);
   if (def->compose) return def->compose(c);
-  if ((def->flags & (OP_DYNAMIC | OP_SCALAR)) || !def->infer) return def->run(c);
+  if ((def->flags & (OP_DYNAMIC | OP_SCALAR)) || !def->infer) {
+    TRY(call_ready(c));
+    return def->run(c);
+  }
   Status s = def->infer(c);
   if (s && status_code(s) == ERR_DYNAMIC) { /* sizes that these arguments leave to the elements */
     status_free(s);
     c->nout = 0;
+    TRY(call_ready(c));
     return def->run(c);
   }
   TRY(s);
@@ -138,7 +143,9 @@ Status op_eager(Call *c) {
     fresh = true;
     TRY(tensor_materialize(c->out[i].tensor));
   }
-  return (fresh || def->flags & OP_EFFECT) && def->run ? def->run(c) : OK;
+  if ((!fresh && !(def->flags & OP_EFFECT)) || !def->run) return OK;
+  TRY(call_ready(c));
+  return def->run(c);
 }
 
 /* Is a DTensor among the arguments? */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/groups.h"
 #include "ops/op.h"
 
 Status op_fail(const Call *c, const char *fmt, ...) {
@@ -100,6 +101,19 @@ Status out_alias(Call *c, const Tensor *t) {
   Tensor *u;
   TRY(tensor_alias(c->scope, t, &u));
   return out_value(c, val_tensor(u));
+}
+
+Status call_ready(const Call *c) {
+  Groups *g = c->ctx->groups;
+  if (!g || !groups_busy(g)) return OK;
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    const Value *v = &c->arg[i];
+    if (v->kind == VAL_TENSOR && v->tensor->storage) TRY(groups_wait(g, v->tensor->storage));
+    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++) {
+      if (v->tensors[j] && v->tensors[j]->storage) TRY(groups_wait(g, v->tensors[j]->storage));
+    }
+  }
+  return OK;
 }
 
 double op_flops(const Call *c) {

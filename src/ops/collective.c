@@ -205,7 +205,7 @@ static const Row all_gather = {COLL_ALL_GATHER,       NO, NO,  1, 2};
 static const Row reduce_scatter = {COLL_REDUCE_SCATTER, 1, NO,  2, 3};
 static const Row all_to_all = {COLL_ALL_TO_ALL,       NO, NO, NO, 3};
 
-#define START(text, of, more) {.schema = text, .infer = collective_infer, .run = collective_run, .row = &(of), .flags = OP_EFFECT | (more)}
+#define START(text, of, more) {.schema = text, .infer = collective_infer, .run = collective_run, .row = &(of), .flags = OP_EFFECT | OP_STARTS | (more)}
 #define IN_PLACE(text, functional) {.schema = text, .inplace = "_c10d_functional." functional ".default", .flags = OP_EFFECT}
 
 /* clang-format off */

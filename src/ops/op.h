@@ -66,6 +66,8 @@ typedef enum {
   OP_POINTWISE = 16, /* one output, broadcast of its operands, element by element: can be fused */
   OP_UPDATE = 32, /* output 0 is of argument 0's size (it with some elements replaced): run is right, and
                    * copies nothing, when both are the same memory */
+  OP_STARTS = 64, /* returns before it is done: its results are there after wait_tensor, and what it
+                   * reads must stay until then; results and operands (argument 0) go by pairs */
 } OpFlag;
 
 typedef struct {
@@ -186,6 +188,10 @@ Status op_call(const Call *c, const char *name, Tensor **out, int n, const Value
 /* All results of an op that returns Tensor[]; the array lives in c->arena. */
 Status op_call_list(const Call *c, const char *name, Tensor ***out, int *n, const Value *args, int nargs);
 #define OP_LIST(c, name, outp, np, ...) op_call_list((c), (name), (outp), (np), OP_ARGS(__VA_ARGS__))
+
+/* Waits for started collectives that still write to an argument: a program that reads a
+ * result without wait_tensor is slow then, not wrong. */
+Status call_ready(const Call *c);
 
 double op_flops(const Call *c);
 

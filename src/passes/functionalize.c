@@ -37,6 +37,12 @@ typedef struct {
   int writes;
 } State;
 
+/* The values of one argument, as the program gave them. */
+typedef struct {
+  Val **v, *one[1];
+  int n;
+} Given;
+
 static Track *track_of(State *s, const Val *v) { return v->id < s->ntrack ? &s->track[v->id] : NULL; }
 
 static Val *root_of(State *s, Val *v) {
@@ -129,9 +135,25 @@ static Status in_dtype_of(State *s, Node *n, Val *v, Val *result, Val **out) {
   return call(s, n, n, "aten.to.dtype", args, 2, v, out);
 }
 
+/* Result `out` of f, the functional form of n, is what v now holds; n may have returned v. */
+static Status write_result(State *s, Node *n, Node *f, int out, Val *v) {
+  Val *fresh, *result;
+  Val *returned = out < n->nouts ? n->outs[out] : NULL;
+  TRY(node_add_out(f, n->nouts ? n->outs[out < n->nouts ? out : 0]->name : NULL, TY_TENSOR, &fresh));
+  TRY(val_copy_meta(fresh, v));
+  TRY(in_dtype_of(s, n, v, fresh, &result));
+  if (returned) *track_of(s, returned) = (Track){.parent = v};
+  TRY(write(s, n, v, result));
+  if (!returned) return OK;
+  Track *t = track_of(s, returned);
+  t->now = result;
+  t->version = track_of(s, root_of(s, v))->version;
+  return OK;
+}
+
 /* x.add_(y): the first result of the functional op goes to the first written argument,
  * and so on.  n's arguments have been read already; `given` are the original values. */
-static Status replace_inplace(State *s, Node *n, Val **given) {
+static Status replace_inplace(State *s, Node *n, const Given *given) {
   const Op *functional = op_find(n->op->def->inplace);
   if (!functional) return fail(ERR_FAIL, "%s: its functional form '%s' is not in the registry", n->target, n->op->def->inplace);
   Node *f;
@@ -144,29 +166,15 @@ static Status replace_inplace(State *s, Node *n, Val **given) {
   int out = 0;
   for (int i = 0; i < n->nargs; i++) {
     if (!n->op->schema.params[i].mutated) continue;
-    if (n->args[i].kind != ARG_VAL) return fail(ERR_FAIL, "%s: a list of tensors is written to; this is not supported in programs", n->target);
-    Val *v, *result;
-    TRY(node_add_out(f, n->nouts ? n->outs[0]->name : NULL, TY_TENSOR, &v));
-    TRY(val_copy_meta(v, given[i]));
-    TRY(in_dtype_of(s, n, given[i], v, &result));
-    if (out < n->nouts) { /* the op returns what it wrote */
-      Track *t = track_of(s, n->outs[out]);
-      *t = (Track){.parent = given[i]};
-    }
-    TRY(write(s, n, given[i], result));
-    if (out < n->nouts) {
-      Track *t = track_of(s, n->outs[out]);
-      t->now = result;
-      t->version = track_of(s, root_of(s, given[i]))->version;
-    }
-    out++;
+    if (!given[i].n) return fail(ERR_FAIL, "%s: nothing to write to", n->target);
+    for (int j = 0; j < given[i].n; j++) TRY(write_result(s, n, f, out++, given[i].v[j]));
   }
   return OK;
 }
 
 /* batch_norm in training mode writes its running statistics though its schema does not
  * say so.  Arguments: input, weight, bias, running_mean, running_var, training, momentum, eps. */
-static Status replace_batch_norm(State *s, Node *n, Val **given) {
+static Status replace_batch_norm(State *s, Node *n, const Given *given) {
   const Op *op = op_find("aten._native_batch_norm_legit_functional.default");
   if (!op) return fail(ERR_FAIL, "%s in training mode needs '_native_batch_norm_legit_functional'", n->target);
   Node *f;
@@ -175,12 +183,12 @@ static Status replace_batch_norm(State *s, Node *n, Val **given) {
   f->meta = n->meta;
   f->nmeta = n->nmeta;
   for (int i = 0; i < 5; i++) {
-    TRY(node_add_out(f, i < n->nouts ? n->outs[i]->name : i < 3 ? NULL : given[i]->name, TY_TENSOR, &outs[i]));
+    TRY(node_add_out(f, i < n->nouts ? n->outs[i]->name : i < 3 ? NULL : given[i].v[0]->name, TY_TENSOR, &outs[i]));
     if (i < n->nouts) TRY(val_copy_meta(outs[i], n->outs[i]));
   }
   for (int i = 3; i < 5; i++) {
-    TRY(val_copy_meta(outs[i], given[i]));
-    TRY(write(s, n, given[i], outs[i]));
+    TRY(val_copy_meta(outs[i], given[i].v[0]));
+    TRY(write(s, n, given[i].v[0], outs[i]));
   }
   for (int i = 0; i < n->nouts; i++) track_of(s, n->outs[i])->now = outs[i];
   return OK;
@@ -212,9 +220,35 @@ static void hang_view(State *s, Node *n, Val *parent) {
   }
 }
 
+/* wait_tensor returns its argument, whose contents are there from now on. */
+static Status settle(State *s, Node *n, Val *v) {
+  Val *root = root_of(s, v), *waited = n->outs[0];
+  bool whole = true;
+  for (Val *at = v; at != root; at = track_of(s, at)->parent) whole &= track_of(s, at)->view == NULL;
+  if (whole && (root->node || track_of(s, root)->version)) TRY(write(s, n, v, waited));
+  *track_of(s, waited) = (Track){.parent = v, .now = waited, .version = track_of(s, root)->version};
+  return OK;
+}
+
+static Status list_given(State *s, const Node *n, Given *given) {
+  for (int i = 0; i < n->nargs && i < MAX_PARAMS; i++) {
+    const Arg *a = &n->args[i];
+    bool list = a->kind == ARG_LIST && n->op && n->op->schema.params[i].mutated;
+    int count = list ? a->n : a->kind == ARG_VAL;
+    given[i].v = given[i].one;
+    if (count > 1) TRY_NEW(given[i].v, arena_new_n(s->g->arena, Val *, count));
+    for (int j = 0; j < count; j++) {
+      const Arg *item = list ? &a->list[j] : a;
+      if (item->kind == ARG_VAL) given[i].v[given[i].n++] = item->val;
+    }
+  }
+  return OK;
+}
+
 static Status visit(State *s, Node *n) {
-  Val *given[MAX_PARAMS] = {NULL};
-  for (int i = 0; i < n->nargs && i < MAX_PARAMS; i++) given[i] = n->args[i].kind == ARG_VAL ? n->args[i].val : NULL;
+  Given given[MAX_PARAMS] = {{0}};
+  TRY(list_given(s, n, given));
+  Val *first = given[0].n == 1 ? given[0].v[0] : NULL;
   ReadArgs r = {s, n, OK};
   node_each_val(n, read_ref, &r);
   TRY(r.status);
@@ -228,11 +262,13 @@ static Status visit(State *s, Node *n) {
   } else if (n->op && n->op->schema.mutates && view_twin(n->op)) {
     n->op = view_twin(n->op);
     n->target = n->op->schema.name;
-    if (given[0]) hang_view(s, n, given[0]);
+    if (first) hang_view(s, n, first);
   } else if (n->op && n->op->schema.mutates) {
     return fail(ERR_FAIL, "%s writes to its arguments in a way this pass does not know", n->target);
-  } else if (n->op && given[0] && view_is_alias(n)) {
-    hang_view(s, n, given[0]);
+  } else if (n->op && first && node_is(n, "_c10d_functional.wait_tensor.default")) {
+    return settle(s, n, first);
+  } else if (n->op && first && view_is_alias(n)) {
+    hang_view(s, n, first);
   }
   return OK;
 }

@@ -11,6 +11,7 @@
 
 #include "graph/infer.h"
 #include "passes/pass.h"
+#include "passes/started.h"
 
 enum { ALIGN = 64 };
 
@@ -70,6 +71,20 @@ static Status collect(Graph *g, Lives *l) {
   return t.status;
 }
 
+/* What a started collective reads and writes is alive until its wait. */
+static Status extend(Graph *g, Lives *l) {
+  Hold *hold;
+  int n;
+  TRY(started_holds(g, &hold, &n));
+  for (int i = 0; i < n; i++) {
+    if (!is_planned(hold[i].storage) || hold[i].storage->plan < 0) continue;
+    Life *life = &l->lives[hold[i].storage->plan];
+    if (hold[i].until > life->last) life->last = hold[i].until;
+  }
+  free(hold);
+  return OK;
+}
+
 static int larger_first(const void *a, const void *b) {
   const Life *x = a, *y = b;
   if (x->size != y->size) return x->size < y->size ? 1 : -1;
@@ -120,6 +135,7 @@ static Status place(Lives *l, size_t *slab_bytes) {
 Status plan_memory(Graph *g, size_t *slab_bytes) {
   Lives l = {0};
   Status s = collect(g, &l);
+  if (!s) s = extend(g, &l);
   if (!s) s = place(&l, slab_bytes);
   free(l.lives);
   return s;

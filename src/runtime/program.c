@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "comm/groups.h"
 #include "graph/infer.h"
 #include "graph/walk.h"
 #include "kernels/copy.h"
@@ -244,7 +245,8 @@ static Status run_instrs(Program *p) {
   double start = p->profile ? now() : 0;
   for (int i = 0; i < p->ninstrs; i++) {
     Instr *in = &p->instrs[i];
-    Status s = in->call.op->def->run(&in->call);
+    Status s = call_ready(&in->call);
+    if (!s) s = in->call.op->def->run(&in->call);
     if (s) return status_at_node(s, in->node);
     progress_add(p->progress, 1);
     if (p->profile) {
@@ -267,7 +269,8 @@ static void forget_pointers(Program *p) {
 
 static Status run_bound(Ctx *ctx, Program *p, Scope *scope, Value *outputs) {
   TRY(make_outputs(p, scope, outputs));
-  TRY(run_instrs(p));
+  Status s = run_instrs(p);
+  TRY(ctx->groups ? groups_end(ctx->groups, s) : s);
   for (int i = 0; i < p->noutputs; i++) {
     if (outputs[i].kind == VAL_TENSOR && p->outputs[i].tensor->storage->owner != p) {
       kernel_copy(&ctx->kern, tensor_view(outputs[i].tensor), tensor_view(p->outputs[i].tensor));

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "passes/started.h"
+
 /* Storage.mark: number of the last node that reads or makes any view of it. */
 static void touch(void *ctx, Val **ref) {
   Tensor *t = (*ref)->tensor;
@@ -96,19 +98,38 @@ static Tensor *find_room(const Program *p, const Node *n, int64_t at) {
   return NULL;
 }
 
-Status reuse_memory(Program *p) {
-  Graph *g = p->graph->graph;
+/* A started collective uses its operands up to its wait; it may itself work in their memory,
+ * so this comes after the question for room. */
+static int hold(const Hold *h, int i, int n, int64_t at) {
+  for (; i < n && h[i].from + 1 == at; i++) {
+    if (h[i].storage->mark < h[i].until + 1) h[i].storage->mark = h[i].until + 1;
+  }
+  return i;
+}
+
+static void reuse_operands(Program *p, const Hold *h, int nholds) {
   int64_t at = 0;
-  find_last_uses(g);
-  for (Node *n = g->first; n; n = n->next) {
+  int held = 0;
+  find_last_uses(p->graph->graph);
+  for (Node *n = p->graph->graph->first; n; n = n->next) {
     at++;
     Tensor *self = find_room(p, n, at);
-    if (!self) continue;
-    Storage *from = storage_ref(n->outs[0]->tensor->storage);
-    self->storage->mark = from->mark;
-    move_views(p, from, self->storage);
-    storage_unref(from);
+    if (self) {
+      Storage *from = storage_ref(n->outs[0]->tensor->storage);
+      self->storage->mark = from->mark;
+      move_views(p, from, self->storage);
+      storage_unref(from);
+    }
+    held = hold(h, held, nholds, at);
   }
+}
+
+Status reuse_memory(Program *p) {
+  Hold *h;
+  int n;
+  TRY(started_holds(p->graph->graph, &h, &n));
+  reuse_operands(p, h, n);
+  free(h);
   int kept = 0;
   for (int i = 0; i < p->nwrite_backs; i++) {
     if (!same_view(p->write_backs[i].to, p->write_backs[i].from)) p->write_backs[kept++] = p->write_backs[i];

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/groups.h"
 #include "graph/resolve.h"
 #include "graph/walk.h"
 #include "kernels/copy.h"
@@ -196,7 +197,8 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
   }
   Walk w = {.ctx = s->ctx, .scope = scope, .arena = arena, .before = before_node, .arg = s};
   if (s->profile) TRY(node_times_begin(&s->times, s->program->graph));
-  TRY(graph_walk(&w, g, inputs, all));
+  Status walked = graph_walk(&w, g, inputs, all);
+  TRY(s->ctx->groups ? groups_end(s->ctx->groups, walked) : walked);
   if (s->profile) node_times_next(&s->times, NULL);
   *noutputs = 0;
   for (int i = 0; i < g->noutputs; i++) {
