@@ -5,8 +5,9 @@
 #include "comm/comm.h"
 #include "golden_compare.h"
 
-/* Runs the case on a mesh of `ranks` thread ranks (1-D, or 2-D where it divides), its
- * tensors placed at random (by seed), and compares with one rank.  The error names the
+/* Runs the case on a mesh of `ranks` thread ranks (of 1 to 3 axes, any that divide them), its
+ * tensors placed at random (by seed: R, shards of all kinds, P of all ops), and compares with
+ * one rank.  The error names the
  * mesh and the placements.  *refused: the op declined (in place on what it would have to
  * move, an error on one rank too): nothing was compared. */
 Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed, bool *refused);

@@ -155,8 +155,11 @@ Status plan_greedy(const Spec *from, const Spec *to, Arena *arena, Plan *out) {
     memcpy(s->before, now, sizeof now);
     now[a] = move[i].to;
     memcpy(s->after, now, sizeof now);
+    double before = gib;
     s->cost = one_step(&l, a, m->axis[a], &move[i].from, &move[i].to, &gib);
+    s->bytes = (int64_t)(received_gib(s->kind, before, gib, m->axis[a]) * 1073741824.0);
     out->cost += s->cost;
+    out->bytes += s->bytes;
     out->collectives += step_communicates(s->kind) && m->axis[a] > 1;
   }
   return OK;

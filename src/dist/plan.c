@@ -3,7 +3,8 @@
  * An axis is at its source, at R, or at its target, so a state is a number in base 3 and
  * there are at most 3^naxes of them.  From a state:
  *
- *   free      every R axis whose target is S (or P), where that is a local cut
+ *   free      every R axis whose target is S (or P), where that is a local cut (and no other
+ *             kind of debt is owed)
  *   reduce    P axes of one op, one by one or all together, to R or to their targets
  *   gather    S axes to R, one by one or all together
  *   move      S axes to their targets, one by one, or all that differ in one exchange
@@ -132,7 +133,7 @@ static double step_price(const Search *s, StepKind kind, unsigned axes, const Pl
   if (!step_communicates(kind) || n == 1) return 0;
   double volume = kind == STEP_REDUCE_SCATTER || kind == STEP_ALL_REDUCE ? share(s, before) : share(s, after);
   int rounds = kind == STEP_ALL_REDUCE ? 2 : 1;
-  *gib = volume * rounds * (n - 1) / n;
+  *gib = received_gib(kind, share(s, before), share(s, after), n);
   return collective_cost(volume, n, rounds, latency, bandwidth) + s->penalty;
 }
 
@@ -173,7 +174,8 @@ static void try_local(Search *s) {
   memcpy(after, s->now, sizeof after);
   for (int a = 0; a < s->naxes; a++)
     if (owe >> a & 1) after[a] = s->to->place[a];
-  relax(s, STEP_PARTITION, owe, 0, after);
+  if (placements_owe_alike(after, s->naxes)) /* else what is owed is paid first */
+    relax(s, STEP_PARTITION, owe, 0, after);
 }
 
 static void try_reduce(Search *s, unsigned axes, bool to_target) {

@@ -147,16 +147,6 @@ typedef struct {
   bool listed;             /* by the rule, for all axes */
 } Weigh;
 
-static bool partials_mix(const Placement *p, int naxes) {
-  const Placement *first = NULL;
-  for (int a = 0; a < naxes; a++) {
-    if (!is_p(&p[a])) continue;
-    if (first && !placement_equal(first, &p[a]) && !(first->norm == 0 && p[a].norm == 0 && first->op <= REDUCE_AVG && p[a].op <= REDUCE_AVG)) return true;
-    first = &p[a];
-  }
-  return false;
-}
-
 /* Each shard gets at least an element, as far as counts tell. */
 static bool fills_shards(const Tensor *t, const Placement *p, const int *axis, int naxes) {
   int64_t shards[MAX_DIMS];
@@ -214,7 +204,7 @@ static bool admissible(const Weigh *w) {
   const Rules *r = w->r;
   bool owes = false;
   for (int t = 0; t < r->nout + r->nin; t++)
-    if (partials_mix(w->now + t * r->naxes, r->naxes) || !turns_agree(w->now + t * r->naxes, r->naxes)) return false;
+    if (!placements_owe_alike(w->now + t * r->naxes, r->naxes) || !turns_agree(w->now + t * r->naxes, r->naxes)) return false;
   for (int t = 0; t < r->nout + r->nin; t++)
     if (!segments_fit(r, t < r->nout ? r->out[t] : r->in[t - r->nout], w->now + t * r->naxes)) return false;
   for (int i = 0; i < r->nout * r->naxes; i++) owes |= is_p(&w->now[i]);

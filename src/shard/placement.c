@@ -86,17 +86,28 @@ static bool may_mix(const Placement *a, const Placement *b) {
   return a->op == b->op || (a->op <= REDUCE_AVG && b->op <= REDUCE_AVG);
 }
 
-Status placements_check(const Placement *p, int n, int ndim, const char *what) {
-  const Placement *partial = NULL;
+/* The first debt that does not go with an earlier one, *with; -1: none. */
+static int first_clash(const Placement *p, int n, int *with) {
+  *with = -1;
   for (int i = 0; i < n; i++) {
-    TRY(check_one(&p[i], ndim, what));
     if (!is_p(&p[i])) continue;
-    if (partial && !may_mix(partial, &p[i])) {
-      char a[64], b[64];
-      return fail(ERR_USAGE, "%s: %s and %s cannot be owed at once", what, placement_print(partial, a, sizeof a),
-                  placement_print(&p[i], b, sizeof b));
-    }
-    partial = &p[i];
+    if (*with >= 0 && !may_mix(&p[*with], &p[i])) return i;
+    *with = i;
+  }
+  return -1;
+}
+
+bool placements_owe_alike(const Placement *p, int n) {
+  int with;
+  return first_clash(p, n, &with) < 0;
+}
+
+Status placements_check(const Placement *p, int n, int ndim, const char *what) {
+  for (int i = 0; i < n; i++) TRY(check_one(&p[i], ndim, what));
+  int with, clash = first_clash(p, n, &with);
+  if (clash >= 0) {
+    char a[64], b[64];
+    return fail(ERR_USAGE, "%s: %s and %s cannot be owed at once", what, placement_print(&p[with], a, sizeof a), placement_print(&p[clash], b, sizeof b));
   }
   return check_turns(p, n, what);
 }

@@ -95,12 +95,12 @@ static Status expect(Reader *r, const char *word) { return take(r, word) ? OK : 
 static Status read_dim(Reader *r, int *out) {
   int64_t dim;
   if (take(r, "dim")) TRY(expect(r, "="));
-  const char *begin = r->at;
   TRY(read_int(r, &dim));
+  const long long given = (long long)dim;
   if (dim < 0 && r->ndim >= 0) dim += r->ndim;
   if (dim < 0 || dim >= (r->ndim >= 0 ? r->ndim : MAX_SEGMENTS * MAX_AXES)) {
-    r->at = begin;
-    return fail(ERR_USAGE, "placement '%s': dimension %s is out of range for a tensor with %d", r->whole, begin, r->ndim);
+    if (r->ndim < 0) return fail(ERR_USAGE, "placement '%s': there is no dimension %lld", r->whole, given);
+    return fail(ERR_USAGE, "placement '%s': there is no dimension %lld in a tensor of %d", r->whole, given, r->ndim);
   }
   *out = (int)dim;
   return OK;
