@@ -110,7 +110,46 @@ static void test_owed_values(void **state) {
   assert_int_equal(code, 0);
 }
 
+/* From any two placements to any two: the same whole.  Debts of different kinds are never owed
+ * at once, also not on the way. */
+static int from_all_to_all(TessCtx *ctx, void *arg) {
+  (void)arg;
+  static const char *const place[] = {"R", "S(0)", "S(1)", "_S(0, 2)", "P(sum)", "P(avg)", "P(max)", "P(product)"};
+  enum { PLACES = sizeof place / sizeof *place };
+  char from[64], to[64];
+  int tried = 0;
+  TessMesh *mesh = tess_init_device_mesh(ctx, 2, (int[]){2, 2}, NULL);
+  for (int i = 0; i < PLACES * PLACES * PLACES * PLACES; i++) {
+    TessScope *scope = tess_scope_begin(ctx);
+    snprintf(from, sizeof from, "%s, %s", place[i % PLACES], place[i / PLACES % PLACES]);
+    snprintf(to, sizeof to, "%s, %s", place[i / PLACES / PLACES % PLACES], place[i / PLACES / PLACES / PLACES]);
+    TessTensor *whole = same(ctx, 1), *x = tess_distribute_tensor(ctx, whole, mesh, from, -1);
+    TessTensor *y = x ? tess_redistribute(ctx, x, NULL, to, -1) : NULL;
+    if (!y) {
+      CHECK(strstr(tess_error_message(ctx), "cannot be owed at once"));
+      tess_error_clear(ctx);
+    } else {
+      TessTensor *back = tess_full_tensor(ctx, y);
+      tried++;
+      if (!back || !close_to(ctx, back, whole)) {
+        fprintf(stderr, "%s to %s gives another value\n", from, to);
+        return 1;
+      }
+    }
+    tess_scope_end(ctx, scope);
+  }
+  return tried < 2000;
+}
+
+static void test_redistribution(void **state) {
+  (void)state;
+  char error[1024];
+  int code = tess_run_ranks(4, 1, from_all_to_all, NULL, error, sizeof error);
+  if (code) fprintf(stderr, "%s\n", error);
+  assert_int_equal(code, 0);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_owed_values)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_owed_values), cmocka_unit_test(test_redistribution)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
