@@ -155,8 +155,19 @@ Status groups_wait(Groups *g, const Storage *writes) {
 
 bool groups_busy(const Groups *g) { return g->npending > 0; }
 
+/* Others wait for what this rank will not do. */
+static Status give_up(Groups *g, Status s) {
+  if (status_code(s) == ERR_FAIL) {
+    Status named = fail(ERR_RANK, "%s", status_message(s));
+    status_free(s);
+    s = named;
+  }
+  world_fail(g->world, s);
+  return s;
+}
+
 Status groups_end(Groups *g, Status s) {
-  if (s && g->npending) world_fail(g->world, s); /* others wait for what this rank will not do */
+  if (s && g->npending) s = give_up(g, s);
   for (int b = 0; b < BUCKETS && g->npending; b++) {
     while (g->pending[b]) {
       Status ended = finish(g, &g->pending[b]);

@@ -1,0 +1,178 @@
+/* run_calls.c -- see run_calls.h.
+ *
+ * Ranks whose outputs are the same bits speak with one voice: rank 0 saves, prints and
+ * compares.  Else each does, in turn. */
+#include "cli/run_calls.h"
+
+#include <stdlib.h>
+
+#include "base/progress.h"
+#include "cli/compare.h"
+#include "cli/feed.h"
+#include "cli/outputs.h"
+#include "cli/profile.h"
+#include "cli/rank_files.h"
+#include "cli/rank_results.h"
+
+typedef struct {
+  Ctx *ctx;
+  World *world; /* NULL: alone */
+  int rank, ranks;
+  Session *session;
+  const RunOptions *o;
+  Scope scope;   /* inputs */
+  Scope results; /* outputs of the last run */
+  Arena arena, results_arena;
+  Progress bar; /* over the steps of all runs */
+  double *times; /* seconds of each repetition */
+  double open_seconds;
+} RunState;
+
+int run_count_calls(const RunOptions *o) { return o->random || o->inputs.n == 0 ? 1 : o->inputs.n; }
+static int64_t timed_runs(const RunOptions *o) { return o->repeat == NOT_GIVEN ? 1 : o->repeat; }
+
+static Status feed(RunState *r, int call, Value **inputs, int *n) {
+  const RunOptions *o = r->o;
+  const Exported *e = session_program(r->session);
+  const char *path = call < o->inputs.n ? o->inputs.v[call] : NULL;
+  if (o->random) return feed_random(e, (uint64_t)o->seed + (uint64_t)call, false, &r->scope, &r->arena, inputs, n);
+  if (r->world && path) TRY(rank_input(&r->arena, path, r->rank, r->ranks, &path));
+  return feed_from_file(e, path, &r->scope, &r->arena, inputs, n);
+}
+
+/* Stateful programs must not run more often than asked: repetitions are timed runs. */
+static Status timed(RunState *r, const Value *inputs, int ninputs, Value **outs, int *nouts) {
+  for (int64_t k = -r->o->warmup; k < timed_runs(r->o); k++) {
+    scope_clear(&r->results);
+    arena_free(&r->results_arena);
+    if (r->world && r->o->repeat != NOT_GIVEN) TRY(comm_barrier(world_comm(r->world), "run"));
+    double start = seconds_now();
+    TRY(session_run(r->session, inputs, ninputs, &r->results, &r->results_arena, outs, nouts));
+    if (k >= 0) r->times[k] = seconds_now() - start;
+  }
+  return OK;
+}
+
+static int by_value(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return x < y ? -1 : x > y;
+}
+
+/* Of ranks, the slowest counts. */
+static Status print_times(RunState *r, double compile) {
+  int64_t n = r->o->repeat;
+  double open = r->open_seconds * 1e3;
+  if (r->world) TRY(rank_results_slowest(r->world, r->times, n));
+  if (r->rank) return OK;
+  qsort(r->times, (size_t)n, sizeof *r->times, by_value);
+  double least = r->times[0] * 1e3, median = r->times[n / 2] * 1e3;
+  if (r->o->json) {
+    printf("{\"runs\": %lld, \"min_ms\": %.4f, \"median_ms\": %.4f, \"open_ms\": %.4f, \"compile_ms\": %.4f", (long long)n, least, median, open, compile * 1e3);
+    if (r->world) printf(", \"ranks\": %d", r->ranks);
+    printf("}\n");
+    return OK;
+  }
+  printf("%lld run%s", (long long)n, PLURAL(n));
+  if (r->world) printf(" on %d rank%s", r->ranks, PLURAL(r->ranks));
+  printf(": min %.3f ms, median %.3f ms (open %.1f ms, compile %.1f ms)\n", least, median, open, compile * 1e3);
+  return OK;
+}
+
+/* What a call gave, as the values of all ranks (alone) or of this one among others. */
+typedef struct {
+  RunState *run;
+  int call;
+  const Value *inputs, *outs;
+  int ninputs, nouts;
+  bool agree; /* with all ranks, or alone */
+} Report;
+
+static Status save(const Report *p) {
+  const RunState *r = p->run;
+  const RunOptions *o = r->o;
+  if (p->call >= o->outputs.n) return OK;
+  const char *path = o->outputs.v[p->call];
+  bool own = r->world && (!p->agree || rank_output_is_own(path));
+  if (own) TRY(rank_output(&p->run->arena, path, r->rank, &path));
+  return own || r->rank == 0 ? outputs_save(path, p->outs, p->nouts, o->force) : OK;
+}
+
+static Status show(void *arg) {
+  const Report *p = arg;
+  const RunState *r = p->run;
+  const RunOptions *o = r->o;
+  if (!p->agree && (o->print_outputs || p->call < o->expect.n || o->nothing_asked)) printf(o->json ? "{\"rank\": %d}\n" : "rank %d:\n", r->rank);
+  if (o->print_outputs) TRY(outputs_print(stdout, p->outs, p->nouts, o->json));
+  if (o->profile && r->rank == 0) TRY(profile_print(stdout, r->session, p->inputs, p->ninputs, o->json));
+  if (o->nothing_asked && !o->json) TRY(outputs_list(stdout, p->outs, p->nouts));
+  if (p->call >= o->expect.n) return OK;
+  const char *expect = o->expect.v[p->call];
+  if (r->world) TRY(rank_input(&p->run->arena, expect, r->rank, r->ranks, &expect));
+  return compare_with_file(stdout, expect, p->outs, p->nouts, o->rtol, o->atol, o->json);
+}
+
+static Status report(Report *p) {
+  RunState *r = p->run;
+  const RunOptions *o = r->o;
+  p->agree = true;
+  if (r->world) TRY(rank_results_agree(r->world, p->outs, p->nouts, &p->agree));
+  TRY(save(p));
+  bool expects_own = p->call < o->expect.n && r->world && !rank_input_is_common(o->expect.v[p->call]);
+  if (p->agree && !expects_own) return r->rank == 0 ? show(p) : OK;
+  p->agree &= !expects_own;
+  return rank_results_in_turn(r->world, show, p);
+}
+
+static Status one_call(RunState *r, int call) {
+  const RunOptions *o = r->o;
+  Value *inputs, *outs;
+  int ninputs, nouts = 0;
+  int64_t steps;
+  TRY(feed(r, call, &inputs, &ninputs));
+  double start_compile = seconds_now();
+  TRY(session_steps(r->session, inputs, ninputs, &steps));
+  double compile = seconds_now() - start_compile;
+  r->bar.total = r->bar.done + (run_count_calls(o) - call) * (o->warmup + timed_runs(o)) * steps;
+  Status s = timed(r, inputs, ninputs, &outs, &nouts);
+  progress_end(&r->bar);
+  TRY(s);
+  if (o->repeat != NOT_GIVEN) TRY(print_times(r, compile));
+  TRY(report(&(Report){.run = r, .call = call, .inputs = inputs, .ninputs = ninputs, .outs = outs, .nouts = nouts}));
+  scope_clear(&r->results);
+  scope_clear(&r->scope);
+  arena_free(&r->results_arena);
+  arena_free(&r->arena);
+  return OK;
+}
+
+static Status open_and_call(RunState *r, Exported *e) {
+  const RunOptions *o = r->o;
+  double start = seconds_now();
+  TRY(session_open(r->ctx, e, &r->session));
+  r->open_seconds += seconds_now() - start;
+  if (o->interpret) session_force_interpreter(r->session);
+  session_set_profile(r->session, o->profile);
+  session_set_progress(r->session, &r->bar);
+  progress_begin(&r->bar, r->rank ? NULL : stderr, "running", 0, PROGRESS_SHARE);
+  int calls = run_count_calls(o);
+  for (int i = 0; i < calls; i++) {
+    Status s = one_call(r, i);
+    if (s) return calls > 1 ? status_at(s, "call %d of %d", i + 1, calls) : s;
+  }
+  return OK;
+}
+
+Status run_calls(Ctx *ctx, World *w, Exported *e, const RunOptions *o, double load_seconds) {
+  RunState r = {.ctx = ctx, .world = w, .rank = w ? world_rank(w) : 0, .ranks = w ? world_size(w) : 1, .o = o, .open_seconds = load_seconds};
+  r.times = calloc((size_t)timed_runs(o), sizeof *r.times);
+  if (!r.times) exported_free(e);
+  Status s = r.times ? open_and_call(&r, e) : fail_oom();
+  progress_end(&r.bar);
+  scope_clear(&r.results);
+  scope_clear(&r.scope);
+  arena_free(&r.results_arena);
+  arena_free(&r.arena);
+  session_free(r.session);
+  free(r.times);
+  return s;
+}

@@ -1,0 +1,31 @@
+/* run_calls.h -- calls of an open program: inputs in, outputs out, by one rank or by each
+ * of several. */
+#ifndef TESS_CLI_RUN_CALLS_H
+#define TESS_CLI_RUN_CALLS_H
+
+#include <math.h>
+
+#include "cli/cli.h"
+#include "comm/comm.h"
+#include "runtime/session.h"
+
+#define BY_DTYPE (-INFINITY) /* a tolerance that was not given */
+
+typedef struct {
+  TextList inputs, outputs, expect; /* one per call; of ranks: see rank_files.h */
+  int64_t repeat, threads, seed, warmup;
+  bool print_outputs, profile, json, force, interpret;
+  bool nothing_asked; /* of the outputs: they are listed */
+  const char *weights, *random;
+  double atol, rtol;
+} RunOptions;
+
+/* So many calls, of so many runs each: the last one's outputs are the call's. */
+int run_count_calls(const RunOptions *o);
+
+/* Opens e (taken over, also on failure) and makes all calls.  w: the ranks that do the same
+ * and talk to each other meanwhile; NULL: this one is alone.  load_seconds: what reading the
+ * program took. */
+Status run_calls(Ctx *ctx, World *w, Exported *e, const RunOptions *o, double load_seconds);
+
+#endif

@@ -1,0 +1,70 @@
+/* run_ranks.c -- see run_ranks.h. */
+#include "cli/run_ranks.h"
+
+#include <string.h>
+
+#include "runtime/ranks.h"
+
+enum { MOST_RANKS = 1024 };
+
+typedef struct {
+  const RankPrograms *programs;
+  const RunOptions *o;
+} Job;
+
+static bool uses_mpi(const RankOptions *ro) { return ro->comm ? !strcmp(ro->comm, "mpi") : mpi_launched(); }
+
+bool run_ranks_wanted(const RankOptions *ro, const RankPrograms *programs) {
+  return ro->ranks != NOT_GIVEN || programs->per_rank || uses_mpi(ro) || ro->groups.n;
+}
+
+/* Files and programs for n ranks? */
+static Status check_counts(const RankPrograms *programs, const RunOptions *o, int n) {
+  Arena arena = {0};
+  const char *path;
+  Status s = OK;
+  if (programs->per_rank && programs->n != n) s = fail(ERR_USAGE, "there are programs for %d rank%s, but %d rank%s", programs->n, PLURAL(programs->n), n, PLURAL(n));
+  for (int i = 0; i < o->inputs.n && !s; i++) s = rank_input(&arena, o->inputs.v[i], 0, n, &path);
+  for (int i = 0; i < o->expect.n && !s; i++) s = rank_input(&arena, o->expect.v[i], 0, n, &path);
+  for (int i = 0; i < o->outputs.n && !s; i++) {
+    if (!rank_output_is_own(o->outputs.v[i])) s = output_check(o->outputs.v[i], o->force);
+    for (int r = 0; r < n && !s; r++) {
+      s = rank_output(&arena, o->outputs.v[i], r, &path);
+      if (!s) s = output_check(path, o->force);
+    }
+  }
+  arena_free(&arena);
+  return s;
+}
+
+static Status on_rank(Ctx *ctx, World *w, void *arg) {
+  const Job *job = arg;
+  const RankPrograms *p = job->programs;
+  Exported *e;
+  double start = seconds_now();
+  TRY(check_counts(p, job->o, world_size(w)));
+  TRY(program_load(p->path[p->per_rank ? world_rank(w) : 0], job->o->weights, &e));
+  return run_calls(ctx, w, e, job->o, seconds_now() - start);
+}
+
+static Status list_groups(const RankOptions *ro, const RankPrograms *programs, GroupList *out) {
+  if (programs->plan) TRY(group_list_read(out, programs->plan));
+  for (int i = 0; i < ro->groups.n; i++) TRY(group_list_add_text(out, ro->groups.v[i]));
+  return OK;
+}
+
+Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o) {
+  if (ro->comm && strcmp(ro->comm, "mpi") && strcmp(ro->comm, "threads")) return fail(ERR_USAGE, "--comm %s: there are threads and mpi", ro->comm);
+  TRY(option_between("-n", ro->ranks, 1, MOST_RANKS));
+  Ranks ranks = {.mpi = uses_mpi(ro), .threads = o->threads == NOT_GIVEN ? 0 : (int)o->threads};
+  ranks.n = ro->ranks != NOT_GIVEN ? (int)ro->ranks : programs->per_rank ? programs->n : 0;
+  if (!ranks.mpi && !ranks.n) return fail(ERR_USAGE, "--group is for several ranks: say how many with -n N");
+  if (ranks.n) TRY(check_counts(programs, o, ranks.n));
+  GroupList groups = {0};
+  Job job = {programs, o};
+  ranks.groups = &groups;
+  Status s = list_groups(ro, programs, &groups);
+  if (!s) s = ranks_run(&ranks, on_rank, &job);
+  group_list_free(&groups);
+  return s;
+}
