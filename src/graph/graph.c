@@ -7,8 +7,13 @@
 
 /* ---- names: an open-addressing set of strings ---------------------------------- */
 
+typedef struct {
+  const char *name; /* NULL: free */
+  int last;         /* name_1 ... name_last are taken */
+} NameSlot;
+
 typedef struct NameSet {
-  const char **slots;
+  NameSlot *slots;
   int cap, used; /* cap is a power of two */
 } NameSet;
 
@@ -18,18 +23,18 @@ static uint64_t hash_name(const char *s) {
   return h ^ (h >> 29);
 }
 
-static const char **names_slot(NameSet *n, const char *name) {
+static NameSlot *names_slot(NameSet *n, const char *name) {
   for (uint64_t i = hash_name(name);; i++) {
-    const char **slot = &n->slots[i & (uint64_t)(n->cap - 1)];
-    if (!*slot || !strcmp(*slot, name)) return slot;
+    NameSlot *slot = &n->slots[i & (uint64_t)(n->cap - 1)];
+    if (!slot->name || !strcmp(slot->name, name)) return slot;
   }
 }
 
 static Status names_grow(Graph *g) {
   NameSet *n = g->names, bigger = {.cap = n->cap ? n->cap * 2 : 64};
-  TRY_NEW(bigger.slots, arena_new_n(g->arena, const char *, bigger.cap));
+  TRY_NEW(bigger.slots, arena_new_n(g->arena, NameSlot, bigger.cap));
   for (int i = 0; i < n->cap; i++) {
-    if (n->slots[i]) *names_slot(&bigger, n->slots[i]) = n->slots[i], bigger.used++;
+    if (n->slots[i].name) *names_slot(&bigger, n->slots[i].name) = n->slots[i], bigger.used++;
   }
   *n = bigger;
   return OK;
@@ -40,19 +45,20 @@ static Status names_take(Graph *g, const char *wish, const char **out) {
   NameSet *n = g->names;
   if (n->used * 2 >= n->cap) TRY(names_grow(g));
   if (!wish || !*wish) wish = "v";
-  const char **slot = names_slot(n, wish);
+  NameSlot *slot = names_slot(n, wish);
   char *name = NULL;
-  if (!*slot) {
+  if (!slot->name) {
     TRY_NEW(name, arena_strdup(g->arena, wish));
   } else {
     size_t len = strlen(wish);
+    NameSlot *wished = slot;
     TRY_NEW(name, arena_alloc(g->arena, len + 16));
-    for (int i = 1; *slot; i++) {
-      snprintf(name, len + 16, "%s_%d", wish, i);
+    while (slot->name) {
+      snprintf(name, len + 16, "%s_%d", wish, ++wished->last);
       slot = names_slot(n, name);
     }
   }
-  *slot = *out = name;
+  slot->name = *out = name;
   n->used++;
   return OK;
 }

@@ -1,0 +1,182 @@
+/* fuse_ddp.c -- see fuse_ddp.h. */
+#include "passes/fuse_ddp.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- adding nodes -------------------------------------------------------------------------------- */
+
+Status fuse_add(Fuse *f, Node *before, const char *target, const Arg *args, int nargs, const Node *like, Node **out) {
+  TRY(graph_add_node(f->graph, before, target, out));
+  TRY(node_set_args(*out, args, NULL, nargs));
+  (*out)->mark = f->order->n + f->nnew++;
+  (*out)->meta = like->meta;
+  (*out)->nmeta = like->nmeta;
+  f->takes_start[f->nnew] = f->ntakes;
+  return OK;
+}
+
+void fuse_takes(Fuse *f, const Reduction *r) {
+  f->takes[f->ntakes++] = r->div;
+  f->takes[f->ntakes++] = r->comm;
+  f->takes_start[f->nnew] = f->ntakes;
+}
+
+Status fuse_result(Node *n, const char *name, Dtype dtype, int ndim, const Sym *const *size, Val **out) {
+  TRY(node_add_out(n, name, TY_TENSOR, out));
+  (*out)->dtype = dtype;
+  (*out)->ndim = ndim;
+  TRY_NEW((*out)->size, arena_new_n(n->graph->arena, const Sym *, ndim + 1));
+  if (ndim) memcpy((*out)->size, size, (size_t)ndim * sizeof *size);
+  return OK;
+}
+
+Status fuse_length(Fuse *f, int64_t length, const Sym **out) {
+  TRY_NEW(*out, sym_int(f->graph->syms, length));
+  return OK;
+}
+
+/* ---- users that come too early --------------------------------------------------------------------- */
+
+/* The users of a bucket's old waits, and their users, may stand before the new one.  They move
+ * behind it, in their order.  (What stands there for other reasons, like a read of a buffer that
+ * one of them writes to, is order_sort()'s.) */
+typedef struct {
+  const Order *o;
+  int *found; /* positions */
+  int count;
+  int *seen;  /* by position: bucket + 1 */
+  int farthest; /* largest position that was ever moved */
+} Early;
+
+static void look_at_users(Early *e, const Val *v, int stamp, int limit) {
+  for (int i = 0; i < order_nusers(e->o, v); i++) {
+    int at = order_user(e->o, v, i);
+    if (at >= limit || at == e->o->n) return; /* users ascend */
+    if (e->seen[at] == stamp) continue;
+    e->seen[at] = stamp;
+    e->found[e->count++] = at;
+  }
+}
+
+static int compare_ints(const void *a, const void *b) {
+  int x = *(const int *)a, y = *(const int *)b;
+  return (x > y) - (x < y);
+}
+
+static void move_behind(Node *n, Node *after) {
+  if (after->next != n) node_move_before(n, after->next);
+}
+
+/* Nodes before the wait of the bucket's last reduction count as early; so does what earlier
+ * buckets brought before it. */
+static void move_early_users(Early *e, const Buckets *all, int index, Node *last) {
+  const Bucket *b = &all->bucket[index];
+  int limit = all->reduction[b->last].wait;
+  if (e->farthest > limit) limit = e->farthest;
+  e->count = 0;
+  for (int i = b->first; i >= 0; i = all->reduction[i].next) {
+    look_at_users(e, e->o->node[all->reduction[i].wait]->outs[0], index + 1, limit);
+  }
+  for (int i = 0; i < e->count; i++) {
+    const Node *n = e->o->node[e->found[i]];
+    for (int k = 0; k < n->nouts; k++) look_at_users(e, n->outs[k], index + 1, limit);
+  }
+  qsort(e->found, (size_t)e->count, sizeof *e->found, compare_ints);
+  for (int i = 0; i < e->count; i++) {
+    move_behind(e->o->node[e->found[i]], last);
+    last = e->o->node[e->found[i]];
+    if (e->found[i] > e->farthest) e->farthest = e->found[i];
+  }
+}
+
+/* ---- a bucket ---------------------------------------------------------------------------------------- */
+
+static Status fuse_bucket(Fuse *f, Early *early, int index, FuseFn *build) {
+  const Buckets *all = f->all;
+  const Bucket *b = &all->bucket[index];
+  int last_div = -1;
+  Fused fused;
+  for (int i = b->first; i >= 0; i = all->reduction[i].next) {
+    if (all->reduction[i].div > last_div) last_div = all->reduction[i].div;
+  }
+  TRY_NEW(fused.results, arena_new_n(f->arena, Val *, b->count));
+  TRY(build(f, b, f->order->node[last_div], &fused));
+  move_early_users(early, all, index, fused.last);
+  int k = 0;
+  for (int i = b->first; i >= 0; i = all->reduction[i].next) {
+    const Reduction *r = &all->reduction[i];
+    Node *wait = f->order->node[r->wait], *comm = f->order->node[r->comm];
+    wait->outs[0]->forward = fused.results[k++];
+    f->instead[r->div] = f->instead[r->comm] = f->instead[r->wait] = fused.reduced->mark;
+    node_remove(wait);
+    node_remove(comm);
+  }
+  return OK;
+}
+
+/* ---- what nobody uses any more ------------------------------------------------------------------------ */
+
+static void unuse(void *ctx, Val **ref) {
+  (void)ctx;
+  (*ref)->mark--;
+}
+
+static bool must_stay(const Node *n) {
+  if (!n->op) return n->nouts == 0;
+  return (n->op->def->flags & (OP_EFFECT | OP_RANDOM)) || n->op->schema.mutates;
+}
+
+static void remove_dead(Graph *g) {
+  graph_count_uses(g);
+  for (Node *n = g->last, *prev; n; n = prev) {
+    prev = n->prev;
+    bool used = must_stay(n);
+    for (int i = 0; i < n->nouts; i++) used |= n->outs[i]->mark > 0;
+    if (used) continue;
+    node_each_val(n, unuse, NULL);
+    node_remove(n);
+  }
+}
+
+/* ---- the pass ------------------------------------------------------------------------------------------- */
+
+static Status fuse_all(Fuse *f, FuseFn *build) {
+  const Buckets *all = f->all;
+  int n = f->order->n, room = 2 * all->n + 5 * all->nbuckets, fused = 0;
+  Early early = {.o = f->order};
+  TRY_NEW(f->instead, arena_new_n(f->arena, int, n + 1));
+  TRY_NEW(f->takes_start, arena_new_n(f->arena, int, room + 1));
+  TRY_NEW(f->takes, arena_new_n(f->arena, int, 2 * all->n + 1));
+  TRY_NEW(early.found, arena_new_n(f->arena, int, n + 1));
+  TRY_NEW(early.seen, arena_new_n(f->arena, int, n + 1));
+  for (int i = 0; i < n; i++) f->instead[i] = -1;
+  for (int i = 0; i < all->nbuckets; i++) {
+    if (all->bucket[i].count < 2) continue;
+    TRY(fuse_bucket(f, &early, i, build));
+    fused++;
+  }
+  if (!fused) return OK;
+  graph_forward(f->graph);
+  remove_dead(f->graph);
+  OrderChange change = {.nnew = f->nnew, .instead = f->instead, .takes_start = f->takes_start, .takes = f->takes};
+  return order_sort(f->arena, f->order, &change);
+}
+
+Status fuse_ddp(Exported *e, const PassArgs *args, const char *pass, bool by_list, FuseFn *build) {
+  Arena arena = {0};
+  Order order;
+  Buckets all;
+  BucketRules rules = {.bucket_bytes = pass_number(args, "bucket_size_mb") * (1 << 20),
+                       .first_bytes = pass_number(args, "first_bucket_mb") * (1 << 20),
+                       .by_list = by_list};
+  Status s = OK;
+  TRY_GOTO(done, order_new(&arena, e->graph, &order));
+  TRY_GOTO(done, ddp_buckets_find(&arena, &order, &rules, &all));
+  Fuse f = {.arena = &arena, .graph = e->graph, .order = &order, .all = &all};
+  TRY_GOTO(done, fuse_all(&f, build));
+  if (args->stats) ddp_buckets_tell(args->stats, pass, &order, &all);
+done:
+  arena_free(&arena);
+  return s;
+}
