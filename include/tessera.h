@@ -197,7 +197,8 @@ TESS_API int tess_run_ranks(int n, int threads, TessRankFn *fn, void *arg, char 
 TESS_API TessHub *tess_hub_new(int n); /* NULL: out of memory or n < 1 */
 TESS_API TessCtx *tess_hub_join(TessHub *hub, int rank, int threads);
 TESS_API void tess_hub_leave(TessCtx *ctx, const char *failure); /* frees the context */
-TESS_API const char *tess_hub_error(TessHub *hub);               /* of the first rank that failed; "" if none */
+/* After all have left: of the first rank that failed; "" if none. */
+TESS_API const char *tess_hub_error(TessHub *hub);
 TESS_API void tess_hub_free(TessHub *hub);                       /* after all have left */
 
 /* This process's rank of an MPI launch (mpirun -n 4 PROGRAM); needs libtessera_mpi.so beside
@@ -211,8 +212,19 @@ TESS_API TessCtx *tess_ctx_plan(void);
 
 TESS_API int tess_rank(const TessCtx *ctx);       /* 0 for a context by itself */
 TESS_API int tess_world_size(const TessCtx *ctx); /* 1 for a context by itself */
-/* Seconds after which a waiting rank reports who is missing; 0: never. */
+/* Was this process started by an MPI launcher? */
+TESS_API int tess_mpi_launched(void);
+/* Seconds that this rank waits for others before it names the missing and ends the world with
+ * that error; 0: for ever.  1800 unless set. */
 TESS_API void tess_set_timeout(TessCtx *ctx, double seconds);
+/* If the world fails, the last 2000 collectives of all its ranks go to this file as JSON, and the
+ * error says so: {"error", "ranks": [{"rank", "collectives": [{"sequence", "kind", "dtype",
+ * "count", "group", "why", "begun_us", "done_us"} ..]} ..]}.  One rank's setting is enough.
+ * Under MPI each rank writes its own, with "." and the rank behind the name, when its context is
+ * freed.  NULL: nowhere.  0, or -1 on error. */
+TESS_API int tess_set_flight(TessCtx *ctx, const char *path);
+/* This rank gives up: all others of the world get an error that names it and has this text. */
+TESS_API void tess_fail(TessCtx *ctx, const char *message);
 TESS_API int tess_barrier(TessCtx *ctx); /* (collective over the world) 0, or -1 on error */
 
 /* ---- meshes ------------------------------------------------------------------------------ */

@@ -437,6 +437,7 @@ static const Mistake mistakes[] = {
     {.want = {"root 0", "root 1"}, .normal = {.kind = COLL_BROADCAST, .dtype = DT_I64, .count = 3, .root = 0}, .odd = {.kind = COLL_BROADCAST, .dtype = DT_I64, .count = 3, .root = 1}},
     {.want = {"i64[3]", "i64[4 of"}, .normal = {.kind = COLL_ALL_GATHER, .dtype = DT_I64, .counts = threes}, .odd = {.kind = COLL_ALL_GATHER, .dtype = DT_I64, .counts = uneven}},
     {.want = {"all_to_all", "expects 3"}, .normal = {.kind = COLL_ALL_TO_ALL, .dtype = DT_I64, .count = 5}, .odd = {.kind = COLL_ALL_TO_ALL, .dtype = DT_I64, .count = 5, .recv_counts = threes}},
+    {.want = {"f32[1024] sum", "the tensors lie on different meshes"}, .normal = {.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .count = 1024, .where = 7}, .odd = {.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .count = 1024, .where = 8}},
 };
 #undef SUM
 
@@ -473,6 +474,18 @@ Status mistaken_boxes(World *w, void *arg) {
   float x[16] = {0}, y[16];
   Box out = {.peer = 1 - world_rank(w), .ndim = 1, .size = {world_rank(w) ? 3 : 4}, .stride = {1}}, in = {.peer = 1 - world_rank(w), .ndim = 1, .size = {4}, .stride = {1}};
   return comm_run(world_comm(w), &(Coll){.kind = COLL_EXCHANGE, .dtype = DT_F32, .send = x, .recv = y, .send_box = &out, .recv_box = &in, .nsend = 1, .nrecv = 1, .why = "boxes"});
+}
+
+Status mistaken_group(World *w, void *arg) {
+  const int *kind = arg; /* 0: another list of members, 1: the same in another order */
+  int sum, n = world_size(w), others[MOST_RANKS];
+  Comm *group;
+  float x[4] = {0};
+  TRY(sum_of(world_comm(w), 1, &sum));
+  for (int i = 0; i < n; i++) others[i] = *kind ? n - 1 - i : i;
+  if (world_rank(w) != 1) return comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x, .count = 4, .why = "step"});
+  TRY(comm_group(w, others, *kind ? n : 2, &group));
+  return comm_run(group, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x, .count = 4, .why = "step"});
 }
 
 Status mistaken_pair(World *w, void *arg) {

@@ -52,6 +52,7 @@ RankFn every_kind,  /* Case: a collective of each kind */
     awkward_sum,    /* float [ranks][AWKWARD]: each rank writes its line */
     mistaken,       /* Mistake */
     mistaken_boxes, /* of two */
+    mistaken_group, /* of three; int: what is wrong with rank 1's group */
     mistaken_pair,
     fails_midway,    /* Failing */
     fails_some_time, /* unsigned: who and when */

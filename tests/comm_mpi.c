@@ -100,6 +100,11 @@ static Status boxes(World *w, const Args *a) {
   return expect(w, mistaken_boxes(w, NULL), "box 0 from rank 1 to rank 0 is [3] as sent, [4] as expected", "(boxes)");
 }
 
+static Status group(World *w, const Args *a) {
+  int number = a->number;
+  return expect(w, mistaken_group(w, &number), "but rank ", "they wait for each other");
+}
+
 static Status pair(World *w, const Args *a) {
   (void)a;
   return expect(w, mistaken_pair(w, NULL), "recv #1 (stage): f32[16], from 0, but rank 0 called send f32[8], to 1 (stage)", "");
@@ -154,7 +159,7 @@ static Status killed(World *w, const Args *a) {
 static const struct {
   const char *name;
   Status (*run)(World *w, const Args *a);
-} cases[] = {{"good", good}, {"same_bits", same_bits}, {"huge", huge}, {"mistake", mistake}, {"boxes", boxes}, {"pair", pair}, {"fails", fails},
+} cases[] = {{"good", good}, {"same_bits", same_bits}, {"huge", huge}, {"mistake", mistake}, {"boxes", boxes}, {"group", group}, {"pair", pair}, {"fails", fails},
              {"some_time", some_time}, {"late", late}, {"forgotten", forgotten}, {"killed", killed}};
 
 int main(int argc, char **argv) {

@@ -23,11 +23,13 @@ try() { # every rank sees what it should
 
 for n in 1 2 3 4; do try $n good; done
 try 3 same_bits
-for i in 0 1 2 3 4 5 6 7 8; do try 3 mistake $i; done
+for i in 0 1 2 3 4 5 6 7 8 9; do try 3 mistake $i; done
 try 4 mistake 0 started
 try 4 mistake 8 started
 try 2 boxes
 try 2 pair
+try 3 group 0
+try 3 group 1
 for i in 0 1 2 3; do
   try 4 fails $i
   try 3 fails $i started

@@ -28,6 +28,8 @@ typedef struct {
   const char *begin, *end, *dtype, *op, *comm;
   int64_t factor, ranks, rounds, warmup;
   bool in_place, json;
+  double timeout;
+  const char *flight;
 } Options;
 
 typedef struct {
@@ -38,6 +40,7 @@ typedef struct {
   int64_t first, last, factor; /* bytes */
   int rounds, warmup, ranks; /* ranks 0: as many as were launched */
   bool mpi;
+  double timeout; /* seconds */
   /* rank 0 only */
   double busbw_sum;
   int64_t all_wrong;
@@ -265,6 +268,7 @@ static Status run_sizes(Bench *b, World *w) {
 static Status on_rank(World *w, void *arg) {
   Bench *b = arg;
   const int n = world_size(w);
+  world_set_timeout(w, b->timeout);
   if (n > MOST_RANKS || (b->ranks && b->ranks != n)) return fail(ERR_USAGE, "%d ranks were launched, %d are wanted", n, b->ranks ? b->ranks : MOST_RANKS);
   if (world_rank(w)) return run_sizes(b, w);
   print_head(b, n);
@@ -314,11 +318,13 @@ static Status check_options(const Options *o, Bench *b) {
   b->warmup = (int)o->warmup;
   b->in_place = o->in_place;
   b->json = o->json;
+  b->timeout = o->timeout;
+  if (!(o->timeout >= 0)) return fail(ERR_USAGE, "--timeout takes a number of seconds from 0 (never) on");
   return OK;
 }
 
 Status bench_collective(const char *name, int argc, char **argv) {
-  Options o = {.begin = "8", .end = "128M", .dtype = "f32", .op = "sum", .factor = 2, .ranks = NOT_GIVEN, .rounds = 20, .warmup = 3};
+  Options o = {.begin = "8", .end = "128M", .dtype = "f32", .op = "sum", .factor = 2, .ranks = NOT_GIVEN, .rounds = 20, .warmup = 3, .timeout = 1800};
   const Option table[] = {
       {"--begin", 'b', OPT_TEXT, &o.begin, "BYTES", "smallest size (default 8)"},
       {"--end", 'e', OPT_TEXT, &o.end, "BYTES", "largest size (default 128M)"},
@@ -330,6 +336,8 @@ Status bench_collective(const char *name, int argc, char **argv) {
       {"--rounds", 'r', OPT_INT, &o.rounds, "N", "timed rounds per size (default 20)"},
       {"--warmup", 'w', OPT_INT, &o.warmup, "N", "rounds before those (default 3)"},
       {"--in-place", 0, OPT_FLAG, &o.in_place, NULL, "results go where the inputs are (allreduce, allgather)"},
+      {"--timeout", 0, OPT_FLOAT, &o.timeout, "SECONDS", "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
+      {"--flight", 0, OPT_TEXT, &o.flight, "FILE", "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "results as JSON"},
   };
   char command[64], examples[192];
@@ -345,5 +353,5 @@ Status bench_collective(const char *name, int argc, char **argv) {
     if (!strcmp(name, kinds[i].name)) b.kind = kinds[i].kind;
   }
   TRY(check_options(&o, &b));
-  return b.mpi ? world_mpi_run(on_rank, &b, NULL) : world_threads(b.ranks, on_rank, &b, NULL);
+  return b.mpi ? world_mpi_run(on_rank, &b, o.flight) : world_threads(b.ranks, on_rank, &b, o.flight);
 }

@@ -163,7 +163,7 @@ static uint64_t mix(uint64_t h, uint64_t x) {
 
 uint64_t coll_sign(const Coll *c, int n) {
   const CollTraits *t = &coll_traits[c->kind];
-  uint64_t h = mix(1, (uint64_t)c->kind);
+  uint64_t h = mix(1 ^ c->where, (uint64_t)c->kind);
   if (c->kind == COLL_BARRIER) return h;
   h = mix(h, (uint64_t)c->dtype);
   if (c->kind == COLL_EXCHANGE || c->kind == COLL_ALL_TO_ALL) return h;

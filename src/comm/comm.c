@@ -58,6 +58,8 @@ void world_clear(World *w) {
     comm_free(c);
   }
   w->comms = w->all = NULL;
+  free(w->flight_path);
+  w->flight_path = NULL;
   flight_free(&w->flight);
 }
 
@@ -92,6 +94,37 @@ Status comm_group(World *w, const int *ranks, int n, Comm **out) {
   return comm_new(w, ranks, n, me, out);
 }
 
+/* ---- ranks that wait for each other ---------------------------------------------------- */
+
+bool comm_is_awaited(const World *w, const FlightEntry *call, const int *members, int n) {
+  if (call->started || call->done || coll_is_pair((CollKind)call->kind)) return false;
+  bool member = false;
+  for (int i = 0; i < n; i++) member |= members[i] == w->rank;
+  if (!member) return false;
+  for (const Comm *c = w->comms; c; c = c->next) {
+    if (c->size == n && !memcmp(c->members, members, (size_t)n * sizeof *members)) return c->sequence[LANE_BLOCKING] < call->sequence;
+  }
+  return true; /* this rank has not even made the group */
+}
+
+static void print_members(TextBuf *out, const int *members, int n) {
+  if (!members) text_printf(out, "%d others", n - 1);
+  for (int i = 0; members && i < n; i++) text_printf(out, "%s%d", i ? "," : "ranks ", members[i]);
+}
+
+Status comm_crossed(const World *w, const FlightEntry *mine, int rank, const FlightEntry *other, const int *members) {
+  TextBuf text = {0};
+  char call[256];
+  text_printf(&text, "rank %d of %d: %s, with ", w->rank, w->size, flight_describe(mine, call, sizeof call));
+  print_members(&text, mine->members, mine->group_size);
+  text_printf(&text, ", but rank %d called %s, with ", rank, flight_describe_call(other, call, sizeof call));
+  print_members(&text, members, other->group_size);
+  text_puts(&text, ": they wait for each other");
+  Status s = text.failed ? fail_oom() : fail(ERR_RANK, "%s", text.text);
+  text_free(&text);
+  return s;
+}
+
 /* ---- collectives --------------------------------------------------------------------- */
 
 /* Checks the record, numbers it, writes it down, tells the watcher. */
@@ -111,7 +144,7 @@ static Status begin(Comm *c, const Coll *what, LaneKind lane, uint64_t *sequence
   *sequence = ++c->sequence[lane];
   FlightEntry e = {.sequence = *sequence, .members = c->members, .count = t->parts ? coll_part(what, c->rank) : what->count,
                    .group_size = c->size, .root = what->root, .kind = (uint8_t)what->kind,
-                   .dtype = (uint8_t)what->dtype, .op = (uint8_t)what->op, .started = started};
+                   .dtype = (uint8_t)what->dtype, .op = (uint8_t)what->op, .started = started, .where = what->where};
   if (what->kind == COLL_ALL_TO_ALL || what->kind == COLL_EXCHANGE) e.count = sent;
   e.total = t->parts ? coll_before(what, c->size) : e.count;
   *ticket = flight_begin(&w->flight, e, what->why);
@@ -180,6 +213,14 @@ Status comm_wait(CommWork *work) {
 
 void world_fail(World *w, Status s) { w->transport->fail(w, s); }
 void world_set_timeout(World *w, double seconds) { w->timeout = seconds; }
+
+Status world_set_flight(World *w, const char *path) {
+  char *copy = NULL;
+  if (path) TRY_NEW(copy, strdup(path));
+  free(w->flight_path);
+  w->flight_path = copy;
+  return OK;
+}
 
 void world_watch(World *w, CommWatchFn *fn, void *arg) {
   w->watch = fn;

@@ -8,7 +8,8 @@
  *
  * I1  All members of a group make the same collectives in the same order; blocking and
  *     started ones are two independent sequences.  Records that do not agree (kind,
- *     dtype, op, root, counts) end in an error on every member that names both sides.
+ *     dtype, op, root, counts, where) end in an error on every member that names both
+ *     sides; so do two ranks that wait for each other in different groups.
  * I2  An error is final for the world: every later call of every rank returns it.  A
  *     rank that fails, or leaves while others still wait, releases them with its message.
  * I3  Sizes may differ from rank to rank wherever a Coll has counts; nothing is padded.
@@ -92,6 +93,7 @@ typedef struct {
   const int64_t *counts, *recv_counts;
   const Box *send_box, *recv_box;
   int nsend, nrecv;
+  uint64_t where;  /* what the group is part of, as a number (a mesh's hash): must agree; 0 = nothing */
   const char *why; /* the op or node that needs it, for messages; NULL = unknown.  Copied. */
 } Coll;
 
@@ -129,6 +131,10 @@ void world_fail(World *w, Status s);
 /* Seconds that this rank waits for others before the watchdog names the missing; 0 = for
  * ever.  1800 unless set. */
 void world_set_timeout(World *w, double seconds);
+/* Where flight records go if the world fails: of all ranks of a process to this file, written
+ * when the last has left; of a rank of its own process with "." and the rank behind the name.
+ * NULL: nowhere. */
+Status world_set_flight(World *w, const char *path);
 /* The last 2000 collectives of this rank as JSON: sequence, kind, dtype, count, group, why,
  * when started, when done. */
 Status world_flight_json(World *w, TextBuf *out);
@@ -146,7 +152,8 @@ typedef Status RankFn(World *w, void *arg);
 
 /* n ranks as threads of this process, each calling fn; returns when all are done: OK, or
  * the error of the rank that failed first ("rank 2 of 4: ...").  flight_path (or NULL):
- * where the flight rings of all ranks go if it fails.  Where there are as many cores, each
+ * where the flight rings of all ranks go if it fails, unless a rank has named another file
+ * (world_set_flight).  Where there are as many cores, each
  * rank is bound to its share of them. */
 Status world_threads(int n, RankFn *fn, void *arg, const char *flight_path);
 
@@ -154,12 +161,13 @@ Status world_threads(int n, RankFn *fn, void *arg, const char *flight_path);
  * ranks; each rank joins from its thread and leaves with its status (OK or the reason of
  * its failure; s stays the caller's).  Works that were not waited for end here.  The hub
  * is freed after all have left; hub_result() is the failure of the rank that failed first,
- * or OK. */
+ * or OK; hub_collect() the same after all have left, with the flight records saved. */
 typedef struct Hub Hub;
 Status hub_new(int n, Hub **out);
 Status hub_join(Hub *hub, int rank, World **out);
 void hub_leave(World *w, Status s);
 Status hub_result(const Hub *hub);
+Status hub_collect(Hub *hub, const char *flight_path);
 void hub_free(Hub *hub);
 
 /* One rank alone; collectives of one member are copies. */
@@ -169,8 +177,8 @@ Status world_alone(World **out);
  * Meanwhile SIGTERM, unless the program handles it, ends waits with an error instead of the
  * process. */
 Status world_mpi(World **out);
-/* The same around fn; a failure is told to all ranks.  flight_path (or NULL): where the flight
- * ring of this rank goes if it fails, with "." and the rank behind it. */
+/* The same around fn; a failure is told to all ranks.  flight_path (or NULL): as of
+ * world_set_flight(). */
 Status world_mpi_run(RankFn *fn, void *arg, const char *flight_path);
 int mpi_neighbours(const World *w);      /* ranks of such a world on this host, with this one */
 bool mpi_launched(void);                 /* was this process started by an MPI launcher? */

@@ -104,6 +104,11 @@ const char *flight_describe_call(const FlightEntry *e, char *buf, size_t cap) {
   return buf;
 }
 
+const char *flight_difference(const FlightEntry *a, const FlightEntry *b) {
+  bool alike = a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root && a->count == b->count && a->total == b->total;
+  return alike && a->where != b->where ? "the tensors lie on different meshes" : NULL;
+}
+
 /* Microseconds since the flight began, with `rate` ticks each. */
 static long long microseconds(const Flight *f, uint64_t ticks, double rate) {
   return ticks > f->epoch_ticks && rate > 0 ? (long long)((double)(ticks - f->epoch_ticks) / rate) : 0;

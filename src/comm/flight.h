@@ -23,6 +23,7 @@ typedef struct {
   const int *members;   /* of the group; live as long as the world */
   int64_t count, total; /* elements of this rank; of all parts where there are parts */
   uint64_t begun, done; /* ticks; done 0: not yet */
+  uint64_t where;       /* Coll.where */
   int group_size, root;
   uint8_t kind, dtype, op;
   bool started;
@@ -57,6 +58,8 @@ bool flight_get(const Flight *f, uint64_t ticket, FlightEntry *out);
 const char *flight_describe(const FlightEntry *e, char *buf, size_t cap);
 /* The same in the order "all_gather f32[256] (embed)". */
 const char *flight_describe_call(const FlightEntry *e, char *buf, size_t cap);
+/* What two calls that read alike differ in; NULL: nothing that is noted. */
+const char *flight_difference(const FlightEntry *a, const FlightEntry *b);
 void flight_json(const Flight *f, TextBuf *out); /* an array */
 
 #endif

@@ -1,7 +1,9 @@
 /* flight_save.c -- the flight records of a launch that failed, as a file:
  *     {"error": ..., "ranks": [{"rank": 0, "collectives": [...]}, ...]}
  */
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "comm/transport.h"
 
@@ -29,4 +31,13 @@ Status flight_save(Status s, World *const *ranks, int n, const char *path) {
   s = written ? status_hint(s, "no flight record: %s", status_message(written)) : status_hint(s, "the last collectives of %s are in %s", n > 1 ? "all ranks" : "this rank", path);
   status_free(written);
   return s;
+}
+
+Status flight_save_own(Status s, World *w) {
+  char path[PATH_MAX];
+  if (!s || !w->flight_path) return s;
+  int n = snprintf(path, sizeof path, "%s.%d", w->flight_path, w->rank);
+  free(w->flight_path);
+  w->flight_path = NULL;
+  return n < (int)sizeof path ? flight_save(s, &w, 1, path) : s;
 }

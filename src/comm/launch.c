@@ -25,8 +25,11 @@ static void *run_rank(void *arg) {
   return NULL;
 }
 
-static Status collect(Hub *hub, const char *flight_path) {
+Status hub_collect(Hub *hub, const char *flight_path) {
   Status s = hub_result(hub);
+  for (int i = hub->n - 1; i >= 0; i--) {
+    if (hub->world[i].base.flight_path) flight_path = hub->world[i].base.flight_path;
+  }
   if (!s || !flight_path) return s;
   World **world;
   TRY_NEW(world, malloc((size_t)hub->n * sizeof *world));
@@ -52,7 +55,7 @@ Status world_threads(int n, RankFn *fn, void *arg, const char *flight_path) {
   for (int i = 0; i < n && rank; i++) {
     if (rank[i].running) pthread_join(rank[i].thread, NULL);
   }
-  if (!s) s = collect(hub, flight_path);
+  if (!s) s = hub_collect(hub, flight_path);
   free(rank);
   hub_free(hub);
   return s;

@@ -206,6 +206,7 @@ struct MailRound {
   Piece *out, *in; /* n */
   int *tag;        /* n: of my data to each, 0: none go but in the letter */
   int missing;     /* letters */
+  double crossed;  /* when a missing member was first seen to wait for this rank elsewhere; 0: not */
   uint64_t offers, wants; /* of all so far; unequal in the end: two do not agree, and will say so */
   int step, steps;
   Transfers transfers;

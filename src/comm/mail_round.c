@@ -87,10 +87,12 @@ Status mail_round_begin(MailRound *r, Comm *c, const Coll *what, LaneKind lane, 
 Status mail_mismatch(const MailRound *r, const Letter *theirs, const char *what) {
   const MailWorld *w = mail_world(r->comm);
   char text[256], call[256];
+  FlightEntry mine;
   int rank = -1;
   for (int i = 0; i < r->n; i++) {
     if (r->letter[i] == theirs) rank = r->comm->members[i];
   }
+  if (!what && flight_get(&w->base.flight, r->ticket, &mine)) what = flight_difference(&mine, &theirs->head.call);
   return fail(ERR_RANK, "rank %d of %d: %s, but rank %d called %s%s%s", w->base.rank, w->base.size, mail_describe(w, r->ticket, text, sizeof text), rank,
               flight_describe_call(&theirs->head.call, call, sizeof call), what ? ": " : "", what ? what : "");
 }
@@ -142,12 +144,46 @@ static Status look_for_letters(MailRound *r) {
   return OK;
 }
 
+/* A call of another group that a missing member waits in until this rank comes: a letter that no
+ * round of this rank will ask for while it is here. */
+static const Letter *called_elsewhere(const MailRound *r, const Peer *p) {
+  const Letter *l = p->first;
+  while (l && (l->head.type != LETTER_ROUND || l->head.lane != LANE_BLOCKING || l->head.group == group_of(r)->hash)) l = l->next;
+  return l;
+}
+
+static const int *members_of(const MailRound *r, uint64_t group) {
+  for (const Comm *c = r->comm->world->comms; c; c = c->next) {
+    if (((const MailGroup *)c->link)->hash == group) return c->members;
+  }
+  return NULL;
+}
+
+/* Two that wait for each other in different groups: found when it lasts, since letters may come
+ * in another order than they were written. */
+static Status look_for_crossing(MailRound *r) {
+  const MailWorld *w = mail_world(r->comm);
+  const Letter *theirs = NULL;
+  int rank = -1;
+  for (int i = 0; i < r->n && !theirs; i++) {
+    if (i == r->me || r->letter[i]) continue;
+    rank = r->comm->members[i];
+    theirs = called_elsewhere(r, &w->peer[rank]);
+  }
+  const double now = theirs ? monotonic_now() : 0;
+  if (!theirs || r->crossed == 0) return r->crossed = now, OK;
+  FlightEntry mine = {0};
+  if (now - r->crossed < CROSSED_S || !flight_get(&w->base.flight, r->ticket, &mine)) return OK;
+  return comm_crossed(&w->base, &mine, rank, &theirs->head.call, members_of(r, theirs->head.group));
+}
+
 /* ---- steps -------------------------------------------------------------------------------------- */
 
 Status mail_round_look(MailRound *r, bool *done) {
   MailWorld *w = mail_world(r->comm);
   if (r->step < 0) {
     if (r->missing) TRY(look_for_letters(r));
+    if (r->missing && r->lane == LANE_BLOCKING && !w->failed) TRY(look_for_crossing(r));
     if (r->missing || r->offers != r->wants) return w->failed ? failed_error(r) : OK;
     r->kind->finish(r, -1);
     r->step = 0;
@@ -171,13 +207,14 @@ static void describe_missing(const MailWorld *w, int rank, TextBuf *out) {
 }
 
 static void list_ranks(const MailRound *r, bool here, TextBuf *out) {
-  bool first = true;
+  int n = 0;
   for (int i = 0; i < r->n; i++) {
     if ((i == r->me || r->letter[i]) != here) continue;
-    if (here) text_printf(out, "%s%d", first ? "" : ",", r->comm->members[i]);
-    else describe_missing(mail_world(r->comm), r->comm->members[i], out);
-    first = false;
+    if (here) text_printf(out, "%s%d", n ? "," : "", r->comm->members[i]);
+    else if (n < MOST_MISSING) describe_missing(mail_world(r->comm), r->comm->members[i], out);
+    n++;
   }
+  if (!here && n > MOST_MISSING) text_printf(out, " and %d more", n - MOST_MISSING);
 }
 
 void mail_round_missing(const MailRound *r, TextBuf *out) {

@@ -330,6 +330,7 @@ static bool leave(MailWorld *w) {
 static void free_mail_world(World *world) {
   MailWorld *w = (MailWorld *)world;
   mail_stop(w);
+  if (w->failed) status_free(flight_save_own(mail_error(w), world));
   if (leave(w)) {
     Status s = mail_deaf(w);
     if (!s) w->port.close(w->port.state);

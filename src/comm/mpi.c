@@ -120,12 +120,11 @@ Status world_mpi(World **out) {
 Status world_mpi_run(RankFn *fn, void *arg, const char *flight_path) {
   World *w;
   TRY(world_mpi(&w));
-  Status s = fn(w, arg);
+  Status s = flight_path ? world_set_flight(w, flight_path) : OK;
+  if (!s) s = fn(w, arg);
   if (s) {
-    char path[PATH_MAX];
     world_fail(w, s);
-    snprintf(path, sizeof path, "%s.%d", flight_path ? flight_path : "", world_rank(w));
-    if (flight_path) s = flight_save(s, &w, 1, path);
+    s = flight_save_own(s, w);
   }
   world_free(w);
   return s;

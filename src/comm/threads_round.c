@@ -142,7 +142,10 @@ Status round_mismatch(const Round *r, int member, const char *what) {
   FlightEntry mine = {0}, other = {0};
   char text[256], call[256] = "something else";
   flight_get(&r->comm->world->flight, r->ticket, &mine);
-  if (flight_get(&r->group->hub->world[rank].base.flight, round_slot(r, member)->ticket, &other)) flight_describe_call(&other, call, sizeof call);
+  if (flight_get(&r->group->hub->world[rank].base.flight, round_slot(r, member)->ticket, &other)) {
+    flight_describe_call(&other, call, sizeof call);
+    if (!what) what = flight_difference(&mine, &other);
+  }
   return fail(ERR_RANK, "rank %d of %d: %s, but rank %d called %s%s%s", w->rank, w->size, flight_describe(&mine, text, sizeof text), rank, call,
               what ? ": " : "", what ? what : "");
 }
@@ -197,16 +200,47 @@ Status round_overdue(const Round *r, double seconds) {
     first = false;
   }
   text_puts(&text, " are here; missing:");
+  int missing = 0;
   for (int i = 0; i < r->n; i++) {
-    if (atomic_load(&round_slot(r, i)->flag) >= FLAG_READY(r->sequence)) continue;
+    if (atomic_load(&round_slot(r, i)->flag) >= FLAG_READY(r->sequence) || ++missing > MOST_MISSING) continue;
     int rank = r->group->ranks[i];
     bool any = flight_get(&r->group->hub->world[rank].base.flight, 0, &e);
     text_printf(&text, " rank %d (%s%s)", rank, any ? (e.done ? "last seen after " : "it is in ") : "no collective so far",
                 any ? flight_describe(&e, buf, sizeof buf) : "");
   }
+  if (missing > MOST_MISSING) text_printf(&text, " and %d more", missing - MOST_MISSING);
   Status s = text.failed ? fail_oom() : fail(ERR_RANK, "%s", text.text);
   text_free(&text);
   return s;
+}
+
+/* Two ranks that wait for each other in different groups never meet.  A member that is missing
+ * here, and is in a collective of another group that this rank belongs to and has not called,
+ * stays there until this rank comes: which it cannot. */
+static Status round_crossed(const Round *r) {
+  const World *w = r->comm->world;
+  for (int i = 0; i < r->n; i++) {
+    const int rank = r->group->ranks[i];
+    FlightEntry mine = {0}, other;
+    if (atomic_load(&round_slot(r, i)->flag) >= FLAG_READY(r->sequence)) continue;
+    if (!flight_get(&r->group->hub->world[rank].base.flight, 0, &other) || !comm_is_awaited(w, &other, other.members, other.group_size)) continue;
+    if (atomic_load(&round_slot(r, i)->flag) >= FLAG_READY(r->sequence)) continue; /* it was on its way */
+    flight_get(&w->flight, r->ticket, &mine);
+    return comm_crossed(w, &mine, rank, &other, other.members);
+  }
+  return OK;
+}
+
+/* Waits until everybody is there; looks now and then whether that can come to pass. */
+static RoundState wait_for_ready(const Round *r, Waiting *w) {
+  const double timeout = r->comm->world->timeout, begun = monotonic_now();
+  for (double waited = 0;; waited = monotonic_now() - begun) {
+    if (timeout > 0 && waited >= timeout) return ROUND_WAIT;
+    double slice = timeout > 0 && timeout - waited < CROSSED_S ? timeout - waited : CROSSED_S;
+    RoundState state = look_out(r->group->hub, bell_of(r), &r->lane->sleepers, slice, look_for_ready, w);
+    if (state != ROUND_WAIT) return state;
+    if ((w->status = round_crossed(r))) return ROUND_FAILED;
+  }
 }
 
 Status round_run(Comm *c, const Coll *what, uint64_t sequence, uint64_t ticket) {
@@ -214,7 +248,7 @@ Status round_run(Comm *c, const Coll *what, uint64_t sequence, uint64_t ticket) 
   if (atomic_load(&r.group->hub->failed)) return failed_error(&r);
   round_post(&r);
   Waiting w = {.round = &r};
-  RoundState state = look_out(r.group->hub, bell_of(&r), &r.lane->sleepers, c->world->timeout, look_for_ready, &w);
+  RoundState state = wait_for_ready(&r, &w);
   if (state == ROUND_WAIT) w.status = round_overdue(&r, c->world->timeout);
   if (state == ROUND_GO) w.status = round_work(&r);
   if (w.status) return round_give_up(&r, w.status);

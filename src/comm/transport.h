@@ -52,6 +52,7 @@ struct World {
   Comm *all;   /* the group of all ranks */
   Comm *comms; /* every group of this rank, newest first */
   double timeout;
+  char *flight_path; /* NULL: none */
   CommWatchFn *watch;
   void *watch_arg;
   Flight flight;
@@ -64,6 +65,17 @@ void world_clear(World *w);
 /* After a failure s: writes the flight records of these ranks of a launch to a file, and adds
  * where they are to the error. */
 Status flight_save(Status s, World *const *ranks, int n, const char *path);
+/* The same of one rank in a process of its own, if s is no OK and a path is set; once. */
+Status flight_save_own(Status s, World *w);
+
+enum { MOST_MISSING = 8 }; /* ranks that a message describes */
+#define CROSSED_S 0.5 /* seconds that a rank waits before it asks whether two wait for each other */
+/* Is a rank in this blocking collective of a group of these members until rank w comes, who has
+ * not called it? */
+bool comm_is_awaited(const World *w, const FlightEntry *call, const int *members, int n);
+/* The error of it: this rank is in `mine`, waiting for `rank`, which is in `other` (members may be
+ * NULL). */
+Status comm_crossed(const World *w, const FlightEntry *mine, int rank, const FlightEntry *other, const int *members);
 
 double monotonic_now(void); /* seconds */
 

@@ -28,7 +28,7 @@ static Status gather_meta(Mesh *m, const Tensor *local, int64_t **out) {
   int64_t mine[META] = {(int64_t)local->dtype, local->ndim};
   memcpy(mine + 2, local->size, (size_t)local->ndim * sizeof *mine);
   TRY_NEW(*out, malloc((size_t)m->size * META * sizeof **out));
-  Coll c = {.kind = COLL_ALL_GATHER, .dtype = DT_I64, .send = mine, .recv = *out, .count = META, .why = "from_local(run_check)"};
+  Coll c = {.kind = COLL_ALL_GATHER, .dtype = DT_I64, .send = mine, .recv = *out, .count = META, .where = m->hash, .why = "from_local(run_check)"};
   return comm_run(group, &c);
 }
 
@@ -80,7 +80,7 @@ static Status agree_on_replicas(Ctx *ctx, Scope *scope, Mesh *m, const Placement
   TRY(tensor_new(scope, (*local)->dtype, (*local)->ndim, (*local)->size, &dense));
   kernel_copy(&ctx->kern, tensor_view(dense), tensor_view(*local));
   Coll c = {.kind = COLL_BROADCAST, .dtype = dense->dtype, .send = tensor_data(dense), .recv = tensor_data(dense), .count = tensor_numel(dense),
-            .why = "from_local(run_check)"};
+            .where = m->hash, .why = "from_local(run_check)"};
   *local = dense;
   return comm_run(group, &c);
 }
@@ -210,7 +210,7 @@ static Status scatter_parts(Ctx *ctx, Scope *scope, const Spec *to, Tensor *whol
   if (!s) s = region_of(&parts, m->coord, &arena, &part);
   if (!s) s = boxes_shared(&region, none, &part, (*out)->stride, giver, &arena, NULL, &recv);
   Coll c = {.kind = COLL_EXCHANGE, .dtype = to->dtype, .send = tensor_data(whole), .recv = tensor_data(*out), .send_box = send.v, .nsend = send.n,
-            .recv_box = recv.v, .nrecv = recv.n, .why = "distribute_tensor"};
+            .recv_box = recv.v, .nrecv = recv.n, .where = m->hash, .why = "distribute_tensor"};
   if (!s) s = dist_log(m->dist, STEP_SCATTER, (1u << m->naxes) - 1u, to->local_numel * (int64_t)dtype_size(to->dtype), "distribute_tensor");
   if (!s) s = comm_run(group, &c);
   arena_free(&arena);

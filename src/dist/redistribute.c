@@ -120,7 +120,7 @@ static Status do_move(Job *j) {
     }
   }
   j->coll = (Coll){.kind = COLL_EXCHANGE, .dtype = j->spec->dtype, .send = tensor_data(j->in), .recv = tensor_data(j->out),
-                   .send_box = send.v, .nsend = send.n, .recv_box = recv.v, .nrecv = recv.n, .why = j->why};
+                   .send_box = send.v, .nsend = send.n, .recv_box = recv.v, .nrecv = recv.n, .where = j->mesh->hash, .why = j->why};
   return OK;
 }
 
@@ -154,7 +154,7 @@ static Status do_all_reduce(Job *j) {
   TRY(contiguous_of(j, j->in, &in));
   TRY(tensor_new(j->scope, in->dtype, in->ndim, in->size, &j->out));
   j->coll = (Coll){.kind = COLL_ALL_REDUCE, .dtype = in->dtype, .op = owed(j)->op, .send = tensor_data(in), .recv = tensor_data(j->out),
-                   .count = tensor_numel(in), .why = j->why};
+                   .count = tensor_numel(in), .where = j->mesh->hash, .why = j->why};
   return OK;
 }
 
@@ -192,7 +192,7 @@ static Status do_reduce_scatter(Job *j) {
   TRY(pack_parts(j, comm_size(j->group), counts, &packed));
   TRY(new_local(j, j->step->after, &j->out));
   j->coll = (Coll){.kind = COLL_REDUCE_SCATTER, .dtype = j->spec->dtype, .op = owed(j)->op, .send = tensor_data(packed),
-                   .recv = tensor_data(j->out), .counts = counts, .why = j->why};
+                   .recv = tensor_data(j->out), .counts = counts, .where = j->mesh->hash, .why = j->why};
   return OK;
 }
 

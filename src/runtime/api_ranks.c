@@ -93,7 +93,7 @@ static Status on_rank(World *w, void *arg) {
   if (!api_stick(ctx, api_join_world(ctx, w))) code = l->fn(ctx, l->arg);
   Status s = ctx->error;
   ctx->error = OK;
-  if (!s && code) s = fail(ERR_RANK, "rank %d of %d returned %d", world_rank(w), world_size(w), code);
+  if (!s && code) s = fail(ERR_RANK, "its function returned %d", code);
   tess_ctx_free(ctx);
   return s;
 }
@@ -153,7 +153,7 @@ void tess_hub_leave(TessCtx *ctx, const char *failure) {
 }
 
 const char *tess_hub_error(TessHub *hub) {
-  Status s = hub_result(hub->hub);
+  Status s = hub_collect(hub->hub, NULL);
   free(hub->error);
   hub->error = s ? strdup(status_message(s)) : NULL;
   status_free(s);
@@ -173,6 +173,20 @@ int tess_world_size(const TessCtx *ctx) { return inside(ctx)->world ? world_size
 void tess_set_timeout(TessCtx *ctx, double seconds) {
   if (inside(ctx)->world) world_set_timeout(inside(ctx)->world, seconds);
 }
+
+int tess_set_flight(TessCtx *ctx, const char *path) {
+  if (!inside(ctx)->world) return 0;
+  return api_stick(ctx, world_set_flight(inside(ctx)->world, path)) ? -1 : 0;
+}
+
+void tess_fail(TessCtx *ctx, const char *message) {
+  if (!inside(ctx)->world) return;
+  Status s = fail(ERR_RANK, "%s", message);
+  world_fail(inside(ctx)->world, s);
+  status_free(s);
+}
+
+int tess_mpi_launched(void) { return mpi_launched(); }
 
 int tess_barrier(TessCtx *ctx) {
   if (ctx->error) return -1;

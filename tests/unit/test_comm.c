@@ -105,6 +105,13 @@ static void mismatches_of_pairs(void **state) {
   assert_error(world_threads(2, mistaken_pair, NULL, NULL), "recv #1 (stage): f32[16], from 0, but rank 0 called send f32[8], to 1 (stage)");
 }
 
+/* Found long before the timeout. */
+static void mistaken_groups(void **state) {
+  (void)state;
+  assert_error(world_threads(3, mistaken_group, &(int){0}, NULL), "they wait for each other");
+  assert_error(world_threads(3, mistaken_group, &(int){1}, NULL), "they wait for each other");
+}
+
 static void bad_arguments(void **state) {
   (void)state;
   World *w;
@@ -235,6 +242,7 @@ int main(void) {
       cmocka_unit_test(the_same_bits),
       cmocka_unit_test(mismatches),
       cmocka_unit_test(mismatches_of_pairs),
+      cmocka_unit_test(mistaken_groups),
       cmocka_unit_test(bad_arguments),
       cmocka_unit_test(a_rank_that_fails_or_leaves_releases_the_others),
       cmocka_unit_test(failures_at_any_time),

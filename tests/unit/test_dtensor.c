@@ -4,7 +4,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -257,6 +259,34 @@ static void test_in_parts(void **state) {
   on_ranks(2, in_parts);
 }
 
+/* A rank that gives up, and one that is late: the others learn why, the flight records are kept. */
+static int gives_up(TessCtx *ctx, void *arg) {
+  TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){3}, NULL);
+  TessTensor *t = tess_dtensor_full(ctx, mesh, "P(sum)", TESS_F32, 1, (int64_t[]){4}, 1);
+  CHECK(tess_full_tensor(ctx, t));
+  if (tess_rank(ctx) == 0) tess_set_flight(ctx, arg);
+  if (tess_rank(ctx) == 1) tess_fail(ctx, "no data");
+  return tess_full_tensor(ctx, t) ? 0 : 1;
+}
+
+static void test_flight(void **state) {
+  (void)state;
+  char error[1024], path[] = "/tmp/tess_flight_XXXXXX", text[4096] = "";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  close(fd);
+  assert_int_equal(tess_run_ranks(3, 1, gives_up, path, error, sizeof error), 5);
+  assert_non_null(strstr(error, "rank 1 of 3: no data"));
+  assert_non_null(strstr(error, path));
+  FILE *f = fopen(path, "r");
+  assert_non_null(f);
+  assert_true(fread(text, 1, sizeof text - 1, f) > 0);
+  fclose(f);
+  unlink(path);
+  assert_non_null(strstr(text, "{\"error\": \"rank 1 of 3: no data\", \"ranks\": ["));
+  assert_non_null(strstr(text, "\"kind\": \"all_reduce\""));
+}
+
 static void test_planning(void **state) {
   (void)state;
   TessCtx *ctx = tess_ctx_plan();
@@ -283,7 +313,7 @@ int main(void) {
       cmocka_unit_test(test_watching),     cmocka_unit_test(test_uneven_local),
       cmocka_unit_test(test_failure_reaches_all), cmocka_unit_test(test_planning),
       cmocka_unit_test(test_modules),      cmocka_unit_test(test_started),
-      cmocka_unit_test(test_in_parts),
+      cmocka_unit_test(test_in_parts),     cmocka_unit_test(test_flight),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
