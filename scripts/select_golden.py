@@ -3,10 +3,10 @@
 
     scripts/select_golden.py SOURCE [tests/golden]
 
-SOURCE holds the full data made by PyTorch: ops/*.jsonl with *.safetensors, and models/.
+SOURCE holds the full data made by PyTorch: ops/*.jsonl with *.safetensors, models/ and ddp/.
 Every overload stays represented: per overload, cases are taken as long as they show
 something new (a dtype, an empty or strided argument, an option, a gradient ...), small
-ones first.  Models are copied whole.  Standard library only; the result depends on the
+ones first.  Models are copied whole, graphs of DDP fusion too but for the largest.  Standard library only; the result depends on the
 input alone.
 """
 import json
@@ -164,6 +164,35 @@ def select_family(source, target, family):
     return len(by_op), len(chosen)
 
 
+# ---- DDP fusion ------------------------------------------------------------------
+
+LARGE_GRAPHS = {"transformer_big", "encoder"}
+
+
+def select_ddp(source, target):
+    """CASE.json without long texts, and CASE.before.pt2."""
+    os.makedirs(target, exist_ok=True)
+    count = 0
+    for file in sorted(os.listdir(source)):
+        name = file.split(".")[0]
+        if name in LARGE_GRAPHS or name == "index":
+            continue
+        if file.endswith(".before.pt2"):
+            shutil.copyfile(os.path.join(source, file), os.path.join(target, file))
+        if not file.endswith(".json"):
+            continue
+        with open(os.path.join(source, file)) as f:
+            case = json.load(f)
+        for run in case["runs"]:
+            if run.get("lint_error"):
+                run["lint_error"] = run["lint_error"].split("\n")[0][:100]
+        with open(os.path.join(target, file), "w") as f:
+            json.dump(case, f, separators=(",", ":"))
+            f.write("\n")
+        count += 1
+    return count
+
+
 def main():
     source = sys.argv[1]
     target = sys.argv[2] if len(sys.argv) > 2 else os.path.join(ROOT, "tests", "golden")
@@ -178,6 +207,7 @@ def main():
         os.makedirs(folder)
         for file in sorted(os.listdir(os.path.join(source, "models", name))):
             shutil.copyfile(os.path.join(source, "models", name, file), os.path.join(folder, file))
+    print(f"{select_ddp(os.path.join(source, 'ddp', 'fusion'), os.path.join(target, 'ddp', 'fusion'))} graphs of DDP fusion")
     total = sum(os.path.getsize(os.path.join(path, n)) for path, _, names in os.walk(target) for n in names)
     print(f"{total / 1e6:.1f} MB in {target}")
 
