@@ -1,12 +1,16 @@
 /* golden_models -- runs exported programs and compares their outputs with PyTorch's.
  *
  *     golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose]
+ *                   [--mesh tp=2 [--plan plan.json] [--mpi]]
  *
  * A FOLDER has a folder per model: program.pt2, about.json, and per run a file of inputs
  * and one of outputs (.safetensors).  A model's runs are successive calls of one session,
  * so buffers keep their state and other sizes meet a warm cache; all runs are made again
  * where there is no state, with what the first round left packed.  Tolerances are
  * compare.h's: f32 1e-4, bf16 3e-2, integers exactly.  NAME matches as a substring.
+ *
+ * With --mesh (may be given several times), models that have that plan file run on the
+ * mesh's ranks, and every rank's outputs are compared; --mpi: on the ranks of a launch.
  *
  * Models run in child processes: a crash or a hang is the failure of one model.
  */
@@ -23,15 +27,19 @@
 #include "cli/cli.h"
 #include "cli/compare.h"
 #include "cli/feed.h"
+#include "dist/dispatch.h"
 #include "pt2/read.h"
 #include "runtime/session.h"
 
+enum { MAX_MESHES = 16 };
 enum { MODEL_SECONDS = 300, ROUNDS = 3, EXIT_FAILED = 1, PATH_CAP = 4096 };
 
 typedef struct {
   const char *only;
   int threads;
-  bool interpret, verbose;
+  bool interpret, verbose, mpi;
+  const char *mesh[MAX_MESHES], *plan;
+  int nmeshes;
   int passed, failed;
 } Suite;
 
@@ -42,6 +50,7 @@ typedef struct {
   yyjson_val *runs;
   char *report; /* what compare printed */
   size_t report_len;
+  const char *mesh; /* NULL: one rank */
 } Model;
 
 static Status in_folder(const Model *m, yyjson_val *run, const char *key, char *path) {
@@ -75,13 +84,26 @@ static bool is_stateless(const Exported *e) {
   return true;
 }
 
+static Status open_spread(const Suite *suite, const Model *m, Ctx *ctx, Exported *e, Session **out) {
+  char path[PATH_CAP];
+  Mesh *mesh;
+  PlanFile *plan = NULL;
+  if (snprintf(path, sizeof path, "%s/%s", m->folder, suite->plan) >= PATH_CAP) return fail(ERR_FILE, "%s: its name is too long", m->folder);
+  Status s = mesh_parse(ctx->dist, m->mesh, &mesh);
+  if (!s) s = plan_file_read(path, &plan);
+  if (s) exported_free(e);
+  else s = session_open_spread(ctx, e, mesh, plan, out);
+  plan_file_free(plan);
+  return s;
+}
+
 static Status run_session(const Suite *suite, const Model *m, Ctx *ctx, FILE *report) {
   char path[PATH_CAP];
   Exported *e;
   Session *session = NULL;
   if (snprintf(path, sizeof path, "%s/program.pt2", m->folder) >= PATH_CAP) return fail(ERR_FILE, "%s: its name is too long", m->folder);
   TRY(pt2_read(path, &e));
-  Status s = session_open(ctx, e, &session);
+  Status s = m->mesh ? open_spread(suite, m, ctx, e, &session) : session_open(ctx, e, &session);
   if (!s && suite->interpret) session_force_interpreter(session);
   int rounds = !s && is_stateless(session_program(session)) ? ROUNDS : 1;
   for (int round = 0; round < rounds && !s; round++) {
@@ -97,6 +119,51 @@ static Status run_session(const Suite *suite, const Model *m, Ctx *ctx, FILE *re
   return s;
 }
 
+typedef struct {
+  const Suite *suite;
+  const Model *m;
+  FILE *report; /* rank 0's */
+} RankArg;
+
+static void print_log(FILE *f, const CommLog *log) {
+  for (int i = 0; i < log->n; i++) fprintf(f, "  %-15s %8lld bytes  %s\n", step_kind_name(log->event[i].kind), (long long)log->event[i].bytes, log->event[i].why);
+}
+
+static Status run_rank(World *w, void *arg) {
+  RankArg *a = arg;
+  Ctx ctx;
+  Dist *d = NULL;
+  CommLog log;
+  ctx_init(&ctx, 1);
+  Status s = dist_new(w, &d);
+  if (!s) {
+    ctx_spread(&ctx, d);
+    comm_log_begin(d, &log);
+    FILE *report = world_rank(w) == 0 ? a->report : fopen("/dev/null", "w");
+    s = run_session(a->suite, a->m, &ctx, report);
+    if (world_rank(w) == 0 && a->suite->verbose) print_log(report, &log);
+    if (world_rank(w) != 0) fclose(report);
+    comm_log_end(d, &log);
+    comm_log_free(&log);
+  }
+  ctx_free(&ctx);
+  dist_free(d);
+  return s;
+}
+
+/* As many ranks as the mesh has. */
+static Status run_ranks(const Suite *suite, const Model *m, FILE *report) {
+  RankArg arg = {suite, m, report};
+  Dist *plans;
+  Mesh *mesh;
+  TRY(dist_new(NULL, &plans));
+  Status s = mesh_parse(plans, m->mesh, &mesh);
+  int n = s ? 0 : mesh->size;
+  dist_free(plans);
+  TRY(s);
+  return suite->mpi ? world_mpi_run(run_rank, &arg, NULL) : world_threads(n, run_rank, &arg, NULL);
+}
+
 static Status run_model(const Suite *suite, Model *m) {
   char path[PATH_CAP];
   FileMap *about;
@@ -110,7 +177,7 @@ static Status run_model(const Suite *suite, Model *m) {
   Ctx ctx;
   ctx_init(&ctx, suite->threads);
   s = report ? json_array(yyjson_doc_get_root(doc), "runs", path, &m->runs) : fail_oom();
-  if (!s) s = run_session(suite, m, &ctx, report);
+  if (!s) s = m->mesh ? run_ranks(suite, m, report) : run_session(suite, m, &ctx, report);
   ctx_free(&ctx);
   if (report) fclose(report);
   yyjson_doc_free(doc);
@@ -118,14 +185,16 @@ static Status run_model(const Suite *suite, Model *m) {
 }
 
 /* In the child: a line on stdout, or several if it failed. */
-static int child(const Suite *suite, const char *folder, const char *name) {
-  Model m = {0};
+static int child(const Suite *suite, const char *folder, const char *name, const char *mesh) {
+  Model m = {.mesh = mesh};
+  char label[256];
   snprintf(m.folder, sizeof m.folder, "%s/%s", folder, name);
   double start = seconds_now();
   alarm(MODEL_SECONDS);
   Status s = run_model(suite, &m);
-  if (!s) printf("ok   %-36s %8.1f ms\n", name, (seconds_now() - start) * 1e3);
-  else printf("FAIL %s: %s\n", name, status_message(s));
+  snprintf(label, sizeof label, "%s%s%s", name, mesh ? " " : "", mesh ? mesh : "");
+  if (!s) printf("ok   %-36s %8.1f ms\n", label, (seconds_now() - start) * 1e3);
+  else printf("FAIL %s: %s\n", label, status_message(s));
   if ((s || suite->verbose) && m.report && *m.report) printf("%s", m.report);
   int code = s ? EXIT_FAILED : 0;
   status_free(s);
@@ -135,11 +204,17 @@ static int child(const Suite *suite, const char *folder, const char *name) {
 
 /* ---- all of them ----------------------------------------------------------------- */
 
-static void start_model(Suite *suite, const char *folder, const char *name) {
+static void start_model(Suite *suite, const char *folder, const char *name, const char *mesh) {
   fflush(stdout);
+  if (suite->mpi) { /* the launch's ranks cannot be forked */
+    int code = child(suite, folder, name, mesh);
+    suite->passed += code == 0;
+    suite->failed += code != 0;
+    return;
+  }
   pid_t pid = fork();
   if (pid == 0) {
-    int code = child(suite, folder, name);
+    int code = child(suite, folder, name, mesh);
     fflush(stdout);
     exit(code); /* not _exit: leaks are looked for at exit */
   }
@@ -169,7 +244,11 @@ static void run_folder(Suite *suite, const char *folder) {
     char path[PATH_CAP];
     const char *name = names[i]->d_name;
     bool fits = snprintf(path, sizeof path, "%s/%s/about.json", folder, name) < PATH_CAP;
-    if (fits && file_exists(path) && (!suite->only || strstr(name, suite->only))) start_model(suite, folder, name);
+    bool wanted = fits && file_exists(path) && (!suite->only || strstr(name, suite->only));
+    if (wanted && !suite->nmeshes) start_model(suite, folder, name, NULL);
+    snprintf(path, sizeof path, "%.2000s/%.1000s/%.200s", folder, name, suite->plan);
+    for (int m = 0; wanted && m < suite->nmeshes; m++)
+      if (file_exists(path)) start_model(suite, folder, name, suite->mesh[m]);
     free(names[i]);
   }
   free(names);
@@ -184,15 +263,18 @@ static const char *option_value(int argc, char **argv, int *i) {
 }
 
 int main(int argc, char **argv) {
-  Suite suite = {.threads = threads_or_default(0)};
+  Suite suite = {.threads = threads_or_default(0), .plan = "plan.json"};
   int folders = 0;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--model")) suite.only = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--threads")) suite.threads = atoi(option_value(argc, argv, &i));
+    else if (!strcmp(argv[i], "--mesh") && suite.nmeshes < MAX_MESHES) suite.mesh[suite.nmeshes++] = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--plan")) suite.plan = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--mpi")) suite.mpi = true;
     else if (!strcmp(argv[i], "--interpret")) suite.interpret = true;
     else if (!strcmp(argv[i], "--verbose")) suite.verbose = true;
     else if (argv[i][0] == '-') {
-      fprintf(stderr, "usage: golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose]\n");
+      fprintf(stderr, "usage: golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose] [--mesh tp=2 [--plan plan.json] [--mpi]]\n");
       return 2;
     } else {
       argv[1 + folders++] = argv[i];

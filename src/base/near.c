@@ -27,3 +27,8 @@ int near_distance(const char *a, const char *b, int limit) {
 }
 
 int near_limit(const char *word) { return ((int)strlen(word) + 2) / 3; }
+
+const char *nearer_name(const char *word, const char *best, const char *candidate) {
+  int limit = best ? near_distance(word, best, near_limit(word)) - 1 : near_limit(word);
+  return limit >= 0 && near_distance(word, candidate, limit) <= limit ? candidate : best;
+}

@@ -8,4 +8,7 @@ int near_distance(const char *a, const char *b, int limit);
 /* How many edits still look like a slip of the finger: a third of the word. */
 int near_limit(const char *word);
 
+/* Of two candidates the one nearer to word; NULL while none is near enough. */
+const char *nearer_name(const char *word, const char *best, const char *candidate);
+
 #endif

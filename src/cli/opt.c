@@ -107,7 +107,7 @@ static Status run_specialize(OptState *st, char *sizes) {
   TRY(feed_symbols(st->program, true, &b));
   Status s = bind_from_text(&b, sizes);
   if (!s) s = feed_sizes(st->program, &b, &scope, &arena, &inputs, &n);
-  if (!s) s = specialize(&st->ctx, st->program, inputs, n, &special);
+  if (!s) s = specialize(&st->ctx, st->program, NULL, inputs, n, &special);
   free(b.v);
   scope_clear(&scope);
   arena_free(&arena);

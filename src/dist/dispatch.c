@@ -58,10 +58,13 @@ static uint64_t mix_bytes(uint64_t h, const void *p, size_t n) {
   return mix(h, tail ^ n << 56);
 }
 
-/* What stands for a tensor in a key: its spec, or dtype and number of dimensions. */
+/* What stands for a tensor in a key: its spec, or a hash of dtype and sizes. */
 static uint64_t tensor_word(const Tensor *t) {
   if (!t) return 0;
-  return t->spec ? (uint64_t)(uintptr_t)t->spec : 1u + (uint64_t)t->dtype * 64 + (uint64_t)t->ndim * 2;
+  if (t->spec) return (uint64_t)(uintptr_t)t->spec;
+  uint64_t h = mix(1, (uint64_t)t->dtype * 64 + (uint64_t)t->ndim);
+  for (int d = 0; d < t->ndim; d++) h = mix(h, (uint64_t)t->size[d]);
+  return h | 1; /* no pointer is odd */
 }
 
 static size_t value_bytes(const Value *v) {
@@ -261,6 +264,9 @@ static Status refuse_implicit(const Call *c, const Spec *from, const Spec *to) {
                      "redistribute it yourself before the call");
 }
 
+/* While calls are recorded, shards are there without a world. */
+static bool mesh_has_shards(const Ctx *ctx, const Mesh *m) { return (m->world || ctx->emitter) && m->inside; }
+
 /* The shard that the local op gets for input i. */
 static Status local_input(const Call *c, const Decision *d, int i, Tensor *t, Tensor **out) {
   *out = t->spec ? t->local : t;
@@ -268,7 +274,12 @@ static Status local_input(const Call *c, const Decision *d, int i, Tensor *t, Te
   if (from == to) return OK;
   ImplicitMode mode = d->mesh->dist->implicit;
   if (mode == IMPLICIT_STRICT || (mode == IMPLICIT_LOUD && redistribute_cost(from, to->place) > 0)) return refuse_implicit(c, from, to);
-  return redistribute_local(c->ctx, from, to, *out, c->op->schema.name, c->scope, out);
+  TRY(redistribute_local(c->ctx, from, to, *out, c->op->schema.name, c->scope, out));
+  if (c->ctx->emitter && from->partial && !to->partial && t->spec) { /* paid once: whoever comes later finds it so */
+    t->spec = to;
+    t->local = *out;
+  }
+  return OK;
 }
 
 static Status local_arguments(const Call *c, const Decision *d, Value *local) {
@@ -340,11 +351,11 @@ static Status run_decision(Call *c, const Decision *d) {
   Call local = {.ctx = c->ctx, .op = d->op, .scope = c->scope, .arena = c->arena};
   Value arg[MAX_PARAMS];
   if (!d->mesh->world) d->mesh->dist->planned_cost += d->cost;
-  if (d->mesh->world && d->mesh->inside) {
+  if (mesh_has_shards(c->ctx, d->mesh)) {
     TRY(local_arguments(c, d, arg));
     local.arg = arg;
     if (d->draws && d->nout) TRY(random_local(&local, d->out[0], d->draws));
-    else TRY(op_eager(&local));
+    else TRY(op_local(&local));
     if (inplace && d->moves) TRY(write_back(c, d, arg));
   } else c->ctx->offset += (uint64_t)d->draws;
   if (inplace && c->op->def->inplace) return alias_mutated(c);
@@ -402,14 +413,14 @@ static Status run_replicated(Call *c) {
       mesh = t->spec->mesh;
       TRY(spec_with(t->spec, r, &whole));
       if (whole != t->spec && mesh->dist->implicit == IMPLICIT_STRICT) return refuse_implicit(c, t->spec, whole);
-      if (!mesh->world) return op_fail(c, "the sizes of its results depend on elements, and a plan has none");
+      if (!mesh->world && !c->ctx->emitter) return op_fail(c, "the sizes of its results depend on elements, and a plan has none");
       if (!mesh->inside) return op_fail(c, "the sizes of its results depend on elements, and this rank is outside the mesh");
       TRY(redistribute_local(c->ctx, t->spec, whole, t->local, op->schema.name, c->scope, &list[j]));
     }
     arg[i] = c->arg[i].kind == VAL_TENSORS ? val_tensors(list, n) : n ? val_tensor(list[0]) : c->arg[i];
   }
   Call local = {.ctx = c->ctx, .op = op, .arg = arg, .scope = c->scope, .arena = c->arena};
-  TRY(op_eager(&local));
+  TRY(op_local(&local));
   if (op->schema.mutates) return return_whole(c, arg);
   for (int i = 0; i < local.nout; i++) {
     Tensor *t = out_tensor(&local, i);
@@ -462,7 +473,10 @@ static Status run_inplace_apart(Call *c, const Op *functional) {
 }
 
 /* Sizes and dtypes are those of the whole: handles answer by themselves. */
-static bool asks_for_sizes(const Op *op) { return op->def->flags & OP_SCALAR && op->schema.nparams && strncmp(op->schema.name, "aten.sym_", 9) == 0; }
+static bool asks_for_sizes(const Op *op) {
+  if (!(op->def->flags & OP_SCALAR) || !op->schema.nparams) return false;
+  return !strncmp(op->schema.name, "aten.sym_", 9) || !strcmp(op->schema.name, "aten._assert_tensor_metadata.default");
+}
 
 /* Plain tensors that the parts make for themselves (masks, ranges) are alike on all ranks. */
 static Status run_parts(Call *c) {
@@ -497,6 +511,7 @@ static Status dispatch(Call *c) {
   bool has_rule = has_rule_of_its_own(functional);
   if (takes_apart(c->op, functional, has_rule)) return def->inplace ? run_inplace_apart(c, functional) : run_parts(c);
   if (asks_for_sizes(c->op)) return op_eager(c);
+  if (c->ctx->emitter && def->flags & OP_RANDOM) return run_replicated(c); /* a recorded call does not know whose part it draws */
   if (def->spread) {
     bool done = false;
     TRY(def->spread(c, &done));
@@ -522,4 +537,5 @@ static Status dispatch(Call *c) {
 void ctx_spread(Ctx *ctx, Dist *d) {
   ctx->dist = d;
   ctx->dispatch = dispatch;
+  ctx->redistribute = redistribute_call;
 }

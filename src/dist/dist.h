@@ -16,8 +16,14 @@ struct Dist {
   Mesh *current; /* mesh scope: what functions without a mesh argument use */
   bool implicit_replication; /* plain tensors of any size meet DTensors as R */
   double planned_cost; /* of all decisions on meshes without a world, microseconds */
+  struct Recording *recording; /* emit.c; NULL: nobody records */
   struct DispatchCache *cache;
   void (*cache_free)(struct DispatchCache *);
 };
+
+/* Between these, redistributions that are recorded are remembered.  Not nested by hand:
+ * end gets what begin gave. */
+Status dist_record(Dist *d, struct Recording **outer);
+void dist_record_end(Dist *d, struct Recording *outer);
 
 #endif

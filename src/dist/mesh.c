@@ -229,6 +229,19 @@ Status mesh_flatten(Mesh *m, const int *axes, int n, const char *name, Mesh **ou
   return s;
 }
 
+const char *mesh_text(const Mesh *m, char *buf, size_t cap) {
+  size_t at = 0;
+  bool names = m->naxes > 0 && m->name[0];
+  if (!cap) return "";
+  buf[0] = 0;
+  for (int a = 0; a < m->naxes && at < cap; a++) {
+    int wrote = m->name[a] ? snprintf(buf + at, cap - at, "%s%s=%d", a ? "," : "", m->name[a], m->axis[a])
+                           : snprintf(buf + at, cap - at, "%s%d", a ? names ? "," : "x" : "", m->axis[a]);
+    at += wrote < 0 ? 0 : (size_t)wrote;
+  }
+  return buf;
+}
+
 const char *mesh_print(const Mesh *m, char *buf, size_t cap) {
   size_t at = 0;
 #define ADD(...)                                                 \

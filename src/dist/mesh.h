@@ -59,6 +59,8 @@ int mesh_group_ranks(const Mesh *m, unsigned axes, const int *coord, int *ranks)
 /* Coordinate of a rank of the world; false if it is outside. */
 bool mesh_coord_of(const Mesh *m, int rank, int *coord);
 
+/* What mesh_parse() reads: "dp=2,tp=4" or "2x4"; ranks are not told. */
+const char *mesh_text(const Mesh *m, char *buf, size_t cap);
 /* "Mesh(dp=2, tp=4)"; with ranks that are not 0, 1, 2 ...: "Mesh(2x2: 0 2 4 6)". */
 const char *mesh_print(const Mesh *m, char *buf, size_t cap);
 

@@ -18,6 +18,7 @@ typedef struct {
   Scope *scope;
   Arena arena; /* for the step */
   Tensor *in, *out;
+  Tensor *into; /* where the last step's result goes; NULL: new memory */
   Comm *group; /* a step that communicates leaves its collective here */
   Coll coll;
 } Job;
@@ -26,11 +27,16 @@ static Layout layout_with(const Job *j, const Placement *p) {
   return (Layout){.ndim = j->spec->ndim, .shape = j->spec->shape, .naxes = j->mesh->naxes, .axis = j->mesh->axis, .place = p};
 }
 
+static Status new_result(Job *j, int ndim, const int64_t *size, Tensor **out) {
+  if (j->into) return *out = j->into, OK;
+  return tensor_new(j->scope, j->spec->dtype, ndim, size, out);
+}
+
 static Status new_local(Job *j, const Placement *p, Tensor **out) {
   int64_t size[MAX_DIMS];
   Layout l = layout_with(j, p);
   TRY(layout_local(&l, j->mesh->coord, size));
-  return tensor_new(j->scope, j->spec->dtype, j->spec->ndim, size, out);
+  return new_result(j, j->spec->ndim, size, out);
 }
 
 static View box_view(void *data, Dtype dtype, const Box *b) {
@@ -63,16 +69,22 @@ static const struct {
     [REDUCE_BAND] = {true, 0}, [REDUCE_PRODUCT] = {false, 1}, [REDUCE_BOR] = {true, 0}, [REDUCE_BXOR] = {false, 0},
 };
 
-static Status do_partition(Job *j) {
-  for (int a = 0; a < j->mesh->naxes; a++) {
-    const Placement *p = &j->step->after[a];
-    if (!(j->step->changed >> a & 1) || split_of[p->op].everywhere || j->mesh->coord[a] == 0) continue;
-    TRY(tensor_new(j->scope, j->spec->dtype, j->in->ndim, j->in->size, &j->out));
-    double other = split_of[p->op].other;
-    kernel_copy(&j->ctx->kern, tensor_view(j->out), (View){&other, NULL, NULL, 0, DT_F64});
-    return OK;
+bool partition_keeps(const Mesh *m, const Step *step, double *other) {
+  for (int a = 0; a < m->naxes; a++) {
+    const Placement *p = &step->after[a];
+    if (!(step->changed >> a & 1) || split_of[p->op].everywhere || m->coord[a] == 0) continue;
+    *other = split_of[p->op].other;
+    return false;
   }
+  return true;
+}
+
+static Status do_partition(Job *j) {
+  double other;
   j->out = j->in;
+  if (partition_keeps(j->mesh, j->step, &other)) return OK;
+  TRY(tensor_new(j->scope, j->spec->dtype, j->in->ndim, j->in->size, &j->out));
+  kernel_copy(&j->ctx->kern, tensor_view(j->out), (View){&other, NULL, NULL, 0, DT_F64});
   return OK;
 }
 
@@ -152,7 +164,7 @@ static Status do_all_reduce(Job *j) {
   Tensor *in;
   TRY(mesh_group(j->mesh, j->step->axes, &j->group));
   TRY(contiguous_of(j, j->in, &in));
-  TRY(tensor_new(j->scope, in->dtype, in->ndim, in->size, &j->out));
+  TRY(new_result(j, in->ndim, in->size, &j->out));
   j->coll = (Coll){.kind = COLL_ALL_REDUCE, .dtype = in->dtype, .op = owed(j)->op, .send = tensor_data(in), .recv = tensor_data(j->out),
                    .count = tensor_numel(in), .where = j->mesh->hash, .why = j->why};
   return OK;
@@ -408,11 +420,83 @@ Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *lo
   if (from == to) return OK;
   if (from->mesh != to->mesh) return redistribute_across(ctx, from, to, local, why, scope, out);
   if (!from->mesh->inside) return OK;
+  if (ctx->emitter) return redistribute_emit(ctx, from, to, local, why, scope, out);
   Arena arena = {0};
   Plan plan;
   Status s = plan_redistribute(from, to, &arena, &plan);
   if (!s) s = run_plan(ctx, from, &plan, local, why, scope, out);
   arena_free(&arena);
+  return s;
+}
+
+/* The exponent of the norms that the last step pays; 0: none. */
+static double owed_norm(const Plan *p) {
+  const Step *last = &p->step[p->n - 1];
+  for (int a = 0; a < MAX_AXES; a++)
+    if (last->changed >> a & 1 && is_p(&last->before[a])) return last->before[a].norm;
+  return 0;
+}
+
+/* ---- as an op of a recorded program ------------------------------------------------------------ */
+
+/* What a call site keeps: its plan, of one step. */
+typedef struct {
+  Arena arena;
+  const Spec *from;
+  Plan plan;
+} Site;
+
+static void site_free(void *site) {
+  arena_free(&((Site *)site)->arena);
+  free(site);
+}
+
+static Status site_read(Call *c, Site *site) {
+  Dist *d = c->ctx->dist;
+  Ints shape = in_ints(c, 4);
+  Placement place[MAX_AXES];
+  const Spec *to;
+  Mesh *mesh;
+  int n;
+  TRY(mesh_parse(d, in_str(c, 1), &mesh));
+  if (!mesh->inside) return op_fail(c, "this rank is outside of the mesh %s", in_str(c, 1));
+  TRY(placements_parse(in_str(c, 2), shape.n, place, &n));
+  TRY(spec_new(mesh, in_tensor(c, 0)->dtype, shape.n, shape.v, NULL, place, &site->from));
+  TRY(placements_parse(in_str(c, 3), shape.n, place, &n));
+  TRY(spec_with(site->from, place, &to));
+  return plan_redistribute(site->from, to, &site->arena, &site->plan);
+}
+
+static Status site_find(Call *c, Site **out) {
+  if (c->state && *c->state) return *out = *c->state, OK;
+  Site *site;
+  TRY_NEW(site, calloc(1, sizeof *site));
+  Status s = site_read(c, site);
+  if (s) {
+    site_free(site);
+    return s;
+  }
+  if (c->state) {
+    *c->state = site;
+    *c->state_free = site_free;
+  }
+  *out = site;
+  return OK;
+}
+
+Status redistribute_call(Call *c) {
+  Site *site;
+  Scope scope = {0};
+  Tensor *out = out_tensor(c, 0);
+  TRY(site_find(c, &site));
+  Job j = {.ctx = c->ctx, .mesh = site->from->mesh, .spec = site->from, .why = in_str(c, 6), .scope = &scope, .in = in_tensor(c, 0), .out = in_tensor(c, 0)};
+  Status s = run_steps(&j, &site->plan, 0, site->plan.n - 1);
+  bool direct = site->plan.n > 0 && tensor_is_contiguous(out) && owed_norm(&site->plan) == 0;
+  j.into = direct ? out : NULL;
+  if (!s) s = run_steps(&j, &site->plan, site->plan.n - 1 < 0 ? 0 : site->plan.n - 1, site->plan.n);
+  if (!s && j.out != out) kernel_copy(&c->ctx->kern, tensor_view(out), tensor_view(j.out));
+  scope_clear(&scope);
+  if (!c->state) site_free(site);
   return s;
 }
 

@@ -11,6 +11,17 @@
  * why: the op that needs it, for messages and comm_debug. */
 Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out);
 
+/* The op tess.redistribute (ops/spread.c): one step of a plan, as a recorded program has it. */
+Status redistribute_call(Call *c);
+
+/* Instead of redistributing: the plan's steps as calls of ops, to whoever records.  Local
+ * steps become slices and fills, others one tess.redistribute each. */
+Status redistribute_emit(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out);
+
+/* What a rank holds after R -> P of the step: its value (true), or `other` in every element,
+ * so that the reduction gives the value back bit for bit. */
+bool partition_keeps(const Mesh *m, const Step *step, double *other);
+
 /* The same in two halves: between them the last collective goes on while the rank
  * computes.  Within one mesh.  Every start is waited for, once. */
 typedef struct Redistribution Redistribution;

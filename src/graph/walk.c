@@ -47,7 +47,7 @@ static Status call_op(State *s, const Node *n) {
   TRY_NEW(bound, arena_new_n(s->w->arena, Value, n->op->schema.nparams));
   TRY(node_resolve(s->w->arena, s->env, n, bound));
   Call c = {.ctx = s->w->ctx, .op = n->op, .arg = bound, .scope = s->w->scope, .arena = s->w->arena};
-  TRY(op_dispatch(&c));
+  TRY(s->w->call ? s->w->call(s->w->arg, n, bound, &c) : op_dispatch(&c));
   return set_outs(s, n, c.out, c.nout);
 }
 

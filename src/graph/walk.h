@@ -19,6 +19,9 @@ typedef struct {
   Arena *arena;
   /* Told before each call, e.g. to give new nodes their metadata; may be NULL. */
   void (*before)(void *arg, const Node *n);
+  /* Makes the call instead of op_dispatch(): arguments may be replaced (bound is c->arg),
+   * results as well; may be NULL. */
+  Status (*call)(void *arg, const Node *n, Value *bound, Call *c);
   /* Told after each call, with its results; may be NULL. */
   void (*after)(void *arg, const Node *n, const Value *outs, int nouts);
   void *arg;

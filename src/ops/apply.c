@@ -159,9 +159,11 @@ static bool is_spread(const Call *c) {
   return false;
 }
 
+Status op_local(Call *c) { return c->ctx->emitter ? c->ctx->emitter->emit(c->ctx->emitter, c) : op_eager(c); }
+
 Status op_dispatch(Call *c) {
-  if (c->ctx->emitter) return c->ctx->emitter->emit(c->ctx->emitter, c);
-  return c->ctx->dispatch && is_spread(c) ? c->ctx->dispatch(c) : op_eager(c);
+  if (c->ctx->dispatch && is_spread(c)) return c->ctx->dispatch(c);
+  return op_local(c);
 }
 
 static Status call_named(const Call *c, const char *name, const Value *args, int nargs, Call *sub) {

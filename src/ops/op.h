@@ -173,8 +173,10 @@ typedef struct {
 } NamedValue;
 Status op_bind(Arena *arena, const Op *op, const NamedValue *args, int nargs, Value *bound);
 
-/* The dispatcher: c->arg is bound.  Goes to the Ctx's emitter if there is one. */
+/* The dispatcher: c->arg is bound.  DTensors go to the Ctx's dispatch, the rest to op_local(). */
 Status op_dispatch(Call *c);
+/* Plain tensors only: to the Ctx's emitter if there is one, else run here and now. */
+Status op_local(Call *c);
 /* Runs it here and now. */
 Status op_eager(Call *c);
 
@@ -215,6 +217,7 @@ struct TessCtx {
   struct Groups *groups; /* comm/groups.h: whom collectives of a program reach; NULL: nobody */
   /* Calls with a DTensor among their arguments go here; set together with dist. */
   Status (*dispatch)(Call *c);
+  Status (*redistribute)(Call *c); /* runs tess.redistribute; set together with dist */
 };
 
 void ctx_init(Ctx *ctx, int threads);

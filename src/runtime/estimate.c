@@ -25,7 +25,7 @@ Status estimate_program(Ctx *ctx, Exported *e, const Value *inputs, int ninputs,
   TRY(graph_check_ops(e));
   TRY(forget_data(e));
   TRY(pass_run_list(e, session_passes_once, ctx, NULL));
-  TRY(specialize(ctx, e, inputs, ninputs, &special));
+  TRY(specialize(ctx, e, NULL, inputs, ninputs, &special));
   Status s = pass_run_list(special, session_passes_specialized, ctx, NULL);
   if (s) {
     exported_free(special);

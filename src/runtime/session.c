@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "comm/groups.h"
+#include "dist/dispatch.h"
+#include "dist/dist.h"
 #include "graph/resolve.h"
 #include "graph/walk.h"
 #include "kernels/copy.h"
 #include "passes/pass.h"
-#include "runtime/specialize.h"
+#include "runtime/shards.h"
 
 enum { MAX_PROGRAMS = 16 };
 
@@ -26,6 +28,8 @@ typedef struct {
 struct Session {
   Ctx *ctx;
   Exported *program;
+  Marks *marks;  /* NULL: one rank */
+  Tensor **shard; /* of the state, with marks: parallel to program->state */
   Entry entries[MAX_PROGRAMS];
   int nentries;
   int64_t calls;
@@ -37,18 +41,19 @@ struct Session {
 /* ---- opening ------------------------------------------------------------------------ */
 
 /* I1.  What is left on the mapped records never changes. */
-static Status own_buffers(Ctx *ctx, Exported *e) {
+static Status own_buffers(Session *session) {
+  Exported *e = session->program;
   for (int i = 0; i < e->nstate; i++) {
     StateEntry *s = &e->state[i];
-    if (!s->tensor) continue;
+    Tensor **t = session->shard ? &session->shard[i] : &s->tensor, *copy;
+    if (!*t) continue;
     if (!exported_is_mutated(e, s->fqn)) {
-      if (s->tensor->storage) s->tensor->storage->frozen = true;
+      if ((*t)->storage) (*t)->storage->frozen = true;
       continue;
     }
-    Tensor *copy;
-    TRY(tensor_new(&e->scope, s->tensor->dtype, s->tensor->ndim, s->tensor->size, &copy));
-    kernel_copy(&ctx->kern, tensor_view(copy), tensor_view(s->tensor));
-    s->tensor = copy;
+    TRY(tensor_new(&e->scope, (*t)->dtype, (*t)->ndim, (*t)->size, &copy));
+    kernel_copy(&session->ctx->kern, tensor_view(copy), tensor_view(*t));
+    *t = copy;
   }
   return OK;
 }
@@ -56,9 +61,42 @@ static Status own_buffers(Ctx *ctx, Exported *e) {
 static Status prepare(Session *s) {
   TRY(graph_verify(s->program));
   TRY(graph_check_ops(s->program));
-  TRY(pass_run_list(s->program, session_passes_once, s->ctx, NULL));
-  return own_buffers(s->ctx, s->program);
+  return pass_run_list(s->program, session_passes_once, s->ctx, NULL);
 }
+
+static Status spread_state(Session *s) {
+  Exported *e = s->program;
+  TRY_NEW(s->shard, arena_new_n(&e->arena, Tensor *, e->nstate + 1));
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    const InputSpec *in = &e->inputs[i];
+    const StateEntry *entry = in->target ? exported_state(e, in->target) : NULL;
+    if (!entry || !entry->tensor) continue;
+    const Spec *spec;
+    const Tensor *whole = entry->tensor;
+    TRY(spec_new(s->marks->mesh, whole->dtype, whole->ndim, whole->size, NULL, s->marks->input[i].place, &spec));
+    TRY(shard_of(&s->ctx->kern, &e->scope, entry->tensor, spec, &s->shard[entry - e->state]));
+  }
+  return OK;
+}
+
+Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out) {
+  Session *s = calloc(1, sizeof *s);
+  if (!s) {
+    exported_free(e);
+    return fail_oom();
+  }
+  s->ctx = ctx;
+  s->program = e;
+  Status status = prepare(s);
+  if (!status) status = mark(s->program, mesh, plan, NULL, &s->marks);
+  if (!status) status = spread_state(s);
+  if (!status) status = own_buffers(s);
+  if (status) session_free(s);
+  else *out = s;
+  return status;
+}
+
+const Marks *session_marks(const Session *s) { return s->marks; }
 
 Status session_open(Ctx *ctx, Exported *e, Session **out) {
   Session *s = calloc(1, sizeof *s);
@@ -69,6 +107,7 @@ Status session_open(Ctx *ctx, Exported *e, Session **out) {
   s->ctx = ctx;
   s->program = e;
   Status status = prepare(s);
+  if (!status) status = own_buffers(s);
   if (status) session_free(s);
   else *out = s;
   return status;
@@ -83,6 +122,7 @@ void session_free(Session *s) {
   if (!s) return;
   for (int i = 0; i < s->nentries; i++) entry_free(&s->entries[i]);
   node_times_free(&s->times);
+  marks_free(s->marks);
   exported_free(s->program);
   free(s);
 }
@@ -117,7 +157,8 @@ static Status make_key(const Value *inputs, int n, int64_t **key, int *nkey) {
 
 static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
   Exported *special;
-  TRY(specialize(s->ctx, s->program, inputs, ninputs, &special));
+  Spread spread = {s->marks, s->shard};
+  TRY(specialize(s->ctx, s->program, s->marks ? &spread : NULL, inputs, ninputs, &special));
   Status status = pass_run_list(special, session_passes_specialized, s->ctx, NULL);
   if (status) {
     exported_free(special);
@@ -181,6 +222,29 @@ static void before_node(void *arg, const Node *n) {
   if (s->profile) node_times_next(&s->times, n);
 }
 
+static Status spread_call(void *arg, const Node *n, Value *bound, Call *c) { return marks_call(((Session *)arg)->marks, n, bound, c); }
+
+/* Input i of the graph, of which this rank has the whole (or its shard: local given). */
+static Status wrap_input(Session *s, int i, Tensor *whole, Tensor *local, Scope *scope, Value *out) {
+  const Spec *spec;
+  *out = val_tensor(whole);
+  if (!s->marks) return OK;
+  TRY(spec_new(s->marks->mesh, whole->dtype, whole->ndim, whole->size, NULL, s->marks->input[i].place, &spec));
+  if (!local) TRY(shard_of(&s->ctx->kern, scope, whole, spec, &local));
+  TRY(dtensor_wrap(scope, spec, local, &whole));
+  *out = val_tensor(whole);
+  return OK;
+}
+
+/* An output as the caller gets it. */
+static Status unwrap_output(Session *s, int i, Scope *scope, Value *v) {
+  if (v->kind != VAL_TENSOR || !v->tensor->spec) return OK;
+  Tensor *t;
+  TRY(want_apply(s->ctx, scope, &s->marks->output[i], v->tensor, &t));
+  *v = val_tensor(t->local);
+  return OK;
+}
+
 static Status interpret(Session *s, const Value *user, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
   const Exported *e = s->program;
   const Graph *g = e->graph;
@@ -190,16 +254,19 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
   for (int i = 0, u = 0; i < g->ninputs; i++) {
     const InputSpec *spec = &e->inputs[i];
     const StateEntry *state = spec->target ? exported_state(e, spec->target) : NULL;
-    if (spec->kind == IN_USER) inputs[i] = user[u++];
+    if (spec->kind == IN_USER && user[u].kind == VAL_TENSOR) TRY(wrap_input(s, i, user[u++].tensor, NULL, scope, &inputs[i]));
+    else if (spec->kind == IN_USER) inputs[i] = user[u++];
     else if (spec->kind == IN_CONSTANT) TRY(arg_resolve(arena, NULL, &spec->constant, &inputs[i]));
-    else if (state && state->tensor) inputs[i] = val_tensor(state->tensor);
+    else if (state && state->tensor) TRY(wrap_input(s, i, state->tensor, s->shard ? s->shard[state - e->state] : NULL, scope, &inputs[i]));
     else if (spec->kind != IN_TOKEN) return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target), "give the weights (--weights FILE)");
   }
   Walk w = {.ctx = s->ctx, .scope = scope, .arena = arena, .before = before_node, .arg = s};
+  if (s->marks) w.call = spread_call;
   if (s->profile) TRY(node_times_begin(&s->times, s->program->graph));
   Status walked = graph_walk(&w, g, inputs, all);
   TRY(s->ctx->groups ? groups_end(s->ctx->groups, walked) : walked);
   if (s->profile) node_times_next(&s->times, NULL);
+  for (int i = 0; i < g->noutputs; i++) TRY(unwrap_output(s, i, scope, &all[i]));
   *noutputs = 0;
   for (int i = 0; i < g->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
@@ -215,13 +282,44 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
   for (int i = 0; i < g->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
     Tensor *to = NULL;
-    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION) to = exported_state(e, e->outputs[i].target)->tensor;
+    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION) {
+      const StateEntry *state = exported_state(e, e->outputs[i].target);
+      to = s->shard ? s->shard[state - e->state] : state->tensor;
+    }
     for (int j = 0; k == OUT_USER_INPUT_MUTATION && j < g->ninputs; j++) {
-      if (!strcmp(g->inputs[j]->name, e->outputs[i].target)) to = inputs[j].tensor;
+      if (!strcmp(g->inputs[j]->name, e->outputs[i].target)) to = inputs[j].tensor->spec ? inputs[j].tensor->local : inputs[j].tensor;
     }
     if (to) kernel_copy(&s->ctx->kern, tensor_view(to), tensor_view(all[i].tensor));
   }
   return OK;
+}
+
+/* The shards of the user inputs. */
+static Status local_inputs(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, const Value **out) {
+  const Exported *e = s->program;
+  Value *local;
+  *out = inputs;
+  if (!s->marks) return OK;
+  TRY_NEW(local, arena_new_n(arena, Value, ninputs + 1));
+  for (int i = 0, u = 0; i < e->graph->ninputs && u < ninputs; i++) {
+    if (e->inputs[i].kind != IN_USER) continue;
+    local[u] = inputs[u];
+    if (inputs[u].kind == VAL_TENSOR) {
+      TRY(wrap_input(s, i, inputs[u].tensor, NULL, scope, &local[u]));
+      local[u] = val_tensor(local[u].tensor->local);
+    }
+    u++;
+  }
+  *out = local;
+  return OK;
+}
+
+static Status interpret_spread(Session *s, const Value *inputs, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
+  bool *allowed = s->marks ? &s->marks->mesh->dist->implicit_replication : NULL, before = allowed && *allowed;
+  if (allowed) *allowed = true;
+  Status status = interpret(s, inputs, scope, arena, outputs, noutputs);
+  if (allowed) *allowed = before;
+  return status;
 }
 
 Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, Value **outputs, int *noutputs) {
@@ -229,13 +327,15 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
   TRY_NEW(*outputs, arena_new_n(arena, Value, s->program->graph->noutputs));
   TRY(session_prepare(s, inputs, ninputs, &p));
   if (p) {
+    const Value *local;
     *noutputs = p->noutputs;
     p->progress = s->progress;
-    return program_run(s->ctx, p, inputs, scope, *outputs);
+    TRY(local_inputs(s, inputs, ninputs, scope, arena, &local));
+    return program_run(s->ctx, p, local, scope, *outputs);
   }
   SymBindings b;
   Status status = specialize_bind(s->program, inputs, ninputs, &b);
   free(b.v);
   TRY(status);
-  return interpret(s, inputs, scope, arena, *outputs, noutputs);
+  return interpret_spread(s, inputs, scope, arena, *outputs, noutputs);
 }

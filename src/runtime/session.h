@@ -12,6 +12,7 @@
 
 #include "runtime/node_times.h"
 #include "runtime/program.h"
+#include "runtime/specialize.h"
 
 typedef struct Session Session;
 
@@ -21,7 +22,12 @@ extern const char session_passes_once[], session_passes_specialized[];
 
 /* Takes over e, also on failure. */
 Status session_open(Ctx *ctx, Exported *e, Session **out);
+/* The program as this rank of a mesh runs it: ctx is spread over the world's Dist, every
+ * rank of the mesh opens it and makes the same calls.  Calls get whole inputs and give
+ * whole outputs, or shards where the plan leaves them so.  plan NULL: nothing is cut. */
+Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out);
 void session_free(Session *s); /* NULL is fine */
+const Marks *session_marks(const Session *s); /* NULL: not spread */
 
 /* The functional program that calls are specialised from. */
 const Exported *session_program(const Session *s);

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dist/dispatch.h"
+#include "dist/dist.h"
 #include "graph/builder.h"
 #include "graph/resolve.h"
 #include "graph/walk.h"
@@ -12,6 +14,7 @@ typedef struct {
   GraphBuilder builder;
   const Exported *from;
   Exported *to;
+  const Spread *spread; /* NULL: one rank */
 } Specializer;
 
 /* A handle of the new program on the same bytes. */
@@ -22,10 +25,68 @@ static Status copy_state(Specializer *s) {
   TRY_NEW(to->state, arena_new_n(&to->arena, StateEntry, from->nstate));
   for (int i = 0; i < from->nstate; i++) {
     to->state[i] = from->state[i];
-    if (from->state[i].tensor) TRY(tensor_alias(&to->scope, from->state[i].tensor, &to->state[i].tensor));
+    Tensor *shard = s->spread ? s->spread->state[i] : NULL;
+    if (from->state[i].tensor) TRY(tensor_alias(&to->scope, shard ? shard : from->state[i].tensor, &to->state[i].tensor));
   }
   return OK;
 }
+
+/* ---- on a mesh ----------------------------------------------------------------------------- */
+
+Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out) {
+  const Spec *to;
+  Placement place[MAX_AXES];
+  *out = t;
+  if (!t->spec || !want) return OK;
+  memcpy(place, t->spec->place, sizeof place);
+  for (int a = 0; a < t->spec->mesh->naxes; a++)
+    if (want->axes >> a & 1) place[a] = want->place[a];
+  TRY(spec_with(t->spec, place, &to));
+  if (to == t->spec) return OK;
+  Tensor *local;
+  TRY(redistribute_local(ctx, t->spec, to, t->local, want->why, scope, &local));
+  return dtensor_wrap(scope, to, local, out);
+}
+
+static const Anchor *anchor_of(const Marks *m, const Node *n, const Val *v) {
+  const Anchor *a = n->nouts && n->outs[0]->id < m->nvals ? m->before[n->outs[0]->id] : NULL;
+  while (a && a->val != v) a = a->next;
+  return a;
+}
+
+/* Brings the arguments that are anchored to where the plan wants them. */
+static Status anchor_arguments(Ctx *ctx, Scope *scope, const Marks *m, const Node *n, Value *bound) {
+  for (int i = 0; i < n->nargs; i++) {
+    const Anchor *a = n->args[i].kind == ARG_VAL ? anchor_of(m, n, n->args[i].val) : NULL;
+    if (!a || bound[i].kind != VAL_TENSOR) continue;
+    Tensor *t;
+    TRY(want_apply(ctx, scope, &a->want, bound[i].tensor, &t));
+    bound[i] = val_tensor(t);
+  }
+  return OK;
+}
+
+Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
+  if (n->nouts && n->outs[0]->id < m->nvals && m->before[n->outs[0]->id]) TRY(anchor_arguments(c->ctx, c->scope, m, n, bound));
+  TRY(op_dispatch(c));
+  for (int i = 0; i < n->nouts && i < c->nout; i++) {
+    const Want *w = n->outs[i]->id < m->nvals ? m->after[n->outs[i]->id] : NULL;
+    Tensor *t = w ? out_tensor(c, i) : NULL;
+    if (!t) continue;
+    TRY(want_apply(c->ctx, c->scope, w, t, &t));
+    c->out[i] = val_tensor(t);
+  }
+  return OK;
+}
+
+static Status call_node(void *arg, const Node *n, Value *bound, Call *c) { return marks_call(((Specializer *)arg)->spread->marks, n, bound, c); }
+
+static Status input_spec(const Specializer *s, int i, const Tensor *whole, const Spec **out) {
+  const Marks *m = s->spread->marks;
+  return spec_new(m->mesh, whole->dtype, whole->ndim, whole->size, NULL, m->input[i].place, out);
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
 static Status add_input(Specializer *s, int i, const Value *user, Value *out) {
   const Val *v = s->from->graph->inputs[i];
@@ -36,21 +97,25 @@ static Status add_input(Specializer *s, int i, const Value *user, Value *out) {
   if (spec->kind == IN_CONSTANT) return arg_resolve(&s->to->arena, NULL, &spec->constant, out);
   if (spec->kind == IN_TOKEN) return *out = val_none(), OK;
   Tensor *t = NULL;
+  const Spec *shard = NULL;
   if (spec->kind == IN_USER) {
     if (v->type != TY_TENSOR) {
       *out = w->number = *user;
       return OK;
     }
-    TRY(tensor_meta(&s->to->scope, user->tensor->dtype, user->tensor->ndim, user->tensor->size, &t));
+    if (s->spread) TRY(input_spec(s, i, user->tensor, &shard));
+    TRY(tensor_meta(&s->to->scope, user->tensor->dtype, user->tensor->ndim, shard ? shard->local : user->tensor->size, &t));
     TRY(tensor_reserve(t));
   } else {
     const StateEntry *e = exported_state(s->to, spec->target);
     if (!e || !e->tensor) return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target), "give the weights (--weights FILE)");
+    if (s->spread) TRY(input_spec(s, i, exported_state(s->from, spec->target)->tensor, &shard));
     TRY(tensor_alias(&s->to->scope, e->tensor, &t));
     w->constant = tensor_data(t) && !exported_is_mutated(s->from, spec->target);
   }
   TRY(val_set_tensor(s->to->graph, w, t));
   t->tag = w;
+  if (shard) TRY(dtensor_wrap(&s->to->scope, shard, t, &t));
   *out = val_tensor(t);
   return OK;
 }
@@ -72,10 +137,16 @@ static Status specialize_graph(Specializer *s, const Value *user) {
     u += s->from->inputs[i].kind == IN_USER;
   }
   Walk w = {.ctx = s->builder.ctx, .scope = &s->to->scope, .arena = arena, .before = before_node, .arg = s};
+  if (s->spread) w.call = call_node;
   TRY(graph_walk(&w, g, inputs, outputs));
   TRY_NEW(s->to->outputs, arena_new_n(arena, OutputSpec, g->noutputs));
   for (int i = 0; i < g->noutputs; i++) {
     Arg a;
+    if (outputs[i].kind == VAL_TENSOR && outputs[i].tensor->spec) {
+      Tensor *t;
+      TRY(want_apply(s->builder.ctx, &s->to->scope, &s->spread->marks->output[i], outputs[i].tensor, &t));
+      outputs[i] = val_tensor(t->local);
+    }
     TRY(value_to_arg(arena, &outputs[i], val_of, &s->builder, &a));
     TRY(graph_add_output(s->to->graph, a));
     s->to->outputs[i] = s->from->outputs[i];
@@ -83,19 +154,32 @@ static Status specialize_graph(Specializer *s, const Value *user) {
   return OK;
 }
 
-Status specialize(Ctx *ctx, const Exported *e, const Value *user, int ninputs, Exported **out) {
+static Status specialize_recorded(Specializer *s, const Value *user) {
+  Dist *d = s->spread ? s->spread->marks->mesh->dist : NULL;
+  struct Recording *outer = NULL;
+  if (!d) return specialize_graph(s, user);
+  bool replicates = d->implicit_replication;
+  d->implicit_replication = true; /* what the program makes for itself is alike on all ranks */
+  Status status = dist_record(d, &outer);
+  if (!status) status = specialize_graph(s, user);
+  dist_record_end(d, outer);
+  d->implicit_replication = replicates;
+  return status;
+}
+
+Status specialize(Ctx *ctx, const Exported *e, const Spread *spread, const Value *user, int ninputs, Exported **out) {
   SymBindings bindings;
   Status status = specialize_bind(e, user, ninputs, &bindings);
   free(bindings.v);
   TRY(status);
-  Specializer s = {.from = e};
+  Specializer s = {.from = e, .spread = spread};
   TRY(exported_new(e->name, &s.to));
   s.to->torch_version = e->torch_version;
   s.to->dialect = e->dialect;
   builder_init(&s.builder, ctx, s.to);
   Emitter *outer = ctx->emitter;
   ctx->emitter = &s.builder.emitter;
-  status = specialize_graph(&s, user);
+  status = specialize_recorded(&s, user);
   ctx->emitter = outer;
   if (status) exported_free(s.to);
   else *out = s.to;

@@ -6,18 +6,33 @@
  *
  * I1  The source program is only read: ranks may specialise it at the same time.
  * I2  Weights are shared, not copied; the result must not outlive the source.
+ * I3  Of a spread program, every rank records the same redistributions in the same order.
  */
 #ifndef TESS_RUNTIME_SPECIALIZE_H
 #define TESS_RUNTIME_SPECIALIZE_H
 
-#include "graph/graph.h"
+#include "passes/mark.h"
 
 /* Which symbol has which value, from the sizes of the user inputs (in the order of the
  * signature; tensors or numbers).  Checks dtypes, fixed sizes and ranges; errors name
  * the input, the symbol, the value and the range.  bindings->v is malloc'ed. */
 Status specialize_bind(const Exported *e, const Value *user_inputs, int ninputs, SymBindings *bindings);
 
-/* ERR_DYNAMIC if some size depends on data: such a program is interpreted. */
-Status specialize(Ctx *ctx, const Exported *e, const Value *user_inputs, int ninputs, Exported **out);
+/* The same program as one rank of a mesh runs it ("partition"): inputs and weights are
+ * this rank's shards, sizes in arguments are local, redistributions are nodes, results lie
+ * as the marks say.  ctx has been spread (ctx_spread) over the marks' Dist. */
+typedef struct {
+  const Marks *marks;
+  Tensor *const *state; /* shards, parallel to the program's state; NULL entries: whole */
+} Spread;
+
+/* spread NULL: the whole on one rank.  user_inputs have the sizes of the whole.
+ * ERR_DYNAMIC if some size depends on data: such a program is interpreted. */
+Status specialize(Ctx *ctx, const Exported *e, const Spread *spread, const Value *user_inputs, int ninputs, Exported **out);
+
+/* A call of a walk over DTensors, with what the marks ask for around it. */
+Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c);
+/* t brought to what is wanted of it; plain tensors are left alone. */
+Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out);
 
 #endif

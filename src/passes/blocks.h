@@ -1,0 +1,64 @@
+/* blocks.h -- in which pieces the features of planned weights must stay together.
+ *
+ * A weight whose result features are to be cut does not know how its product will be used:
+ * viewed as heads, split into q, k and v, paired with another product in an attention.
+ * Tracks follow the features forward through views, splits and everything that passes a
+ * shard on (probe.h) and collect
+ *   segments  cut points of splits and selects: each segment is cut by itself
+ *   blocks    the number of equal pieces (heads) of a segment that must stay whole
+ * Weights whose products meet belong to one group and have as many blocks as all of them
+ * can be cut into; so do the row-wise weights that the tracks end at, and buffers (KV
+ * caches) that a track is written to.
+ *
+ * I1  Only advice: whatever is found, results are right.  Missed advice costs a gather.
+ */
+#ifndef TESS_PASSES_BLOCKS_H
+#define TESS_PASSES_BLOCKS_H
+
+#include "passes/weight_use.h"
+
+enum { MAX_CUTS = 16 };
+
+typedef struct {
+  int input;  /* of the graph */
+  int dim;
+  int64_t n;  /* its size */
+  int64_t count; /* pieces that this member alone allows; 0: nothing was found */
+  int group;  /* another member of its group, or itself */
+  int twin;   /* a member whose features are these, one by one, and who keeps the cuts; or itself */
+  bool rows;  /* contracted: follows the others */
+  int64_t cut[MAX_CUTS];
+  int ncuts;  /* -1: too many */
+} Member;
+
+/* Where a row-wise weight waits for a track. */
+typedef struct {
+  const Node *node;
+  const Val *val;
+  int dim;    /* of val */
+  int member;
+} RowEnd;
+
+typedef struct {
+  Probe *p;
+  Arena arena;
+  Member *member;
+  int nmembers, members_cap;
+  RowEnd *end;
+  int nends, ends_cap;
+  struct Track **at; /* by Val.id: the track that came there first */
+} Blocks;
+
+Status blocks_open(Blocks *b, Probe *p);
+void blocks_close(Blocks *b);
+/* All rows are to be added before the first column.  use: where it is used so. */
+Status blocks_add_rows(Blocks *b, int input, int dim, const Node *node, const Val *val, int val_dim);
+Status blocks_add_columns(Blocks *b, int input, int dim, const WeightUse *use);
+
+/* How dimension m->dim is to be cut over an axis of k ranks: S, or R where a few heads are
+ * better had whole by everybody. */
+Status blocks_place(const Blocks *b, int input, int dim, int k, Placement *out);
+/* Buffers that were found on the way; member i with rows = false and no weight. */
+bool blocks_is_member(const Blocks *b, int input, int *dim);
+
+#endif

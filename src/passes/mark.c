@@ -1,0 +1,565 @@
+/* mark.c -- see mark.h.
+ *
+ * In order: which entry of the plan speaks of which weight; what the weight's dimensions
+ * are to the ops that use it (weight_use.h); which pieces must stay together (blocks.h);
+ * then placements, and what is asked around the nodes that use the weights:
+ *
+ *            weight                 its argument            its result
+ *   columns  S(feature)             whole                   left cut, or whole (gather_output)
+ *   rows     S(contracted)          S, as the weight        whole, or cut along the sequence
+ */
+#include "passes/mark.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/near.h"
+#include "passes/blocks.h"
+#include "passes/mark_sequence.h"
+
+typedef enum { SIDE_NONE, SIDE_COLUMNS, SIDE_ROWS } Side;
+
+/* What a style asks for. */
+static const struct {
+  Side side;
+  bool gather; /* results are to be whole */
+} style_table[STYLE_COUNT] = {
+    [STYLE_COLWISE] = {SIDE_COLUMNS, false},
+    [STYLE_PACKED_COLWISE] = {SIDE_COLUMNS, false},
+    [STYLE_COLWISE_GATHER_OUTPUT] = {SIDE_COLUMNS, true},
+    [STYLE_ROWWISE] = {SIDE_ROWS, false},
+    [STYLE_PACKED_ROWWISE] = {SIDE_ROWS, false},
+    [STYLE_ROWWISE_SPLIT_INPUT] = {SIDE_ROWS, false},
+    [STYLE_EMBEDDING_ROWWISE] = {SIDE_ROWS, false},
+    [STYLE_SEQUENCE_PARALLEL] = {SIDE_NONE, false},
+    [STYLE_REPLICATE] = {SIDE_NONE, false},
+    [STYLE_GATHER] = {SIDE_NONE, true},
+    [STYLE_PLACEMENTS] = {SIDE_NONE, false},
+};
+
+/* An entry of the plan that speaks of an input of the graph. */
+typedef struct {
+  const PlanEntry *entry;
+  const char *name;   /* fqn that matched */
+  const char *module; /* NULL: the entry names the parameter itself */
+  int input, axis;
+  int dim;  /* that is cut; -1: none */
+  Side side;
+  WeightUses *uses;
+} Planned;
+
+typedef struct {
+  const Exported *e;
+  Mesh *mesh;
+  const PlanFile *plan;
+  TextBuf *notes;
+  Marks *m;
+  Probe probe;
+  Blocks blocks;
+  Planned *planned;
+  int nplanned, planned_cap;
+  char (*module)[256]; /* of every node, in graph order; "" where not known */
+} Marker;
+
+static void note(Marker *k, const char *fmt, const char *a, const char *b) {
+  if (k->notes) text_printf(k->notes, fmt, a, b);
+}
+
+/* ---- which entry speaks of what ---------------------------------------------------------------------- */
+
+static bool same_memory(const StateEntry *a, const StateEntry *b) {
+  if (a == b) return true;
+  const Tensor *x = a->tensor, *y = b->tensor;
+  return x && y && x->storage == y->storage && x->offset == y->offset && tensor_same_size(x, y) && tensor_numel(x);
+}
+
+static const StateEntry *state_of(const Exported *e, int input) { return e->inputs[input].target ? exported_state(e, e->inputs[input].target) : NULL; }
+
+/* Input i holds this state, by its own name or another one of the same weight. */
+static bool holds(const Exported *e, int i, const StateEntry *s) {
+  const StateEntry *o = state_of(e, i);
+  return o && same_memory(o, s);
+}
+
+static Status axis_of(const Marker *k, const PlanEntry *e, int *out) {
+  const Mesh *m = k->mesh;
+  static const char *const usual[] = {"tp", "tensor", "model", "mp"};
+  if (e && e->axis) {
+    *out = mesh_axis_named(m, e->axis);
+    char text[256];
+    if (*out < 0) return fail(ERR_USAGE, "%s: '%s' names the axis '%s', which %s does not have", k->plan->path, e->pattern, e->axis, mesh_print(m, text, sizeof text));
+    return OK;
+  }
+  for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+    if ((*out = mesh_axis_named(m, usual[i])) >= 0) return OK;
+  *out = m->naxes - 1;
+  return OK;
+}
+
+static Status add_planned(Marker *k, Planned p) {
+  if (k->nplanned == k->planned_cap) {
+    int cap = k->planned_cap ? 2 * k->planned_cap : 128;
+    Planned *more;
+    TRY_NEW(more, arena_new_n(&k->m->arena, Planned, cap));
+    if (k->nplanned) memcpy(more, k->planned, (size_t)k->nplanned * sizeof *more);
+    k->planned = more;
+    k->planned_cap = cap;
+  }
+  k->planned[k->nplanned++] = p;
+  return OK;
+}
+
+static Status module_of(Marker *k, const char *fqn, const char **out) {
+  const char *dot = strrchr(fqn, '.');
+  char *copy;
+  TRY_NEW(copy, arena_strdup(&k->m->arena, fqn));
+  copy[dot ? dot - fqn : 0] = 0;
+  *out = copy;
+  return OK;
+}
+
+/* Modules that nodes come from, too: norms without weights, containers. */
+static bool module_matches(const Marker *k, const PlanEntry *e) {
+  int i = 0;
+  for (const Node *n = k->e->graph->first; n; n = n->next, i++)
+    if (*k->module[i] && pattern_matches(e, k->module[i])) return true;
+  return false;
+}
+
+static Status no_match(const Marker *k, const PlanEntry *e) {
+  const char *near = NULL;
+  char buf[256] = "";
+  for (int i = 0; i < k->e->nstate; i++) {
+    const char *fqn = k->e->state[i].fqn, *dot = strrchr(fqn, '.');
+    char module[256];
+    snprintf(module, sizeof module, "%.*s", dot ? (int)(dot - fqn) : 0, fqn);
+    const char *better = nearer_name(e->pattern, *buf ? buf : NULL, dot ? module : fqn);
+    if (better && better != buf) snprintf(buf, sizeof buf, "%s", better), near = buf;
+  }
+  Status s = fail(ERR_USAGE, "%s: '%s' matches no module and no parameter of %s", k->plan->path, e->pattern, k->e->name);
+  if (near) return status_hint(s, "did you mean '%s'?", near);
+  TextBuf b = {0};
+  int shown = 0;
+  for (int i = 0; i < k->e->nstate && shown < 6; i++, shown++) text_printf(&b, "%s%s", shown ? ", " : "", k->e->state[i].fqn);
+  if (b.text) s = status_hint(s, "its parameters: %s%s", b.text, k->e->nstate > shown ? " ..." : "");
+  text_free(&b);
+  return s;
+}
+
+/* ---- dimensions ------------------------------------------------------------------------------------------ */
+
+static const Val *input_val(const Marker *k, int input) { return k->e->graph->inputs[input]; }
+
+static bool is_used(const Marker *k, int input) {
+  int id = input_val(k, input)->id;
+  return k->probe.first_user[id] < k->probe.first_user[id + 1];
+}
+
+static bool use_in_module(const WeightUse *u, const char *module) {
+  char buf[256];
+  return module && *module && !strcmp(node_module(u->node, buf, sizeof buf), module);
+}
+
+/* The dimension with that role: as the module's own ops use it, if it is used elsewhere too
+ * (tied weights); features preferably the last of the result. */
+static int dim_with_role(const Planned *p, const Tensor *t, DimRole role) {
+  int best = -1, best_rank = -1;
+  for (int i = 0; i < p->uses->n; i++) {
+    const WeightUse *u = &p->uses->use[i];
+    for (int d = 0; d < t->ndim; d++) {
+      if (u->role[d] != role) continue;
+      int last = u->node->outs[0]->ndim - 1;
+      bool table = p->entry->style == STYLE_EMBEDDING_ROWWISE;
+      int rank = (u->table == table ? 8 : 0) + (use_in_module(u, p->module) ? 4 : 0) + (u->out[d] == last || role == DIM_CONTRACTED ? 2 : 0);
+      if (rank > best_rank || (rank == best_rank && d > best)) best = d, best_rank = rank;
+    }
+  }
+  return best;
+}
+
+static Status choose_dim(Marker *k, Planned *p) {
+  const Tensor *t = probe_tensor(&k->probe, input_val(k, p->input));
+  p->side = style_table[p->entry->style].side;
+  p->dim = -1;
+  TRY_NEW(p->uses, arena_new(&k->m->arena, WeightUses));
+  if (!t || p->side == SIDE_NONE) return OK;
+  TRY(weight_uses(&k->probe, input_val(k, p->input), p->uses));
+  p->dim = dim_with_role(p, t, p->side == SIDE_COLUMNS ? DIM_FEATURE : DIM_CONTRACTED);
+  return OK;
+}
+
+/* An entry that found weights but none that can be cut so. */
+static Status cannot(const Marker *k, const PlanEntry *e, const char *name) {
+  return status_hint(fail(ERR_USAGE, "%s: '%s' is to be %s, but no op uses it in a way that allows it", k->plan->path, name, style_name(e->style)),
+                     style_table[e->style].side == SIDE_ROWS ? "rowwise cuts a dimension that is contracted with the activations; norms and biases have none"
+                                                             : "colwise cuts a feature dimension of the result");
+}
+
+static Status match_entry(Marker *k, const PlanEntry *e) {
+  bool matched = false, cut = false, used = false;
+  const char *name = e->pattern;
+  int axis;
+  TRY(axis_of(k, e, &axis));
+  for (int i = 0; i < k->e->nstate; i++) {
+    const StateEntry *s = &k->e->state[i];
+    const char *module = NULL;
+    if (s->is_constant) continue;
+    if (!pattern_matches(e, s->fqn)) {
+      TRY(module_of(k, s->fqn, &module));
+      if (e->style == STYLE_PLACEMENTS || !*module || !pattern_matches(e, module)) continue;
+    }
+    matched = true;
+    for (int input = 0; input < k->e->graph->ninputs; input++) {
+      if (!holds(k->e, input, s) || !is_used(k, input)) continue;
+      Planned p = {.entry = e, .name = s->fqn, .module = module, .axis = axis, .input = input, .dim = -1};
+      used = true;
+      if (!cut) name = s->fqn;
+      TRY(choose_dim(k, &p));
+      cut |= p.dim >= 0;
+      TRY(add_planned(k, p));
+    }
+  }
+  if (!matched && !module_matches(k, e)) {
+    if (!e->anywhere) return no_match(k, e);
+    note(k, "'%s' of %s matches nothing here\n", e->pattern, k->plan->path);
+  }
+  if (used && !cut && style_table[e->style].side != SIDE_NONE) return cannot(k, e, name);
+  return OK;
+}
+
+/* ---- what is asked around a node -------------------------------------------------------------------------- */
+
+Status marks_want_before(Marks *m, const Node *n, const Val *v, int axis, Placement place, const char *why) {
+  Anchor **list = &m->before[n->outs[0]->id], *a = *list;
+  while (a && a->val != v) a = a->next;
+  if (!a) {
+    TRY_NEW(a, arena_new(&m->arena, Anchor));
+    *a = (Anchor){.next = *list, .val = v};
+    *list = a;
+  }
+  a->want.axes |= 1u << axis;
+  a->want.place[axis] = place;
+  a->want.why = why;
+  return OK;
+}
+
+Status marks_want_after(Marks *m, const Val *v, int axis, Placement place, const char *why) {
+  Want **w = &m->after[v->id];
+  if (!*w) TRY_NEW(*w, arena_new(&m->arena, Want));
+  (*w)->axes |= 1u << axis;
+  (*w)->place[axis] = place;
+  (*w)->why = why;
+  return OK;
+}
+
+static Status why_of(Marker *k, const Planned *p, const char **out) {
+  char text[512];
+  snprintf(text, sizeof text, "%s '%s'", style_name(p->entry->style), p->module && *p->module ? p->module : p->name);
+  TRY_NEW(*out, arena_strdup(&k->m->arena, text));
+  return OK;
+}
+
+/* Activations of the node are whole on the axis. */
+static Status want_whole_arguments(Marker *k, const WeightUse *u, int axis, const char *why) {
+  const Node *n = u->node;
+  for (int i = 0; i < n->nargs; i++) {
+    const Val *v = n->args[i].kind == ARG_VAL ? n->args[i].val : NULL;
+    if (v && v != u->weight && v->type == TY_TENSOR && k->probe.activation[v->id]) TRY(marks_want_before(k->m, n, v, axis, place_r(), why));
+  }
+  return OK;
+}
+
+static bool is_product(const WeightUse *u) {
+  for (int d = 0; d < MAX_DIMS; d++)
+    if (u->role[d] == DIM_CONTRACTED) return true;
+  return false;
+}
+
+static Status anchor_use(Marker *k, const Planned *p, const WeightUse *u, const Placement *place, const char *why) {
+  const Val *out = u->node->outs[0];
+  if (u->role[p->dim] == DIM_FEATURE && is_product(u)) {
+    TRY(want_whole_arguments(k, u, p->axis, why));
+    bool mine = !p->module || use_in_module(u, p->module) || p->uses->n == 1;
+    if (style_table[p->entry->style].gather && mine) TRY(marks_want_after(k->m, out, p->axis, place_r(), why));
+  }
+  if (u->role[p->dim] != DIM_CONTRACTED) return OK;
+  const Val *val;
+  int dim;
+  TRY(weight_partner(&k->probe, u, p->dim, &val, &dim));
+  if (val) {
+    Placement with = *place;
+    with.dim = dim;
+    if (is_s(place)) TRY(marks_want_before(k->m, u->node, val, p->axis, with, why));
+  }
+  Placement paid = place_r();
+  sequence_place(k->m, out, p->axis, &paid);
+  return marks_want_after(k->m, out, p->axis, paid, why);
+}
+
+/* ---- placements --------------------------------------------------------------------------------------------- */
+
+static Status collect_blocks(Marker *k) {
+  for (int i = 0; i < k->nplanned; i++) {
+    const Planned *p = &k->planned[i];
+    for (int u = 0; p->dim >= 0 && u < p->uses->n; u++) {
+      const WeightUse *use = &p->uses->use[u];
+      const Val *val;
+      int dim;
+      if (use->role[p->dim] != DIM_CONTRACTED) continue;
+      TRY(weight_partner(&k->probe, use, p->dim, &val, &dim));
+      if (val) TRY(blocks_add_rows(&k->blocks, p->input, p->dim, use->node, val, dim));
+    }
+  }
+  for (int i = 0; i < k->nplanned; i++) {
+    const Planned *p = &k->planned[i];
+    for (int u = 0; p->dim >= 0 && u < p->uses->n; u++)
+      if (p->uses->use[u].role[p->dim] == DIM_FEATURE) TRY(blocks_add_columns(&k->blocks, p->input, p->dim, &p->uses->use[u]));
+  }
+  return OK;
+}
+
+static int64_t packed_count(const Marker *k, const Planned *p) {
+  for (int i = 0; i < k->plan->npacked; i++) {
+    PlanEntry e = {.pattern = k->plan->packed[i].name, .anywhere = p->entry->anywhere};
+    if (pattern_matches(&e, p->name) || (p->module && *p->module && pattern_matches(&e, p->module))) return k->plan->packed[i].count;
+  }
+  return 0;
+}
+
+static Status set_input(Marker *k, int input, int axis, Placement place, const char *name, const char *why) {
+  InputMark *mark = &k->m->input[input];
+  char a[128], b[128];
+  if (!is_r(&mark->place[axis]) && !is_r(&place) && !placement_equal(&mark->place[axis], &place)) {
+    return status_hint(fail(ERR_USAGE, "%s: '%s' is to be %s by %s and %s by %s", k->plan->path, name, placement_print(&mark->place[axis], a, sizeof a), mark->why,
+                            placement_print(&place, b, sizeof b), why),
+                       "tied weights are one tensor: give one of their names only, or the same placement to both");
+  }
+  if (is_r(&place)) return OK;
+  mark->place[axis] = place;
+  mark->why = why;
+  return OK;
+}
+
+static Status place_planned(Marker *k, const Planned *p) {
+  const char *why;
+  Placement place = place_r();
+  TRY(why_of(k, p, &why));
+  if (p->entry->style == STYLE_PLACEMENTS) {
+    Placement list[MAX_AXES];
+    const Tensor *t = probe_tensor(&k->probe, input_val(k, p->input));
+    int n;
+    TRY(status_at(placements_parse(p->entry->placements, t ? t->ndim : -1, list, &n), "%s: the entry of '%s'", k->plan->path, p->entry->pattern));
+    if (n != 1 && n != k->mesh->naxes) return fail(ERR_USAGE, "%s: '%s' has %d placements for a mesh of %d axes", k->plan->path, p->entry->pattern, n, k->mesh->naxes);
+    for (int a = 0; a < n; a++) {
+      if (is_p(&list[a])) return fail(ERR_USAGE, "%s: '%s' cannot be placed P: it is a parameter", k->plan->path, p->entry->pattern);
+      if (t) TRY(status_at(placements_check(&list[a], 1, t->ndim, p->name), "%s", k->plan->path));
+      TRY(set_input(k, p->input, n == 1 ? p->axis : a, list[a], p->name, why));
+    }
+    return OK;
+  }
+  if (p->dim < 0) return OK;
+  int ranks = k->mesh->axis[p->axis];
+  TRY(blocks_place(&k->blocks, p->input, p->dim, ranks, &place));
+  int64_t packed = packed_count(k, p), n = probe_tensor(&k->probe, input_val(k, p->input))->size[p->dim];
+  if (packed > 1 && is_plain_s(&place) && n % packed == 0) place.factor = packed;
+  if (packed > 1 && n % packed) return fail(ERR_USAGE, "%s: '%s' has %lld features, not a multiple of the %lld packed parts", k->plan->path, p->name, (long long)n, (long long)packed);
+  if (is_r(&place)) note(k, "%s stays whole on the axis '%s': it has fewer heads than there are ranks\n", p->name, k->mesh->name[p->axis] ? k->mesh->name[p->axis] : "");
+  TRY(set_input(k, p->input, p->axis, place, p->name, why));
+  if (is_r(&place)) return OK;
+  for (int u = 0; u < p->uses->n; u++) TRY(anchor_use(k, p, &p->uses->use[u], &place, why));
+  return OK;
+}
+
+/* Names of weights that the program does not use lie as the ones it uses. */
+static void place_tied(Marker *k) {
+  for (int i = 0; i < k->e->graph->ninputs; i++) {
+    const StateEntry *s = state_of(k->e, i);
+    for (int j = 0; s && !is_used(k, i) && j < k->e->graph->ninputs; j++)
+      if (j != i && is_used(k, j) && holds(k->e, j, s)) k->m->input[i] = k->m->input[j];
+  }
+}
+
+/* Buffers that heads are written to are cut like them. */
+static Status place_buffers(Marker *k) {
+  int axis;
+  TRY(axis_of(k, NULL, &axis));
+  for (int i = 0; i < k->e->graph->ninputs; i++) {
+    int dim;
+    Placement place;
+    if (k->e->inputs[i].kind != IN_BUFFER || !is_r(&k->m->input[i].place[axis]) || !blocks_is_member(&k->blocks, i, &dim)) continue;
+    TRY(blocks_place(&k->blocks, i, dim, k->mesh->axis[axis], &place));
+    if (!is_r(&place)) TRY(set_input(k, i, axis, place, k->e->inputs[i].target, "the heads that are written to it"));
+  }
+  return OK;
+}
+
+/* ---- inputs and outputs ------------------------------------------------------------------------------------------ */
+
+static Status parse_all(const Marker *k, const PlanPair *pair, int ndim, Placement *out) {
+  int n, axis;
+  Placement list[MAX_AXES];
+  TRY(status_at(placements_parse(pair->text, ndim, list, &n), "%s: '%s'", k->plan->path, pair->name));
+  if (n != 1 && n != k->mesh->naxes) return fail(ERR_USAGE, "%s: '%s' has %d placements for a mesh of %d axes", k->plan->path, pair->name, n, k->mesh->naxes);
+  TRY(axis_of(k, NULL, &axis));
+  for (int a = 0; a < k->mesh->naxes; a++) out[a] = n == 1 ? place_r() : list[a];
+  if (n == 1) out[axis] = list[0];
+  return status_at(placements_check(out, k->mesh->naxes, ndim, pair->name), "%s", k->plan->path);
+}
+
+/* The plan's words for input or output number i called name; NULL: none. */
+static const PlanPair *pair_for(const PlanPair *pairs, int n, int i, const char *name) {
+  char position[16];
+  snprintf(position, sizeof position, "%d", i);
+  for (int j = 0; j < n; j++)
+    if (!strcmp(pairs[j].name, position) || !strcmp(pairs[j].name, "*") || (name && !strcmp(pairs[j].name, name))) return &pairs[j];
+  return NULL;
+}
+
+static bool is_data_axis(const Mesh *m, int a) {
+  static const char *const names[] = {"dp", "data", "ddp", "batch", "fsdp", "replica"};
+  for (size_t i = 0; m->name[a] && i < sizeof names / sizeof *names; i++)
+    if (!strcmp(m->name[a], names[i])) return true;
+  return false;
+}
+
+/* The batch: the leading size of the first user tensor. */
+static int64_t batch_of(const Marker *k) {
+  for (int i = 0; i < k->e->graph->ninputs; i++) {
+    const Tensor *t = k->e->inputs[i].kind == IN_USER ? probe_tensor(&k->probe, input_val(k, i)) : NULL;
+    if (t && t->ndim) return t->size[0];
+  }
+  return -1;
+}
+
+static Status place_user_inputs(Marker *k) {
+  int64_t batch = batch_of(k);
+  bool *seen;
+  TRY_NEW(seen, arena_new_n(&k->m->arena, bool, k->plan ? k->plan->ninputs + 1 : 1));
+  for (int i = 0, u = 0; i < k->e->graph->ninputs; i++) {
+    if (k->e->inputs[i].kind != IN_USER) continue;
+    const Val *v = input_val(k, i);
+    const PlanPair *pair = k->plan ? pair_for(k->plan->inputs, k->plan->ninputs, u++, v->name) : NULL;
+    if (pair) seen[pair - k->plan->inputs] = true;
+    if (v->type != TY_TENSOR) continue;
+    InputMark *mark = &k->m->input[i];
+    if (pair) {
+      TRY(parse_all(k, pair, v->ndim, mark->place));
+      for (int a = 0; a < k->mesh->naxes; a++)
+        if (is_p(&mark->place[a])) return fail(ERR_USAGE, "%s: input '%s' cannot be placed P: every rank is given the whole", k->plan->path, v->name);
+      mark->why = "the plan's inputs";
+      continue;
+    }
+    const Tensor *t = probe_tensor(&k->probe, v);
+    int64_t shards = 1;
+    for (int a = 0; t && t->ndim && t->size[0] == batch && a < k->mesh->naxes; a++) {
+      if (!is_data_axis(k->mesh, a) || batch % (shards * k->mesh->axis[a])) continue;
+      shards *= k->mesh->axis[a];
+      mark->place[a] = place_s(0);
+      mark->why = "the batch on the data axis";
+    }
+  }
+  for (int j = 0; k->plan && j < k->plan->ninputs; j++)
+    if (!seen[j] && strcmp(k->plan->inputs[j].name, "*")) return fail(ERR_USAGE, "%s: the program has no input '%s'", k->plan->path, k->plan->inputs[j].name);
+  return OK;
+}
+
+static Status place_outputs(Marker *k) {
+  const Exported *e = k->e;
+  int users = 0;
+  for (int i = 0; i < e->graph->noutputs; i++) {
+    Want *w = &k->m->output[i];
+    const Arg *a = &e->graph->outputs[i];
+    w->axes = (1u << k->mesh->naxes) - 1;
+    w->why = "an output of the program";
+    OutputKind kind = e->outputs[i].kind;
+    if (kind == OUT_BUFFER_MUTATION || kind == OUT_PARAMETER_MUTATION || kind == OUT_USER_INPUT_MUTATION) {
+      for (int j = 0; j < e->graph->ninputs; j++) {
+        const char *name = kind == OUT_USER_INPUT_MUTATION ? e->graph->inputs[j]->name : e->inputs[j].target;
+        if (name && !strcmp(name, e->outputs[i].target)) memcpy(w->place, k->m->input[j].place, sizeof w->place);
+      }
+      w->why = "what the program writes back";
+      continue;
+    }
+    const PlanPair *pair = k->plan ? pair_for(k->plan->outputs, k->plan->noutputs, users++, a->kind == ARG_VAL ? a->val->name : NULL) : NULL;
+    if (pair && a->kind == ARG_VAL && a->val->type == TY_TENSOR) TRY(parse_all(k, pair, a->val->ndim, w->place));
+  }
+  return OK;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------------------- */
+
+static Status allocate(Marker *k) {
+  const Graph *g = k->e->graph;
+  Marks *m = k->m;
+  m->mesh = k->mesh;
+  m->nvals = g->nvals;
+  TRY_NEW(m->input, arena_new_n(&m->arena, InputMark, g->ninputs + 1));
+  TRY_NEW(m->output, arena_new_n(&m->arena, Want, g->noutputs + 1));
+  TRY_NEW(m->before, arena_new_n(&m->arena, Anchor *, g->nvals + 1));
+  TRY_NEW(m->after, arena_new_n(&m->arena, Want *, g->nvals + 1));
+  TRY_NEW(m->sequence, arena_new_n(&m->arena, Placement, g->nvals + 1));
+  TRY_NEW(k->module, arena_alloc(&m->arena, ((size_t)g->nnodes + 1) * sizeof *k->module));
+  int i = 0;
+  for (const Node *n = g->first; n; n = n->next, i++) node_module(n, k->module[i], sizeof k->module[i]);
+  return OK;
+}
+
+/* Modules whose results are to be whole. */
+static Status gather_modules(Marker *k, const PlanEntry *e) {
+  int axis, i = 0;
+  if (e->style != STYLE_GATHER) return OK;
+  TRY(axis_of(k, e, &axis));
+  for (const Node *n = k->e->graph->first; n; n = n->next, i++) {
+    if (!pattern_matches(e, k->module[i])) continue;
+    for (int o = 0; o < n->nouts; o++) {
+      const Val *v = n->outs[o];
+      bool leaves = false;
+      for (int u = k->probe.first_user[v->id]; u < k->probe.first_user[v->id + 1]; u++) {
+        char buf[256];
+        const Node *user = k->probe.user[u];
+        if (user && strncmp(node_module(user, buf, sizeof buf), k->module[i], strlen(k->module[i]))) leaves = true;
+      }
+      if (leaves && v->type == TY_TENSOR && k->probe.activation[v->id]) TRY(marks_want_after(k->m, v, axis, place_r(), "gather"));
+    }
+  }
+  return OK;
+}
+
+static Status run(Marker *k) {
+  TRY(allocate(k));
+  TRY(probe_open(&k->probe, k->e));
+  TRY(blocks_open(&k->blocks, &k->probe));
+  for (int i = 0; k->plan && i < k->plan->nentries; i++) TRY(match_entry(k, &k->plan->entry[i]));
+  for (int i = 0; k->plan && i < k->plan->nentries; i++) {
+    const PlanEntry *e = &k->plan->entry[i];
+    int axis;
+    if (e->style != STYLE_SEQUENCE_PARALLEL) continue;
+    TRY(axis_of(k, e, &axis));
+    TRY(sequence_mark(k->m, &k->probe, e, axis));
+  }
+  TRY(collect_blocks(k));
+  for (int i = 0; i < k->nplanned; i++) TRY(place_planned(k, &k->planned[i]));
+  for (int i = 0; k->plan && i < k->plan->nentries; i++) TRY(gather_modules(k, &k->plan->entry[i]));
+  TRY(place_buffers(k));
+  place_tied(k);
+  TRY(place_user_inputs(k));
+  return place_outputs(k);
+}
+
+Status mark(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out) {
+  Marker k = {.e = e, .mesh = mesh, .plan = plan, .notes = notes};
+  TRY_NEW(k.m, calloc(1, sizeof *k.m));
+  Status s = run(&k);
+  blocks_close(&k.blocks);
+  probe_close(&k.probe);
+  if (s) marks_free(k.m);
+  else *out = k.m;
+  return s;
+}
+
+void marks_free(Marks *m) {
+  if (!m) return;
+  arena_free(&m->arena);
+  free(m);
+}

@@ -1,0 +1,53 @@
+/* mark.h -- from a plan to placements: where every weight, input and output of a program
+ * lies, and what is asked of the values around planned weights.
+ *
+ * What lies between is decided call by call, by the rules of dist/ (partition, in
+ * runtime/specialize.c).
+ *
+ * I1  Marking reads the program and never changes it.
+ * I2  The marks are the same on every rank.
+ */
+#ifndef TESS_PASSES_MARK_H
+#define TESS_PASSES_MARK_H
+
+#include "base/textbuf.h"
+#include "dist/spec.h"
+#include "graph/graph.h"
+#include "passes/plan_file.h"
+
+/* What is asked of a value: placements of some axes, the others as they come. */
+typedef struct {
+  unsigned axes; /* bit a: place[a] is wanted */
+  Placement place[MAX_AXES];
+  const char *why; /* "colwise 'layers.0.mlp.up_proj'" */
+} Want;
+
+/* Before a node: argument `val` is brought there first. */
+typedef struct Anchor {
+  struct Anchor *next;
+  const Val *val;
+  Want want;
+} Anchor;
+
+typedef struct {
+  Placement place[MAX_AXES];
+  const char *why; /* the plan's entry; NULL: whole because nobody said otherwise */
+} InputMark;
+
+typedef struct Marks {
+  Arena arena;
+  Mesh *mesh;
+  InputMark *input;  /* per graph input */
+  Want *output;      /* per graph output: all axes */
+  Anchor **before;   /* by id of a node's first result */
+  Want **after;      /* by id of a result */
+  Placement *sequence; /* by id: S where a sum is wanted cut along the sequence */
+  int nvals;
+} Marks;
+
+/* e: inlined and functional.  Sizes that are symbols count with their hints.  notes (may
+ * be NULL) gets a line per fact worth telling. */
+Status mark(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out);
+void marks_free(Marks *m); /* NULL is fine */
+
+#endif

@@ -1,0 +1,255 @@
+/* plan_file.c -- see plan_file.h. */
+#include "passes/plan_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/near.h"
+#include "base/textbuf.h"
+
+/* ---- styles ---------------------------------------------------------------------------------- */
+
+static const char *const style_words[STYLE_COUNT] = {
+#define X(id, word) [id] = word,
+    STYLES(X)
+#undef X
+};
+
+/* Words of Hugging Face plans, older and newer, that mean one of ours.  Those that end in
+ * _rep gather; local_ ones differ only in what module hooks do. */
+static const struct {
+  const char *word;
+  Style style;
+} other_words[] = {
+    {"colwise_rep", STYLE_COLWISE_GATHER_OUTPUT},
+    {"rowwise_rep", STYLE_ROWWISE_SPLIT_INPUT},
+    {"local_colwise", STYLE_COLWISE},
+    {"local_rowwise", STYLE_ROWWISE},
+    {"local_packed_rowwise", STYLE_PACKED_ROWWISE},
+    {"local_packed_colwise", STYLE_PACKED_COLWISE},
+    {"local", STYLE_REPLICATE},
+    {"replicated", STYLE_REPLICATE},
+    {"replicated_with_grad_allreduce", STYLE_REPLICATE},
+    {"mla_kv_a_proj", STYLE_REPLICATE},
+    {"moe_tp_experts", STYLE_GATHER},
+    {"grouped_gemm", STYLE_GATHER},
+    {"ep_router", STYLE_REPLICATE},
+    {"moe_identity_expert", STYLE_REPLICATE},
+    {"ColwiseParallel", STYLE_COLWISE},
+    {"RowwiseParallel", STYLE_ROWWISE},
+    {"SequenceParallel", STYLE_SEQUENCE_PARALLEL},
+};
+enum { OTHER_WORDS = sizeof other_words / sizeof *other_words };
+
+const char *style_name(Style s) { return style_words[s]; }
+
+Status style_parse(const char *word, Style *out) {
+  for (int i = 0; i < STYLE_PLACEMENTS; i++)
+    if (!strcmp(word, style_words[i])) return *out = (Style)i, OK;
+  for (int i = 0; i < OTHER_WORDS; i++)
+    if (!strcmp(word, other_words[i].word)) return *out = other_words[i].style, OK;
+  const char *near = NULL;
+  for (int i = 0; i < STYLE_PLACEMENTS; i++) near = nearer_name(word, near, style_words[i]);
+  for (int i = 0; i < OTHER_WORDS; i++) near = nearer_name(word, near, other_words[i].word);
+  Status s = fail(ERR_USAGE, "'%s' is no style", word);
+  if (near) s = status_hint(s, "did you mean '%s'?", near);
+  return status_hint(s, "styles: colwise, rowwise, packed_colwise, packed_rowwise, colwise_gather_output, rowwise_split_input, embedding_rowwise, sequence_parallel, gather, replicate, or placements such as S(0)");
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+static Status keep(PlanFile *p, const char *text, const char **out) {
+  TRY_NEW(*out, arena_strdup(&p->arena, text));
+  return OK;
+}
+
+/* Placements as one text: "S(0)", ["S(0)", "R"]. */
+static Status read_placements(PlanFile *p, yyjson_val *v, const char *what, const char **out) {
+  if (yyjson_is_str(v)) return keep(p, yyjson_get_str(v), out);
+  if (!yyjson_is_arr(v)) return fail(ERR_USAGE, "%s: '%s' needs placements: a text such as \"S(0),R\" or a list of them", p->path, what);
+  TextBuf b = {0};
+  size_t i, n;
+  yyjson_val *item;
+  yyjson_arr_foreach(v, i, n, item) text_printf(&b, "%s%s", i ? "," : "", yyjson_is_str(item) ? yyjson_get_str(item) : "?");
+  Status s = b.text ? keep(p, b.text, out) : fail_oom();
+  text_free(&b);
+  return s;
+}
+
+static bool looks_like_placements(const char *word) {
+  size_t n = strlen(word);
+  return strpbrk(word, "(,[") || (n == 1 && (*word == 'R' || *word == 'P'));
+}
+
+/* "colwise", "S(0)", ["S(0)", "R"], {"style": "colwise", "axis": "tp"} */
+static Status read_style(PlanFile *p, const char *pattern, yyjson_val *v, bool raw, PlanEntry *e) {
+  *e = (PlanEntry){.style = STYLE_PLACEMENTS};
+  TRY(keep(p, pattern, &e->pattern));
+  if (yyjson_is_obj(v)) {
+    yyjson_val *axis = yyjson_obj_get(v, "axis"), *style = yyjson_obj_get(v, "style");
+    if (!style) style = yyjson_obj_get(v, "placements");
+    if (!style) return fail(ERR_USAGE, "%s: the entry of '%s' has no \"style\"", p->path, pattern);
+    const char *axis_name = NULL;
+    if (axis && !json_as_string(axis)) return fail(ERR_USAGE, "%s: the \"axis\" of '%s' is no name", p->path, pattern);
+    if (axis) TRY(keep(p, json_as_string(axis), &axis_name));
+    TRY(read_style(p, pattern, style, raw, e));
+    e->axis = axis_name;
+    return OK;
+  }
+  const char *word = json_as_string(v);
+  if (word && !raw && !looks_like_placements(word)) return status_at(style_parse(word, &e->style), "%s: the entry of '%s'", p->path, pattern);
+  return read_placements(p, v, pattern, &e->placements);
+}
+
+static Status read_entries(PlanFile *p, yyjson_val *object, bool raw, bool anywhere) {
+  size_t i, n;
+  yyjson_val *key, *value;
+  PlanEntry *more;
+  if (!object) return OK;
+  if (!yyjson_is_obj(object)) return fail(ERR_USAGE, "%s: \"%s\" is no object of patterns and styles", p->path, raw ? "params" : "parallelize");
+  TRY_NEW(more, arena_new_n(&p->arena, PlanEntry, (size_t)p->nentries + yyjson_obj_size(object) + 1));
+  if (p->nentries) memcpy(more, p->entry, (size_t)p->nentries * sizeof *more);
+  p->entry = more;
+  yyjson_obj_foreach(object, i, n, key, value) {
+    TRY(read_style(p, yyjson_get_str(key), value, raw, &more[p->nentries]));
+    more[p->nentries++].anywhere = anywhere;
+  }
+  return OK;
+}
+
+static Status read_pairs(PlanFile *p, yyjson_val *object, const char *what, PlanPair **out, int *count) {
+  size_t i, n;
+  yyjson_val *key, *value;
+  if (!object) return OK;
+  bool list = yyjson_is_arr(object);
+  if (!list && !yyjson_is_obj(object)) return fail(ERR_USAGE, "%s: \"%s\" is no object of names and placements", p->path, what);
+  TRY_NEW(*out, arena_new_n(&p->arena, PlanPair, (list ? yyjson_arr_size(object) : yyjson_obj_size(object)) + 1));
+  if (list) { /* by position */
+    yyjson_arr_foreach(object, i, n, value) {
+      char name[24];
+      snprintf(name, sizeof name, "%zu", i);
+      TRY(keep(p, name, &(*out)[*count].name));
+      TRY(read_placements(p, value, name, &(*out)[*count].text));
+      ++*count;
+    }
+    return OK;
+  }
+  yyjson_obj_foreach(object, i, n, key, value) {
+    PlanPair *pair = &(*out)[*count];
+    TRY(keep(p, yyjson_get_str(key), &pair->name));
+    if (!strcmp(what, "packed")) {
+      if (!json_as_int64(value, &pair->count) || pair->count < 1) return fail(ERR_USAGE, "%s: \"packed\" of '%s' is no count", p->path, pair->name);
+    } else TRY(read_placements(p, value, pair->name, &pair->text));
+    ++*count;
+  }
+  return OK;
+}
+
+static Status read_mesh(PlanFile *p, yyjson_val *v) {
+  if (!v) return OK;
+  if (yyjson_is_str(v)) return keep(p, yyjson_get_str(v), &p->mesh);
+  TextBuf b = {0};
+  size_t i, n;
+  yyjson_val *key, *value;
+  if (yyjson_is_obj(v)) {
+    yyjson_obj_foreach(v, i, n, key, value) text_printf(&b, "%s%s=%lld", i ? "," : "", yyjson_get_str(key), (long long)yyjson_get_sint(value));
+  } else if (yyjson_is_arr(v)) {
+    yyjson_arr_foreach(v, i, n, value) text_printf(&b, "%s%lld", i ? "x" : "", (long long)yyjson_get_sint(value));
+  }
+  Status s = b.text ? keep(p, b.text, &p->mesh) : fail(ERR_USAGE, "%s: \"mesh\" is an object of axes and sizes: {\"dp\": 2, \"tp\": 4}", p->path);
+  text_free(&b);
+  return s;
+}
+
+/* What we understand; a key beside them is a slip of the pen. */
+static Status check_keys(PlanFile *p, yyjson_val *root) {
+  static const char *const known[] = {"mesh", "parallelize", "params", "packed", "inputs", "outputs", "groups", "name", "comment", "about"};
+  size_t i, n;
+  yyjson_val *key, *value;
+  yyjson_obj_foreach(root, i, n, key, value) {
+    bool found = false;
+    const char *near = NULL, *word = yyjson_get_str(key);
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+      found |= !strcmp(known[k], word);
+      near = nearer_name(word, near, known[k]);
+    }
+    if (found) continue;
+    Status s = fail(ERR_USAGE, "%s: unknown key \"%s\"", p->path, word);
+    return near ? status_hint(s, "did you mean \"%s\"?", near) : status_hint(s, "keys of a plan: mesh, parallelize, params, packed, inputs, outputs");
+  }
+  return OK;
+}
+
+static Status read_plan(PlanFile *p, yyjson_val *root) {
+  if (!yyjson_is_obj(root)) return fail(ERR_USAGE, "%s: a plan is a JSON object", p->path);
+  yyjson_val *hf = yyjson_obj_get(root, "base_model_tp_plan");
+  if (!hf && yyjson_obj_get(root, "text_config")) hf = yyjson_obj_get(yyjson_obj_get(root, "text_config"), "base_model_tp_plan");
+  if (hf) return read_entries(p, hf, false, true);
+  if (yyjson_obj_get(root, "model_type") || yyjson_obj_get(root, "architectures"))
+    return status_hint(fail(ERR_USAGE, "%s: this config.json has no base_model_tp_plan", p->path), "write a plan, or use --plan auto");
+  TRY(json_check_keys(root, p->path));
+  TRY(check_keys(p, root));
+  TRY(read_mesh(p, yyjson_obj_get(root, "mesh")));
+  TRY(read_entries(p, yyjson_obj_get(root, "parallelize"), false, false));
+  TRY(read_entries(p, yyjson_obj_get(root, "params"), true, false));
+  TRY(read_pairs(p, yyjson_obj_get(root, "packed"), "packed", &p->packed, &p->npacked));
+  TRY(read_pairs(p, yyjson_obj_get(root, "inputs"), "inputs", &p->inputs, &p->ninputs));
+  return read_pairs(p, yyjson_obj_get(root, "outputs"), "outputs", &p->outputs, &p->noutputs);
+}
+
+Status plan_file_parse(const char *path, const char *text, size_t size, PlanFile **out) {
+  yyjson_doc *doc;
+  PlanFile *p;
+  Status s = json_parse(path, text, size, 0, &doc);
+  if (s && status_code(s) == ERR_FILE) s = status_hint(s, "a plan is JSON: {\"parallelize\": {\"layers.*.up_proj\": \"colwise\"}}");
+  TRY(s);
+  TRY_NEW(p, calloc(1, sizeof *p));
+  s = keep(p, path, &p->path);
+  if (!s) s = read_plan(p, yyjson_doc_get_root(doc));
+  yyjson_doc_free(doc);
+  if (s) plan_file_free(p);
+  else *out = p;
+  return s;
+}
+
+Status plan_file_read(const char *path, PlanFile **out) {
+  FileMap *map;
+  TRY(file_map(path, &map));
+  Status s = plan_file_parse(path, (const char *)map->data, map->size, out);
+  file_map_unref(map);
+  return s;
+}
+
+void plan_file_free(PlanFile *p) {
+  if (!p) return;
+  arena_free(&p->arena);
+  free(p);
+}
+
+/* ---- patterns ----------------------------------------------------------------------------------- */
+
+/* The whole of name; '*' takes no dot, '**' takes all. */
+static bool glob(const char *p, const char *name) {
+  for (; *p; p++, name++) {
+    if (*p == '*') {
+      bool all = p[1] == '*';
+      p += all ? 2 : 1;
+      for (const char *n = name;; n++) {
+        if (glob(p, n)) return true;
+        if (!*n || (!all && *n == '.')) return false;
+      }
+    }
+    if (!*name || (*p != *name && *p != '?')) return false;
+  }
+  return !*name;
+}
+
+bool pattern_matches(const PlanEntry *e, const char *name) {
+  if (glob(e->pattern, name)) return true;
+  for (const char *dot = strchr(name, '.'); e->anywhere && dot; dot = strchr(dot + 1, '.'))
+    if (glob(e->pattern, dot + 1)) return true;
+  return false;
+}

@@ -1,0 +1,86 @@
+/* weight_use.c -- see weight_use.h. */
+#include "passes/weight_use.h"
+
+#include <string.h>
+
+static WeightUse *use_at(WeightUses *uses, const Node *n, const Val *weight) {
+  for (int i = 0; i < uses->n; i++)
+    if (uses->use[i].node == n) return &uses->use[i];
+  if (uses->n == MAX_USES) return NULL;
+  WeightUse *u = &uses->use[uses->n++];
+  *u = (WeightUse){.node = n, .weight = weight};
+  for (int d = 0; d < MAX_DIMS; d++) u->place[d] = u->out[d] = -1;
+  return u;
+}
+
+/* What a weight meets at a node, besides itself. */
+typedef struct {
+  const Probe *p;
+  const Val *self;
+  bool numbers, indices;
+} Meeting;
+
+static void meet(void *ctx, Val **ref) {
+  Meeting *m = ctx;
+  if (*ref == m->self || !m->p->activation[(*ref)->id] || (*ref)->type != TY_TENSOR) return;
+  if (dtype_is_integral((*ref)->dtype)) m->indices = true;
+  else m->numbers = true;
+}
+
+/* Follows dimension `at` of v, which is the parameter's `dim`, to every use. */
+static Status follow(Probe *p, const Val *v, int dim, int at, WeightUses *uses, int depth) {
+  if (depth > 16) return OK;
+  for (int k = p->first_user[v->id]; k < p->first_user[v->id + 1]; k++) {
+    const Node *n = p->user[k];
+    Placement out[MAX_DIMS];
+    bool free, known;
+    Meeting meeting = {.p = p, .self = v};
+    if (!n || n->nouts == 0 || n->nouts > MAX_DIMS) continue;
+    node_each_val((Node *)(uintptr_t)n, meet, &meeting);
+    /* matrices that are picked by an index (experts) meet the numbers later */
+    bool met = meeting.numbers || (meeting.indices && v->ndim < 3);
+    WeightUse *u = met ? use_at(uses, n, v) : NULL;
+    if (met && !u) continue;
+    if (u) u->table = !meeting.numbers;
+    TRY(probe_ask(p, n, &(Given){v, place_s(at)}, 1, out, &free, &known));
+    if (u && u->weight == v) u->place[dim] = at;
+    if (!known || !free) continue;
+    if (u && is_s(&out[0]) && u->role[dim] == DIM_OTHER) u->role[dim] = DIM_FEATURE, u->out[dim] = out[0].dim;
+    if (u && is_p(&out[0])) u->role[dim] = DIM_CONTRACTED;
+    for (int i = 0; !met && i < n->nouts; i++)
+      if (is_plain_s(&out[i])) TRY(follow(p, n->outs[i], dim, out[i].dim, uses, depth + 1));
+  }
+  return OK;
+}
+
+Status weight_uses(Probe *p, const Val *v, WeightUses *out) {
+  const Tensor *t = probe_tensor(p, v);
+  out->n = 0;
+  if (!t) return OK;
+  for (int d = 0; d < t->ndim; d++)
+    if (t->size[d] > 1) TRY(follow(p, v, d, d, out, 0));
+  return OK;
+}
+
+Status weight_partner(Probe *p, const WeightUse *use, int dim, const Val **val, int *val_dim) {
+  const Node *n = use->node;
+  *val = NULL;
+  if (use->place[dim] < 0) return OK;
+  for (int i = 0; i < n->nargs; i++) {
+    const Val *v = n->args[i].kind == ARG_VAL ? n->args[i].val : NULL;
+    const Tensor *t = v && v != use->weight ? probe_tensor(p, v) : NULL;
+    if (!t || !p->activation[v->id] || dtype_is_integral(t->dtype)) continue;
+    for (int d = t->ndim - 1; d >= 0; d--) {
+      Given given[2] = {{use->weight, place_s(use->place[dim])}, {v, place_s(d)}};
+      Placement out[MAX_DIMS];
+      bool free, known;
+      if (t->size[d] < 2 || n->nouts > MAX_DIMS) continue;
+      TRY(probe_ask(p, n, given, 2, out, &free, &known));
+      if (!known || !free || !is_p(&out[0])) continue;
+      *val = v;
+      *val_dim = d;
+      return OK;
+    }
+  }
+  return OK;
+}

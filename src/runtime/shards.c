@@ -1,0 +1,51 @@
+/* shards.c -- see shards.h. */
+#include "runtime/shards.h"
+
+#include <string.h>
+
+#include "dist/boxes.h"
+#include "kernels/copy.h"
+
+static Status view_of(Scope *scope, Tensor *whole, const Region *part, Tensor **out) {
+  int64_t size[MAX_DIMS], offset = whole->offset;
+  for (int d = 0; d < whole->ndim; d++) {
+    size[d] = part->dim[d].size;
+    if (part->dim[d].n) offset += part->dim[d].run[0].begin * whole->stride[d];
+  }
+  return tensor_as_strided(scope, whole, whole->ndim, size, whole->stride, offset, out);
+}
+
+static Status copy_of(Kern *kern, Scope *scope, Tensor *whole, const Region *part, Arena *arena, Tensor **out) {
+  Run all[MAX_DIMS];
+  Region everything = {.ndim = whole->ndim};
+  int64_t size[MAX_DIMS];
+  BoxList from = {0}, into = {0};
+  for (int d = 0; d < whole->ndim; d++) {
+    all[d] = (Run){0, whole->size[d]};
+    everything.dim[d] = (Runs){.run = &all[d], .n = whole->size[d] > 0, .size = whole->size[d]};
+    size[d] = part->dim[d].size;
+  }
+  TRY(tensor_new(scope, whole->dtype, whole->ndim, size, out));
+  TRY(boxes_shared(&everything, whole->stride, part, (*out)->stride, 0, arena, &from, &into));
+  char *src = tensor_data(whole), *dst = tensor_data(*out);
+  int64_t width = (int64_t)dtype_size(whole->dtype);
+  for (int i = 0; i < from.n; i++) {
+    const Box *a = &from.v[i], *b = &into.v[i];
+    kernel_copy(kern, (View){dst + b->offset * width, b->size, b->stride, b->ndim, whole->dtype}, (View){src + a->offset * width, a->size, a->stride, a->ndim, whole->dtype});
+  }
+  return OK;
+}
+
+Status shard_of(Kern *kern, Scope *scope, Tensor *whole, const Spec *spec, Tensor **out) {
+  if (spec->partial) return fail(ERR_USAGE, "a tensor that is given whole cannot be placed P");
+  if (spec->replicated) return tensor_alias(scope, whole, out);
+  Arena arena = {0};
+  Region part;
+  Layout l = spec_layout(spec);
+  Status s = region_of(&l, spec->mesh->coord, &arena, &part);
+  bool one = true;
+  for (int d = 0; !s && d < part.ndim; d++) one &= part.dim[d].n <= 1;
+  if (!s) s = one ? view_of(scope, whole, &part, out) : copy_of(kern, scope, whole, &part, &arena, out);
+  arena_free(&arena);
+  return s;
+}

@@ -1,0 +1,13 @@
+/* shards.h -- this rank's part of tensors that it can see whole: weights of the mapped
+ * file, inputs that every rank was given. */
+#ifndef TESS_RUNTIME_SHARDS_H
+#define TESS_RUNTIME_SHARDS_H
+
+#include "dist/spec.h"
+#include "kernels/kernel.h"
+
+/* The part of `whole` that the spec leaves this rank: a view where each dimension is one
+ * run, else a copy.  Not for P. */
+Status shard_of(Kern *kern, Scope *scope, Tensor *whole, const Spec *spec, Tensor **out);
+
+#endif
