@@ -44,6 +44,15 @@ static bool quotient_is_shared(const Order *o, const Reduction *r) {
   return false;
 }
 
+/* The collective reads what somebody made of the quotient meanwhile. */
+static bool quotient_is_written(const Order *o, const Reduction *r) {
+  for (int i = o->behind_start[r->comm]; i < o->behind_start[r->comm + 1]; i++) {
+    int at = o->behind[i];
+    if (at > r->div && order_writes_to(o, at, o->node[r->div]->outs[0])) return true;
+  }
+  return false;
+}
+
 static LeftAlone examine(const Order *o, const BucketRules *rules, int comm, Reduction *r) {
   const Node *n = o->node[comm];
   *r = (Reduction){.comm = comm, .next = -1};
@@ -62,6 +71,7 @@ static LeftAlone examine(const Order *o, const BucketRules *rules, int comm, Red
   if (!count_elements(div->outs[0], &r->numel) || !count_elements(r->grad, &numel)) return LEFT_SIZE;
   if (numel != r->numel || !divisor_is_number(r->grad, &r->divisor, rules->by_list)) return LEFT_DIVISOR;
   if (n->op && n->op->schema.mutates && quotient_is_shared(o, r)) return LEFT_SHARED;
+  if (quotient_is_written(o, r)) return LEFT_WRITTEN;
   r->bytes = (size_t)r->numel * dtype_size(n->outs[0]->dtype);
   return LEFT_COUNT;
 }
@@ -71,10 +81,11 @@ static void leave(const Order *o, Buckets *all, LeftAlone why, int comm) {
   if (!all->left[why]++) all->left_example[why] = n->nouts ? n->outs[0]->name : n->target;
 }
 
-/* Dividing happens later in a bucket.  A gradient that is written to between its division and
- * its collective is left alone; of one that is written to behind it the write will wait. */
+/* Dividing happens later in a bucket, and a write to the gradient will wait for that.  A
+ * gradient that is written to even before its collective is left alone; asked for only where
+ * some other gradient needs that write, see pack(). */
 static Status drop_written(Arena *arena, const Order *o, Buckets *all) {
-  int *comm_of; /* by position of a division: the last of its collectives, -1 */
+  int *comm_of;  /* by position of a division: the last of its collectives, -1 */
   bool *written; /* by the same */
   TRY_NEW(comm_of, arena_new_n(arena, int, o->n + 1));
   TRY_NEW(written, arena_new_n(arena, bool, o->n + 1));
@@ -101,7 +112,7 @@ static Status find_reductions(Arena *arena, const Order *o, const BucketRules *r
     if (why == LEFT_COUNT) all->n++;
     else leave(o, all, why, at);
   }
-  return o->behind_start[o->n] ? drop_written(arena, o, all) : OK;
+  return OK;
 }
 
 /* ---- kinds -------------------------------------------------------------------------------------- */
@@ -238,10 +249,24 @@ static void close_needed(Packing *p, int needed) {
   }
 }
 
+/* Does a reduction need one that comes later?  (That is: a write to the later one's gradient,
+ * which stands between its division and its collective.)  Then nothing could be decided in
+ * order. */
+static bool needs_later(const Buckets *all, const int *needs) {
+  for (int i = 0; i < all->n; i++) {
+    if (needs[all->reduction[i].div] > i + 1 || needs[all->reduction[i].comm] > i + 1) return true;
+  }
+  return false;
+}
+
 static Status pack(Arena *arena, const Order *o, const BucketRules *rules, Buckets *all) {
   Packing p = {.all = all, .rules = rules};
   int *needs;
   TRY(find_needs(arena, o, all, &needs));
+  if (needs_later(all, needs)) {
+    TRY(drop_written(arena, o, all));
+    TRY(find_needs(arena, o, all, &needs));
+  }
   TRY_NEW(p.open, arena_new_n(arena, int, all->nkinds + 1));
   TRY_NEW(p.opened, arena_new_n(arena, bool, all->nkinds + 1));
   TRY_NEW(all->bucket, arena_new_n(arena, Bucket, all->n + 1));
@@ -271,7 +296,7 @@ static const char *const left_reason[LEFT_COUNT] = {
     [LEFT_USERS] = "what was reduced does not go to an output or a copy_ alone",
     [LEFT_SIZE] = "sizes are not known: specialize first",
     [LEFT_DIVISOR] = "the divisor is not one number for all elements",
-    [LEFT_WRITTEN] = "what is divided is written to before the collective",
+    [LEFT_WRITTEN] = "the gradient or its quotient is written to before the collective",
     [LEFT_SHARED] = "the quotient is reduced in place and read by others",
 };
 

@@ -18,7 +18,6 @@ Status fuse_add(Fuse *f, Node *before, const char *target, const Arg *args, int 
 
 void fuse_takes(Fuse *f, const Reduction *r) {
   f->takes[f->ntakes++] = r->div;
-  f->takes[f->ntakes++] = r->comm;
   f->takes_start[f->nnew] = f->ntakes;
 }
 
@@ -147,7 +146,7 @@ static Status fuse_all(Fuse *f, FuseFn *build) {
   Early early = {.o = f->order};
   TRY_NEW(f->instead, arena_new_n(f->arena, int, n + 1));
   TRY_NEW(f->takes_start, arena_new_n(f->arena, int, room + 1));
-  TRY_NEW(f->takes, arena_new_n(f->arena, int, 2 * all->n + 1));
+  TRY_NEW(f->takes, arena_new_n(f->arena, int, all->n + 1));
   TRY_NEW(early.found, arena_new_n(f->arena, int, n + 1));
   TRY_NEW(early.seen, arena_new_n(f->arena, int, n + 1));
   for (int i = 0; i < n; i++) f->instead[i] = -1;

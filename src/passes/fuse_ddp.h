@@ -30,10 +30,10 @@ typedef struct {
  * away: all in a row. */
 typedef Status FuseFn(Fuse *f, const Bucket *b, Node *last_div, Fused *out);
 
-/* A call, placed before `before`, with the metadata of `like`.  `takes`: the reduction whose
- * division and collective it does the work of; -1: none, use fuse_takes(). */
+/* A call, placed before `before`, with the metadata of `like`. */
 Status fuse_add(Fuse *f, Node *before, const char *target, const Arg *args, int nargs, const Node *like, Node **out);
-void fuse_takes(Fuse *f, const Reduction *r); /* for the node that was added last */
+/* The node that was added last does the reduction's division. */
+void fuse_takes(Fuse *f, const Reduction *r);
 /* A result of known size; sizes are copied. */
 Status fuse_result(Node *n, const char *name, Dtype dtype, int ndim, const Sym *const *size, Val **out);
 /* sizes of a 1-d tensor */

@@ -67,6 +67,27 @@ static bool node_writes(const Node *n) {
   return n->op ? n->op->schema.mutates : unknown_writes(n) || graph_argument_writes(n);
 }
 
+typedef struct {
+  const Order *o;
+  const Val *v;
+  bool found;
+} Shared;
+
+static void look_for(void *ctx, Val **ref) {
+  Shared *s = ctx;
+  s->found |= order_share(s->o, *ref, s->v);
+}
+
+bool order_writes_to(const Order *o, int at, const Val *v) {
+  Node *n = o->node[at];
+  Shared s = {o, v, false};
+  if (!node_writes(n)) return false;
+  for (int i = 0; i < n->nargs; i++) {
+    if (argument_is_written(n, i)) arg_each_val(&n->args[i], look_for, &s);
+  }
+  return s.found;
+}
+
 static bool is_wait(const Node *n) { return node_is(n, "_c10d_functional.wait_tensor.default"); }
 
 /* May results be memory of argument i? */

@@ -33,6 +33,9 @@ static inline bool order_share(const Order *o, const Val *a, const Val *b) {
   return a == b || (o->memory && o->memory[a->id] == o->memory[b->id]);
 }
 
+/* Does the node at that position write to memory that v may be in? */
+bool order_writes_to(const Order *o, int at, const Val *v);
+
 /* What a pass did to the nodes, for order_sort().  Zeroed: it only moved them. */
 typedef struct {
   int nnew;     /* nodes added: their marks are o->n .. o->n + nnew - 1 */
@@ -42,7 +45,7 @@ typedef struct {
 } OrderChange;
 
 /* Makes the present order a legal one: nodes that stand too early are put behind the last of
- * what they wait for, all else stays.  Nodes that were removed must have an `instead`. */
+ * what they wait for, all else stays. */
 Status order_sort(Arena *arena, const Order *o, const OrderChange *change);
 
 #endif
