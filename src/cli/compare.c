@@ -109,3 +109,27 @@ Status compare_with_file(FILE *f, const char *path, const Value *outs, int nouts
   safetensors_close(st);
   return s;
 }
+
+Status compare_with_values(FILE *f, const char *what, const Value *wanted, const Value *outs, int nouts, double rtol, double atol, bool json) {
+  int bad = 0;
+  for (int i = 0; i < nouts; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "%d", i);
+    if (outs[i].kind != wanted[i].kind) return fail(ERR_DIFF, "output %d is of another kind than %s's", i, what);
+    if (outs[i].kind == VAL_TENSOR) TRY(compare_one(f, name, outs[i].tensor, wanted[i].tensor, rtol, atol, json, &bad));
+    else bad += val_as_float(&outs[i]) != val_as_float(&wanted[i]);
+  }
+  return bad ? fail(ERR_DIFF, "%d of %d outputs differ from %s", bad, nouts, what) : OK;
+}
+
+Status compare_pair(const Tensor *got, const Tensor *want, double rtol, double atol, double *worst, int64_t *wrong) {
+  char a[128], b[128];
+  if (got->dtype != want->dtype || !tensor_same_size(got, want))
+    return fail(ERR_DIFF, "%s instead of %s", tensor_describe(got, a, sizeof a), tensor_describe(want, b, sizeof b));
+  double tolerance = default_tolerance(got->dtype);
+  Difference d;
+  compare_tensors(got, want, rtol < 0 ? tolerance : rtol, atol < 0 ? tolerance : atol, &d);
+  *worst = d.worst;
+  *wrong = d.wrong;
+  return OK;
+}

@@ -12,6 +12,8 @@ static const char examples[] =
     "  tessera run model.pt2 -i step0.safetensors -i step1.safetensors -o out0.safetensors -o out1.safetensors\n"
     "  tessera run model.pt2 --random-inputs 0 --repeat 20 --profile\n"
     "  tessera run model.pt2 -i in.safetensors --expect out.safetensors\n"
+    "  tessera run model.pt2 --mesh tp=2 --plan plan.json -i in.safetensors --check\n"
+    "  mpirun -n 4 tessera run model.pt2 --mesh dp=2,tp=2 --plan plan.json -i in.safetensors -o out.safetensors\n"
     "  tessera run step.pt2 -n 2 -i rank0.safetensors,rank1.safetensors -o out.safetensors\n"
     "  tessera run DIR -i in.safetensors -o results/      (DIR/rank0.pt2, rank1.pt2 ...)\n"
     "  mpirun -n 2 tessera run step.pt2 -i in.{rank}.safetensors -o out.{rank}.safetensors\n";
@@ -56,12 +58,22 @@ static Status run_all(const RunOptions *o, const RankOptions *ro, const TextList
   Arena arena = {0};
   RankPrograms programs;
   Status s = rank_programs(&arena, words, &programs);
-  if (!s) s = run_ranks_wanted(ro, &programs) ? run_ranks(ro, &programs, o) : run_alone(o, words->v[0]);
+  if (!s) s = run_ranks_wanted(ro, &programs, o) ? run_ranks(ro, &programs, o) : run_alone(o, words->v[0]);
   arena_free(&arena);
   return s;
 }
 
+/* --plan, and the mesh that it may tell. */
+static Status read_plan(RunOptions *o, const char *path, PlanFile **out) {
+  if (path) TRY(plan_file_read(path, out));
+  if (*out && !o->mesh) o->mesh = (*out)->mesh;
+  if (path && !o->mesh) return status_hint(fail(ERR_USAGE, "--plan needs a mesh, and '%s' tells none", path), "--mesh tp=2");
+  if (o->check && !o->mesh) return status_hint(fail(ERR_USAGE, "--check compares a mesh's ranks with one rank"), "--mesh tp=2 --plan plan.json; or --expect FILE");
+  return OK;
+}
+
 Status command_run(int argc, char **argv) {
+  const char *plan_path = NULL;
   RankOptions ro = {.ranks = NOT_GIVEN};
   RunOptions o = {.rtol = BY_DTYPE, .atol = BY_DTYPE, .repeat = NOT_GIVEN, .threads = NOT_GIVEN};
   const Option table[] = {
@@ -77,6 +89,9 @@ Status command_run(int argc, char **argv) {
       {"--print-outputs", 0, OPT_FLAG, &o.print_outputs, NULL, "print the outputs"},
       {"--profile", 0, OPT_FLAG, &o.profile, NULL, "print time per kind of op and per node"},
       {"--interpret", 0, OPT_FLAG, &o.interpret, NULL, "run node by node, without a compiled program"},
+      {"--mesh", 0, OPT_TEXT, &o.mesh, "AXES", "spread the program over a mesh of ranks: tp=2, dp=2,tp=4"},
+      {"--plan", 0, OPT_TEXT, &plan_path, "FILE", "which weights are cut how: a plan (JSON), or a Hugging Face config.json"},
+      {"--check", 0, OPT_MAYBE, &o.check, "nodes", "with --mesh: run on one rank too and compare the outputs, or every node; exit code 4"},
       {"--ranks", 'n', OPT_INT, &ro.ranks, "N", "on N ranks that talk by the program's collectives; files of each: a,b or x.{rank}.y"},
       {"--comm", 0, OPT_TEXT, &ro.comm, "HOW", "ranks are threads, or processes of an MPI launch: mpi (default there)"},
       {"--group", 0, OPT_LIST, &ro.groups, "NAME=RANKS", "who is in a group that the program names: 0,1,2 or all (default: all; a folder's plan.json)"},
@@ -95,5 +110,11 @@ Status command_run(int argc, char **argv) {
     o.seed = strtoll(o.random, &end, 10);
     if (*end || end == o.random) return fail(ERR_USAGE, "--random-inputs takes a number, '%s' is none", o.random);
   }
-  return run_all(&o, &ro, &words);
+  PlanFile *plan = NULL;
+  TRY(read_plan(&o, plan_path, &plan));
+  o.plan = plan;
+  o.path = words.v[0];
+  Status s = run_all(&o, &ro, &words);
+  plan_file_free(plan);
+  return s;
 }

@@ -13,6 +13,8 @@
 #include "cli/profile.h"
 #include "cli/rank_files.h"
 #include "cli/rank_results.h"
+#include "cli/run_check.h"
+#include "dist/dispatch.h"
 
 typedef struct {
   Ctx *ctx;
@@ -26,6 +28,8 @@ typedef struct {
   Progress bar; /* over the steps of all runs */
   double *times; /* seconds of each repetition */
   double open_seconds;
+  Ctx alone;    /* of the reference, with --check */
+  RunCheck check;
 } RunState;
 
 int run_count_calls(const RunOptions *o) { return o->random || o->inputs.n == 0 ? 1 : o->inputs.n; }
@@ -133,9 +137,11 @@ static Status one_call(RunState *r, int call) {
   TRY(session_steps(r->session, inputs, ninputs, &steps));
   double compile = seconds_now() - start_compile;
   r->bar.total = r->bar.done + (run_count_calls(o) - call) * (o->warmup + timed_runs(o)) * steps;
+  if (o->check) TRY(run_check_begin(&r->check, inputs, ninputs));
   Status s = timed(r, inputs, ninputs, &outs, &nouts);
   progress_end(&r->bar);
   TRY(s);
+  if (o->check) TRY(run_check_end(&r->check, inputs, ninputs, outs, nouts, r->rank == 0));
   if (o->repeat != NOT_GIVEN) TRY(print_times(r, compile));
   TRY(report(&(Report){.run = r, .call = call, .inputs = inputs, .ninputs = ninputs, .outs = outs, .nouts = nouts}));
   scope_clear(&r->results);
@@ -145,10 +151,29 @@ static Status one_call(RunState *r, int call) {
   return OK;
 }
 
+/* Spread over the mesh: the world has as many ranks. */
+static Status open_spread(RunState *r, Exported *e) {
+  Mesh *mesh = NULL;
+  Status s = mesh_parse(r->ctx->dist, r->o->mesh, &mesh);
+  if (!s && mesh->size != r->ranks)
+    s = status_hint(fail(ERR_USAGE, "the mesh %s has %d ranks, but there %s %d", r->o->mesh, mesh->size, r->ranks == 1 ? "is" : "are", r->ranks),
+                    "start as many processes as the mesh has ranks");
+  if (s) {
+    exported_free(e);
+    return s;
+  }
+  TRY(session_open_spread(r->ctx, e, mesh, r->o->plan, &r->session));
+  if (!r->o->check) return OK;
+  r->check.rtol = r->o->rtol;
+  r->check.atol = r->o->atol;
+  r->check.json = r->o->json;
+  return run_check_open(&r->check, &r->alone, r->o->path, r->o->weights, r->session, r->o->check);
+}
+
 static Status open_and_call(RunState *r, Exported *e) {
   const RunOptions *o = r->o;
   double start = seconds_now();
-  TRY(session_open(r->ctx, e, &r->session));
+  TRY(o->mesh ? open_spread(r, e) : session_open(r->ctx, e, &r->session));
   r->open_seconds += seconds_now() - start;
   if (o->interpret) session_force_interpreter(r->session);
   session_set_profile(r->session, o->profile);
@@ -164,15 +189,24 @@ static Status open_and_call(RunState *r, Exported *e) {
 
 Status run_calls(Ctx *ctx, World *w, Exported *e, const RunOptions *o, double load_seconds) {
   RunState r = {.ctx = ctx, .world = w, .rank = w ? world_rank(w) : 0, .ranks = w ? world_size(w) : 1, .o = o, .open_seconds = load_seconds};
+  Dist *dist = NULL;
   r.times = calloc((size_t)timed_runs(o), sizeof *r.times);
-  if (!r.times) exported_free(e);
-  Status s = r.times ? open_and_call(&r, e) : fail_oom();
+  Status s = r.times ? OK : fail_oom();
+  ctx_init(&r.alone, ctx->kern.threads);
+  if (!s && o->mesh) s = dist_new(w, &dist);
+  if (dist) ctx_spread(ctx, dist);
+  if (s) exported_free(e);
+  else s = open_and_call(&r, e);
   progress_end(&r.bar);
   scope_clear(&r.results);
   scope_clear(&r.scope);
   arena_free(&r.results_arena);
   arena_free(&r.arena);
+  run_check_close(&r.check);
   session_free(r.session);
+  ctx_free(&r.alone);
+  if (dist) ctx_unspread(ctx);
+  dist_free(dist);
   free(r.times);
   return s;
 }

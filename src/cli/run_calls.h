@@ -18,6 +18,10 @@ typedef struct {
   bool nothing_asked; /* of the outputs: they are listed */
   const char *weights, *random;
   double atol, rtol;
+  const char *mesh;     /* spread the program over it; NULL: ranks run it as it is */
+  const PlanFile *plan; /* NULL: nothing is cut */
+  const char *check;    /* NULL: no; else "" or "nodes" */
+  const char *path;     /* of the program, to check against */
 } RunOptions;
 
 /* So many calls, of so many runs each: the last one's outputs are the call's. */

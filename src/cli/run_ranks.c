@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "dist/mesh.h"
 #include "runtime/ranks.h"
 
 enum { MOST_RANKS = 1024 };
@@ -14,8 +15,8 @@ typedef struct {
 
 static bool uses_mpi(const RankOptions *ro) { return ro->comm ? !strcmp(ro->comm, "mpi") : mpi_launched(); }
 
-bool run_ranks_wanted(const RankOptions *ro, const RankPrograms *programs) {
-  return ro->ranks != NOT_GIVEN || programs->per_rank || uses_mpi(ro) || ro->groups.n;
+bool run_ranks_wanted(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o) {
+  return o->mesh || ro->ranks != NOT_GIVEN || programs->per_rank || uses_mpi(ro) || ro->groups.n;
 }
 
 /* Files and programs for n ranks? */
@@ -53,11 +54,34 @@ static Status list_groups(const RankOptions *ro, const RankPrograms *programs, G
   return OK;
 }
 
+/* Ranks of a mesh that is given as text. */
+static Status mesh_ranks(const char *text, int *out) {
+  Dist *d;
+  Mesh *m;
+  TRY(dist_new(NULL, &d));
+  Status s = mesh_parse(d, text, &m);
+  if (!s) *out = m->size;
+  dist_free(d);
+  return s;
+}
+
+static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o, int *out) {
+  *out = ro->ranks != NOT_GIVEN ? (int)ro->ranks : programs->per_rank ? programs->n : 0;
+  if (!o->mesh) return OK;
+  int n = 0;
+  TRY(mesh_ranks(o->mesh, &n));
+  if (programs->per_rank) return status_hint(fail(ERR_USAGE, "--mesh cuts one program into ranks, these are cut already"), "leave --mesh out");
+  if (*out && *out != n) return fail(ERR_USAGE, "-n %d, but the mesh %s has %d ranks", *out, o->mesh, n);
+  if (n > MOST_RANKS && !uses_mpi(ro)) return status_hint(fail(ERR_USAGE, "the mesh %s has %d ranks; at most %d fit in a process", o->mesh, n, MOST_RANKS), "tessera plan needs no ranks");
+  *out = n;
+  return OK;
+}
+
 Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o) {
   if (ro->comm && strcmp(ro->comm, "mpi") && strcmp(ro->comm, "threads")) return fail(ERR_USAGE, "--comm %s: there are threads and mpi", ro->comm);
   TRY(option_between("-n", ro->ranks, 1, MOST_RANKS));
   Ranks ranks = {.mpi = uses_mpi(ro), .threads = o->threads == NOT_GIVEN ? 0 : (int)o->threads};
-  ranks.n = ro->ranks != NOT_GIVEN ? (int)ro->ranks : programs->per_rank ? programs->n : 0;
+  TRY(count_ranks(ro, programs, o, &ranks.n));
   if (!ranks.mpi && !ranks.n) return fail(ERR_USAGE, "--group is for several ranks: say how many with -n N");
   if (ranks.n) TRY(check_counts(programs, o, ranks.n));
   GroupList groups = {0};

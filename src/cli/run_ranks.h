@@ -12,7 +12,7 @@ typedef struct {
 } RankOptions;
 
 /* Is this a matter of several ranks? */
-bool run_ranks_wanted(const RankOptions *ro, const RankPrograms *programs);
+bool run_ranks_wanted(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o);
 /* Every rank opens its program and makes the calls. */
 Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o);
 

@@ -539,3 +539,9 @@ void ctx_spread(Ctx *ctx, Dist *d) {
   ctx->dispatch = dispatch;
   ctx->redistribute = redistribute_call;
 }
+
+void ctx_unspread(Ctx *ctx) {
+  ctx->dist = NULL;
+  ctx->dispatch = NULL;
+  ctx->redistribute = NULL;
+}

@@ -16,6 +16,7 @@
 
 /* d stays the caller's and outlives the context. */
 void ctx_spread(Ctx *ctx, Dist *d);
+void ctx_unspread(Ctx *ctx); /* plain tensors only again */
 
 /* A DTensor of this spec around a shard (plain, of the spec's local size; NULL on a mesh
  * without a world).  The handle lives in scope; local must live as long. */

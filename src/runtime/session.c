@@ -36,6 +36,8 @@ struct Session {
   bool interpret, profile;
   Progress *progress;
   NodeTimes times;
+  NodeWatchFn *watch;
+  void *watch_arg;
 };
 
 /* ---- opening ------------------------------------------------------------------------ */
@@ -97,6 +99,7 @@ Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *pl
 }
 
 const Marks *session_marks(const Session *s) { return s->marks; }
+Ctx *session_ctx(const Session *s) { return s->ctx; }
 
 Status session_open(Ctx *ctx, Exported *e, Session **out) {
   Session *s = calloc(1, sizeof *s);
@@ -133,6 +136,11 @@ bool session_is_interpreted(const Session *s) { return s->interpret; }
 void session_set_profile(Session *s, bool on) { s->profile = on; }
 const NodeTimes *session_node_times(const Session *s) { return &s->times; }
 void session_set_progress(Session *s, Progress *progress) { s->progress = progress; }
+
+void session_watch_nodes(Session *s, NodeWatchFn *fn, void *arg) {
+  s->watch = fn;
+  s->watch_arg = arg;
+}
 
 /* ---- one program per set of sizes ---------------------------------------------------- */
 
@@ -222,7 +230,11 @@ static void before_node(void *arg, const Node *n) {
   if (s->profile) node_times_next(&s->times, n);
 }
 
-static Status spread_call(void *arg, const Node *n, Value *bound, Call *c) { return marks_call(((Session *)arg)->marks, n, bound, c); }
+static Status interpreted_call(void *arg, const Node *n, Value *bound, Call *c) {
+  const Session *s = arg;
+  TRY(s->marks ? marks_call(s->marks, n, bound, c) : op_dispatch(c));
+  return s->watch ? s->watch(s->watch_arg, n, c->out, c->nout) : OK;
+}
 
 /* Input i of the graph, of which this rank has the whole (or its shard: local given). */
 static Status wrap_input(Session *s, int i, Tensor *whole, Tensor *local, Scope *scope, Value *out) {
@@ -261,7 +273,7 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
     else if (spec->kind != IN_TOKEN) return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target), "give the weights (--weights FILE)");
   }
   Walk w = {.ctx = s->ctx, .scope = scope, .arena = arena, .before = before_node, .arg = s};
-  if (s->marks) w.call = spread_call;
+  if (s->marks || s->watch) w.call = interpreted_call;
   if (s->profile) TRY(node_times_begin(&s->times, s->program->graph));
   Status walked = graph_walk(&w, g, inputs, all);
   TRY(s->ctx->groups ? groups_end(s->ctx->groups, walked) : walked);

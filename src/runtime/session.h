@@ -28,6 +28,7 @@ Status session_open(Ctx *ctx, Exported *e, Session **out);
 Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out);
 void session_free(Session *s); /* NULL is fine */
 const Marks *session_marks(const Session *s); /* NULL: not spread */
+Ctx *session_ctx(const Session *s);
 
 /* The functional program that calls are specialised from. */
 const Exported *session_program(const Session *s);
@@ -51,5 +52,10 @@ const NodeTimes *session_node_times(const Session *s);
 void session_set_progress(Session *s, Progress *progress);
 /* Steps of one call at these sizes. */
 Status session_steps(Session *s, const Value *inputs, int ninputs, int64_t *out);
+
+/* Is told of every node of interpreted calls, with its results (DTensors on a mesh); what it
+ * returns ends the call.  NULL: nobody. */
+typedef Status NodeWatchFn(void *arg, const Node *n, const Value *outs, int nouts);
+void session_watch_nodes(Session *s, NodeWatchFn *fn, void *arg);
 
 #endif

@@ -1,0 +1,140 @@
+/* run_check.c -- see run_check.h. */
+#include "cli/run_check.h"
+
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/compare.h"
+#include "dist/dtensor.h"
+#include "graph/walk.h"
+#include "kernels/copy.h"
+#include "runtime/shards.h"
+
+static bool leaves_parts(const Session *spread) {
+  const Marks *m = session_marks(spread);
+  const Exported *e = session_program(spread);
+  for (int i = 0; i < e->graph->noutputs; i++) {
+    OutputKind k = e->outputs[i].kind;
+    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION || k == OUT_TOKEN) continue;
+    for (int a = 0; a < m->mesh->naxes; a++)
+      if (!is_r(&m->output[i].place[a])) return true;
+  }
+  return false;
+}
+
+Status run_check_open(RunCheck *c, Ctx *alone, const char *path, const char *weights, Session *spread, const char *mode) {
+  Exported *e;
+  if (*mode && strcmp(mode, "nodes")) return fail(ERR_USAGE, "--check=%s: there is --check and --check=nodes", mode);
+  c->nodes = *mode;
+  c->spread = spread;
+  c->parts = leaves_parts(spread);
+  const Mesh *mesh = session_marks(spread)->mesh;
+  if (!c->nodes && !c->parts && mesh_position(mesh->axis, mesh->naxes, mesh->coord) != 0) return OK;
+  TRY(program_load(path, weights, &e));
+  TRY(session_open(alone, e, &c->alone));
+  if (!c->nodes) return OK;
+  session_force_interpreter(c->alone);
+  session_force_interpreter(spread);
+  c->nresults = session_program(spread)->graph->nvals;
+  TRY_NEW(c->result, arena_new_n(&c->arena, Tensor *, c->nresults + 1));
+  return OK;
+}
+
+void run_check_close(RunCheck *c) {
+  session_free(c->alone);
+  scope_clear(&c->scope);
+  arena_free(&c->arena);
+}
+
+/* ---- nodes --------------------------------------------------------------------------------------- */
+
+static Status keep_results(void *arg, const Node *n, const Value *outs, int nouts) {
+  RunCheck *c = arg;
+  for (int i = 0; i < n->nouts && i < nouts; i++) {
+    Tensor *copy;
+    if (outs[i].kind != VAL_TENSOR || n->outs[i]->id >= c->nresults) continue;
+    const Tensor *t = outs[i].tensor;
+    TRY(tensor_new(&c->scope, t->dtype, t->ndim, t->size, &copy));
+    Kern kern = {.threads = 1};
+    kernel_copy(&kern, tensor_view(copy), tensor_view(t));
+    c->result[n->outs[i]->id] = copy;
+  }
+  return OK;
+}
+
+static Status compare_results(void *arg, const Node *n, const Value *outs, int nouts) {
+  RunCheck *c = arg;
+  Ctx *ctx = session_ctx(c->spread);
+  for (int i = 0; i < n->nouts && i < nouts; i++) {
+    Tensor *want = outs[i].kind == VAL_TENSOR && n->outs[i]->id < c->nresults ? c->result[n->outs[i]->id] : NULL, *got;
+    Scope scope = {0};
+    char text[512];
+    double worst = 0;
+    int64_t wrong = 0;
+    if (!want) continue;
+    got = outs[i].tensor;
+    Status s = got->spec ? dtensor_full(ctx, &scope, got, &got) : OK;
+    if (!s) s = compare_pair(got, want, c->rtol, c->atol, &worst, &wrong);
+    scope_clear(&scope);
+    TRY(s);
+    c->compared++;
+    if (!wrong) continue;
+    s = fail(ERR_DIFF, "'%s' %s: %lld of %lld elements differ from one rank's, largest difference %.3g", n->outs[i]->name,
+             outs[i].tensor->spec ? spec_print(outs[i].tensor->spec, text, sizeof text) : tensor_describe(want, text, sizeof text), (long long)wrong,
+             (long long)tensor_numel(want), worst);
+    return s; /* the walk adds where it is */
+  }
+  return OK;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------------- */
+
+Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs) {
+  Scope scope = {0};
+  Arena arena = {0};
+  Value *outs;
+  int nouts;
+  if (!c->nodes) return OK;
+  scope_clear(&c->scope);
+  memset(c->result, 0, (size_t)c->nresults * sizeof *c->result);
+  c->compared = 0;
+  session_watch_nodes(c->alone, keep_results, c);
+  session_watch_nodes(c->spread, compare_results, c);
+  Status s = session_run(c->alone, inputs, ninputs, &scope, &arena, &outs, &nouts);
+  scope_clear(&scope);
+  arena_free(&arena);
+  return s;
+}
+
+/* This rank's part of what the reference gave. */
+static Status cut_output(const RunCheck *c, int output, Scope *scope, Kern *kern, Value *v) {
+  const Marks *m = session_marks(c->spread);
+  const Spec *spec;
+  if (v->kind != VAL_TENSOR) return OK;
+  TRY(spec_new(m->mesh, v->tensor->dtype, v->tensor->ndim, v->tensor->size, NULL, m->output[output].place, &spec));
+  return shard_of(kern, scope, v->tensor, spec, &v->tensor);
+}
+
+Status run_check_end(RunCheck *c, const Value *inputs, int ninputs, const Value *outs, int nouts, bool prints) {
+  Scope scope = {0};
+  Arena arena = {0};
+  Value *wanted;
+  int n, user = 0;
+  FILE *quiet = NULL;
+  if (c->nodes && prints && !c->json) printf("check: %d results of nodes match one rank's\n", c->compared);
+  if (!c->alone || c->nodes) return OK;
+  const Exported *e = session_program(c->spread);
+  Status s = session_run(c->alone, inputs, ninputs, &scope, &arena, &wanted, &n);
+  if (!s && n != nouts) s = fail(ERR_DIFF, "%d outputs, one rank gives %d", nouts, n);
+  for (int i = 0; !s && c->parts && i < e->graph->noutputs; i++) {
+    OutputKind k = e->outputs[i].kind;
+    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION || k == OUT_TOKEN) continue;
+    s = cut_output(c, i, &scope, &session_ctx(c->spread)->kern, &wanted[user++]);
+  }
+  if (!s && !prints) quiet = fopen("/dev/null", "w");
+  if (!s) s = compare_with_values(prints || !quiet ? stdout : quiet, "one rank", wanted, outs, nouts, c->rtol, c->atol, c->json);
+  if (quiet) fclose(quiet);
+  scope_clear(&scope);
+  arena_free(&arena);
+  return s;
+}

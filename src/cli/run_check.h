@@ -1,0 +1,32 @@
+/* run_check.h -- `run --check`: the same calls on one rank, and what differs.
+ *
+ * --check compares every output; --check=nodes every result of every node, and names the
+ * first that differs (ranks and reference are then interpreted, node by node).
+ */
+#ifndef TESS_CLI_RUN_CHECK_H
+#define TESS_CLI_RUN_CHECK_H
+
+#include "runtime/session.h"
+
+typedef struct {
+  Session *alone;  /* the program on one rank; NULL: this rank has nothing to compare */
+  Session *spread;
+  double rtol, atol;
+  bool nodes, json;
+  bool parts; /* some output is left in shards: every rank compares its own */
+  /* --check=nodes: results of the reference by Val.id, and where the comparison stands */
+  Arena arena;
+  Scope scope;
+  Tensor **result;
+  int nresults, compared;
+} RunCheck;
+
+/* path: the program again.  Every rank of the mesh calls all of these.  mode: "" or "nodes". */
+Status run_check_open(RunCheck *c, Ctx *alone, const char *path, const char *weights, Session *spread, const char *mode);
+/* Before a call of the session that is checked, with the same inputs. */
+Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs);
+/* After it: rank 0 (or every rank, see parts) prints a line per output; ERR_DIFF. */
+Status run_check_end(RunCheck *c, const Value *inputs, int ninputs, const Value *outs, int nouts, bool prints);
+void run_check_close(RunCheck *c);
+
+#endif
