@@ -18,6 +18,10 @@ static const Product row_matmul =  {0, 1,    NO_ARG, NO_ARG, NO_ARG, 0, 0,  fals
 static const Product row_addmm =   {1, 2,    0,      3,      4,      2, 2,  false,     NO_ARG,  DT_NONE};
 static const Product row_baddbmm = {1, 2,    0,      3,      4,      3, 3,  false,     NO_ARG,  DT_NONE};
 static const Product row_addmv =   {1, 2,    0,      3,      4,      2, 1,  false,     NO_ARG,  DT_NONE};
+/* Sums that are to be added up further: f32, whatever the operands are. */
+static const Product row_linear_wide = {0, 1, 2,     NO_ARG, NO_ARG, 0, 0,  true,      NO_ARG,  DT_F32};
+static const Product row_addmm_wide =  {1, 2, 0,     3,      4,      2, 2,  false,     NO_ARG,  DT_F32};
+static const Product row_matmul_wide = {0, 1, NO_ARG, NO_ARG, NO_ARG, 0, 0, false,     NO_ARG,  DT_F32};
 static const Product row_linear =  {0, 1,    2,      NO_ARG, NO_ARG, 0, 0,  true,      NO_ARG,  DT_NONE};
 
 static Status row_infer(Call *c) { return product_infer(c, c->op->def->row); }
@@ -205,6 +209,9 @@ const OpDef ops_matmul[] = {
     PRODUCT("aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", row_baddbmm),
     PRODUCT("aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor", row_addmv),
     PRODUCT("aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", row_linear),
+    PRODUCT("tess::linear_wide(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", row_linear_wide),
+    PRODUCT("tess::addmm_wide(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", row_addmm_wide),
+    PRODUCT("tess::matmul_wide(Tensor self, Tensor other) -> Tensor", row_matmul_wide),
     {.schema = "aten::_addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1, bool use_gelu=False) -> Tensor",
      .infer = row_infer, .run = activation_run, .flops = row_flops, .place = activation_place, .row = &row_addmm},
     {.schema = "aten::outer(Tensor self, Tensor vec2) -> Tensor", .compose = outer_compose},

@@ -70,7 +70,7 @@ static Status check_operands(const Call *c, const Product *p) {
 }
 
 /* add or residual must broadcast to the result. */
-static Status check_addend(const Call *c, int arg, const Tensor *out) {
+static Status check_addend(const Call *c, int arg, const Tensor *out, Dtype dtype) {
   const Tensor *t = in_tensor(c, arg);
   char x[128], y[128];
   if (!t) return OK;
@@ -83,7 +83,7 @@ static Status check_addend(const Call *c, int arg, const Tensor *out) {
     return op_fail(c, "'%s' is %s, which does not broadcast to the result %s", c->op->schema.params[arg].name, tensor_describe(t, x, sizeof x),
                    tensor_describe(out, y, sizeof y));
   }
-  if (t->dtype != out->dtype) {
+  if (t->dtype != out->dtype && t->dtype != dtype) {
     return op_fail(c, "'%s' is %s, the result is %s: the dtypes differ", c->op->schema.params[arg].name, tensor_describe(t, x, sizeof x),
                    tensor_describe(out, y, sizeof y));
   }
@@ -108,8 +108,8 @@ Status product_infer(Call *c, const Product *p) {
   if (right->ndim > 1) size[n++] = b.size[bn - 1];
   if (n > MAX_DIMS) return disagree(c, left, right, "too many dimensions");
   TRY(out_new(c, p->out == DT_NONE ? left->dtype : p->out, n, size));
-  if (p->add != NO_ARG) TRY(check_addend(c, p->add, out_tensor(c, 0)));
-  if (p->residual != NO_ARG) TRY(check_addend(c, p->residual, out_tensor(c, 0)));
+  if (p->add != NO_ARG) TRY(check_addend(c, p->add, out_tensor(c, 0), left->dtype));
+  if (p->residual != NO_ARG) TRY(check_addend(c, p->residual, out_tensor(c, 0), out_tensor(c, 0)->dtype));
   return OK;
 }
 

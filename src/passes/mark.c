@@ -294,7 +294,9 @@ static Status anchor_use(Marker *k, const Planned *p, const WeightUse *u, const 
   }
   Placement paid = place_r();
   sequence_place(k->m, out, p->axis, &paid);
-  return marks_want_after(k->m, out, p->axis, paid, why);
+  TRY(marks_want_after(k->m, out, p->axis, paid, why));
+  k->m->after[out->id]->pays = true;
+  return OK;
 }
 
 /* ---- placements --------------------------------------------------------------------------------------------- */

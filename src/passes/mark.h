@@ -20,6 +20,7 @@ typedef struct {
   unsigned axes; /* bit a: place[a] is wanted */
   Placement place[MAX_AXES];
   const char *why; /* "colwise 'layers.0.mlp.up_proj'" */
+  bool pays;       /* after a node: its result is a sum that the ranks owe each other */
 } Want;
 
 /* Before a node: argument `val` is brought there first. */
@@ -43,6 +44,7 @@ typedef struct Marks {
   Want **after;      /* by id of a result */
   Placement *sequence; /* by id: S where a sum is wanted cut along the sequence */
   int nvals;
+  bool torch_ops; /* the recorded program is for PyTorch: no op of our own where there is a choice */
 } Marks;
 
 /* e: inlined and functional.  Sizes that are symbols count with their hints.  notes (may

@@ -66,8 +66,39 @@ static Status anchor_arguments(Ctx *ctx, Scope *scope, const Marks *m, const Nod
   return OK;
 }
 
+/* Products whose parts are rounded once, after they were added up. */
+static const struct {
+  const char *op, *wide;
+} wide_ops[] = {
+    {"aten.linear.default", "tess.linear_wide.default"}, {"aten.addmm.default", "tess.addmm_wide.default"},
+    {"aten.mm.default", "tess.matmul_wide.default"},     {"aten.matmul.default", "tess.matmul_wide.default"},
+    {"aten.bmm.default", "tess.matmul_wide.default"},
+};
+
+static const Op *wide_op(const Op *op, Dtype d) {
+  for (size_t i = 0; (d == DT_F16 || d == DT_BF16) && i < sizeof wide_ops / sizeof *wide_ops; i++)
+    if (!strcmp(op->schema.name, wide_ops[i].op)) return op_find(wide_ops[i].wide);
+  return NULL;
+}
+
+/* A sum in halves: the parts stay f32 until they are one. */
+static Status call_wide(const Op *wide, const Want *want, Dtype dtype, Call *c) {
+  const Op *op = c->op;
+  Tensor *t;
+  c->op = wide;
+  TRY(op_dispatch(c));
+  c->op = op;
+  TRY(want_apply(c->ctx, c->scope, want, out_tensor(c, 0), &t));
+  TRY(OP(c, "aten.to.dtype", &t, val_tensor(t), val_dtype(dtype)));
+  c->out[0] = val_tensor(t);
+  return OK;
+}
+
 Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
   if (n->nouts && n->outs[0]->id < m->nvals && m->before[n->outs[0]->id]) TRY(anchor_arguments(c->ctx, c->scope, m, n, bound));
+  const Want *owed = n->nouts == 1 && n->outs[0]->id < m->nvals ? m->after[n->outs[0]->id] : NULL;
+  const Op *wide = owed && owed->pays && !m->torch_ops ? wide_op(c->op, n->outs[0]->dtype) : NULL;
+  if (wide) return call_wide(wide, owed, n->outs[0]->dtype, c);
   TRY(op_dispatch(c));
   for (int i = 0; i < n->nouts && i < c->nout; i++) {
     const Want *w = n->outs[i]->id < m->nvals ? m->after[n->outs[i]->id] : NULL;
