@@ -511,7 +511,6 @@ static Status dispatch(Call *c) {
   bool has_rule = has_rule_of_its_own(functional);
   if (takes_apart(c->op, functional, has_rule)) return def->inplace ? run_inplace_apart(c, functional) : run_parts(c);
   if (asks_for_sizes(c->op)) return op_eager(c);
-  if (c->ctx->emitter && def->flags & OP_RANDOM) return run_replicated(c); /* a recorded call does not know whose part it draws */
   if (def->spread) {
     bool done = false;
     TRY(def->spread(c, &done));
@@ -531,6 +530,7 @@ static Status dispatch(Call *c) {
     }
     TRY(s);
   }
+  if (c->ctx->emitter && e->d.draws) return run_replicated(c); /* a recorded call does not know whose part it draws */
   return run_decision(c, &e->d);
 }
 
