@@ -1,11 +1,14 @@
 /* golden_spread.c -- see golden_spread.h. */
 #include "golden_spread.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "dist/dtensor.h"
+#include "kernels/copy.h"
 
 typedef struct {
   const char *family;
@@ -22,6 +25,21 @@ static uint64_t next_random(uint64_t *state) { /* splitmix64 */
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
   z = (z ^ z >> 27) * 0x94d049bb133111ebu;
   return z ^ z >> 31;
+}
+
+/* Its elements added up over the ranks stay finite: else their average is not them. */
+static Status can_be_added(Ctx *ctx, Scope *scope, const Tensor *t, int ranks, bool *out) {
+  Tensor *wide;
+  *out = true;
+  if (dtype_kind(t->dtype) != KIND_FLOAT) return OK;
+  TRY(tensor_new(scope, DT_F64, t->ndim, t->size, &wide));
+  kernel_copy(&ctx->kern, tensor_view(wide), tensor_view(t));
+  double most = t->dtype == DT_F64 ? DBL_MAX : t->dtype == DT_F16 ? 65504 : FLT_MAX;
+  for (int64_t i = 0; i < tensor_numel(t); i++) {
+    double x = fabs(((const double *)tensor_data(wide))[i]);
+    *out &= !(isfinite(x) && x > most / ranks);
+  }
+  return OK;
 }
 
 /* What a tensor may owe: one kind for all axes, of those that its dtype can be brought to. */
@@ -75,7 +93,10 @@ static Status spread(Trial *t, Ctx *ctx, Scope *scope, Mesh *m, Tensor **tensor,
   Placement p[MAX_AXES], debt;
   char text[256];
   if (!*tensor) return OK;
+  bool small;
   debt = random_debt(*tensor, state);
+  TRY(can_be_added(ctx, scope, *tensor, m->size, &small));
+  if (debt.op == REDUCE_AVG && !small) debt = place_p(REDUCE_SUM);
   for (int a = 0; a < m->naxes; a++) {
     p[a] = random_placement(*tensor, debt, state);
     if (t->steps && is_p(&p[a])) p[a] = place_r();
