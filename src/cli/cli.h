@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+#include "base/human.h"
 #include "base/status.h"
 #include "graph/graph.h"
 #include "tensor/safetensors.h"
@@ -60,19 +61,12 @@ int threads_or_default(int64_t option);
  * regular file is there already (unless force) or its folder cannot be written to. */
 Status output_check(const char *path, bool force);
 
-/* "1 node", "2 nodes": the letter that makes the difference. */
-#define PLURAL(n) ((n) == 1 ? "" : "s")
-
 /* Names in files may hold anything: what would move a cursor is printed as '?'. */
 void print_plain(FILE *f, const char *text);
 
 /* Is stderr (stdout) a terminal that takes colours? */
 bool terminal_colors(FILE *f);
 
-/* "1.5 MiB", "12.30 G", "12.30 GFLOP": into buf, which is returned. */
-const char *human_bytes(double bytes, char *buf, size_t cap);
-const char *human_count(double n, char *buf, size_t cap);
-const char *human_flops(double n, char *buf, size_t cap);
 double seconds_now(void);
 
 /* Prints a JSON document and frees it.  A NULL document is out of memory. */

@@ -1,4 +1,4 @@
-/* common.c -- loading programs, numbers for people; see cli.h. */
+/* common.c -- loading programs, checking options and files; see cli.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,28 +51,6 @@ void print_plain(FILE *f, const char *text) {
 bool terminal_colors(FILE *f) {
   const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
   return isatty(fileno(f)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
-}
-
-const char *human_bytes(double bytes, char *buf, size_t cap) {
-  static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int u = 0;
-  while (bytes >= 1024 && u < 4) bytes /= 1024, u++;
-  snprintf(buf, cap, u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
-  return buf;
-}
-
-const char *human_count(double n, char *buf, size_t cap) {
-  static const char *const units[] = {"", " K", " M", " G", " T", " P"};
-  int u = 0;
-  while (n >= 1000 && u < 5) n /= 1000, u++;
-  snprintf(buf, cap, u ? "%.2f%s" : "%.0f%s", n, units[u]);
-  return buf;
-}
-
-const char *human_flops(double n, char *buf, size_t cap) {
-  char count[32];
-  snprintf(buf, cap, "%s%sFLOP", human_count(n, count, sizeof count), n < 1000 ? " " : "");
-  return buf;
 }
 
 double seconds_now(void) {

@@ -198,6 +198,7 @@ static Status keep_decision(Arena *arena, const Call *c, const Decision *d, Deci
   out->have = have;
   out->want = want;
   out->out = specs;
+  if (d->why) TRY_NEW(out->why, arena_strdup(arena, d->why));
   int n = d->op->schema.nparams > c->op->schema.nparams ? d->op->schema.nparams : c->op->schema.nparams;
   TRY_NEW(out->arg, arena_new_n(arena, Value, n ? n : 1));
   for (int i = 0; d->rewritten && i < n; i++) {
@@ -267,6 +268,15 @@ static Status refuse_implicit(const Call *c, const Spec *from, const Spec *to) {
 /* While calls are recorded, shards are there without a world. */
 static bool mesh_has_shards(const Ctx *ctx, const Mesh *m) { return (m->world || ctx->emitter) && m->inside; }
 
+/* why: the rule's words; NULL: it has none. */
+static Status move_for_rule(const Call *c, const char *why, const Spec *from, const Spec *to, Tensor *local, Tensor **out) {
+  const char **rule = &from->mesh->dist->rule, *outer = *rule;
+  *rule = why ? why : "";
+  Status s = redistribute_local(c->ctx, from, to, local, c->op->schema.name, c->scope, out);
+  *rule = outer;
+  return s;
+}
+
 /* The shard that the local op gets for input i. */
 static Status local_input(const Call *c, const Decision *d, int i, Tensor *t, Tensor **out) {
   *out = t->spec ? t->local : t;
@@ -274,7 +284,7 @@ static Status local_input(const Call *c, const Decision *d, int i, Tensor *t, Te
   if (from == to) return OK;
   ImplicitMode mode = d->mesh->dist->implicit;
   if (mode == IMPLICIT_STRICT || (mode == IMPLICIT_LOUD && redistribute_cost(from, to->place) > 0)) return refuse_implicit(c, from, to);
-  TRY(redistribute_local(c->ctx, from, to, *out, c->op->schema.name, c->scope, out));
+  TRY(move_for_rule(c, d->why, from, to, *out, out));
   if (c->ctx->emitter && from->partial && !to->partial && t->spec) { /* paid once: whoever comes later finds it so */
     t->spec = to;
     t->local = *out;
@@ -415,7 +425,7 @@ static Status run_replicated(Call *c) {
       if (whole != t->spec && mesh->dist->implicit == IMPLICIT_STRICT) return refuse_implicit(c, t->spec, whole);
       if (!mesh->world && !c->ctx->emitter) return op_fail(c, "the sizes of its results depend on elements, and a plan has none");
       if (!mesh->inside) return op_fail(c, "the sizes of its results depend on elements, and this rank is outside the mesh");
-      TRY(redistribute_local(c->ctx, t->spec, whole, t->local, op->schema.name, c->scope, &list[j]));
+      TRY(move_for_rule(c, "every rank needs all of its elements", t->spec, whole, t->local, &list[j]));
     }
     arg[i] = c->arg[i].kind == VAL_TENSORS ? val_tensors(list, n) : n ? val_tensor(list[0]) : c->arg[i];
   }

@@ -12,6 +12,7 @@ struct Dist {
   Mesh *meshes;
   struct Spec *spec[SPEC_BUCKETS];
   CommLog *log; /* innermost; NULL: nobody watches */
+  const char *rule; /* while an op's inputs are moved because its rule says so: its words; NULL: at other times */
   ImplicitMode implicit;
   Mesh *current; /* mesh scope: what functions without a mesh argument use */
   bool implicit_replication; /* plain tensors of any size meet DTensors as R */

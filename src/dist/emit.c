@@ -149,7 +149,7 @@ static Status emit_plan(const Call *c, const Spec *from, const Plan *plan, const
     if (s->kind == STEP_SLICE) TRY(emit_slice(c, from, s, t, &t));
     else if (s->kind == STEP_PARTITION) TRY(emit_partition(c, from, s, t, &t));
     else {
-      TRY(dist_log(from->mesh->dist, s->kind, s->axes, s->bytes, why));
+      TRY(dist_log_step(from, s, why));
       TRY(emit_move(c, from, s, why, t, &t));
     }
   }

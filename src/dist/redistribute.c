@@ -223,10 +223,10 @@ static Status finish_reduce(Job *j) {
 
 /* ---- steps in turn ------------------------------------------------------------------------------ */
 
-Status dist_log(Dist *d, StepKind kind, unsigned axes, int64_t bytes, const char *why) {
-  const char *kept = "";
-  if (!d->log) return OK;
-  if (why) TRY_NEW(kept, arena_strdup(&d->arena, why));
+static Status log_event(Dist *d, CommEvent e) {
+  if (e.why) TRY_NEW(e.why, arena_strdup(&d->arena, e.why));
+  else e.why = "";
+  if (d->rule) TRY_NEW(e.rule, arena_strdup(&d->arena, d->rule));
   for (CommLog *log = d->log; log; log = log->outer) {
     if (log->n == log->cap) {
       int cap = log->cap ? log->cap * 2 : 16;
@@ -235,10 +235,22 @@ Status dist_log(Dist *d, StepKind kind, unsigned axes, int64_t bytes, const char
       log->event = more;
       log->cap = cap;
     }
-    log->event[log->n++] = (CommEvent){kind, bytes, axes, kept};
-    log->count[kind]++;
+    log->event[log->n++] = e;
+    log->count[e.kind]++;
   }
   return OK;
+}
+
+Status dist_log(Dist *d, StepKind kind, unsigned axes, int64_t bytes, const char *why) {
+  return d->log ? log_event(d, (CommEvent){.kind = kind, .bytes = bytes, .axes = axes, .why = why}) : OK;
+}
+
+Status dist_log_step(const Spec *spec, const Step *step, const char *why) {
+  CommEvent e = {.kind = step->kind, .bytes = step->bytes, .axes = step->axes, .why = why};
+  if (!spec->mesh->dist->log) return OK;
+  TRY(spec_with(spec, step->before, &e.from));
+  TRY(spec_with(spec, step->after, &e.to));
+  return log_event(spec->mesh->dist, e);
 }
 
 static bool group_is_one(const Mesh *m, unsigned axes) {

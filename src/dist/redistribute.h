@@ -35,6 +35,9 @@ typedef struct {
   int64_t bytes;   /* that this rank receives */
   unsigned axes;
   const char *why; /* lives as long as the Dist */
+  const Spec *from, *to; /* recorded ones: how the tensor lies before and after; else NULL */
+  const char *rule;      /* nobody asked for it: an op's rule could not do without; its words, "" if it has none.
+                          * NULL: somebody asked */
 } CommEvent;
 
 typedef struct CommLog {
@@ -46,6 +49,8 @@ typedef struct CommLog {
 
 /* Tells the open logs. */
 Status dist_log(Dist *d, StepKind kind, unsigned axes, int64_t bytes, const char *why);
+/* The same of a step that is recorded, of a tensor of this spec. */
+Status dist_log_step(const Spec *spec, const Step *step, const char *why);
 void comm_log_begin(Dist *d, CommLog *log);
 void comm_log_end(Dist *d, CommLog *log); /* the innermost; event is malloc'ed and stays */
 void comm_log_free(CommLog *log);

@@ -31,7 +31,7 @@ Status estimate_program(Ctx *ctx, Exported *e, const Value *inputs, int ninputs,
     exported_free(special);
     return s;
   }
-  return program_build(ctx, special, out);
+  return program_plan(ctx, special, out);
 }
 
 double program_flops(const Program *p) {

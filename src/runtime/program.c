@@ -127,7 +127,7 @@ static void mark_outputs(Program *p) {
   }
 }
 
-static Status build(Ctx *ctx, Program *p) {
+static Status plan(Ctx *ctx, Program *p) {
   Lowering l = {.p = p};
   TRY(graph_infer_each(ctx, p->graph, lower_node, &l));
   TRY(l.status);
@@ -135,7 +135,11 @@ static Status build(Ctx *ctx, Program *p) {
   TRY(list_outputs(p));
   mark_outputs(p);
   TRY(reuse_memory(p));
-  TRY(plan_memory(p->graph->graph, &p->slab_bytes));
+  return plan_memory(p->graph->graph, &p->slab_bytes);
+}
+
+static Status build(Ctx *ctx, Program *p) {
+  TRY(plan(ctx, p));
   if (p->slab_bytes && !(p->slab = aligned_alloc(64, p->slab_bytes))) {
     return fail(ERR_FAIL, "cannot allocate %zu bytes for the program's intermediate results", p->slab_bytes);
   }
@@ -152,18 +156,21 @@ static Status build(Ctx *ctx, Program *p) {
   return OK;
 }
 
-Status program_build(Ctx *ctx, Exported *specialized, Program **out) {
+static Status make(Ctx *ctx, Exported *specialized, Status (*how)(Ctx *, Program *), Program **out) {
   Program *p = calloc(1, sizeof *p);
   if (!p) {
     exported_free(specialized);
     return fail_oom();
   }
   p->graph = specialized;
-  Status s = build(ctx, p);
+  Status s = how(ctx, p);
   if (s) program_free(p);
   else *out = p;
   return s;
 }
+
+Status program_build(Ctx *ctx, Exported *specialized, Program **out) { return make(ctx, specialized, build, out); }
+Status program_plan(Ctx *ctx, Exported *specialized, Program **out) { return make(ctx, specialized, plan, out); }
 
 void program_free(Program *p) {
   if (!p) return;

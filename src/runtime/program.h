@@ -57,6 +57,8 @@ typedef struct Program {
 
 /* Takes over `specialized`, also on failure. */
 Status program_build(Ctx *ctx, Exported *specialized, Program **out);
+/* The same without memory for results: it tells what a run would take, and cannot be run. */
+Status program_plan(Ctx *ctx, Exported *specialized, Program **out);
 void program_free(Program *p);
 
 /* inputs: one per user input, sizes as specialised for.  outputs get handles in `scope`. */

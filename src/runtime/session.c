@@ -165,7 +165,7 @@ static Status make_key(const Value *inputs, int n, int64_t **key, int *nkey) {
 
 static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
   Exported *special;
-  Spread spread = {s->marks, s->shard};
+  Spread spread = {.marks = s->marks, .state = s->shard};
   TRY(specialize(s->ctx, s->program, s->marks ? &spread : NULL, inputs, ninputs, &special));
   Status status = pass_run_list(special, session_passes_specialized, s->ctx, NULL);
   if (status) {

@@ -110,7 +110,13 @@ Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
   return OK;
 }
 
-static Status call_node(void *arg, const Node *n, Value *bound, Call *c) { return marks_call(((Specializer *)arg)->spread->marks, n, bound, c); }
+static Status call_node(void *arg, const Node *n, Value *bound, Call *c) {
+  const Specializer *s = arg;
+  const SpreadWatch *w = s->spread->watch;
+  if (w) TRY(w->before(w->arg, n));
+  TRY(marks_call(s->spread->marks, n, bound, c));
+  return w ? w->after(w->arg, n, c->out, c->nout, s->to) : OK;
+}
 
 static Status input_spec(const Specializer *s, int i, const Tensor *whole, const Spec **out) {
   const Marks *m = s->spread->marks;
@@ -158,6 +164,7 @@ static Status val_of(void *ctx, Tensor *t, Val **out) { return builder_val(ctx, 
 static Status specialize_graph(Specializer *s, const Value *user) {
   const Graph *g = s->from->graph;
   Arena *arena = &s->to->arena;
+  const SpreadWatch *watch = s->spread ? s->spread->watch : NULL;
   Value *inputs, *outputs;
   TRY_NEW(inputs, arena_new_n(arena, Value, g->ninputs));
   TRY_NEW(outputs, arena_new_n(arena, Value, g->noutputs));
@@ -165,6 +172,7 @@ static Status specialize_graph(Specializer *s, const Value *user) {
   TRY(copy_state(s));
   for (int i = 0, u = 0; i < g->ninputs; i++) {
     TRY(add_input(s, i, &user[u], &inputs[i]));
+    if (watch) TRY(watch->input(watch->arg, i, &inputs[i]));
     u += s->from->inputs[i].kind == IN_USER;
   }
   Walk w = {.ctx = s->builder.ctx, .scope = &s->to->scope, .arena = arena, .before = before_node, .arg = s};
@@ -176,6 +184,7 @@ static Status specialize_graph(Specializer *s, const Value *user) {
     if (outputs[i].kind == VAL_TENSOR && outputs[i].tensor->spec) {
       Tensor *t;
       TRY(want_apply(s->builder.ctx, &s->to->scope, &s->spread->marks->output[i], outputs[i].tensor, &t));
+      if (watch) TRY(watch->output(watch->arg, i, t, s->to));
       outputs[i] = val_tensor(t->local);
     }
     TRY(value_to_arg(arena, &outputs[i], val_of, &s->builder, &a));

@@ -24,7 +24,17 @@ Status specialize_bind(const Exported *e, const Value *user_inputs, int ninputs,
 typedef struct {
   const Marks *marks;
   Tensor *const *state; /* shards, parallel to the program's state; NULL entries: whole */
+  const struct SpreadWatch *watch; /* NULL: nobody */
 } Spread;
+
+/* Told of the walk as it goes on.  to: what has been recorded so far. */
+typedef struct SpreadWatch {
+  void *arg;
+  Status (*input)(void *arg, int i, const Value *v);          /* graph input i, a DTensor if it is a tensor */
+  Status (*before)(void *arg, const Node *n);
+  Status (*after)(void *arg, const Node *n, const Value *outs, int nouts, const Exported *to);
+  Status (*output)(void *arg, int i, const Tensor *t, const Exported *to); /* graph output i, where it is wanted */
+} SpreadWatch;
 
 /* spread NULL: the whole on one rank.  user_inputs have the sizes of the whole.
  * ERR_DYNAMIC if some size depends on data: such a program is interpreted. */
