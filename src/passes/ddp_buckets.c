@@ -55,7 +55,7 @@ static bool quotient_is_written(const Order *o, const Reduction *r) {
 
 static LeftAlone examine(const Order *o, const BucketRules *rules, int comm, Reduction *r) {
   const Node *n = o->node[comm];
-  *r = (Reduction){.comm = comm, .next = -1};
+  *r = (Reduction){.comm = comm, .alone = LEFT_COUNT, .kind = -1, .next = -1};
   CommBlockKind kind = comm_find_wait(o, comm, &r->wait);
   if (kind != COMM_BLOCK) return kind == COMM_UNUSED ? LEFT_UNUSED : LEFT_NO_WAIT;
   const Node *div = n->args[0].kind == ARG_VAL ? n->args[0].val->node : NULL;
@@ -69,9 +69,9 @@ static LeftAlone examine(const Order *o, const BucketRules *rules, int comm, Red
   r->grad = div->args[0].val;
   r->divisor = div->args[1];
   if (!count_elements(div->outs[0], &r->numel) || !count_elements(r->grad, &numel)) return LEFT_SIZE;
-  if (numel != r->numel || !divisor_is_number(r->grad, &r->divisor, rules->by_list)) return LEFT_DIVISOR;
-  if (n->op && n->op->schema.mutates && quotient_is_shared(o, r)) return LEFT_SHARED;
-  if (quotient_is_written(o, r)) return LEFT_WRITTEN;
+  if (numel != r->numel || !divisor_is_number(r->grad, &r->divisor, rules->by_list)) r->alone = LEFT_DIVISOR;
+  else if (n->op && n->op->schema.mutates && quotient_is_shared(o, r)) r->alone = LEFT_SHARED;
+  else if (quotient_is_written(o, r)) r->alone = LEFT_WRITTEN;
   r->bytes = (size_t)r->numel * dtype_size(n->outs[0]->dtype);
   return LEFT_COUNT;
 }
@@ -94,12 +94,9 @@ static Status drop_written(Arena *arena, const Order *o, Buckets *all) {
   for (int at = 0; at < o->n; at++) {
     for (int i = o->behind_start[at]; i < o->behind_start[at + 1]; i++) written[o->behind[i]] |= at < comm_of[o->behind[i]];
   }
-  int kept = 0;
   for (int i = 0; i < all->n; i++) {
-    if (written[all->reduction[i].div]) leave(o, all, LEFT_WRITTEN, all->reduction[i].comm);
-    else all->reduction[kept++] = all->reduction[i];
+    if (written[all->reduction[i].div]) all->reduction[i].alone = LEFT_WRITTEN;
   }
-  all->n = kept;
   return OK;
 }
 
@@ -156,7 +153,8 @@ static Status find_kinds(Arena *arena, const Order *o, Buckets *all) {
   for (int i = 0; i < all->n; i++) {
     TextBuf b = {0};
     StrSlot *slot;
-    if (i && same_kind(o, &all->reduction[i - 1], &all->reduction[i])) { /* most are */
+    if (all->reduction[i].alone != LEFT_COUNT) continue;
+    if (i && all->reduction[i - 1].kind >= 0 && same_kind(o, &all->reduction[i - 1], &all->reduction[i])) { /* most are */
       all->reduction[i].kind = all->reduction[i - 1].kind;
       continue;
     }
@@ -191,6 +189,7 @@ static Status find_needs(Arena *arena, const Order *o, const Buckets *all, int *
   TRY_NEW(n.needs, arena_new_n(arena, int, o->n + 1));
   TRY_NEW(part, arena_new_n(arena, int, o->n + 1));
   for (int i = 0; i < all->n; i++) {
+    if (all->reduction[i].alone != LEFT_COUNT) continue; /* it stays where it is */
     part[all->reduction[i].div] = part[all->reduction[i].comm] = i + 1;
     n.needs[all->reduction[i].wait] = part[all->reduction[i].wait] = i + 1;
   }
@@ -214,26 +213,25 @@ static Status find_needs(Arena *arena, const Order *o, const Buckets *all, int *
 typedef struct {
   Buckets *all;
   const BucketRules *rules;
-  int *open;     /* by kind: its open bucket, -1 */
-  bool *opened;  /* by kind: it had one */
-  int oldest;    /* no bucket before this one is open */
+  int *open;  /* by kind: its open bucket, -1 */
+  int oldest; /* no bucket before this one is open */
 } Packing;
 
 static void add_to_bucket(Packing *p, int index) {
   Buckets *all = p->all;
   Reduction *r = &all->reduction[index];
-  if (p->open[r->kind] < 0) {
-    p->open[r->kind] = all->nbuckets++;
-    all->bucket[p->open[r->kind]] = (Bucket){.first = index, .last = index};
+  bool alone = r->alone != LEFT_COUNT;
+  int at = alone ? -1 : p->open[r->kind];
+  if (at < 0) {
+    at = all->nbuckets++;
+    all->bucket[at] = (Bucket){.first = index, .last = index};
   }
-  Bucket *b = &all->bucket[p->open[r->kind]];
+  Bucket *b = &all->bucket[at];
   if (b->count++) all->reduction[b->last].next = index;
   b->last = index;
   b->bytes += r->bytes;
-  if ((double)b->bytes < (p->opened[r->kind] ? p->rules->bucket_bytes : p->rules->first_bytes)) return;
-  b->full = true;
-  p->opened[r->kind] = true;
-  p->open[r->kind] = -1;
+  b->full = alone || (double)b->bytes >= (at ? p->rules->bucket_bytes : p->rules->first_bytes);
+  if (!alone) p->open[r->kind] = b->full ? -1 : at;
 }
 
 /* I2: of the buckets that began at or before `needed`, none stays open.  Each is passed once. */
@@ -242,10 +240,8 @@ static void close_needed(Packing *p, int needed) {
   for (; p->oldest < all->nbuckets && all->bucket[p->oldest].first <= needed; p->oldest++) {
     Bucket *b = &all->bucket[p->oldest];
     if (b->full) continue;
-    int kind = all->reduction[b->first].kind;
     b->early = true;
-    p->opened[kind] = true;
-    p->open[kind] = -1;
+    p->open[all->reduction[b->first].kind] = -1;
   }
 }
 
@@ -268,7 +264,6 @@ static Status pack(Arena *arena, const Order *o, const BucketRules *rules, Bucke
     TRY(find_needs(arena, o, all, &needs));
   }
   TRY_NEW(p.open, arena_new_n(arena, int, all->nkinds + 1));
-  TRY_NEW(p.opened, arena_new_n(arena, bool, all->nkinds + 1));
   TRY_NEW(all->bucket, arena_new_n(arena, Bucket, all->n + 1));
   for (int i = 0; i < all->nkinds; i++) p.open[i] = -1;
   for (int i = 0; i < all->n; i++) {
@@ -302,10 +297,13 @@ static const char *const left_reason[LEFT_COUNT] = {
 
 static void tell_bucket(TextBuf *b, const Order *o, const Buckets *all, int index) {
   const Bucket *bucket = &all->bucket[index];
-  text_printf(b, "  bucket %d: %d gradient%s, %zu bytes (%.1f MiB), ", index, bucket->count, bucket->count == 1 ? "" : "s", bucket->bytes,
-              (double)bucket->bytes / (1 << 20));
-  print_kind(b, o, &all->reduction[bucket->first]);
-  if (bucket->count == 1) text_puts(b, "; nothing to join");
+  text_printf(b, "  bucket %d: %d gradient%s, %zu bytes", index, bucket->count, bucket->count == 1 ? "" : "s", bucket->bytes);
+  if (bucket->bytes >= 1 << 20) text_printf(b, " (%.1f MiB)", (double)bucket->bytes / (1 << 20));
+  text_puts(b, ", ");
+  const Reduction *r = &all->reduction[bucket->first];
+  print_kind(b, o, r);
+  if (r->alone != LEFT_COUNT) text_printf(b, "; left alone: %s", left_reason[r->alone]);
+  else if (bucket->count == 1) text_puts(b, "; nothing to join");
   if (bucket->early) text_puts(b, "; closed early: a later gradient needs its result");
   text_puts(b, "\n");
 }

@@ -5,9 +5,10 @@
  * where the wait has one user: the program's outputs, or a copy_.  Those of one kind, that is
  * with the same group, op, divisor and dtypes, go into buckets in the order of the program.
  *
- * I1  The buckets of a kind are those that PyTorch makes of a program that has this kind
- *     alone: a bucket takes all-reduces until it holds its limit, the first 1 MiB, later ones
- *     bucket_size_mb; the one that reaches the limit is the last one in.
+ * I1  A bucket takes all-reduces until it holds its limit, the first one of the program
+ *     first_bucket_mb, later ones bucket_size_mb; the one that reaches the limit is the last
+ *     one in.  Where PyTorch, which does not look at kinds, happens to mix none, its buckets
+ *     are the same.
  * I2  Buckets can be put in order: an all-reduce that needs what a bucket reduces closes that
  *     bucket before it joins one.  So what needs a bucket joined others after the bucket's
  *     last, and no two buckets wait for each other.
@@ -18,43 +19,46 @@
 #include "base/textbuf.h"
 #include "passes/order.h"
 
+/* Why an all-reduce is left alone. */
+typedef enum {
+  /* not a gradient's */
+  LEFT_UNUSED,
+  LEFT_NO_WAIT,
+  LEFT_NO_DIV,
+  LEFT_USERS,
+  LEFT_SIZE,
+  /* a gradient's, but joining it with others would change what it computes: a bucket of its own */
+  LEFT_DIVISOR,
+  LEFT_WRITTEN,
+  LEFT_SHARED,
+  LEFT_COUNT /* not at all */
+} LeftAlone;
+
 typedef struct {
   int div, comm, wait; /* positions */
   Val *grad;           /* what is divided */
   Arg divisor;
   int64_t numel;
   size_t bytes;
-  int kind;
+  LeftAlone alone;
+  int kind; /* -1: alone */
   int next; /* of its bucket, -1 */
 } Reduction;
 
 typedef struct {
   int first, last, count; /* reductions, in the order of the program */
   size_t bytes;
-  bool full; /* it reached its limit; else it was closed early, or the program ended */
-  bool early;
+  bool full;  /* it reached its limit */
+  bool early; /* it was closed because a later gradient needs it */
 } Bucket;
-
-/* Why an all-reduce is left alone. */
-typedef enum {
-  LEFT_UNUSED,
-  LEFT_NO_WAIT,
-  LEFT_NO_DIV,
-  LEFT_USERS,
-  LEFT_SIZE,
-  LEFT_DIVISOR,
-  LEFT_WRITTEN,
-  LEFT_SHARED,
-  LEFT_COUNT
-} LeftAlone;
 
 typedef struct {
   Reduction *reduction; /* in the order of the collectives */
   int n;
-  Bucket *bucket; /* in the order of their first reductions' closing */
+  Bucket *bucket; /* in the order of their first reductions */
   int nbuckets, nkinds;
   int all_reduces; /* in the program */
-  int left[LEFT_COUNT];
+  int left[LEFT_COUNT]; /* those that are no gradients' */
   const char *left_example[LEFT_COUNT]; /* name of the first one */
 } Buckets;
 

@@ -198,7 +198,7 @@ static Status read_node(Reader *r, const Node *n) {
   } else if (is_div && a[0].kind == ARG_VAL) {
     r->val[n->outs[0]->id] = (Meaning){.hash = divided(r, of_val(r, a[0].val), &a[1], n->outs[0]->dtype)};
   } else if (all_reduce) {
-    r->val[n->outs[0]->id] = (Meaning){.hash = reduced(n, r->val[a[0].val->id].hash)};
+    r->val[n->outs[0]->id] = (Meaning){.hash = reduced(n, of_val(r, a[0].val))};
   } else if (node_is(n, "aten.split.sizes") && row_of(r, &a[0]) && r->val[a[0].val->id].n == n->nouts) {
     return read_split(r, n);
   } else if (node_is(n, "aten.reshape.default") && row_of(r, &a[0]) && r->val[a[0].val->id].n == 1 &&
@@ -208,7 +208,7 @@ static Status read_node(Reader *r, const Node *n) {
     for (int i = 0; i < n->nouts; i++)
       r->val[n->outs[i]->id] = (Meaning){.hash = divided(r, of_val(r, a[0].list[i].val), &a[1], n->outs[i]->dtype)};
   } else if (node_is(n, "_c10d_functional.all_reduce_coalesced.default")) {
-    for (int i = 0; i < n->nouts; i++) r->val[n->outs[i]->id] = (Meaning){.hash = reduced(n, r->val[a[0].list[i].val->id].hash)};
+    for (int i = 0; i < n->nouts; i++) r->val[n->outs[i]->id] = (Meaning){.hash = reduced(n, of_val(r, a[0].list[i].val))};
   } else {
     read_plain(r, n);
     uint64_t h = hash_text(n->target);
