@@ -51,6 +51,8 @@ static uint64_t hash_value(uint64_t h, const Value *v) {
   }
 }
 
+uint64_t value_hash(const Value *v) { return hash_value(0x243f6a8885a308d3u, v); }
+
 Status rank_results_agree(World *w, const Value *v, int n, bool *agree) {
   int ranks = world_size(w);
   int64_t *all, mine;

@@ -1,10 +1,13 @@
-/* rank_results.h -- what several ranks have to say, said once or in order.  All functions
- * are collective over the world. */
+/* rank_results.h -- what several ranks have to say, said once or in order.  Functions that
+ * take the world are collective. */
 #ifndef TESS_CLI_RANK_RESULTS_H
 #define TESS_CLI_RANK_RESULTS_H
 
 #include "comm/comm.h"
 #include "ops/value.h"
+
+/* Of elements, sizes and dtypes, wherever the elements lie. */
+uint64_t value_hash(const Value *v);
 
 /* Are the values the same on every rank, bit for bit? */
 Status rank_results_agree(World *w, const Value *v, int n, bool *agree);
