@@ -169,15 +169,19 @@ def select_family(source, target, family):
 LARGE_GRAPHS = {"transformer_big", "encoder"}
 
 
+PAIRS = "collectives_tp2 mlp_tp2_by_torch".split()  # programs per rank
+AFTER = "inplace copy_form coalesced_3 scalar_and_empty mlp_ce".split()  # of these also what PyTorch's passes wrote
+
+
 def select_ddp(source, target):
-    """CASE.json without long texts, and CASE.before.pt2."""
+    """CASE.json without long texts, CASE.before.pt2, and of some cases the other programs and what they gave."""
     os.makedirs(target, exist_ok=True)
     count = 0
     for file in sorted(os.listdir(source)):
         name = file.split(".")[0]
         if name in LARGE_GRAPHS or name == "index":
             continue
-        if file.endswith(".before.pt2"):
+        if file.endswith(".before.pt2") or (name in AFTER and file.endswith((".pt2", ".safetensors"))):
             shutil.copyfile(os.path.join(source, file), os.path.join(target, file))
         if not file.endswith(".json"):
             continue
@@ -201,13 +205,17 @@ def main():
     for family in families:
         ops, cases = select_family(os.path.join(source, "ops"), os.path.join(target, "ops"), family)
         print(f"{family:12} {ops:4} overloads, {cases:4} cases")
-    for name in MODELS:
+    for name in MODELS + PAIRS:
         folder = os.path.join(target, "models", name)
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         for file in sorted(os.listdir(os.path.join(source, "models", name))):
+            if file == "README.md":
+                continue
             shutil.copyfile(os.path.join(source, "models", name, file), os.path.join(folder, file))
     print(f"{select_ddp(os.path.join(source, 'ddp', 'fusion'), os.path.join(target, 'ddp', 'fusion'))} graphs of DDP fusion")
+    os.makedirs(os.path.join(target, "train", "mlp_ce"), exist_ok=True)
+    shutil.copyfile(os.path.join(source, "train", "mlp_ce", "batches.safetensors"), os.path.join(target, "train", "mlp_ce", "batches.safetensors"))
     total = sum(os.path.getsize(os.path.join(path, n)) for path, _, names in os.walk(target) for n in names)
     print(f"{total / 1e6:.1f} MB in {target}")
 

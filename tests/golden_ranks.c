@@ -1,6 +1,6 @@
 /* golden_ranks -- runs programs that contain collectives, on ranks, and compares.
  *
- *     golden_ranks [GOLDEN] [--ranks N] [--mpi] [--case NAME] [--verbose]
+ *     golden_ranks [GOLDEN] [--ranks N] [--mpi] [--case NAME] [--large] [--verbose]
  *
  * GOLDEN is a folder with
  *   models/X/rank0.pt2, rank1.pt2 ...   one program per rank, inputs_rankN and outputs_rankN
@@ -9,9 +9,10 @@
  *   train/X/batches.safetensors         inputs of those; others are made up, one set per rank
  *
  * The first kind runs on as many ranks as it has files.  The second runs on 2, 3 and 4 ranks
- * (--ranks N: on N): each program compiled, twice, and interpreted; all programs of a case
- * must give the same bits, interpreted ones the same values.  --mpi: on the ranks of the
- * launch.  NAME matches as a substring.
+ * (--ranks N: on N): each program compiled, twice, and interpreted; all programs of a case,
+ * and what our own passes make of it, must give the same bits, interpreted ones the same
+ * values.  Inputs of more than 4 MiB are left to --large.  --mpi: on the ranks of the launch.
+ * NAME matches as a substring.
  */
 #include <dirent.h>
 #include <math.h>
@@ -24,11 +25,12 @@
 #include "cli/compare.h"
 #include "cli/feed.h"
 #include "cli/rank_results.h"
+#include "passes/pass.h"
 #include "pt2/read.h"
 #include "runtime/ranks.h"
 #include "runtime/session.h"
 
-enum { PATH_CAP = 4096, MOST_CASES = 256 };
+enum { PATH_CAP = 4096, MOST_CASES = 256, LARGE_BYTES = 4 << 20 };
 
 typedef struct {
   char name[128];
@@ -39,13 +41,27 @@ typedef struct {
 
 typedef struct {
   const char *golden, *only;
-  bool mpi, verbose;
+  bool mpi, verbose, large;
   int ranks; /* 0: 2, 3 and 4 */
   Case *cases;
   int ncases, passed, failed;
 } Suite;
 
-static const char *const variants[] = {"before", "concat", "concat+schedule", "coalesced+schedule", "schedule"};
+/* Programs of a case: as recorded, and what our passes make of the first. */
+typedef struct {
+  const char *file, *passes;
+} Variant;
+static const Variant variants[] = {
+    {"before", NULL},
+    {"concat", NULL},
+    {"concat+schedule", NULL},
+    {"coalesced+schedule", NULL},
+    {"schedule", NULL},
+    {"before", "fuse_ddp_with_concat_op"},
+    {"before", "fuse_ddp_with_concat_op(bucket_size_mb=0.0001,first_bucket_mb=0.0001),schedule_comm_wait"},
+    {"before", "fuse_ddp_with_coalesced_op,schedule_comm_wait"},
+    {"before", "schedule_comm_wait"},
+};
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
 /* What PyTorch's passes get wrong: results differ from those of the graph before. */
@@ -57,7 +73,8 @@ static const struct {
     {"reduce_ops_differ", "co", "the op of the last block is used for all"},
 };
 
-static bool is_known_wrong(const char *name, const char *variant) {
+static bool is_known_wrong(const char *name, const Variant *v) {
+  const char *variant = v->file;
   for (size_t i = 0; i < sizeof known_wrong / sizeof *known_wrong; i++) {
     if (!strcmp(name, known_wrong[i].name) && !strncmp(variant, known_wrong[i].variant, strlen(known_wrong[i].variant))) return true;
   }
@@ -134,11 +151,15 @@ static Status copy_inputs(const Called *from, Called *to) {
 
 /* Opens the program, calls it `calls` times with fresh inputs, keeps the last call.  Inputs
  * are made by the first call of a case. */
-static Status call_program(const Suite *suite, const Case *c, const char *path, Ctx *ctx, int rank, bool interpret, int calls, Called *master, Called *out) {
+static Status call_program(const Suite *suite, const Case *c, const char *path, const char *passes, Ctx *ctx, int rank, bool interpret, int calls,
+                           Called *master, Called *out) {
   Exported *e;
   Session *session = NULL;
   *out = (Called){0};
   TRY(pt2_read(path, &e));
+  Status passed = passes ? pass_run_list(e, passes, ctx, NULL) : OK;
+  if (passed) exported_free(e);
+  TRY(passed);
   TRY(session_open(ctx, e, &session));
   if (interpret) session_force_interpreter(session);
   Status s = master->in ? OK : feed_case(suite, c, session_program(session), rank, master);
@@ -252,7 +273,7 @@ static Status run_pair(const Suite *suite, const Case *c, Ctx *ctx, World *w, St
   snprintf(want, sizeof want, "%s/outputs_rank%d.safetensors", c->folder, rank);
   for (int interpret = 0; interpret < 2; interpret++) {
     Called master = {0}, got;
-    Status s = call_program(suite, c, program, ctx, rank, interpret, 2, &master, &got);
+    Status s = call_program(suite, c, program, NULL, ctx, rank, interpret, 2, &master, &got);
     FILE *quiet = s ? NULL : open_memstream(&text, &len);
     if (quiet) {
       note(found, compare_with_file(quiet, want, got.out, got.nout, 1e-6, 1e-6, false));
@@ -266,20 +287,20 @@ static Status run_pair(const Suite *suite, const Case *c, Ctx *ctx, World *w, St
   return OK;
 }
 
-static Status run_variant(const Suite *suite, const Case *c, const char *variant, Ctx *ctx, World *w, Called *master, Called *before, Status *found) {
-  char path[PATH_CAP + 160], what[256];
+static Status run_variant(const Suite *suite, const Case *c, const Variant *v, Ctx *ctx, World *w, Called *master, Called *before, Status *found) {
+  char path[PATH_CAP + 160], what[512];
   int rank = world_rank(w);
-  snprintf(path, sizeof path, "%s/%s.%s.pt2", c->folder, c->name, variant);
+  snprintf(path, sizeof path, "%s/%s.%s.pt2", c->folder, c->name, v->file);
   if (!file_exists(path)) return OK;
-  bool first = !strcmp(variant, "before");
+  bool first = v == variants;
   Called got, plain = {0};
-  snprintf(what, sizeof what, "%s.%s on %d ranks", c->name, variant, world_size(w));
-  TRY(call_program(suite, c, path, ctx, rank, false, 2, master, &got));
-  Status s = call_program(suite, c, path, ctx, rank, true, 1, master, &plain);
+  snprintf(what, sizeof what, "%s.%s %s on %d ranks", c->name, v->file, v->passes ? v->passes : "", world_size(w));
+  TRY(call_program(suite, c, path, v->passes, ctx, rank, false, 2, master, &got));
+  Status s = call_program(suite, c, path, v->passes, ctx, rank, true, 1, master, &plain);
   if (!s) {
     note(found, same_values(&plain, &got, what));
     if (world_size(w) == 2) note(found, check_recorded(c, path, &got, rank));
-    if (!first && !is_known_wrong(c->name, variant)) note(found, same_bits(before, &got, what));
+    if (!first && !is_known_wrong(c->name, v)) note(found, same_bits(before, &got, what));
   }
   called_free(&plain);
   if (first && !s) *before = got;
@@ -290,7 +311,7 @@ static Status run_variant(const Suite *suite, const Case *c, const char *variant
 static Status run_fused(const Suite *suite, const Case *c, Ctx *ctx, World *w, Status *found) {
   Called before = {0}, master = {0};
   Status s = OK;
-  for (int i = 0; i < VARIANTS && !s; i++) s = run_variant(suite, c, variants[i], ctx, w, &master, &before, found);
+  for (int i = 0; i < VARIANTS && !s; i++) s = run_variant(suite, c, &variants[i], ctx, w, &master, &before, found);
   called_free(&before);
   called_free(&master);
   return s;
@@ -323,18 +344,37 @@ static Status on_rank(Ctx *ctx, World *w, void *arg) {
 
 /* ---- the suite --------------------------------------------------------------------------------- */
 
+/* Do the inputs of one rank take more than a quick test should?  (What cannot be read
+ * fails when it is run.) */
+static bool is_large(const char *path) {
+  Exported *e;
+  double bytes = 0;
+  Status s = pt2_read(path, &e);
+  status_free(s);
+  if (s) return false;
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    const Val *v = e->graph->inputs[i];
+    double n = (double)dtype_size(v->dtype);
+    for (int d = 0; v->type == TY_TENSOR && d < v->ndim; d++) n *= sym_is_int(v->size[d]) ? (double)v->size[d]->value : 1;
+    bytes += v->type == TY_TENSOR ? n : 0;
+  }
+  exported_free(e);
+  return bytes > LARGE_BYTES;
+}
+
 static void add_case(Suite *s, const char *folder, const char *name, bool pair) {
   Case *c = &s->cases[s->ncases];
   if (s->ncases == MOST_CASES || (s->only && !strstr(name, s->only))) return;
   *c = (Case){.pair = pair};
   if (snprintf(c->name, sizeof c->name, "%s", name) >= (int)sizeof c->name) return;
   if (snprintf(c->folder, sizeof c->folder, "%s%s%s", folder, pair ? "/" : "", pair ? name : "") >= (int)sizeof c->folder) return;
-  char path[PATH_CAP + 64];
+  char path[PATH_CAP + 160];
   for (; pair; c->ranks++) {
     snprintf(path, sizeof path, "%s/rank%d.pt2", c->folder, c->ranks);
     if (!file_exists(path)) break;
   }
-  if (!pair || c->ranks) s->ncases++;
+  snprintf(path, sizeof path, "%s/%.128s.before.pt2", c->folder, c->name);
+  if (pair ? c->ranks > 0 : s->large || !is_large(path)) s->ncases++;
 }
 
 static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
@@ -377,6 +417,7 @@ int main(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--mpi")) s.mpi = true;
     else if (!strcmp(argv[i], "--verbose")) s.verbose = true;
+    else if (!strcmp(argv[i], "--large")) s.large = true;
     else if (!strcmp(argv[i], "--ranks") && i + 1 < argc) s.ranks = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--case") && i + 1 < argc) s.only = argv[++i];
     else s.golden = argv[i];

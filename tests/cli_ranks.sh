@@ -1,0 +1,122 @@
+#!/bin/sh
+# cli_ranks.sh TESSERA GOLDEN [MPIRUN] -- `tessera run` on several ranks from outside: which
+# files belong to whom, who writes what, and what is said when something does not fit.
+set -u
+here=$(dirname "$0") tessera=$1 golden=$2 mpirun=${3:-}
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+passed=0 failed=0
+
+# check CODES PATTERN COMMAND...: the exit code is one of these, and a pattern is in what it prints.
+check() {
+  code=$1 pattern=$2
+  shift 2
+  timeout 120 "$@" >"$temp/out" 2>&1
+  got=$?
+  if case " $code " in *" $got "*) true ;; *) false ;; esac && { [ -z "$pattern" ] || grep -qE -e "$pattern" "$temp/out"; }; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "$*"
+    echo "  exit code $got, expected $code and '$pattern'"
+    sed 's/^/  | /' "$temp/out" | head -20
+  fi
+}
+try() {
+  code=$1 pattern=$2
+  shift 2
+  check "$code" "$pattern" "$tessera" run "$@"
+}
+mpi() { # CODE PATTERN RANKS ARGUMENTS...
+  code=$1 pattern=$2 n=$3
+  shift 3
+  check "$code" "$pattern" "$here/mpirun.sh" "$mpirun" "$n" "$tessera" run "$@"
+}
+that() {
+  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "not so: $*"; fi
+}
+
+mlp=$golden/models/mlp_tp2_by_torch all=$golden/models/collectives_tp2 one=$golden/ddp/fusion/one.before.pt2
+in=$mlp/inputs_rank0.safetensors want=$mlp/outputs_rank0.safetensors
+
+# ---- programs of each rank
+try 0 'matches' "$mlp" -i "$in" --expect "$want"
+try 0 'matches' "$mlp/" -i "$in" --expect "$want" -n 2
+try 0 'matches' "$mlp/rank0.pt2,$mlp/rank1.pt2" -i "$in" --expect "$want"
+try 0 'matches' "$mlp/rank1.pt2" "$mlp/rank0.pt2" -i "$in" --expect "$want"
+try 0 'matches' "$mlp" -i "$in" --expect "$want" --interpret
+try 0 '2 runs on 2 ranks' "$mlp" -i "$in" --repeat 2
+try 0 '"ranks": 2' "$mlp" -i "$in" --repeat 2 --json
+try 0 '_c10d_functional.wait_tensor' "$mlp" -i "$in" --profile
+try 0 '^rank 1:' "$all" -i "$all/inputs_rank{rank}.safetensors" --expect "$all/outputs_rank0.safetensors,$all/outputs_rank1.safetensors"
+try 4 'rank 0 of 2: output 5 is f32.3,4., expected f32.5,4.' "$all" -i "$all/inputs_rank{rank}.safetensors" --expect "$all/outputs_rank1.safetensors,$all/outputs_rank1.safetensors"
+
+# ---- one program for all
+try 0 'f32' "$one" -n 3 --random-inputs 1
+try 0 'f32' "$one" -n 1 --random-inputs 1
+try 0 'f32' "$one" -n 4 --random-inputs 1 --group 0=0,1 --group 0=3,2
+try 0 'f32' "$one" -n 2 --random-inputs 1 --group 0=all --group other=0
+
+# ---- outputs: one file if all agree, else one each
+try 0 '' "$mlp" -i "$in" -o "$temp/same.safetensors"
+that test -e "$temp/same.safetensors" -a ! -e "$temp/same.rank0.safetensors"
+try 2 'exists already' "$mlp" -i "$in" -o "$temp/same.safetensors"
+try 0 '' "$all" -i "$all/inputs_rank{rank}.safetensors" -o "$temp/own.safetensors"
+that test ! -e "$temp/own.safetensors" -a -e "$temp/own.rank0.safetensors" -a -e "$temp/own.rank1.safetensors"
+try 2 'own.rank0.safetensors. exists already' "$all" -i "$all/inputs_rank{rank}.safetensors" -o "$temp/own.safetensors"
+mkdir "$temp/folder"
+try 0 '' "$mlp" -i "$in" -o "$temp/folder"
+that test -e "$temp/folder/rank0.safetensors" -a -e "$temp/folder/rank1.safetensors"
+try 0 '' "$mlp" -i "$in" -o "$temp/{rank}.safetensors"
+that cmp -s "$temp/0.safetensors" "$temp/1.safetensors"
+try 1 'cannot write' "$mlp" -i "$in" -o "$temp/no/such.safetensors"
+
+# ---- groups of a plan
+mkdir "$temp/plan"
+cp "$mlp"/rank*.pt2 "$temp/plan"
+plan() { printf '%s' "$1" >"$temp/plan/plan.json"; }
+plan '{"groups": {"0": [[0, 1]], "x": [[0], [1]]}, "other": 1}'
+try 0 'matches' "$temp/plan" -i "$in" --expect "$want"
+plan '{}'
+try 0 'matches' "$temp/plan" -i "$in" --expect "$want"
+plan '{"groups": {"0": [[0]]}}'
+try 2 "rank 1 is in no group called '0'" "$temp/plan" -i "$in"
+plan '{"groups": {"0": [[0, 2]]}}'
+try 2 "group '0' names rank 2" "$temp/plan" -i "$in"
+plan '{"groups": [1]}'
+try 3 "'groups' must be an object" "$temp/plan" -i "$in"
+plan '{"groups": {"0": [[0, "a"]]}}'
+try 3 'is no rank' "$temp/plan" -i "$in"
+plan '{"groups": {"0": '
+try 3 'plan.json' "$temp/plan" -i "$in"
+
+# ---- what does not fit
+try 1 'no ranks to talk to' "$mlp/rank0.pt2" -i "$in"
+try 2 'programs for 2 ranks, but 3' "$mlp" -n 3 -i "$in"
+try 5 "group '0' has 3 ranks, the program was made for 2" "$all/rank0.pt2" -n 3 -i "$all/inputs_rank0.safetensors"
+try 5 'all_to_all' "$all/rank0.pt2" -n 2 -i "$all/inputs_rank0.safetensors"
+try 5 'all_reduce' "$mlp/rank0.pt2" "$all/rank1.pt2" -i "$in,$all/inputs_rank1.safetensors"
+try 3 'rank 1 of 2: .*No such file' "$mlp" -i "$in,$temp/none.safetensors"
+try 2 'lists 3 files for 2 ranks' "$mlp" -i a,b,c
+try 2 'between 1 and' "$mlp" -n 0
+try 2 'NAME=0,1,2' "$mlp" -i "$in" --group 0
+try 2 'ranks are numbers' "$mlp" -i "$in" --group 0=0,x
+try 2 'names rank 1 twice' "$mlp" -i "$in" --group 0=1,1
+try 2 'two groups' "$mlp" -i "$in" --group 0=0,1 --group 0=1
+try 2 'say how many' "$one" --random-inputs 1 --group 0=0
+try 2 'threads and mpi' "$mlp" -i "$in" --comm carrier-pigeon
+try 3 'without rank0.pt2' "$temp/folder" -i "$in"
+
+# ---- processes
+if [ -n "$mpirun" ]; then
+  mpi 0 'matches' 2 "$mlp" -i "$in" --expect "$want"
+  mpi 0 '^rank 1:' 2 "$all" -i "$all/inputs_rank{rank}.safetensors" --expect "$all/outputs_rank{rank}.safetensors" -o "$temp/mpi.{rank}.safetensors"
+  that cmp -s "$temp/mpi.1.safetensors" "$temp/own.rank1.safetensors"
+  mpi 0 'f32' 3 "$one" --random-inputs 1
+  mpi 2 '3 ranks were launched, 2 are wanted' 3 "$mlp" -i "$in"
+  mpi '3 5' 'No such file' 2 "$mlp" -i "$in,$temp/none.safetensors"
+  mpi 5 'the program was made for 2' 3 "$all/rank0.pt2" -i "$all/inputs_rank0.safetensors"
+fi
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
