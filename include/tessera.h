@@ -147,6 +147,8 @@ TESS_API int tess_call_n(TessCtx *ctx, const char *op, const TessArg *args, int 
 TESS_API int tess_call_values(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessArg *out, int cap);
 /* "aten::mm(Tensor self, Tensor mat2) -> Tensor"; NULL: there is no such op. */
 TESS_API const char *tess_op_schema(const char *op);
+/* All ops, by name: i = 0, 1 ...; NULL: there are no more. */
+TESS_API const char *tess_op_name(int i);
 /* The first result; NULL on error. */
 TESS_API TessTensor *tess_call_1(TessCtx *ctx, const char *op, const TessArg *args, int nargs);
 /* tess_call(ctx, "aten.addmm.default", tess_t(b), tess_t(x), tess_t(w)) */
@@ -251,15 +253,17 @@ TESS_API TessMesh *tess_set_mesh(TessCtx *ctx, TessMesh *mesh);
  * A DTensor is a TessTensor: tess_size() and tess_stride() tell the whole, tess_data() is
  * this rank's shard, and tess_call() takes it like any tensor (collective).  Placements are
  * text, one per mesh axis, PyTorch's spellings: "S(0)R", "[Shard(0), Replicate()]", "P(max)",
- * "_S(0, 2)", "S(0; segments 64,16,16; unit 16)".  NULL: all R. */
+ * "_S(0, 2)", "S(0; segments 64,16,16; unit 16)".  NULL: all R.  Ranks outside the mesh call
+ * what the others call; their shards have no elements. */
 
 /* This rank's shard, not copied.  shape NULL: every shard is as large as this one.
  * run_check (collective): sizes and dtypes are compared, an uneven shape is found out,
  * replicas are made equal to those of coordinate 0. */
 TESS_API TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements, int run_check,
                                      int ndim, const int64_t *shape, const int64_t *stride);
-TESS_API TessTensor *tess_to_local(TessCtx *ctx, const TessTensor *t);     /* shares memory */
-TESS_API TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t); /* (collective) */
+TESS_API TessTensor *tess_to_local(TessCtx *ctx, const TessTensor *t); /* shares memory */
+/* The whole on every rank of the mesh; no elements outside it.  (collective) */
+TESS_API TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t);
 /* dtype < 0: its own; else values are cast before they are sent.  Another mesh: collective
  * over the world.  (collective) */
 TESS_API TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements, int dtype);
@@ -351,8 +355,30 @@ TESS_API char *tess_plan_redistribute(TessCtx *ctx, TessDtype dtype, int ndim, c
 /* A DTensor without a shard, for tess_propagate() on a context that plans. */
 TESS_API TessTensor *tess_plan_tensor(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride);
 /* {"inputs": [placements per tensor], "outputs": [{"shape", "placements", "dtype"}], "cost",
- * "op", "args": [..] (sizes rewritten for coordinate 0; null = a tensor or none), "why"}. */
+ * "op", "args": [..] (sizes rewritten for coordinate 0; null = a tensor or none), "why"}.
+ * An op that is written with other ops is decided part by part: inputs are then as the first
+ * part that takes each wants it (null: none does), cost is that of all parts, op and args are
+ * null. */
 TESS_API char *tess_propagate(TessCtx *ctx, const char *op, const TessArg *args, int nargs);
+
+/* A tensor of a checkpoint; placements NULL: every rank has all of it. */
+typedef struct {
+  const char *name;
+  TessDtype dtype;
+  int ndim;
+  const int64_t *shape;
+  const char *placements;
+} TessSaved;
+
+/* Who writes what: {"tensors": [{"name", "dtype", "shape", "chunks": [{"rank", "offset", "size"}
+ * ..]} ..]}; boxes of a tensor are disjoint and all of it (empty shards: empty boxes).  Of ranks
+ * that hold the same box the one with the fewest bytes so far writes it (how 0; 1: PyTorch's
+ * count, a box is as much as its tensor; 2: the lowest).  P is refused. */
+TESS_API char *tess_plan_save(TessCtx *ctx, int naxes, const int *mesh, const TessSaved *tensors, int n, int how);
+/* What the rank at coord, of this or another mesh, copies from there to fill its shards: {"tensors":
+ * [{"name", "reads": [{"chunk" (its number), "from" (offset in the chunk), "into" (offset in the
+ * shard), "size"} ..]} ..]}.  saved: text of tess_plan_save(). */
+TESS_API char *tess_plan_load(TessCtx *ctx, const char *saved, int naxes, const int *mesh, const TessSaved *tensors, int n, const int *coord);
 
 #ifdef __cplusplus
 }

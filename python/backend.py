@@ -1,6 +1,7 @@
 """Builds the wheel: the package and libtessera.so in one.  PEP 517 and 660; needs nothing but
 Python, so `pip install ./python` works without a network (NumPy apart).
 
+With it goes libtessera_mpi.so, if there is one beside it (ranks as processes of an MPI launch).
 The library is, in this order: TESSERA_LIBRARY; build/libtessera.so of the source tree, if it is
 newer than the sources; built with cmake; an installed one (pkg-config).
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent
 NAME, VERSION = "tessera_spmd", "0.1.0"
-LIBRARY = "libtessera.so"
+LIBRARY, MPI_PLUGIN = "libtessera.so", "libtessera_mpi.so"
 
 
 def _newest(folder, patterns):
@@ -33,9 +34,11 @@ def _is_fresh(library):
 
 
 def _build_with_cmake(temp):
+    if (SOURCE / "scripts" / "setup").exists():
+        subprocess.run([str(SOURCE / "scripts" / "setup"), "--yyjson"])  # cmake will say it if that failed
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     for command in (["cmake", "-S", str(SOURCE), "-B", temp, "-DCMAKE_BUILD_TYPE=Release", *generator],
-                    ["cmake", "--build", temp, "--target", "tessera_shared", "--parallel", str(os.cpu_count() or 1)]):
+                    ["cmake", "--build", temp, "--target", "tessera_libraries", "--parallel", str(os.cpu_count() or 1)]):
         print("+", *command, flush=True)
         subprocess.run(command, check=True)
     return Path(temp) / LIBRARY
@@ -87,6 +90,10 @@ def _tag():
     return "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 
+def _wheel_text(tag):
+    return f"Wheel-Version: 1.0\nGenerator: tessera\nRoot-Is-Purelib: false\nTag: {tag}\n"
+
+
 class _Wheel:
     def __init__(self, folder, tag):
         self.name = f"{NAME}-{VERSION}-{tag}.whl"
@@ -104,7 +111,7 @@ class _Wheel:
 
     def close(self):
         self.add(f"{self.info}/METADATA", _metadata().encode())
-        self.add(f"{self.info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: tessera\nRoot-Is-Purelib: false\nTag: {self.tag}\n".encode())
+        self.add(f"{self.info}/WHEEL", _wheel_text(self.tag).encode())
         self.add(f"{self.info}/top_level.txt", b"tessera\n")
         self.record.append(f"{self.info}/RECORD,,")
         self.zip.writestr(f"{self.info}/RECORD", "\n".join(self.record) + "\n")
@@ -121,8 +128,21 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     for f in _modules():
         wheel.add(f"tessera/{f.name}", f.read_bytes())
     with tempfile.TemporaryDirectory() as temp:
-        wheel.add(f"tessera/lib/{LIBRARY}", _library(temp).read_bytes(), 0o755)
+        library = _library(temp)
+        wheel.add(f"tessera/lib/{LIBRARY}", library.read_bytes(), 0o755)
+        plugin = library.parent / MPI_PLUGIN
+        if plugin.exists():
+            wheel.add(f"tessera/lib/{MPI_PLUGIN}", plugin.read_bytes(), 0o755)
     return wheel.close()
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    """Without it pip would build twice."""
+    info = Path(metadata_directory) / f"{NAME}-{VERSION}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(_metadata(), encoding="utf-8")
+    (info / "WHEEL").write_text(_wheel_text(_tag()), encoding="utf-8")
+    return info.name
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):

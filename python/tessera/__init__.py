@@ -10,14 +10,16 @@
     ts.run_ranks(4, work)
 """
 from ._call import call
-from ._context import Error, RankError, barrier, manual_seed, rank, run_ranks, set_timeout, world_size
+from ._context import (Error, RankError, barrier, init, manual_seed, mpi_launched, random_state, rank, run_ranks, set_flight,
+                       set_random_state, set_timeout, world_size)
 from ._library import path as library_path
 from ._library import quick as _quick
 from .debug import comm_debug, explicit_redistribution, flight, implicit_replication
-from .dtensor import DTensor, distribute_tensor, empty, from_local, full, ones, rand, randn, zeros
+from .dtensor import DTensor, distribute_tensor, empty, from_local, full, ones, rand, randn, unflatten, zeros
 from .mesh import Mesh, current_mesh, init_device_mesh
+from .module import Module, distribute_module
 from .placements import Partial, Placement, Replicate, Shard
-from .plan import Plan, Spec, local_layout, plan_redistribute, propagate
+from .plan import Plan, Spec, local_layout, plan_load, plan_redistribute, plan_save, propagate
 from .program import Program
 
 open = load = Program

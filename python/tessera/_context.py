@@ -8,6 +8,9 @@ on the way lives in a scope of that call.
 import atexit
 import ctypes
 import inspect
+import os
+import pickle
+import re
 import sys
 import threading
 
@@ -30,6 +33,14 @@ class RankError(Error):
     def __init__(self, message, rank, results, errors):
         super().__init__(message, 5)
         self.rank, self.results, self.errors = rank, results, errors
+
+    @classmethod
+    def of(cls, n, rank, cause, message=None, results=(), errors=None):
+        """What `rank` raised, unless that, or the message, tells of a failure of another."""
+        where = re.compile(rf"rank (\d+) of {n}: ")
+        message = message or (str(cause) if isinstance(cause, Error) and where.match(str(cause)) else f"rank {rank} of {n}: {_told(cause)}")
+        first = where.match(message)
+        return cls(message, int(first.group(1)) if first else rank, list(results), errors or {rank: cause})
 
 
 Error.__module__ = RankError.__module__ = "tessera"  # where users find them
@@ -165,8 +176,108 @@ def barrier():
 
 
 def set_timeout(seconds):
-    """Seconds after which a waiting rank reports who is missing; 0: never."""
+    """Seconds that this rank waits for others before it names the missing and ends the run with
+    that error; 0: for ever.  1800 unless set."""
     lib.tess_set_timeout(current().ptr, seconds)
+
+
+def set_flight(path):
+    """If the run fails, the last 2000 collectives of all ranks go to this file as JSON (under MPI
+    to one each, with "." and the rank behind the name).  None: nowhere."""
+    ctx = current()
+    if lib.tess_set_flight(ctx.ptr, None if path is None else os.fsencode(path)) < 0:
+        ctx.check()
+
+
+def random_state():
+    """Seed and place in the stream of random numbers, 16 bytes."""
+    state = ctypes.create_string_buffer(16)
+    quick.tess_random_state(current().ptr, state)
+    return state.raw
+
+
+def set_random_state(state):
+    """Random ops go on from there.  Give all ranks the same."""
+    state = bytes(state)
+    if len(state) != 16:
+        raise Error(f"a random state has 16 bytes, not {len(state)}")
+    quick.tess_set_random_state(current().ptr, state)
+
+
+def _settings(timeout, flight):
+    if timeout is not None:
+        set_timeout(timeout)
+    if flight is not None:
+        set_flight(flight)
+
+
+# ---- ranks of an MPI launch -------------------------------------------------------------------
+
+_launch = None  # the context of this process's rank: one in its life
+
+
+def mpi_launched():
+    """Was this process started by an MPI launcher?"""
+    return bool(quick.tess_mpi_launched())
+
+
+def _told(e):
+    return f"{type(e).__name__}: {e}"
+
+
+def init(threads=None, timeout=None, flight=None):
+    """Under mpirun, makes this process the rank that it was started as: rank(), world_size(), and
+    all that is collective, are those of the launch from here on.  Started otherwise, it is a rank
+    by itself.  An exception that nobody catches releases the other ranks with its message.
+
+    threads: of this rank; None: the cores divided among the ranks of a host.  timeout, flight:
+    set_timeout(), set_flight()."""
+    global _launch
+    if _launch is None and mpi_launched():
+        _launch = Context(lib.tess_ctx_mpi(threads or 0))
+        atexit.register(_launch.leave)
+        before = sys.excepthook
+
+        def tell_others(kind, e, trace):
+            if _launch.ptr:
+                lib.tess_fail(_launch.ptr, _told(e).encode(errors="replace"))
+            before(kind, e, trace)
+        sys.excepthook = tell_others
+    if _launch is not None:
+        _local.current = _launch
+    _settings(timeout, flight)
+
+
+def _gather(ctx, result):
+    """Results of all ranks; None for those that cannot be pickled."""
+    import numpy as np
+    from .dtensor import from_local
+    from .mesh import init_device_mesh
+    try:
+        data = pickle.dumps(result)
+    except Exception:
+        data = b""
+    mesh = init_device_mesh(ctx.world_size)
+    sizes = from_local(np.array([len(data)]), mesh, "S(0)").full_tensor()
+    row = np.zeros((1, max(1, sizes.max())), np.uint8)
+    row[0, :len(data)] = np.frombuffer(data, np.uint8)
+    rows = from_local(row, mesh, "S(0)").full_tensor()
+    results = [pickle.loads(r[:n].tobytes()) if n else None for r, n in zip(rows, sizes)]
+    results[ctx.rank] = result
+    return results
+
+
+def _run_launched(n, fn, args, kwargs, threads, timeout, flight):
+    """run_ranks() of a process that is a rank already."""
+    init(threads, timeout, flight)
+    ctx = _launch
+    if n is not None and n != ctx.world_size:
+        raise Error(f"{ctx.world_size} processes were launched, {n} ranks are wanted; comm='threads' makes thread ranks of this process")
+    try:
+        return _gather(ctx, fn(ctx.rank, *args, **kwargs) if _takes_rank(fn, args, kwargs) else fn(*args, **kwargs))
+    except BaseException as e:
+        lib.tess_fail(ctx.ptr, _told(e).encode(errors="replace"))
+        raise RankError.of(ctx.world_size, ctx.rank, e) from e
 
 
 # ---- run_ranks ------------------------------------------------------------------------------
@@ -193,8 +304,9 @@ def _takes_rank(fn, args, kwargs):
 class _Run:
     """One run_ranks(): the hub and what came of the ranks."""
 
-    def __init__(self, n, fn, args, kwargs, threads):
-        self.n, self.fn, self.args, self.kwargs, self.threads = n, fn, args, kwargs, threads
+    def __init__(self, n, fn, args, kwargs, threads, settings):
+        self.n, self.fn, self.args, self.kwargs, self.threads, self.settings = n, fn, args, kwargs, threads, settings
+        self.message = ""
         self.takes_rank = _takes_rank(fn, args, kwargs)
         self.results = [None] * n
         self.errors = {}  # in the order in which they came
@@ -207,11 +319,12 @@ class _Run:
         try:
             ctx = Context(lib.tess_hub_join(self.hub, r, self.threads), joined=True)
             _local.current = ctx
+            _settings(*self.settings)
             args = (r, *self.args) if self.takes_rank else self.args
             self.results[r] = settle(self.fn(*args, **self.kwargs))
         except BaseException as e:  # also KeyboardInterrupt: the others must be released
             self.errors[r] = e
-            failure = f"{type(e).__name__}: {e}"
+            failure = _told(e)
         finally:
             _local.current = _local.planner = None
             if ctx:
@@ -231,28 +344,40 @@ class _Run:
     def outcome(self):
         if not self.errors:
             return self.results
-        first, cause = next(iter(self.errors.items()))
-        where = f"rank {first} of {self.n}: "
-        message = str(cause) if isinstance(cause, Error) and str(cause).startswith(where) else f"{where}{type(cause).__name__}: {cause}"
-        raise RankError(message, first, self.results, self.errors) from cause
+        rank, cause = next(iter(self.errors.items()))
+        told = RankError.of(self.n, rank, cause, self.message, self.results, self.errors)
+        raise told from self.errors.get(told.rank, cause)
 
 
-def run_ranks(n, fn, *args, threads=None, **kwargs):
+def run_ranks(n, fn, *args, threads=None, timeout=None, flight=None, comm=None, **kwargs):
     """Calls fn(*args, **kwargs) on n thread ranks and returns the list of their results.  If fn
     takes one argument more, it gets the rank in front: fn(rank, *args).
 
     threads: of each rank for its own work; None: the cores divided among the ranks.
+    timeout: seconds after which a waiting rank names the missing and all end (1800; 0: never).
+    flight: a file for the last collectives of all ranks, as JSON, if the run fails.
     A rank that raises releases the others from whatever they wait for; then RankError is
     raised from the first exception.  DTensors among the results keep their shard (to_local,
-    shape, placements) but can take part in no more ops: their ranks are gone."""
+    shape, placements) but can take part in no more ops: their ranks are gone.
+
+    Under mpirun -n N (comm=None, or "mpi") this process is one of the ranks: fn is called once,
+    n must be N or None, and every process returns the results of all (None for those of other
+    processes that cannot be pickled).  comm="threads": thread ranks, also there."""
+    if comm not in (None, "threads", "mpi"):
+        raise Error(f"comm is 'threads' or 'mpi', not {comm!r}")
+    if comm == "mpi" and not mpi_launched():
+        raise Error("this process was not started by an MPI launcher: mpirun -n 4 python3 ...")
+    if comm != "threads" and mpi_launched():
+        return _run_launched(n, fn, args, kwargs, threads, timeout, flight)
     if n < 1:
         raise Error(f"{n} ranks; at least 1 is wanted")
-    run = _Run(n, fn, args, kwargs, threads or 0)
+    run = _Run(n, fn, args, kwargs, threads or 0, (timeout, flight))
     ranks = [threading.Thread(target=run.rank, args=(r,), name=f"tessera rank {r}") for r in range(n)]
     try:
         for t in ranks:
             t.start()
         run.wait(ranks)
+        run.message = lib.tess_hub_error(run.hub).decode(errors="replace")
     finally:
         lib.tess_hub_free(run.hub)
     return run.outcome()

@@ -3,6 +3,7 @@
     aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor
 """
 import functools
+import itertools
 import re
 
 import numpy as np
@@ -12,10 +13,10 @@ from ._buffers import is_array
 from ._context import Error
 from ._library import quick
 
-# What a name without an overload may mean; the first that fits the arguments is taken.
-OVERLOADS = ("default", "Tensor", "Scalar", "dim", "dim_IntList", "int", "Tensor_Scalar", "Tensor_Tensor", "Scalar_Tensor", "correction",
-             "dims", "input", "other", "Tensor_mode", "Scalar_mode", "value", "dtype", "start", "start_step", "intlist", "array", "padding",
-             "vec", "self", "ScalarList", "List", "decimals", "stable", "src", "reduce", "Tensor_Tensor_mode", "sizes", "indices", "to")
+# What a name without an overload may mean: the first that fits the arguments is taken, of these
+# before the others.
+FIRST = ("default", "Tensor", "Scalar", "dim", "dim_IntList", "int", "Tensor_Scalar", "Tensor_Tensor", "Scalar_Tensor", "correction", "dims",
+         "input", "other", "Tensor_mode", "Scalar_mode")
 
 
 class Param:
@@ -31,24 +32,26 @@ class Param:
         self.optional = kind.endswith("?")
         self.type = re.match(r"\w+", kind).group().replace("SymInt", "int")
 
-    def fits(self, value):
-        """Could this be the argument?"""
+    def fits(self, value, strict=False):
+        """Could this be the argument?  strict: numbers are no tensors."""
         if value is None:
             return self.optional or self.default or self.type == "Generator"
         if self.list:
             if isinstance(value, (list, tuple)):
-                return all(v is None or self.fits_one(v) for v in value)
-            return self.type in ("int", "float", "bool") and self.fits_one(value)
-        return self.fits_one(value)
+                return all(v is None or self.fits_one(v, strict) for v in value)
+            return self.type in ("int", "float", "bool") and self.fits_one(value, strict)
+        return self.fits_one(value, strict)
 
-    def fits_one(self, value):
+    def fits_one(self, value, strict):
         number = isinstance(value, (bool, int, float, np.generic))
         if self.type == "Tensor":
-            return not isinstance(value, (list, tuple, str))
+            return not isinstance(value, (list, tuple, str)) and not (strict and number)
         if self.type in ("Scalar", "float"):
             return number or value in ("inf", "-inf", "nan")
-        if self.type in ("int", "bool"):
-            return isinstance(value, (int, np.integer, np.bool_))
+        if self.type == "bool":
+            return isinstance(value, (bool, np.bool_))
+        if self.type == "int":
+            return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
         if self.type == "str":
             return isinstance(value, str)
         if self.type == "ScalarType":
@@ -92,14 +95,14 @@ class Schema:
         written = [i for i, p in enumerate(self.params) if p.mutated]
         self.mutated = written[0] if len(written) == 1 and self.nreturns == 1 and "!" in outputs else None
 
-    def fits(self, args, kwargs):
+    def fits(self, args, kwargs, strict=False):
         if len(args) > self.positional:
             return False
         given = dict(zip((p.name for p in self.params), args))
         if given.keys() & kwargs.keys() or not kwargs.keys() <= self.by_name.keys():
             return False
         given.update(kwargs)
-        return all(p.fits(given[p.name]) if p.name in given else p.default or p.optional for p in self.params)
+        return all(p.fits(given[p.name], strict) if p.name in given else p.default or p.optional for p in self.params)
 
 
 @functools.lru_cache(maxsize=None)
@@ -110,20 +113,41 @@ def find(op):
 
 
 @functools.lru_cache(maxsize=None)
+def _names():
+    """Every op: {"aten.add": ["aten.add.Tensor", ...]}."""
+    known = {}
+    for name in iter(map(quick.tess_op_name, itertools.count()).__next__, None):
+        name = name.decode()
+        known.setdefault(name.rpartition(".")[0], []).append(name)
+    for several in known.values():
+        several.sort(key=lambda n: (FIRST.index(o) if (o := n.rpartition(".")[2]) in FIRST else len(FIRST), n))
+    return known
+
+
+@functools.lru_cache(maxsize=None)
 def _overloads(op):
     op = op.removeprefix("torch.ops.").replace("::", ".")
     for name in (op, "aten." + op):
         exact = find(name)
         if exact:
             return (exact,)
-        several = tuple(s for s in (find(f"{name}.{o}") for o in OVERLOADS) if s)
-        if several:
-            return several
+        if name in _names():
+            return tuple(find(n) for n in _names()[name])
     return ()
 
 
 def has(op):
     return bool(_overloads(op))
+
+
+def gather_sizes(op, args):
+    """Arguments of a method after self: x.repeat(2, 3) is x.repeat([2, 3]), where an op takes a list
+    of sizes and nothing else."""
+    if len(args) < 2 or not all(isinstance(a, (int, np.integer)) and not isinstance(a, bool) for a in args):
+        return args
+    known = _overloads(op)
+    takes_list = any(s.positional == 2 and s.params[1].list and s.params[1].type == "int" for s in known)
+    return (list(args),) if takes_list and not any(s.fits((np.empty(0), *args), {}) for s in known) else args
 
 
 def resolve(op, args, kwargs):
@@ -132,7 +156,8 @@ def resolve(op, args, kwargs):
     known = _overloads(op)
     if len(known) <= 1:
         return known[0] if known else None
-    for s in known:
-        if s.fits(args, kwargs):
-            return s
+    for strict in (True, False):
+        for s in known:
+            if s.fits(args, kwargs, strict):
+                return s
     raise Error(f"no overload of {op} fits these arguments; there are:\n" + "\n".join("  " + s.text for s in known))

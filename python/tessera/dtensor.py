@@ -131,6 +131,44 @@ class DTensor:
         with scope(ctx):
             return _wrap_new(ctx, lib.tess_redistribute(ctx.ptr, t, target, text, -1 if dtype is None else _dtypes.code_of(dtype)))
 
+    def redistribute_start(self, placements):
+        """The same in two halves: values travel while the rank computes.  wait() of what is returned
+        gives the tensor; every start is waited for once, in order.  (collective)"""
+        ctx = current()
+        with scope(ctx):
+            work = lib.tess_redistribute_start(ctx.ptr, self._pointer(ctx), text_of(placements))
+        if not work:
+            ctx.check()
+        return Moving(ctx, work)
+
+    # ---- in parts -------------------------------------------------------------------------
+
+    @property
+    def spec(self):
+        """Its shape, strides and placements as text: with to_local() all that unflatten() needs."""
+        ctx, text = current(), ctypes.create_string_buffer(4096)
+        with scope(ctx):
+            if not quick.tess_dtensor_flatten(ctx.ptr, self._pointer(ctx), text, len(text)):
+                ctx.check()
+        return text.value.decode()
+
+    def chunks(self):
+        """The boxes of the whole that this rank's shard is: [(offset, size), ...], one or (strided)
+        several.  Not of what is owed (P)."""
+        ctx, n = current(), self.ndim
+        most = lib.tess_chunk_list(ctx.ptr, self._pointer(ctx), None, None, 0)
+        offsets, sizes = (ctypes.c_int64 * max(1, most * n))(), (ctypes.c_int64 * max(1, most * n))()
+        if most < 0 or lib.tess_chunk_list(ctx.ptr, self._pointer(ctx), offsets, sizes, most) < 0:
+            ctx.check()
+        return [(tuple(offsets[i * n:i * n + n]), tuple(sizes[i * n:i * n + n])) for i in range(most)]
+
+    def get_chunk(self, offset):
+        """The part of the shard that is the box at this offset, sharing memory."""
+        ctx = current()
+        with scope(ctx):
+            handle = ctx.hold(lib.tess_get_chunk(ctx.ptr, self._pointer(ctx), ints(offset)))
+        return array_of(handle)
+
     def equal(self, other):
         """Same sizes, dtype and elements?  (collective)"""
         ctx = current()
@@ -147,19 +185,26 @@ class DTensor:
     # ---- numbers --------------------------------------------------------------------------
 
     def item(self):
-        """The one element.  (collective)"""
+        """The one element; None on a rank outside the mesh.  (collective)"""
         if self.size != 1:
             raise Error(f"item() of a tensor of {self.size} elements")
-        return self.full_tensor().reshape(()).item()
+        whole = self.full_tensor()
+        return whole.reshape(()).item() if whole.size else None
+
+    def _number(self):
+        value = self.item()
+        if value is None:
+            raise Error("a rank outside the mesh does not know the number", 5)
+        return value
 
     def __float__(self):
-        return float(self.item())
+        return float(self._number())
 
     def __int__(self):
-        return int(self.item())
+        return int(self._number())
 
     def __bool__(self):
-        return bool(self.item())
+        return bool(self._number())
 
     # ---- ops ------------------------------------------------------------------------------
 
@@ -168,7 +213,7 @@ class DTensor:
             raise AttributeError(f"DTensor has no attribute '{name}' and ATen no op of that name")
 
         def method(*args, **kwargs):
-            return call("aten." + name, self, *args, **kwargs)
+            return call("aten." + name, self, *_schema.gather_sizes("aten." + name, args), **kwargs)
         method.__name__ = name
         return method
 
@@ -200,6 +245,10 @@ class DTensor:
         return call("aten._to_copy.default", self, dtype=dtype)
 
     to = astype
+
+    def where(self, condition, other):
+        """Its own elements where the condition holds, the other's elsewhere."""
+        return call("aten.where", condition, self, other)
 
     def __getitem__(self, index):
         return _index(self, index if isinstance(index, tuple) else (index,))
@@ -275,6 +324,10 @@ for _name, _op in (("neg", "aten.neg.default"), ("abs", "aten.abs.default"), ("i
 setattr(DTensor, "__pos__", lambda self: self)
 
 
+for _name, _dtype in (("bool", "bool"), ("int", "i32"), ("long", "i64"), ("half", "f16"), ("bfloat16", "bf16"), ("float", "f32"), ("double", "f64")):
+    setattr(DTensor, _name, lambda self, _dtype=_dtype: self.astype(_dtype))
+
+
 # ---- making them ----------------------------------------------------------------------------
 
 
@@ -325,6 +378,28 @@ def from_local(array, mesh=None, placements=None, shape=None, run_check=False, s
         return _wrap_new(ctx, lib.tess_from_local(
             ctx.ptr, tensor_of(ctx, array, dtype), where, text, bool(run_check), 0 if shape is None else len(shape),
             None if shape is None else ints(shape), None if stride is None else ints(stride)))
+
+
+class Moving:
+    """A redistribution that is under way."""
+
+    def __init__(self, ctx, work):
+        self._ctx, self._work = ctx, work
+
+    def wait(self):
+        ctx, work, self._work = current(), self._work, None
+        if ctx is not self._ctx or not ctx.ptr or not work:
+            raise Error("waited for already, or by another rank", 5)
+        with scope(ctx):
+            return _wrap_new(ctx, lib.tess_redistribute_wait(work))
+
+
+def unflatten(array, mesh, spec):
+    """The DTensor of which to_local() and spec were the parts."""
+    ctx = current()
+    where, _ = _where(ctx, mesh, None)
+    with scope(ctx):
+        return _wrap_new(ctx, lib.tess_dtensor_unflatten(ctx.ptr, tensor_of(ctx, array), where, spec.encode()))
 
 
 def full(size, fill_value, mesh=None, placements=None, dtype="f32"):

@@ -55,6 +55,7 @@ class Mesh:
         self.ranks = np.array(quick.tess_mesh_ranks(ptr)[:self.size]).reshape(self.shape)
 
     ndim = property(lambda self: len(self.shape))
+    mesh_dim_names = property(lambda self: self.names)  # PyTorch's names
 
     def _pointer(self, ctx):
         if self._ctx is not ctx or not ctx.ptr:
@@ -83,6 +84,14 @@ class Mesh:
     def local_rank(self, axis=0):
         """This rank's place on an axis, by name or number; None outside the mesh."""
         return self.coordinate[self._axis(axis)] if self.coordinate else None
+
+    get_local_rank = local_rank
+
+    def get_coordinate(self):
+        return self.coordinate
+
+    def get_rank(self):
+        return self._ctx.rank
 
     def axis_size(self, axis):
         return self.shape[self._axis(axis)]

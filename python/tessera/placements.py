@@ -92,7 +92,12 @@ class Partial(Placement):
     """Every rank has a value of full size; the true one is their op: sum avg min max product
     band bor bxor, or "norm 2"."""
 
+    OPS = ("sum", "avg", "min", "max", "product", "band", "bor", "bxor")
+
     def __new__(cls, op="sum"):
+        op = str(op)
+        if op not in cls.OPS and not op.startswith("norm "):
+            raise ValueError(f"there is no reduction '{op}'; there are {', '.join(cls.OPS)}")
         self = str.__new__(cls, f"P({op})")
         self.op = op
         return self

@@ -97,7 +97,9 @@ def propagate(op, args, mesh_shape, kwargs=None):
     """What an op on tensors with these placements would do: {"inputs": placements wanted of
     each tensor, "outputs": [{"shape", "placements", "dtype"}], "cost" in microseconds to get
     there, "op", "args" as rank 0 would call it (None for tensors), "why"}.  Tensors in args are
-    Specs or tuples (shape, placements, dtype)."""
+    Specs or tuples (shape, placements, dtype).  Of an op that is written with other ops, "inputs" is
+    what the first part that takes each wants (None: none does), "cost" that of all parts, and "op"
+    and "args" are None."""
     ctx, (sizes, names) = planner(), parse_shape(mesh_shape)
     args, kwargs = _as_spec(list(args)), {k: _as_spec(v) for k, v in (kwargs or {}).items()}
     mesh = mesh_from(ctx, sizes, names)
@@ -118,8 +120,55 @@ def propagate(op, args, mesh_shape, kwargs=None):
         told = json.loads(ctx.text(lib.tess_propagate(ctx.ptr, schema.encoded, packed, n)))
     if told["cost"] is not None:
         told["cost"] = float(told["cost"])  # "inf" too
-    if told["inputs"] is not None:
-        told["inputs"] = [_places(p) for p in told["inputs"]]
+    told["inputs"] = [None if p is None else _places(p) for p in told["inputs"]]
     for out in told["outputs"]:
         out["placements"] = _places(out["placements"])
     return told
+
+
+# ---- checkpoints ------------------------------------------------------------------------------
+
+
+class _Saved(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("dtype", ctypes.c_int), ("ndim", ctypes.c_int), ("shape", ctypes.c_void_p), ("placements", ctypes.c_char_p)]
+
+
+def _saved(tensors):
+    """TessSaved[] of {name: Spec}, and what it points to."""
+    kept, out = [], (_Saved * max(1, len(tensors)))()
+    for at, (name, spec) in zip(out, tensors.items()):
+        spec = _as_spec(spec)
+        shape = ints(spec.shape)
+        kept.append(shape)
+        at.name, at.dtype, at.ndim, at.shape, at.placements = name.encode(), _dtypes.code_of(spec.dtype), len(spec.shape), ctypes.addressof(shape), text_of(spec.placements)
+    return out, kept
+
+
+HOW = {"balanced": 0, "pytorch": 1, "lowest": 2}
+
+
+def plan_save(tensors, mesh_shape, how="balanced"):
+    """Who writes which boxes of {name: Spec} tensors on a mesh: {"tensors": [{"name", "dtype", "shape",
+    "chunks": [{"rank", "offset", "size"}, ...]}, ...]}.  Boxes that several ranks hold are written by
+    the one with the fewest bytes so far; how="pytorch" counts as PyTorch does, "lowest" takes the
+    lowest rank."""
+    ctx, (sizes, _) = planner(), parse_shape(mesh_shape)
+    if how not in HOW:
+        raise Error(f"how is one of {', '.join(HOW)}, not {how!r}")
+    packed, kept = _saved(tensors)
+    return json.loads(ctx.text(lib.tess_plan_save(ctx.ptr, len(sizes), ints(sizes, ctypes.c_int), packed, len(tensors), HOW[how])))
+
+
+def plan_load(saved, tensors, mesh_shape, coordinate):
+    """What the rank at a coordinate of a mesh, which need not be the one that saved, copies to fill
+    its shards of {name: Spec}: {name: [{"chunk" (its number), "from" (offset in the chunk), "into"
+    (offset in the shard), "size"}, ...]}.  saved: of plan_save()."""
+    ctx, (sizes, _) = planner(), parse_shape(mesh_shape)
+    if isinstance(coordinate, int):
+        coordinate = _unravel(coordinate, sizes)
+    if len(coordinate) != len(sizes):
+        raise Error(f"coordinate {tuple(coordinate)} in a mesh of {len(sizes)} axes")
+    packed, kept = _saved(tensors)
+    told = json.loads(ctx.text(lib.tess_plan_load(ctx.ptr, json.dumps(saved).encode(), len(sizes), ints(sizes, ctypes.c_int), packed, len(tensors),
+                                                  ints(coordinate, ctypes.c_int))))
+    return {t["name"]: t["reads"] for t in told["tensors"]}

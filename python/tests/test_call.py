@@ -26,6 +26,21 @@ class Calls(unittest.TestCase):
         self.assertEqual(ts.call("aten.sym_size.int", self.a, 1), 3)
         self.assertEqual(ts.call("aten.index.Tensor", self.a, [None, np.array([2, 0])]).tolist(), [[2, 0], [5, 3]])
 
+    def test_overloads(self):
+        """The one that PyTorch would take: numbers are no bools, bools no numbers."""
+        a, want = self.a, self.a.var(1, ddof=1)
+        np.testing.assert_allclose(ts.call("aten.var", a, 1), want)
+        np.testing.assert_allclose(ts.call("aten.var", a, 1, False), a.var(1))
+        self.assertEqual(ts.call("aten.norm", a, 2, 1).shape, (2,))
+        self.assertEqual(ts.call("aten.repeat_interleave", a, 2, 0).shape, (4, 3))
+        with self.assertRaisesRegex(ts.Error, "no overload"):
+            ts.call("aten.var", a, "x")
+
+        def work():
+            x = ts.distribute_tensor(a, ts.init_device_mesh(2), "S(1)")
+            return [t.full_tensor().shape for t in (x.repeat(2, 3), x.flip(0, 1), x.std(0, False), x.where(x > 2, x * 2), x.double())]
+        self.assertEqual(ts.run_ranks(2, work)[0], [(4, 9), (2, 3), (3,), (2, 3), (2, 3)])
+
     def test_dtypes(self):
         for dtype in ("f64", "float64", np.float64, np.dtype("f8"), "double"):
             self.assertEqual(ts.call("aten._to_copy.default", self.a, dtype=dtype).dtype, np.float64)

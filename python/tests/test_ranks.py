@@ -1,5 +1,9 @@
 """run_ranks, meshes and what watches them."""
+import json
+import os
+import tempfile
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -12,6 +16,55 @@ class Ranks(unittest.TestCase):
         self.assertEqual(ts.run_ranks(3, lambda: (ts.rank(), ts.world_size())), [(0, 3), (1, 3), (2, 3)])
         self.assertEqual(ts.run_ranks(2, lambda rank, add, times=1: (rank + add) * times, 10, times=2), [20, 22])
         self.assertEqual((ts.rank(), ts.world_size()), (0, 1))
+
+    def test_timeout_and_flight(self):
+        def work(rank):
+            mesh = ts.init_device_mesh(3)
+            x = ts.ones(4, mesh=mesh, placements="P(sum)")
+            x.full_tensor()
+            if rank == 1:
+                time.sleep(0.6)
+            return x.full_tensor()
+
+        with tempfile.TemporaryDirectory() as temp:
+            path = os.path.join(temp, "flight.json")
+            with self.assertRaisesRegex(ts.RankError, "after 0.1 s .* missing: rank 1 .last seen after all_reduce #1") as caught:
+                ts.run_ranks(3, work, timeout=0.1, flight=path)
+            self.assertIn(path, str(caught.exception))
+            with open(path, encoding="utf-8") as f:
+                told = json.load(f)
+        self.assertIn("missing: rank 1", told["error"])
+        self.assertEqual([r["rank"] for r in told["ranks"]], [0, 1, 2])
+        self.assertIsNone(told["ranks"][0]["collectives"][1]["done_us"])
+
+    def test_ranks_that_use_different_meshes(self):
+        def different(rank):
+            mesh = ts.init_device_mesh((2, 2), ranks=[0, 1, 2, 3] if rank else [3, 1, 2, 0])
+            return ts.ones(4, mesh=mesh, placements=["P(sum)", "R"]).full_tensor()
+
+        def same_group(rank):
+            mesh = ts.init_device_mesh((2, 2)) if rank else ts.init_device_mesh((2, 2, 1))
+            return ts.ones(4, mesh=mesh, placements=["R", "P(sum)", "R"][:mesh.ndim]).full_tensor()
+
+        with self.assertRaises(ts.RankError):
+            ts.run_ranks(4, different)
+        with self.assertRaisesRegex(ts.RankError, "the tensors lie on different meshes"):
+            ts.run_ranks(4, same_group)
+
+    def test_the_first_failure_counts(self):
+        def work(rank):
+            mesh = ts.init_device_mesh(4)
+            return ts.ones(4 + (rank == 3), mesh=mesh, placements="P(sum)").full_tensor()
+        for _ in range(20):
+            with self.assertRaisesRegex(ts.RankError, r"^rank (\d) of 4: all_reduce #1 .*, but rank \d called all_reduce") as caught:
+                ts.run_ranks(4, work)
+            self.assertEqual(str(caught.exception)[5], str(caught.exception.rank))
+
+    def test_ranks_outside(self):
+        def work():
+            x = ts.distribute_tensor(np.arange(4.0), ts.init_device_mesh(2), "S(0)")
+            return x.sum().item(), x.to_local().size, x.full_tensor().size
+        self.assertEqual(ts.run_ranks(3, work), [(6.0, 2, 4), (6.0, 2, 4), (None, 0, 0)])
 
     def test_exception_releases_the_others(self):
         def work(rank):

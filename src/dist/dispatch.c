@@ -356,11 +356,17 @@ static Status outside_shard(Call *c, const Spec *s, Tensor **out) {
   return s->mesh->world ? tensor_new(c->scope, s->dtype, s->local_ndim, s->local, out) : OK;
 }
 
+static void note_planned(const Call *c, const Decision *d) {
+  Dist *dist = d->mesh->dist;
+  dist->planned_cost += d->cost;
+  if (dist->planned) dist->planned(dist->planned_arg, c, d);
+}
+
 static Status run_decision(Call *c, const Decision *d) {
   bool inplace = c->op->schema.mutates;
   Call local = {.ctx = c->ctx, .op = d->op, .scope = c->scope, .arena = c->arena};
   Value arg[MAX_PARAMS];
-  if (!d->mesh->world) d->mesh->dist->planned_cost += d->cost;
+  if (!d->mesh->world) note_planned(c, d);
   if (mesh_has_shards(c->ctx, d->mesh)) {
     TRY(local_arguments(c, d, arg));
     local.arg = arg;

@@ -2,6 +2,7 @@
 #ifndef TESS_DIST_DIST_H
 #define TESS_DIST_DIST_H
 
+#include "dist/propagate.h"
 #include "dist/redistribute.h"
 
 enum { SPEC_BUCKETS = 1024 };
@@ -17,6 +18,9 @@ struct Dist {
   Mesh *current; /* mesh scope: what functions without a mesh argument use */
   bool implicit_replication; /* plain tensors of any size meet DTensors as R */
   double planned_cost; /* of all decisions on meshes without a world, microseconds */
+  /* Told of each of these (or NULL). */
+  void (*planned)(void *arg, const Call *c, const Decision *d);
+  void *planned_arg;
   struct Recording *recording; /* emit.c; NULL: nobody records */
   struct DispatchCache *cache;
   void (*cache_free)(struct DispatchCache *);

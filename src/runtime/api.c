@@ -252,6 +252,8 @@ const char *tess_op_schema(const char *op) {
   return found ? found->def->schema : NULL;
 }
 
+const char *tess_op_name(int i) { return i >= 0 && i < op_count() ? op_at(i)->schema.name : NULL; }
+
 TessTensor *tess_call_1(TessCtx *ctx, const char *op, const TessArg *args, int nargs) {
   TessTensor *out = NULL;
   return tess_call_n(ctx, op, args, nargs, &out, 1) < 0 ? NULL : out;

@@ -6,6 +6,7 @@
 
 #include "base/near.h"
 #include "dist/dispatch.h"
+#include "dist/dist.h"
 #include "runtime/api.h"
 
 static void put_ints(TextBuf *out, const int64_t *v, int n) {
@@ -183,10 +184,44 @@ static void print_decision(const Decision *d, TextBuf *out) {
   text_puts(out, "}");
 }
 
-/* An op that is taken apart: only its results are told. */
-static Status print_parts(Call *c, TextBuf *out) {
-  TRY(op_dispatch(c));
-  text_puts(out, "{\"inputs\": null, \"outputs\": [");
+/* An op that is taken apart, and what its parts want of its tensors. */
+typedef struct {
+  Tensor **in;
+  const Spec **want; /* as the first part that takes it; NULL: none does */
+  int n;
+} Parts;
+
+static int flat_tensors(const Call *c, Tensor **out) {
+  int n = 0;
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    const Value *v = &c->arg[i];
+    for (int j = 0; j < (v->kind == VAL_TENSORS ? v->n : v->kind == VAL_TENSOR); j++) {
+      Tensor *t = v->kind == VAL_TENSORS ? v->tensors[j] : v->tensor;
+      if (t && out) out[n] = t;
+      n += t != NULL;
+    }
+  }
+  return n;
+}
+
+static void note_part(void *arg, const Call *c, const Decision *d) {
+  Parts *p = arg;
+  Tensor *in[MAX_PARAMS];
+  if (d->nin > MAX_PARAMS || flat_tensors(c, NULL) != d->nin) return; /* lists longer than that are not looked at */
+  flat_tensors(c, in);
+  for (int i = 0; i < d->nin; i++)
+    for (int k = 0; k < p->n; k++)
+      if (p->in[k] == in[i] && !p->want[k]) p->want[k] = d->want[i];
+}
+
+static void print_parts(const Parts *p, const Call *c, double cost, TextBuf *out) {
+  text_puts(out, "{\"inputs\": [");
+  for (int i = 0; i < p->n; i++) {
+    text_puts(out, i ? ", " : "");
+    if (p->want[i]) put_places(out, p->want[i]->place, p->want[i]->mesh->naxes);
+    else text_puts(out, "null");
+  }
+  text_puts(out, "], \"outputs\": [");
   for (int i = 0, n = 0; i < c->nout; i++) {
     const Tensor *t = out_tensor(c, i);
     if (!t || !t->spec) continue;
@@ -196,15 +231,31 @@ static Status print_parts(Call *c, TextBuf *out) {
     put_places(out, t->spec->place, t->spec->mesh->naxes);
     text_printf(out, ", \"dtype\": \"%s\"}", dtype_name(t->dtype));
   }
-  text_puts(out, "], \"cost\": null, \"op\": null, \"args\": null, \"why\": \"the op is taken apart\"}");
-  return OK;
+  text_puts(out, "], \"cost\": ");
+  put_float(out, cost);
+  text_puts(out, ", \"op\": null, \"args\": null, \"why\": \"the op is taken apart\"}");
+}
+
+static Status propagate_parts(Call *c, Arena *arena, TextBuf *out) {
+  Dist *d = c->ctx->dist;
+  Parts p = {.n = flat_tensors(c, NULL)};
+  TRY_NEW(p.in, arena_new_n(arena, Tensor *, p.n ? p.n : 1));
+  TRY_NEW(p.want, arena_new_n(arena, const Spec *, p.n ? p.n : 1));
+  flat_tensors(c, p.in);
+  d->planned_cost = 0;
+  d->planned = note_part;
+  d->planned_arg = &p;
+  Status s = op_dispatch(c);
+  d->planned = NULL;
+  if (!s) print_parts(&p, c, d->planned_cost, out);
+  return s;
 }
 
 static Status propagate_call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, TextBuf *out) {
   Value bound[MAX_PARAMS];
   Call c;
   TRY(api_bind(ctx, name, args, nargs, arena, bound, &c));
-  if (dispatch_takes_apart(c.op)) return print_parts(&c, out);
+  if (dispatch_takes_apart(c.op)) return propagate_parts(&c, arena, out);
   Decision d;
   TRY(propagate(&c, NULL, arena, &d));
   print_decision(&d, out);

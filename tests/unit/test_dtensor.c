@@ -302,8 +302,39 @@ static void test_planning(void **state) {
   text = tess_propagate(ctx, "aten.mm.default", (TessArg[]){tess_t(x), tess_t(w)}, 2);
   assert_non_null(text);
   tess_free(text);
+  text = tess_propagate(ctx, "aten.linalg_cross.default", (TessArg[]){tess_t(x)}, 1);
+  assert_null(text);
+  tess_error_clear(ctx);
+  TessTensor *v = tess_plan_tensor(ctx, mesh, "S(0)", TESS_F32, 1, (int64_t[]){64}, NULL); /* taken apart: view, mm, view */
+  text = tess_propagate(ctx, "aten.einsum.default", (TessArg[]){tess_s("ij,j->i"), tess_tensors((const TessTensor *[]){x, v}, 2)}, 2);
+  assert_non_null(text);
+  assert_non_null(strstr(text, "\"inputs\": [[\"S(0)\"], [\""));
+  assert_non_null(strstr(text, "\"op\": null"));
+  tess_free(text);
   assert_null(tess_plan_layout(ctx, 1, (int64_t[]){4}, 1, (int[]){2}, "S(3)", (int[]){0}));
   assert_int_equal(tess_error(ctx), 2);
+  tess_ctx_free(ctx);
+}
+
+static void test_checkpoint_plans(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_plan();
+  const TessSaved saved[] = {{"w", TESS_F32, 2, (int64_t[]){7, 4}, "_S(0, 2)"}, {"b", TESS_BF16, 1, (int64_t[]){4}, NULL}};
+  const TessSaved wanted[] = {{"w", TESS_F32, 2, (int64_t[]){7, 4}, "S(1)"}};
+  char *plan = tess_plan_save(ctx, 1, (int[]){2}, saved, 2, 0);
+  assert_non_null(plan);
+  assert_non_null(strstr(plan, "{\"name\": \"w\", \"dtype\": \"f32\", \"shape\": [7, 4], \"chunks\": [{\"rank\": 0, \"offset\": [0, 0], \"size\": [2, 4]}, "));
+  assert_non_null(strstr(plan, "\"chunks\": [{\"rank\": 1, \"offset\": [0], \"size\": [4]}]")); /* rank 1 writes less of w */
+  char *reads = tess_plan_load(ctx, plan, 1, (int[]){4}, wanted, 1, (int[]){1});
+  assert_non_null(reads);
+  assert_non_null(strstr(reads, "{\"chunk\": 0, \"from\": [0, 1], \"into\": [0, 0], \"size\": [2, 1]}"));
+  tess_free(reads);
+  assert_null(tess_plan_load(ctx, "{}", 1, (int[]){4}, wanted, 1, (int[]){1}));
+  tess_error_clear(ctx);
+  assert_null(tess_plan_load(ctx, plan, 1, (int[]){4}, wanted, 1, (int[]){4}));
+  tess_error_clear(ctx);
+  assert_null(tess_plan_save(ctx, 1, (int[]){2}, &(TessSaved){"p", TESS_F32, 1, (int64_t[]){4}, "P(sum)"}, 1, 0));
+  tess_free(plan);
   tess_ctx_free(ctx);
 }
 
@@ -314,6 +345,7 @@ int main(void) {
       cmocka_unit_test(test_failure_reaches_all), cmocka_unit_test(test_planning),
       cmocka_unit_test(test_modules),      cmocka_unit_test(test_started),
       cmocka_unit_test(test_in_parts),     cmocka_unit_test(test_flight),
+      cmocka_unit_test(test_checkpoint_plans),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
