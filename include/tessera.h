@@ -216,6 +216,11 @@ TESS_API int tess_rank(const TessCtx *ctx);       /* 0 for a context by itself *
 TESS_API int tess_world_size(const TessCtx *ctx); /* 1 for a context by itself */
 /* Was this process started by an MPI launcher? */
 TESS_API int tess_mpi_launched(void);
+/* Collectives of a program name their group: these ranks of the world are called so.  Each rank
+ * is told of every group; of several with one name it belongs to one.  A world without any
+ * definition takes every name for all ranks; "0", PyTorch's default group, always means that
+ * unless it is defined.  0, or -1 with the context's error. */
+TESS_API int tess_define_group(TessCtx *ctx, const char *name, const int *ranks, int n);
 /* Seconds that this rank waits for others before it names the missing and ends the world with
  * that error; 0: for ever.  1800 unless set. */
 TESS_API void tess_set_timeout(TessCtx *ctx, double seconds);

@@ -10,8 +10,8 @@
     ts.run_ranks(4, work)
 """
 from ._call import call
-from ._context import (Error, RankError, barrier, init, manual_seed, mpi_launched, random_state, rank, run_ranks, set_flight,
-                       set_random_state, set_timeout, world_size)
+from ._context import (Error, RankError, barrier, define_group, init, manual_seed, mpi_launched, random_state, rank, run_ranks,
+                       set_flight, set_random_state, set_timeout, world_size)
 from ._library import path as library_path
 from ._library import quick as _quick
 from .debug import comm_debug, explicit_redistribution, flight, implicit_replication

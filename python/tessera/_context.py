@@ -175,6 +175,16 @@ def barrier():
         ctx.check()
 
 
+def define_group(name, *lists):
+    """Collectives of programs that name this group go to these ranks: define_group("tp", [0, 1], [2, 3]),
+    where each rank is in one of the lists.  Every rank calls it.  Without any definition every name means
+    all ranks."""
+    ctx = current()
+    for ranks in lists:
+        if lib.tess_define_group(ctx.ptr, name.encode(), (ctypes.c_int * max(1, len(ranks)))(*ranks), len(ranks)) < 0:
+            ctx.check()
+
+
 def set_timeout(seconds):
     """Seconds that this rank waits for others before it names the missing and ends the run with
     that error; 0: for ever.  1800 unless set."""

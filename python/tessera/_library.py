@@ -44,6 +44,7 @@ FUNCTIONS = {
     "tess_set_timeout": (None, [P, D]),
     "tess_set_flight": (I, [P, S]),
     "tess_fail": (None, [P, S]),
+    "tess_define_group": (I, [P, S, P, I]),
     "tess_barrier": (I, [P]),
     "tess_mesh_from_ranks": (P, [P, I, P, P, P]),
     "tess_mesh_sub": (P, [P, P, P, I]),

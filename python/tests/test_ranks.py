@@ -5,10 +5,57 @@ import tempfile
 import threading
 import time
 import unittest
+from pathlib import Path
 
 import numpy as np
 
 import tessera as ts
+
+
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "golden"
+
+
+class Collectives(unittest.TestCase):
+    """Programs whose nodes talk to other ranks."""
+
+    PROGRAM = GOLDEN / "ddp" / "fusion" / "one.before.pt2"  # all_reduce(x / 2)
+
+    def work(self, rank):
+        with ts.open(self.PROGRAM) as program:
+            shape = program.inputs[0][2]
+            return float(program(np.full(shape, 2.0 * (rank + 1), dtype=np.float32))[0, 0])
+
+    def test_all_ranks(self):
+        self.assertEqual(ts.run_ranks(3, self.work), [6.0] * 3)
+
+    def test_groups(self):
+        def work(rank):
+            ts.define_group("0", [0, 2], [3, 1])
+            return self.work(rank)
+
+        self.assertEqual(ts.run_ranks(4, work), [4.0, 6.0, 4.0, 6.0])
+
+    def test_alone(self):
+        with self.assertRaisesRegex(ts.Error, "no ranks to talk to"):
+            self.work(0)
+        with self.assertRaisesRegex(ts.Error, "no rank of a world"):
+            ts.define_group("tp", [0])
+
+    def test_outside(self):
+        def work(rank):
+            ts.define_group("0", [0])
+            return self.work(rank)
+
+        with self.assertRaisesRegex(ts.RankError, "rank 1 is in no group called '0'"):
+            ts.run_ranks(2, work)
+
+    def test_eager(self):
+        def work(rank):
+            mine = np.full((2,), rank + 1, dtype=np.float32)
+            return ts.call("_c10d_functional.wait_tensor", ts.call("_c10d_functional.all_reduce", mine, "max", "0"))
+
+        for result in ts.run_ranks(2, work):
+            self.assertEqual(np.asarray(result).tolist(), [2.0, 2.0])
 
 
 class Ranks(unittest.TestCase):

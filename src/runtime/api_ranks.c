@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/parallel.h"
+#include "comm/groups.h"
 #include "dist/dtensor.h"
 #include "runtime/api.h"
 
@@ -15,6 +16,11 @@ static PublicCtx *inside(const TessCtx *ctx) { return (PublicCtx *)(uintptr_t)ct
 Status api_join_world(TessCtx *ctx, World *w) {
   Dist *d = NULL;
   TRY(dist_new(w, &d));
+  Status s = w ? groups_new(w, &ctx->groups) : OK;
+  if (s) {
+    dist_free(d);
+    return s;
+  }
   inside(ctx)->world = w;
   ctx_spread(ctx, d);
   return OK;
@@ -23,6 +29,9 @@ Status api_join_world(TessCtx *ctx, World *w) {
 void api_leave_world(TessCtx *ctx) {
   PublicCtx *p = inside(ctx);
   while (p->logs) free(tess_comm_debug_end(ctx));
+  if (ctx->groups && groups_busy(ctx->groups) && ctx->error) world_fail(p->world, ctx->error);
+  groups_free(ctx->groups);
+  ctx->groups = NULL;
   scope_clear(&ctx->scope); /* handles point to specs */
   dist_free(ctx->dist);
   ctx->dist = NULL;
@@ -169,6 +178,12 @@ void tess_hub_free(TessHub *hub) {
 
 int tess_rank(const TessCtx *ctx) { return inside(ctx)->world ? world_rank(inside(ctx)->world) : 0; }
 int tess_world_size(const TessCtx *ctx) { return inside(ctx)->world ? world_size(inside(ctx)->world) : 1; }
+
+int tess_define_group(TessCtx *ctx, const char *name, const int *ranks, int n) {
+  if (ctx->error) return -1;
+  if (!ctx->groups) return api_stick(ctx, fail(ERR_USAGE, "group '%s': this context is no rank of a world", name)) ? -1 : 0;
+  return api_stick(ctx, groups_define(ctx->groups, name, ranks, n)) ? -1 : 0;
+}
 
 void tess_set_timeout(TessCtx *ctx, double seconds) {
   if (inside(ctx)->world) world_set_timeout(inside(ctx)->world, seconds);
