@@ -284,6 +284,27 @@ static void make_twins(Blocks *b, int m, int other) {
   x->twin = (int)(y - b->member);
 }
 
+static Status remember(Blocks *b, int columns, int rows, const Node *n) {
+  if (b->nmet == b->met_cap) {
+    int cap = b->met_cap ? 2 * b->met_cap : 64;
+    Meeting *more;
+    TRY_NEW(more, arena_new_n(&b->arena, Meeting, cap));
+    if (b->nmet) memcpy(more, b->met, (size_t)b->nmet * sizeof *more);
+    b->met = more;
+    b->met_cap = cap;
+  }
+  b->met[b->nmet++] = (Meeting){columns, rows, n};
+  return OK;
+}
+
+/* What the first of two went on to meet, the second meets too. */
+static Status meet_alike(Blocks *b, int member, int first) {
+  int n = b->nmet;
+  for (int i = 0; i < n; i++)
+    if (b->met[i].columns == first) TRY(remember(b, member, b->met[i].rows, b->met[i].node));
+  return OK;
+}
+
 /* Two tracks at one value: their weights are cut alike. */
 static Status land(Blocks *b, Track *t, int depth) {
   Track *first = b->at[t->val->id];
@@ -291,6 +312,7 @@ static Status land(Blocks *b, Track *t, int depth) {
   if (first) {
     if (!first->n || first->lead[0].dim != t->lead[0].dim) return OK;
     join(b, t->member, first->member);
+    TRY(meet_alike(b, t->member, first->member));
     if (same_features(b, t, first)) make_twins(b, t->member, first->member);
     return OK;
   }
@@ -302,16 +324,17 @@ static Status land(Blocks *b, Track *t, int depth) {
 }
 
 /* A row-wise weight that is contracted with this dimension. */
-static bool ends_here(Blocks *b, const Track *t, const Node *n) {
-  bool ends = false;
+static Status ends_here(Blocks *b, const Track *t, const Node *n, bool *ends) {
+  *ends = false;
   for (int i = 0; i < b->nends; i++) {
     const RowEnd *e = &b->end[i];
     if (e->node != n || e->val != t->val || e->dim != t->lead[0].dim) continue;
     add_count(b, e->member, pieces(&t->lead[0]));
     join(b, t->member, e->member);
-    ends = true;
+    TRY(remember(b, t->member, e->member, n));
+    *ends = true;
   }
-  return ends;
+  return OK;
 }
 
 /* A buffer that the program writes to and that is cut with output dimension dim. */
@@ -384,7 +407,9 @@ static Status cut_results(Blocks *b, const Track *t, const Node *n, int row, int
 }
 
 static Status follow_user(Blocks *b, const Track *t, const Node *n, int depth) {
-  if (ends_here(b, t, n)) return add_count(b, t->member, pieces(&t->lead[0])), OK;
+  bool ends;
+  TRY(ends_here(b, t, n, &ends));
+  if (ends) return add_count(b, t->member, pieces(&t->lead[0])), OK;
   if (!n->op || n->nouts == 0 || n->nouts > MAX_DIMS) return OK;
   for (int i = 0; i < CUTTERS; i++)
     if (node_is(n, cutters[i].name)) return cut_results(b, t, n, i, depth);

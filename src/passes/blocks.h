@@ -39,9 +39,17 @@ typedef struct {
   int member;
 } RowEnd;
 
+/* Features of one weight that are contracted with another. */
+typedef struct {
+  int columns, rows; /* members */
+  const Node *node;
+} Meeting;
+
 typedef struct {
   Probe *p;
   Arena arena;
+  Meeting *met; /* in the order in which they were found */
+  int nmet, met_cap;
   Member *member;
   int nmembers, members_cap;
   RowEnd *end;
