@@ -90,11 +90,18 @@ static Status open_spread(const Suite *suite, const Model *m, Ctx *ctx, Exported
   PlanFile *plan = NULL;
   if (snprintf(path, sizeof path, "%s/%s", m->folder, suite->plan) >= PATH_CAP) return fail(ERR_FILE, "%s: its name is too long", m->folder);
   Status s = mesh_parse(ctx->dist, m->mesh, &mesh);
-  if (!s) s = plan_file_read(path, &plan);
+  if (!s) s = plan_file_read(strcmp(suite->plan, "auto") ? path : "auto", &plan);
   if (s) exported_free(e);
   else s = session_open_spread(ctx, e, mesh, plan, out);
   plan_file_free(plan);
   return s;
+}
+
+static void print_plan(FILE *f, const PlanFile *plan) {
+  TextBuf b = {0};
+  plan_file_print(&b, plan, NULL);
+  if (b.text) fputs(b.text, f);
+  text_free(&b);
 }
 
 static Status run_session(const Suite *suite, const Model *m, Ctx *ctx, FILE *report) {
@@ -105,6 +112,7 @@ static Status run_session(const Suite *suite, const Model *m, Ctx *ctx, FILE *re
   TRY(pt2_read(path, &e));
   Status s = m->mesh ? open_spread(suite, m, ctx, e, &session) : session_open(ctx, e, &session);
   if (!s && suite->interpret) session_force_interpreter(session);
+  if (!s && suite->verbose && m->mesh && session_marks(session)->derived) print_plan(report, session_marks(session)->derived);
   int rounds = !s && is_stateless(session_program(session)) ? ROUNDS : 1;
   for (int round = 0; round < rounds && !s; round++) {
     size_t i, n;
@@ -248,7 +256,7 @@ static void run_folder(Suite *suite, const char *folder) {
     if (wanted && !suite->nmeshes) start_model(suite, folder, name, NULL);
     snprintf(path, sizeof path, "%.2000s/%.1000s/%.200s", folder, name, suite->plan);
     for (int m = 0; wanted && m < suite->nmeshes; m++)
-      if (file_exists(path)) start_model(suite, folder, name, suite->mesh[m]);
+      if (file_exists(path) || !strcmp(suite->plan, "auto")) start_model(suite, folder, name, suite->mesh[m]);
     free(names[i]);
   }
   free(names);

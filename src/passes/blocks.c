@@ -421,10 +421,30 @@ static Status follow_user(Blocks *b, const Track *t, const Node *n, int depth) {
   return pass_on(b, t, n, !target_is(n, movers), depth);
 }
 
+/* Some op needs the features whole, or adds them up. */
+static Status is_clean(Blocks *b, const Track *t, bool *clean) {
+  *clean = true;
+  for (int k = b->p->first_user[t->val->id]; k < b->p->first_user[t->val->id + 1] && *clean; k++) {
+    const Node *n = b->p->user[k];
+    Placement out[MAX_DIMS];
+    bool free, known, row = false;
+    if (!n || !n->op || n->nouts == 0 || n->nouts > MAX_DIMS || target_is(n, reshapes)) continue;
+    for (int i = 0; i < b->nends; i++) row |= b->end[i].node == n && b->end[i].val == t->val;
+    for (int i = 0; i < CUTTERS; i++) row |= node_is(n, cutters[i].name);
+    if (row) continue;
+    TRY(probe_ask(b->p, n, &(Given){t->val, place_s(t->lead[0].dim)}, 1, out, &free, &known));
+    *clean = known && free && is_s(&out[0]);
+  }
+  return OK;
+}
+
 enum { MAX_DEPTH = 400 };
 
 static Status arrive(Blocks *b, const Track *t, int depth) {
+  bool clean = true;
   if (depth > MAX_DEPTH) return OK;
+  if (b->strict) TRY(is_clean(b, t, &clean));
+  if (!clean) return OK;
   for (int k = b->p->first_user[t->val->id]; k < b->p->first_user[t->val->id + 1]; k++)
     if (b->p->user[k]) TRY(follow_user(b, t, b->p->user[k], depth));
   return OK;

@@ -55,6 +55,7 @@ typedef struct {
   RowEnd *end;
   int nends, ends_cap;
   struct Track **at; /* by Val.id: the track that came there first */
+  bool strict;       /* tracks end at values that some op needs whole */
 } Blocks;
 
 Status blocks_open(Blocks *b, Probe *p);

@@ -563,6 +563,7 @@ Status mark(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes,
 
 void marks_free(Marks *m) {
   if (!m) return;
+  plan_file_free(m->derived);
   arena_free(&m->arena);
   free(m);
 }

@@ -44,6 +44,7 @@ typedef struct Marks {
   Want **after;      /* by id of a result */
   Placement *sequence; /* by id: S where a sum is wanted cut along the sequence */
   int nvals;
+  PlanFile *derived; /* the plan, if it was made for this program; owned */
   bool torch_ops; /* the recorded program is for PyTorch: no op of our own where there is a choice */
 } Marks;
 

@@ -150,7 +150,7 @@ static Status read_pairs(PlanFile *p, yyjson_val *object, const char *what, Plan
 
 static Status read_mesh(PlanFile *p, yyjson_val *v) {
   if (!v) return OK;
-  if (yyjson_is_str(v)) return keep(p, yyjson_get_str(v), &p->mesh);
+  if (yyjson_is_str(v)) return *yyjson_get_str(v) ? keep(p, yyjson_get_str(v), &p->mesh) : OK;
   TextBuf b = {0};
   size_t i, n;
   yyjson_val *key, *value;
@@ -217,10 +217,77 @@ Status plan_file_parse(const char *path, const char *text, size_t size, PlanFile
 
 Status plan_file_read(const char *path, PlanFile **out) {
   FileMap *map;
+  if (!strcmp(path, "auto")) {
+    TRY(plan_file_new("auto", out));
+    (*out)->automatic = true;
+    return OK;
+  }
   TRY(file_map(path, &map));
   Status s = plan_file_parse(path, (const char *)map->data, map->size, out);
   file_map_unref(map);
   return s;
+}
+
+/* ---- making and printing ------------------------------------------------------------------------- */
+
+Status plan_file_new(const char *path, PlanFile **out) {
+  TRY_NEW(*out, calloc(1, sizeof **out));
+  Status s = keep(*out, path, &(*out)->path);
+  if (s) plan_file_free(*out);
+  return s;
+}
+
+Status plan_file_add(PlanFile *p, const char *pattern, Style style) {
+  PlanEntry *more;
+  TRY_NEW(more, arena_new_n(&p->arena, PlanEntry, p->nentries + 1));
+  if (p->nentries) memcpy(more, p->entry, (size_t)p->nentries * sizeof *more);
+  p->entry = more;
+  more[p->nentries] = (PlanEntry){.style = style};
+  TRY(keep(p, pattern, &more[p->nentries].pattern));
+  p->nentries++;
+  return OK;
+}
+
+static void print_entries(TextBuf *b, const PlanFile *p, const char *key, bool raw) {
+  int n = 0;
+  for (int i = 0; i < p->nentries; i++) {
+    const PlanEntry *e = &p->entry[i];
+    if ((e->style == STYLE_PLACEMENTS) != raw) continue;
+    text_printf(b, n++ ? ",\n  " : ",\n \"%s\": {\n  ", key);
+    if (e->anywhere) { /* a pattern that may begin at any dot */
+      char any[512];
+      snprintf(any, sizeof any, "**%s", e->pattern);
+      text_json(b, any);
+    } else text_json(b, e->pattern);
+    text_puts(b, ": ");
+    if (e->axis) text_puts(b, "{\"style\": ");
+    text_json(b, raw ? e->placements : style_name(e->style));
+    if (e->axis) text_puts(b, ", \"axis\": "), text_json(b, e->axis), text_puts(b, "}");
+  }
+  if (n) text_puts(b, "\n }");
+}
+
+static void print_pairs(TextBuf *b, const char *key, const PlanPair *pair, int n, bool counts) {
+  for (int i = 0; i < n; i++) {
+    text_printf(b, i ? ",\n  " : ",\n \"%s\": {\n  ", key);
+    text_json(b, pair[i].name);
+    text_puts(b, ": ");
+    if (counts) text_printf(b, "%lld", (long long)pair[i].count);
+    else text_json(b, pair[i].text);
+  }
+  if (n) text_puts(b, "\n }");
+}
+
+void plan_file_print(TextBuf *b, const PlanFile *p, const char *mesh) {
+  text_puts(b, "{\n \"mesh\": ");
+  if (mesh || p->mesh) text_json(b, mesh ? mesh : p->mesh);
+  else text_puts(b, "\"\"");
+  print_entries(b, p, "parallelize", false);
+  print_entries(b, p, "params", true);
+  print_pairs(b, "packed", p->packed, p->npacked, true);
+  print_pairs(b, "inputs", p->inputs, p->ninputs, false);
+  print_pairs(b, "outputs", p->outputs, p->noutputs, false);
+  text_puts(b, "\n}\n");
 }
 
 void plan_file_free(PlanFile *p) {

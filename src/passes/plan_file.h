@@ -61,9 +61,17 @@ typedef struct PlanFile {
   PlanPair *packed, *inputs, *outputs;
   int npacked, ninputs, noutputs;
   const char *mesh; /* "dp=2,tp=4"; NULL: not told */
+  bool automatic;   /* "auto": to be derived from the program (runtime/plan_auto.h) */
 } PlanFile;
 
+/* The word "auto" is no file: see automatic. */
 Status plan_file_read(const char *path, PlanFile **out);
+/* As plan_file_read() reads it; mesh NULL: as the plan has it. */
+struct TextBuf;
+void plan_file_print(struct TextBuf *b, const PlanFile *p, const char *mesh);
+/* An empty plan to add to. */
+Status plan_file_new(const char *path, PlanFile **out);
+Status plan_file_add(PlanFile *p, const char *pattern, Style style);
 Status plan_file_parse(const char *path, const char *text, size_t size, PlanFile **out);
 void plan_file_free(PlanFile *p); /* NULL is fine */
 

@@ -11,6 +11,7 @@
 #include "graph/walk.h"
 #include "kernels/copy.h"
 #include "passes/pass.h"
+#include "runtime/plan_auto.h"
 #include "runtime/shards.h"
 
 enum { MAX_PROGRAMS = 16 };
@@ -90,7 +91,7 @@ Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *pl
   s->ctx = ctx;
   s->program = e;
   Status status = prepare(s);
-  if (!status) status = mark(s->program, mesh, plan, NULL, &s->marks);
+  if (!status) status = mark_planned(s->program, mesh, plan, NULL, &s->marks);
   if (!status) status = spread_state(s);
   if (!status) status = own_buffers(s);
   if (status) session_free(s);
