@@ -37,9 +37,12 @@ enum { MODEL_SECONDS = 300, ROUNDS = 3, EXIT_FAILED = 1, PATH_CAP = 4096 };
 typedef struct {
   const char *only;
   int threads;
-  bool interpret, verbose, mpi;
+  bool interpret, verbose, mpi, quiet;
   const char *mesh[MAX_MESHES], *plan;
   int nmeshes;
+  World *world; /* --mpi: the launch */
+  char **folder;
+  int nfolders;
   int passed, failed;
 } Suite;
 
@@ -169,7 +172,7 @@ static Status run_ranks(const Suite *suite, const Model *m, FILE *report) {
   int n = s ? 0 : mesh->size;
   dist_free(plans);
   TRY(s);
-  return suite->mpi ? world_mpi_run(run_rank, &arg, NULL) : world_threads(n, run_rank, &arg, NULL);
+  return suite->mpi ? run_rank(suite->world, &arg) : world_threads(n, run_rank, &arg, NULL);
 }
 
 static Status run_model(const Suite *suite, Model *m) {
@@ -201,6 +204,7 @@ static int child(const Suite *suite, const char *folder, const char *name, const
   alarm(MODEL_SECONDS);
   Status s = run_model(suite, &m);
   snprintf(label, sizeof label, "%s%s%s", name, mesh ? " " : "", mesh ? mesh : "");
+  if (suite->quiet && !s) return free(m.report), 0;
   if (!s) printf("ok   %-36s %8.1f ms\n", label, (seconds_now() - start) * 1e3);
   else printf("FAIL %s: %s\n", label, status_message(s));
   if ((s || suite->verbose) && m.report && *m.report) printf("%s", m.report);
@@ -262,6 +266,15 @@ static void run_folder(Suite *suite, const char *folder) {
   free(names);
 }
 
+static Status run_folders(World *w, void *arg) {
+  Suite *suite = arg;
+  suite->world = w;
+  suite->quiet = w && world_rank(w) != 0;
+  for (int i = 0; i < suite->nfolders; i++) run_folder(suite, suite->folder[i]);
+  if (!suite->nfolders) run_folder(suite, GOLDEN_FOLDER "/models");
+  return OK;
+}
+
 static const char *option_value(int argc, char **argv, int *i) {
   if (*i + 1 >= argc) {
     fprintf(stderr, "golden_models: %s needs a value\n", argv[*i]);
@@ -288,8 +301,14 @@ int main(int argc, char **argv) {
       argv[1 + folders++] = argv[i];
     }
   }
-  for (int i = 0; i < folders; i++) run_folder(&suite, argv[1 + i]);
-  if (!folders) run_folder(&suite, GOLDEN_FOLDER "/models");
+  suite.folder = argv + 1;
+  suite.nfolders = folders;
+  if (suite.mpi) {
+    Status s = world_mpi_run(run_folders, &suite, NULL);
+    if (s) printf("FAIL %s\n", status_message(s)), suite.failed++;
+    status_free(s);
+  } else status_free(run_folders(NULL, &suite));
+  if (suite.quiet) return suite.failed > 0;
   printf("%d passed, %d failed\n", suite.passed, suite.failed);
   return suite.failed > 0 || suite.passed == 0;
 }
