@@ -65,7 +65,7 @@ static Status run_all(const RunOptions *o, const RankOptions *ro, const TextList
 
 /* --plan, and the mesh that it may tell. */
 static Status read_plan(RunOptions *o, const char *path, PlanFile **out) {
-  if (path) TRY(plan_file_read(path, out));
+  if (path || o->mesh) TRY(plan_file_read(path ? path : "auto", out));
   if (*out && !o->mesh) o->mesh = (*out)->mesh;
   if (path && !o->mesh) return status_hint(fail(ERR_USAGE, "--plan needs a mesh, and '%s' tells none", path), "--mesh tp=2");
   if (o->check && !o->mesh) return status_hint(fail(ERR_USAGE, "--check compares a mesh's ranks with one rank"), "--mesh tp=2 --plan plan.json; or --expect FILE");
@@ -90,7 +90,7 @@ Status command_run(int argc, char **argv) {
       {"--profile", 0, OPT_FLAG, &o.profile, NULL, "print time per kind of op and per node"},
       {"--interpret", 0, OPT_FLAG, &o.interpret, NULL, "run node by node, without a compiled program"},
       {"--mesh", 0, OPT_TEXT, &o.mesh, "AXES", "spread the program over a mesh of ranks: tp=2, dp=2,tp=4"},
-      {"--plan", 0, OPT_TEXT, &plan_path, "FILE", "which weights are cut how: a plan (JSON), or a Hugging Face config.json"},
+      {"--plan", 0, OPT_TEXT, &plan_path, "FILE", "which weights are cut how: a plan (JSON), a Hugging Face config.json, or auto (default)"},
       {"--check", 0, OPT_MAYBE, &o.check, "nodes", "with --mesh: run on one rank too and compare the outputs, or every node; exit code 4"},
       {"--ranks", 'n', OPT_INT, &ro.ranks, "N", "on N ranks that talk by the program's collectives; files of each: a,b or x.{rank}.y"},
       {"--comm", 0, OPT_TEXT, &ro.comm, "HOW", "ranks are threads, or processes of an MPI launch: mpi (default there)"},

@@ -82,18 +82,33 @@ static bool holds(const Exported *e, int i, const StateEntry *s) {
   return o && same_memory(o, s);
 }
 
+static bool is_named(const char *name, const char *const *list) {
+  for (; name && *list; list++)
+    if (!strcmp(name, *list)) return true;
+  return false;
+}
+
+static bool is_data_axis(const Mesh *m, int a) {
+  static const char *const names[] = {"dp", "data", "ddp", "batch", "fsdp", "replica", NULL};
+  return is_named(m->name[a], names);
+}
+
+int mark_tensor_axis(const Mesh *m) {
+  static const char *const names[] = {"tp", "tensor", "model", "mp", NULL};
+  int last = -1;
+  for (int a = 0; a < m->naxes; a++) {
+    if (is_named(m->name[a], names)) return a;
+    if (!is_data_axis(m, a)) last = a;
+  }
+  return last;
+}
+
 static Status axis_of(const Marker *k, const PlanEntry *e, int *out) {
   const Mesh *m = k->mesh;
-  static const char *const usual[] = {"tp", "tensor", "model", "mp"};
-  if (e && e->axis) {
-    *out = mesh_axis_named(m, e->axis);
-    char text[256];
-    if (*out < 0) return fail(ERR_USAGE, "%s: '%s' names the axis '%s', which %s does not have", k->plan->path, e->pattern, e->axis, mesh_print(m, text, sizeof text));
-    return OK;
-  }
-  for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-    if ((*out = mesh_axis_named(m, usual[i])) >= 0) return OK;
-  *out = m->naxes - 1;
+  *out = e && e->axis ? mesh_axis_named(m, e->axis) : mark_tensor_axis(m);
+  char text[256];
+  if (e && e->axis && *out < 0) return fail(ERR_USAGE, "%s: '%s' names the axis '%s', which %s does not have", k->plan->path, e->pattern, e->axis, mesh_print(m, text, sizeof text));
+  if (*out < 0) *out = m->naxes - 1;
   return OK;
 }
 
@@ -417,13 +432,6 @@ static const PlanPair *pair_for(const PlanPair *pairs, int n, int i, const char 
   for (int j = 0; j < n; j++)
     if (!strcmp(pairs[j].name, position) || !strcmp(pairs[j].name, "*") || (name && !strcmp(pairs[j].name, name))) return &pairs[j];
   return NULL;
-}
-
-static bool is_data_axis(const Mesh *m, int a) {
-  static const char *const names[] = {"dp", "data", "ddp", "batch", "fsdp", "replica"};
-  for (size_t i = 0; m->name[a] && i < sizeof names / sizeof *names; i++)
-    if (!strcmp(m->name[a], names[i])) return true;
-  return false;
 }
 
 /* The batch: the leading size of the first user tensor. */

@@ -53,4 +53,8 @@ typedef struct Marks {
 Status mark(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out);
 void marks_free(Marks *m); /* NULL is fine */
 
+/* The axis that styles cut: the one called tp (tensor, model, mp), else the last that is not
+ * one for data (dp, data, fsdp ...); -1: all are. */
+int mark_tensor_axis(const Mesh *m);
+
 #endif

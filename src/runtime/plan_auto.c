@@ -361,6 +361,7 @@ static Status derive(Auto *a, PlanFile **out) {
 
 Status plan_auto(const Exported *e, const Mesh *mesh, PlanFile **out) {
   Auto a = {.e = e, .mesh = mesh};
+  if (mark_tensor_axis(mesh) < 0) return plan_file_new("auto", out); /* only batches are cut */
   Status s = derive(&a, out);
   blocks_close(&a.blocks);
   probe_close(&a.probe);
