@@ -220,7 +220,7 @@ const OpDef ops_matmul[] = {
     {.schema = "aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", .compose = addbmm_compose},
     {.schema = "aten::chain_matmul(Tensor[] matrices) -> Tensor", .compose = chain_compose},
     {.schema = "transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor",
-     .infer = grouped_infer, .run = grouped_run, .flops = grouped_flops, .rule = "[n]k,[g]km,[g]->nm", .linear = LINEAR_MULTI},
+     .infer = grouped_infer, .run = grouped_run, .flops = grouped_flops, .rule = "[n]k,[g]km,[g]->[n]m", .linear = LINEAR_MULTI},
     {.schema = "aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) -> Tensor",
-     .infer = aten_grouped_infer, .run = grouped_run, .flops = grouped_flops, .rule = "[n]k,[g]km,[g]->nm", .linear = LINEAR_MULTI},
+     .infer = aten_grouped_infer, .run = grouped_run, .flops = grouped_flops, .rule = "[n]k,[g]km,[g]->[n]m", .linear = LINEAR_MULTI},
     {0}};

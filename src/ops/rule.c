@@ -245,8 +245,10 @@ static int find_letter(const Word *w, const Tensor *t, char letter) {
 
 static Status add_letter(Rules *r, const Word *in, const Word *out, char letter) {
   Placement p[2 * MAX_WORDS];
-  bool kept = false;
+  bool kept = false, given = false;
   for (int i = 0; i < r->nout; i++) kept |= find_letter(&out[i], r->out[i], letter) >= 0;
+  for (int i = 0; i < r->nin; i++) given |= find_letter(&in[i], r->in[i], letter) >= 0;
+  if (!given) return OK; /* whole wherever it comes from */
   for (int i = 0; i < r->nout; i++) {
     int at = find_letter(&out[i], r->out[i], letter);
     p[i] = at >= 0 ? place_s(at) : kept ? place_r() : place_p(REDUCE_SUM);
@@ -256,6 +258,13 @@ static Status add_letter(Rules *r, const Word *in, const Word *out, char letter)
     p[r->nout + i] = at >= 0 ? place_s(at) : !kept && in[i].joins ? place_p(REDUCE_SUM) : place_r();
   }
   return rule_axis(r, p);
+}
+
+/* No factor of a product, but what says how to make it. */
+static bool is_whole(const Word *w) {
+  for (int i = 0; i < w->n; i++)
+    if (!w->whole[i]) return false;
+  return w->n > 0;
 }
 
 Status rule_letters(Rules *r, const char *text, bool multilinear) {
@@ -279,6 +288,6 @@ Status rule_letters(Rules *r, const char *text, bool multilinear) {
   for (int i = 0; i < nletters; i++) TRY(add_letter(r, in, out, letters[i]));
   unsigned joins = 0;
   for (int i = 0; i < r->nin; i++) joins |= in[i].joins ? 1u << i : 0;
-  for (int i = 0; multilinear && i < r->nin; i++) TRY(in[i].joins ? OK : add_partial(r, REDUCE_SUM, 1u << i | joins));
+  for (int i = 0; multilinear && i < r->nin; i++) TRY(in[i].joins || is_whole(&in[i]) ? OK : add_partial(r, REDUCE_SUM, 1u << i | joins));
   return OK;
 }

@@ -71,7 +71,7 @@ void rule_why(Rules *r, const char *why);
 /* Letters: one word per input, one per output: "mk,kn->mn", "*mn,mk,kn->mn".
  *   a letter in an output       S of that dimension wherever it stands, R elsewhere
  *   a letter in no output       S in the inputs, P(sum) in the outputs
- *   [k]                         whole on every rank
+ *   [k]                         whole on every rank; a word of these alone is no factor of a product
  *   * before a word             that input broadcasts to the output's letters
  *   ~ before a word             an operand that joins a sum: P where the outputs are P
  *   an input that is a tensor of no letters is R
