@@ -72,12 +72,21 @@ static Status spread_args(State *s, const Node *n, int from, Value **out, int *n
   return OK;
 }
 
+/* The one element of a tensor that lies on a mesh. */
+static Status whole_number(State *s, Value *v) {
+  Call c = {.ctx = s->w->ctx, .op = op_find("aten._local_scalar_dense.default"), .arg = (Value[]){*v}, .scope = s->w->scope, .arena = s->w->arena};
+  TRY(op_dispatch(&c));
+  *v = c.out[0];
+  return OK;
+}
+
 /* cond(predicate, true graph, false graph, [inputs]) */
 static Status call_cond(State *s, const Node *n) {
   Value pred, *args;
   int nargs;
   if (n->nargs != 4 || n->args[1].kind != ARG_GRAPH || n->args[2].kind != ARG_GRAPH) return fail(ERR_FILE, "cond without its two sub-graphs");
   TRY(arg_resolve(s->w->arena, s->env, &n->args[0], &pred));
+  if (pred.kind == VAL_TENSOR && pred.tensor->spec) TRY(whole_number(s, &pred));
   if (pred.kind == VAL_TENSOR) {
     const void *data = tensor_data(pred.tensor);
     if (!data || tensor_numel(pred.tensor) != 1) return fail(ERR_DYNAMIC, "cond: the predicate is not known yet");

@@ -211,8 +211,19 @@ static Status cannot(const Marker *k, const PlanEntry *e, const char *name) {
                                                              : "colwise cuts a feature dimension of the result");
 }
 
+/* Weights of one feature, or that only the branches of a cond use: nobody is wrong. */
+static bool cannot_be_asked(const Marker *k, const Planned *p) {
+  const Val *v = input_val(k, p->input);
+  const Tensor *t = probe_tensor(&k->probe, v);
+  for (int d = 0; t && d < t->ndim; d++)
+    if (t->size[d] == 1) return true;
+  for (int i = k->probe.first_user[v->id]; i < k->probe.first_user[v->id + 1]; i++)
+    if (k->probe.user[i] && !k->probe.user[i]->op) return true;
+  return false;
+}
+
 static Status match_entry(Marker *k, const PlanEntry *e) {
-  bool matched = false, cut = false, used = false;
+  bool matched = false, cut = false, used = false, single = false;
   const char *name = e->pattern;
   int axis;
   TRY(axis_of(k, e, &axis));
@@ -232,6 +243,7 @@ static Status match_entry(Marker *k, const PlanEntry *e) {
       if (!cut) name = s->fqn;
       TRY(choose_dim(k, &p));
       cut |= p.dim >= 0;
+      single |= cannot_be_asked(k, &p);
       TRY(add_planned(k, p));
     }
   }
@@ -239,7 +251,10 @@ static Status match_entry(Marker *k, const PlanEntry *e) {
     if (!e->anywhere) return no_match(k, e);
     note(k, "'%s' of %s matches nothing here\n", e->pattern, k->plan->path);
   }
-  if (used && !cut && style_table[e->style].side != SIDE_NONE) return cannot(k, e, name);
+  if (used && !cut && style_table[e->style].side != SIDE_NONE) {
+    if (!single) return cannot(k, e, name);
+    note(k, "%s stays whole: %s\n", name, "it has a single element to cut, or is used in a branch");
+  }
   return OK;
 }
 
@@ -504,6 +519,7 @@ static Status allocate(Marker *k) {
   const Graph *g = k->e->graph;
   Marks *m = k->m;
   m->mesh = k->mesh;
+  m->graph = g;
   m->nvals = g->nvals;
   TRY_NEW(m->input, arena_new_n(&m->arena, InputMark, g->ninputs + 1));
   TRY_NEW(m->output, arena_new_n(&m->arena, Want, g->noutputs + 1));

@@ -38,6 +38,7 @@ typedef struct {
 typedef struct Marks {
   Arena arena;
   Mesh *mesh;
+  const Graph *graph; /* whose values the ids are: not those of a cond's branches */
   InputMark *input;  /* per graph input */
   Want *output;      /* per graph output: all axes */
   Anchor **before;   /* by id of a node's first result */

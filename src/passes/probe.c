@@ -9,10 +9,15 @@
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
+enum { UNKNOWN_SIZE = 24 }; /* stands for a size that depends on elements */
+
 static Status bind_hints(const Exported *e, Arena *arena, SymBindings *out) {
   TRY_NEW(out->v, arena_new_n(arena, SymBinding, e->nranges + 1));
-  for (int i = 0; i < e->nranges; i++)
-    if (e->ranges[i].hint >= 0) out->v[out->n++] = (SymBinding){e->ranges[i].symbol, e->ranges[i].hint};
+  for (int i = 0; i < e->nranges; i++) {
+    const SymRange *r = &e->ranges[i];
+    int64_t hint = r->hint >= 0 ? r->hint : r->max < UNKNOWN_SIZE ? r->max : r->min > UNKNOWN_SIZE ? r->min : UNKNOWN_SIZE;
+    out->v[out->n++] = (SymBinding){r->symbol, hint};
+  }
   return OK;
 }
 

@@ -17,18 +17,34 @@ static WeightUse *use_at(WeightUses *uses, const Node *n, const Val *weight) {
 typedef struct {
   const Probe *p;
   const Val *self;
-  bool numbers, indices;
+  bool numbers, indices; /* that the user gave */
+  bool others;           /* numbers that the program has */
 } Meeting;
 
 static void meet(void *ctx, Val **ref) {
   Meeting *m = ctx;
-  if (*ref == m->self || !m->p->activation[(*ref)->id] || (*ref)->type != TY_TENSOR) return;
-  if (dtype_is_integral((*ref)->dtype)) m->indices = true;
+  if (*ref == m->self || (*ref)->type != TY_TENSOR) return;
+  if (!m->p->activation[(*ref)->id]) m->others |= !dtype_is_integral((*ref)->dtype);
+  else if (dtype_is_integral((*ref)->dtype)) m->indices = true;
   else m->numbers = true;
 }
 
-/* Follows dimension `at` of v, which is the parameter's `dim`, to every use. */
-static Status follow(Probe *p, const Val *v, int dim, int at, WeightUses *uses, int depth) {
+/* A product of v with something else: a dimension of it is contracted. */
+static Status is_contraction(Probe *p, const Node *n, const Val *v, bool *out) {
+  const Tensor *t = probe_tensor(p, v);
+  *out = false;
+  for (int d = 0; t && d < t->ndim && !*out; d++) {
+    Placement place[MAX_DIMS];
+    bool free, known;
+    TRY(probe_ask(p, n, &(Given){v, place_s(d)}, 1, place, &free, &known));
+    *out = known && free && is_p(&place[0]);
+  }
+  return OK;
+}
+
+/* Follows dimension `at` of v, which is the parameter's `dim`, to every use.  constants:
+ * products with numbers that the program has count, too (tables of positions). */
+static Status follow(Probe *p, const Val *v, int dim, int at, bool constants, WeightUses *uses, int depth) {
   if (depth > 16) return OK;
   for (int k = p->first_user[v->id]; k < p->first_user[v->id + 1]; k++) {
     const Node *n = p->user[k];
@@ -39,16 +55,17 @@ static Status follow(Probe *p, const Val *v, int dim, int at, WeightUses *uses, 
     node_each_val((Node *)(uintptr_t)n, meet, &meeting);
     /* matrices that are picked by an index (experts) meet the numbers later */
     bool met = meeting.numbers || (meeting.indices && v->ndim < 3);
+    if (!met && constants && meeting.others) TRY(is_contraction(p, n, v, &met));
     WeightUse *u = met ? use_at(uses, n, v) : NULL;
     if (met && !u) continue;
-    if (u) u->table = !meeting.numbers;
+    if (u) u->table = meeting.indices && !meeting.numbers;
     TRY(probe_ask(p, n, &(Given){v, place_s(at)}, 1, out, &free, &known));
     if (u && u->weight == v) u->place[dim] = at;
     if (!known || !free) continue;
     if (u && is_s(&out[0]) && u->role[dim] == DIM_OTHER) u->role[dim] = DIM_FEATURE, u->out[dim] = out[0].dim;
     if (u && is_p(&out[0])) u->role[dim] = DIM_CONTRACTED;
     for (int i = 0; !met && i < n->nouts; i++)
-      if (is_plain_s(&out[i])) TRY(follow(p, n->outs[i], dim, out[i].dim, uses, depth + 1));
+      if (is_plain_s(&out[i])) TRY(follow(p, n->outs[i], dim, out[i].dim, constants, uses, depth + 1));
   }
   return OK;
 }
@@ -57,8 +74,9 @@ Status weight_uses(Probe *p, const Val *v, WeightUses *out) {
   const Tensor *t = probe_tensor(p, v);
   out->n = 0;
   if (!t) return OK;
-  for (int d = 0; d < t->ndim; d++)
-    if (t->size[d] > 1) TRY(follow(p, v, d, d, out, 0));
+  for (int pass = 0; pass < 2 && !out->n; pass++)
+    for (int d = 0; d < t->ndim; d++)
+      if (t->size[d] > 1) TRY(follow(p, v, d, d, pass > 0, out, 0));
   return OK;
 }
 

@@ -95,6 +95,7 @@ static Status call_wide(const Op *wide, const Want *want, Dtype dtype, Call *c) 
 }
 
 Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
+  if (n->graph != m->graph) return op_dispatch(c);
   if (n->nouts && n->outs[0]->id < m->nvals && m->before[n->outs[0]->id]) TRY(anchor_arguments(c->ctx, c->scope, m, n, bound));
   const Want *owed = n->nouts == 1 && n->outs[0]->id < m->nvals ? m->after[n->outs[0]->id] : NULL;
   const Op *wide = owed && owed->pays && !m->torch_ops ? wide_op(c->op, n->outs[0]->dtype) : NULL;
