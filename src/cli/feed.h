@@ -3,6 +3,7 @@
 #define TESS_CLI_FEED_H
 
 #include "cli/cli.h"
+#include "runtime/feed_sizes.h"
 
 /* One Value per user input, from a .safetensors keyed by the inputs' names or positions.
  * Missing, unknown and doubled keys are errors that list what is wanted.  path NULL:
@@ -10,14 +11,7 @@
 Status feed_from_file(const Exported *e, const char *path, Scope *scope, Arena *arena, Value **inputs, int *n);
 
 /* Made-up inputs: floats normal, integers small (below the size of any embedding they
- * index, as far as the graph tells), symbols as feed_symbols() chooses. */
+ * index, as far as the graph tells), symbols as feed_symbols() (runtime/feed_sizes.h) chooses. */
 Status feed_random(const Exported *e, uint64_t seed, bool hints, Scope *scope, Arena *arena, Value **inputs, int *n);
-
-/* A number for every symbol in the inputs' sizes: 2 where its range allows, else the
- * nearest in it; with hints, what it was when the program was exported, where the file
- * tells.  out->v is malloc'ed. */
-Status feed_symbols(const Exported *e, bool hints, SymBindings *out);
-/* Inputs of these sizes without data, to ask what a call would take. */
-Status feed_sizes(const Exported *e, const SymBindings *b, Scope *scope, Arena *arena, Value **inputs, int *n);
 
 #endif

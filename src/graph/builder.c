@@ -125,17 +125,46 @@ static bool is_identity(const Call *c) {
   return in && out && out->storage && same_view(in, out);
 }
 
+/* The origin's op, or what stands for it on one rank (tess.embedding_part). */
+static bool is_origin(const GraphBuilder *b, const Call *c) {
+  if (!b->origin || b->origin->op == c->op) return b->origin != NULL;
+  const char *name = c->op->schema.name;
+  return !strncmp(name, "tess.", 5) && strcmp(name, "tess.redistribute.default");
+}
+
+static const char *wish_for(const GraphBuilder *b, const Call *c, int i, char *buf, size_t cap) {
+  const Node *origin = b->origin;
+  if (!b->faithful || is_origin(b, c)) return origin && i < origin->nouts ? origin->outs[i]->name : NULL;
+  const char *dot = strchr(c->op->schema.name, '.'), *word = dot ? dot + 1 : c->op->schema.name;
+  snprintf(buf, cap, "%.*s", (int)strcspn(word, "."), word);
+  return buf;
+}
+
+/* What a program need not say. */
+static bool is_default(const Param *p, const Value *v) {
+  if (!p->has_default || p->value.kind != v->kind) return false;
+  switch (v->kind) {
+    case VAL_NONE: return true;
+    case VAL_BOOL: return p->value.b == v->b;
+    case VAL_INT: return p->value.i == v->i;
+    case VAL_FLOAT: return !memcmp(&p->value.f, &v->f, sizeof v->f);
+    default: return false;
+  }
+}
+
 static Status record(GraphBuilder *b, Call *c) {
   Graph *g = b->program->graph;
   Node *n;
   TRY(graph_add_node(g, b->before, c->op->schema.name, &n));
   n->nargs = c->op->schema.nparams;
   TRY_NEW(n->args, arena_new_n(g->arena, Arg, n->nargs));
-  for (int i = 0; i < n->nargs; i++) TRY(value_to_arg(g->arena, &c->arg[i], val_of, b, &n->args[i]));
+  for (int i = 0; i < n->nargs; i++)
+    if (!b->faithful || !is_default(&c->op->schema.params[i], &c->arg[i])) TRY(value_to_arg(g->arena, &c->arg[i], val_of, b, &n->args[i]));
   if (b->origin) n->meta = b->origin->meta, n->nmeta = b->origin->nmeta;
   for (int i = 0; i < c->nout; i++) {
     Val *v;
-    const char *wish = b->origin && i < b->origin->nouts ? b->origin->outs[i]->name : NULL;
+    char word[64];
+    const char *wish = wish_for(b, c, i, word, sizeof word);
     bool tensor = c->out[i].kind == VAL_TENSOR;
     TRY(node_add_out(n, wish, tensor ? TY_TENSOR : TY_NONE, &v));
     if (!tensor) continue;
@@ -146,21 +175,60 @@ static Status record(GraphBuilder *b, Call *c) {
   return OK;
 }
 
+/* ---- composite ops that stay whole --------------------------------------------------- */
+
+/* An emitter that records nothing: what would come out. */
+static Status measure_emit(Emitter *self, Call *c) {
+  const OpDef *def = c->op->def;
+  (void)self;
+  if (def->flags & OP_SCALAR) return def->run(c);
+  if (def->compose && !def->infer) return def->compose(c);
+  if ((def->flags & OP_DYNAMIC) || !def->infer) {
+    return def->flags & OP_EFFECT ? OK : fail(ERR_DYNAMIC, "%s: the size of its result depends on data", c->op->schema.name);
+  }
+  TRY(def->infer(c));
+  for (int i = 0; i < c->nout; i++)
+    if (c->out[i].kind == VAL_TENSOR) TRY(tensor_reserve(c->out[i].tensor));
+  return OK;
+}
+
+static Status record_whole(GraphBuilder *b, Call *c) {
+  Emitter measure = {measure_emit};
+  b->ctx->emitter = &measure;
+  Status s = measure_emit(&measure, c);
+  b->ctx->emitter = &b->emitter;
+  TRY(s);
+  for (int i = 0; i < c->nout; i++) { /* the op may have returned its argument: a handle of its own */
+    if (c->out[i].kind != VAL_TENSOR) continue;
+    TRY(tensor_alias(c->scope, c->out[i].tensor, &c->out[i].tensor));
+    c->out[i].tensor->tag = NULL;
+  }
+  return record(b, c);
+}
+
+/* An assertion about sizes: made once, here. */
+static bool checks_numbers(const Call *c) {
+  if (!(c->op->def->flags & OP_EFFECT) || c->op->def->infer || c->op->schema.nreturns) return false;
+  for (int i = 0; i < c->op->schema.nparams; i++)
+    if (c->arg[i].kind == VAL_TENSOR || c->arg[i].kind == VAL_TENSORS) return false;
+  return true;
+}
+
 static Status builder_emit(Emitter *self, Call *c) {
   GraphBuilder *b = (GraphBuilder *)self;
   const OpDef *def = c->op->def;
-  if (def->flags & OP_SCALAR) return def->run(c);
+  if (def->flags & OP_SCALAR || (b->faithful && checks_numbers(c))) return def->run(c);
   if (def->inplace) return fail(ERR_FAIL, "%s writes to its argument; run the pass 'functionalize' first", c->op->schema.name);
   bool done = false;
-  if (b->fold && !(def->flags & (OP_RANDOM | OP_EFFECT)) && args_are_constant(c)) TRY(fold(b, c, &done));
+  if ((b->fold || (b->faithful && (def->flags & OP_DYNAMIC || (!def->infer && !def->compose)))) && !(def->flags & (OP_RANDOM | OP_EFFECT)) && args_are_constant(c)) TRY(fold(b, c, &done));
   if (done) return OK;
-  if (def->compose) return def->compose(c);
+  if (def->compose) return b->faithful ? record_whole(b, c) : def->compose(c);
   if ((def->flags & OP_DYNAMIC) || !def->infer) {
     if (!(def->flags & OP_EFFECT)) return fail(ERR_DYNAMIC, "%s: the size of its result depends on data", c->op->schema.name);
     return record(b, c);
   }
   TRY(def->infer(c));
-  if (!(def->flags & OP_EFFECT) && is_identity(c)) {
+  if (!b->faithful && !(def->flags & OP_EFFECT) && is_identity(c)) {
     c->out[0].tensor->tag = in_tensor(c, 0)->tag;
     return OK;
   }

@@ -24,6 +24,9 @@ typedef struct {
   bool fold;          /* run calls on constants */
   int64_t fold_limit; /* bytes of a result beyond which a call is not folded */
   int folded;         /* constants made so far */
+  bool faithful;      /* keeps calls as they are, for programs that others will run: composite
+                       * ops stay whole, nothing vanishes, defaults are left out, results are
+                       * named after the origin only by its own op */
 } GraphBuilder;
 
 void builder_init(GraphBuilder *b, Ctx *ctx, Exported *program);

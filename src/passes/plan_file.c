@@ -166,7 +166,7 @@ static Status read_mesh(PlanFile *p, yyjson_val *v) {
 
 /* What we understand; a key beside them is a slip of the pen. */
 static Status check_keys(PlanFile *p, yyjson_val *root) {
-  static const char *const known[] = {"mesh", "parallelize", "params", "packed", "inputs", "outputs", "groups", "name", "comment", "about"};
+  static const char *const known[] = {"mesh", "parallelize", "params", "packed", "inputs", "outputs", "groups", "files", "name", "comment", "about"};
   size_t i, n;
   yyjson_val *key, *value;
   yyjson_obj_foreach(root, i, n, key, value) {
@@ -187,11 +187,11 @@ static Status read_plan(PlanFile *p, yyjson_val *root) {
   if (!yyjson_is_obj(root)) return fail(ERR_USAGE, "%s: a plan is a JSON object", p->path);
   yyjson_val *hf = yyjson_obj_get(root, "base_model_tp_plan");
   if (!hf && yyjson_obj_get(root, "text_config")) hf = yyjson_obj_get(yyjson_obj_get(root, "text_config"), "base_model_tp_plan");
-  if (hf) return read_entries(p, hf, false, true);
-  if (yyjson_obj_get(root, "model_type") || yyjson_obj_get(root, "architectures"))
+  if (hf) TRY(read_entries(p, hf, false, true));
+  else if (yyjson_obj_get(root, "model_type") || yyjson_obj_get(root, "architectures"))
     return status_hint(fail(ERR_USAGE, "%s: this config.json has no base_model_tp_plan", p->path), "write a plan, or use --plan auto");
   TRY(json_check_keys(root, p->path));
-  TRY(check_keys(p, root));
+  if (!hf) TRY(check_keys(p, root));
   TRY(read_mesh(p, yyjson_obj_get(root, "mesh")));
   TRY(read_entries(p, yyjson_obj_get(root, "parallelize"), false, false));
   TRY(read_entries(p, yyjson_obj_get(root, "params"), true, false));

@@ -67,21 +67,6 @@ static Status prepare(Session *s) {
   return pass_run_list(s->program, session_passes_once, s->ctx, NULL);
 }
 
-static Status spread_state(Session *s) {
-  Exported *e = s->program;
-  TRY_NEW(s->shard, arena_new_n(&e->arena, Tensor *, e->nstate + 1));
-  for (int i = 0; i < e->graph->ninputs; i++) {
-    const InputSpec *in = &e->inputs[i];
-    const StateEntry *entry = in->target ? exported_state(e, in->target) : NULL;
-    if (!entry || !entry->tensor) continue;
-    const Spec *spec;
-    const Tensor *whole = entry->tensor;
-    TRY(spec_new(s->marks->mesh, whole->dtype, whole->ndim, whole->size, NULL, s->marks->input[i].place, &spec));
-    TRY(shard_of(&s->ctx->kern, &e->scope, entry->tensor, spec, &s->shard[entry - e->state]));
-  }
-  return OK;
-}
-
 Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out) {
   Session *s = calloc(1, sizeof *s);
   if (!s) {
@@ -92,7 +77,7 @@ Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *pl
   s->program = e;
   Status status = prepare(s);
   if (!status) status = mark_planned(s->program, mesh, plan, NULL, &s->marks);
-  if (!status) status = spread_state(s);
+  if (!status) status = shards_of_state(&s->ctx->kern, e, s->marks, &e->scope, &e->arena, &s->shard);
   if (!status) status = own_buffers(s);
   if (status) session_free(s);
   else *out = s;

@@ -49,3 +49,31 @@ Status shard_of(Kern *kern, Scope *scope, Tensor *whole, const Spec *spec, Tenso
   arena_free(&arena);
   return s;
 }
+
+/* The shard of another entry that is the same part of the same memory. */
+static Tensor *shard_of_tied(const Exported *e, Tensor *const *shard, const Spec *const *spec, int at) {
+  const Tensor *t = e->state[at].tensor;
+  for (int i = 0; i < e->nstate; i++) {
+    const Tensor *o = e->state[i].tensor;
+    if (shard[i] && spec[i] == spec[at] && o->storage == t->storage && o->offset == t->offset && !memcmp(o->stride, t->stride, (size_t)t->ndim * sizeof *t->stride)) return shard[i];
+  }
+  return NULL;
+}
+
+Status shards_of_state(Kern *kern, const Exported *e, const Marks *marks, Scope *scope, Arena *arena, Tensor ***out) {
+  const Spec **spec;
+  Tensor **shard;
+  TRY_NEW(shard, arena_new_n(arena, Tensor *, e->nstate + 1));
+  TRY_NEW(spec, arena_new_n(arena, const Spec *, e->nstate + 1));
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    const StateEntry *entry = e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
+    if (!entry || !entry->tensor) continue;
+    int at = (int)(entry - e->state);
+    const Tensor *whole = entry->tensor;
+    TRY(spec_new(marks->mesh, whole->dtype, whole->ndim, whole->size, NULL, marks->input[i].place, &spec[at]));
+    if (!spec[at]->replicated && (shard[at] = shard_of_tied(e, shard, spec, at))) continue;
+    TRY(shard_of(kern, scope, entry->tensor, spec[at], &shard[at]));
+  }
+  *out = shard;
+  return OK;
+}

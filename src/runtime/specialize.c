@@ -217,7 +217,13 @@ Status specialize(Ctx *ctx, const Exported *e, const Spread *spread, const Value
   TRY(exported_new(e->name, &s.to));
   s.to->torch_version = e->torch_version;
   s.to->dialect = e->dialect;
+  s.to->in_spec = e->in_spec;
+  s.to->out_spec = e->out_spec;
+  s.to->namedtuples = e->namedtuples;
+  s.to->arg_names = e->arg_names;
+  s.to->narg_names = e->narg_names;
   builder_init(&s.builder, ctx, s.to);
+  if (spread && spread->faithful) s.builder.faithful = true, s.builder.fold = false;
   Emitter *outer = ctx->emitter;
   ctx->emitter = &s.builder.emitter;
   status = specialize_recorded(&s, user);

@@ -24,6 +24,7 @@ Status specialize_bind(const Exported *e, const Value *user_inputs, int ninputs,
 typedef struct {
   const Marks *marks;
   Tensor *const *state; /* shards, parallel to the program's state; NULL entries: whole */
+  bool faithful;        /* for a file: calls stay as the program has them (builder.h), nothing is folded */
   const struct SpreadWatch *watch; /* NULL: nobody */
 } Spread;
 

@@ -1,0 +1,94 @@
+/* folder.c -- see folder.h. */
+#define _GNU_SOURCE /* renameat2 */
+#include "base/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static Status cannot_write(const char *path, int error) { return fail(ERR_FAIL, "cannot write '%s': %s", path, strerror(error)); }
+
+static bool is_entry(const struct dirent *d) { return strcmp(d->d_name, ".") && strcmp(d->d_name, ".."); }
+
+static bool is_empty(const char *path) {
+  DIR *d = opendir(path);
+  bool empty = true;
+  for (struct dirent *e; d && (e = readdir(d));) empty &= !is_entry(e);
+  if (d) closedir(d);
+  return empty;
+}
+
+static Status check(FolderOut *f, bool force) {
+  struct stat st;
+  if (stat(f->path, &st)) return errno == ENOENT ? OK : cannot_write(f->path, errno);
+  if (!S_ISDIR(st.st_mode)) return fail(ERR_USAGE, "'%s' is there and is no folder", f->path);
+  if (access(f->path, W_OK | X_OK)) return cannot_write(f->path, errno);
+  f->merge = true;
+  if (force || is_empty(f->path)) return OK;
+  return status_hint(fail(ERR_USAGE, "'%s' exists already and is not empty", f->path), "--force replaces files of the same names");
+}
+
+Status folder_out_open(FolderOut *f, const char *path, bool force) {
+  char *plain, *temp;
+  *f = (FolderOut){0};
+  size_t n = strlen(path);
+  while (n > 1 && path[n - 1] == '/') n--;
+  if (!n) return fail(ERR_USAGE, "the name of the output folder is empty");
+  if (!(plain = arena_strndup(&f->arena, path, n)) || !(temp = arena_printf(&f->arena, "%s.part-XXXXXX", plain))) {
+    folder_out_discard(f);
+    return fail_oom();
+  }
+  f->path = plain;
+  Status s = check(f, force);
+  if (!s && !mkdtemp(temp)) s = cannot_write(f->path, errno);
+  if (!s) f->temp = temp;
+  if (!s && chmod(temp, 0755)) s = cannot_write(f->path, errno);
+  if (s) folder_out_discard(f);
+  return s;
+}
+
+Status folder_out_path(FolderOut *f, const char *name, const char **out) {
+  TRY_NEW(*out, arena_printf(&f->arena, "%s/%s", f->temp, name));
+  return OK;
+}
+
+/* Of every file in the temporary folder: into the folder that is there. */
+static Status move_files(FolderOut *f) {
+  DIR *d = opendir(f->temp);
+  Status s = d ? OK : cannot_write(f->path, errno);
+  for (struct dirent *e; !s && (e = readdir(d));) {
+    if (!is_entry(e)) continue;
+    char *from = arena_printf(&f->arena, "%s/%s", f->temp, e->d_name), *to = arena_printf(&f->arena, "%s/%s", f->path, e->d_name);
+    if (!from || !to) s = fail_oom();
+    else if (rename(from, to)) s = cannot_write(to, errno);
+  }
+  if (d) closedir(d);
+  return s;
+}
+
+Status folder_out_commit(FolderOut *f) {
+  Status s = OK;
+  if (f->merge) s = move_files(f);
+  else if (renameat2(AT_FDCWD, f->temp, AT_FDCWD, f->path, RENAME_NOREPLACE) == 0) f->temp = NULL;
+  else if (errno == EINVAL || errno == ENOSYS) { /* a file system without RENAME_NOREPLACE */
+    if (rename(f->temp, f->path)) s = cannot_write(f->path, errno);
+    else f->temp = NULL;
+  } else s = cannot_write(f->path, errno);
+  folder_out_discard(f);
+  return s;
+}
+
+void folder_out_discard(FolderOut *f) {
+  DIR *d = f->temp ? opendir(f->temp) : NULL;
+  for (struct dirent *e; d && (e = readdir(d));)
+    if (is_entry(e)) unlinkat(dirfd(d), e->d_name, 0);
+  if (d) closedir(d);
+  if (f->temp) rmdir(f->temp);
+  arena_free(&f->arena);
+  *f = (FolderOut){0};
+}

@@ -1,0 +1,32 @@
+/* folder.h -- a folder of files out: whole or not at all.
+ *
+ *     FolderOut f;
+ *     folder_out_open(&f, "out/", false);           out/ is not there yet, or empty
+ *     folder_out_path(&f, "a.json", &path); ... write it ...
+ *     folder_out_commit(&f);                        now it is
+ *
+ * I1  Until the commit the files are in a folder beside, which every failure removes.
+ * I2  With force, files of the same name in a folder that is there are replaced; others are
+ *     left alone.
+ */
+#ifndef TESS_BASE_FOLDER_H
+#define TESS_BASE_FOLDER_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+typedef struct {
+  Arena arena;
+  const char *path, *temp;
+  bool merge; /* the folder is there and keeps what it has */
+} FolderOut;
+
+/* ERR_USAGE if it is there and not empty, unless force; ERR_FAIL if it cannot be written. */
+Status folder_out_open(FolderOut *f, const char *path, bool force);
+/* Where to write the file of that name; lives as long as f. */
+Status folder_out_path(FolderOut *f, const char *name, const char **out);
+/* Ends f either way. */
+Status folder_out_commit(FolderOut *f);
+void folder_out_discard(FolderOut *f); /* a zeroed f is fine */
+
+#endif

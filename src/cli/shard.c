@@ -1,0 +1,98 @@
+/* shard.c -- `tessera shard`: a program cut into one program per rank. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/human.h"
+#include "cli/cli.h"
+#include "runtime/cut_files.h"
+
+static const char examples[] =
+    "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"
+    "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan config.json -o out/ --stats\n"
+    "  tessera run out/ -i in.safetensors -o out.safetensors\n"
+    "  torchrun --nproc-per-node 4 out/run.py -i in.safetensors -o out.safetensors\n";
+
+typedef struct {
+  const char *mesh, *plan, *output, *ranks, *weights;
+  bool force, stats, json;
+} ShardOptions;
+
+enum { MOST_RANKS = 1 << 20 };
+
+/* "0,1,5" */
+static Status parse_ranks(const char *text, int size, int **out, int *n) {
+  *n = 0;
+  TRY_NEW(*out, calloc(strlen(text) + 1, sizeof **out));
+  for (const char *p = text;; p++) {
+    char *end;
+    long r = strtol(p, &end, 10);
+    if (end == p || (*end && *end != ',')) return fail(ERR_USAGE, "--ranks takes numbers with commas between them, not '%s'", text);
+    if (r < 0 || r >= size) return fail(ERR_USAGE, "--ranks: rank %ld of a mesh of %d", r, size);
+    (*out)[(*n)++] = (int)r;
+    if (!*end) return OK;
+    p = end;
+  }
+}
+
+static void print_stats(const Cut *c, double read, double mark, double write) {
+  char mesh[256];
+  fprintf(stderr, "%s: %d nodes, %s; read %.1f ms, planned %.1f ms, cut and written %.1f ms\n", c->program->name, c->program->graph->nnodes,
+          mesh_print(c->mesh, mesh, sizeof mesh), read * 1e3, mark * 1e3, write * 1e3);
+}
+
+static Status shard(const ShardOptions *o, const char *path, const PlanFile *plan) {
+  const char *mesh = o->mesh ? o->mesh : plan ? plan->mesh : NULL;
+  Exported *e;
+  Cut *c;
+  TextBuf report = {0};
+  Progress bar;
+  CutOptions how = {.folder = o->output, .force = o->force, .progress = &bar, .report = &report};
+  int *ranks = NULL;
+  if (!mesh) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
+  double start = seconds_now();
+  TRY(program_load(path, o->weights, &e));
+  double read = seconds_now();
+  TRY(cut_open(e, mesh, plan, &c));
+  double marked = seconds_now();
+  Status s = o->ranks ? parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks) : OK;
+  how.ranks = ranks;
+  progress_begin(&bar, stderr, "writing", 0, PROGRESS_BYTES);
+  if (!s) s = cut_write(c, plan, &how);
+  progress_end(&bar);
+  if (!s && o->stats) print_stats(c, read - start, marked - read, seconds_now() - marked);
+  if (!s && report.text) fputs(report.text, stdout);
+  text_free(&report);
+  free(ranks);
+  cut_free(c);
+  return s;
+}
+
+static Status check_options(const ShardOptions *o, const TextList *words) {
+  if (words->n != 1) return status_hint(fail(ERR_USAGE, "shard takes one program, %d were given", words->n), "tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/");
+  if (!o->output) return status_hint(fail(ERR_USAGE, "where to?"), "-o DIR");
+  if (!o->plan) return status_hint(fail(ERR_USAGE, "which plan?"), "--plan plan.json");
+  return OK;
+}
+
+Status command_shard(int argc, char **argv) {
+  ShardOptions o = {0};
+  const Option table[] = {
+      {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4, dp=2,tp=4 (default: the plan's)"},
+      {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), or a Hugging Face config.json"},
+      {"--output", 'o', OPT_TEXT, &o.output, "DIR", "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
+      {"--ranks", 0, OPT_TEXT, &o.ranks, "LIST", "write the files of these ranks only: 0,1"},
+      {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
+      {"--stats", 0, OPT_FLAG, &o.stats, NULL, "times, to stderr"},
+      {"--force", 'f', OPT_FLAG, &o.force, NULL, "write into a folder that is not empty, replacing files of the same names"},
+  };
+  TextList words;
+  bool help;
+  PlanFile *plan = NULL;
+  TRY(options_parse("shard", "PROGRAM --mesh AXES --plan FILE -o DIR [options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  if (help) return OK;
+  TRY(check_options(&o, &words));
+  if (o.plan) TRY(plan_file_read(o.plan, &plan));
+  Status s = shard(&o, words.v[0], plan);
+  plan_file_free(plan);
+  return s;
+}

@@ -1,0 +1,433 @@
+/* lower_redistribute.c -- tess.redistribute as PyTorch's functional collectives.
+ *
+ *   P -> R   all_reduce                               of any sizes
+ *   S -> R   all_gather_into_tensor                   shards padded to the largest, then cut out
+ *                                                     and put in global order
+ *   P -> S   reduce_scatter_tensor                    everybody's part padded to the largest
+ *   others   all_to_all_single                        of flat pieces, exact
+ *
+ * Nothing is padded, cut or joined where the collective's own order is the right one.  All
+ * ranks make the same collectives with the same sizes, also those whose shard is empty.
+ *
+ * A *piece* is a tensor and the global indices that its rows, columns ... stand for; what a
+ * rank wants is put together from pieces, dimension by dimension.
+ */
+#include <string.h>
+
+#include "dist/boxes.h"
+#include "dist/dist.h"
+#include "dist/plan.h"
+#include "passes/lower_torch.h"
+
+typedef struct {
+  Tensor *t;
+  Region held; /* global indices, in the order of the tensor's elements */
+} Piece;
+
+typedef struct {
+  Lower *l;
+  const Call *c;
+  const Mesh *m;
+  const Spec *spec; /* shape and dtype */
+  const Step *step;
+  char group[256];
+  int k;            /* members of the group */
+  int (*coord)[MAX_AXES];
+  Region *before, *after; /* per member */
+  int me;
+  Tensor *in;
+} Move;
+
+/* ---- runs ---------------------------------------------------------------------------------------- */
+
+static bool runs_equal(const Runs *a, const Runs *b) {
+  if (a->n != b->n) return false;
+  return !a->n || !memcmp(a->run, b->run, (size_t)a->n * sizeof *a->run);
+}
+
+/* Where global index i is among the runs, and how far its run goes on; false: nowhere. */
+static bool find_index(const Runs *r, int64_t i, int64_t *local, int64_t *left) {
+  int64_t base = 0;
+  for (int k = 0; k < r->n; k++) {
+    const Run *run = &r->run[k];
+    if (i >= run->begin && i < run->begin + run->size) {
+      *local = base + i - run->begin;
+      *left = run->begin + run->size - i;
+      return true;
+    }
+    base += run->size;
+  }
+  return false;
+}
+
+static void add_run(Runs *r, Run run) {
+  Run *last = r->n ? &r->run[r->n - 1] : NULL;
+  if (last && last->begin + last->size == run.begin) last->size += run.size;
+  else r->run[r->n++] = run;
+  r->size += run.size;
+}
+
+/* The indices of `want` that are in `have`, in want's order; as global indices, or (local)
+ * as positions in have. */
+static Status runs_shared(const Runs *have, const Runs *want, bool local, Arena *arena, Runs *out) {
+  *out = (Runs){0};
+  TRY_NEW(out->run, arena_new_n(arena, Run, have->n + want->n + have->n * want->n + 1));
+  for (int w = 0; w < want->n; w++) {
+    int64_t at = want->run[w].begin, end = at + want->run[w].size, pos, left;
+    while (at < end) {
+      if (!find_index(have, at, &pos, &left)) { /* to the next run that is here */
+        int64_t next = end;
+        for (int h = 0; h < have->n; h++)
+          if (have->run[h].begin > at && have->run[h].begin < next) next = have->run[h].begin;
+        at = next;
+        continue;
+      }
+      int64_t n = left < end - at ? left : end - at;
+      add_run(out, (Run){local ? pos : at, n});
+      at += n;
+    }
+  }
+  return OK;
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------- */
+
+static Status slice(const Move *v, Tensor *t, int dim, Run run, Tensor **out) {
+  *out = t;
+  if (run.begin == 0 && run.size == t->size[dim]) return OK;
+  return OP(v->c, "aten.slice.Tensor", out, val_tensor(t), val_int(dim), val_int(run.begin), val_int(run.begin + run.size));
+}
+
+static Status join(const Move *v, Tensor **piece, int n, int dim, Tensor **out) {
+  if (n == 1) return *out = piece[0], OK;
+  return OP(v->c, "aten.cat.default", out, val_tensors(piece, n), val_int(dim));
+}
+
+/* The runs of t along dim, one behind the other. */
+static Status cut(const Move *v, Tensor *t, int dim, const Runs *local, Tensor **out) {
+  Tensor **piece;
+  int n = local->n ? local->n : 1;
+  TRY_NEW(piece, arena_new_n(v->c->arena, Tensor *, n));
+  for (int i = 0; i < n; i++) TRY(slice(v, t, dim, local->n ? local->run[i] : (Run){0, 0}, &piece[i]));
+  return join(v, piece, n, dim, out);
+}
+
+/* What `have` and `want` share, of a tensor that holds `have`, in want's order. */
+static Status cut_shared(const Move *v, Tensor *t, const Region *have, const Region *want, Tensor **out) {
+  for (int d = 0; d < have->ndim; d++) {
+    Runs local;
+    TRY(runs_shared(&have->dim[d], &want->dim[d], true, v->c->arena, &local));
+    TRY(cut(v, t, d, &local, &t));
+  }
+  *out = t;
+  return OK;
+}
+
+/* Zeros behind the elements, up to `size` in every dimension. */
+static Status pad(const Move *v, Tensor *t, const int64_t *size, Tensor **out) {
+  int64_t *amount;
+  int n = 0;
+  *out = t;
+  TRY_NEW(amount, arena_new_n(v->c->arena, int64_t, 2 * t->ndim + 1));
+  for (int d = t->ndim - 1, at = 0; d >= 0; d--, at += 2) {
+    amount[at] = 0;
+    amount[at + 1] = size[d] - t->size[d];
+    if (amount[at + 1]) n = at + 2;
+  }
+  return n ? OP(v->c, "aten.constant_pad_nd.default", out, val_tensor(t), val_ints(amount, n)) : OK;
+}
+
+static Status flat(const Move *v, Tensor *t, Tensor **out) {
+  int64_t n = tensor_numel(t);
+  *out = t;
+  return t->ndim == 1 ? OK : OP(v->c, "aten.reshape.default", out, val_tensor(t), val_ints(&n, 1));
+}
+
+static Status finish(const Move *v, Tensor *t, Tensor **out) { return OP(v->c, "_c10d_functional.wait_tensor.default", out, val_tensor(t)); }
+
+static void largest(const Region *r, int k, int64_t *size) {
+  for (int d = 0; d < r[0].ndim; d++) {
+    size[d] = 0;
+    for (int q = 0; q < k; q++)
+      if (r[q].dim[d].size > size[d]) size[d] = r[q].dim[d].size;
+  }
+}
+
+/* ---- putting together -------------------------------------------------------------------------------- */
+
+static bool holds(const Piece *p, int dim, int64_t i) {
+  int64_t local, left;
+  return find_index(&p->held.dim[dim], i, &local, &left);
+}
+
+static Status no_piece(void) { return fail(ERR_FAIL, "a part of a redistributed tensor is nowhere"); }
+
+/* Dimensions from dim on of what is wanted; box has the local runs of those before. */
+static Status assemble(const Move *v, const Region *want, int dim, Piece *const *piece, int n, Run *box, Tensor **out) {
+  if (!n) return no_piece();
+  if (dim == want->ndim) {
+    Tensor *t = piece[0]->t;
+    for (int d = 0; d < dim; d++) TRY(slice(v, t, d, box[d], &t));
+    return *out = t, OK;
+  }
+  const Runs *w = &want->dim[dim];
+  if (w->size == 0) {
+    box[dim] = (Run){0, 0};
+    return assemble(v, want, dim + 1, piece, n, box, out);
+  }
+  Tensor **part;
+  Piece **some;
+  int nparts = 0, cap = 0;
+  for (int q = 0; q < n; q++) cap += piece[q]->held.dim[dim].n;
+  TRY_NEW(part, arena_new_n(v->c->arena, Tensor *, (cap + 1) * (w->n + 1)));
+  TRY_NEW(some, arena_new_n(v->c->arena, Piece *, n));
+  for (int r = 0; r < w->n; r++) {
+    for (int64_t at = w->run[r].begin, end = at + w->run[r].size; at < end;) {
+      int m = 0;
+      int64_t local = 0, left = 0;
+      for (int q = 0; q < n; q++)
+        if (holds(piece[q], dim, at)) some[m++] = piece[q];
+      if (!m) return no_piece();
+      find_index(&some[0]->held.dim[dim], at, &local, &left);
+      box[dim] = (Run){local, left < end - at ? left : end - at};
+      at += box[dim].size;
+      TRY(assemble(v, want, dim + 1, some, m, box, &part[nparts++]));
+    }
+  }
+  return join(v, part, nparts, dim, out);
+}
+
+static Status assemble_all(const Move *v, const Region *want, Piece *pieces, int n, Tensor **out) {
+  Piece **list;
+  Run box[MAX_DIMS];
+  TRY_NEW(list, arena_new_n(v->c->arena, Piece *, n));
+  for (int q = 0; q < n; q++) list[q] = &pieces[q];
+  return assemble(v, want, 0, list, n, box, out);
+}
+
+/* Are these regions, one behind the other along dimension 0, all of `whole`? */
+static bool in_rows(const Region *r, int k, const Region *whole) {
+  int64_t at = 0;
+  int i = 0;
+  for (int d = 1; d < whole->ndim; d++)
+    for (int q = 0; q < k; q++)
+      if (!runs_equal(&r[q].dim[d], &whole->dim[d])) return false;
+  const Runs *w = &whole->dim[0];
+  for (int q = 0; q < k; q++) {
+    if (r[q].dim[0].size != r[0].dim[0].size) return false;
+    for (int n = 0; n < r[q].dim[0].n; n++) {
+      Run run = r[q].dim[0].run[n];
+      for (int64_t done = 0; done < run.size;) {
+        if (i >= w->n || w->run[i].begin + at != run.begin + done) return false;
+        int64_t step = w->run[i].size - at < run.size - done ? w->run[i].size - at : run.size - done;
+        done += step;
+        at += step;
+        if (at == w->run[i].size) i++, at = 0;
+      }
+    }
+  }
+  return i == w->n;
+}
+
+/* ---- collectives ------------------------------------------------------------------------------------- */
+
+static Status all_gather(Move *v, Tensor **out) {
+  int64_t size[MAX_DIMS];
+  Tensor *all, **row;
+  int n;
+  const Region *want = &v->after[v->me];
+  largest(v->before, v->k, size);
+  TRY(pad(v, v->in, size, &v->in));
+  TRY(OP(v->c, "_c10d_functional.all_gather_into_tensor.default", &all, val_tensor(v->in), val_int(v->k), val_str(v->group)));
+  TRY(finish(v, all, &all));
+  if (in_rows(v->before, v->k, want)) return *out = all, OK;
+  if (tensor_numel(all) == 0) {
+    for (int d = 0; d < want->ndim; d++) size[d] = want->dim[d].size;
+    return OP(v->c, "aten.reshape.default", out, val_tensor(all), val_ints(size, want->ndim));
+  }
+  TRY(OP_LIST(v->c, "aten.split.Tensor", &row, &n, val_tensor(all), val_int(size[0]), val_int(0)));
+  Piece *piece;
+  TRY_NEW(piece, arena_new_n(v->c->arena, Piece, v->k));
+  for (int q = 0; q < v->k; q++) piece[q] = (Piece){row[q], v->before[q]};
+  return assemble_all(v, want, piece, v->k, out);
+}
+
+static Status reduce_scatter(Move *v, const char *op, Tensor **out) {
+  int64_t size[MAX_DIMS];
+  Tensor *packed = v->in, **part;
+  const Region *mine = &v->before[v->me], *want = &v->after[v->me];
+  largest(v->after, v->k, size);
+  if (!in_rows(v->after, v->k, mine)) {
+    TRY_NEW(part, arena_new_n(v->c->arena, Tensor *, v->k));
+    for (int q = 0; q < v->k; q++) {
+      TRY(cut_shared(v, v->in, mine, &v->after[q], &part[q]));
+      TRY(pad(v, part[q], size, &part[q]));
+    }
+    TRY(join(v, part, v->k, 0, &packed));
+  }
+  TRY(OP(v->c, "_c10d_functional.reduce_scatter_tensor.default", out, val_tensor(packed), val_str(op), val_int(v->k), val_str(v->group)));
+  TRY(finish(v, *out, out));
+  for (int d = 0; d < want->ndim; d++) TRY(slice(v, *out, d, (Run){0, want->dim[d].size}, out));
+  return OK;
+}
+
+/* Of several that hold the same elements, a rank takes them from the one that differs least
+ * from it. */
+static bool gives(const Move *v, const int *giver, const int *taker) {
+  for (int a = 0; a < v->m->naxes; a++)
+    if (v->step->axes >> a & 1 && !is_s(&v->step->before[a]) && giver[a] != taker[a]) return false;
+  return true;
+}
+
+static int64_t region_shared(const Move *v, const Region *have, const Region *want, Region *out, Status *s) {
+  int64_t n = 1;
+  out->ndim = have->ndim;
+  for (int d = 0; d < have->ndim && !*s; d++) {
+    *s = runs_shared(&have->dim[d], &want->dim[d], false, v->c->arena, &out->dim[d]);
+    n *= out->dim[d].size;
+  }
+  return n;
+}
+
+static Status exchange(Move *v, Tensor **out) {
+  Tensor **part, *all, *got;
+  Piece *piece;
+  int64_t *go, *come;
+  int k = v->k, nparts = 0, npieces = 0;
+  Region *have = v->before, *want = v->after;
+  Status s = OK;
+  TRY_NEW(part, arena_new_n(v->c->arena, Tensor *, k));
+  TRY_NEW(piece, arena_new_n(v->c->arena, Piece, k));
+  TRY_NEW(go, arena_new_n(v->c->arena, int64_t, k));
+  TRY_NEW(come, arena_new_n(v->c->arena, int64_t, k));
+  for (int q = 0; q < k; q++) {
+    Region shared;
+    if (gives(v, v->coord[v->me], v->coord[q])) go[q] = region_shared(v, &have[v->me], &want[q], &shared, &s);
+    if (gives(v, v->coord[q], v->coord[v->me])) come[q] = region_shared(v, &have[q], &want[v->me], &piece[q].held, &s);
+    TRY(s);
+    if (!go[q]) continue;
+    TRY(cut_shared(v, v->in, &have[v->me], &want[q], &part[nparts]));
+    TRY(flat(v, part[nparts], &part[nparts]));
+    nparts++;
+  }
+  if (nparts) TRY(join(v, part, nparts, 0, &all));
+  else TRY(OP(v->c, "aten.new_zeros.default", &all, val_tensor(v->in), val_ints((int64_t[]){0}, 1)));
+  TRY(OP(v->c, "_c10d_functional.all_to_all_single.default", &got, val_tensor(all), val_ints(come, k), val_ints(go, k), val_str(v->group)));
+  TRY(finish(v, got, &got));
+  int64_t at = 0;
+  for (int q = 0; q < k; q++) {
+    if (!come[q]) continue;
+    int64_t size[MAX_DIMS];
+    Piece p = piece[q];
+    for (int d = 0; d < p.held.ndim; d++) size[d] = p.held.dim[d].size;
+    TRY(slice(v, got, 0, (Run){at, come[q]}, &p.t));
+    TRY(OP(v->c, "aten.reshape.default", &p.t, val_tensor(p.t), val_ints(size, p.held.ndim)));
+    at += come[q];
+    piece[npieces++] = p;
+  }
+  int64_t size[MAX_DIMS];
+  for (int d = 0; d < want[v->me].ndim; d++) size[d] = want[v->me].dim[d].size;
+  if (!npieces) return OP(v->c, "aten.reshape.default", out, val_tensor(got), val_ints(size, want[v->me].ndim));
+  return assemble_all(v, &want[v->me], piece, npieces, out);
+}
+
+/* ---- debts --------------------------------------------------------------------------------------------- */
+
+static const Placement *owed(const Move *v) {
+  for (int a = 0; a < v->m->naxes; a++)
+    if (v->step->changed >> a & 1) return &v->step->before[a];
+  return &v->step->before[0];
+}
+
+/* Norms are owed as sums of powers. */
+static Status raise_to(const Move *v, Tensor *t, double exponent, Tensor **out) {
+  TRY(OP(v->c, "aten.abs.default", out, val_tensor(t)));
+  return OP(v->c, "aten.pow.Tensor_Scalar", out, val_tensor(*out), val_float(exponent));
+}
+
+static Status reduce(Move *v, Tensor **out) {
+  const Placement *p = owed(v);
+  const char *op = reduce_op_name(p->op);
+  if (p->norm != 0) TRY(raise_to(v, v->in, p->norm, &v->in));
+  if (v->step->kind == STEP_REDUCE_SCATTER) TRY(reduce_scatter(v, op, out));
+  else {
+    TRY(OP(v->c, "_c10d_functional.all_reduce.default", out, val_tensor(v->in), val_str(op), val_str(v->group)));
+    TRY(finish(v, *out, out));
+  }
+  return p->norm != 0 ? raise_to(v, *out, 1 / p->norm, out) : OK;
+}
+
+static Status partition(Move *v, Tensor **out) {
+  double other;
+  *out = v->in;
+  if (partition_keeps(v->m, v->step, &other)) return OK;
+  return OP(v->c, "aten.full_like.default", out, val_tensor(v->in), dtype_kind(v->in->dtype) < KIND_FLOAT ? val_int((int64_t)other) : val_float(other));
+}
+
+/* ---- one step ---------------------------------------------------------------------------------------------- */
+
+static Status describe(Move *v) {
+  int *ranks;
+  const Mesh *m = v->m;
+  Layout before = {.ndim = v->spec->ndim, .shape = v->spec->shape, .naxes = m->naxes, .axis = m->axis, .place = v->step->before}, after = before;
+  after.place = v->step->after;
+  TRY_NEW(ranks, arena_new_n(v->c->arena, int, m->size));
+  v->k = mesh_group_ranks(m, v->step->axes, m->coord, ranks);
+  TRY_NEW(v->coord, arena_alloc(v->c->arena, (size_t)v->k * sizeof *v->coord));
+  TRY_NEW(v->before, arena_new_n(v->c->arena, Region, v->k));
+  TRY_NEW(v->after, arena_new_n(v->c->arena, Region, v->k));
+  for (int q = 0; q < v->k; q++) {
+    if (!mesh_coord_of(m, ranks[q], v->coord[q])) return fail(ERR_FAIL, "rank %d is outside of its own group", ranks[q]);
+    if (ranks[q] == v->l->rank) v->me = q;
+    TRY(region_of(&before, v->coord[q], v->c->arena, &v->before[q]));
+    TRY(region_of(&after, v->coord[q], v->c->arena, &v->after[q]));
+  }
+  mesh_group_name(m, v->step->axes, v->group, sizeof v->group);
+  return OK;
+}
+
+static Status lower_step(Move *v, Tensor **out) {
+  TRY(describe(v));
+  switch (v->step->kind) {
+    case STEP_SLICE: return assemble_all(v, &v->after[v->me], &(Piece){v->in, v->before[v->me]}, 1, out);
+    case STEP_PARTITION: return partition(v, out);
+    case STEP_ALL_GATHER: return all_gather(v, out);
+    case STEP_ALL_TO_ALL:
+    case STEP_EXCHANGE: return exchange(v, out);
+    case STEP_REDUCE_SCATTER:
+    case STEP_ALL_REDUCE: return reduce(v, out);
+    case STEP_SCATTER:
+    case STEP_KIND_COUNT: break;
+  }
+  return fail(ERR_FAIL, "a step %s in a program", step_kind_name(v->step->kind));
+}
+
+static Status find_mesh(Lower *l, const char *text, Mesh **out) {
+  TRY(mesh_parse(l->dist, text, out));
+  if (!mesh_coord_of(*out, l->rank, (*out)->coord)) return fail(ERR_USAGE, "rank %d is outside of the mesh %s", l->rank, text);
+  (*out)->inside = true;
+  return OK;
+}
+
+/* redistribute(self, mesh, src, dst, shape, size, why) */
+Status lower_redistribute(Lower *l, const Node *n, Tensor **out) {
+  Mesh *mesh;
+  Placement place[MAX_AXES];
+  int64_t shape[MAX_DIMS];
+  const Spec *from, *to;
+  Plan plan;
+  int naxes, ndim = n->args[4].n;
+  for (int d = 0; d < ndim; d++) shape[d] = n->args[4].list[d].i;
+  TRY(lower_tensor(l, n, 0, out));
+  TRY(find_mesh(l, n->args[1].str, &mesh));
+  TRY(placements_parse(n->args[2].str, ndim, place, &naxes));
+  TRY(spec_new(mesh, (*out)->dtype, ndim, shape, NULL, place, &from));
+  TRY(placements_parse(n->args[3].str, ndim, place, &naxes));
+  TRY(spec_with(from, place, &to));
+  TRY(plan_redistribute(from, to, l->call.arena, &plan));
+  for (int i = 0; i < plan.n; i++) {
+    Move v = {.l = l, .c = &l->call, .m = mesh, .spec = from, .step = &plan.step[i], .in = *out};
+    TRY(lower_step(&v, out));
+  }
+  return OK;
+}

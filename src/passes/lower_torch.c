@@ -1,0 +1,227 @@
+/* lower_torch.c -- ops of tessera become ops that PyTorch has.
+ *
+ *   before:  %y = tess.redistribute(%x, mesh="tp=2", src="P(sum)", dst="R", ...)
+ *   after:   %all_reduce = _c10d_functional.all_reduce(%x, "sum", "tp")
+ *            %y = _c10d_functional.wait_tensor(%all_reduce)
+ *
+ * The program is one rank's (option rank), its sizes are numbers.  A group of ranks is
+ * called by the names of its mesh axes.  Views become reshapes: a shard need not lie in
+ * memory as the whole did.  Fused ops (tess.pointwise, tess.linear_act) are not for
+ * PyTorch: such a program is refused.
+ */
+#include "passes/lower_torch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/walk.h"
+#include "passes/pass.h"
+
+static const char redistribute[] = "tess.redistribute.default";
+
+const char *mesh_group_name(const Mesh *m, unsigned axes, char *buf, size_t cap) {
+  const char *between = "_";
+  size_t at = 0;
+  bool first = true;
+  for (int a = 0; a < m->naxes; a++)
+    if (m->name[a] && strchr(m->name[a], '_')) between = "+"; /* a_b and c, or a and b_c */
+  buf[0] = 0;
+  for (int a = 0; a < m->naxes && at < cap; a++) {
+    if (!(axes >> a & 1) || m->axis[a] == 1) continue;
+    int n = m->name[a] ? snprintf(buf + at, cap - at, "%s%s", first ? "" : between, m->name[a]) : snprintf(buf + at, cap - at, "%saxis%d", first ? "" : between, a);
+    at += (size_t)n;
+    first = false;
+  }
+  return buf;
+}
+
+/* ---- arguments --------------------------------------------------------------------------------- */
+
+static Status tensor_of(Lower *l, Val *v, Tensor **out) {
+  int64_t size[MAX_DIMS];
+  if (v->type != TY_TENSOR || v->ndim < 0 || v->ndim > MAX_DIMS) return fail(ERR_FAIL, "the sizes of %s are not known", v->name);
+  for (int d = 0; d < v->ndim; d++) {
+    if (!sym_is_int(v->size[d])) return fail(ERR_USAGE, "lower_torch needs sizes that are numbers; %s has others", v->name);
+    size[d] = v->size[d]->value;
+  }
+  TRY(tensor_meta(l->call.scope, v->dtype, v->ndim, size, out));
+  for (int d = 0; v->stride && d < v->ndim; d++) (*out)->stride[d] = v->stride[d]->value;
+  TRY(tensor_reserve(*out));
+  (*out)->tag = v;
+  return OK;
+}
+
+Status lower_tensor(Lower *l, const Node *n, int i, Tensor **out) {
+  *out = NULL;
+  return n->args[i].kind == ARG_VAL ? tensor_of(l, n->args[i].val, out) : OK;
+}
+
+/* ---- parts of tables ---------------------------------------------------------------------------- */
+
+/* index - begin where that is one of n rows, else 0; outside tells where not. */
+static Status rows_here(Lower *l, Tensor *index, int64_t begin, int64_t n, Tensor **row, Tensor **outside) {
+  const Call *c = &l->call;
+  Tensor *low, *high;
+  TRY(OP(c, "aten.sub.Tensor", row, val_tensor(index), val_int(begin)));
+  TRY(OP(c, "aten.lt.Scalar", &low, val_tensor(*row), val_int(0)));
+  TRY(OP(c, "aten.ge.Scalar", &high, val_tensor(*row), val_int(n)));
+  TRY(OP(c, "aten.logical_or.default", outside, val_tensor(low), val_tensor(high)));
+  return OP(c, "aten.masked_fill.Scalar", row, val_tensor(*row), val_tensor(*outside), val_int(0));
+}
+
+static Status zeros(Lower *l, Tensor *like, const int64_t *size, int ndim, Tensor **out) {
+  return OP(&l->call, "aten.new_zeros.default", out, val_tensor(like), val_ints(size, ndim));
+}
+
+/* embedding_part(weight, indices, begin, total): rows of other ranks are zero. */
+static Status lower_embedding(Lower *l, const Node *n, Tensor **out) {
+  const Call *c = &l->call;
+  Tensor *weight, *index, *row, *outside, *last;
+  TRY(lower_tensor(l, n, 0, &weight));
+  TRY(lower_tensor(l, n, 1, &index));
+  if (weight->size[0] == 0) {
+    int64_t size[MAX_DIMS];
+    memcpy(size, index->size, (size_t)index->ndim * sizeof *size);
+    size[index->ndim] = weight->size[1];
+    return zeros(l, weight, size, index->ndim + 1, out);
+  }
+  TRY(rows_here(l, index, n->args[2].i, weight->size[0], &row, &outside));
+  TRY(OP(c, "aten.embedding.default", out, val_tensor(weight), val_tensor(row)));
+  TRY(OP(c, "aten.unsqueeze.default", &last, val_tensor(outside), val_int(-1)));
+  return OP(c, "aten.masked_fill.Scalar", out, val_tensor(*out), val_tensor(last), val_int(0));
+}
+
+/* gather_part(self, dim, index, begin): elements of other ranks are zero. */
+static Status lower_gather(Lower *l, const Node *n, Tensor **out) {
+  const Call *c = &l->call;
+  Tensor *self, *index, *row, *outside;
+  TRY(lower_tensor(l, n, 0, &self));
+  TRY(lower_tensor(l, n, 2, &index));
+  int64_t dim = n->args[1].i < 0 ? n->args[1].i + self->ndim : n->args[1].i;
+  if (self->ndim == 0 || self->size[dim] == 0) return zeros(l, self, index->size, index->ndim, out);
+  TRY(rows_here(l, index, n->args[3].i, self->size[dim], &row, &outside));
+  TRY(OP(c, "aten.gather.default", out, val_tensor(self), val_int(dim), val_tensor(row)));
+  return OP(c, "aten.masked_fill.Scalar", out, val_tensor(*out), val_tensor(outside), val_int(0));
+}
+
+/* ---- others ---------------------------------------------------------------------------------------- */
+
+static Dtype sum_dtype(Dtype d) { return d == DT_F16 || d == DT_BF16 ? DT_F32 : d; }
+
+/* mean_part(self, dim, keepdim, count, dtype): the sum, divided by what the whole counts.
+ * Halves are added and divided in f32 and rounded once, as mean() does. */
+static Status lower_mean(Lower *l, const Node *n, Tensor **out) {
+  const Call *c = &l->call;
+  Tensor *self;
+  const Arg *dims = &n->args[1], *dtype = &n->args[4];
+  int64_t dim[MAX_DIMS];
+  int ndim = dims->kind == ARG_LIST ? dims->n : 0;
+  TRY(lower_tensor(l, n, 0, &self));
+  Dtype result = dtype->kind == ARG_DTYPE ? dtype->dtype : self->dtype, wide = sum_dtype(result);
+  Value as = wide == self->dtype ? val_none() : val_dtype(wide);
+  for (int d = 0; d < ndim; d++) dim[d] = dims->list[d].i;
+  bool keep = n->args[2].kind == ARG_BOOL && n->args[2].b;
+  TRY(OP(c, "aten.sum.dim_IntList", out, val_tensor(self), ndim ? val_ints(dim, ndim) : val_none(), val_bool(keep), as));
+  TRY(OP(c, "aten.div.Scalar", out, val_tensor(*out), n->args[3].kind == ARG_INT ? val_float((double)n->args[3].i) : val_float(n->args[3].f)));
+  return wide == result ? OK : OP(c, "aten.to.dtype", out, val_tensor(*out), val_dtype(result));
+}
+
+/* narrow_scatter(self, src, dim, start, length) */
+static Status lower_narrow(Lower *l, const Node *n, Tensor **out) {
+  Tensor *self, *src;
+  TRY(lower_tensor(l, n, 0, &self));
+  TRY(lower_tensor(l, n, 1, &src));
+  int64_t dim = n->args[2].i, start = n->args[3].i;
+  int64_t at = dim < 0 ? dim + self->ndim : dim;
+  if (start < 0) start += self->size[at];
+  return OP(&l->call, "aten.slice_scatter.default", out, val_tensor(self), val_tensor(src), val_int(dim), val_int(start), val_int(start + n->args[4].i));
+}
+
+/* align(tensors): placed so already. */
+static Status lower_align(Lower *l, const Node *n, Tensor **out) {
+  const Arg *list = &n->args[0];
+  for (int i = 0; i < list->n && i < n->nouts; i++) TRY(tensor_of(l, list->list[i].val, &out[i]));
+  return OK;
+}
+
+/* view, _unsafe_view, reshape -> reshape, no size left open: an empty shard could not tell. */
+static Status open_view(Lower *l, Node *n) {
+  const Val *v = n->outs[0];
+  Arg *size;
+  TRY_NEW(size, arena_new_n(&l->e->arena, Arg, v->ndim));
+  for (int d = 0; d < v->ndim; d++) size[d] = arg_int(v->size[d]->value);
+  n->args[1] = arg_list(size, v->ndim);
+  n->op = op_find("aten.reshape.default");
+  n->target = n->op->schema.name;
+  return OK;
+}
+
+static bool is_view(const Node *n) { return node_is(n, "aten.view.default") || node_is(n, "aten._unsafe_view.default") || node_is(n, "aten.reshape.default"); }
+
+static const struct {
+  const char *target;
+  Status (*lower)(Lower *l, const Node *n, Tensor **out); /* one result per result of the node */
+} rows[] = {
+    {redistribute, lower_redistribute}, {"tess.embedding_part.default", lower_embedding}, {"tess.gather_part.default", lower_gather},
+    {"tess.mean_part.default", lower_mean},            {"tess.narrow_scatter.default", lower_narrow},    {"tess.align.default", lower_align},
+};
+
+/* ---- the pass ---------------------------------------------------------------------------------------- */
+
+/* The results take the names of what they stand for. */
+static Status replace(Lower *l, Node *n, Tensor **result) {
+  for (int i = 0; i < n->nouts; i++) {
+    Val *old = n->outs[i], *new;
+    TRY(builder_val(&l->builder, result[i], &new));
+    old->forward = new;
+    if (!new->node || new->node->next != n || node_is(n, redistribute)) continue;
+    const char *name = old->name;
+    old->name = new->name;
+    new->name = name;
+  }
+  node_remove(n);
+  return OK;
+}
+
+static Status lower_node(Lower *l, Node *n) {
+  Tensor **result;
+  if (is_view(n)) return open_view(l, n);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (!node_is(n, rows[i].target)) continue;
+    l->builder.before = n;
+    l->builder.origin = n;
+    TRY_NEW(result, arena_new_n(l->call.arena, Tensor *, n->nouts));
+    TRY(rows[i].lower(l, n, result));
+    return replace(l, n, result);
+  }
+  if (strncmp(n->target, "tess.", 5)) return OK;
+  return fail(ERR_USAGE, "%s is an op of tessera that lower_torch does not take apart", n->target);
+}
+
+static Status lower_graph(Lower *l) {
+  Ctx *ctx = l->builder.ctx;
+  Emitter *outer = ctx->emitter;
+  Status s = OK;
+  ctx->emitter = &l->builder.emitter;
+  for (Node *n = l->e->graph->first, *next; n && !s; n = next) {
+    next = n->next;
+    node_forward(n);
+    s = lower_node(l, n);
+    if (s) s = status_at_node(s, n);
+  }
+  ctx->emitter = outer;
+  if (!s) graph_forward(l->e->graph);
+  return s;
+}
+
+Status pass_lower_torch(Exported *e, const PassArgs *args) {
+  Lower l = {.e = e, .rank = (int)pass_int(args, "rank")};
+  l.call = (Call){.ctx = args->ctx, .op = op_find(redistribute), .scope = &e->scope, .arena = &e->arena};
+  TRY(dist_new(NULL, &l.dist));
+  builder_init(&l.builder, args->ctx, e);
+  l.builder.fold = false;
+  l.builder.faithful = true;
+  Status s = lower_graph(&l);
+  dist_free(l.dist);
+  return s;
+}

@@ -1,0 +1,30 @@
+/* lower_torch.h -- what the files of the pass lower_torch share; not for others.
+ *
+ *   lower_torch.c            the pass: which op becomes what
+ *   lower_redistribute.c     tess.redistribute: collectives, and what is cut and joined
+ *                            around them
+ */
+#ifndef TESS_PASSES_LOWER_TORCH_H
+#define TESS_PASSES_LOWER_TORCH_H
+
+#include "dist/mesh.h"
+#include "graph/builder.h"
+
+typedef struct {
+  GraphBuilder builder; /* records before the node that is being replaced */
+  Exported *e;
+  Call call;            /* for OP(): context, scope, arena */
+  Dist *dist;           /* plans only */
+  int rank;
+} Lower;
+
+/* A tensor argument of the node, without data; NULL if it is none. */
+Status lower_tensor(Lower *l, const Node *n, int i, Tensor **out);
+
+/* "tp", "dp_tp": how programs call the group of these axes; buf is returned.  Axes of one
+ * rank are left out. */
+const char *mesh_group_name(const Mesh *m, unsigned axes, char *buf, size_t cap);
+
+Status lower_redistribute(Lower *l, const Node *n, Tensor **out);
+
+#endif

@@ -1,0 +1,168 @@
+/* cut.c -- see cut.h. */
+#include "runtime/cut.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dist/dispatch.h"
+#include "dist/dist.h"
+#include "passes/pass.h"
+#include "runtime/feed_sizes.h"
+#include "runtime/session.h"
+#include "runtime/shards.h"
+
+static const char passes_lowered[] = "lower_torch(rank=%d),dce";
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+static Status prepare(Cut *c, const char *mesh, const PlanFile *plan) {
+  Exported *e = c->program;
+  TRY(dist_new(NULL, &c->dist));
+  TRY(mesh_parse(c->dist, mesh, &c->mesh));
+  TRY(graph_verify(e));
+  TRY(graph_check_ops(e));
+  TRY(pass_run_list(e, session_passes_once, &c->ctx, NULL));
+  return mark(e, c->mesh, plan, &c->notes, &c->marks);
+}
+
+Status cut_open(Exported *e, const char *mesh, const PlanFile *plan, Cut **out) {
+  Cut *c = calloc(1, sizeof *c);
+  if (!c) {
+    exported_free(e);
+    return fail_oom();
+  }
+  c->program = e;
+  ctx_init(&c->ctx, 1);
+  Status s = prepare(c, mesh, plan);
+  if (s) cut_free(c);
+  else *out = c;
+  return s;
+}
+
+void cut_free(Cut *c) {
+  if (!c) return;
+  marks_free(c->marks);
+  exported_free(c->program);
+  ctx_free(&c->ctx);
+  dist_free(c->dist);
+  text_free(&c->notes);
+  free(c);
+}
+
+/* ---- one rank ------------------------------------------------------------------------------------ */
+
+/* One rank at work: a Dist of its own, because meshes and specs are as one rank sees them. */
+typedef struct {
+  Cut *cut;
+  Ctx ctx;
+  Dist *dist;
+  Marks marks; /* the cut's, on this rank's mesh */
+  Scope scope;
+  Arena arena;
+  Tensor **shard;
+} Worker;
+
+static void worker_end(Worker *w) {
+  scope_clear(&w->scope);
+  arena_free(&w->arena);
+  ctx_free(&w->ctx);
+}
+
+static Status worker_begin(Worker *w, Cut *c, int rank) {
+  char text[1024];
+  *w = (Worker){.cut = c};
+  ctx_init(&w->ctx, 1);
+  TRY(dist_new(NULL, &w->dist));
+  ctx_spread(&w->ctx, w->dist);
+  w->marks = *c->marks;
+  w->marks.torch_ops = true;
+  TRY(mesh_parse(w->dist, mesh_text(c->mesh, text, sizeof text), &w->marks.mesh));
+  if (!mesh_coord_of(w->marks.mesh, rank, w->marks.mesh->coord)) return fail(ERR_USAGE, "rank %d is outside of the mesh %s", rank, text);
+  w->marks.mesh->inside = true;
+  return shards_of_state(&w->ctx.kern, c->program, &w->marks, &w->scope, &w->arena, &w->shard);
+}
+
+static Status specialize_at(Worker *w, const SymBindings *b, Exported **out) {
+  Spread spread = {.marks = &w->marks, .state = w->shard, .faithful = true};
+  Value *inputs;
+  int n;
+  TRY(feed_sizes(w->cut->program, b, &w->scope, &w->arena, &inputs, &n));
+  return specialize(&w->ctx, w->cut->program, &spread, inputs, n, out);
+}
+
+/* State before user inputs: constants that were made on the way came last. */
+static Status order_inputs(Exported *e) {
+  Graph *g = e->graph;
+  Val **vals;
+  InputSpec *specs;
+  int n = 0;
+  TRY_NEW(vals, arena_new_n(&e->arena, Val *, g->ninputs + 1));
+  TRY_NEW(specs, arena_new_n(&e->arena, InputSpec, g->ninputs + 1));
+  for (int users = 0; users < 2; users++) {
+    for (int i = 0; i < g->ninputs; i++) {
+      bool user = e->inputs[i].kind == IN_USER || e->inputs[i].kind == IN_CONSTANT;
+      if (user != (users == 1)) continue;
+      vals[n] = g->inputs[i];
+      vals[n]->index = n;
+      specs[n++] = e->inputs[i];
+    }
+  }
+  memcpy(g->inputs, vals, (size_t)n * sizeof *vals);
+  e->inputs = specs;
+  return OK;
+}
+
+static void count(const Exported *e, RankFacts *f) {
+  f->nodes = e->graph->nnodes;
+  for (int i = 0; i < e->nstate; i++) {
+    const Tensor *t = e->state[i].tensor;
+    bool tied = false;
+    for (int j = 0; t && j < i && !tied; j++)
+      tied = e->state[j].tensor && e->state[j].tensor->storage == t->storage && e->state[j].tensor->offset == t->offset && tensor_numel(t);
+    if (t && !tied) f->weight_bytes += tensor_numel(t) * (int64_t)dtype_size(t->dtype);
+  }
+}
+
+static Status lower(Worker *w, int rank, Exported *e) {
+  char list[128];
+  snprintf(list, sizeof list, passes_lowered, rank);
+  w->ctx.dispatch = NULL; /* what is lowered is local */
+  TRY(pass_run_list(e, list, &w->ctx, NULL));
+  return order_inputs(e);
+}
+
+static Status make(Worker *w, int rank, Exported **out, RankFacts *facts) {
+  SymBindings hints;
+  TRY(feed_symbols(w->cut->program, true, &hints));
+  comm_log_begin(w->dist, &facts->log);
+  Status s = specialize_at(w, &hints, out);
+  comm_log_end(w->dist, &facts->log);
+  free(hints.v);
+  TRY(s);
+  s = lower(w, rank, *out);
+  if (s) {
+    exported_free(*out);
+    return s;
+  }
+  for (int i = 0; i < facts->log.n; i++) w->cut->group[facts->log.event[i].axes] = true;
+  count(*out, facts);
+  return OK;
+}
+
+Status cut_rank(Cut *c, int rank, Exported **out, RankFacts *facts) {
+  Worker w;
+  *facts = (RankFacts){0};
+  Status s = worker_begin(&w, c, rank);
+  if (!s) s = make(&w, rank, out, facts);
+  worker_end(&w);
+  facts->dist = w.dist;
+  if (s) rank_facts_free(facts);
+  return s;
+}
+
+void rank_facts_free(RankFacts *f) {
+  comm_log_free(&f->log);
+  dist_free(f->dist);
+  *f = (RankFacts){0};
+}

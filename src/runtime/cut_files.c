@@ -1,0 +1,254 @@
+/* cut_files.c -- see cut_files.h. */
+#include "runtime/cut_files.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/folder.h"
+#include "base/human.h"
+#include "passes/lower_torch.h"
+#include "pt2/write.h"
+
+static const char rank_run[] = {
+#include "rank_run.inc"
+};
+
+/* ---- plan.json ---------------------------------------------------------------------------------- */
+
+static void print_entry(TextBuf *b, const PlanEntry *e) {
+  text_json(b, e->pattern);
+  text_puts(b, ": ");
+  if (e->axis) {
+    text_puts(b, "{\"axis\": ");
+    text_json(b, e->axis);
+    text_puts(b, ", \"style\": ");
+  }
+  text_json(b, e->style == STYLE_PLACEMENTS ? e->placements : style_name(e->style));
+  if (e->axis) text_puts(b, "}");
+}
+
+/* The entries of one key; none: nothing is printed. */
+static void print_entries(TextBuf *b, const PlanFile *plan, const char *key, bool raw, bool anywhere) {
+  bool first = true;
+  for (int i = 0; i < plan->nentries; i++) {
+    const PlanEntry *e = &plan->entry[i];
+    if ((e->style == STYLE_PLACEMENTS) != raw || e->anywhere != anywhere) continue;
+    if (first) text_printf(b, ",\n  \"%s\": {\n    ", key);
+    else text_puts(b, ",\n    ");
+    first = false;
+    print_entry(b, e);
+  }
+  if (!first) text_puts(b, "\n  }");
+}
+
+static void print_pairs(TextBuf *b, const char *key, const PlanPair *pair, int n) {
+  for (int i = 0; i < n; i++) {
+    if (i) text_puts(b, ", ");
+    else text_printf(b, ",\n  \"%s\": {", key);
+    text_json(b, pair[i].name);
+    text_puts(b, ": ");
+    if (pair[i].text) text_json(b, pair[i].text);
+    else text_printf(b, "%lld", (long long)pair[i].count);
+  }
+  if (n) text_puts(b, "}");
+}
+
+void plan_file_print(TextBuf *b, const PlanFile *plan) {
+  print_entries(b, plan, "base_model_tp_plan", false, true);
+  print_entries(b, plan, "parallelize", false, false);
+  print_entries(b, plan, "params", true, false);
+  print_pairs(b, "packed", plan->packed, plan->npacked);
+  print_pairs(b, "inputs", plan->inputs, plan->ninputs);
+  print_pairs(b, "outputs", plan->outputs, plan->noutputs);
+}
+
+static void print_mesh(TextBuf *b, const Mesh *m) {
+  text_puts(b, "{\n  \"mesh\": {");
+  for (int a = 0; a < m->naxes; a++) {
+    char name[24];
+    snprintf(name, sizeof name, "axis%d", a);
+    if (a) text_puts(b, ", ");
+    text_json(b, m->name[a] ? m->name[a] : name);
+    text_printf(b, ": %d", m->axis[a]);
+  }
+  text_puts(b, "}");
+}
+
+/* "tp": [[0, 1], [2, 3]] */
+static Status print_group(TextBuf *b, const Mesh *m, unsigned axes, Arena *arena) {
+  char name[256];
+  int *ranks;
+  bool first = true;
+  TRY_NEW(ranks, arena_new_n(arena, int, m->size));
+  text_json(b, mesh_group_name(m, axes, name, sizeof name));
+  text_puts(b, ": [");
+  for (int i = 0; i < m->size; i++) {
+    int coord[MAX_AXES];
+    bool leads = true;
+    mesh_coord(m->axis, m->naxes, i, coord);
+    for (int a = 0; a < m->naxes; a++) leads &= !(axes >> a & 1) || coord[a] == 0;
+    if (!leads) continue;
+    int n = mesh_group_ranks(m, axes, coord, ranks);
+    text_puts(b, first ? "[" : ", [");
+    for (int r = 0; r < n; r++) text_printf(b, "%s%d", r ? ", " : "", ranks[r]);
+    text_puts(b, "]");
+    first = false;
+  }
+  text_puts(b, "]");
+  return OK;
+}
+
+static Status print_groups(TextBuf *b, const Cut *c, Arena *arena) {
+  bool first = true;
+  text_puts(b, ",\n  \"groups\": {");
+  for (unsigned axes = 1; axes < 1u << c->mesh->naxes; axes++) {
+    if (!c->group[axes]) continue;
+    text_puts(b, first ? "\n    " : ",\n    ");
+    first = false;
+    TRY(print_group(b, c->mesh, axes, arena));
+  }
+  text_puts(b, first ? "}" : "\n  }");
+  return OK;
+}
+
+/* [{"dim": 0}, null]: how each axis cuts it; null if none does. */
+static void print_cuts(TextBuf *b, const Placement *p, int naxes) {
+  bool cut = false;
+  for (int a = 0; a < naxes; a++) cut |= is_s(&p[a]);
+  if (!cut) {
+    text_puts(b, "null");
+    return;
+  }
+  text_puts(b, "[");
+  for (int a = 0; a < naxes; a++) {
+    if (a) text_puts(b, ", ");
+    if (!is_s(&p[a])) {
+      text_puts(b, "null");
+      continue;
+    }
+    text_printf(b, "{\"dim\": %d", p[a].dim);
+    if (p[a].factor > 1) text_printf(b, ", \"factor\": %lld", (long long)p[a].factor);
+    if (p[a].unit > 1) text_printf(b, ", \"unit\": %lld", (long long)p[a].unit);
+    for (int i = 0; i < p[a].nsegments; i++) text_printf(b, "%s%lld", i ? ", " : ", \"segments\": [", (long long)p[a].segment[i]);
+    text_puts(b, p[a].nsegments ? "]}" : "}");
+  }
+  text_puts(b, "]");
+}
+
+static void print_files(TextBuf *b, const Cut *c) {
+  const Exported *e = c->program;
+  bool first = true;
+  text_puts(b, ",\n  \"files\": {\n    \"inputs\": [");
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    if (e->inputs[i].kind != IN_USER) continue;
+    if (!first) text_puts(b, ", ");
+    first = false;
+    print_cuts(b, c->marks->input[i].place, c->mesh->naxes);
+  }
+  text_puts(b, "],\n    \"outputs\": [");
+  first = true;
+  for (int i = 0; i < e->graph->noutputs; i++) {
+    if (e->outputs[i].kind != OUT_USER && e->outputs[i].kind != OUT_LOSS) continue;
+    if (!first) text_puts(b, ", ");
+    first = false;
+    print_cuts(b, c->marks->output[i].place, c->mesh->naxes);
+  }
+  text_puts(b, "]\n  }\n}\n");
+}
+
+/* ---- what people read ------------------------------------------------------------------------------ */
+
+static void report_rank(TextBuf *b, const Mesh *m, int rank, const RankFacts *f) {
+  char size[32], group[256];
+  text_printf(b, "rank %d: %s of weights, %d nodes\n", rank, human_bytes((double)f->weight_bytes, size, sizeof size), f->nodes);
+  for (int i = 0; i < f->log.n; i++) {
+    const CommEvent *e = &f->log.event[i];
+    text_printf(b, "  %-15s %-6s %12s  %s\n", step_kind_name(e->kind), mesh_group_name(m, e->axes, group, sizeof group), human_bytes((double)e->bytes, size, sizeof size), e->why);
+  }
+}
+
+static void print_readme(TextBuf *b, const Cut *c) {
+  char mesh[256];
+  const char *slash = strrchr(c->program->name, '/');
+  text_printf(b, "# %s on %s\n", slash ? slash + 1 : c->program->name, mesh_print(c->mesh, mesh, sizeof mesh));
+  text_printf(b,
+              "One exported program per rank, cut by tessera. They talk through functional collectives of named groups (`plan.json`, `groups`).\n\n"
+              "In PyTorch (2.9 or later), on CPUs with gloo or, with `--device cuda`, on GPUs with NCCL:\n"
+              "```\ntorchrun --nproc-per-node %d run.py -i in.safetensors -o out.safetensors\n```\n"
+              "In tessera, on threads of one process or under mpirun:\n"
+              "```\ntessera run . -i in.safetensors -o out.safetensors\nmpirun -n %d tessera run . -i in.safetensors -o out.safetensors\n```\n"
+              "In a program of your own: register a process group under each name "
+              "(`torch._C._distributed_c10d._register_process_group`), `torch.export.load(f\"rank{rank}.pt2\").module()`, call it.\n\n"
+              "| file | what it is |\n|---|---|\n"
+              "| rank*N*.pt2 | the program of rank N, with its part of the weights |\n"
+              "| plan.json | the plan, the mesh, the groups, and how inputs and outputs are cut |\n"
+              "| report.txt | weights and collectives of each rank, with their causes |\n"
+              "| run.py | loads and runs a rank's program |\n",
+              c->mesh->size, c->mesh->size);
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------ */
+
+static Status write_text(FolderOut *f, const char *name, const TextBuf *b) {
+  const char *path;
+  if (b->failed) return fail_oom();
+  TRY(folder_out_path(f, name, &path));
+  return file_write_all(path, b->text ? b->text : "", b->len, 0);
+}
+
+static Status write_rank(Cut *c, FolderOut *f, int rank, Progress *progress, TextBuf *report) {
+  Exported *e;
+  RankFacts facts;
+  const char *path;
+  char name[32];
+  snprintf(name, sizeof name, "rank%d.pt2", rank);
+  TRY(folder_out_path(f, name, &path));
+  TRY(cut_rank(c, rank, &e, &facts));
+  Status s = pt2_write_progress(e, path, false, progress);
+  if (!s) report_rank(report, c->mesh, rank, &facts);
+  exported_free(e);
+  rank_facts_free(&facts);
+  return s;
+}
+
+static Status write_plan(Cut *c, const PlanFile *plan, FolderOut *f) {
+  TextBuf b = {0};
+  Arena arena = {0};
+  print_mesh(&b, c->mesh);
+  if (plan) plan_file_print(&b, plan);
+  Status s = print_groups(&b, c, &arena);
+  print_files(&b, c);
+  if (!s) s = write_text(f, "plan.json", &b);
+  arena_free(&arena);
+  text_free(&b);
+  return s;
+}
+
+static Status write_files(Cut *c, const PlanFile *plan, const CutOptions *o, FolderOut *f, TextBuf *report) {
+  const char *run;
+  TextBuf readme = {0};
+  int n = o->ranks ? o->nranks : c->mesh->size;
+  for (int i = 0; i < n; i++) TRY(write_rank(c, f, o->ranks ? o->ranks[i] : i, o->progress, report));
+  if (c->notes.text) text_puts(report, c->notes.text);
+  TRY(write_plan(c, plan, f));
+  TRY(write_text(f, "report.txt", report));
+  TRY(folder_out_path(f, "run.py", &run));
+  TRY(file_write_all(run, rank_run, sizeof rank_run - 1, 0));
+  print_readme(&readme, c);
+  Status s = write_text(f, "README.md", &readme);
+  text_free(&readme);
+  return s;
+}
+
+Status cut_write(Cut *c, const PlanFile *plan, const CutOptions *o) {
+  FolderOut f;
+  TextBuf report = {0};
+  TRY(folder_out_open(&f, o->folder, o->force));
+  Status s = write_files(c, plan, o, &f, &report);
+  if (!s && o->report && report.text) text_puts(o->report, report.text);
+  text_free(&report);
+  if (!s) return folder_out_commit(&f);
+  folder_out_discard(&f);
+  return s;
+}

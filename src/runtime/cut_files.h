@@ -1,0 +1,31 @@
+/* cut_files.h -- a cut program as a folder:
+ *
+ *   rank0.pt2 ...   one program per rank
+ *   plan.json       the plan as it was used, with the mesh, the groups of ranks by name, and
+ *                   how inputs and outputs are cut (`files`)
+ *   report.txt      weights and collectives of each rank
+ *   run.py          runs the programs in PyTorch (torchrun)
+ *   README.md       says so
+ */
+#ifndef TESS_RUNTIME_CUT_FILES_H
+#define TESS_RUNTIME_CUT_FILES_H
+
+#include "base/progress.h"
+#include "runtime/cut.h"
+
+typedef struct {
+  const char *folder;
+  bool force;
+  const int *ranks; /* only these; NULL: all */
+  int nranks;
+  Progress *progress; /* counts bytes; NULL: nobody looks */
+  TextBuf *report;    /* gets a copy of the report; NULL: nobody asks */
+} CutOptions;
+
+/* Nothing is left behind if it fails. */
+Status cut_write(Cut *c, const PlanFile *plan, const CutOptions *o);
+
+/* The plan as JSON members, without the braces around: "parallelize": {...}, ... */
+void plan_file_print(TextBuf *b, const PlanFile *plan);
+
+#endif

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Runs the programs of this folder in PyTorch, one process per rank:
+
+    torchrun --nproc-per-node RANKS run.py -i in.safetensors -o out.safetensors
+
+Written by tessera.  Needs torch alone.  The programs call groups of ranks by name (the mesh
+axes); plan.json tells who is in them and how inputs and outputs are cut.
+"""
+import argparse
+import importlib
+import json
+import math
+import os
+import re
+import struct
+import sys
+import zipfile
+
+import torch
+import torch.distributed as dist
+from torch.utils import _pytree as pytree
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
+    "U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8,
+    "BOOL": torch.bool, "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
+}
+WORDS = {dtype: word for word, dtype in DTYPES.items()}
+
+
+# ---- safetensors: the length of a JSON header (8 bytes), the header, the elements ----
+
+def read_safetensors(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        raw = bytearray(data[8 + length + begin:8 + length + end])
+        dtype = DTYPES[entry["dtype"]]
+        flat = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
+        tensors[name] = flat.reshape(entry["shape"])
+    return tensors
+
+
+def write_safetensors(path, tensors):
+    header, parts, at = {}, [], 0
+    for name, t in tensors.items():
+        t = t.detach().cpu().contiguous()
+        raw = bytes(t.reshape(-1).view(torch.uint8).numpy()) if t.numel() else b""
+        header[name] = {"dtype": WORDS[t.dtype], "shape": list(t.shape), "data_offsets": [at, at + len(raw)]}
+        parts.append(raw)
+        at += len(raw)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path + ".part", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+    os.replace(path + ".part", path)
+
+
+# ---- the mesh ----
+
+def coordinate(mesh, rank):
+    where = []
+    for size in reversed(list(mesh.values())):
+        where.insert(0, rank % size)
+        rank //= size
+    return where
+
+
+def register_groups(groups, rank):
+    """Names that the programs call, known to PyTorch.  Every process makes every group."""
+    from torch._C._distributed_c10d import _register_process_group
+    for name, lists in groups.items():
+        for ranks in lists:
+            group = dist.new_group(ranks, group_desc=name)
+            if rank in ranks:
+                _register_process_group(name, group)
+
+
+def indices(size, placements, mesh, where):
+    """The global indices of one dimension that this rank holds."""
+    held = list(range(size))
+    for cut, k, r in zip(placements, mesh.values(), where):
+        if cut is None:
+            continue
+        lengths = cut.get("segments")
+        if not lengths:
+            factor = cut.get("factor", 1)
+            lengths = [len(held) // factor] * factor
+        unit, at, kept = cut.get("unit", 1), 0, []
+        for n in lengths:
+            chunk = math.ceil(math.ceil(n / unit) / k) * unit
+            kept += held[at + min(n, r * chunk):at + min(n, (r + 1) * chunk)]
+            at += n
+        held = kept
+    return held
+
+
+def shard(tensor, placements, mesh, where):
+    for dim in {p["dim"] for p in placements if p}:
+        cuts = [p if p and p["dim"] == dim else None for p in placements]
+        held = indices(tensor.shape[dim], cuts, mesh, where)
+        tensor = tensor.index_select(dim, torch.tensor(held, dtype=torch.int64))
+    return tensor.contiguous()
+
+
+# ---- the program ----
+
+def import_classes(path):
+    """Classes in the specs of inputs and outputs (a library's output classes) must be known
+    to PyTorch before it loads the program: importing their modules makes them so."""
+    with zipfile.ZipFile(path) as archive:
+        name = next(n for n in archive.namelist() if n.endswith("models/model.json"))
+        program = json.loads(archive.read(name))
+    for entry in program["graph_module"]["module_call_graph"]:
+        signature = entry.get("signature") or {}
+        for spec in (signature.get("in_spec") or "", signature.get("out_spec") or ""):
+            for module in re.findall(r'"type": "([\w.]+)\.\w+"', spec):
+                if module not in ("builtins", "collections"):
+                    try:
+                        importlib.import_module(module)
+                    except ImportError as error:
+                        print(f"run.py: {module} cannot be imported: {error}", file=sys.stderr)
+
+
+def flat_inputs(program, given, files, mesh, where, device):
+    values, position = [], 0
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name != "USER_INPUT":
+            continue
+        name = getattr(spec.arg, "name", None)
+        if type(spec.arg).__name__ == "ConstantArgument":
+            values.append(spec.arg.value)
+            continue
+        key = name if name in given else str(position)
+        if key not in given:
+            raise SystemExit(f"run.py: the input file has no '{name}' (nor \"{position}\"); it has: {', '.join(given)}")
+        value = given[key]
+        if type(spec.arg).__name__ == "TensorArgument":
+            if position < len(files["inputs"]) and files["inputs"][position]:
+                value = shard(value, files["inputs"][position], mesh, where)
+            value = value.to(device)
+        else:
+            value = value.item()
+        values.append(value)
+        position += 1
+    return values
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("-i", "--input", action="append", default=[], help="inputs, .safetensors; several: successive calls")
+    parser.add_argument("-o", "--output", action="append", default=[], help="outputs, .safetensors, one per call")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda: each process takes the device of its local rank")
+    parser.add_argument("--backend", help="of torch.distributed; default: gloo on the CPU, nccl on cuda")
+    parser.add_argument("--import", dest="imports", action="append", default=[], help="a module to import first (custom ops)")
+    args = parser.parse_args()
+
+    with open(os.path.join(FOLDER, "plan.json")) as f:
+        plan = json.load(f)
+    mesh, files = plan["mesh"], plan["files"]
+    ranks = math.prod(mesh.values())
+    if "RANK" not in os.environ:
+        raise SystemExit(f"run.py: start it with torchrun --nproc-per-node {ranks} {sys.argv[0]} ...")
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if size != ranks:
+        raise SystemExit(f"run.py: these programs are for {ranks} ranks, there are {size}")
+    device = torch.device(args.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
+        torch.cuda.set_device(device)
+
+    dist.init_process_group(args.backend or ("nccl" if device.type == "cuda" else "gloo"))
+    register_groups(plan["groups"], rank)
+    where = coordinate(mesh, rank)
+    path = os.path.join(FOLDER, f"rank{rank}.pt2")
+    for module in args.imports:
+        importlib.import_module(module)
+    import_classes(path)
+    program = torch.export.load(path)
+    if device.type != "cpu":
+        from torch.export.passes import move_to_device_pass
+        program = move_to_device_pass(program, device)
+    module = program.module()
+    for i, name in enumerate(args.input or [None]):
+        given = read_safetensors(name) if name else {}
+        values = flat_inputs(program, given, files, mesh, where, device)
+        positional, keywords = pytree.tree_unflatten(values, program.call_spec.in_spec)
+        with torch.no_grad():
+            results = module(*positional, **keywords)
+        leaves = pytree.tree_flatten(results)[0]
+        if i >= len(args.output):
+            continue
+        tensors = {str(k): t for k, t in enumerate(leaves) if isinstance(t, torch.Tensor)}
+        if any(files["outputs"]):  # left cut: every rank has its own
+            stem, dot, end = args.output[i].rpartition(".")
+            write_safetensors(f"{stem or end}.rank{rank}{dot}{end if stem else ''}", tensors)
+        elif rank == 0:
+            write_safetensors(args.output[i], tensors)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
