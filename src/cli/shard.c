@@ -70,7 +70,6 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
 static Status check_options(const ShardOptions *o, const TextList *words) {
   if (words->n != 1) return status_hint(fail(ERR_USAGE, "shard takes one program, %d were given", words->n), "tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/");
   if (!o->output) return status_hint(fail(ERR_USAGE, "where to?"), "-o DIR");
-  if (!o->plan) return status_hint(fail(ERR_USAGE, "which plan?"), "--plan plan.json");
   return OK;
 }
 
@@ -78,7 +77,7 @@ Status command_shard(int argc, char **argv) {
   ShardOptions o = {0};
   const Option table[] = {
       {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4, dp=2,tp=4 (default: the plan's)"},
-      {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), or a Hugging Face config.json"},
+      {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), a Hugging Face config.json, or auto (default)"},
       {"--output", 'o', OPT_TEXT, &o.output, "DIR", "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
       {"--ranks", 0, OPT_TEXT, &o.ranks, "LIST", "write the files of these ranks only: 0,1"},
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
@@ -88,10 +87,10 @@ Status command_shard(int argc, char **argv) {
   TextList words;
   bool help;
   PlanFile *plan = NULL;
-  TRY(options_parse("shard", "PROGRAM --mesh AXES --plan FILE -o DIR [options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("shard", "PROGRAM --mesh AXES [--plan FILE] -o DIR [options]", examples, OPTIONS(table), argc, argv, &words, &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
-  if (o.plan) TRY(plan_file_read(o.plan, &plan));
+  TRY(plan_file_read(o.plan ? o.plan : "auto", &plan));
   Status s = shard(&o, words.v[0], plan);
   plan_file_free(plan);
   return s;

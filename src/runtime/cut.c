@@ -9,6 +9,7 @@
 #include "dist/dist.h"
 #include "passes/pass.h"
 #include "runtime/feed_sizes.h"
+#include "runtime/plan_auto.h"
 #include "runtime/session.h"
 #include "runtime/shards.h"
 
@@ -23,7 +24,7 @@ static Status prepare(Cut *c, const char *mesh, const PlanFile *plan) {
   TRY(graph_verify(e));
   TRY(graph_check_ops(e));
   TRY(pass_run_list(e, session_passes_once, &c->ctx, NULL));
-  return mark(e, c->mesh, plan, &c->notes, &c->marks);
+  return mark_planned(e, c->mesh, plan, &c->notes, &c->marks);
 }
 
 Status cut_open(Exported *e, const char *mesh, const PlanFile *plan, Cut **out) {

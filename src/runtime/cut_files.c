@@ -11,7 +11,7 @@
 #include "pt2/write.h"
 
 static const char rank_run[] = {
-#include "rank_run.inc"
+#include "runtime/rank_run.inc"
 };
 
 /* ---- plan.json ---------------------------------------------------------------------------------- */
@@ -215,6 +215,7 @@ static Status write_rank(Cut *c, FolderOut *f, int rank, Progress *progress, Tex
 static Status write_plan(Cut *c, const PlanFile *plan, FolderOut *f) {
   TextBuf b = {0};
   Arena arena = {0};
+  if (c->marks->derived) plan = c->marks->derived;
   print_mesh(&b, c->mesh);
   if (plan) plan_file_print(&b, plan);
   Status s = print_groups(&b, c, &arena);
