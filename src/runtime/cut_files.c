@@ -54,7 +54,7 @@ static void print_pairs(TextBuf *b, const char *key, const PlanPair *pair, int n
   if (n) text_puts(b, "}");
 }
 
-void plan_file_print(TextBuf *b, const PlanFile *plan) {
+void plan_print_members(TextBuf *b, const PlanFile *plan) {
   print_entries(b, plan, "base_model_tp_plan", false, true);
   print_entries(b, plan, "parallelize", false, false);
   print_entries(b, plan, "params", true, false);
@@ -217,7 +217,7 @@ static Status write_plan(Cut *c, const PlanFile *plan, FolderOut *f) {
   Arena arena = {0};
   if (c->marks->derived) plan = c->marks->derived;
   print_mesh(&b, c->mesh);
-  if (plan) plan_file_print(&b, plan);
+  if (plan) plan_print_members(&b, plan);
   Status s = print_groups(&b, c, &arena);
   print_files(&b, c);
   if (!s) s = write_text(f, "plan.json", &b);

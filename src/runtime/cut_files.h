@@ -26,6 +26,6 @@ typedef struct {
 Status cut_write(Cut *c, const PlanFile *plan, const CutOptions *o);
 
 /* The plan as JSON members, without the braces around: "parallelize": {...}, ... */
-void plan_file_print(TextBuf *b, const PlanFile *plan);
+void plan_print_members(TextBuf *b, const PlanFile *plan);
 
 #endif
