@@ -550,14 +550,23 @@ static Status dispatch(Call *c) {
   return run_decision(c, &e->d);
 }
 
+static bool in_parts(const Ctx *ctx, const Tensor *t, const bool *dims) {
+  if (!t || !t->spec || !ctx->dist->in_parts) return false;
+  for (int a = 0; a < t->spec->mesh->naxes; a++)
+    if (is_s(&t->spec->place[a]) && dims[t->spec->place[a].dim] && t->spec->mesh->axis[a] > 1) return true;
+  return false;
+}
+
 void ctx_spread(Ctx *ctx, Dist *d) {
   ctx->dist = d;
   ctx->dispatch = dispatch;
   ctx->redistribute = redistribute_call;
+  ctx->in_parts = in_parts;
 }
 
 void ctx_unspread(Ctx *ctx) {
   ctx->dist = NULL;
   ctx->dispatch = NULL;
   ctx->redistribute = NULL;
+  ctx->in_parts = NULL;
 }

@@ -17,6 +17,8 @@ struct Dist {
   ImplicitMode implicit;
   Mesh *current; /* mesh scope: what functions without a mesh argument use */
   bool implicit_replication; /* plain tensors of any size meet DTensors as R */
+  bool in_parts; /* softmax, norms and losses over a cut dimension exchange their sums instead of gathering:
+                  * fewer bytes, other roundings.  PyTorch gathers; programs that are compiled do not */
   double planned_cost; /* of all decisions on meshes without a world, microseconds */
   /* Told of each of these (or NULL). */
   void (*planned)(void *arg, const Call *c, const Decision *d);

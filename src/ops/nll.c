@@ -156,10 +156,40 @@ static Status backward_axis(const Rules *r, const void *arg, int a, Placement *p
 
 static Status backward_place(Rules *r) { return rule_follow(r, backward_axis, r->call->op->def->row); }
 
+/* Classes that are cut: each rank looks up the targets that it has, the others' count as 0. */
+static Status classes_in_parts(Call *c, const Row *row) {
+  Formula f = {c, OK};
+  Tensor *x = in_tensor(c, row->x), *target = in_tensor(c, row->target), *weight = in_tensor(c, row->weight);
+  const int64_t classes = x->ndim > 1, reduction = in_int(c, row->reduction);
+  Tensor *ignored = F_OP(&f, "aten.eq.Scalar", F_T(target), c->arg[row->ignore]);
+  Tensor *safe = F_OP(&f, "aten.masked_fill.Scalar", F_T(target), F_T(ignored), val_int(0));
+  Tensor *at = F_OP(&f, "aten.unsqueeze.default", F_T(safe), val_int(classes));
+  Tensor *found = F_OP(&f, "aten.gather.default", F_T(f_widen(&f, x)), val_int(classes), F_T(at));
+  Tensor *loss = f_neg(&f, F_OP(&f, "aten.squeeze.dim", F_T(found), val_int(classes)));
+  Tensor *count = F_OP(&f, "aten.ones_like.default", F_T(loss));
+  if (weight && safe) {
+    Tensor *flat = f_view(&f, safe, (const int64_t[]){tensor_numel(safe)}, 1);
+    count = f_view(&f, F_OP(&f, "aten.index_select.default", F_T(f_widen(&f, weight)), val_int(0), F_T(flat)), safe->size, safe->ndim);
+    loss = f_mul(&f, loss, count);
+  }
+  loss = F_OP(&f, "aten.masked_fill.Scalar", F_T(loss), F_T(ignored), val_int(0));
+  count = F_OP(&f, "aten.masked_fill.Scalar", F_T(count), F_T(ignored), val_int(0));
+  Tensor *total = F_OP(&f, "aten.sum.default", F_T(count));
+  if (reduction != REDUCTION_NONE) loss = F_OP(&f, "aten.sum.default", F_T(loss));
+  if (reduction == REDUCTION_MEAN) loss = f_div(&f, loss, total);
+  if (reduction == REDUCTION_NONE) total = f_scale(&f, total, 0);
+  TRY(formula_give(&f, f_cast(&f, loss, x->dtype)));
+  return formula_give(&f, f_cast(&f, total, x->dtype));
+}
+
 /* mean = sum / total weight, in f32 at least. */
 static Status spread_mean(Call *c, bool *done) {
   const Row *row = c->op->def->row;
   Formula f = {c, OK};
+  bool along[MAX_DIMS] = {false};
+  along[in_tensor(c, row->x)->ndim > 1] = true;
+  *done = c->ctx->in_parts && in_tensor(c, row->target)->ndim > 0 && c->ctx->in_parts(c->ctx, in_tensor(c, row->x), along);
+  if (*done) return classes_in_parts(c, row);
   *done = in_int(c, row->reduction) == REDUCTION_MEAN;
   if (!*done) return OK;
   Tensor *sum[2], *x = f_widen(&f, in_tensor(c, row->x)), *weight = f_widen(&f, in_tensor(c, row->weight));

@@ -9,6 +9,7 @@
 #include "kernels/copy.h"
 #include "kernels/norm.h"
 #include "ops/dense.h"
+#include "ops/formula.h"
 #include "ops/rule.h"
 
 typedef enum { LAYER, GROUP, RMS } NormKind;
@@ -210,7 +211,38 @@ static Status place_grad(Rules *r) {
   return OK;
 }
 
-#define NORM(text, ...) {.schema = "aten::" text, .infer = norm_infer, .run = norm_run, .place = place_norm, .localize = localize_norm, .row = &(const Row){__VA_ARGS__}}
+/* Over dimensions that are cut: means go over the ranks, rows do not. */
+static Status norm_in_parts(Call *c, bool *done) {
+  const Row *row = c->op->def->row;
+  Tensor *x = in_tensor(c, 0), *weight = row->weight ? in_tensor(c, row->weight) : NULL, *bias = row->bias ? in_tensor(c, row->bias) : NULL;
+  bool along[MAX_DIMS] = {false};
+  int64_t dims[MAX_DIMS];
+  int n = 0;
+  *done = false;
+  if (row->kind == GROUP || !c->ctx->in_parts) return OK;
+  for (int d = x->ndim - in_ints(c, 1).n; d >= 0 && d < x->ndim; d++) along[d] = true, dims[n++] = d;
+  *done = c->ctx->in_parts(c->ctx, x, along);
+  if (!*done) return OK;
+  Formula f = {c, OK};
+  Tensor *wide = f_widen(&f, x), *mean = NULL;
+  double eps = in_none(c, row->eps) ? x->dtype == DT_F64 ? DBL_EPSILON : FLT_EPSILON : in_float(c, row->eps);
+  if (row->kind == LAYER) {
+    mean = F_OP(&f, "aten.mean.dim", F_T(wide), val_ints(dims, n), val_bool(true));
+    Tensor *pair[2] = {wide, mean};
+    f_align(&f, pair, 2);
+    wide = f_sub(&f, pair[0], mean = pair[1]);
+  }
+  Tensor *square = F_OP(&f, "aten.mean.dim", F_T(f_mul(&f, wide, wide)), val_ints(dims, n), val_bool(true));
+  Tensor *rstd = f_rsqrt(&f, f_shift(&f, square, eps)), *y = f_mul(&f, wide, rstd);
+  if (weight) y = f_mul(&f, y, f_widen(&f, weight));
+  if (bias) y = f_add(&f, y, f_widen(&f, bias));
+  Dtype stat = x->dtype != DT_F64 && weight && weight->dtype == DT_F32 ? DT_F32 : x->dtype;
+  TRY(formula_give(&f, f_cast(&f, y, x->dtype)));
+  if (row->stats && mean) TRY(formula_give(&f, f_cast(&f, mean, stat)));
+  return row->stats ? formula_give(&f, f_cast(&f, rstd, stat)) : OK;
+}
+
+#define NORM(text, ...) {.schema = "aten::" text, .infer = norm_infer, .run = norm_run, .place = place_norm, .spread = norm_in_parts, .localize = localize_norm, .row = &(const Row){__VA_ARGS__}}
 #define GRAD(text, ...) {.schema = "aten::" text, .infer = grad_infer, .run = grad_run, .place = place_grad, .row = &(const GradRow){__VA_ARGS__}}
 
 const OpDef ops_norm[] = {

@@ -218,6 +218,9 @@ struct TessCtx {
   /* Calls with a DTensor among their arguments go here; set together with dist. */
   Status (*dispatch)(Call *c);
   Status (*redistribute)(Call *c); /* runs tess.redistribute; set together with dist */
+  /* Is t cut along one of these dimensions, and should an op that needs them whole be done in
+   * parts (small sums over the ranks) rather than gather it?  NULL: never. */
+  bool (*in_parts)(const struct TessCtx *ctx, const Tensor *t, const bool *dims);
 };
 
 void ctx_init(Ctx *ctx, int threads);

@@ -6,6 +6,7 @@
 #include "kernels/copy.h"
 #include "kernels/softmax.h"
 #include "ops/dense.h"
+#include "ops/formula.h"
 #include "ops/rule.h"
 
 typedef struct {
@@ -83,7 +84,32 @@ static Status place_backward(Rules *r) {
   return rule_fold(r, &f);
 }
 
-#define FORWARD(text, ...) {.schema = "aten::" text, .infer = softmax_infer, .run = softmax_run, .place = place_along, .row = &(const Row){__VA_ARGS__}}
+/* Along a dimension that is cut: the largest and the sum go over the ranks, rows do not. */
+static Status softmax_in_parts(Call *c, bool *done) {
+  const Row *row = c->op->def->row;
+  Tensor *x = in_tensor(c, 0);
+  bool along[MAX_DIMS] = {false};
+  int dim;
+  TRY(wrap_dim(c, in_int(c, 1), x->ndim, &dim));
+  along[dim] = x->ndim > 0;
+  *done = row->kind != SOFTMAX_SAFE && c->ctx->in_parts && c->ctx->in_parts(c->ctx, x, along);
+  if (!*done) return OK;
+  Formula f = {c, OK};
+  const int64_t d = dim;
+  Dtype dtype = result_dtype(c);
+  Tensor *wide = f_widen(&f, f_cast(&f, x, dtype));
+  Tensor *top = F_OP(&f, "aten.amax.default", F_T(wide), val_ints(&d, 1), val_bool(true));
+  Tensor *pair[2] = {wide, top};
+  f_align(&f, pair, 2);
+  Tensor *shifted = f_sub(&f, pair[0], pair[1]), *e = f_exp(&f, shifted), *sum = f_sum(&f, e, &d, 1, true);
+  pair[0] = e, pair[1] = sum;
+  f_align(&f, pair, 2);
+  e = pair[0], sum = pair[1];
+  Tensor *y = row->kind == SOFTMAX_LOG ? f_sub(&f, shifted, f_log(&f, sum)) : f_div(&f, e, sum);
+  return formula_give(&f, f_cast(&f, y, dtype));
+}
+
+#define FORWARD(text, ...) {.schema = "aten::" text, .infer = softmax_infer, .run = softmax_run, .place = place_along, .spread = softmax_in_parts, .row = &(const Row){__VA_ARGS__}}
 #define BACKWARD(text, ...) {.schema = "aten::" text, .infer = backward_infer, .run = backward_run, .place = place_backward, .row = &(const Row){__VA_ARGS__}}
 
 const OpDef ops_softmax[] = {

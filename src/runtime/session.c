@@ -313,10 +313,13 @@ static Status local_inputs(Session *s, const Value *inputs, int ninputs, Scope *
 }
 
 static Status interpret_spread(Session *s, const Value *inputs, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
-  bool *allowed = s->marks ? &s->marks->mesh->dist->implicit_replication : NULL, before = allowed && *allowed;
-  if (allowed) *allowed = true;
+  Dist *d = s->marks ? s->marks->mesh->dist : NULL;
+  if (!d) return interpret(s, inputs, scope, arena, outputs, noutputs);
+  bool replicates = d->implicit_replication, parts = d->in_parts;
+  d->implicit_replication = d->in_parts = true;
   Status status = interpret(s, inputs, scope, arena, outputs, noutputs);
-  if (allowed) *allowed = before;
+  d->implicit_replication = replicates;
+  d->in_parts = parts;
   return status;
 }
 

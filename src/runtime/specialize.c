@@ -200,11 +200,14 @@ static Status specialize_recorded(Specializer *s, const Value *user) {
   struct Recording *outer = NULL;
   if (!d) return specialize_graph(s, user);
   bool replicates = d->implicit_replication;
+  bool parts = d->in_parts;
+  d->in_parts = true;
   d->implicit_replication = true; /* what the program makes for itself is alike on all ranks */
   Status status = dist_record(d, &outer);
   if (!status) status = specialize_graph(s, user);
   dist_record_end(d, outer);
   d->implicit_replication = replicates;
+  d->in_parts = parts;
   return status;
 }
 
