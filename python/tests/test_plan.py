@@ -106,5 +106,24 @@ class Golden(unittest.TestCase):
         self.assertGreater(tried, 20)
 
 
+class Parts(unittest.TestCase):
+    def test_rms_norm_in_parts(self):
+        """A cut normalised dimension: ranks exchange means, not elements; else it is one op."""
+        told = ts.propagate("aten.rms_norm.default", [((8, 64), "S(1)"), [64], ((64,), "S(0)")], 4)
+        self.assertEqual((told["inputs"], told["op"], told["outputs"][0]["placements"]), ([("S(1)",), ("S(0)",)], None, ("S(1)",)))
+        told = ts.propagate("aten.rms_norm.default", [((8, 64), "S(0)"), [64], ((64,), "R")], 4)
+        self.assertEqual((told["op"], told["cost"]), ("aten.rms_norm.default", 0))
+
+        x = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
+        want = x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5)
+
+        def work():
+            mesh = ts.init_device_mesh((2, 2))
+            for p in ("RS(1)", "S(0)S(1)", "_S(1, 2)S(1)", "P(sum)S(1)", "P(avg)R"):
+                y = ts.call("aten.rms_norm.default", ts.distribute_tensor(x, mesh, p), [6], None, 1e-5)
+                np.testing.assert_allclose(y.full_tensor(), want, rtol=1e-5, err_msg=p)
+        ts.run_ranks(4, work)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -83,13 +83,14 @@ static int greedy_moves(const Placement *from, const Placement *to, int naxes, b
   return n;
 }
 
-/* Units and segments, which PyTorch does not have, cost as plain shards do; from one kind
- * to another of the same dimension as to another dimension. */
+/* Units and segments, which PyTorch does not have, and strided shards by themselves, which cost
+ * infinitely much there, cost as plain shards do; from one kind to another of the same dimension
+ * as to another dimension. */
 static bool without_kinds(const Placement *p, int n, Placement *out) {
   bool any = false;
   memcpy(out, p, (size_t)n * sizeof *out);
   for (int a = 0; a < n; a++) {
-    if (!is_s(&p[a]) || (p[a].unit == 1 && !p[a].nsegments)) continue;
+    if (!is_s(&p[a]) || is_plain_s(&p[a])) continue;
     out[a] = place_s(p[a].dim);
     any = true;
   }

@@ -495,10 +495,10 @@ static bool asks_for_sizes(const Op *op) {
 }
 
 /* Plain tensors that the parts make for themselves (masks, ranges) are alike on all ranks. */
-static Status run_parts(Call *c) {
+static Status run_parts(Call *c, OpFn *parts) {
   bool *allowed = &c->ctx->dist->implicit_replication, before = *allowed;
   *allowed = true;
-  Status s = c->op->def->compose(c);
+  Status s = parts(c);
   *allowed = before;
   return s;
 }
@@ -521,11 +521,13 @@ bool dispatch_takes_apart(const Op *op) {
   return takes_apart(op, functional, has_rule_of_its_own(functional));
 }
 
+bool dispatch_prefers_parts(const Op *op, const Decision *d) { return op->def->parts && d->cost > 0 && !d->have[0]->partial; }
+
 static Status dispatch(Call *c) {
   const OpDef *def = c->op->def;
   const Op *functional = functional_of(c->op);
   bool has_rule = has_rule_of_its_own(functional);
-  if (takes_apart(c->op, functional, has_rule)) return def->inplace ? run_inplace_apart(c, functional) : run_parts(c);
+  if (takes_apart(c->op, functional, has_rule)) return def->inplace ? run_inplace_apart(c, functional) : run_parts(c, def->compose);
   if (asks_for_sizes(c->op)) return op_eager(c);
   if (def->spread) {
     bool done = false;
@@ -547,6 +549,7 @@ static Status dispatch(Call *c) {
     TRY(s);
   }
   if (c->ctx->emitter && e->d.draws) return run_replicated(c); /* a recorded call does not know whose part it draws */
+  if (def->parts && dispatch_prefers_parts(c->op, &e->d)) return run_parts(c, def->parts);
   return run_decision(c, &e->d);
 }
 

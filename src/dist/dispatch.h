@@ -30,6 +30,10 @@ Status random_local(Call *local, const Spec *out, int64_t draws);
 /* Is the op called as the ops it is written with, each decided by itself? */
 bool dispatch_takes_apart(const Op *op);
 
+/* Is this call made as its parts (OpDef.parts), though it has a rule?  If it would have to
+ * communicate, unless its first tensor is owed: paying that once is as good as it gets. */
+bool dispatch_prefers_parts(const Op *op, const Decision *d);
+
 /* How often calls were found in the cache, and decided anew. */
 void dispatch_counts(const Dist *d, int64_t *hits, int64_t *misses);
 void dispatch_forget(Dist *d); /* empties the cache */

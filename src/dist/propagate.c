@@ -139,6 +139,7 @@ typedef enum { NOTHING, MINIMUM, FREE, UNMOVED, NEGATIVE } Class;
 typedef struct {
   const Rules *r;
   const Spec *const *have; /* nin */
+  const Placement *goal;   /* of output 0; NULL: any */
   int pinned;              /* input that must stay where it is (in place), and output 0 with it; -1 = none */
   Placement *now;          /* the strategy being weighed: tensor by tensor, naxes each */
   Placement *best;
@@ -208,6 +209,7 @@ static bool admissible(const Weigh *w) {
   for (int t = 0; t < r->nout + r->nin; t++)
     if (!segments_fit(r, t < r->nout ? r->out[t] : r->in[t - r->nout], w->now + t * r->naxes)) return false;
   for (int i = 0; i < r->nout * r->naxes; i++) owes |= is_p(&w->now[i]);
+  if (w->goal && r->nout && !placements_equal(w->now, w->goal, r->naxes)) return false;
   if (w->pinned >= 0) {
     const Placement *self = w->have[w->pinned]->place;
     if (!placements_equal(w->now + (r->nout + w->pinned) * r->naxes, self, r->naxes)) return false;
@@ -332,9 +334,9 @@ static Status list_strategies(Rules *r) {
   return OK;
 }
 
-static Status choose(Rules *r, const Spec *const *have, int pinned, Weigh *w) {
+static Status choose(Rules *r, const Spec *const *have, int pinned, const Placement *goal, Weigh *w) {
   size_t n = (size_t)((r->nout + r->nin) * r->naxes);
-  *w = (Weigh){.r = r, .have = have, .pinned = pinned};
+  *w = (Weigh){.r = r, .have = have, .pinned = pinned, .goal = goal};
   TRY_NEW(w->now, arena_new_n(r->arena, Placement, n ? n : 1));
   TRY_NEW(w->best, arena_new_n(r->arena, Placement, n ? n : 1));
   TRY(list_strategies(r));
@@ -412,7 +414,9 @@ static Status infer_global(Call *f) {
   return f->op->def->infer(f);
 }
 
-Status propagate(const Call *call, const int *coord, Arena *arena, Decision *out) {
+Status propagate(const Call *call, const int *coord, Arena *arena, Decision *out) { return propagate_for(call, coord, NULL, arena, out); }
+
+Status propagate_for(const Call *call, const int *coord, const Placement *goal, Arena *arena, Decision *out) {
   Value bound[MAX_PARAMS];
   Call f = *call;
   bool inplace = call->op->def->inplace != NULL;
@@ -439,7 +443,7 @@ Status propagate(const Call *call, const int *coord, Arena *arena, Decision *out
   }
   r.have = have;
   Weigh w;
-  TRY(choose(&r, out->have, inplace && call->op->schema.params[0].mutated ? 0 : -1, &w));
+  TRY(choose(&r, out->have, inplace && call->op->schema.params[0].mutated ? 0 : -1, goal, &w));
   out->cost = w.best_cost;
   out->draws = f.op->def->draws ? f.op->def->draws(&f) : 0;
   out->why = r.why;

@@ -31,5 +31,7 @@ typedef struct {
  * inferred.  coord: the rank to localise for, NULL: this one.  Everything lives in the
  * arena; outputs that are inferred here in call->scope. */
 Status propagate(const Call *call, const int *coord, Arena *arena, Decision *out);
+/* The same among strategies whose output 0 is placed so (NULL: any): what that would take. */
+Status propagate_for(const Call *call, const int *coord, const Placement *goal, Arena *arena, Decision *out);
 
 #endif

@@ -187,6 +187,24 @@ static Status place_norm(Rules *r) {
   return rule_fold(r, &f);
 }
 
+/* x / sqrt(mean(x^2) + eps) * weight: where the normalised dimensions are cut, ranks need the mean
+ * of all, not the elements of all. */
+static Status rms_parts(Call *c) {
+  const Row *row = c->op->def->row;
+  Formula f = {c, OK};
+  Shape s;
+  int64_t dims[MAX_DIMS];
+  const Tensor *input = in_tensor(c, 0), *weight = in_tensor(c, row->weight);
+  TRY(read_shape(c, &s));
+  int n = input->ndim - s.axis;
+  for (int d = 0; d < n; d++) dims[d] = s.axis + d;
+  Tensor *x = f_widen(&f, input), *square = F_OP(&f, "aten.pow.Tensor_Scalar", F_T(x), val_int(2));
+  Tensor *mean = F_OP(&f, "aten.mean.dim", F_T(square), val_ints(dims, n), val_bool(true));
+  Tensor *y = f_mul(&f, x, f_rsqrt(&f, f_shift(&f, mean, read_eps(c, row))));
+  if (weight) y = f_mul(&f, y, weight);
+  return formula_give(&f, f_cast(&f, y, input->dtype));
+}
+
 /* native_group_norm spells the batch. */
 static Status localize_norm(Local *l) {
   const Row *row = l->def->row;
@@ -255,7 +273,8 @@ const OpDef ops_norm[] = {
          "bool cudnn_enabled=True) -> Tensor", GROUP, false, 2, 3, 4),
     NORM("native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) -> "
          "(Tensor, Tensor, Tensor)", GROUP, true, 1, 2, 7),
-    NORM("rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor", RMS, false, 2, 0, 3),
+    {.schema = "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor", .infer = norm_infer,
+     .run = norm_run, .place = place_norm, .parts = rms_parts, .row = &(const Row){RMS, false, 2, 0, 3}},
     NORM("_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> (Tensor, Tensor)", RMS, true, 2, 0, 3),
     GRAD("native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? weight, "
          "Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor)", .rstd = 4, .weight = 5, .bias = 6, .mask = 7),

@@ -86,6 +86,9 @@ typedef struct {
   /* Of a DTensor, where no placement of a single call will do (done = true): the op written
    * with other ops. */
   Status (*spread)(Call *c, bool *done);
+  /* The op written with other ops, for DTensors that a single call would have to move: PyTorch
+   * decides these part by part. */
+  OpFn *parts;
   const void *vjp; /* gradient: filled by a later part */
 } OpDef;
 

@@ -258,6 +258,7 @@ static Status propagate_call(TessCtx *ctx, const char *name, const TessArg *args
   if (dispatch_takes_apart(c.op)) return propagate_parts(&c, arena, out);
   Decision d;
   TRY(propagate(&c, NULL, arena, &d));
+  if (dispatch_prefers_parts(c.op, &d)) return propagate_parts(&c, arena, out);
   print_decision(&d, out);
   return OK;
 }
