@@ -36,7 +36,7 @@ try 0 'commands' help
 try 0 '^tessera [0-9]+\.[0-9]+' --version
 try 2 "did you mean 'tessera inspect'" inspct
 try 2 "did you mean 'tessera run'" rnu
-for command in run inspect opt ops passes bench doctor; do
+for command in run inspect plan opt ops passes bench doctor; do
   try 0 'usage: tessera' $command --help
   try 0 'usage: tessera' help $command
   try 2 'has no option' $command --no-such-option

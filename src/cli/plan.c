@@ -1,0 +1,142 @@
+/* plan.c -- `tessera plan`: what a program would do on a mesh of ranks.  Nothing is run,
+ * and no rank is needed. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/cli.h"
+#include "cli/feed.h"
+#include "runtime/plan_report.h"
+
+static const char examples[] =
+    "  tessera plan model.pt2 --mesh tp=4 --plan plan.json\n"
+    "  tessera plan model.pt2 --mesh dp=16,tp=64 --plan plan.json --machine a100 --report plan.html\n"
+    "  tessera plan model.pt2 --mesh dp=2,tp=4 --plan plan.json --size s0=8 --size s1=1024\n"
+    "  tessera plan model.pt2 --mesh tp=4 --plan plan.json --nodes | less\n"
+    "  tessera plan model.pt2 --mesh tp=4 --plan plan.json --json | jq .rank.memory\n"
+    "  tessera bench calibrate -o machine.json && tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine machine.json\n";
+
+typedef struct {
+  const char *mesh, *plan, *machine, *report, *weights;
+  TextList sizes;
+  int64_t rank;
+  bool json, nodes, all_weights, force;
+} PlanOptions;
+
+/* ---- sizes ---------------------------------------------------------------------------------- */
+
+static SymRange *range_of(Exported *e, const char *symbol, size_t len) {
+  for (int i = 0; i < e->nranges; i++)
+    if (strlen(e->ranges[i].symbol) == len && !strncmp(e->ranges[i].symbol, symbol, len)) return &e->ranges[i];
+  return NULL;
+}
+
+/* "s0=4": from now on that is the symbol's value when nobody says another. */
+static Status set_size(Exported *e, const char *word) {
+  size_t len = strcspn(word, "=");
+  char *end;
+  long long value = word[len] ? strtoll(word + len + 1, &end, 10) : 0;
+  if (!len || !word[len] || end == word + len + 1 || *end) return fail(ERR_USAGE, "--size takes SYMBOL=NUMBER, '%s' is not that", word);
+  SymRange *r = range_of(e, word, len);
+  if (!r) {
+    Status s = fail(ERR_USAGE, "the program has no symbol '%.*s' in its sizes", (int)len, word);
+    if (!e->nranges) return status_hint(s, "all its sizes are fixed: it was exported without dynamic shapes");
+    return status_hint(s, "`tessera inspect` lists its symbols: %s%s%s ...", e->ranges[0].symbol, e->nranges > 1 ? ", " : "", e->nranges > 1 ? e->ranges[1].symbol : "");
+  }
+  if (value < r->min || value > r->max) return fail(ERR_USAGE, "%s=%lld: the program takes %lld to %lld", r->symbol, value, (long long)r->min, (long long)r->max);
+  r->hint = value;
+  return OK;
+}
+
+static Status sizes_text(Arena *arena, const SymBindings *b, const char **out) {
+  TextBuf t = {0};
+  for (int i = 0; i < b->n; i++) text_printf(&t, "%s%s=%lld", i ? ", " : "", b->v[i].name, (long long)b->v[i].value);
+  *out = arena_strdup(arena, t.text ? t.text : "");
+  bool failed = t.failed || !*out;
+  text_free(&t);
+  return failed ? fail_oom() : OK;
+}
+
+/* ---- the report ------------------------------------------------------------------------------- */
+
+static Status print_report(const PlanReport *r, const PlanOptions *o) {
+  if (o->json) {
+    yyjson_mut_doc *doc;
+    TRY(plan_report_json(r, &doc));
+    return json_print(stdout, doc);
+  }
+  TextBuf b = {0};
+  plan_report_text(&b, r, (PlanTextOptions){.nodes = o->nodes, .weights = o->all_weights});
+  Status s = b.failed ? fail_oom() : OK;
+  if (!s) print_plain(stdout, b.text ? b.text : "");
+  text_free(&b);
+  return s;
+}
+
+static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *plan, const Machine *machine, Scope *scope, Arena *arena) {
+  PlanRequest r = {.mesh = o->mesh, .plan = plan, .machine = machine, .rank = (int)o->rank};
+  PlanReport *report;
+  SymBindings b;
+  Value *inputs;
+  for (int i = 0; i < o->sizes.n; i++) TRY(set_size(e, o->sizes.v[i]));
+  TRY(feed_symbols(e, true, &b));
+  Status s = sizes_text(arena, &b, &r.sizes);
+  if (!s) s = feed_sizes(e, &b, scope, arena, &inputs, &r.ninputs);
+  free(b.v);
+  TRY(s);
+  r.inputs = inputs;
+  TRY(plan_report(e, &r, &report));
+  s = print_report(report, o);
+  if (!s && o->report) s = plan_report_write(report, o->report, o->force ? FILE_OVERWRITE : 0);
+  plan_report_free(report);
+  return s;
+}
+
+static Status plan_program(const PlanOptions *o, const char *path) {
+  Exported *e;
+  PlanFile *plan = NULL;
+  Machine machine;
+  Ctx ctx;
+  Scope scope = {0};
+  Arena arena = {0};
+  if (o->report) TRY(output_check(o->report, o->force));
+  if (o->machine) TRY(machine_find(o->machine, &machine));
+  if (o->plan) TRY(plan_file_read(o->plan, &plan));
+  Status s = program_load(path, o->weights, &e);
+  if (s) return plan_file_free(plan), s;
+  ctx_init(&ctx, 1);
+  s = plan_report_prepare(&ctx, e);
+  if (!s) s = report_program(o, e, plan, o->machine ? &machine : NULL, &scope, &arena);
+  scope_clear(&scope);
+  arena_free(&arena);
+  ctx_free(&ctx);
+  exported_free(e);
+  plan_file_free(plan);
+  return s;
+}
+
+Status command_plan(int argc, char **argv) {
+  PlanOptions o = {0};
+  const Option table[] = {
+      {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4 or dp=2,tp=4 (default: the plan's)"},
+      {"--plan", 'p', OPT_TEXT, &o.plan, "FILE", "how the program is spread: a plan, or a Hugging Face config.json"},
+      {"--machine", 0, OPT_TEXT, &o.machine, "NAME|FILE", "predict times: cpu2, a100, h100, or a file as `tessera bench calibrate` writes it"},
+      {"--size", 's', OPT_LIST, &o.sizes, "SYMBOL=N", "value of a symbol in the sizes (default: as exported); may be given several times"},
+      {"--report", 'r', OPT_TEXT, &o.report, "FILE", "write the report there, too: .html (a page for a browser), .json, else text with all tables"},
+      {"--nodes", 0, OPT_FLAG, &o.nodes, NULL, "also the placements at every node"},
+      {"--weights-table", 0, OPT_FLAG, &o.all_weights, NULL, "also the placement of every weight"},
+      {"--rank", 0, OPT_INT, &o.rank, "N", "as that rank sees it (default 0, which holds the most)"},
+      {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form; not needed"},
+      {"--json", 0, OPT_FLAG, &o.json, NULL, "everything as JSON"},
+      {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite the report"},
+  };
+  TextList words;
+  bool help;
+  TRY(options_parse("plan", "PROGRAM --mesh AXES [--plan FILE] [options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  if (help) return OK;
+  if (words.n != 1) return status_hint(fail(ERR_USAGE, "plan takes one program, %d were given", words.n), "tessera plan model.pt2 --mesh tp=4 --plan plan.json");
+  if (o.rank < 0 || o.rank > 1 << 24) return fail(ERR_USAGE, "--rank must be between 0 and the number of ranks");
+  if (!o.mesh && !o.plan) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
+  return plan_program(&o, words.v[0]);
+}
