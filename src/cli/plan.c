@@ -10,7 +10,9 @@
 #include "runtime/plan_report.h"
 
 static const char examples[] =
+    "  tessera plan model.pt2 --mesh tp=4\n"
     "  tessera plan model.pt2 --mesh tp=4 --plan plan.json\n"
+    "  tessera plan model.pt2 --mesh tp=4 --plan auto --save-plan plan.json\n"
     "  tessera plan model.pt2 --mesh dp=16,tp=64 --plan plan.json --machine a100 --report plan.html\n"
     "  tessera plan model.pt2 --mesh dp=2,tp=4 --plan plan.json --size s0=8 --size s1=1024\n"
     "  tessera plan model.pt2 --mesh tp=4 --plan plan.json --nodes | less\n"
@@ -18,7 +20,7 @@ static const char examples[] =
     "  tessera bench calibrate -o machine.json && tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine machine.json\n";
 
 typedef struct {
-  const char *mesh, *plan, *machine, *report, *weights;
+  const char *mesh, *plan, *machine, *report, *save, *weights;
   TextList sizes;
   int64_t rank;
   bool json, nodes, all_weights, force;
@@ -88,6 +90,8 @@ static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *
   r.inputs = inputs;
   TRY(plan_report(e, &r, &report));
   s = print_report(report, o);
+  if (!s && o->save && !report->derived) s = fail(ERR_USAGE, "--save-plan is for plans that are derived (--plan auto)");
+  if (!s && o->save) s = file_write_all(o->save, report->derived, strlen(report->derived), o->force ? FILE_OVERWRITE : 0);
   if (!s && o->report) s = plan_report_write(report, o->report, o->force ? FILE_OVERWRITE : 0);
   plan_report_free(report);
   return s;
@@ -101,8 +105,9 @@ static Status plan_program(const PlanOptions *o, const char *path) {
   Scope scope = {0};
   Arena arena = {0};
   if (o->report) TRY(output_check(o->report, o->force));
+  if (o->save) TRY(output_check(o->save, o->force));
   if (o->machine) TRY(machine_find(o->machine, &machine));
-  if (o->plan) TRY(plan_file_read(o->plan, &plan));
+  TRY(plan_file_read(o->plan ? o->plan : "auto", &plan));
   Status s = program_load(path, o->weights, &e);
   if (s) return plan_file_free(plan), s;
   ctx_init(&ctx, 1);
@@ -120,7 +125,8 @@ Status command_plan(int argc, char **argv) {
   PlanOptions o = {0};
   const Option table[] = {
       {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4 or dp=2,tp=4 (default: the plan's)"},
-      {"--plan", 'p', OPT_TEXT, &o.plan, "FILE", "how the program is spread: a plan, or a Hugging Face config.json"},
+      {"--plan", 'p', OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), a Hugging Face config.json, or auto (default)"},
+      {"--save-plan", 0, OPT_TEXT, &o.save, "FILE", "write the plan that auto derived, to be edited and used again"},
       {"--machine", 0, OPT_TEXT, &o.machine, "NAME|FILE", "predict times: cpu2, a100, h100, or a file as `tessera bench calibrate` writes it"},
       {"--size", 's', OPT_LIST, &o.sizes, "SYMBOL=N", "value of a symbol in the sizes (default: as exported); may be given several times"},
       {"--report", 'r', OPT_TEXT, &o.report, "FILE", "write the report there, too: .html (a page for a browser), .json, else text with all tables"},

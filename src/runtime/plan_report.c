@@ -10,6 +10,7 @@
 #include "dist/dispatch.h"
 #include "dist/dist.h"
 #include "passes/pass.h"
+#include "runtime/plan_auto.h"
 #include "runtime/plan_collect.h"
 #include "runtime/session.h"
 
@@ -180,12 +181,22 @@ static Status open_mesh(Collector *c) {
   return OK;
 }
 
+static Status tell_derived(Collector *c) {
+  TextBuf b = {0};
+  if (!c->marks->derived) return OK;
+  plan_file_print(&b, c->marks->derived, c->p->mesh);
+  Status s = b.text && !b.failed ? collect_text(c, b.text, &c->p->derived) : fail_oom();
+  text_free(&b);
+  return s;
+}
+
 static Status collect(Collector *c) {
   const Graph *g = c->e->graph;
   TextBuf notes = {0};
   TRY(open_mesh(c));
   TRY(describe(c));
-  Status s = mark(c->e, c->mesh, c->r->plan, &notes, &c->marks);
+  Status s = mark_planned(c->e, c->mesh, c->r->plan, &notes, &c->marks);
+  if (!s) s = tell_derived(c);
   if (!s) s = split_notes(c, notes.text);
   text_free(&notes);
   TRY(s);

@@ -120,7 +120,8 @@ typedef struct {
 
 typedef struct PlanReport {
   Arena arena;
-  const char *program, *plan; /* file names; plan NULL: none */
+  const char *program, *plan; /* file names, or "auto"; plan NULL: none */
+  const char *derived;        /* auto: the plan that was derived, as a plan file; NULL: it was given */
   const char *mesh;           /* "dp=2,tp=4" */
   int naxes, axis[MAX_AXES], ranks, rank;
   const char *axis_name[MAX_AXES]; /* "tp"; "0" where it has none */
@@ -143,7 +144,7 @@ typedef struct PlanReport {
 
 typedef struct {
   const char *mesh;      /* NULL: the plan's */
-  const PlanFile *plan;  /* NULL: nothing is cut, but for a batch on a data axis */
+  const PlanFile *plan;  /* may be "auto"; NULL: nothing is cut, but for a batch on a data axis */
   const Value *inputs;   /* sizes of the user inputs, whole */
   int ninputs;
   const Machine *machine; /* NULL: no times */

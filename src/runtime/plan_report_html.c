@@ -6,8 +6,9 @@
 #include "runtime/plan_report.h"
 
 /* src/runtime/plan_page.html, as it is, with a NUL behind it. */
-extern const char plan_page[];
-__asm__(".section .rodata\n.global plan_page\n.hidden plan_page\nplan_page:\n.incbin \"" PLAN_PAGE "\"\n.byte 0\n.previous\n");
+static const char plan_page[] = {
+#include "runtime/plan_page.inc"
+};
 
 /* Where the JSON goes. */
 static const char slot[] = "{/*report*/}";

@@ -45,6 +45,7 @@ static void add_totals(Doc *d, Json *root, const char *key, const PlanReport *r,
 static void add_head(Doc *d, Json *root, const PlanReport *r) {
   text(d, root, "program", r->program);
   text(d, root, "plan", r->plan);
+  text(d, root, "derived_plan", r->derived);
   text(d, root, "mesh", r->mesh);
   Json *axes = list(d, root, "axes");
   for (int a = 0; a < r->naxes; a++) {
