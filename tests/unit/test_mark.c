@@ -1,0 +1,229 @@
+/* Plans: files, patterns, and the placements that programs get from them. */
+#include "base/textbuf.h"
+#include "dist/dispatch.h"
+#include "passes/mark.h"
+#include "unit.h"
+
+/* ---- plan files ------------------------------------------------------------------------- */
+
+static Status parse(const char *text, PlanFile **out) { return plan_file_parse("plan.json", text, strlen(text), out); }
+
+static void test_patterns(void **state) {
+  (void)state;
+  static const struct {
+    const char *pattern, *name;
+    bool anywhere, matches;
+  } cases[] = {
+      {"a.*.b", "a.0.b", false, true},      {"a.*.b", "a.0.1.b", false, false}, {"a.**.b", "a.0.1.b", false, true},
+      {"a.*", "a.10", false, true},         {"a", "a.0", false, false},         {"l.*.q", "model.l.3.q", true, true},
+      {"l.*.q", "model.l.3.q", false, false}, {"h.?.q", "h.1.q", false, true},  {"*", "x", false, true},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    PlanEntry e = {.pattern = cases[i].pattern, .anywhere = cases[i].anywhere};
+    if (pattern_matches(&e, cases[i].name) != cases[i].matches) test_failed("'%s' and '%s'", cases[i].pattern, cases[i].name);
+  }
+}
+
+static void test_words(void **state) {
+  (void)state;
+  Style s;
+  assert_ok(style_parse("colwise", &s));
+  assert_int_equal(s, STYLE_COLWISE);
+  assert_ok(style_parse("colwise_rep", &s));
+  assert_int_equal(s, STYLE_COLWISE_GATHER_OUTPUT);
+  assert_error(style_parse("colwize", &s), "did you mean 'colwise'");
+}
+
+static void test_bad_files(void **state) {
+  (void)state;
+  PlanFile *p;
+  assert_error(parse("[1]", &p), "a plan is a JSON object");
+  assert_error(parse("{\"paralelize\": {}}", &p), "did you mean \"parallelize\"");
+  assert_error(parse("{\"parallelize\": {\"a\": \"diagonal\"}}", &p), "'diagonal' is no style");
+  assert_error(parse("{\"packed\": {\"a\": 0}}", &p), "is no count");
+  assert_error(parse("{\"model_type\": \"x\"}", &p), "no base_model_tp_plan");
+}
+
+static void test_round_trip(void **state) {
+  (void)state;
+  PlanFile *p, *q;
+  TextBuf a = {0}, b = {0};
+  assert_ok(parse("{\"mesh\": {\"dp\": 2, \"tp\": 4}, \"parallelize\": {\"x.*\": {\"style\": \"colwise\", \"axis\": \"tp\"}},"
+                  " \"params\": {\"w\": [\"R\", \"S(0)\"]}, \"packed\": {\"x.*\": 3}, \"inputs\": {\"0\": \"S(0),R\"}, \"outputs\": [\"R\"]}", &p));
+  assert_string_equal(p->mesh, "dp=2,tp=4");
+  assert_int_equal(p->nentries, 2);
+  plan_file_print(&a, p, NULL);
+  assert_ok(plan_file_parse("again", a.text, a.len, &q));
+  plan_file_print(&b, q, NULL);
+  assert_string_equal(a.text, b.text);
+  text_free(&a);
+  text_free(&b);
+  plan_file_free(p);
+  plan_file_free(q);
+}
+
+/* ---- marks -------------------------------------------------------------------------------- */
+
+typedef struct {
+  Exported *e;
+  Dist *dist;
+  PlanFile *plan;
+  Marks *marks;
+} Marked;
+
+static Status mark_text(const char *graph, const char *mesh, const char *plan, Marked *m) {
+  Mesh *on;
+  *m = (Marked){0};
+  assert_ok(graph_parse(graph, strlen(graph), "case", &m->e));
+  assert_ok(dist_new(NULL, &m->dist));
+  assert_ok(mesh_parse(m->dist, mesh, &on));
+  assert_ok(parse(plan, &m->plan));
+  return mark(m->e, on, m->plan, NULL, &m->marks);
+}
+
+static void unmark(Marked *m) {
+  marks_free(m->marks);
+  plan_file_free(m->plan);
+  exported_free(m->e);
+  dist_free(m->dist);
+}
+
+/* The placements of an input, by the name of its weight or its own. */
+static void assert_placed(const Marked *m, const char *name, const char *want) {
+  char text[256];
+  for (int i = 0; i < m->e->graph->ninputs; i++) {
+    const char *target = m->e->inputs[i].target;
+    if (strcmp(target ? target : m->e->graph->inputs[i]->name, name)) continue;
+    placements_print(m->marks->input[i].place, m->marks->mesh->naxes, text, sizeof text);
+    if (strcmp(text, want)) test_failed("%s is %s instead of %s", name, text, want);
+    return;
+  }
+  test_failed("no input %s", name);
+}
+
+static const char mlp[] =
+    "graph(%w1: f32[8,6] = parameter \"up.weight\", %b1: f32[8] = parameter \"up.bias\", %w2: f32[6,8] = parameter \"down.weight\",\n"
+    "      %b2: f32[6] = parameter \"down.bias\", %x: f32[4,6] = user) {\n"
+    "  %a: f32[4,8] = aten.linear.default(%x, %w1, %b1)\n"
+    "  %r: f32[4,8] = aten.relu.default(%a)\n"
+    "  %y: f32[4,6] = aten.linear.default(%r, %w2, %b2)\n"
+    "  return user %y\n}";
+
+static void test_pair(void **state) {
+  (void)state;
+  Marked m;
+  assert_ok(mark_text(mlp, "dp=2,tp=2", "{\"parallelize\": {\"up\": \"colwise\", \"down\": \"rowwise\"}}", &m));
+  assert_placed(&m, "up.weight", "RS(0)");
+  assert_placed(&m, "up.bias", "RS(0)");
+  assert_placed(&m, "down.weight", "RS(1)");
+  assert_placed(&m, "down.bias", "RR");
+  assert_placed(&m, "x", "S(0)R");
+  unmark(&m);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  static const struct {
+    const char *plan, *says;
+  } cases[] = {
+      {"{\"parallelize\": {\"upp\": \"colwise\"}}", "did you mean 'up'"},
+      {"{\"parallelize\": {\"layers.*.q\": \"colwise\"}}", "its parameters: up.weight"},
+      {"{\"parallelize\": {\"up.bias\": \"rowwise\"}}", "no op uses it in a way that allows it"},
+      {"{\"params\": {\"up.weight\": \"S(2)\"}}", "S(2)"},
+      {"{\"params\": {\"up.weight\": \"P(sum)\"}}", "cannot be placed P"},
+      {"{\"params\": {\"up.weight\": \"S(0),R,R\"}}", "3 placements for a mesh of 1 axes"},
+      {"{\"parallelize\": {\"up\": {\"style\": \"colwise\", \"axis\": \"pp\"}}}", "names the axis 'pp'"},
+      {"{\"parallelize\": {\"up\": \"packed_colwise\"}, \"packed\": {\"up\": 3}}", "not a multiple of the 3 packed parts"},
+      {"{\"inputs\": {\"y\": \"S(0)\"}}", "no input 'y'"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Marked m;
+    assert_error(mark_text(mlp, "tp=2", cases[i].plan, &m), cases[i].says);
+    unmark(&m);
+  }
+}
+
+/* Weights kept [in, out], q, k and v in one, 3 heads of 2. */
+static const char fused[] =
+    "graph(%w: f32[6,18] = parameter \"attn.weight\", %b: f32[18] = parameter \"attn.bias\", %o: f32[6,6] = parameter \"proj.weight\", %x: f32[2,4,6] = user) {\n"
+    "  %f: f32[8,6] = aten.view.default(%x, [8, 6])\n"
+    "  %p: f32[8,18] = aten.addmm.default(%b, %f, %w)\n"
+    "  %v: f32[2,4,18] = aten.view.default(%p, [2, 4, 18])\n"
+    "  %q: f32[2,4,6], %k: f32[2,4,6], %u: f32[2,4,6] = aten.split.Tensor(%v, 6, 2)\n"
+    "  %q1: f32[2,4,3,2] = aten.view.default(%q, [2, 4, 3, 2])\n"
+    "  %k1: f32[2,4,3,2] = aten.view.default(%k, [2, 4, 3, 2])\n"
+    "  %u1: f32[2,4,3,2] = aten.view.default(%u, [2, 4, 3, 2])\n"
+    "  %q2: f32[2,3,4,2] = aten.transpose.int(%q1, 1, 2)\n"
+    "  %k2: f32[2,3,4,2] = aten.transpose.int(%k1, 1, 2)\n"
+    "  %u2: f32[2,3,4,2] = aten.transpose.int(%u1, 1, 2)\n"
+    "  %s: f32[2,3,4,2] = aten.scaled_dot_product_attention.default(%q2, %k2, %u2)\n"
+    "  %t: f32[2,4,3,2] = aten.transpose.int(%s, 1, 2)\n"
+    "  %r: f32[2,4,6] = aten.reshape.default(%t, [2, 4, 6])\n"
+    "  %y: f32[2,4,6] = aten.matmul.default(%r, %o)\n"
+    "  return user %y\n}";
+
+static void test_fused_heads(void **state) {
+  (void)state;
+  static const struct {
+    const char *mesh, *weight, *bias, *proj;
+  } cases[] = {
+      {"tp=3", "_S(1, 3)", "_S(0, 3)", "S(0)"},
+      {"tp=2", "S(1; factor 3; unit 2)", "S(0; factor 3; unit 2)", "S(0; unit 2)"}, /* whole heads: 2 and 1 */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Marked m;
+    assert_ok(mark_text(fused, cases[i].mesh, "{\"parallelize\": {\"attn\": \"colwise\", \"proj\": \"rowwise\"}}", &m));
+    assert_placed(&m, "attn.weight", cases[i].weight);
+    assert_placed(&m, "attn.bias", cases[i].bias);
+    assert_placed(&m, "proj.weight", cases[i].proj);
+    unmark(&m);
+  }
+}
+
+/* 4 heads on 2 of key and value. */
+static const char grouped[] =
+    "graph(%wq: f32[8,8] = parameter \"q.weight\", %wk: f32[4,8] = parameter \"k.weight\", %wo: f32[8,8] = parameter \"o.weight\",\n"
+    "      %cache: f32[1,2,3,2] = buffer \"cache\", %x: f32[1,3,8] = user) {\n"
+    "  %q: f32[1,3,8] = aten.linear.default(%x, %wq)\n"
+    "  %k: f32[1,3,4] = aten.linear.default(%x, %wk)\n"
+    "  %q1: f32[1,3,4,2] = aten.view.default(%q, [1, 3, 4, 2])\n"
+    "  %k1: f32[1,3,2,2] = aten.view.default(%k, [1, 3, 2, 2])\n"
+    "  %q2: f32[1,4,3,2] = aten.transpose.int(%q1, 1, 2)\n"
+    "  %k2: f32[1,2,3,2] = aten.transpose.int(%k1, 1, 2)\n"
+    "  %k3: f32[1,2,3,2] = aten.add.Tensor(%cache, %k2)\n"
+    "  %k4: f32[1,2,1,3,2] = aten.unsqueeze.default(%k3, 2)\n"
+    "  %k5: f32[1,2,2,3,2] = aten.expand.default(%k4, [1, 2, 2, 3, 2])\n"
+    "  %k6: f32[1,4,3,2] = aten.reshape.default(%k5, [1, 4, 3, 2])\n"
+    "  %s: f32[1,4,3,2] = aten.scaled_dot_product_attention.default(%q2, %k6, %k6)\n"
+    "  %t: f32[1,3,4,2] = aten.transpose.int(%s, 1, 2)\n"
+    "  %r: f32[1,3,8] = aten.reshape.default(%t, [1, 3, 8])\n"
+    "  %y: f32[1,3,8] = aten.linear.default(%r, %wo)\n"
+    "  return buffer_mutation \"cache\" %k3, user %y\n}";
+
+static void test_grouped_heads(void **state) {
+  (void)state;
+  static const struct {
+    const char *mesh, *q, *k, *cache, *o;
+  } cases[] = {
+      {"tp=2", "S(0)", "S(0)", "S(1)", "S(1)"},
+      {"tp=4", "S(0)", "R", "R", "S(1)"}, /* fewer KV heads than ranks */
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Marked m;
+    assert_ok(mark_text(grouped, cases[i].mesh, "{\"parallelize\": {\"q\": \"colwise\", \"k\": \"colwise\", \"o\": \"rowwise\"}}", &m));
+    assert_placed(&m, "q.weight", cases[i].q);
+    assert_placed(&m, "k.weight", cases[i].k);
+    assert_placed(&m, "cache", cases[i].cache);
+    assert_placed(&m, "o.weight", cases[i].o);
+    unmark(&m);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_patterns),   cmocka_unit_test(test_words),       cmocka_unit_test(test_bad_files),
+      cmocka_unit_test(test_round_trip), cmocka_unit_test(test_pair),        cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_fused_heads), cmocka_unit_test(test_grouped_heads),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
