@@ -40,8 +40,10 @@ static Status feed(RunState *r, int call, Value **inputs, int *n) {
   const Exported *e = session_program(r->session);
   const char *path = call < o->inputs.n ? o->inputs.v[call] : NULL;
   if (o->random) return feed_random(e, (uint64_t)o->seed + (uint64_t)call, false, &r->scope, &r->arena, inputs, n);
+  bool whole = r->world && o->cuts && path && rank_input_is_common(path);
   if (r->world && path) TRY(rank_input(&r->arena, path, r->rank, r->ranks, &path));
-  return feed_from_file(e, path, &r->scope, &r->arena, inputs, n);
+  TRY(feed_from_file(e, path, &r->scope, &r->arena, inputs, n));
+  return whole ? file_cuts_inputs(o->cuts, &r->ctx->kern, r->rank, &r->scope, *inputs, *n) : OK;
 }
 
 /* Stateful programs must not run more often than asked: repetitions are timed runs. */

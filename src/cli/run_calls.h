@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "comm/comm.h"
+#include "runtime/file_cuts.h"
 #include "runtime/session.h"
 
 #define BY_DTYPE (-INFINITY) /* a tolerance that was not given */
@@ -22,6 +23,7 @@ typedef struct {
   const PlanFile *plan; /* NULL: nothing is cut */
   const char *check;    /* NULL: no; else "" or "nodes" */
   const char *path;     /* of the program, to check against */
+  const FileCuts *cuts; /* of rank files: inputs that all ranks are given are cut so; NULL: they are not */
 } RunOptions;
 
 /* So many calls, of so many runs each: the last one's outputs are the call's. */

@@ -85,10 +85,15 @@ Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunO
   if (!ranks.mpi && !ranks.n) return fail(ERR_USAGE, "--group is for several ranks: say how many with -n N");
   if (ranks.n) TRY(check_counts(programs, o, ranks.n));
   GroupList groups = {0};
-  Job job = {programs, o};
+  FileCuts cuts = {0};
+  RunOptions with_cuts = *o;
+  Job job = {programs, &with_cuts};
+  with_cuts.cuts = &cuts;
   ranks.groups = &groups;
   Status s = list_groups(ro, programs, &groups);
+  if (!s && programs->plan) s = file_cuts_read(programs->plan, &cuts);
   if (!s) s = ranks_run(&ranks, on_rank, &job);
+  file_cuts_free(&cuts);
   group_list_free(&groups);
   return s;
 }

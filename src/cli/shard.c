@@ -14,7 +14,7 @@ static const char examples[] =
 
 typedef struct {
   const char *mesh, *plan, *output, *ranks, *weights;
-  bool force, stats, json;
+  bool force, stats, half_sums;
 } ShardOptions;
 
 enum { MOST_RANKS = 1 << 20 };
@@ -54,6 +54,7 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   double read = seconds_now();
   TRY(cut_open(e, mesh, plan, &c));
   double marked = seconds_now();
+  c->half_sums = o->half_sums;
   Status s = o->ranks ? parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks) : OK;
   how.ranks = ranks;
   progress_begin(&bar, stderr, "writing", 0, PROGRESS_BYTES);
@@ -81,6 +82,7 @@ Status command_shard(int argc, char **argv) {
       {"--output", 'o', OPT_TEXT, &o.output, "DIR", "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
       {"--ranks", 0, OPT_TEXT, &o.ranks, "LIST", "write the files of these ranks only: 0,1"},
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
+      {"--half-sums", 0, OPT_FLAG, &o.half_sums, NULL, "round parts of sums of f16 and bf16 before they are added up, as PyTorch does: faster on GPUs"},
       {"--stats", 0, OPT_FLAG, &o.stats, NULL, "times, to stderr"},
       {"--force", 'f', OPT_FLAG, &o.force, NULL, "write into a folder that is not empty, replacing files of the same names"},
   };

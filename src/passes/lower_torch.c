@@ -126,6 +126,25 @@ static Status lower_mean(Lower *l, const Node *n, Tensor **out) {
   return wide == result ? OK : OP(c, "aten.to.dtype", out, val_tensor(*out), val_dtype(result));
 }
 
+/* Products of halves whose result is f32: PyTorch has none of its own on every device. */
+static Status lower_wide(Lower *l, const Node *n, const char *op, Tensor **out) {
+  const Call *c = &l->call;
+  Value arg[5] = {{0}};
+  for (int i = 0; i < n->nargs; i++) {
+    Tensor *t;
+    TRY(lower_tensor(l, n, i, &t));
+    if (t) TRY(OP(c, "aten.to.dtype", &t, val_tensor(t), val_dtype(DT_F32)));
+    arg[i] = t ? val_tensor(t) : n->args[i].kind == ARG_FLOAT ? val_float(n->args[i].f) : n->args[i].kind == ARG_INT ? val_int(n->args[i].i) : val_none();
+  }
+  int given = n->nargs;
+  while (given && arg[given - 1].kind == VAL_NONE) given--;
+  return op_call(c, op, out, 1, arg, given);
+}
+
+static Status lower_linear(Lower *l, const Node *n, Tensor **out) { return lower_wide(l, n, "aten.linear.default", out); }
+static Status lower_addmm(Lower *l, const Node *n, Tensor **out) { return lower_wide(l, n, "aten.addmm.default", out); }
+static Status lower_matmul(Lower *l, const Node *n, Tensor **out) { return lower_wide(l, n, "aten.matmul.default", out); }
+
 /* narrow_scatter(self, src, dim, start, length) */
 static Status lower_narrow(Lower *l, const Node *n, Tensor **out) {
   Tensor *self, *src;
@@ -164,6 +183,7 @@ static const struct {
 } rows[] = {
     {redistribute, lower_redistribute}, {"tess.embedding_part.default", lower_embedding}, {"tess.gather_part.default", lower_gather},
     {"tess.mean_part.default", lower_mean},            {"tess.narrow_scatter.default", lower_narrow},    {"tess.align.default", lower_align},
+    {"tess.linear_wide.default", lower_linear},        {"tess.addmm_wide.default", lower_addmm},         {"tess.matmul_wide.default", lower_matmul},
 };
 
 /* ---- the pass ---------------------------------------------------------------------------------------- */

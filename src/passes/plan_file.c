@@ -187,11 +187,11 @@ static Status read_plan(PlanFile *p, yyjson_val *root) {
   if (!yyjson_is_obj(root)) return fail(ERR_USAGE, "%s: a plan is a JSON object", p->path);
   yyjson_val *hf = yyjson_obj_get(root, "base_model_tp_plan");
   if (!hf && yyjson_obj_get(root, "text_config")) hf = yyjson_obj_get(yyjson_obj_get(root, "text_config"), "base_model_tp_plan");
-  if (hf) TRY(read_entries(p, hf, false, true));
-  else if (yyjson_obj_get(root, "model_type") || yyjson_obj_get(root, "architectures"))
+  if (hf) return read_entries(p, hf, false, true);
+  if (yyjson_obj_get(root, "model_type") || yyjson_obj_get(root, "architectures"))
     return status_hint(fail(ERR_USAGE, "%s: this config.json has no base_model_tp_plan", p->path), "write a plan, or use --plan auto");
   TRY(json_check_keys(root, p->path));
-  if (!hf) TRY(check_keys(p, root));
+  TRY(check_keys(p, root));
   TRY(read_mesh(p, yyjson_obj_get(root, "mesh")));
   TRY(read_entries(p, yyjson_obj_get(root, "parallelize"), false, false));
   TRY(read_entries(p, yyjson_obj_get(root, "params"), true, false));
@@ -278,15 +278,19 @@ static void print_pairs(TextBuf *b, const char *key, const PlanPair *pair, int n
   if (n) text_puts(b, "\n }");
 }
 
-void plan_file_print(TextBuf *b, const PlanFile *p, const char *mesh) {
-  text_puts(b, "{\n \"mesh\": ");
-  if (mesh || p->mesh) text_json(b, mesh ? mesh : p->mesh);
-  else text_puts(b, "\"\"");
+void plan_print_members(TextBuf *b, const PlanFile *p) {
   print_entries(b, p, "parallelize", false);
   print_entries(b, p, "params", true);
   print_pairs(b, "packed", p->packed, p->npacked, true);
   print_pairs(b, "inputs", p->inputs, p->ninputs, false);
   print_pairs(b, "outputs", p->outputs, p->noutputs, false);
+}
+
+void plan_file_print(TextBuf *b, const PlanFile *p, const char *mesh) {
+  text_puts(b, "{\n \"mesh\": ");
+  if (mesh || p->mesh) text_json(b, mesh ? mesh : p->mesh);
+  else text_puts(b, "\"\"");
+  plan_print_members(b, p);
   text_puts(b, "\n}\n");
 }
 

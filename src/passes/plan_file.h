@@ -69,6 +69,8 @@ Status plan_file_read(const char *path, PlanFile **out);
 /* As plan_file_read() reads it; mesh NULL: as the plan has it. */
 struct TextBuf;
 void plan_file_print(struct TextBuf *b, const PlanFile *p, const char *mesh);
+/* The same without the mesh and the braces around: `, "parallelize": {...}, ...`. */
+void plan_print_members(struct TextBuf *b, const PlanFile *p);
 /* An empty plan to add to. */
 Status plan_file_new(const char *path, PlanFile **out);
 Status plan_file_add(PlanFile *p, const char *pattern, Style style);

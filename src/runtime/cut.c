@@ -77,7 +77,7 @@ static Status worker_begin(Worker *w, Cut *c, int rank) {
   TRY(dist_new(NULL, &w->dist));
   ctx_spread(&w->ctx, w->dist);
   w->marks = *c->marks;
-  w->marks.torch_ops = true;
+  w->marks.torch_ops = c->half_sums;
   TRY(mesh_parse(w->dist, mesh_text(c->mesh, text, sizeof text), &w->marks.mesh));
   if (!mesh_coord_of(w->marks.mesh, rank, w->marks.mesh->coord)) return fail(ERR_USAGE, "rank %d is outside of the mesh %s", rank, text);
   w->marks.mesh->inside = true;

@@ -24,6 +24,8 @@ typedef struct Cut {
   Marks *marks;
   TextBuf notes;     /* what marking had to tell, a line each */
   Ctx ctx;
+  bool half_sums;    /* set after opening: parts of sums of halves are rounded before they are added up,
+                      * as PyTorch does; else they are f32 until they are one */
   bool group[1 << MAX_AXES]; /* by set of axes: some rank's program calls this group */
 } Cut;
 

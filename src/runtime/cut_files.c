@@ -16,55 +16,8 @@ static const char rank_run[] = {
 
 /* ---- plan.json ---------------------------------------------------------------------------------- */
 
-static void print_entry(TextBuf *b, const PlanEntry *e) {
-  text_json(b, e->pattern);
-  text_puts(b, ": ");
-  if (e->axis) {
-    text_puts(b, "{\"axis\": ");
-    text_json(b, e->axis);
-    text_puts(b, ", \"style\": ");
-  }
-  text_json(b, e->style == STYLE_PLACEMENTS ? e->placements : style_name(e->style));
-  if (e->axis) text_puts(b, "}");
-}
-
-/* The entries of one key; none: nothing is printed. */
-static void print_entries(TextBuf *b, const PlanFile *plan, const char *key, bool raw, bool anywhere) {
-  bool first = true;
-  for (int i = 0; i < plan->nentries; i++) {
-    const PlanEntry *e = &plan->entry[i];
-    if ((e->style == STYLE_PLACEMENTS) != raw || e->anywhere != anywhere) continue;
-    if (first) text_printf(b, ",\n  \"%s\": {\n    ", key);
-    else text_puts(b, ",\n    ");
-    first = false;
-    print_entry(b, e);
-  }
-  if (!first) text_puts(b, "\n  }");
-}
-
-static void print_pairs(TextBuf *b, const char *key, const PlanPair *pair, int n) {
-  for (int i = 0; i < n; i++) {
-    if (i) text_puts(b, ", ");
-    else text_printf(b, ",\n  \"%s\": {", key);
-    text_json(b, pair[i].name);
-    text_puts(b, ": ");
-    if (pair[i].text) text_json(b, pair[i].text);
-    else text_printf(b, "%lld", (long long)pair[i].count);
-  }
-  if (n) text_puts(b, "}");
-}
-
-void plan_print_members(TextBuf *b, const PlanFile *plan) {
-  print_entries(b, plan, "base_model_tp_plan", false, true);
-  print_entries(b, plan, "parallelize", false, false);
-  print_entries(b, plan, "params", true, false);
-  print_pairs(b, "packed", plan->packed, plan->npacked);
-  print_pairs(b, "inputs", plan->inputs, plan->ninputs);
-  print_pairs(b, "outputs", plan->outputs, plan->noutputs);
-}
-
 static void print_mesh(TextBuf *b, const Mesh *m) {
-  text_puts(b, "{\n  \"mesh\": {");
+  text_puts(b, "{\n \"mesh\": {");
   for (int a = 0; a < m->naxes; a++) {
     char name[24];
     snprintf(name, sizeof name, "axis%d", a);
@@ -101,14 +54,14 @@ static Status print_group(TextBuf *b, const Mesh *m, unsigned axes, Arena *arena
 
 static Status print_groups(TextBuf *b, const Cut *c, Arena *arena) {
   bool first = true;
-  text_puts(b, ",\n  \"groups\": {");
+  text_puts(b, ",\n \"groups\": {");
   for (unsigned axes = 1; axes < 1u << c->mesh->naxes; axes++) {
     if (!c->group[axes]) continue;
-    text_puts(b, first ? "\n    " : ",\n    ");
+    text_puts(b, first ? "\n  " : ",\n  ");
     first = false;
     TRY(print_group(b, c->mesh, axes, arena));
   }
-  text_puts(b, first ? "}" : "\n  }");
+  text_puts(b, first ? "}" : "\n }");
   return OK;
 }
 
@@ -139,14 +92,14 @@ static void print_cuts(TextBuf *b, const Placement *p, int naxes) {
 static void print_files(TextBuf *b, const Cut *c) {
   const Exported *e = c->program;
   bool first = true;
-  text_puts(b, ",\n  \"files\": {\n    \"inputs\": [");
+  text_puts(b, ",\n \"files\": {\n  \"inputs\": [");
   for (int i = 0; i < e->graph->ninputs; i++) {
     if (e->inputs[i].kind != IN_USER) continue;
     if (!first) text_puts(b, ", ");
     first = false;
     print_cuts(b, c->marks->input[i].place, c->mesh->naxes);
   }
-  text_puts(b, "],\n    \"outputs\": [");
+  text_puts(b, "],\n  \"outputs\": [");
   first = true;
   for (int i = 0; i < e->graph->noutputs; i++) {
     if (e->outputs[i].kind != OUT_USER && e->outputs[i].kind != OUT_LOSS) continue;
@@ -154,7 +107,7 @@ static void print_files(TextBuf *b, const Cut *c) {
     first = false;
     print_cuts(b, c->marks->output[i].place, c->mesh->naxes);
   }
-  text_puts(b, "]\n  }\n}\n");
+  text_puts(b, "]\n }\n}\n");
 }
 
 /* ---- what people read ------------------------------------------------------------------------------ */

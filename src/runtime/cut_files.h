@@ -25,7 +25,4 @@ typedef struct {
 /* Nothing is left behind if it fails. */
 Status cut_write(Cut *c, const PlanFile *plan, const CutOptions *o);
 
-/* The plan as JSON members, without the braces around: "parallelize": {...}, ... */
-void plan_print_members(TextBuf *b, const PlanFile *plan);
-
 #endif
