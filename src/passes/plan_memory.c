@@ -77,8 +77,9 @@ static Status extend(Graph *g, Lives *l) {
   int n;
   TRY(started_holds(g, &hold, &n));
   for (int i = 0; i < n; i++) {
-    if (!is_planned(hold[i].storage) || hold[i].storage->plan < 0) continue;
-    Life *life = &l->lives[hold[i].storage->plan];
+    const Storage *s = hold[i].tensor->storage;
+    if (!is_planned(s) || s->plan < 0) continue;
+    Life *life = &l->lives[s->plan];
     if (hold[i].until > life->last) life->last = hold[i].until;
   }
   free(hold);
@@ -113,6 +114,8 @@ static int64_t lowest_gap(Range *taken, int n, int64_t size) {
 
 static Status place(Lives *l, size_t *slab_bytes) {
   Range *taken;
+  *slab_bytes = 0;
+  if (!l->n) return OK;
   TRY_NEW(taken, malloc(((size_t)l->n + 1) * sizeof *taken));
   qsort(l->lives, (size_t)l->n, sizeof *l->lives, larger_first);
   int64_t top = 0;

@@ -10,7 +10,7 @@ typedef struct {
   int n, cap;
 } Holds;
 
-static Status add(Holds *h, Storage *s, int from, int64_t before) {
+static Status add(Holds *h, Tensor *t, int from, int64_t before) {
   if (h->n == h->cap) {
     int cap = h->cap ? h->cap * 2 : 64;
     Hold *more;
@@ -22,7 +22,7 @@ static Status add(Holds *h, Storage *s, int from, int64_t before) {
     h->cap = cap;
   }
   h->writes[h->n] = (int)before;
-  h->v[h->n++] = (Hold){s, from, -1};
+  h->v[h->n++] = (Hold){t, from, -1};
   return OK;
 }
 
@@ -31,28 +31,29 @@ static void clear_mark(void *ctx, Val **ref) {
   if ((*ref)->tensor && (*ref)->tensor->storage) (*ref)->tensor->storage->mark = -1;
 }
 
-static Storage *storage_of(const Arg *a) { return a->kind == ARG_VAL && a->val->tensor ? a->val->tensor->storage : NULL; }
+/* NULL if it has no storage. */
+static Tensor *with_storage(Tensor *t) { return t && t->storage ? t : NULL; }
+static Tensor *tensor_of(const Arg *a) { return a->kind == ARG_VAL ? with_storage(a->val->tensor) : NULL; }
 
 /* Result j is made of operand j; both are held. */
 static Status start(Holds *h, const Node *n, int at) {
   const Arg *operands = &n->args[0];
   for (int j = 0; j < n->nouts; j++) {
-    Storage *out = n->outs[j]->tensor ? n->outs[j]->tensor->storage : NULL;
-    Storage *in = storage_of(operands->kind == ARG_LIST ? &operands->list[j] : operands);
+    Tensor *out = with_storage(n->outs[j]->tensor), *in = tensor_of(operands->kind == ARG_LIST ? &operands->list[j] : operands);
     if (!out) continue;
-    TRY(add(h, out, at, out->mark));
-    out->mark = h->n - 1;
+    TRY(add(h, out, at, out->storage->mark));
+    out->storage->mark = h->n - 1;
     if (!in) continue;
-    TRY(add(h, in, at, out->mark));
-    out->mark = h->n - 1;
+    TRY(add(h, in, at, out->storage->mark));
+    out->storage->mark = h->n - 1;
   }
   return OK;
 }
 
-static void wait(Holds *h, Storage *s, int at) {
-  if (!s) return;
-  for (int64_t k = s->mark; k >= 0; k = h->writes[k]) h->v[k].until = at;
-  s->mark = -1;
+static void wait(Holds *h, const Tensor *t, int at) {
+  if (!t) return;
+  for (int64_t k = t->storage->mark; k >= 0; k = h->writes[k]) h->v[k].until = at;
+  t->storage->mark = -1;
 }
 
 static Status find(Graph *g, Holds *h) {
@@ -63,7 +64,7 @@ static Status find(Graph *g, Holds *h) {
   }
   for (Node *n = g->first; n; n = n->next, at++) {
     if (n->op && n->op->def->flags & OP_STARTS) TRY(start(h, n, at));
-    else if (node_is(n, "_c10d_functional.wait_tensor.default")) wait(h, storage_of(&n->args[0]), at);
+    else if (node_is(n, "_c10d_functional.wait_tensor.default")) wait(h, tensor_of(&n->args[0]), at);
   }
   for (int i = 0; i < h->n; i++) {
     if (h->v[i].until < 0) h->v[i].until = at;
