@@ -27,8 +27,20 @@ void exported_free(Exported *e) {
   free(e);
 }
 
+Status exported_index_state(Exported *e) {
+  for (; e->state_indexed < e->nstate; e->state_indexed++) {
+    StrSlot *slot;
+    TRY(strmap_slot(&e->state_at, &e->arena, e->state[e->state_indexed].fqn, &slot));
+    if (!slot->value) slot->value = (void *)(intptr_t)(e->state_indexed + 1);
+  }
+  return OK;
+}
+
+/* Entries are only ever added; those behind the index are looked through. */
 const StateEntry *exported_state(const Exported *e, const char *fqn) {
-  for (int i = 0; i < e->nstate; i++) {
+  intptr_t at = (intptr_t)strmap_get(&e->state_at, fqn) - 1;
+  if (at >= 0 && at < e->nstate && !strcmp(e->state[at].fqn, fqn)) return &e->state[at];
+  for (int i = e->state_indexed <= e->nstate ? e->state_indexed : 0; i < e->nstate; i++) {
     if (!strcmp(e->state[i].fqn, fqn)) return &e->state[i];
   }
   return NULL;

@@ -17,6 +17,7 @@
 #ifndef TESS_GRAPH_GRAPH_H
 #define TESS_GRAPH_GRAPH_H
 
+#include "base/strmap.h"
 #include "graph/sym.h"
 #include "ops/op.h"
 
@@ -219,6 +220,8 @@ typedef struct Exported {
   OutputSpec *outputs;
   StateEntry *state;
   int nstate;
+  StrMap state_at; /* fqn -> 1 + position, of the first `state_indexed`; see exported_index_state() */
+  int state_indexed;
   SymRange *ranges;
   int nranges;
   const char *name;          /* of the file, for messages */
@@ -235,6 +238,8 @@ typedef struct Exported {
 Status exported_new(const char *name, Exported **out);
 void exported_free(Exported *e); /* NULL is fine */
 const StateEntry *exported_state(const Exported *e, const char *fqn); /* NULL if absent */
+/* Makes exported_state() fast for the entries that are there; whoever fills the state calls it. */
+Status exported_index_state(Exported *e);
 /* Is this parameter, buffer or constant written by the program? */
 bool exported_is_mutated(const Exported *e, const char *fqn);
 int exported_user_inputs(const Exported *e);

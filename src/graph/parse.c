@@ -511,6 +511,7 @@ Status graph_parse(const char *text, size_t len, const char *name, Exported **ou
     p.l = (Lexer){.name = name, .text = copy, .p = copy, .end = copy + len, .arena = &p.e->arena, .syms = &p.e->syms};
     s = parse_program(&p);
   }
+  if (!s) s = exported_index_state(p.e);
   if (s) {
     exported_free(p.e);
     return s;

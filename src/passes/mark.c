@@ -17,6 +17,7 @@
 #include "base/near.h"
 #include "passes/blocks.h"
 #include "passes/mark_sequence.h"
+#include "passes/tied.h"
 
 typedef enum { SIDE_NONE, SIDE_COLUMNS, SIDE_ROWS } Side;
 
@@ -57,6 +58,7 @@ typedef struct {
   Marks *m;
   Probe probe;
   Blocks blocks;
+  Tied tied;
   Planned *planned;
   int nplanned, planned_cap;
   char (*module)[256]; /* of every node, in graph order; "" where not known */
@@ -67,20 +69,6 @@ static void note(Marker *k, const char *fmt, const char *a, const char *b) {
 }
 
 /* ---- which entry speaks of what ---------------------------------------------------------------------- */
-
-static bool same_memory(const StateEntry *a, const StateEntry *b) {
-  if (a == b) return true;
-  const Tensor *x = a->tensor, *y = b->tensor;
-  return x && y && x->storage == y->storage && x->offset == y->offset && tensor_same_size(x, y) && tensor_numel(x);
-}
-
-static const StateEntry *state_of(const Exported *e, int input) { return e->inputs[input].target ? exported_state(e, e->inputs[input].target) : NULL; }
-
-/* Input i holds this state, by its own name or another one of the same weight. */
-static bool holds(const Exported *e, int i, const StateEntry *s) {
-  const StateEntry *o = state_of(e, i);
-  return o && same_memory(o, s);
-}
 
 static bool is_named(const char *name, const char *const *list) {
   for (; name && *list; list++)
@@ -236,8 +224,10 @@ static Status match_entry(Marker *k, const PlanEntry *e) {
       if (e->style == STYLE_PLACEMENTS || !*module || !pattern_matches(e, module)) continue;
     }
     matched = true;
-    for (int input = 0; input < k->e->graph->ninputs; input++) {
-      if (!holds(k->e, input, s) || !is_used(k, input)) continue;
+    int weight = k->tied.weight[i]; /* by this name or another */
+    for (int t = k->tied.first[weight]; t < k->tied.first[weight + 1]; t++) {
+      int input = k->tied.input[t];
+      if (!is_used(k, input)) continue;
       Planned p = {.entry = e, .name = s->fqn, .module = module, .axis = axis, .input = input, .dim = -1};
       used = true;
       if (!cut) name = s->fqn;
@@ -407,9 +397,13 @@ static Status place_planned(Marker *k, const Planned *p) {
 /* Names of weights that the program does not use lie as the ones it uses. */
 static void place_tied(Marker *k) {
   for (int i = 0; i < k->e->graph->ninputs; i++) {
-    const StateEntry *s = state_of(k->e, i);
-    for (int j = 0; s && !is_used(k, i) && j < k->e->graph->ninputs; j++)
-      if (j != i && is_used(k, j) && holds(k->e, j, s)) k->m->input[i] = k->m->input[j];
+    const StateEntry *s = k->tied.state[i];
+    if (!s || is_used(k, i)) continue;
+    int weight = k->tied.weight[s - k->e->state];
+    for (int t = k->tied.first[weight]; t < k->tied.first[weight + 1]; t++) {
+      int j = k->tied.input[t];
+      if (is_used(k, j)) k->m->input[i] = k->m->input[j];
+    }
   }
 }
 
@@ -555,6 +549,7 @@ static Status gather_modules(Marker *k, const PlanEntry *e) {
 
 static Status run(Marker *k) {
   TRY(allocate(k));
+  TRY(tied_find(&k->m->arena, k->e, &k->tied));
   TRY(probe_open(&k->probe, k->e));
   TRY(blocks_open(&k->blocks, &k->probe));
   for (int i = 0; k->plan && i < k->plan->nentries; i++) TRY(match_entry(k, &k->plan->entry[i]));

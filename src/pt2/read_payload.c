@@ -132,5 +132,5 @@ Status read_state(Reader *r) {
     s = read_entries(&p, constants);
   }
   for (size_t i = 0; i < records.cap; i++) storage_unref(records.slots[i].value);
-  return s;
+  return s ? s : exported_index_state(r->e);
 }

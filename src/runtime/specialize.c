@@ -28,7 +28,7 @@ static Status copy_state(Specializer *s) {
     Tensor *shard = s->spread ? s->spread->state[i] : NULL;
     if (from->state[i].tensor) TRY(tensor_alias(&to->scope, shard ? shard : from->state[i].tensor, &to->state[i].tensor));
   }
-  return OK;
+  return exported_index_state(to);
 }
 
 /* ---- on a mesh ----------------------------------------------------------------------------- */
