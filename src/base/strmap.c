@@ -9,11 +9,17 @@ static uint64_t hash_text(const char *s) {
   return h ^ (h >> 29);
 }
 
-static StrSlot *find(StrSlot *slots, size_t cap, const char *key) {
-  for (uint64_t i = hash_text(key);; i++) {
+static StrSlot *find(StrSlot *slots, size_t cap, const char *key, uint64_t hash) {
+  for (uint64_t i = hash;; i++) {
     StrSlot *s = &slots[i & (cap - 1)];
-    if (!s->key || !strcmp(s->key, key)) return s;
+    if (!s->key || (s->hash == hash && !strcmp(s->key, key))) return s;
   }
+}
+
+/* Room in a larger table, where every key is new. */
+static StrSlot *free_slot(StrSlot *slots, size_t cap, uint64_t hash) {
+  while (slots[hash & (cap - 1)].key) hash++;
+  return &slots[hash & (cap - 1)];
 }
 
 Status strmap_reserve(StrMap *m, Arena *arena, size_t count) {
@@ -23,7 +29,7 @@ Status strmap_reserve(StrMap *m, Arena *arena, size_t count) {
   StrSlot *slots;
   TRY_NEW(slots, arena_new_n(arena, StrSlot, cap));
   for (size_t i = 0; i < m->cap; i++) {
-    if (m->slots[i].key) *find(slots, cap, m->slots[i].key) = m->slots[i];
+    if (m->slots[i].key) *free_slot(slots, cap, m->slots[i].hash) = m->slots[i];
   }
   m->slots = slots;
   m->cap = cap;
@@ -32,11 +38,13 @@ Status strmap_reserve(StrMap *m, Arena *arena, size_t count) {
 
 Status strmap_slot(StrMap *m, Arena *arena, const char *key, StrSlot **out) {
   TRY(strmap_reserve(m, arena, m->used + 1));
-  *out = find(m->slots, m->cap, key);
+  uint64_t hash = hash_text(key);
+  *out = find(m->slots, m->cap, key, hash);
   if ((*out)->key) return OK;
   (*out)->key = key;
+  (*out)->hash = hash;
   m->used++;
   return OK;
 }
 
-void *strmap_get(const StrMap *m, const char *key) { return m->cap ? find(m->slots, m->cap, key)->value : NULL; }
+void *strmap_get(const StrMap *m, const char *key) { return m->cap ? find(m->slots, m->cap, key, hash_text(key))->value : NULL; }

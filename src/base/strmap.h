@@ -11,6 +11,7 @@
 typedef struct {
   const char *key; /* NULL: free */
   void *value;
+  uint64_t hash; /* of the key: others are told apart without reading them */
 } StrSlot;
 
 /* Zeroed is empty. */

@@ -9,7 +9,8 @@
 
 typedef struct {
   const char *name; /* NULL: free */
-  int last;         /* name_1 ... name_last are taken */
+  uint32_t hash;
+  int last; /* name_1 ... name_last are taken */
 } NameSlot;
 
 typedef struct NameSet {
@@ -17,16 +18,16 @@ typedef struct NameSet {
   int cap, used; /* cap is a power of two */
 } NameSet;
 
-static uint64_t hash_name(const char *s) {
+static uint32_t hash_name(const char *s) {
   uint64_t h = 0xcbf29ce484222325u;
   for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-  return h ^ (h >> 29);
+  return (uint32_t)(h ^ (h >> 29));
 }
 
-static NameSlot *names_slot(NameSet *n, const char *name) {
-  for (uint64_t i = hash_name(name);; i++) {
-    NameSlot *slot = &n->slots[i & (uint64_t)(n->cap - 1)];
-    if (!slot->name || !strcmp(slot->name, name)) return slot;
+static NameSlot *names_slot(NameSet *n, const char *name, uint32_t hash) {
+  for (uint32_t i = hash;; i++) {
+    NameSlot *slot = &n->slots[i & (uint32_t)(n->cap - 1)];
+    if (!slot->name || (slot->hash == hash && !strcmp(slot->name, name))) return slot;
   }
 }
 
@@ -34,7 +35,11 @@ static Status names_grow(Graph *g) {
   NameSet *n = g->names, bigger = {.cap = n->cap ? n->cap * 2 : 64};
   TRY_NEW(bigger.slots, arena_new_n(g->arena, NameSlot, bigger.cap));
   for (int i = 0; i < n->cap; i++) {
-    if (n->slots[i].name) *names_slot(&bigger, n->slots[i].name) = n->slots[i], bigger.used++;
+    uint32_t at = n->slots[i].hash;
+    if (!n->slots[i].name) continue;
+    while (bigger.slots[at & (uint32_t)(bigger.cap - 1)].name) at++;
+    bigger.slots[at & (uint32_t)(bigger.cap - 1)] = n->slots[i];
+    bigger.used++;
   }
   *n = bigger;
   return OK;
@@ -45,7 +50,8 @@ static Status names_take(Graph *g, const char *wish, const char **out) {
   NameSet *n = g->names;
   if (n->used * 2 >= n->cap) TRY(names_grow(g));
   if (!wish || !*wish) wish = "v";
-  NameSlot *slot = names_slot(n, wish);
+  uint32_t hash = hash_name(wish);
+  NameSlot *slot = names_slot(n, wish, hash);
   char *name = NULL;
   if (!slot->name) {
     TRY_NEW(name, arena_strdup(g->arena, wish));
@@ -55,10 +61,12 @@ static Status names_take(Graph *g, const char *wish, const char **out) {
     TRY_NEW(name, arena_alloc(g->arena, len + 16));
     while (slot->name) {
       snprintf(name, len + 16, "%s_%d", wish, ++wished->last);
-      slot = names_slot(n, name);
+      hash = hash_name(name);
+      slot = names_slot(n, name, hash);
     }
   }
-  slot->name = *out = name;
+  *slot = (NameSlot){name, hash, 0};
+  *out = name;
   n->used++;
   return OK;
 }
@@ -307,6 +315,8 @@ static void follow(void *ctx, Val **ref) {
   while (v->forward) v = v->forward;
   *ref = v;
 }
+
+void arg_forward(Arg *a) { arg_each_val(a, follow, NULL); }
 
 void node_forward(Node *n) { node_each_val(n, follow, NULL); }
 

@@ -158,8 +158,10 @@ void graph_count_uses(Graph *g);
 /* Replaces v by v->forward (followed to the end) in all arguments and outputs, then
  * clears forward.  Passes set forward and call this once. */
 void graph_forward(Graph *g);
-/* The same for one node's arguments, for passes that look at nodes as they go. */
+/* The same for one node's arguments or for one argument, for passes that look at nodes as they
+ * go; forward is not cleared. */
 void node_forward(Node *n);
+void arg_forward(Arg *a);
 /* No op of the graph writes to its arguments. */
 bool graph_is_functional(const Graph *g);
 

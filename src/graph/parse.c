@@ -33,11 +33,21 @@ typedef struct {
   int depth;
 } Parser;
 
-/* One graph: its values by name. */
+typedef struct {
+  Arg *args;
+  const char **names;
+  int n, cap, names_cap;
+} ArgList;
+
+/* One graph: its values by name.  The lists of the node that is being read are kept for the
+ * next one: what a node needs of them is copied, and nodes stay close together in memory. */
 typedef struct {
   Parser *p;
   Graph *g;
   StrMap vals;
+  ArgList args;
+  Val *outs;
+  int outs_cap;
 } Body;
 
 /* Room for one more item in an arena array that doubles. */
@@ -58,13 +68,15 @@ static Status grow(Arena *arena, void *array, int count, int *cap, size_t item) 
 
 /* [2,s0] or {1,2} */
 static Status parse_syms(Parser *p, char close, int *n, const Sym ***out) {
-  TRY_NEW(*out, arena_new_n(&p->e->arena, const Sym *, MAX_DIMS));
+  const Sym *syms[MAX_DIMS];
   *n = 0;
   while (!lex_take(&p->l, close)) {
     if (*n && !lex_take(&p->l, ',')) return lex_expected(&p->l, "',' between sizes");
     if (*n == MAX_DIMS) return lex_error(&p->l, p->l.p, "a tensor has too many dimensions");
-    TRY(lex_sym(&p->l, &(*out)[(*n)++]));
+    TRY(lex_sym(&p->l, &syms[(*n)++]));
   }
+  TRY_NEW(*out, arena_new_n(&p->e->arena, const Sym *, *n));
+  if (*n) memcpy(*out, syms, (size_t)*n * sizeof *syms);
   return OK;
 }
 
@@ -210,12 +222,6 @@ static Status parse_arg(Body *b, Arg *out) {
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-typedef struct {
-  Arg *args;
-  const char **names;
-  int n, cap, names_cap;
-} ArgList;
-
 /* "name" or name, followed by '='. */
 static Status parse_arg_name(Lexer *l, const char **name) {
   const char *back = l->p;
@@ -269,15 +275,15 @@ static Status check_order(Lexer *l, const char *at, const Node *n, const ArgList
 }
 
 /* Values that are defined once the arguments are read. */
-static Status parse_results(Body *b, Val **outs, int *nouts, bool *list) {
+static Status parse_results(Body *b, int *nouts, bool *list) {
   Lexer *l = &b->p->l;
-  int cap = 0;
   *list = lex_take(l, '[');
   if (!*list && lex_peek(l) != '%') return OK;
   while (*list ? !lex_take(l, ']') : lex_peek(l) != '=') {
     if (*nouts && !lex_take(l, ',')) return lex_expected(l, *list ? "',' or ']'" : "',' or '='");
-    TRY(grow(b->g->arena, outs, *nouts, &cap, sizeof **outs));
-    TRY(parse_value(b->p, &(*outs)[*nouts]));
+    TRY(grow(b->g->arena, &b->outs, *nouts, &b->outs_cap, sizeof *b->outs));
+    b->outs[*nouts] = (Val){0};
+    TRY(parse_value(b->p, &b->outs[*nouts]));
     ++*nouts;
   }
   return lex_expect(l, '=');
@@ -285,26 +291,26 @@ static Status parse_results(Body *b, Val **outs, int *nouts, bool *list) {
 
 static Status parse_node(Body *b) {
   Lexer *l = &b->p->l;
-  Val *outs = NULL;
   int nouts = 0;
   bool list;
   lex_skip(l);
   const char *at = l->p, *target;
-  TRY(parse_results(b, &outs, &nouts, &list));
+  TRY(parse_results(b, &nouts, &list));
   TRY(lex_word_or_string(l, "an operator", &target));
   if (!*target) return lex_error(l, at, "an operator without a name");
   Node *n;
-  ArgList args = {0};
+  ArgList *args = &b->args;
+  args->n = 0;
   TRY(graph_add_node(b->g, NULL, target, &n));
   n->outs_list = n->op ? n->op->schema.returns_list : list;
-  TRY(parse_args(b, &args));
-  TRY(check_order(l, at, n, &args));
-  TRY(lex_locate(l, at, node_set_args(n, args.args, args.names, args.n)));
+  TRY(parse_args(b, args));
+  TRY(check_order(l, at, n, args));
+  TRY(lex_locate(l, at, node_set_args(n, args->args, args->names, args->n)));
   for (int i = 0; i < nouts; i++) {
     Val *v;
-    if (strmap_get(&b->vals, outs[i].name)) return lex_error(l, at, "a value of this name is defined above");
-    TRY(node_add_out(n, outs[i].name, outs[i].type, &v));
-    TRY(define(b, at, &outs[i], v));
+    if (strmap_get(&b->vals, b->outs[i].name)) return lex_error(l, at, "a value of this name is defined above");
+    TRY(node_add_out(n, b->outs[i].name, b->outs[i].type, &v));
+    TRY(define(b, at, &b->outs[i], v));
   }
   return parse_meta(b, n);
 }

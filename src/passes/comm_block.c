@@ -18,6 +18,7 @@ static const struct {
 };
 
 static int kind_of(const Node *n) {
+  if (n->op && !(n->op->def->flags & OP_EFFECT)) return 0; /* most are not even near */
   if (strncmp(n->target, "_c10d_functional", 16)) return 0;
   for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++) {
     if (!strcmp(n->target, collectives[i].target)) return collectives[i].kind;

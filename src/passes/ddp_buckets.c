@@ -173,38 +173,33 @@ static Status find_kinds(Arena *arena, const Order *o, Buckets *all) {
 
 /* needs[at] = 1 + the last reduction whose result the node at that position needs, be it as a
  * value or because it may only happen after it; 0: none.  Positions ascend, so one walk does. */
-typedef struct {
-  int *needs;
-  int most;
-} Needs;
-
-static void need_value(void *ctx, Val **ref) {
-  Needs *n = ctx;
-  if ((*ref)->node && n->needs[(*ref)->node->mark] > n->most) n->most = n->needs[(*ref)->node->mark];
-}
-
 static Status find_needs(Arena *arena, const Order *o, const Buckets *all, int **out) {
-  Needs n;
-  int *part; /* by position: 1 + the last reduction that it is a part of */
-  TRY_NEW(n.needs, arena_new_n(arena, int, o->n + 1));
+  int *needs, *part; /* part, by position: 1 + the last reduction that it is a part of */
+  bool inside = !order_is_free(o);
+  TRY_NEW(needs, arena_new_n(arena, int, o->n + 1));
   TRY_NEW(part, arena_new_n(arena, int, o->n + 1));
+  *out = needs;
   for (int i = 0; i < all->n; i++) {
-    if (all->reduction[i].alone != LEFT_COUNT) continue; /* it stays where it is */
-    part[all->reduction[i].div] = part[all->reduction[i].comm] = i + 1;
-    n.needs[all->reduction[i].wait] = part[all->reduction[i].wait] = i + 1;
+    const Reduction *r = &all->reduction[i];
+    if (r->alone != LEFT_COUNT) continue; /* it stays where it is */
+    part[r->div] = part[r->comm] = part[r->wait] = needs[r->wait] = i + 1;
+    inside |= order_user(o, o->node[r->wait]->outs[0], 0) < o->n;
   }
+  if (!inside) return OK; /* all results go to the outputs: nobody needs any */
   for (int at = 0; at < o->n; at++) {
-    n.most = n.needs[at];
-    node_each_val(o->node[at], need_value, &n);
+    int most = needs[at];
+    for (int i = o->arg_start[at]; i < o->arg_start[at + 1]; i++) {
+      int from = o->producer[o->arg[i]];
+      if (from >= 0 && needs[from] > most) most = needs[from];
+    }
     for (int i = o->behind_start[at]; i < o->behind_start[at + 1]; i++) {
       int before = o->behind[i];
       if (part[before] && part[before] == part[at]) continue;
-      if (n.needs[before] > n.most) n.most = n.needs[before];
-      if (part[before] > n.most) n.most = part[before];
+      if (needs[before] > most) most = needs[before];
+      if (part[before] > most) most = part[before];
     }
-    n.needs[at] = n.most;
+    needs[at] = most;
   }
-  *out = n.needs;
   return OK;
 }
 

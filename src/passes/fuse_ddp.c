@@ -44,8 +44,9 @@ typedef struct {
   const Order *o;
   int *found; /* positions */
   int count;
-  int *seen;  /* by position: bucket + 1 */
+  int *seen;    /* by position: bucket + 1 */
   int farthest; /* largest position that was ever moved */
+  bool moved;
 } Early;
 
 static void look_at_users(Early *e, const Val *v, int stamp, int limit) {
@@ -81,6 +82,7 @@ static void move_early_users(Early *e, const Buckets *all, int index, Node *last
     const Node *n = e->o->node[e->found[i]];
     for (int k = 0; k < n->nouts; k++) look_at_users(e, n->outs[k], index + 1, limit);
   }
+  e->moved |= e->count > 0;
   qsort(e->found, (size_t)e->count, sizeof *e->found, compare_ints);
   for (int i = 0; i < e->count; i++) {
     move_behind(e->o->node[e->found[i]], last);
@@ -108,6 +110,7 @@ static Status fuse_bucket(Fuse *f, Early *early, int index, FuseFn *build) {
     Node *wait = f->order->node[r->wait], *comm = f->order->node[r->comm];
     wait->outs[0]->forward = fused.results[k++];
     f->instead[r->div] = f->instead[r->comm] = f->instead[r->wait] = fused.reduced->mark;
+    f->gone[r->comm] = f->gone[r->wait] = true;
     node_remove(wait);
     node_remove(comm);
   }
@@ -116,9 +119,17 @@ static Status fuse_bucket(Fuse *f, Early *early, int index, FuseFn *build) {
 
 /* ---- what nobody uses any more ------------------------------------------------------------------------ */
 
-static void unuse(void *ctx, Val **ref) {
-  (void)ctx;
-  (*ref)->mark--;
+/* Users of the old waits take the new results. */
+static void forward_users(Fuse *f) {
+  const Order *o = f->order;
+  bool outputs = false;
+  for (int i = 0; i < f->all->n; i++) {
+    const Val *reduced = o->node[f->all->reduction[i].wait]->outs[0];
+    int user = order_user(o, reduced, 0);
+    if (user < o->n && reduced->forward) node_forward(o->node[user]);
+    outputs |= user == o->n;
+  }
+  for (int i = 0; outputs && i < f->graph->noutputs; i++) arg_forward(&f->graph->outputs[i]);
 }
 
 static bool must_stay(const Node *n) {
@@ -126,16 +137,33 @@ static bool must_stay(const Node *n) {
   return (n->op->def->flags & (OP_EFFECT | OP_RANDOM)) || n->op->schema.mutates;
 }
 
-static void remove_dead(Graph *g) {
-  graph_count_uses(g);
-  for (Node *n = g->last, *prev; n; n = prev) {
-    prev = n->prev;
-    bool used = must_stay(n);
-    for (int i = 0; i < n->nouts; i++) used |= n->outs[i]->mark > 0;
+/* Of the nodes that were there: positions descend, so users go before what they use.  uses[id]
+ * starts as the old count of users, less the collectives that are gone, plus what buckets use. */
+static Status remove_dead(Fuse *f) {
+  const Order *o = f->order;
+  int *uses, *last; /* last, by id: the latest dead user, + 1: a value counts once per user */
+  TRY_NEW(uses, arena_new_n(f->arena, int, f->old_vals + 1));
+  TRY_NEW(last, arena_new_n(f->arena, int, f->old_vals + 1));
+  for (int id = 0; id < f->old_vals; id++) uses[id] = o->use_start[id + 1] - o->use_start[id];
+  for (int i = 0; i < f->all->n; i++) {
+    const Reduction *r = &f->all->reduction[i];
+    if (f->instead[r->comm] < 0) continue;
+    uses[o->node[r->div]->outs[0]->id]--;
+    uses[r->grad->id]++;
+    if (r->divisor.kind == ARG_VAL) uses[r->divisor.val->id]++;
+  }
+  for (int at = o->n - 1; at >= 0; at--) {
+    Node *n = o->node[at];
+    bool used = f->gone[at] || must_stay(n);
+    for (int i = 0; i < n->nouts && !used; i++) used = uses[n->outs[i]->id] > 0;
     if (used) continue;
-    node_each_val(n, unuse, NULL);
+    for (int i = o->arg_start[at]; i < o->arg_start[at + 1]; i++) {
+      if (last[o->arg[i]] != at + 1) uses[o->arg[i]]--;
+      last[o->arg[i]] = at + 1;
+    }
     node_remove(n);
   }
+  return OK;
 }
 
 /* ---- the pass ------------------------------------------------------------------------------------------- */
@@ -145,6 +173,8 @@ static Status fuse_all(Fuse *f, FuseFn *build) {
   int n = f->order->n, room = 2 * all->n + 5 * all->nbuckets, fused = 0;
   Early early = {.o = f->order};
   TRY_NEW(f->instead, arena_new_n(f->arena, int, n + 1));
+  TRY_NEW(f->gone, arena_new_n(f->arena, bool, n + 1));
+  f->old_vals = f->graph->nvals;
   TRY_NEW(f->takes_start, arena_new_n(f->arena, int, room + 1));
   TRY_NEW(f->takes, arena_new_n(f->arena, int, all->n + 1));
   TRY_NEW(early.found, arena_new_n(f->arena, int, n + 1));
@@ -156,8 +186,9 @@ static Status fuse_all(Fuse *f, FuseFn *build) {
     fused++;
   }
   if (!fused) return OK;
-  graph_forward(f->graph);
-  remove_dead(f->graph);
+  forward_users(f);
+  TRY(remove_dead(f));
+  if (order_is_free(f->order) && !early.moved) return OK; /* buckets stand behind all they use */
   OrderChange change = {.nnew = f->nnew, .instead = f->instead, .takes_start = f->takes_start, .takes = f->takes};
   return order_sort(f->arena, f->order, &change);
 }

@@ -14,6 +14,8 @@ typedef struct {
   Graph *graph;
   const Order *order;
   const Buckets *all;
+  int old_vals;
+  bool *gone;   /* by position: collectives and waits that a bucket stands for */
   int *instead; /* see OrderChange */
   int *takes_start, *takes;
   int nnew, ntakes;

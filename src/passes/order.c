@@ -5,40 +5,80 @@
 
 /* ---- users ------------------------------------------------------------------------------- */
 
+static bool node_writes(const Node *n);
+
 typedef struct {
+  Arena *arena;
   Order *o;
-  int at;    /* position of the user */
-  int *last; /* by value id: its latest user so far, -1 */
-  int *fill; /* by value id: where its next user goes; NULL: count only */
-} Users;
+  int count, cap;
+  bool writes, random;
+} Reading;
 
-static void add_user(void *ctx, Val **ref) {
-  Users *u = ctx;
-  int id = (*ref)->id;
-  if (u->last[id] == u->at) return;
-  u->last[id] = u->at;
-  if (u->fill) u->o->use[u->fill[id]++] = u->at;
-  else u->o->use_start[id + 1]++;
+/* Values of one argument, lists included. */
+static Status add_values(Reading *r, const Arg *a) {
+  if (a->kind == ARG_LIST) {
+    for (int i = 0; i < a->n; i++) TRY(add_values(r, &a->list[i]));
+    return OK;
+  }
+  if (a->kind != ARG_VAL) return OK;
+  if (r->count == r->cap) {
+    int cap = r->cap * 2, *more;
+    TRY_NEW(more, arena_new_n(r->arena, int, cap));
+    memcpy(more, r->o->arg, (size_t)r->count * sizeof *more);
+    r->o->arg = more;
+    r->cap = cap;
+  }
+  r->o->arg[r->count++] = a->val->id;
+  return OK;
 }
 
-static void each_user(Users *u) {
-  Graph *g = u->o->graph;
-  for (int i = 0; i < g->nvals; i++) u->last[i] = -1;
-  for (u->at = 0; u->at < u->o->n; u->at++) node_each_val(u->o->node[u->at], add_user, u);
-  for (int i = 0; i < g->noutputs; i++) arg_each_val(&g->outputs[i], add_user, u);
+static Status read_nodes(Reading *r) {
+  Order *o = r->o;
+  Graph *g = o->graph;
+  r->cap = 2 * g->nnodes + g->noutputs + 16;
+  TRY_NEW(o->node, arena_new_n(r->arena, Node *, g->nnodes + 1));
+  TRY_NEW(o->arg_start, arena_new_n(r->arena, int, g->nnodes + 2));
+  TRY_NEW(o->arg, arena_new_n(r->arena, int, r->cap));
+  TRY_NEW(o->producer, arena_new_n(r->arena, int, g->nvals + 1));
+  for (int i = 0; i < g->nvals; i++) o->producer[i] = -1;
+  for (Node *n = g->first; n; n = n->next) {
+    n->mark = o->n;
+    o->node[o->n] = n;
+    o->arg_start[o->n] = r->count;
+    for (int i = 0; i < n->nargs; i++) TRY(add_values(r, &n->args[i]));
+    for (int i = 0; i < n->nouts; i++) o->producer[n->outs[i]->id] = o->n;
+    r->writes |= node_writes(n);
+    r->random |= n->op && (n->op->def->flags & OP_RANDOM);
+    o->n++;
+  }
+  o->arg_start[o->n] = r->count;
+  for (int i = 0; i < g->noutputs; i++) TRY(add_values(r, &g->outputs[i]));
+  o->arg_start[o->n + 1] = r->count;
+  return OK;
 }
 
+/* From who uses what to what is used by whom: counted, then filled in. */
 static Status find_users(Arena *arena, Order *o) {
-  int nvals = o->graph->nvals;
-  Users u = {.o = o};
+  int nvals = o->graph->nvals, *last, *fill;
   TRY_NEW(o->use_start, arena_new_n(arena, int, nvals + 1));
-  TRY_NEW(u.last, arena_new_n(arena, int, nvals + 1));
-  each_user(&u);
+  TRY_NEW(last, arena_new_n(arena, int, nvals + 1)); /* latest user so far, + 1 */
+  for (int at = 0; at <= o->n; at++) {
+    for (int i = o->arg_start[at]; i < o->arg_start[at + 1]; i++) {
+      if (last[o->arg[i]] == at + 1) continue;
+      last[o->arg[i]] = at + 1;
+      o->use_start[o->arg[i] + 1]++;
+    }
+  }
   for (int i = 0; i < nvals; i++) o->use_start[i + 1] += o->use_start[i];
   TRY_NEW(o->use, arena_new_n(arena, int, o->use_start[nvals] + 1));
-  TRY_NEW(u.fill, arena_new_n(arena, int, nvals + 1));
-  memcpy(u.fill, o->use_start, (size_t)nvals * sizeof *u.fill);
-  each_user(&u);
+  TRY_NEW(fill, arena_new_n(arena, int, nvals + 1));
+  memcpy(fill, o->use_start, (size_t)nvals * sizeof *fill);
+  for (int at = 0; at <= o->n; at++) {
+    for (int i = o->arg_start[at]; i < o->arg_start[at + 1]; i++) {
+      int id = o->arg[i];
+      if (fill[id] == o->use_start[id] || o->use[fill[id] - 1] != at) o->use[fill[id]++] = at;
+    }
+  }
   return OK;
 }
 
@@ -202,22 +242,26 @@ static void touch_arguments(Walk *w, const Node *n) {
   }
 }
 
-static Status find_behind(Arena *arena, Order *o) {
-  Walk w = {.arena = arena, .o = o};
-  int last_random = -1;
-  if (o->memory) {
-    TRY_NEW(w.memory, arena_new_n(arena, Memory, o->graph->nvals + 1));
-    for (int i = 0; i < o->graph->nvals; i++) w.memory[i].last_write = -1;
-    for (int at = 0; at < o->n; at++) {
-      Node *n = o->node[at];
-      if (!node_writes(n)) continue;
-      for (int i = 0; i < n->nargs; i++) {
-        if (argument_is_written(n, i)) arg_each_val(&n->args[i], mark_written, &w);
-      }
+static Status find_writes(Walk *w) {
+  Order *o = w->o;
+  TRY_NEW(w->memory, arena_new_n(w->arena, Memory, o->graph->nvals + 1));
+  for (int i = 0; i < o->graph->nvals; i++) w->memory[i].last_write = -1;
+  for (int at = 0; at < o->n; at++) {
+    Node *n = o->node[at];
+    if (!node_writes(n)) continue;
+    for (int i = 0; i < n->nargs; i++) {
+      if (argument_is_written(n, i)) arg_each_val(&n->args[i], mark_written, w);
     }
   }
+  return OK;
+}
+
+static Status find_behind(Arena *arena, Order *o, bool random) {
+  Walk w = {.arena = arena, .o = o};
+  int last_random = -1;
   TRY_NEW(o->behind_start, arena_new_n(arena, int, o->n + 1));
-  for (w.at = 0; w.at < o->n; w.at++) {
+  if (o->memory) TRY(find_writes(&w));
+  for (w.at = 0; w.at < o->n && (o->memory || random); w.at++) {
     const Node *n = o->node[w.at];
     o->behind_start[w.at] = w.count;
     if (o->memory) touch_arguments(&w, n);
@@ -228,19 +272,12 @@ static Status find_behind(Arena *arena, Order *o) {
 }
 
 Status order_new(Arena *arena, Graph *g, Order *out) {
-  Order o = {.graph = g};
-  bool writes = false;
-  TRY_NEW(o.node, arena_new_n(arena, Node *, g->nnodes + 1));
-  for (Node *n = g->first; n; n = n->next) {
-    n->mark = o.n;
-    o.node[o.n++] = n;
-    writes |= node_writes(n);
-  }
-  TRY(find_users(arena, &o));
-  if (writes) TRY(find_memory(arena, &o));
-  TRY(find_behind(arena, &o));
-  *out = o;
-  return OK;
+  *out = (Order){.graph = g};
+  Reading r = {.arena = arena, .o = out};
+  TRY(read_nodes(&r));
+  TRY(find_users(arena, out));
+  if (r.writes) TRY(find_memory(arena, out));
+  return find_behind(arena, out, r.random);
 }
 
 /* ---- sorting ---------------------------------------------------------------------------------- */
@@ -363,6 +400,10 @@ Status order_sort(Arena *arena, const Order *o, const OrderChange *change) {
   for (Node *n = o->graph->first; n; n = n->next) find_needs(&s, &s.item[n->mark], n->mark);
   if (s.failed) return fail_oom();
   TRY(sort_nodes(&s, stack, sorted));
-  for (int i = 0, count = o->graph->nnodes; i < count; i++) node_move_before(sorted[i], NULL);
+  Node *at = o->graph->first; /* what stands right stays */
+  for (int i = 0, count = o->graph->nnodes; i < count; i++) {
+    if (sorted[i] == at) at = at->next;
+    else node_move_before(sorted[i], at);
+  }
   return OK;
 }

@@ -14,10 +14,14 @@
 
 #include "graph/graph.h"
 
+/* One walk over the graph fills it; what looks at neighbours then goes by numbers alone. */
 typedef struct {
   Graph *graph;
   int n;              /* nodes; as a position: the program's outputs */
   Node **node;        /* by position */
+  int *arg_start;     /* by position, the outputs included */
+  int *arg;           /* value ids that a node uses, in order */
+  int *producer;      /* by value id: position; -1: an input */
   int *use_start;     /* by value id */
   int *use;           /* positions of users, ascending, each once */
   int *behind_start;  /* by position */
@@ -26,6 +30,9 @@ typedef struct {
 } Order;
 
 Status order_new(Arena *arena, Graph *g, Order *out);
+
+/* Nothing but data decides. */
+static inline bool order_is_free(const Order *o) { return !o->behind_start[o->n]; }
 
 static inline int order_nusers(const Order *o, const Val *v) { return o->use_start[v->id + 1] - o->use_start[v->id]; }
 static inline int order_user(const Order *o, const Val *v, int i) { return o->use[o->use_start[v->id] + i]; }

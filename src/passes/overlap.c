@@ -112,21 +112,12 @@ static void find_collectives(Overlap *v) {
 
 /* ---- who needs whom -------------------------------------------------------------------------------- */
 
-typedef struct {
-  Overlap *v;
-  int at;
-  void (*fn)(Overlap *v, int at, int needs);
-} Visit;
-
-static void visit_producer(void *ctx, Val **ref) {
-  const Visit *t = ctx;
-  if ((*ref)->node) t->fn(t->v, t->at, (*ref)->node->mark);
-}
-
 static void each_need(Overlap *v, int at, void (*fn)(Overlap *, int, int)) {
-  Visit t = {v, at, fn};
-  for (int i = v->o->behind_start[at]; i < v->o->behind_start[at + 1]; i++) fn(v, at, v->o->behind[i]);
-  node_each_val(v->o->node[at], visit_producer, &t);
+  const Order *o = v->o;
+  for (int i = o->behind_start[at]; i < o->behind_start[at + 1]; i++) fn(v, at, o->behind[i]);
+  for (int i = o->arg_start[at]; i < o->arg_start[at + 1]; i++) {
+    if (o->producer[o->arg[i]] >= 0) fn(v, at, o->producer[o->arg[i]]);
+  }
 }
 
 static void count_need(Overlap *v, int at, int needs) {
@@ -249,7 +240,7 @@ static void walk(Overlap *v) {
 /* ---- the pass ------------------------------------------------------------------------------------------ */
 
 static Status allocate(Overlap *v) {
-  size_t n = (size_t)v->o->n + 1, needs = n + (size_t)v->o->behind_start[v->o->n] + (size_t)v->o->use_start[v->o->graph->nvals];
+  size_t n = (size_t)v->o->n + 1, needs = n + (size_t)v->o->behind_start[v->o->n] + (size_t)v->o->arg_start[v->o->n];
   TRY_NEW(v->haste, arena_array(v->arena, n, sizeof *v->haste));
   TRY_NEW(v->done, arena_array(v->arena, n, sizeof *v->done));
   TRY_NEW(v->bytes, arena_array(v->arena, n, sizeof *v->bytes));

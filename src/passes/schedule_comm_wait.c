@@ -25,14 +25,84 @@ static bool is_in_place(const CommBlocks *all, const CommBlock *b) {
   return last + 1 == b->first_user && last + 1 - first == b->nnodes;
 }
 
-/* Nodes end up in reverse; order_sort() puts right what stands before its arguments. */
-static void move_block(const Order *o, const CommBlocks *all, const CommBlock *b) {
-  Node *before = b->first_user < o->n ? o->node[b->first_user] : NULL;
+typedef struct {
+  const Order *o;
+  const CommBlocks *all;
+  int *block_of;          /* by position: 1 + the block that it moves with; -1: several */
+  int *waiting, *next;    /* by position, + 1: who of the block waits for it; the next of those */
+  int *stack;
+  bool sort; /* something may stand before what it uses */
+} Schedule;
+
+/* The last node of its own block that `at` uses, -1.  What it uses of others must stand before
+ * the block's new place. */
+static int inner_need(Schedule *s, const CommBlock *b, int at, int self) {
+  const Order *o = s->o;
+  int last = -1;
+  for (int i = o->arg_start[at]; i < o->arg_start[at + 1]; i++) {
+    int from = o->producer[o->arg[i]];
+    if (from < 0) continue;
+    if (s->block_of[from] == self) last = from;
+    else s->sort |= s->block_of[from] != 0 || from >= b->first_user;
+  }
+  return last;
+}
+
+/* The first user may be of the block itself: a follower that comes before somebody else.  Nodes
+ * end up in reverse around it, as PyTorch has them, and are sorted. */
+static void move_around(Schedule *s, const CommBlock *b) {
+  Node *before = s->o->node[b->first_user];
   for (int i = 0; i < b->nnodes; i++) {
-    Node *n = o->node[all->nodes[b->first + i]];
+    Node *n = s->o->node[s->all->nodes[b->first + i]];
     node_move_before(n, before);
     before = n;
   }
+  s->sort = true;
+}
+
+/* The block in reverse before its first user, but a node that uses another of the block right
+ * behind that one.  With at most one need in the block per node this is what sorting would give. */
+static void move_block(Schedule *s, const CommBlock *b, int self) {
+  const Order *o = s->o;
+  const int *nodes = s->all->nodes + b->first;
+  Node *before = b->first_user < o->n ? o->node[b->first_user] : NULL;
+  int top = 0;
+  for (int i = b->nnodes - 1; i >= 0; i--) s->waiting[nodes[i]] = s->next[nodes[i]] = 0;
+  for (int i = 0; i < b->nnodes; i++) { /* pushed to the front: the list ends up in reverse */
+    int at = nodes[i], need = inner_need(s, b, at, self);
+    int *list = need < 0 ? &top : &s->waiting[need];
+    s->next[at] = *list;
+    *list = at + 1;
+  }
+  int height = 0;
+  for (int at = top; at || height;) {
+    if (!at) {
+      at = s->stack[--height];
+      continue;
+    }
+    Node *n = o->node[at - 1];
+    node_move_before(n, before);
+    s->stack[height++] = s->next[at - 1];
+    at = s->waiting[at - 1];
+  }
+}
+
+static Status prepare(Arena *arena, Schedule *s) {
+  int n = s->o->n + 1;
+  TRY_NEW(s->block_of, arena_new_n(arena, int, n));
+  TRY_NEW(s->waiting, arena_new_n(arena, int, n));
+  TRY_NEW(s->next, arena_new_n(arena, int, n));
+  TRY_NEW(s->stack, arena_new_n(arena, int, n));
+  for (int k = 0; k < s->all->n; k++) {
+    const CommBlock *b = &s->all->block[k];
+    for (int i = 0; b->first_user >= 0 && i < b->nnodes; i++) {
+      int *of = &s->block_of[s->all->nodes[b->first + i]];
+      s->sort |= *of != 0;
+      *of = *of ? -1 : k + 1;
+    }
+  }
+  s->sort |= !order_is_free(s->o);
+  return OK;
 }
 
 static void tell(const PassArgs *args, const CommBlocks *blocks, int moved, int unused) {
@@ -49,18 +119,21 @@ static void tell(const PassArgs *args, const CommBlocks *blocks, int moved, int 
 static Status schedule(Arena *arena, Exported *e, const PassArgs *args) {
   Order o;
   CommBlocks blocks;
+  Schedule s = {.o = &o, .all = &blocks};
   int moved = 0, unused = 0;
   TRY(order_new(arena, e->graph, &o));
   TRY(comm_blocks_find(arena, &o, &blocks));
+  if (blocks.n) TRY(prepare(arena, &s));
   for (int i = 0; i < blocks.n; i++) {
     if (blocks.block[i].first_user < 0) {
       unused++;
       continue;
     }
     moved += !is_in_place(&blocks, &blocks.block[i]);
-    move_block(&o, &blocks, &blocks.block[i]);
+    if (s.block_of[blocks.block[i].first_user] == i + 1) move_around(&s, &blocks.block[i]);
+    else move_block(&s, &blocks.block[i], i + 1);
   }
-  if (blocks.n) TRY(order_sort(arena, &o, &(OrderChange){0}));
+  if (s.sort) TRY(order_sort(arena, &o, &(OrderChange){0}));
   tell(args, &blocks, moved, unused);
   return OK;
 }
