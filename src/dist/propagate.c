@@ -201,6 +201,19 @@ static bool segments_fit(const Rules *r, const Tensor *t, const Placement *p) {
   return !s;
 }
 
+/* Input i is whole and only sliced, to go with one that has empty shards where it lies. */
+static bool joins_empty(const Weigh *w, int i) {
+  const Rules *r = w->r;
+  const Placement *want = w->now + (r->nout + i) * r->naxes, *have = w->have[i]->place;
+  for (int a = 0; a < r->naxes; a++)
+    if (!placement_equal(&want[a], &have[a]) && !is_r(&have[a])) return false;
+  for (int j = 0; j < r->nin; j++) {
+    const Placement *other = w->now + (r->nout + j) * r->naxes;
+    if (j != i && placements_equal(other, w->have[j]->place, r->naxes) && !fills_shards(r->in[j], other, r->axis, r->naxes)) return true;
+  }
+  return false;
+}
+
 static bool admissible(const Weigh *w) {
   const Rules *r = w->r;
   bool owes = false;
@@ -222,7 +235,7 @@ static bool admissible(const Weigh *w) {
     /* empty shards: fine where they are already there (or a rule knows what it does, or an
      * op in place has no choice) and no reduction meets them */
     if (!(r->uneven || !owes)) return false;
-    if (!w->listed && w->pinned < 0 && !placements_equal(want, w->have[i]->place, r->naxes)) return false;
+    if (!w->listed && w->pinned < 0 && !placements_equal(want, w->have[i]->place, r->naxes) && !joins_empty(w, i)) return false;
   }
   return true;
 }

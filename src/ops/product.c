@@ -190,6 +190,7 @@ Status product_place(Rules *r, const Product *p, bool linear) {
   const Tensor *a = r->in[s.left], *b = r->in[s.right], *out = r->out[0];
   int an = a->ndim, bn = b->ndim, rows = an > 1, columns = bn > 1;
   int batch = out->ndim - rows - columns;
+  r->uneven = true; /* a sum of nothing is 0 */
   for (int d = 0; d < batch; d++) {
     int i = d - (batch - (an - 2)), j = d - (batch - (bn - 2));
     TRY(add_strategy(&s, place_s(d), shard_at(a, an > 2 ? i : -1, out->size[d]), shard_at(b, bn > 2 ? j : -1, out->size[d])));
