@@ -5,37 +5,7 @@
 #include <string.h>
 
 #include "graph/resolve.h"
-
-/* A dimension of a value that holds features: index i stands for features
- * [base + i' * inner, base + (i' + 1) * inner) with i' = i / repeat % (size / before / repeat);
- * the range of the track begins at base. */
-typedef struct {
-  int dim;
-  int64_t size;
-  int64_t inner;  /* features per step */
-  int64_t repeat; /* neighbours that are copies: KV heads given to several query heads */
-  int64_t before; /* times that the whole comes again: a batch flattened into it */
-} Lead;
-
-/* Outermost first; lead[0] is what would be cut. */
-typedef struct Track {
-  const Val *val;
-  int member; /* whose features */
-  int64_t base;
-  int n;
-  Lead lead[MAX_DIMS];
-} Track;
-
-static int64_t gcd(int64_t a, int64_t b) {
-  while (b) {
-    int64_t r = a % b;
-    a = b;
-    b = r;
-  }
-  return a;
-}
-
-static int64_t pieces(const Lead *l) { return l->size / l->before / l->repeat; }
+#include "passes/blocks_inside.h"
 
 /* ---- members ----------------------------------------------------------------------------------- */
 
@@ -63,24 +33,14 @@ static Status add_member(Blocks *b, int input, int dim, bool rows, int *out) {
   }
   const Tensor *t = probe_tensor(b->p, b->p->e->graph->inputs[input]);
   *out = b->nmembers;
-  b->member[b->nmembers] = (Member){.input = input, .dim = dim, .n = t->size[dim], .group = b->nmembers, .twin = b->nmembers, .rows = rows};
+  b->member[b->nmembers] = (Member){.input = input, .dim = dim, .n = t->size[dim], .group = b->nmembers, .twin = b->nmembers, .rows = rows, .writer = -1};
   b->nmembers++;
   return OK;
 }
 
-static int group_of(const Blocks *b, int m) {
-  while (b->member[m].group != m) m = b->member[m].group;
-  return m;
-}
-
 static void join(Blocks *b, int m, int other) {
-  int g = group_of(b, m), h = group_of(b, other);
+  int g = blocks_group(b, m), h = blocks_group(b, other);
   if (g != h) b->member[g > h ? g : h].group = g > h ? h : g;
-}
-
-static Member *twin_of(const Blocks *b, int m) {
-  while (b->member[m].twin != m) m = b->member[m].twin;
-  return &b->member[m];
 }
 
 static void add_cut(Member *m, int64_t at) {
@@ -97,9 +57,11 @@ static void add_cut(Member *m, int64_t at) {
   m->ncuts++;
 }
 
-static void add_count(Blocks *b, int member, int64_t count) {
+static void count_track(Blocks *b, const Track *t) { member_add_span(blocks_twin(b, t->member), t->base, track_end(t), track_pieces(t)); }
+
+static void count_all(Blocks *b, int member, int64_t count) {
   Member *m = &b->member[member];
-  m->count = gcd(m->count, count);
+  member_add_span(m, 0, m->n, count);
 }
 
 /* ---- reshapes ------------------------------------------------------------------------------------ */
@@ -136,7 +98,7 @@ static bool flatten(const Track *t, const Tensor *in, int from, int to, Lead *ou
 
 /* The lead as the dimensions [from, to) of out; appends to t. */
 static bool unflatten(Lead l, const Tensor *out, int from, int to, Track *t) {
-  int64_t before = l.before, repeat = l.repeat, n = pieces(&l), inner = l.inner * n;
+  int64_t before = l.before, repeat = l.repeat, n = lead_pieces(&l), inner = l.inner * n;
   int last = to;
   int64_t tail[MAX_DIMS] = {0};
   for (int d = to - 1; d >= from && repeat > 1; d--) { /* repetitions are the innermost */
@@ -229,12 +191,18 @@ static bool cut(Blocks *b, const Track *t, const Tensor *in, const Tensor *out, 
   bool vanishes = out->ndim < in->ndim;
   int64_t kept = vanishes ? 1 : out->size[dim];
   to->base = t->base;
+  to->single = t->single;
   while (at < t->n && t->lead[at].dim != dim) at++;
   memcpy(to->lead, t->lead, sizeof to->lead);
   to->n = t->n;
   if (at == t->n || kept == in->size[dim]) {
     if (vanishes) drop_dim(to, dim);
     return true;
+  }
+  if (t->single && at == 0) { /* a part of the one piece: still it */
+    to->lead[0].size = kept;
+    if (vanishes) to->n = 0;
+    return to->n > 0;
   }
   if (at > 0) { /* inside of what stays whole: from there on nothing is known */
     to->n = at;
@@ -244,14 +212,15 @@ static bool cut(Blocks *b, const Track *t, const Tensor *in, const Tensor *out, 
   Lead *l = &to->lead[0];
   if (l->before != 1 || l->repeat != 1) return false;
   to->base += start * l->inner;
-  add_cut(twin_of(b, t->member), to->base);
-  add_cut(twin_of(b, t->member), to->base + kept * l->inner);
+  add_cut(blocks_twin(b, t->member), to->base);
+  add_cut(blocks_twin(b, t->member), to->base + kept * l->inner);
   l->size = kept;
-  if (vanishes) {
+  if (kept == 1 && !vanishes) to->single = l->inner;
+  if (vanishes || (kept == 1 && to->n > 1)) {
     memmove(&to->lead[0], &to->lead[1], (size_t)(to->n - 1) * sizeof *l);
     to->n--;
-    drop_dim(to, dim);
   }
+  if (vanishes) drop_dim(to, dim);
   return to->n > 0;
 }
 
@@ -268,6 +237,9 @@ static const char *const reshapes[] = {"aten.view.", "aten.reshape.", "aten._uns
 static const char *const movers[] = {"aten.transpose", "aten.permute", "aten.t.", "aten.unsqueeze", "aten.squeeze", "aten.expand", "aten.contiguous",
                                      "aten.clone", "aten.to.", "aten._to_copy", "aten.alias", "aten.detach", "aten.movedim", "aten.swapaxes", "aten.mT", NULL};
 
+/* Ops that give a key head to several query heads. */
+static const char *const attentions[] = {"aten.scaled_dot_product_attention", "aten._scaled_dot_product", NULL};
+
 static Status arrive(Blocks *b, const Track *t, int depth);
 
 /* Both are the features of their weights, one by one: a bias and its weight, gate and up. */
@@ -278,9 +250,10 @@ static bool same_features(const Blocks *b, const Track *t, const Track *u) {
 }
 
 static void make_twins(Blocks *b, int m, int other) {
-  Member *x = twin_of(b, m), *y = twin_of(b, other);
+  Member *x = blocks_twin(b, m), *y = blocks_twin(b, other);
   if (x == y) return;
   for (int i = 0; i < x->ncuts; i++) add_cut(y, x->cut[i]);
+  for (int i = 0; i < x->nspans; i++) member_add_span(y, x->span[i].begin, x->span[i].end, x->span[i].count);
   x->twin = (int)(y - b->member);
 }
 
@@ -305,12 +278,30 @@ static Status meet_alike(Blocks *b, int member, int first) {
   return OK;
 }
 
+/* n cannot have these features cut as its argument val has them. */
+static Status add_need(Blocks *b, const Track *t, const Val *val, const Node *n) {
+  if (!val || !n) return OK;
+  if (b->nneeds == b->needs_cap) {
+    int cap = b->needs_cap ? 2 * b->needs_cap : 64;
+    Need *more;
+    TRY_NEW(more, arena_new_n(&b->arena, Need, cap));
+    if (b->nneeds) memcpy(more, b->need, (size_t)b->nneeds * sizeof *more);
+    b->need = more;
+    b->needs_cap = cap;
+  }
+  b->need[b->nneeds++] = (Need){t->member, t->base, track_end(t), n, val};
+  return OK;
+}
+
 /* Two tracks at one value: their weights are cut alike. */
 static Status land(Blocks *b, Track *t, int depth) {
   Track *first = b->at[t->val->id];
   if (first && first->n && first->lead[0].dim == t->lead[0].dim && first->base == t->base && first->member == t->member) return OK;
-  if (first) {
-    if (!first->n || first->lead[0].dim != t->lead[0].dim) return OK;
+  bool conflict = first && first->n && first->lead[0].dim != t->lead[0].dim;
+  if (conflict && t->lead[0].dim > first->lead[0].dim) return add_need(b, t, t->from, t->val->node);
+  if (conflict) TRY(add_need(b, first, first->from, t->val->node)); /* heads rather than what is inside of them */
+  if (first && !conflict) {
+    if (!first->n) return OK;
     join(b, t->member, first->member);
     TRY(meet_alike(b, t->member, first->member));
     if (same_features(b, t, first)) make_twins(b, t->member, first->member);
@@ -329,7 +320,7 @@ static Status ends_here(Blocks *b, const Track *t, const Node *n, bool *ends) {
   for (int i = 0; i < b->nends; i++) {
     const RowEnd *e = &b->end[i];
     if (e->node != n || e->val != t->val || e->dim != t->lead[0].dim) continue;
-    add_count(b, e->member, pieces(&t->lead[0]));
+    count_all(b, e->member, track_pieces(t));
     join(b, t->member, e->member);
     TRY(remember(b, t->member, e->member, n));
     *ends = true;
@@ -349,11 +340,13 @@ static Status join_buffers(Blocks *b, const Track *t, const Node *n, int dim) {
       Placement out[MAX_DIMS];
       bool free, known;
       int m;
-      if (whole->size[d] % pieces(&t->lead[0]) || n->nouts != 1) continue;
+      if (whole->size[d] % track_pieces(t) || n->nouts != 1) continue;
       TRY(probe_ask(p, n, (Given[]){{v, place_s(d)}, {t->val, place_s(t->lead[0].dim)}}, 2, out, &free, &known));
       if (!known || !free || !is_s_of(&out[0], dim)) continue;
       TRY(add_member(b, g->inputs[v->index]->index, d, false, &m));
-      add_count(b, m, pieces(&t->lead[0]));
+      count_all(b, m, track_pieces(t));
+      b->member[m].writer = t->member;
+      b->member[m].written = (Span){t->base, track_end(t), 0};
       join(b, t->member, m);
     }
   }
@@ -371,13 +364,17 @@ static Status pass_on(Blocks *b, const Track *t, const Node *n, bool counts, int
     for (int o = 0; o < n->nouts; o++) {
       bool stays = free && is_plain_s(&out[o]) && (i == 0 || to[o].n > 0);
       const Tensor *size = stays ? probe_tensor(b->p, n->outs[o]) : NULL;
-      if (!size || size->size[out[o].dim] != t->lead[i].size) continue;
-      if (i == 0) to[o] = (Track){.val = n->outs[o], .member = t->member, .base = t->base};
+      int64_t times = size ? size->size[out[o].dim] / t->lead[i].size : 0;
+      if (!size || size->size[out[o].dim] % t->lead[i].size || (times > 1 && !target_is(n, attentions))) continue;
+      if (i == 0) to[o] = (Track){.val = n->outs[o], .from = t->val, .member = t->member, .base = t->base, .single = t->single};
       to[o].lead[to[o].n] = t->lead[i];
+      to[o].lead[to[o].n].size *= times;
+      to[o].lead[to[o].n].repeat *= times;
       to[o].lead[to[o].n++].dim = out[o].dim;
     }
     if (i == 0) {
-      if (counts) add_count(b, t->member, pieces(&t->lead[0]));
+      if (counts) count_track(b, t);
+      if (!free || !is_s(&out[0])) TRY(add_need(b, t, t->val, n));
       if (free && n->nouts == 1 && is_s(&out[0])) TRY(join_buffers(b, t, n, out[0].dim));
     }
     if (i == 0 && to[0].n == 0) break;
@@ -386,6 +383,71 @@ static Status pass_on(Blocks *b, const Track *t, const Node *n, bool counts, int
     if (to[o].n) TRY(land(b, &to[o], depth));
   }
   return OK;
+}
+
+/* A part of the features, as a value of its own. */
+static Status add_part(Blocks *b, const Track *t) {
+  if (b->nparts == b->parts_cap) {
+    int cap = b->parts_cap ? 2 * b->parts_cap : 64;
+    Part *more;
+    TRY_NEW(more, arena_new_n(&b->arena, Part, cap));
+    if (b->nparts) memcpy(more, b->part, (size_t)b->nparts * sizeof *more);
+    b->part = more;
+    b->parts_cap = cap;
+  }
+  b->part[b->nparts++] = (Part){t->member, t->base, track_end(t), t->val, t->lead[0].dim, t->lead[0].size};
+  return OK;
+}
+
+static Status land_part(Blocks *b, const Track *t, const Node *n, int o, int dim, int64_t start, int depth) {
+  const Tensor *in = probe_tensor(b->p, t->val), *out = probe_tensor(b->p, n->outs[o]);
+  Track to = {.val = n->outs[o], .from = t->val, .member = t->member};
+  if (!out || !cut(b, t, in, out, dim, start, &to)) return OK;
+  if (to.base != t->base || track_end(&to) != track_end(t)) TRY(add_part(b, &to));
+  return land(b, &to, depth);
+}
+
+/* The constant behind a copy of it. */
+static const Tensor *constant_of(const Blocks *b, const Val *v) {
+  static const char *const copies[] = {"aten.lift_fresh_copy.", "aten.clone.", "aten.to.", "aten._to_copy.", "aten.alias.", "aten.detach.", NULL};
+  while (v->node && target_is(v->node, copies) && v->node->args[0].kind == ARG_VAL) v = v->node->args[0].val;
+  const char *name = v->node ? NULL : b->p->e->inputs[v->index].target;
+  const StateEntry *s = name ? exported_state(b->p->e, name) : NULL;
+  return s && s->tensor && s->tensor->dtype == DT_I64 && tensor_is_contiguous(s->tensor) && tensor_data(s->tensor) ? s->tensor : NULL;
+}
+
+/* x[:, [-2]]: neighbours, picked by a list that the program has. */
+static Status index_results(Blocks *b, const Track *t, const Node *n, int depth) {
+  const Arg *list = &n->args[1];
+  int dim = -1;
+  for (int i = 0; list->kind == ARG_LIST && i < list->n; i++) {
+    if (list->list[i].kind != ARG_VAL) continue;
+    if (dim >= 0) return OK;
+    dim = i;
+  }
+  const Tensor *picked = dim >= 0 ? constant_of(b, list->list[dim].val) : NULL;
+  if (!picked || picked->ndim != 1 || picked->size[0] < 1) return pass_on(b, t, n, true, depth);
+  const int64_t *at = tensor_data(picked);
+  for (int64_t i = 1; i < picked->size[0]; i++)
+    if (at[i] != at[0] + i) return pass_on(b, t, n, true, depth);
+  return land_part(b, t, n, 0, dim, at[0] < 0 ? at[0] + probe_tensor(b->p, t->val)->size[dim] : at[0], depth);
+}
+
+/* Every element again, as its neighbours: KV heads given to several query heads. */
+static Status repeat_results(Blocks *b, const Track *t, const Node *n, int depth) {
+  const Tensor *in = probe_tensor(b->p, t->val), *out = probe_tensor(b->p, n->outs[0]);
+  int64_t dim;
+  if (n->nargs < 3 || !arg_number(b->p, &n->args[2], 0, &dim) || !out || out->ndim != in->ndim) return OK;
+  if (dim < 0) dim += in->ndim;
+  Track to = *t;
+  to.val = n->outs[0];
+  to.from = t->val;
+  for (int i = 0; i < to.n; i++) {
+    if (to.lead[i].dim != dim) continue;
+    to.lead[i].repeat *= out->size[dim] / in->size[dim];
+    to.lead[i].size = out->size[dim];
+  }
+  return land(b, &to, depth);
 }
 
 static Status cut_results(Blocks *b, const Track *t, const Node *n, int row, int depth) {
@@ -398,9 +460,8 @@ static Status cut_results(Blocks *b, const Track *t, const Node *n, int row, int
   if (start < 0) start += in->size[dim];
   for (int o = 0; o < n->nouts; o++) {
     const Tensor *out = probe_tensor(b->p, n->outs[o]);
-    Track to = {.val = n->outs[o], .member = t->member};
     if (!out) continue;
-    if (cut(b, t, in, out, (int)dim, start, &to)) TRY(land(b, &to, depth));
+    TRY(land_part(b, t, n, o, (int)dim, start, depth));
     if (cutters[row].start < 0) start += out->ndim < in->ndim ? 1 : out->size[dim];
   }
   return OK;
@@ -409,13 +470,15 @@ static Status cut_results(Blocks *b, const Track *t, const Node *n, int row, int
 static Status follow_user(Blocks *b, const Track *t, const Node *n, int depth) {
   bool ends;
   TRY(ends_here(b, t, n, &ends));
-  if (ends) return add_count(b, t->member, pieces(&t->lead[0])), OK;
+  if (ends) return count_track(b, t), OK;
   if (!n->op || n->nouts == 0 || n->nouts > MAX_DIMS) return OK;
   for (int i = 0; i < CUTTERS; i++)
     if (node_is(n, cutters[i].name)) return cut_results(b, t, n, i, depth);
+  if (node_is(n, "aten.index.Tensor")) return index_results(b, t, n, depth);
+  if (node_is(n, "aten.repeat_interleave.self_int")) return repeat_results(b, t, n, depth);
   if (target_is(n, reshapes)) {
     const Tensor *in = probe_tensor(b->p, t->val), *out = probe_tensor(b->p, n->outs[0]);
-    Track to = {.val = n->outs[0], .member = t->member, .base = t->base};
+    Track to = {.val = n->outs[0], .from = t->val, .member = t->member, .base = t->base, .single = t->single};
     return out && reshape(t, in, out, &to) ? land(b, &to, depth) : OK;
   }
   return pass_on(b, t, n, !target_is(n, movers), depth);
@@ -476,58 +539,4 @@ Status blocks_add_columns(Blocks *b, int input, int dim, const WeightUse *use) {
   if (!t || at < 0 || at >= t->ndim || t->size[at] != b->member[m].n) return OK;
   Track track = {.val = v, .member = m, .n = 1, .lead = {{at, t->size[at], 1, 1, 1}}};
   return land(b, &track, 0);
-}
-
-/* ---- what was found --------------------------------------------------------------------------------------- */
-
-/* Pieces of the group: what all its members that are cut can be cut into. */
-static int64_t group_pieces(const Blocks *b, int g, int k, bool *drops) {
-  int64_t all = 0, wide = 0;
-  bool narrow = false;
-  for (int i = 0; i < b->nmembers; i++) {
-    const Member *m = &b->member[i];
-    if (group_of(b, i) != g || !m->count) continue;
-    all = gcd(all, m->count);
-    if (m->count >= k) wide = gcd(wide, m->count);
-    else narrow = true;
-  }
-  *drops = narrow && wide > all;
-  return *drops ? wide : all;
-}
-
-static const Member *find_member(const Blocks *b, int input, int dim) {
-  for (int i = 0; i < b->nmembers; i++)
-    if (b->member[i].input == input && (dim < 0 || b->member[i].dim == dim)) return &b->member[i];
-  return NULL;
-}
-
-bool blocks_is_member(const Blocks *b, int input, int *dim) {
-  const Member *m = find_member(b, input, -1);
-  if (m) *dim = m->dim;
-  return m;
-}
-
-Status blocks_place(const Blocks *b, int input, int dim, int k, Placement *out) {
-  const Member *m = find_member(b, input, dim);
-  *out = place_s(dim);
-  if (!m) return OK;
-  bool drops;
-  int64_t n = group_pieces(b, group_of(b, (int)(m - b->member)), k, &drops), size[MAX_CUTS + 1], unit = 1;
-  if (drops && m->count && m->count < k) return *out = place_r(), OK;
-  int segments = 0;
-  m = twin_of(b, (int)(m - b->member));
-  for (int i = 0; m->ncuts > 0 && i <= m->ncuts; i++)
-    size[segments++] = (i < m->ncuts ? m->cut[i] : m->n) - (i ? m->cut[i - 1] : 0);
-  if (!segments) size[segments++] = m->n;
-  if (n > 0 && n % k) {
-    unit = 0;
-    for (int i = 0; i < segments; i++) unit = size[i] % n ? 1 : gcd(unit, size[i] / n);
-    if (unit < 1) unit = 1;
-  }
-  if (segments > MAX_SEGMENTS) return OK;
-  if (segments == 1) {
-    out->unit = unit;
-    return OK;
-  }
-  return place_segments(dim, size, segments, unit, out);
 }

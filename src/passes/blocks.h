@@ -17,19 +17,44 @@
 
 #include "passes/weight_use.h"
 
-enum { MAX_CUTS = 16 };
+enum { MAX_CUTS = 16, MAX_SPANS = 24 };
+
+/* Features [begin, end) are used in `count` equal pieces. */
+typedef struct {
+  int64_t begin, end, count;
+} Span;
 
 typedef struct {
   int input;  /* of the graph */
   int dim;
   int64_t n;  /* its size */
-  int64_t count; /* pieces that this member alone allows; 0: nothing was found */
   int group;  /* another member of its group, or itself */
   int twin;   /* a member whose features are these, one by one, and who keeps the cuts; or itself */
   bool rows;  /* contracted: follows the others */
   int64_t cut[MAX_CUTS];
   int ncuts;  /* -1: too many */
+  Span span[MAX_SPANS];
+  int nspans;
+  int writer;   /* of a buffer: whose features [written.begin, written.end) go there; -1: none */
+  Span written;
 } Member;
+
+/* An op that needs features [begin, end) whole, or would leave a sum behind. */
+typedef struct {
+  int member;
+  int64_t begin, end;
+  const Node *node;
+  const Val *val; /* that has them */
+} Need;
+
+/* A value that is just these features of a weight's product: split off. */
+typedef struct {
+  int member;
+  int64_t begin, end;
+  const Val *val;
+  int dim;
+  int64_t size; /* of val's dimension dim */
+} Part;
 
 /* Where a row-wise weight waits for a track. */
 typedef struct {
@@ -54,6 +79,10 @@ typedef struct {
   int nmembers, members_cap;
   RowEnd *end;
   int nends, ends_cap;
+  Need *need;
+  int nneeds, needs_cap;
+  Part *part;
+  int nparts, parts_cap;
   struct Track **at; /* by Val.id: the track that came there first */
   bool strict;       /* tracks end at values that some op needs whole */
 } Blocks;
@@ -67,6 +96,9 @@ Status blocks_add_columns(Blocks *b, int input, int dim, const WeightUse *use);
 /* How dimension m->dim is to be cut over an axis of k ranks: S, or R where a few heads are
  * better had whole by everybody. */
 Status blocks_place(const Blocks *b, int input, int dim, int k, Placement *out);
+/* Of a weight that is R: part number i of its product that is to be cut all the same (the
+ * query heads beside a few key and value heads).  *val is NULL behind the last. */
+Status blocks_part(const Blocks *b, int input, int dim, int k, int i, const Val **val, Placement *out);
 /* Buffers that were found on the way; member i with rows = false and no weight. */
 bool blocks_is_member(const Blocks *b, int input, int *dim);
 

@@ -364,6 +364,17 @@ static Status set_input(Marker *k, int input, int axis, Placement place, const c
   return OK;
 }
 
+/* Parts of the product of a weight that is whole. */
+static Status cut_parts(Marker *k, const Planned *p, const char *why) {
+  for (int i = 0;; i++) {
+    const Val *val;
+    Placement place;
+    TRY(blocks_part(&k->blocks, p->input, p->dim, k->mesh->axis[p->axis], i, &val, &place));
+    if (!val) return OK;
+    TRY(marks_want_after(k->m, val, p->axis, place, why));
+  }
+}
+
 static Status place_planned(Marker *k, const Planned *p) {
   const char *why;
   Placement place = place_r();
@@ -389,7 +400,7 @@ static Status place_planned(Marker *k, const Planned *p) {
   if (packed > 1 && n % packed) return fail(ERR_USAGE, "%s: '%s' has %lld features, not a multiple of the %lld packed parts", k->plan->path, p->name, (long long)n, (long long)packed);
   if (is_r(&place)) note(k, "%s stays whole on the axis '%s': it has fewer heads than there are ranks\n", p->name, k->mesh->name[p->axis] ? k->mesh->name[p->axis] : "");
   TRY(set_input(k, p->input, p->axis, place, p->name, why));
-  if (is_r(&place)) return OK;
+  if (is_r(&place)) return cut_parts(k, p, why);
   for (int u = 0; u < p->uses->n; u++) TRY(anchor_use(k, p, &p->uses->use[u], &place, why));
   return OK;
 }
