@@ -399,10 +399,46 @@ static Status place_dim(Rules *r, int q, int d, bool mask) {
   return plain ? rule_axis(r, p) : OK;
 }
 
+/* One key and value for all queries along d: they are whole, however queries are cut. */
+static Status place_shared(Rules *r, int q, int d, bool mask) {
+  const Tensor *query = r->in[q];
+  Placement p[12];
+  if (r->in[q + 1]->ndim != query->ndim || r->in[q + 1]->size[d] != 1 || r->in[q + 2]->size[d] != 1 || query->size[d] < 2 || r->nout + r->nin > 12) return OK;
+  for (int i = 0; i < r->nout; i++) p[i] = place_s(d);
+  for (int i = 0; i < r->nin; i++) p[r->nout + i] = i == q + 1 || i == q + 2 ? place_r() : place_s(d);
+  if (mask) p[r->nout + r->nin - 1] = mask_place(r->in[r->nin - 1], d, query->ndim, 1);
+  return rule_axis(r, p);
+}
+
 static Status place_heads(Rules *r, int q, bool mask) {
   r->whole_last = true;
   for (int d = 0; d < r->in[q]->ndim - 2; d++) TRY(place_dim(r, q, d, mask));
   return OK;
+}
+
+/* Query heads are cut and the fewer heads of key and value are not: each query head gets a
+ * key head of its own, of which a rank then takes those it needs. */
+static Status heads_in_parts(Call *c, bool *done) {
+  const Tensor *q = in_tensor(c, 0), *k = in_tensor(c, 1);
+  Value arg[8];
+  bool heads[MAX_DIMS] = {false};
+  *done = false;
+  if (!in_bool(c, 7) || !c->ctx->in_parts || q->ndim < 3 || k->ndim != q->ndim) return OK;
+  int d = q->ndim - 3;
+  heads[d] = true;
+  if (k->size[d] < 2 || q->size[d] <= k->size[d] || q->size[d] % k->size[d]) return OK;
+  if (!c->ctx->in_parts(c->ctx, q, heads) || c->ctx->in_parts(c->ctx, k, heads)) return OK;
+  memcpy(arg, c->arg, sizeof arg);
+  for (int i = 1; i < 3; i++) {
+    Tensor *each;
+    TRY(OP(c, "aten.repeat_interleave.self_int", &each, c->arg[i], val_int(q->size[d] / k->size[d]), val_int(d)));
+    arg[i] = val_tensor(each);
+  }
+  arg[7] = val_bool(false);
+  Call apart = {.ctx = c->ctx, .op = c->op, .arg = arg, .scope = c->scope, .arena = c->arena};
+  TRY(op_dispatch(&apart));
+  *done = true;
+  return out_value(c, apart.out[0]);
 }
 
 /* Rows of the query (the last but one dimension) meet all keys, unless where they stand
@@ -425,6 +461,7 @@ static Status place_attention(Rules *r) {
   int composed = r->call->op->def->compose != NULL;
   if (composed && in_float(r->call, schema_find(s, "dropout_p")) > 0) return OK; /* its random numbers are drawn by parts */
   TRY(place_heads(r, 0, mask));
+  for (int d = 0; d < r->in[0]->ndim - 2; d++) TRY(place_shared(r, 0, d, mask));
   TRY(place_rows_of(r, mask));
   for (int i = 0; i < r->nout + r->nin; i++) p[i] = place_r();
   p[0] = place_s(r->out[0]->ndim - 1);
@@ -436,7 +473,7 @@ static Status place_attention_grad(Rules *r) { return place_heads(r, 1, in_tenso
 const OpDef ops_attention[] = {
     {.schema = "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., "
                "bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
-     .infer = sdpa_infer, .run = sdpa_run, .place = place_attention, .flags = OP_RANDOM, .draws = sdpa_draws, .flops = attention_flops},
+     .infer = sdpa_infer, .run = sdpa_run, .place = place_attention, .spread = heads_in_parts, .flags = OP_RANDOM, .draws = sdpa_draws, .flops = attention_flops},
     {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0., bool is_causal=False, "
                "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)",
      .infer = flash_infer, .run = flash_run, .place = place_attention, .flops = attention_flops},
