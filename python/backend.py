@@ -35,7 +35,10 @@ def _is_fresh(library):
 
 def _build_with_cmake(temp):
     if (SOURCE / "scripts" / "setup").exists():
-        subprocess.run([str(SOURCE / "scripts" / "setup"), "--yyjson"])  # cmake will say it if that failed
+        # By this Python's pip, which is hidden from builds.  Should it fail, cmake will say it.
+        hidden = ("PYTHONPATH", "PYTHONNOUSERSITE", "PEP517_", "_PYPROJECT_HOOKS_", "PIP_BUILD_TRACKER")
+        visible = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
+        subprocess.run([str(SOURCE / "scripts" / "setup"), "--yyjson"], env=dict(visible, PYTHON=sys.executable))
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     for command in (["cmake", "-S", str(SOURCE), "-B", temp, "-DCMAKE_BUILD_TYPE=Release", *generator],
                     ["cmake", "--build", temp, "--target", "tessera_libraries", "--parallel", str(os.cpu_count() or 1)]):
