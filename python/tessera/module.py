@@ -1,4 +1,6 @@
 """Modules: named arrays in a tree, and distribute_module() over them."""
+import inspect
+
 from ._buffers import is_array
 from ._context import Error
 from .dtensor import DTensor, distribute_tensor
@@ -76,6 +78,21 @@ def _put(module, name, value):
         setattr(module, name, value)
 
 
+def _with_module(hook, what):
+    """hook(module, values, mesh); hook(values, mesh) is understood too, others are refused."""
+    if hook is None:
+        return None
+    try:
+        taken = [p for p in inspect.signature(hook).parameters.values() if p.default is p.empty]
+    except (TypeError, ValueError):
+        return hook
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in taken) or len(taken) == 3:
+        return hook
+    if len(taken) == 2:
+        return lambda module, values, mesh: hook(values, mesh)
+    raise Error(f"{what} takes 3 arguments (module, {what.split('_')[0]}s, mesh), not {len(taken)}")
+
+
 class _Hooked(Module):
     """A function with the hooks of a module."""
 
@@ -98,6 +115,7 @@ def distribute_module(module, mesh=None, partition_fn=None, input_fn=None, outpu
         if not callable(module):
             raise Error(f"{type(module).__name__} is no Module, dict of arrays or function")
         module = _Hooked(module)
+    input_fn, output_fn = _with_module(input_fn, "input_fn"), _with_module(output_fn, "output_fn")
     if isinstance(module, dict) and (input_fn or output_fn):
         raise Error("a dict has no forward(): input_fn and output_fn need a Module or a function")
     if getattr(module, "_hooks", None) is not None:

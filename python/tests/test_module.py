@@ -63,7 +63,12 @@ class Modules(unittest.TestCase):
                 tree = ts.distribute_module({"a": np.ones(4), "inner": {"b": np.ones((2, 2))}}, None,
                                             lambda path, m, at: m.update(b=ts.distribute_tensor(m["b"], at, "S(0)")) if path == "inner" else None)
             self.assertEqual((tree["a"].placements, tree["inner"]["b"].placements), (("R",), ("S(0)",)))
-            double = ts.distribute_module(lambda x: x * 2, mesh, output_fn=lambda m, out, at: out.full_tensor())
+            double = ts.distribute_module(lambda x: x * 2, mesh, output_fn=lambda out, at: out.full_tensor())
+            for hooks in ({"input_fn": lambda x: x}, {"output_fn": lambda a, b, c, d: a}):
+                with self.assertRaisesRegex(ts.Error, "takes 3 arguments"):
+                    ts.distribute_module(lambda x: x, mesh, **hooks)
+            with self.assertRaisesRegex(ts.Error, "plain tensor"):  # as in PyTorch: inputs are the caller's to place
+                ts.distribute_module(Linear(8, 6), mesh)(np.ones((2, 6), np.float32))
             with self.assertRaises(ts.Error):
                 ts.distribute_module({}, mesh, input_fn=print)
             with self.assertRaises(ts.Error):

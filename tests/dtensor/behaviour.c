@@ -477,7 +477,7 @@ static Status mesh_slice_unknown(Rank *r, Tensor **out) {
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static const char count_fixed[] = "there are as many placements as the mesh has axes", always_given[] = "the argument is always given",
-                  gradients[] = "gradients of DTensors come later", modules[] = "modules of DTensors come later",
+                  gradients[] = "gradients of DTensors come later", modules[] = "modules belong to the public API: unit/test_dtensor.c, python/tests/test_module.py",
                   only_dense[] = "tensors are strided, sizes a list";
 
 #define DO(name) {#name, name, NULL}
