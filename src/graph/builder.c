@@ -56,7 +56,7 @@ Status builder_constant(GraphBuilder *b, const char *wish, Tensor *t, Val **out)
 
 Status builder_val(GraphBuilder *b, Tensor *t, Val **out) {
   if (t->tag) return *out = t->tag, OK;
-  if (!tensor_data(t) && tensor_numel(t)) return fail(ERR_FAIL, "a tensor that no node has made is used");
+  if (!tensor_data(t) && tensor_numel(t) && !b->dry_limit) return fail(ERR_FAIL, "a tensor that no node has made is used");
   char name[32];
   snprintf(name, sizeof name, "folded_%d", b->folded++);
   return builder_constant(b, name, t, out);
@@ -78,9 +78,38 @@ static bool args_are_constant(const Call *c) {
   return true;
 }
 
+static bool lacks_data(const Tensor *t) { return t && !tensor_data(t) && tensor_numel(t); }
+
+static bool args_lack_data(const Call *c) {
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    const Value *v = &c->arg[i];
+    if (v->kind == VAL_TENSOR && lacks_data(v->tensor)) return true;
+    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++)
+      if (lacks_data(v->tensors[j])) return true;
+  }
+  return false;
+}
+
+/* Constants that have sizes only. */
+static Status fold_dry(GraphBuilder *b, Call *c) {
+  TRY(c->op->def->infer(c));
+  for (int i = 0; i < c->nout; i++) {
+    Tensor *t = out_tensor(c, i);
+    if (!t) continue;
+    bool fresh = !t->storage;
+    TRY(tensor_reserve(t));
+    if (fresh) t->storage->owner = b->program; /* nobody plans its memory */
+    t->storage->frozen = true;
+    t->tag = NULL;
+  }
+  return OK;
+}
+
 /* Runs the call now; false in *done if the result would be too large to keep. */
 static Status fold(GraphBuilder *b, Call *c, bool *done) {
+  bool dry = b->dry_limit && args_lack_data(c);
   *done = false;
+  if (b->dry_limit && !c->op->def->infer && c->op->def->compose) return OK; /* its parts come back */
   if (c->op->def->infer) {
     Call probe = *c;
     Status sizes = c->op->def->infer(&probe);
@@ -92,8 +121,11 @@ static Status fold(GraphBuilder *b, Call *c, bool *done) {
       if (t && !t->storage) fresh += tensor_extent(t) * (int64_t)dtype_size(t->dtype);
     }
     if (fresh > b->fold_limit) return OK;
+    dry |= b->dry_limit && fresh > b->dry_limit;
   }
+  if (dry && !c->op->def->infer) return OK;
   *done = true;
+  if (dry) return fold_dry(b, c);
   Emitter *outer = b->ctx->emitter;
   b->ctx->emitter = NULL;
   Status s = op_eager(c);

@@ -23,6 +23,9 @@ typedef struct {
   Node *before;       /* where new nodes go; NULL: at the end */
   bool fold;          /* run calls on constants */
   int64_t fold_limit; /* bytes of a result beyond which a call is not folded */
+  int64_t dry_limit;  /* not 0: a call on constants whose results are larger is not run; they are constants
+                       * without data, as are all that are made of them.  For programs that are looked at
+                       * and never run */
   int folded;         /* constants made so far */
   bool faithful;      /* keeps calls as they are, for programs that others will run: composite
                        * ops stay whole, nothing vanishes, defaults are left out, results are

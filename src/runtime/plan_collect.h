@@ -11,6 +11,7 @@ typedef struct {
   const Exported *e;
   const PlanRequest *r;
   PlanReport *p;
+  bool dry;        /* large constants are not computed */
   Ctx ctx;
   Dist *dist;
   Mesh *mesh;

@@ -58,8 +58,9 @@ Status plan_report_prepare(Ctx *ctx, Exported *e) {
 
 /* ---- shards -------------------------------------------------------------------------------- */
 
-/* What a rank would compute ahead is computed here, too, if it is small. */
-enum { DATA_LIMIT = 1 << 16 };
+/* What a rank would compute ahead of constants is computed here, too, if it is small: masks
+ * are recognised by their elements. */
+enum { DATA_LIMIT = 1 << 20, DRY_LIMIT = 8 << 20 };
 
 static bool keeps_data(const Exported *e, const StateEntry *s, const Spec *spec) {
   size_t bytes = (size_t)tensor_numel(s->tensor) * dtype_size(s->tensor->dtype);
@@ -99,13 +100,13 @@ static void tell_unknown(Collector *c, Status s) {
 
 static Status record_program(Collector *c) {
   SpreadWatch watch = collect_watch(c);
-  Spread spread = {.marks = c->marks, .state = c->shard, .watch = &watch};
+  Spread spread = {.marks = c->marks, .state = c->shard, .dry_limit = c->dry ? DRY_LIMIT : 0, .watch = &watch};
   Exported *local;
   Program *program;
   comm_log_begin(c->dist, &c->log);
   Status s = specialize(&c->ctx, c->e, &spread, c->r->inputs, c->r->ninputs, &local);
   comm_log_end(c->dist, &c->log);
-  if (s && status_code(s) == ERR_DYNAMIC) {
+  if (s && status_code(s) == ERR_DYNAMIC && !c->dry) {
     tell_unknown(c, s);
     return c->p->unknown ? OK : fail_oom();
   }
@@ -214,8 +215,8 @@ static Status collect(Collector *c) {
   return note_memory(c);
 }
 
-static Status make_report(const Exported *e, const PlanRequest *r, PlanReport **out) {
-  Collector c = {.e = e, .r = r};
+static Status try_report(const Exported *e, const PlanRequest *r, bool dry, PlanReport **out) {
+  Collector c = {.e = e, .r = r, .dry = dry};
   TRY_NEW(c.p, calloc(1, sizeof *c.p));
   ctx_init(&c.ctx, 1);
   Status s = collect(&c);
@@ -227,6 +228,14 @@ static Status make_report(const Exported *e, const PlanRequest *r, PlanReport **
   if (s) plan_report_free(c.p);
   else *out = c.p;
   return s;
+}
+
+/* Sizes may depend on elements of constants that were too large to compute just to look. */
+static Status make_report(const Exported *e, const PlanRequest *r, PlanReport **out) {
+  Status s = try_report(e, r, true, out);
+  if (!s || status_code(s) != ERR_DYNAMIC) return s;
+  status_free(s);
+  return try_report(e, r, false, out);
 }
 
 Status plan_report(const Exported *e, const PlanRequest *r, PlanReport **out) {

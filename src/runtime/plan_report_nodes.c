@@ -284,6 +284,30 @@ static void add_instruction(Collector *c, const Instr *in) {
   n->seconds += seconds;
 }
 
+static void count_uses(void *ctx, Val **ref) {
+  (void)ctx;
+  Storage *s = (*ref)->tensor ? (*ref)->tensor->storage : NULL;
+  if (s) s->mark = 1;
+}
+
+/* What the rank computes ahead and keeps; the program's own constants are counted elsewhere. */
+static int64_t folded_bytes(const Collector *c, const Exported *local) {
+  int64_t bytes = 0;
+  for (int i = 0; i < local->graph->ninputs; i++) {
+    const Tensor *t = local->graph->inputs[i]->tensor;
+    if (t && t->storage) t->storage->mark = 0;
+  }
+  graph_each_val(local->graph, count_uses, NULL);
+  for (int i = 0; i < local->graph->ninputs; i++) {
+    const InputSpec *in = &local->inputs[i];
+    const Tensor *t = local->graph->inputs[i]->tensor;
+    if (in->kind != IN_TENSOR_CONSTANT || !t || !t->storage || t->storage->mark != 1 || exported_state(c->e, in->target)) continue;
+    bytes += (int64_t)t->storage->size;
+    t->storage->mark = 2; /* once */
+  }
+  return bytes;
+}
+
 Status collect_program(Collector *c, const Program *p) {
   PlanTotals *t = &c->p->rank_total;
   TRY(drop_dead_moves(c, p->graph->graph));
@@ -293,5 +317,6 @@ Status collect_program(Collector *c, const Program *p) {
   for (int i = 0; i < p->noutputs; i++)
     if (p->outputs[i].kind == VAL_TENSOR) t->outputs += tensor_bytes(p->outputs[i].tensor);
   t->activations = (int64_t)p->slab_bytes;
+  t->buffers += folded_bytes(c, p->graph);
   return OK;
 }

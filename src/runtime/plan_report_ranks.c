@@ -150,6 +150,6 @@ Status collect_weights(Collector *c) {
   }
   TRY(add_user_inputs(c));
   p->rank_total.weights = held[c->r->rank].weights;
-  p->rank_total.buffers = held[c->r->rank].buffers;
+  p->rank_total.buffers += held[c->r->rank].buffers;
   return find_classes(c, held);
 }

@@ -226,6 +226,7 @@ Status specialize(Ctx *ctx, const Exported *e, const Spread *spread, const Value
   s.to->arg_names = e->arg_names;
   s.to->narg_names = e->narg_names;
   builder_init(&s.builder, ctx, s.to);
+  if (spread) s.builder.dry_limit = spread->dry_limit;
   if (spread && spread->faithful) s.builder.faithful = true, s.builder.fold = false;
   Emitter *outer = ctx->emitter;
   ctx->emitter = &s.builder.emitter;

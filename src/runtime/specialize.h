@@ -25,6 +25,7 @@ typedef struct {
   const Marks *marks;
   Tensor *const *state; /* shards, parallel to the program's state; NULL entries: whole */
   bool faithful;        /* for a file: calls stay as the program has them (builder.h), nothing is folded */
+  int64_t dry_limit;    /* builder.h: nothing larger is computed ahead, weights need no data; the result cannot be run */
   const struct SpreadWatch *watch; /* NULL: nobody */
 } Spread;
 
