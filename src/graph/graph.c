@@ -45,6 +45,17 @@ static Status names_grow(Graph *g) {
   return OK;
 }
 
+/* "_12" behind a name: snprintf() would take most of the time of adding a value. */
+static void append_number(char *to, int number) {
+  char digits[12];
+  int n = 0;
+  do digits[n++] = (char)('0' + number % 10);
+  while ((number /= 10));
+  *to++ = '_';
+  while (n) *to++ = digits[--n];
+  *to = 0;
+}
+
 /* A free name made from `wish`; it is taken from now on. */
 static Status names_take(Graph *g, const char *wish, const char **out) {
   NameSet *n = g->names;
@@ -59,8 +70,9 @@ static Status names_take(Graph *g, const char *wish, const char **out) {
     size_t len = strlen(wish);
     NameSlot *wished = slot;
     TRY_NEW(name, arena_alloc(g->arena, len + 16));
+    memcpy(name, wish, len);
     while (slot->name) {
-      snprintf(name, len + 16, "%s_%d", wish, ++wished->last);
+      append_number(name + len, ++wished->last);
       hash = hash_name(name);
       slot = names_slot(n, name, hash);
     }
