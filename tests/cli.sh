@@ -133,6 +133,18 @@ that sh -c "! grep -qE 'aten.pow|_assert_tensor_metadata' '$temp/out'" # a check
 try 2 "no symbol 's1000'" opt "$models/llama_dyn/program.pt2" --passes 'inline,functionalize,specialize(s1000=3)' --print
 try 2 'no pass' opt "$mlp" --passes nothing --print
 try 2 'takes no options' opt "$mlp" --passes 'dce(x=1)' --print
+ddp=$2/ddp/fusion
+try 0 '8 all-reduces -> 3, 3 buckets' opt "$ddp/linear4_2000.before.pt2" --passes fuse_ddp_with_concat_op,schedule_comm_wait -o "$temp/fused.pt2" --stats
+try 0 'every op is known' opt "$temp/fused.pt2" --verify
+try 0 '6, reduced already' opt "$ddp/mlp_ce.before.pt2" --passes "dce,ddp(world_size=2)" --stats
+try 0 'nothing to fuse' opt "$mlp" --passes fuse_ddp_with_coalesced_op --stats
+try 0 '"notes"' opt "$ddp/copy_form.before.pt2" --passes overlap --json
+try 0 '^# after fuse_ddp_with_concat_op' opt "$ddp/copy_form.before.pt2" --passes "fuse_ddp_with_concat_op(bucket_size_mb=1),overlap" --print-after=fuse_ddp_with_concat_op
+try 2 'above 0' opt "$ddp/copy_form.before.pt2" --passes 'dce,fuse_ddp_with_concat_op(bucket_size_mb=0)' --print
+try 2 "mean 'bucket_size_mb'" opt "$ddp/copy_form.before.pt2" --passes 'fuse_ddp_with_concat_op(bucket_sise_mb=1)' --print
+try 2 "mean 'schedule_comm_wait'" opt "$ddp/copy_form.before.pt2" --passes 'schedule_com_wait' --print
+try 2 'needs world_size' opt "$mlp" --passes ddp --print
+try 0 'bucket_size_mb=25 .a number above 0' passes
 try 2 'not in the list' opt "$mlp" --passes dce --print-after cse
 printf 'graph(' >"$temp/bad.txt"
 try 3 'bad.txt:1' opt "$temp/bad.txt" --print

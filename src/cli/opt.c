@@ -26,7 +26,8 @@ static const char examples[] =
     "  tessera opt model.pt2 --print\n"
     "  tessera opt model.pt2 --passes inline,functionalize,dce,cse -o model.txt --stats\n"
     "  tessera opt model.pt2 --passes 'inline,functionalize,specialize(s0=2),recompose' --print-after recompose\n"
-    "  tessera opt model.pt2 --as-run --print        the program as `tessera run` executes it\n";
+    "  tessera opt model.pt2 --as-run --print        the program as `tessera run` executes it\n"
+    "  tessera opt joint.pt2 --passes 'ddp(world_size=4),fuse_ddp_with_concat_op(bucket_size_mb=10),schedule_comm_wait' -o ddp.pt2 --stats\n";
 
 typedef struct {
   Ctx ctx;
@@ -123,6 +124,27 @@ static int count_nodes(const Graph *g) {
   return n;
 }
 
+/* A line of JSON per pass; what the pass has to tell is a list of its lines. */
+static Status print_json(const char *pass, int before, int after, double ms, const char *stats) {
+  TextBuf b = {0};
+  text_puts(&b, "{\"pass\": ");
+  text_json(&b, pass);
+  text_printf(&b, ", \"nodes_before\": %d, \"nodes_after\": %d, \"ms\": %.3f, \"notes\": [", before, after, ms);
+  for (const char *line = stats, *end; line && *line; line = *end ? end + 1 : end) {
+    end = line + strcspn(line, "\n");
+    char *copy = strndup(line, (size_t)(end - line));
+    b.failed |= !copy;
+    if (line > stats) text_puts(&b, ", ");
+    if (copy) text_json(&b, copy);
+    free(copy);
+  }
+  text_puts(&b, "]}\n");
+  Status s = b.failed ? fail_oom() : OK;
+  if (!s) fputs(b.text, stdout);
+  text_free(&b);
+  return s;
+}
+
 /* One item of the list: "name" or "name(options)". */
 static Status run_item(OptState *st, char *item) {
   size_t len = strcspn(item, "( ");
@@ -143,9 +165,9 @@ static Status run_item(OptState *st, char *item) {
   double ms = (seconds_now() - start) * 1e3;
   int after = count_nodes(st->program->graph);
   if (!s && st->o->json) {
-    printf("{\"pass\": \"%s\", \"nodes_before\": %d, \"nodes_after\": %d, \"ms\": %.3f}\n", item, before, after, ms);
+    s = print_json(item, before, after, ms, stats.text);
   } else if (!s && st->o->stats) {
-    fprintf(stderr, "%-16s %6d -> %d nodes, %.2f ms\n", item, before, after, ms);
+    fprintf(stderr, "%-28s %6d -> %d nodes, %.2f ms\n", item, before, after, ms);
     if (stats.text) fputs(stats.text, stderr);
   }
   text_free(&stats);
@@ -243,7 +265,7 @@ Status command_opt(int argc, char **argv) {
       {"--print-after", 0, OPT_TEXT, &o.print_after, "PASS", "print the program after that pass (all: after each)"},
       {"--meta", 0, OPT_FLAG, &o.meta, NULL, "print the nodes' metadata too"},
       {"--output", 'o', OPT_TEXT, &o.output, "FILE", "write the result: a .pt2 archive, or text by any other name"},
-      {"--stats", 0, OPT_FLAG, &o.stats, NULL, "nodes and time of each pass, to stderr"},
+      {"--stats", 0, OPT_FLAG, &o.stats, NULL, "nodes and time of each pass, and what it has to tell, to stderr"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "the same as a line of JSON per pass, to stdout"},
       {"--verify", 0, OPT_FLAG, &o.verify, NULL, "check the file's checksums, the result, and that every op is known (exit code 3 if not)"},
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},

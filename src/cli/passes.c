@@ -8,7 +8,8 @@
 
 static const char examples[] =
     "  tessera passes\n"
-    "  tessera opt model.pt2 --passes inline,functionalize,dce,cse --print\n";
+    "  tessera opt model.pt2 --passes inline,functionalize,dce,cse --print\n"
+    "  tessera opt joint.pt2 --passes 'ddp(world_size=4,group=dp),fuse_ddp_with_concat_op(bucket_size_mb=10)' --stats\n";
 
 static const char *const type_names[] = {[OPTION_INT] = "int", [OPTION_NUMBER] = "number", [OPTION_TEXT] = "text", [OPTION_FLAG] = "flag"};
 
@@ -49,7 +50,7 @@ static Status print_options(const char *pass) {
     if (strcmp(o->pass, pass)) continue;
     pass_option_range(&range, o);
     if (!range.text) return fail_oom();
-    printf("%-16s   %s=%s (%s%s): %s\n", "", o->name, o->value ? o->value : "...", range.text, o->value ? "" : ", must be given", o->what);
+    printf("%-28s   %s=%s (%s%s): %s\n", "", o->name, o->value ? o->value : "...", range.text, o->value ? "" : ", must be given", o->what);
     text_free(&range);
   }
   return OK;
@@ -64,11 +65,11 @@ Status command_passes(int argc, char **argv) {
   if (words.n) return fail(ERR_USAGE, "passes takes no argument, '%s' was given", words.v[0]);
   if (json) return print_as_json();
   for (int i = 0; i < pass_count; i++) {
-    printf("%-16s %s\n", pass_table[i].name, pass_table[i].summary);
+    printf("%-28s %s\n", pass_table[i].name, pass_table[i].summary);
     TRY(print_options(pass_table[i].name));
   }
-  printf("%-16s %s\n", "specialize", "not a pass, but stands in the list of one: gives the symbols numbers, those of the export unless told");
-  printf("%-16s   %s\n", "", "symbol=number, ...");
+  printf("%-28s %s\n", "specialize", "not a pass, but stands in the list of one: gives the symbols numbers, those of the export unless told");
+  printf("%-28s   %s\n", "", "symbol=number, ...");
   printf("\nevery run uses %s on the program,\nthen %s for given sizes\n", session_passes_once, session_passes_specialized);
   return OK;
 }
