@@ -14,6 +14,7 @@ static const char examples[] =
 
 typedef struct {
   const char *mesh, *plan, *output, *ranks, *weights;
+  TextList sizes; /* s0=2 */
   bool force, stats, half_sums;
 } ShardOptions;
 
@@ -32,6 +33,18 @@ static Status parse_ranks(const char *text, int size, int **out, int *n) {
     if (!*end) return OK;
     p = end;
   }
+}
+
+static Status fix_sizes(Cut *c, const TextList *sizes) {
+  for (int i = 0; i < sizes->n; i++) {
+    const char *equals = strchr(sizes->v[i], '=');
+    char name[128], *end = NULL;
+    long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
+    if (!equals || end == equals + 1 || *end || equals - sizes->v[i] >= (ptrdiff_t)sizeof name) return fail(ERR_USAGE, "--size takes NAME=NUMBER, not '%s'", sizes->v[i]);
+    snprintf(name, sizeof name, "%.*s", (int)(equals - sizes->v[i]), sizes->v[i]);
+    TRY(cut_fix_size(c, name, value));
+  }
+  return OK;
 }
 
 static void print_stats(const Cut *c, double read, double mark, double write) {
@@ -57,6 +70,7 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   c->half_sums = o->half_sums;
   Status s = o->ranks ? parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks) : OK;
   how.ranks = ranks;
+  if (!s) s = fix_sizes(c, &o->sizes);
   progress_begin(&bar, stderr, "writing", 0, PROGRESS_BYTES);
   if (!s) s = cut_write(c, plan, &how);
   progress_end(&bar);
@@ -81,6 +95,7 @@ Status command_shard(int argc, char **argv) {
       {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), a Hugging Face config.json, or auto (default)"},
       {"--output", 'o', OPT_TEXT, &o.output, "DIR", "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
       {"--ranks", 0, OPT_TEXT, &o.ranks, "LIST", "write the files of these ranks only: 0,1"},
+      {"--size", 0, OPT_LIST, &o.sizes, "NAME=N", "a symbol among the sizes that is a number in the files: s0=2"},
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
       {"--half-sums", 0, OPT_FLAG, &o.half_sums, NULL, "round parts of sums of f16 and bf16 before they are added up, as PyTorch does: faster on GPUs"},
       {"--stats", 0, OPT_FLAG, &o.stats, NULL, "times, to stderr"},

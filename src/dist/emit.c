@@ -72,9 +72,31 @@ static Status runs_within(const Runs *have, const Runs *want, Arena *arena, Runs
   return OK;
 }
 
+/* The same stretch of every one of n equal parts of the dimension? */
+static bool is_periodic(const Runs *part, int64_t size) {
+  int64_t period = part->n ? size / part->n : 0;
+  if (part->n < 2 || period * part->n != size || part->run[0].begin + part->run[0].size > period) return false;
+  for (int i = 1; i < part->n; i++)
+    if (part->run[i].size != part->run[0].size || part->run[i].begin != part->run[0].begin + i * period) return false;
+  return true;
+}
+
+static Status emit_cut_periodic(const Call *c, Tensor *t, int dim, const Runs *part, Tensor **out) {
+  int64_t opened[MAX_DIMS], closed[MAX_DIMS];
+  for (int d = 0; d < t->ndim; d++) opened[d < dim ? d : d + 1] = closed[d] = t->size[d];
+  opened[dim] = part->n;
+  opened[dim + 1] = t->size[dim] / part->n;
+  closed[dim] = part->n * part->run[0].size;
+  Run run = part->run[0];
+  TRY(OP(c, "aten.reshape.default", &t, val_tensor(t), val_ints(opened, t->ndim + 1)));
+  TRY(OP(c, "aten.slice.Tensor", &t, val_tensor(t), val_int(dim + 1), val_int(run.begin), val_int(run.begin + run.size)));
+  return OP(c, "aten.reshape.default", out, val_tensor(t), val_ints(closed, t->ndim - 1));
+}
+
 static Status emit_cut(const Call *c, Tensor *t, int dim, const Runs *part, Tensor **out) {
   Tensor **piece;
   int n = part->n ? part->n : 1;
+  if (t->ndim < MAX_DIMS && is_periodic(part, t->size[dim])) return emit_cut_periodic(c, t, dim, part, out);
   TRY_NEW(piece, arena_new_n(c->arena, Tensor *, n));
   for (int i = 0; i < n; i++) {
     Run run = part->n ? part->run[i] : (Run){0, 0};

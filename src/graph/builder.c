@@ -249,7 +249,7 @@ static bool checks_numbers(const Call *c) {
 static Status builder_emit(Emitter *self, Call *c) {
   GraphBuilder *b = (GraphBuilder *)self;
   const OpDef *def = c->op->def;
-  if (def->flags & OP_SCALAR || (b->faithful && checks_numbers(c))) return def->run(c);
+  if (def->flags & OP_SCALAR || checks_numbers(c)) return def->run(c);
   if (def->inplace) return fail(ERR_FAIL, "%s writes to its argument; run the pass 'functionalize' first", c->op->schema.name);
   bool done = false;
   if ((b->fold || (b->faithful && (def->flags & OP_DYNAMIC || (!def->infer && !def->compose)))) && !(def->flags & (OP_RANDOM | OP_EFFECT)) && args_are_constant(c)) TRY(fold(b, c, &done));

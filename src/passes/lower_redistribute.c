@@ -9,6 +9,9 @@
  * Nothing is padded, cut or joined where the collective's own order is the right one.  All
  * ranks make the same collectives with the same sizes, also those whose shard is empty.
  *
+ * A dimension whose shards repeat with a period (heads of every batch row, packed weights) is
+ * seen as two, times and period, so that there is one cut and not one per repetition.
+ *
  * A *piece* is a tensor and the global indices that its rows, columns ... stand for; what a
  * rank wants is put together from pieces, dimension by dimension.
  */
@@ -35,6 +38,7 @@ typedef struct {
   int (*coord)[MAX_AXES];
   Region *before, *after; /* per member */
   int me;
+  bool folded;      /* dimensions are opened: see unfold() */
   Tensor *in;
 } Move;
 
@@ -135,6 +139,13 @@ static Status pad(const Move *v, Tensor *t, const int64_t *size, Tensor **out) {
     if (amount[at + 1]) n = at + 2;
   }
   return n ? OP(v->c, "aten.constant_pad_nd.default", out, val_tensor(t), val_ints(amount, n)) : OK;
+}
+
+/* t with the sizes of the region. */
+static Status resize(const Move *v, Tensor *t, const Region *r, Tensor **out) {
+  int64_t size[MAX_DIMS];
+  for (int d = 0; d < r->ndim; d++) size[d] = r->dim[d].size;
+  return OP(v->c, "aten.reshape.default", out, val_tensor(t), val_ints(size, r->ndim));
 }
 
 static Status flat(const Move *v, Tensor *t, Tensor **out) {
@@ -241,10 +252,7 @@ static Status all_gather(Move *v, Tensor **out) {
   TRY(OP(v->c, "_c10d_functional.all_gather_into_tensor.default", &all, val_tensor(v->in), val_int(v->k), val_str(v->group)));
   TRY(finish(v, all, &all));
   if (in_rows(v->before, v->k, want)) return *out = all, OK;
-  if (tensor_numel(all) == 0) {
-    for (int d = 0; d < want->ndim; d++) size[d] = want->dim[d].size;
-    return OP(v->c, "aten.reshape.default", out, val_tensor(all), val_ints(size, want->ndim));
-  }
+  if (tensor_numel(all) == 0) return resize(v, all, want, out);
   TRY(OP_LIST(v->c, "aten.split.Tensor", &row, &n, val_tensor(all), val_int(size[0]), val_int(0)));
   Piece *piece;
   TRY_NEW(piece, arena_new_n(v->c->arena, Piece, v->k));
@@ -317,17 +325,13 @@ static Status exchange(Move *v, Tensor **out) {
   int64_t at = 0;
   for (int q = 0; q < k; q++) {
     if (!come[q]) continue;
-    int64_t size[MAX_DIMS];
     Piece p = piece[q];
-    for (int d = 0; d < p.held.ndim; d++) size[d] = p.held.dim[d].size;
     TRY(slice(v, got, 0, (Run){at, come[q]}, &p.t));
-    TRY(OP(v->c, "aten.reshape.default", &p.t, val_tensor(p.t), val_ints(size, p.held.ndim)));
+    TRY(resize(v, p.t, &p.held, &p.t));
     at += come[q];
     piece[npieces++] = p;
   }
-  int64_t size[MAX_DIMS];
-  for (int d = 0; d < want[v->me].ndim; d++) size[d] = want[v->me].dim[d].size;
-  if (!npieces) return OP(v->c, "aten.reshape.default", out, val_tensor(got), val_ints(size, want[v->me].ndim));
+  if (!npieces) return resize(v, got, &want[v->me], out);
   return assemble_all(v, &want[v->me], piece, npieces, out);
 }
 
@@ -364,7 +368,7 @@ static Status partition(Move *v, Tensor **out) {
   return OP(v->c, "aten.full_like.default", out, val_tensor(v->in), dtype_kind(v->in->dtype) < KIND_FLOAT ? val_int((int64_t)other) : val_float(other));
 }
 
-/* ---- one step ---------------------------------------------------------------------------------------------- */
+/* ---- the members -------------------------------------------------------------------------------------------- */
 
 static Status describe(Move *v) {
   int *ranks;
@@ -386,8 +390,73 @@ static Status describe(Move *v) {
   return OK;
 }
 
-static Status lower_step(Move *v, Tensor **out) {
-  TRY(describe(v));
+/* ---- periods ------------------------------------------------------------------------------------------------ */
+
+/* The runs of one period of p, if all f of them are alike. */
+static Status one_period(const Runs *r, int64_t f, int64_t p, Arena *arena, Runs *out, bool *alike) {
+  Runs again = {0};
+  *out = (Runs){0};
+  TRY_NEW(out->run, arena_new_n(arena, Run, r->n + 1));
+  for (int i = 0; i < r->n; i++) {
+    int64_t begin = r->run[i].begin, end = begin + r->run[i].size;
+    if (begin < p) add_run(out, (Run){begin, (end < p ? end : p) - begin});
+  }
+  *alike = out->size * f == r->size && (r->size == 0 || (f <= INT32_MAX / (out->n + 1)));
+  if (!*alike || r->size == 0) return OK;
+  TRY_NEW(again.run, arena_new_n(arena, Run, (int)f * out->n + 1));
+  for (int64_t i = 0; i < f; i++)
+    for (int k = 0; k < out->n; k++) add_run(&again, (Run){out->run[k].begin + i * p, out->run[k].size});
+  *alike = runs_equal(&again, r);
+  return OK;
+}
+
+static void open_dim(Region *r, int dim, int64_t f, Run *times, Runs one) {
+  memmove(&r->dim[dim + 1], &r->dim[dim], (size_t)(r->ndim - dim) * sizeof *r->dim);
+  *times = (Run){0, f};
+  r->dim[dim] = (Runs){.run = times, .n = 1, .size = f};
+  r->dim[dim + 1] = one;
+  r->ndim++;
+}
+
+/* Sees dimension dim as f times a period, if all members' shards are so. */
+static Status unfold(Move *v, int dim, int64_t f) {
+  int64_t n = v->spec->shape[dim], p = n / f;
+  Runs *one;
+  Run *times;
+  bool alike = v->before[0].ndim < MAX_DIMS && n % f == 0 && p > 0;
+  TRY_NEW(one, arena_new_n(v->c->arena, Runs, 2 * v->k));
+  TRY_NEW(times, arena_new_n(v->c->arena, Run, 2 * v->k));
+  for (int i = 0; i < 2 * v->k && alike; i++) {
+    const Region *r = i < v->k ? &v->before[i] : &v->after[i - v->k];
+    TRY(one_period(&r->dim[dim], f, p, v->c->arena, &one[i], &alike));
+  }
+  if (!alike) return OK;
+  for (int i = 0; i < 2 * v->k; i++) open_dim(i < v->k ? &v->before[i] : &v->after[i - v->k], dim, f, &times[i], one[i]);
+  v->folded = true;
+  return OK;
+}
+
+/* How often a dimension repeats, as the placements of the step say. */
+static int64_t times_of(const Move *v, int dim) {
+  int64_t f = 1;
+  for (int a = 0; a < v->m->naxes; a++) {
+    const Placement *p[2] = {&v->step->before[a], &v->step->after[a]};
+    for (int i = 0; i < 2; i++)
+      if (is_s_of(p[i], dim) && !p[i]->nsegments && p[i]->factor > f) f = p[i]->factor;
+  }
+  return f;
+}
+
+static Status unfold_all(Move *v) {
+  if (v->step->kind == STEP_PARTITION || v->step->kind == STEP_ALL_REDUCE) return OK;
+  for (int d = v->spec->ndim - 1; d >= 0; d--)
+    if (times_of(v, d) > 1) TRY(unfold(v, d, times_of(v, d)));
+  return v->folded ? resize(v, v->in, &v->before[v->me], &v->in) : OK;
+}
+
+/* ---- one step ---------------------------------------------------------------------------------------------- */
+
+static Status carry_out(Move *v, Tensor **out) {
   switch (v->step->kind) {
     case STEP_SLICE: return assemble_all(v, &v->after[v->me], &(Piece){v->in, v->before[v->me]}, 1, out);
     case STEP_PARTITION: return partition(v, out);
@@ -400,6 +469,17 @@ static Status lower_step(Move *v, Tensor **out) {
     case STEP_KIND_COUNT: break;
   }
   return fail(ERR_FAIL, "a step %s in a program", step_kind_name(v->step->kind));
+}
+
+static Status lower_step(Move *v, Tensor **out) {
+  int64_t size[MAX_DIMS];
+  Layout after = {.ndim = v->spec->ndim, .shape = v->spec->shape, .naxes = v->m->naxes, .axis = v->m->axis, .place = v->step->after};
+  TRY(describe(v));
+  TRY(unfold_all(v));
+  TRY(carry_out(v, out));
+  if (!v->folded) return OK;
+  TRY(layout_local(&after, v->m->coord, size));
+  return OP(v->c, "aten.reshape.default", out, val_tensor(*out), val_ints(size, v->spec->ndim));
 }
 
 static Status find_mesh(Lower *l, const char *text, Mesh **out) {

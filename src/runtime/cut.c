@@ -1,6 +1,4 @@
 /* cut.c -- see cut.h. */
-#include "runtime/cut.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +6,7 @@
 #include "dist/dispatch.h"
 #include "dist/dist.h"
 #include "passes/pass.h"
+#include "runtime/cut_work.h"
 #include "runtime/feed_sizes.h"
 #include "runtime/plan_auto.h"
 #include "runtime/session.h"
@@ -48,21 +47,11 @@ void cut_free(Cut *c) {
   ctx_free(&c->ctx);
   dist_free(c->dist);
   text_free(&c->notes);
+  arena_free(&c->arena);
   free(c);
 }
 
 /* ---- one rank ------------------------------------------------------------------------------------ */
-
-/* One rank at work: a Dist of its own, because meshes and specs are as one rank sees them. */
-typedef struct {
-  Cut *cut;
-  Ctx ctx;
-  Dist *dist;
-  Marks marks; /* the cut's, on this rank's mesh */
-  Scope scope;
-  Arena arena;
-  Tensor **shard;
-} Worker;
 
 static void worker_end(Worker *w) {
   scope_clear(&w->scope);
@@ -72,7 +61,7 @@ static void worker_end(Worker *w) {
 
 static Status worker_begin(Worker *w, Cut *c, int rank) {
   char text[1024];
-  *w = (Worker){.cut = c};
+  *w = (Worker){.cut = c, .rank = rank};
   ctx_init(&w->ctx, 1);
   TRY(dist_new(NULL, &w->dist));
   ctx_spread(&w->ctx, w->dist);
@@ -82,14 +71,6 @@ static Status worker_begin(Worker *w, Cut *c, int rank) {
   if (!mesh_coord_of(w->marks.mesh, rank, w->marks.mesh->coord)) return fail(ERR_USAGE, "rank %d is outside of the mesh %s", rank, text);
   w->marks.mesh->inside = true;
   return shards_of_state(&w->ctx.kern, c->program, &w->marks, &w->scope, &w->arena, &w->shard);
-}
-
-static Status specialize_at(Worker *w, const SymBindings *b, Exported **out) {
-  Spread spread = {.marks = &w->marks, .state = w->shard, .faithful = true};
-  Value *inputs;
-  int n;
-  TRY(feed_sizes(w->cut->program, b, &w->scope, &w->arena, &inputs, &n));
-  return specialize(&w->ctx, w->cut->program, &spread, inputs, n, out);
 }
 
 /* State before user inputs: constants that were made on the way came last. */
@@ -125,27 +106,52 @@ static void count(const Exported *e, RankFacts *f) {
   }
 }
 
-static Status lower(Worker *w, int rank, Exported *e) {
+/* What is lowered is local: no DTensors any more. */
+static Status lower(Worker *w, Exported *e) {
   char list[128];
-  snprintf(list, sizeof list, passes_lowered, rank);
-  w->ctx.dispatch = NULL; /* what is lowered is local */
-  TRY(pass_run_list(e, list, &w->ctx, NULL));
-  return order_inputs(e);
+  Status (*dispatch)(Call *c) = w->ctx.dispatch;
+  snprintf(list, sizeof list, passes_lowered, w->rank);
+  w->ctx.dispatch = NULL;
+  Status s = pass_run_list(e, list, &w->ctx, NULL);
+  w->ctx.dispatch = dispatch;
+  return s ? s : order_inputs(e);
 }
 
-static Status make(Worker *w, int rank, Exported **out, RankFacts *facts) {
-  SymBindings hints;
-  TRY(feed_symbols(w->cut->program, true, &hints));
-  comm_log_begin(w->dist, &facts->log);
-  Status s = specialize_at(w, &hints, out);
-  comm_log_end(w->dist, &facts->log);
-  free(hints.v);
-  TRY(s);
-  s = lower(w, rank, *out);
-  if (s) {
-    exported_free(*out);
-    return s;
+Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const SpreadWatch *watch, Exported **out) {
+  Spread spread = {.marks = &w->marks, .state = w->shard, .faithful = true, .watch = watch};
+  Value *inputs;
+  int n;
+  TRY(feed_sizes(w->cut->program, at, &w->scope, &w->arena, &inputs, &n));
+  if (log) comm_log_begin(w->dist, log);
+  Status s = specialize(&w->ctx, w->cut->program, &spread, inputs, n, out);
+  if (log) comm_log_end(w->dist, log);
+  if (s) return s;
+  s = lower(w, *out);
+  if (s) exported_free(*out);
+  return s;
+}
+
+const int64_t *cut_fixed_size(const Cut *c, const char *symbol) { return sym_lookup(&c->fixed, symbol); }
+
+/* Sizes as on export, but for those that are fixed; *open: some is not. */
+static Status choose_sizes(const Cut *c, SymBindings *out, bool *open) {
+  *open = false;
+  TRY(feed_symbols(c->program, true, out));
+  for (int i = 0; i < out->n; i++) {
+    const int64_t *fixed = cut_fixed_size(c, out->v[i].name);
+    if (fixed) out->v[i].value = *fixed;
+    else *open = true;
   }
+  return OK;
+}
+
+static Status make(Worker *w, Exported **out, RankFacts *facts) {
+  SymBindings sizes;
+  bool open;
+  TRY(choose_sizes(w->cut, &sizes, &open));
+  Status s = open ? worker_dynamic(w, &sizes, &facts->log, out) : worker_program(w, &sizes, &facts->log, NULL, out);
+  free(sizes.v);
+  TRY(s);
   for (int i = 0; i < facts->log.n; i++) w->cut->group[facts->log.event[i].axes] = true;
   count(*out, facts);
   return OK;
@@ -155,7 +161,7 @@ Status cut_rank(Cut *c, int rank, Exported **out, RankFacts *facts) {
   Worker w;
   *facts = (RankFacts){0};
   Status s = worker_begin(&w, c, rank);
-  if (!s) s = make(&w, rank, out, facts);
+  if (!s) s = make(&w, out, facts);
   worker_end(&w);
   facts->dist = w.dist;
   if (s) rank_facts_free(facts);
@@ -166,4 +172,24 @@ void rank_facts_free(RankFacts *f) {
   comm_log_free(&f->log);
   dist_free(f->dist);
   *f = (RankFacts){0};
+}
+
+Status cut_fix_size(Cut *c, const char *symbol, int64_t size) {
+  SymBinding *more;
+  for (int i = 0; i < c->program->nranges; i++) {
+    const SymRange *r = &c->program->ranges[i];
+    if (strcmp(r->symbol, symbol)) continue;
+    if (size < r->min || size > r->max) return fail(ERR_USAGE, "%s=%lld is outside of its range, %lld to %lld", symbol, (long long)size, (long long)r->min, (long long)r->max);
+    TRY_NEW(more, arena_new_n(&c->arena, SymBinding, c->fixed.n + 1));
+    if (c->fixed.n) memcpy(more, c->fixed.v, (size_t)c->fixed.n * sizeof *more);
+    more[c->fixed.n++] = (SymBinding){r->symbol, size};
+    c->fixed.v = more;
+    return OK;
+  }
+  Status s = fail(ERR_USAGE, "%s has no symbol '%s' among its sizes", c->program->name, symbol);
+  TextBuf b = {0};
+  for (int i = 0; i < c->program->nranges; i++) text_printf(&b, "%s%s", i ? ", " : "", c->program->ranges[i].symbol);
+  s = b.text ? status_hint(s, "its symbols: %s", b.text) : status_hint(s, "all its sizes are fixed");
+  text_free(&b);
+  return s;
 }

@@ -8,11 +8,14 @@
  *
  * I1  No rank need be there: this is arithmetic, on any number of ranks.
  * I2  Every rank's program makes the same collectives in the same order.
- * I3  Names, metadata, signature and specs of inputs and outputs are those of the program.
+ * I3  Sizes that are symbols stay so.  Those that ranks share must divide evenly then; the
+ *     program checks it where it can.
+ * I4  Names, metadata, signature and specs of inputs and outputs are those of the program.
  */
 #ifndef TESS_RUNTIME_CUT_H
 #define TESS_RUNTIME_CUT_H
 
+#include "base/strmap.h"
 #include "dist/redistribute.h"
 #include "passes/mark.h"
 #include "runtime/specialize.h"
@@ -24,6 +27,9 @@ typedef struct Cut {
   Marks *marks;
   TextBuf notes;     /* what marking had to tell, a line each */
   Ctx ctx;
+  Arena arena;
+  SymBindings fixed; /* sizes that are no symbols any more */
+  StrMap multiple;   /* symbol -> int64_t *: its size must be a multiple, because ranks share it evenly */
   bool half_sums;    /* set after opening: parts of sums of halves are rounded before they are added up,
                       * as PyTorch does; else they are f32 until they are one */
   bool group[1 << MAX_AXES]; /* by set of axes: some rank's program calls this group */
@@ -32,6 +38,10 @@ typedef struct Cut {
 /* Takes over e, also on failure.  mesh: "dp=2,tp=4". */
 Status cut_open(Exported *e, const char *mesh, const PlanFile *plan, Cut **out);
 void cut_free(Cut *c); /* NULL is fine */
+
+/* From now on the symbol is a number.  ERR_USAGE if there is none of that name or it is out of
+ * its range. */
+Status cut_fix_size(Cut *c, const char *symbol, int64_t size);
 
 /* What one rank's program has. */
 typedef struct {

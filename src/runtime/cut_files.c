@@ -65,8 +65,13 @@ static Status print_groups(TextBuf *b, const Cut *c, Arena *arena) {
   return OK;
 }
 
-/* [{"dim": 0}, null]: how each axis cuts it; null if none does. */
-static void print_cuts(TextBuf *b, const Placement *p, int naxes) {
+/* A size that the files leave open. */
+static bool is_open(const Cut *c, const Sym *size) { return sym_first_unbound(size, &c->fixed) != NULL; }
+
+/* [{"dim": 0}, null]: how each axis cuts it; null if none does.  "even": the program wants a
+ * size that its ranks can share evenly.  v: the value, NULL if it is none. */
+static void print_cuts(TextBuf *b, const Cut *c, const Placement *p, const Val *v) {
+  int naxes = c->mesh->naxes;
   bool cut = false;
   for (int a = 0; a < naxes; a++) cut |= is_s(&p[a]);
   if (!cut) {
@@ -83,6 +88,7 @@ static void print_cuts(TextBuf *b, const Placement *p, int naxes) {
     text_printf(b, "{\"dim\": %d", p[a].dim);
     if (p[a].factor > 1) text_printf(b, ", \"factor\": %lld", (long long)p[a].factor);
     if (p[a].unit > 1) text_printf(b, ", \"unit\": %lld", (long long)p[a].unit);
+    if (v && p[a].dim < v->ndim && is_open(c, v->size[p[a].dim])) text_puts(b, ", \"even\": true");
     for (int i = 0; i < p[a].nsegments; i++) text_printf(b, "%s%lld", i ? ", " : ", \"segments\": [", (long long)p[a].segment[i]);
     text_puts(b, p[a].nsegments ? "]}" : "}");
   }
@@ -97,7 +103,7 @@ static void print_files(TextBuf *b, const Cut *c) {
     if (e->inputs[i].kind != IN_USER) continue;
     if (!first) text_puts(b, ", ");
     first = false;
-    print_cuts(b, c->marks->input[i].place, c->mesh->naxes);
+    print_cuts(b, c, c->marks->input[i].place, e->graph->inputs[i]);
   }
   text_puts(b, "],\n  \"outputs\": [");
   first = true;
@@ -105,7 +111,7 @@ static void print_files(TextBuf *b, const Cut *c) {
     if (e->outputs[i].kind != OUT_USER && e->outputs[i].kind != OUT_LOSS) continue;
     if (!first) text_puts(b, ", ");
     first = false;
-    print_cuts(b, c->marks->output[i].place, c->mesh->naxes);
+    print_cuts(b, c, c->marks->output[i].place, NULL);
   }
   text_puts(b, "]\n }\n}\n");
 }
@@ -118,6 +124,15 @@ static void report_rank(TextBuf *b, const Mesh *m, int rank, const RankFacts *f)
   for (int i = 0; i < f->log.n; i++) {
     const CommEvent *e = &f->log.event[i];
     text_printf(b, "  %-15s %-6s %12s  %s\n", step_kind_name(e->kind), mesh_group_name(m, e->axes, group, sizeof group), human_bytes((double)e->bytes, size, sizeof size), e->why);
+  }
+}
+
+static void report_symbols(TextBuf *b, const Cut *c) {
+  for (int i = 0; i < c->program->nranges; i++) {
+    const SymRange *r = &c->program->ranges[i];
+    const int64_t *m = strmap_get(&c->multiple, r->symbol), *fixed = sym_lookup(&c->fixed, r->symbol);
+    if (fixed) text_printf(b, "%s is %lld\n", r->symbol, (long long)*fixed);
+    else if (m) text_printf(b, "%s must be a multiple of %lld: ranks share it\n", r->symbol, (long long)*m);
   }
 }
 
@@ -184,6 +199,7 @@ static Status write_files(Cut *c, const PlanFile *plan, const CutOptions *o, Fol
   TextBuf readme = {0};
   int n = o->ranks ? o->nranks : c->mesh->size;
   for (int i = 0; i < n; i++) TRY(write_rank(c, f, o->ranks ? o->ranks[i] : i, o->progress, report));
+  report_symbols(report, c);
   if (c->notes.text) text_puts(report, c->notes.text);
   TRY(write_plan(c, plan, f));
   TRY(write_text(f, "report.txt", report));

@@ -30,12 +30,16 @@ static Status read_inputs(FileCuts *c, yyjson_val *list, const char *path) {
   size_t i, n, a, naxes;
   yyjson_val *input, *cut;
   TRY_NEW(c->input, arena_alloc(&c->arena, (yyjson_arr_size(list) + 1) * sizeof *c->input));
+  TRY_NEW(c->even, arena_new_n(&c->arena, unsigned, yyjson_arr_size(list) + 1));
   yyjson_arr_foreach(list, i, n, input) {
     Placement *place = c->input[c->ninputs++];
     for (int k = 0; k < MAX_AXES; k++) place[k] = place_r();
     if (yyjson_is_null(input)) continue;
     if (yyjson_arr_size(input) > MAX_AXES) return fail(ERR_FILE, "%s: \"files\": input %zu has more cuts than a mesh has axes", path, i);
-    yyjson_arr_foreach(input, a, naxes, cut) TRY(read_cut(cut, path, &place[a]));
+    yyjson_arr_foreach(input, a, naxes, cut) {
+      TRY(read_cut(cut, path, &place[a]));
+      if (yyjson_is_true(yyjson_obj_get(cut, "even"))) c->even[i] |= 1u << place[a].dim;
+    }
   }
   return OK;
 }
@@ -80,6 +84,12 @@ static Status cut_input(const FileCuts *c, Mesh *mesh, int i, Kern *kern, Scope 
   Tensor *t = input->tensor, *part;
   TRY(spec_new(mesh, t->dtype, t->ndim, t->size, NULL, c->input[i], &spec));
   if (spec->replicated) return OK;
+  for (int d = 0; d < t->ndim; d++) {
+    int64_t ranks = 1;
+    for (int a = 0; a < mesh->naxes; a++) ranks *= is_s_of(&c->input[i][a], d) ? mesh->axis[a] : 1;
+    if (c->even[i] >> d & 1 && t->size[d] % ranks)
+      return fail(ERR_FILE, "input %d has %lld elements in dimension %d: %lld ranks share them, they must be a multiple", i, (long long)t->size[d], d, (long long)ranks);
+  }
   TRY(shard_of(kern, scope, t, spec, &part));
   *input = val_tensor(part);
   return OK;

@@ -11,6 +11,7 @@ typedef struct {
   Arena arena;
   const char *mesh; /* NULL: the plan tells nothing, inputs are as they are */
   Placement (*input)[MAX_AXES]; /* per user input */
+  unsigned *even; /* per user input, bit d: dimension d must be shared evenly */
   int ninputs;
 } FileCuts;
 

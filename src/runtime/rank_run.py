@@ -107,6 +107,9 @@ def indices(size, placements, mesh, where):
 def shard(tensor, placements, mesh, where):
     for dim in {p["dim"] for p in placements if p}:
         cuts = [p if p and p["dim"] == dim else None for p in placements]
+        ranks = math.prod(k for p, k in zip(cuts, mesh.values()) if p)
+        if tensor.shape[dim] % ranks and any(p and p.get("even") for p in cuts):
+            raise SystemExit(f"run.py: {ranks} ranks share dimension {dim} of an input: {tensor.shape[dim]} is no multiple")
         held = indices(tensor.shape[dim], cuts, mesh, where)
         tensor = tensor.index_select(dim, torch.tensor(held, dtype=torch.int64))
     return tensor.contiguous()

@@ -1,0 +1,32 @@
+/* cut_work.h -- what the files that cut a program share; not for others.
+ *
+ *   cut.c           one rank's program, at given sizes
+ *   cut_dynamic.c   the same with sizes that stay symbols
+ */
+#ifndef TESS_RUNTIME_CUT_WORK_H
+#define TESS_RUNTIME_CUT_WORK_H
+
+#include "runtime/cut.h"
+
+/* One rank at work: a Dist of its own, because meshes and specs are as one rank sees them. */
+typedef struct {
+  Cut *cut;
+  int rank;
+  Ctx ctx;
+  Dist *dist;
+  Marks marks; /* the cut's, on this rank's mesh */
+  Scope scope;
+  Arena arena;
+  Tensor **shard;
+} Worker;
+
+/* The rank's program where symbols have these values, lowered.  log and watch may be NULL. */
+Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const SpreadWatch *watch, Exported **out);
+
+/* The same for all values; `hints` are those of the export, with what was given a fixed size. */
+Status worker_dynamic(Worker *w, const SymBindings *hints, CommLog *log, Exported **out);
+
+/* The fixed size of a symbol; NULL: it has none. */
+const int64_t *cut_fixed_size(const Cut *c, const char *symbol);
+
+#endif
