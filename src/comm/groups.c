@@ -19,7 +19,7 @@ typedef struct Pending {
   struct Pending *next;
 } Pending;
 
-enum { BUCKETS = 256 };
+enum { BUCKETS = 1024 };
 
 struct Groups {
   World *world;

@@ -76,9 +76,9 @@ typedef struct ThreadWork ThreadWork;
 
 /* Started collectives of a rank; see threads_start.c. */
 typedef struct {
-  pthread_mutex_t list;  /* guards first */
+  pthread_mutex_t list;  /* guards the links of works */
   pthread_mutex_t drive; /* held by whoever makes progress */
-  ThreadWork *first;     /* not finished, in order of start */
+  ThreadWork *first, *last; /* posted and not finished */
   ThreadWork *kept;      /* not waited for; the rank's own thread only */
   pthread_t thread;
   bool running;
@@ -188,8 +188,9 @@ typedef enum { WORK_QUEUED, WORK_POSTED, WORK_WORKED } WorkState;
 
 struct ThreadWork {
   CommWork base;
-  ThreadWork *next; /* not finished */
-  ThreadWork *kept; /* not waited for */
+  ThreadWork *next, *back;       /* posted and not finished; or next in the queue of its group */
+  ThreadWork *queue, *queue_end; /* posted: those of its group that go after it */
+  ThreadWork *kept, *kept_back;  /* not waited for */
   WorkState state;
   bool pair; /* send or recv */
   Round round;

@@ -8,6 +8,8 @@
  * Groups do not wait for each other.
  *
  * I1  Works are linked, posted and unlinked under `list`; steps are taken under `drive`.
+ *     Only posted works are looked at; those of a group that go after one hang on it, so that
+ *     thousands may be under way.
  * I2  `finished` is the last thing that anyone but the waiting rank writes.
  */
 #include <sched.h>
@@ -40,12 +42,40 @@ static void post(ThreadWork *w) { /* under `list` */
   round_post(&w->round);
 }
 
-/* Unfinished collectives of one group go one by one. */
-static bool is_first_of_group(const Engine *e, const ThreadWork *w) {
-  for (const ThreadWork *i = e->first; i != w; i = i->next) {
-    if (!i->pair && i->base.comm == w->base.comm) return false;
+/* Unfinished collectives of one group go one by one.  Under `list`. */
+static ThreadWork *posted_of_group(const Engine *e, const Comm *c) {
+  for (ThreadWork *w = e->first; w; w = w->next) {
+    if (!w->pair && w->base.comm == c) return w;
   }
-  return true;
+  return NULL;
+}
+
+static void activate(Engine *e, ThreadWork *w) { /* under `list` */
+  w->next = NULL;
+  w->back = e->last;
+  if (e->last) e->last->next = w;
+  else e->first = w;
+  e->last = w;
+  post(w);
+}
+
+static void enqueue(ThreadWork *ahead, ThreadWork *w) { /* under `list` */
+  if (ahead->queue_end) ahead->queue_end->next = w;
+  else ahead->queue = w;
+  ahead->queue_end = w;
+}
+
+/* The next of its group takes its place.  Under `list`. */
+static void retire(Engine *e, ThreadWork *w) {
+  if (w->back) w->back->next = w->next;
+  else e->first = w->next;
+  if (w->next) w->next->back = w->back;
+  else e->last = w->back;
+  ThreadWork *heir = w->queue;
+  if (!heir) return;
+  heir->queue = heir->next;
+  heir->queue_end = heir->queue ? w->queue_end : NULL;
+  activate(e, heir);
 }
 
 static void finish(ThreadWorld *world, ThreadWork *w, Status s) {
@@ -54,9 +84,7 @@ static void finish(ThreadWorld *world, ThreadWork *w, Status s) {
   w->status = s;
   if (!s) flight_end(&world->base.flight, w->base.ticket);
   pthread_mutex_lock(&e->list);
-  ThreadWork **at = &e->first;
-  while (*at != w) at = &(*at)->next;
-  *at = w->next;
+  retire(e, w);
   pthread_mutex_unlock(&e->list);
   atomic_store(&w->finished, true);
   bell_ring(&world->bell[LANE_BLOCKING]);
@@ -102,11 +130,9 @@ static bool drive(ThreadWorld *world) {
   bool moved = false;
   pthread_mutex_lock(&e->list);
   for (ThreadWork *w = e->first, *next; w; w = next) {
-    if (w->state == WORK_QUEUED && is_first_of_group(e, w)) post(w);
-    bool posted = w->state != WORK_QUEUED;
     next = w->next; /* only we unlink: it stays until its own step */
     pthread_mutex_unlock(&e->list);
-    if (posted) moved |= w->pair ? step_pair(world, w) : step_round(world, w);
+    moved |= w->pair ? step_pair(world, w) : step_round(world, w);
     pthread_mutex_lock(&e->list);
   }
   pthread_mutex_unlock(&e->list);
@@ -154,12 +180,12 @@ Status engine_start(CommWork *work) {
   w->pair = coll_is_pair(work->what.kind);
   if (!w->pair) w->round = round_make(work->comm, &work->what, LANE_STARTED, work->sequence, work->ticket);
   w->kept = e->kept;
+  if (w->kept) w->kept->kept_back = w;
   e->kept = w;
   pthread_mutex_lock(&e->list);
-  ThreadWork **end = &e->first;
-  while (*end) end = &(*end)->next;
-  *end = w;
-  if (w->pair || is_first_of_group(e, w)) post(w);
+  ThreadWork *ahead = w->pair ? NULL : posted_of_group(e, work->comm);
+  if (ahead) enqueue(ahead, w);
+  else activate(e, w);
   pthread_mutex_unlock(&e->list);
   /* A receipt may be there already: nobody would ring for it again. */
   if (w->pair && work->what.kind == COLL_RECV) bell_ring(&world->bell[LANE_STARTED]);
@@ -205,9 +231,9 @@ Status engine_wait(CommWork *work) {
     status_free(late);
     look_out(world->hub, &world->bell[LANE_BLOCKING], NULL, 0, look, &waiting);
   }
-  ThreadWork **at = &world->engine.kept;
-  while (*at != w) at = &(*at)->kept;
-  *at = w->kept;
+  if (w->kept_back) w->kept_back->kept = w->kept;
+  else world->engine.kept = w->kept;
+  if (w->kept) w->kept->kept_back = w->kept_back;
   return w->status;
 }
 

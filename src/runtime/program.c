@@ -127,6 +127,22 @@ static void mark_outputs(Program *p) {
   }
 }
 
+/* Several results may lie in one storage. */
+static Status find_shared_outputs(Program *p) {
+  TRY_NEW(p->output_first, arena_new_n(&p->arena, int, p->noutputs));
+  for (int i = 0; i < p->noutputs; i++) {
+    if (p->outputs[i].kind == VAL_TENSOR) p->outputs[i].tensor->storage->mark = -1;
+  }
+  for (int i = 0; i < p->noutputs; i++) {
+    p->output_first[i] = i;
+    if (p->outputs[i].kind != VAL_TENSOR) continue;
+    Storage *s = p->outputs[i].tensor->storage;
+    if (s->mark < 0) s->mark = i;
+    p->output_first[i] = (int)s->mark;
+  }
+  return OK;
+}
+
 static Status plan(Ctx *ctx, Program *p) {
   Lowering l = {.p = p};
   TRY(graph_infer_each(ctx, p->graph, lower_node, &l));
@@ -135,6 +151,7 @@ static Status plan(Ctx *ctx, Program *p) {
   TRY(list_outputs(p));
   mark_outputs(p);
   TRY(reuse_memory(p));
+  TRY(find_shared_outputs(p));
   return plan_memory(p->graph->graph, &p->slab_bytes);
 }
 
@@ -239,10 +256,8 @@ static Status make_outputs(Program *p, Scope *scope, Value *outputs) {
       TRY(tensor_materialize(h));
       continue;
     }
-    for (int j = 0; j < i && !h->storage; j++) { /* two results in one storage */
-      if (p->outputs[j].kind == VAL_TENSOR && p->outputs[j].tensor->storage == t->storage) h->storage = storage_ref(outputs[j].tensor->storage);
-    }
-    if (!h->storage) TRY(output_storage(p, i, t->storage->size, &h->storage));
+    if (p->output_first[i] < i) h->storage = storage_ref(outputs[p->output_first[i]].tensor->storage);
+    else TRY(output_storage(p, i, t->storage->size, &h->storage));
     t->storage->data = h->storage->data;
   }
   return OK;

@@ -45,6 +45,7 @@ typedef struct Program {
   int ninputs;
   Value *outputs; /* user outputs in order */
   int noutputs;
+  int *output_first; /* per output: the first one in the same storage */
   Storage **output_memory; /* what the caller got last time, per output: taken again if he let it go */
   WriteBack *write_backs;
   int nwrite_backs;
