@@ -19,28 +19,33 @@ static const char *const style_words[STYLE_COUNT] = {
 };
 
 /* Words of Hugging Face plans, older and newer, that mean one of ours.  Those that end in
- * _rep gather; local_ ones differ only in what module hooks do. */
+ * _rep gather; local_ ones differ only in what module hooks do.  Those that `ship` only
+ * occur in plans that come with a model: such a plan serves all layers that a
+ * configuration may have, dense ones and experts, and leaves out leading names. */
 static const struct {
   const char *word;
   Style style;
+  bool ships;
 } other_words[] = {
-    {"colwise_rep", STYLE_COLWISE_GATHER_OUTPUT},
-    {"rowwise_rep", STYLE_ROWWISE_SPLIT_INPUT},
-    {"local_colwise", STYLE_COLWISE},
-    {"local_rowwise", STYLE_ROWWISE},
-    {"local_packed_rowwise", STYLE_PACKED_ROWWISE},
-    {"local_packed_colwise", STYLE_PACKED_COLWISE},
-    {"local", STYLE_REPLICATE},
-    {"replicated", STYLE_REPLICATE},
-    {"replicated_with_grad_allreduce", STYLE_REPLICATE},
-    {"mla_kv_a_proj", STYLE_REPLICATE},
-    {"moe_tp_experts", STYLE_GATHER},
-    {"grouped_gemm", STYLE_GATHER},
-    {"ep_router", STYLE_REPLICATE},
-    {"moe_identity_expert", STYLE_REPLICATE},
-    {"ColwiseParallel", STYLE_COLWISE},
-    {"RowwiseParallel", STYLE_ROWWISE},
-    {"SequenceParallel", STYLE_SEQUENCE_PARALLEL},
+    {"colwise_rep", STYLE_COLWISE_GATHER_OUTPUT, false},
+    {"rowwise_rep", STYLE_ROWWISE_SPLIT_INPUT, false},
+    {"local_colwise", STYLE_COLWISE, false},
+    {"local_rowwise", STYLE_ROWWISE, false},
+    {"local_packed_rowwise", STYLE_PACKED_ROWWISE, false},
+    {"local_packed_colwise", STYLE_PACKED_COLWISE, false},
+    {"local", STYLE_REPLICATE, false},
+    {"replicated", STYLE_REPLICATE, false},
+    {"replicated_with_grad_allreduce", STYLE_REPLICATE, true},
+    {"mla_kv_a_proj", STYLE_REPLICATE, true},
+    {"moe_tp_experts", STYLE_GATHER, true},
+    {"grouped_gemm", STYLE_GATHER, true},
+    {"ep_router", STYLE_REPLICATE, true},
+    {"moe_identity_expert", STYLE_REPLICATE, true},
+    {"ep_dispatch_experts", STYLE_GATHER, true},
+    {"all_reduce", STYLE_GATHER, true},
+    {"ColwiseParallel", STYLE_COLWISE, false},
+    {"RowwiseParallel", STYLE_ROWWISE, false},
+    {"SequenceParallel", STYLE_SEQUENCE_PARALLEL, false},
 };
 enum { OTHER_WORDS = sizeof other_words / sizeof *other_words };
 
@@ -104,6 +109,17 @@ static Status read_style(PlanFile *p, const char *pattern, yyjson_val *v, bool r
   return read_placements(p, v, pattern, &e->placements);
 }
 
+static bool ships_with_a_model(yyjson_val *entries) {
+  size_t i, n;
+  yyjson_val *key, *value;
+  yyjson_obj_foreach(entries, i, n, key, value) {
+    const char *word = json_as_string(value);
+    for (int k = 0; word && k < OTHER_WORDS; k++)
+      if (other_words[k].ships && !strcmp(word, other_words[k].word)) return true;
+  }
+  return false;
+}
+
 static Status read_entries(PlanFile *p, yyjson_val *object, bool raw, bool anywhere) {
   size_t i, n;
   yyjson_val *key, *value;
@@ -113,6 +129,7 @@ static Status read_entries(PlanFile *p, yyjson_val *object, bool raw, bool anywh
   TRY_NEW(more, arena_new_n(&p->arena, PlanEntry, (size_t)p->nentries + yyjson_obj_size(object) + 1));
   if (p->nentries) memcpy(more, p->entry, (size_t)p->nentries * sizeof *more);
   p->entry = more;
+  anywhere |= ships_with_a_model(object);
   yyjson_obj_foreach(object, i, n, key, value) {
     TRY(read_style(p, yyjson_get_str(key), value, raw, &more[p->nentries]));
     more[p->nentries++].anywhere = anywhere;
