@@ -144,8 +144,10 @@ typedef struct {
   Placement *now;          /* the strategy being weighed: tensor by tensor, naxes each */
   Placement *best;
   double best_cost;
+  int best_moves;          /* placements of inputs that it changes */
   int best_class;          /* of Class */
   bool listed;             /* by the rule, for all axes */
+  bool sparing;            /* of free strategies, the one that moves least */
 } Weigh;
 
 /* Each shard gets at least an element, as far as counts tell. */
@@ -244,18 +246,21 @@ static void weigh(Weigh *w, double extra) {
   const Rules *r = w->r;
   if (!admissible(w)) return;
   double cost = extra;
-  bool moves = false;
+  int moves = 0;
   for (int i = 0; i < r->nin; i++) {
     const Placement *want = w->now + (r->nout + i) * r->naxes;
-    moves |= !placements_equal(want, w->have[i]->place, r->naxes);
+    for (int a = 0; a < r->naxes; a++) moves += !placement_equal(&want[a], &w->have[i]->place[a]);
     cost += redistribute_cost(w->have[i], want);
   }
   int rank = cost < 0 ? NEGATIVE : cost == 0 ? moves ? FREE : UNMOVED : MINIMUM;
   bool better = w->best_class == NOTHING || rank > w->best_class ||
                 (rank == w->best_class && (rank == UNMOVED || ((rank == MINIMUM || rank == NEGATIVE) && cost < w->best_cost)));
+  /* a compiled program slices no more than it must: a cut here would be paid for later */
+  if (w->sparing && rank == FREE && w->best_class == FREE) better = moves < w->best_moves;
   if (!better) return;
   w->best_class = rank;
   w->best_cost = cost;
+  w->best_moves = moves;
   memcpy(w->best, w->now, (size_t)((r->nout + r->nin) * r->naxes) * sizeof *w->best);
 }
 
@@ -349,7 +354,7 @@ static Status list_strategies(Rules *r) {
 
 static Status choose(Rules *r, const Spec *const *have, int pinned, const Placement *goal, Weigh *w) {
   size_t n = (size_t)((r->nout + r->nin) * r->naxes);
-  *w = (Weigh){.r = r, .have = have, .pinned = pinned, .goal = goal};
+  *w = (Weigh){.r = r, .have = have, .pinned = pinned, .goal = goal, .sparing = r->nin && have[0]->mesh->dist->in_parts};
   TRY_NEW(w->now, arena_new_n(r->arena, Placement, n ? n : 1));
   TRY_NEW(w->best, arena_new_n(r->arena, Placement, n ? n : 1));
   TRY(list_strategies(r));
