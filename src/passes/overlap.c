@@ -12,6 +12,8 @@
  * A collective under way holds its arguments and results.  One that would exceed memory_mb is
  * not hurried; when its turn comes, the oldest ones are waited for first.
  *
+ * in_order: collectives keep their mutual order, which the programs of several ranks must share.
+ *
  * Linear.  Keeps: a legal order, the order of reads and writes included (order.h); the order of
  * everything else.
  */
@@ -32,6 +34,7 @@ typedef struct {
   size_t *bytes;    /* collectives: what it holds while it is under way */
   int *waits_left;  /* collectives under way */
   int *start_of;    /* waits: the collective; -1 */
+  int *start_before; /* in_order, collectives: the one before it; -1 */
   int *order;       /* result */
   int ndone;
   int *ready, ready_head, ready_tail;       /* hurried nodes whose arguments are there */
@@ -117,6 +120,18 @@ static void each_need(Overlap *v, int at, void (*fn)(Overlap *, int, int)) {
   for (int i = o->behind_start[at]; i < o->behind_start[at + 1]; i++) fn(v, at, o->behind[i]);
   for (int i = o->arg_start[at]; i < o->arg_start[at + 1]; i++) {
     if (o->producer[o->arg[i]] >= 0) fn(v, at, o->producer[o->arg[i]]);
+  }
+  if (v->start_before[at] >= 0) fn(v, at, v->start_before[at]);
+}
+
+/* Ranks whose programs differ in what is around the collectives must still make them alike. */
+static void find_order(Overlap *v, bool in_order) {
+  int last = -1;
+  for (int at = 0; at < v->o->n; at++) {
+    v->start_before[at] = -1;
+    if (!in_order || !comm_is_start(v->o->node[at])) continue;
+    v->start_before[at] = last;
+    last = at;
   }
 }
 
@@ -240,11 +255,11 @@ static void walk(Overlap *v) {
 /* ---- the pass ------------------------------------------------------------------------------------------ */
 
 static Status allocate(Overlap *v) {
-  size_t n = (size_t)v->o->n + 1, needs = n + (size_t)v->o->behind_start[v->o->n] + (size_t)v->o->arg_start[v->o->n];
+  size_t n = (size_t)v->o->n + 1, needs = 2 * n + (size_t)v->o->behind_start[v->o->n] + (size_t)v->o->arg_start[v->o->n];
   TRY_NEW(v->haste, arena_array(v->arena, n, sizeof *v->haste));
   TRY_NEW(v->done, arena_array(v->arena, n, sizeof *v->done));
   TRY_NEW(v->bytes, arena_array(v->arena, n, sizeof *v->bytes));
-  int **const arrays[] = {&v->missing, &v->next_of, &v->waits_left, &v->start_of, &v->order, &v->ready, &v->held, &v->under_way};
+  int **const arrays[] = {&v->missing, &v->next_of, &v->waits_left, &v->start_of, &v->start_before, &v->order, &v->ready, &v->held, &v->under_way};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) TRY_NEW(*arrays[i], arena_array(v->arena, n, sizeof(int)));
   TRY_NEW(v->next_start, arena_array(v->arena, n + 1, sizeof(int)));
   TRY_NEW(v->stack, arena_array(v->arena, needs + 1, sizeof(int)));
@@ -304,6 +319,7 @@ static Status overlap(Arena *arena, Exported *e, const PassArgs *args) {
   TRY(allocate(&v));
   find_haste(&v);
   find_collectives(&v);
+  find_order(&v, pass_flag(args, "in_order"));
   TRY(find_needs(&v));
   walk(&v);
   for (int i = 0; i < v.ndone; i++) node_move_before(o.node[v.order[i]], NULL);

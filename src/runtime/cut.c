@@ -12,7 +12,7 @@
 #include "runtime/session.h"
 #include "runtime/shards.h"
 
-static const char passes_lowered[] = "lower_torch(rank=%d),dce";
+static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] = "overlap(in_order)";
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
@@ -152,6 +152,11 @@ static Status make(Worker *w, Exported **out, RankFacts *facts) {
   Status s = open ? worker_dynamic(w, &sizes, &facts->log, out) : worker_program(w, &sizes, &facts->log, NULL, out);
   free(sizes.v);
   TRY(s);
+  s = pass_run_list(*out, passes_last, &w->ctx, NULL);
+  if (s) {
+    exported_free(*out);
+    return s;
+  }
   for (int i = 0; i < facts->log.n; i++) w->cut->group[facts->log.event[i].axes] = true;
   count(*out, facts);
   return OK;
