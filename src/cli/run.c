@@ -74,7 +74,7 @@ static Status read_plan(RunOptions *o, const char *path, PlanFile **out) {
 
 Status command_run(int argc, char **argv) {
   const char *plan_path = NULL;
-  RankOptions ro = {.ranks = NOT_GIVEN};
+  RankOptions ro = {.ranks = NOT_GIVEN, .timeout = BY_DEFAULT};
   RunOptions o = {.rtol = BY_DTYPE, .atol = BY_DTYPE, .repeat = NOT_GIVEN, .threads = NOT_GIVEN};
   const Option table[] = {
       {"--input", 'i', OPT_LIST, &o.inputs, "FILE", "inputs by name or position (.safetensors); several: successive calls, buffers keep their state"},
@@ -95,6 +95,8 @@ Status command_run(int argc, char **argv) {
       {"--ranks", 'n', OPT_INT, &ro.ranks, "N", "on N ranks that talk by the program's collectives; files of each: a,b or x.{rank}.y"},
       {"--comm", 0, OPT_TEXT, &ro.comm, "HOW", "ranks are threads, or processes of an MPI launch: mpi (default there)"},
       {"--group", 0, OPT_LIST, &ro.groups, "NAME=RANKS", "who is in a group that the program names: 0,1,2 or all (default: all; a folder's plan.json)"},
+      {"--timeout", 0, OPT_FLOAT, &ro.timeout, "SECONDS", "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
+      {"--flight", 0, OPT_TEXT, &ro.flight, "FILE", "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "results as JSON"},
       {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite output files"},

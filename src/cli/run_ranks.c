@@ -80,7 +80,10 @@ static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, c
 Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o) {
   if (ro->comm && strcmp(ro->comm, "mpi") && strcmp(ro->comm, "threads")) return fail(ERR_USAGE, "--comm %s: there are threads and mpi", ro->comm);
   TRY(option_between("-n", ro->ranks, 1, MOST_RANKS));
+  if (ro->timeout != BY_DEFAULT && !(ro->timeout >= 0)) return fail(ERR_USAGE, "--timeout takes a number of seconds from 0 (never) on");
   Ranks ranks = {.mpi = uses_mpi(ro), .threads = o->threads == NOT_GIVEN ? 0 : (int)o->threads};
+  ranks.flight = ro->flight;
+  if (ro->timeout != BY_DEFAULT) ranks.timeout = &ro->timeout;
   TRY(count_ranks(ro, programs, o, &ranks.n));
   if (!ranks.mpi && !ranks.n) return fail(ERR_USAGE, "--group is for several ranks: say how many with -n N");
   if (ranks.n) TRY(check_counts(programs, o, ranks.n));

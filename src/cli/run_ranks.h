@@ -5,10 +5,14 @@
 #include "cli/rank_files.h"
 #include "cli/run_calls.h"
 
+#define BY_DEFAULT (-INFINITY)
+
 typedef struct {
   int64_t ranks;    /* -n */
   const char *comm; /* threads, mpi */
   TextList groups;  /* NAME=0,1 */
+  double timeout;   /* seconds; BY_DEFAULT: not given */
+  const char *flight;
 } RankOptions;
 
 /* Is this a matter of several ranks? */

@@ -32,6 +32,7 @@ static Status on_rank(World *w, void *arg) {
   const Launch *l = arg;
   const Ranks *r = l->ranks;
   if (r->n && r->n != world_size(w)) return fail(ERR_USAGE, "%d rank%s were launched, %d are wanted", world_size(w), world_size(w) == 1 ? "" : "s", r->n);
+  if (r->timeout) world_set_timeout(w, *r->timeout);
   Ctx ctx;
   ctx_init(&ctx, r->threads > 0 ? r->threads : ranks_threads(w, r->mpi));
   Status s = groups_new(w, &ctx.groups);

@@ -19,6 +19,7 @@ typedef struct {
   bool mpi;
   int threads;  /* of each rank; 0: its share of the cores */
   const GroupList *groups; /* NULL: none are named, every name means all ranks */
+  const double *timeout;   /* seconds that a rank waits for others, 0: for ever; NULL: as always */
   const char *flight;      /* where the flight records go if it fails; NULL: nowhere */
 } Ranks;
 
