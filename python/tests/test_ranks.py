@@ -5,6 +5,7 @@ import tempfile
 import threading
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +37,11 @@ class Collectives(unittest.TestCase):
         self.assertEqual(ts.run_ranks(4, work), [4.0, 6.0, 4.0, 6.0])
 
     def test_alone(self):
-        with self.assertRaisesRegex(ts.Error, "no ranks to talk to"):
-            self.work(0)
-        with self.assertRaisesRegex(ts.Error, "no rank of a world"):
-            ts.define_group("tp", [0])
+        with ThreadPoolExecutor(1) as fresh:  # a thread whose context nobody has used for meshes
+            with self.assertRaisesRegex(ts.Error, "no ranks to talk to"):
+                fresh.submit(self.work, 0).result()
+            with self.assertRaisesRegex(ts.Error, "no rank of a world"):
+                fresh.submit(ts.define_group, "tp", [0]).result()
 
     def test_outside(self):
         def work(rank):

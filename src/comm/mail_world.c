@@ -255,7 +255,7 @@ static Status look_for_greetings(void *arg, bool *done) {
   MailWorld *w = arg;
   *done = true;
   for (int i = 0; i < w->base.size; i++) *done &= w->peer[i].greeted;
-  return w->failed ? mail_error(w) : OK;
+  return w->failed ? fail(w->code, "%s", w->message ? w->message : "a rank failed") : OK; /* before this one came: its code is the launch's */
 }
 
 static void missing_greetings(void *arg, TextBuf *out) {
