@@ -195,9 +195,78 @@ static Status index_put_body(Call *c) {
 static Status index_put_run(Call *c) { return with_scratch(c, index_put_body); }
 
 /* clang-format off */
+/* ---- a cut dimension that is picked as it is --------------------------------------------------------
+ * Masks of attention are read at [0, 1, 2 ...][:, None, None, None] and the like: along such
+ * a dimension the result is the tensor itself, so its shards may stay where they are. */
+
+/* The dimension of the broadcast indices (nb of them) along which t counts 0, 1, 2 ... n - 1; -1: not so. */
+static int counting_dim(const Tensor *t, int64_t n, int nb) {
+  int dim = -1;
+  if (!t || t->spec || t->dtype != DT_I64 || tensor_numel(t) != n || !tensor_data(t)) return -1;
+  for (int d = 0; d < t->ndim; d++)
+    if (t->size[d] > 1) dim = dim < 0 ? d : MAX_DIMS;
+  if (dim < 0 || dim == MAX_DIMS) return -1;
+  const int64_t *at = tensor_data(t);
+  for (int64_t i = 0; i < n; i++)
+    if (at[i * t->stride[dim]] != i) return -1;
+  return nb - t->ndim + dim;
+}
+
+/* Indices at the dimensions 0 to n - 1, all of numbers; nb: dimensions that they broadcast to. */
+static bool leading_indices(const Value *v, int *n, int *nb) {
+  *n = *nb = 0;
+  for (int i = 0; i < v->n; i++) {
+    const Tensor *t = v->tensors[i];
+    if (!t) continue;
+    if (i != *n || !dtype_is_int(t->dtype)) return false;
+    ++*n;
+    if (t->ndim > *nb) *nb = t->ndim;
+  }
+  return *n > 0;
+}
+
+static Status index_in_parts(Call *c, bool *done) {
+  Tensor *self = in_tensor(c, 0), *x = self, *rest[MAX_DIMS] = {NULL};
+  const Value *list = &c->arg[1];
+  int n, nb, d = 0, at = -1;
+  *done = false;
+  if (!c->ctx->in_parts || list->kind != VAL_TENSORS || list->n > self->ndim || !leading_indices(list, &n, &nb)) return OK;
+  for (; d < n; d++) {
+    bool along[MAX_DIMS] = {false};
+    along[d] = true;
+    if (c->ctx->in_parts(c->ctx, self, along) && (at = counting_dim(list->tensors[d], self->size[d], nb)) >= 0) break;
+  }
+  if (d == n) return OK;
+  int others = 0;
+  for (int i = 0; i < n; i++) {
+    const Tensor *t = list->tensors[i];
+    int shift = nb - t->ndim;
+    if (i == d) continue;
+    if (at >= shift && t->size[at - shift] > 1) return OK;
+    rest[1 + others++] = list->tensors[i];
+  }
+  /* dimension d first; then the indices' dimensions, without it: [n, ..., 1, ...] */
+  TRY(OP(c, "aten.movedim.int", &x, val_tensor(x), val_int(d), val_int(0)));
+  if (others) {
+    Tensor *all[MAX_DIMS];
+    for (int i = 1; i <= others; i++) {
+      all[i] = rest[i];
+      while (all[i]->ndim < nb) TRY(OP(c, "aten.unsqueeze.default", &all[i], val_tensor(all[i]), val_int(0)));
+    }
+    all[0] = NULL;
+    TRY(OP(c, "aten.index.Tensor", &x, val_tensor(x), val_tensors(all, others + 1)));
+  } else {
+    for (int i = 0; i < nb; i++) TRY(OP(c, "aten.unsqueeze.default", &x, val_tensor(x), val_int(1)));
+  }
+  TRY(OP(c, "aten.squeeze.dim", &x, val_tensor(x), val_int(1 + at)));
+  TRY(OP(c, "aten.movedim.int", &x, val_tensor(x), val_int(0), val_int(at)));
+  *done = true;
+  return out_value(c, val_tensor(x));
+}
+
 const OpDef ops_index[] = {
-    {.schema = "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", .infer = index_infer, .run = index_run, .place = rule_index},
-    {.schema = "aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", .infer = index_infer, .run = index_run, .place = rule_index},
+    {.schema = "aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", .infer = index_infer, .run = index_run, .place = rule_index, .spread = index_in_parts},
+    {.schema = "aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", .infer = index_infer, .run = index_run, .place = rule_index, .spread = index_in_parts},
     {.schema = "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", .infer = index_put_infer, .run = index_put_run, .place = rule_index_put, .flags = OP_UPDATE},
     {.schema = "aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", .infer = index_put_infer, .run = index_put_run, .place = rule_index_put, .flags = OP_UPDATE},
     {0},
