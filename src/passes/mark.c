@@ -487,6 +487,7 @@ static Status place_user_inputs(Marker *k) {
       if (!is_data_axis(k->mesh, a) || batch % (shards * k->mesh->axis[a])) continue;
       shards *= k->mesh->axis[a];
       mark->place[a] = place_s(0);
+      mark->batch = true;
       mark->why = "the batch on the data axis";
     }
   }
@@ -589,6 +590,16 @@ Status mark(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes,
   if (s) marks_free(k.m);
   else *out = k.m;
   return s;
+}
+
+void marks_input_places(const Marks *m, int i, int64_t batch, Placement *out) {
+  int64_t shards = 1;
+  for (int a = 0; a < m->mesh->naxes; a++) {
+    out[a] = m->input[i].place[a];
+    if (!m->input[i].batch || !is_s(&out[a])) continue;
+    if (batch % (shards * m->mesh->axis[a])) out[a] = place_r();
+    else shards *= m->mesh->axis[a];
+  }
 }
 
 void marks_free(Marks *m) {

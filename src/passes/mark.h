@@ -33,6 +33,7 @@ typedef struct Anchor {
 typedef struct {
   Placement place[MAX_AXES];
   const char *why; /* the plan's entry; NULL: whole because nobody said otherwise */
+  bool batch;      /* S(0) because it divides: a call where it does not has the whole */
 } InputMark;
 
 typedef struct Marks {
@@ -53,6 +54,8 @@ typedef struct Marks {
  * be NULL) gets a line per fact worth telling. */
 Status mark(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out);
 void marks_free(Marks *m); /* NULL is fine */
+/* How input i lies in a call where dimension 0 has `batch` elements: mesh->naxes placements. */
+void marks_input_places(const Marks *m, int i, int64_t batch, Placement *out);
 
 /* The axis that styles cut: the one called tp (tensor, model, mp), else the last that is not
  * one for data (dp, data, fsdp ...); -1: all are. */

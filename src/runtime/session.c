@@ -227,7 +227,9 @@ static Status wrap_input(Session *s, int i, Tensor *whole, Tensor *local, Scope 
   const Spec *spec;
   *out = val_tensor(whole);
   if (!s->marks) return OK;
-  TRY(spec_new(s->marks->mesh, whole->dtype, whole->ndim, whole->size, NULL, s->marks->input[i].place, &spec));
+  Placement place[MAX_AXES];
+  marks_input_places(s->marks, i, whole->ndim ? whole->size[0] : 0, place);
+  TRY(spec_new(s->marks->mesh, whole->dtype, whole->ndim, whole->size, NULL, place, &spec));
   if (!local) TRY(shard_of(&s->ctx->kern, scope, whole, spec, &local));
   TRY(dtensor_wrap(scope, spec, local, &whole));
   *out = val_tensor(whole);

@@ -121,7 +121,9 @@ static Status call_node(void *arg, const Node *n, Value *bound, Call *c) {
 
 static Status input_spec(const Specializer *s, int i, const Tensor *whole, const Spec **out) {
   const Marks *m = s->spread->marks;
-  return spec_new(m->mesh, whole->dtype, whole->ndim, whole->size, NULL, m->input[i].place, out);
+  Placement place[MAX_AXES];
+  marks_input_places(m, i, whole->ndim ? whole->size[0] : 0, place);
+  return spec_new(m->mesh, whole->dtype, whole->ndim, whole->size, NULL, place, out);
 }
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
