@@ -46,6 +46,7 @@ typedef struct {
   const char *rule;   /* CAUSE_RULE: the rule's words, "" if it has none */
   const char *cut_by; /* what made the tensor lie as it did: an entry of the plan; NULL: not known */
   int node;           /* for which it is done; -1: an output of the program */
+  bool after;         /* on the node's result, not on an argument */
   int layer;
 } PlanMove;
 

@@ -133,6 +133,7 @@ static void add_move(Doc *d, Json *to, const PlanReport *r, const PlanMove *m) {
   if (m->cause == CAUSE_RULE) text(d, o, "rule", m->rule);
   text(d, o, "cut_by", m->cut_by);
   if (m->node >= 0) whole(d, o, "node", m->node);
+  if (m->after) yyjson_mut_obj_add_bool(d, o, "after", true);
   whole(d, o, "layer", m->layer);
 }
 

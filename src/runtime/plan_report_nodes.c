@@ -22,7 +22,7 @@ static Status describe_value(Collector *c, const char *name, const Tensor *t, Pl
   TRY(collect_text(c, name, &out->name));
   TRY(collect_type(c, t->dtype, t->ndim, t->size, &out->type));
   if (t->spec) return collect_place(c, t->spec, &out->place);
-  return out->place = "R", OK; /* a plain tensor: alike on all ranks */
+  return out->place = &"RRRRRRRR"[MAX_AXES - c->mesh->naxes], OK; /* a plain tensor: alike on all ranks */
 }
 
 static Status watch_input(void *arg, int i, const Value *v) {
@@ -126,11 +126,11 @@ static int group_size(const Mesh *m, unsigned axes) {
 }
 
 /* from: per axis, who cut the arguments of the node. */
-static Status add_event(Collector *c, const CommEvent *e, const char *name, const char *const *from, int node) {
+static Status add_event(Collector *c, const CommEvent *e, const char *name, const char *const *from, int node, bool after) {
   PlanMove *m;
   const Machine *machine = c->r->machine;
   TRY(add_move(c, &m));
-  *m = (PlanMove){.kind = e->kind, .axes = e->axes, .ranks = group_size(c->mesh, e->axes), .bytes = e->bytes, .node = node};
+  *m = (PlanMove){.kind = e->kind, .axes = e->axes, .ranks = group_size(c->mesh, e->axes), .bytes = e->bytes, .node = node, .after = after};
   m->cause = e->rule ? CAUSE_RULE : node < 0 ? CAUSE_OUTPUT : CAUSE_PLAN;
   if (machine) m->seconds = machine_collective_seconds(machine, c->mesh, e->kind, e->axes, e->bytes);
   TRY(collect_text(c, name, &m->name));
@@ -151,13 +151,18 @@ static Status add_event(Collector *c, const CommEvent *e, const char *name, cons
 /* What was recorded since the last time belongs to `node`. */
 static Status harvest(Collector *c, const Exported *to, const char *const *from, int node) {
   const Node *n = c->recorded ? c->recorded->next : to->graph->first;
+  bool worked = false; /* the op itself was recorded: what follows is done to its result */
   for (; n; c->recorded = n, n = n->next) {
     for (int i = 0; i < n->nouts; i++) {
       StrSlot *slot;
       TRY(strmap_slot(&c->node_of, &c->p->arena, n->outs[i]->name, &slot));
       slot->value = (void *)(intptr_t)(node + 1);
     }
-    if (node_is(n, "tess.redistribute.default") && c->logged < c->log.n) TRY(add_event(c, &c->log.event[c->logged++], n->outs[0]->name, from, node));
+    if (!node_is(n, "tess.redistribute.default")) worked |= !node_is(n, "aten.slice.Tensor");
+    else if (c->logged < c->log.n) {
+      const CommEvent *e = &c->log.event[c->logged++];
+      TRY(add_event(c, e, n->outs[0]->name, from, node, worked && node >= 0 && !e->rule));
+    }
   }
   return OK;
 }

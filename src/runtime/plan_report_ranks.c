@@ -12,14 +12,15 @@ typedef struct {
   int64_t weights, buffers;
 } Held;
 
-/* Adds the shard of every rank; *most: the largest. */
-static Status add_shards(const Collector *c, const Spec *spec, bool buffer, Held *held, int64_t *most) {
+/* Adds the shard of every rank; *most: the largest, *without: ranks that have nothing of it. */
+static Status add_shards(const Collector *c, const Spec *spec, bool buffer, Held *held, int64_t *most, int *without) {
   const Mesh *m = c->mesh;
   Layout l = spec_layout(spec);
   int64_t last_bytes = 0;
   int last[MAX_AXES], coord[MAX_AXES];
   bool any = false;
   *most = 0;
+  *without = 0;
   for (int r = 0; r < m->size; r++) {
     mesh_coord(m->axis, m->naxes, r, coord);
     for (int a = 0; a < m->naxes; a++)
@@ -32,6 +33,7 @@ static Status add_shards(const Collector *c, const Spec *spec, bool buffer, Held
       memcpy(last, coord, sizeof last);
       any = true;
     }
+    *without += !last_bytes && spec->numel;
     if (last_bytes > *most) *most = last_bytes;
     if (held && buffer) held[r].buffers += last_bytes;
     else if (held) held[r].weights += last_bytes;
@@ -56,16 +58,18 @@ static Status describe_weight(Collector *c, int input, const Tensor *t, const ch
   return mark->why ? collect_text(c, mark->why, &w->why) : OK;
 }
 
-static Status add_state(Collector *c, int input, const StateEntry *s, int *first_of, Held *held) {
+static Status add_state(Collector *c, int input, const StateEntry *s, int *first_of, Held *held, int *idle) {
   PlanReport *p = c->p;
   PlanWeight *w = &p->weight[p->nweights];
   const Spec *spec;
+  int without;
   TRY(describe_weight(c, input, s->tensor, s->fqn, w));
   for (int i = 0; i < p->nweights && !w->tied; i++)
     if (same_memory(c->e->state[first_of[i]].tensor, s->tensor)) w->tied = p->weight[i].name;
   first_of[p->nweights++] = (int)(s - c->e->state);
   TRY(spec_new(c->mesh, s->tensor->dtype, s->tensor->ndim, s->tensor->size, NULL, c->marks->input[input].place, &spec));
-  TRY(add_shards(c, spec, w->kind != IN_PARAMETER, w->tied ? NULL : held, &w->rank_bytes));
+  TRY(add_shards(c, spec, w->kind != IN_PARAMETER, w->tied ? NULL : held, &w->rank_bytes, &without));
+  if (without && !(*idle)++) TRY(collect_note(c, "%d of the %d ranks hold nothing of '%s' %s, and of others like it: its pieces (heads, say) do not go round", without, c->mesh->size, w->name, w->place));
   const char *dot = strrchr(s->fqn, '.');
   char module[512];
   snprintf(module, sizeof module, "%.*s", dot ? (int)(dot - s->fqn) : 0, s->fqn);
@@ -80,9 +84,10 @@ static Status add_user_inputs(Collector *c) {
     if (v->kind != VAL_TENSOR) continue;
     PlanWeight *w = &p->weight[p->nweights++];
     const Spec *spec;
+    int without;
     TRY(describe_weight(c, i, v->tensor, c->e->graph->inputs[i]->name, w));
     TRY(spec_new(c->mesh, v->tensor->dtype, v->tensor->ndim, v->tensor->size, NULL, c->marks->input[i].place, &spec));
-    TRY(add_shards(c, spec, false, NULL, &w->rank_bytes));
+    TRY(add_shards(c, spec, false, NULL, &w->rank_bytes, &without));
     w->layer = -1;
   }
   return OK;
@@ -139,14 +144,14 @@ static Status find_classes(Collector *c, const Held *held) {
 Status collect_weights(Collector *c) {
   PlanReport *p = c->p;
   const Exported *e = c->e;
-  int *first_of;
+  int *first_of, idle = 0;
   Held *held;
   TRY_NEW(p->weight, arena_new_n(&p->arena, PlanWeight, e->graph->ninputs + 1));
   TRY_NEW(first_of, arena_new_n(&p->arena, int, e->graph->ninputs + 1));
   TRY_NEW(held, arena_new_n(&p->arena, Held, c->mesh->size));
   for (int i = 0; i < e->graph->ninputs; i++) {
     const StateEntry *s = e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
-    if (s && s->tensor) TRY(add_state(c, i, s, first_of, held));
+    if (s && s->tensor) TRY(add_state(c, i, s, first_of, held, &idle));
   }
   TRY(add_user_inputs(c));
   p->rank_total.weights = held[c->r->rank].weights;

@@ -79,7 +79,8 @@ static void put_work(TextBuf *b, const PlanReport *r) {
   if (!r->timed) return;
   text_printf(b, "  %-*s %12s   computing %s, communicating %s", NAME - 10, "time, predicted", human_seconds(t->compute + t->communicate, x, sizeof x),
               human_seconds(t->compute, y, sizeof y), human_seconds(t->communicate, z, sizeof z));
-  if (w->compute > 0) text_printf(b, "; one rank %s: %.2f times faster", human_seconds(w->compute, x, sizeof x), w->compute / (t->compute + t->communicate));
+  double faster = w->compute / (t->compute + t->communicate);
+  if (w->compute > 0) text_printf(b, "; one rank %s: %.2f times %s", human_seconds(w->compute, x, sizeof x), faster >= 1 ? faster : 1 / faster, faster >= 1 ? "faster" : "slower");
   text_printf(b, "   (machine %s)\n", r->machine.name);
 }
 
@@ -101,6 +102,10 @@ static void put_kinds(TextBuf *b, const PlanReport *r) {
     if (k->unasked) text_printf(b, "   %d not asked for", k->unasked);
     text_puts(b, "\n");
   }
+}
+
+static void put_asked(TextBuf *b, const PlanReport *r) {
+  if (r->nmoves && !r->nunasked) text_puts(b, "  all of them follow from the plan\n");
 }
 
 static int moves_of(const PlanLayer *l) {
@@ -190,6 +195,8 @@ static void put_nodes(TextBuf *b, const PlanReport *r) {
     const PlanNode *n = &r->node[i];
     if (module != n->module) text_printf(b, "%s:\n", *n->module ? n->module : "(program)");
     module = n->module;
+    for (int m = 0; m < n->nmoves; m++)
+      if (!r->move[n->move + m].after) put_move(b, r, &r->move[n->move + m]);
     text_printf(b, "  %-30s %-40s ", n->name, n->op);
     put_values(b, n->in, n->nin);
     text_puts(b, " -> ");
@@ -197,7 +204,8 @@ static void put_nodes(TextBuf *b, const PlanReport *r) {
     if (n->nout == 1) text_printf(b, "  %s", n->out[0].type);
     if (n->flops > 0) text_printf(b, "  %s", human_flops(n->flops, x, sizeof x));
     text_puts(b, "\n");
-    for (int m = 0; m < n->nmoves; m++) put_move(b, r, &r->move[n->move + m]);
+    for (int m = 0; m < n->nmoves; m++)
+      if (r->move[n->move + m].after) put_move(b, r, &r->move[n->move + m]);
   }
   for (int i = 0, any = 0; i < r->nmoves; i++) {
     if (r->move[i].node >= 0) continue;
@@ -212,6 +220,7 @@ void plan_report_text(TextBuf *b, const PlanReport *r, PlanTextOptions o) {
   put_ranks(b, r);
   put_work(b, r);
   put_kinds(b, r);
+  put_asked(b, r);
   put_layers(b, r);
   put_unasked(b, r);
   put_notes(b, r);
