@@ -12,8 +12,8 @@
 #include "runtime/specialize.h"
 
 /* What a plan costs, in seconds of a machine of which only the proportions matter.  A byte
- * of weights on a rank counts as much as a byte sent: memory is what one shards for. */
-static const double FLOPS = 100e12, LINK = 90e9, WEIGHTS = 90e9;
+ * of weights on a rank counts as much as four bytes sent: memory is what one shards for. */
+static const double FLOPS = 100e12, LINK = 90e9, WEIGHTS = 22.5e9;
 
 typedef enum { ROLE_NONE, ROLE_COLUMNS, ROLE_ROWS, ROLE_HEAD, ROLE_TABLE } Role;
 
@@ -152,15 +152,15 @@ static void choose_head(Auto *a) {
 
 /* ---- entries ------------------------------------------------------------------------------------- */
 
-/* Numbers between dots become '*'. */
-static Status pattern_of(Auto *a, const char *name, const char **out) {
+/* The first `numbers` numbers between dots become '*'. */
+static Status pattern_of(Auto *a, const char *name, int numbers, const char **out) {
   char *p, *to;
   TRY_NEW(p, arena_strdup(&a->arena, name));
   to = p;
   for (const char *at = name; *at;) {
     size_t n = strcspn(at, ".");
     bool number = n > 0 && strspn(at, "0123456789") == n;
-    if (number) *to++ = '*';
+    if (number && numbers-- > 0) *to++ = '*';
     else {
       memcpy(to, at, n);
       to += n;
@@ -173,9 +173,30 @@ static Status pattern_of(Auto *a, const char *name, const char **out) {
   return OK;
 }
 
-static Status add_entry(Auto *a, const char *name, bool module, Style style, int *choice) {
+/* Every weight that the pattern would speak of has that role. */
+static bool speaks_of(const Auto *a, const char *pattern, Role role) {
+  PlanEntry e = {.pattern = pattern};
+  for (int i = 0; i < a->nweights; i++)
+    if (a->weight[i].role != role && pattern_matches(&e, a->e->inputs[a->weight[i].input].target)) return false;
+  return true;
+}
+
+static Status family_of(Auto *a, const char *name, Role role, const char **out) {
+  int numbers = 0;
+  for (const char *at = name; *at; at += strcspn(at, "."), at += *at == '.') {
+    size_t n = strcspn(at, ".");
+    numbers += n > 0 && strspn(at, "0123456789") == n;
+  }
+  for (; numbers >= 0; numbers--) {
+    TRY(pattern_of(a, name, numbers, out));
+    if (speaks_of(a, *out, role)) break;
+  }
+  return OK;
+}
+
+static Status add_entry(Auto *a, const char *name, bool module, Role role, int *choice) {
   const char *pattern;
-  TRY(pattern_of(a, name, &pattern));
+  TRY(family_of(a, name, role, &pattern));
   char *dot = module ? strrchr((char *)(uintptr_t)pattern, '.') : NULL;
   if (dot) *dot = 0;
   for (int i = 0; i < a->nentries; i++)
@@ -184,7 +205,7 @@ static Status add_entry(Auto *a, const char *name, bool module, Style style, int
       return OK;
     }
   if (*choice < 0) *choice = a->nchoices++;
-  a->entry[a->nentries++] = (Entry){pattern, style, *choice};
+  a->entry[a->nentries++] = (Entry){pattern, style_of[role], *choice};
   return OK;
 }
 
@@ -192,12 +213,12 @@ static Status add_entry(Auto *a, const char *name, bool module, Style style, int
 static Status enter(Auto *a, Weight *w) {
   const char *name = a->e->inputs[w->input].target, *dot = strrchr(name, '.');
   bool module = dot && !strcmp(dot, ".weight");
-  TRY(add_entry(a, name, module, style_of[w->role], &w->choice));
+  TRY(add_entry(a, name, module, w->role, &w->choice));
   for (int i = 0; !module && w->role == ROLE_COLUMNS && i < w->use->node->nargs; i++) {
     const Arg *arg = &w->use->node->args[i];
     const Val *v = arg->kind == ARG_VAL ? arg->val : NULL;
     if (v && v != w->use->weight && !v->node && a->e->inputs[v->index].kind == IN_PARAMETER)
-      TRY(add_entry(a, a->e->inputs[v->index].target, false, style_of[w->role], &w->choice));
+      TRY(add_entry(a, a->e->inputs[v->index].target, false, w->role, &w->choice));
   }
   return OK;
 }
