@@ -176,6 +176,27 @@ TESS_API int tess_output_count(const TessProgram *p);
  * -1 on error. */
 TESS_API int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessTensor **out, int cap);
 
+/* ---- programs cut into ranks ------------------------------------------------------------
+ *
+ * One program per rank of a mesh, each with its part of the weights, that talk through
+ * functional collectives of named groups: for torchrun, or for tessera itself.  No rank need be
+ * there, any context will do; not collective. */
+
+typedef struct {
+  const char *program; /* a .pt2 file */
+  const char *mesh;    /* "tp=4", "dp=2,tp=4"; NULL: the plan's */
+  const char *plan;    /* a file (a plan, a Hugging Face config.json), its text (from the first '{' on), or "auto"; NULL: auto */
+  const char *sizes;   /* symbols that are to be numbers: "s0=2,s1=16"; NULL: none */
+  int half_sums;       /* parts of sums of f16 and bf16 are rounded before they are added up, as PyTorch does; 0: f32 until then */
+} TessCut;
+
+/* Writes a folder: rank0.pt2 ..., plan.json, report.txt, run.py, README.md, whole or not at all.
+ * force: into one that is not empty, replacing files of the same names.  The report, to be freed
+ * with tess_free(); NULL on error (2: plan, mesh or folder will not do; 3: the program). */
+TESS_API char *tess_shard(TessCtx *ctx, const TessCut *cut, const char *folder, int force);
+/* One rank's program alone, as a file that must not be there yet.  0, or -1 on error. */
+TESS_API int tess_shard_rank(TessCtx *ctx, const TessCut *cut, int rank, const char *path);
+
 /* ---- ranks ----------------------------------------------------------------------------
  *
  * A rank is a thread with a context of its own (or a process under MPI).  Functions marked

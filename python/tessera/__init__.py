@@ -21,6 +21,7 @@ from .module import Module, distribute_module
 from .placements import Partial, Placement, Replicate, Shard
 from .plan import Plan, Spec, local_layout, plan_load, plan_redistribute, plan_save, propagate
 from .program import Program
+from .shard import shard, tensor_parallel_transformation
 
 open = load = Program
 __version__ = _quick.tess_version().decode()

@@ -36,6 +36,8 @@ FUNCTIONS = {
     "tess_input_spec": (I, [P, I, P, P, I]),
     "tess_output_count": (I, [P]),
     "tess_run": (I, [P, P, I, P, I]),
+    "tess_shard": (P, [P, P, S, I]),
+    "tess_shard_rank": (I, [P, P, I, S]),
     "tess_hub_new": (P, [I]),
     "tess_hub_join": (P, [P, I, I]),
     "tess_hub_leave": (None, [P, S]),

@@ -35,18 +35,6 @@ static Status parse_ranks(const char *text, int size, int **out, int *n) {
   }
 }
 
-static Status fix_sizes(Cut *c, const TextList *sizes) {
-  for (int i = 0; i < sizes->n; i++) {
-    const char *equals = strchr(sizes->v[i], '=');
-    char name[128], *end = NULL;
-    long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
-    if (!equals || end == equals + 1 || *end || equals - sizes->v[i] >= (ptrdiff_t)sizeof name) return fail(ERR_USAGE, "--size takes NAME=NUMBER, not '%s'", sizes->v[i]);
-    snprintf(name, sizeof name, "%.*s", (int)(equals - sizes->v[i]), sizes->v[i]);
-    TRY(cut_fix_size(c, name, value));
-  }
-  return OK;
-}
-
 static void print_stats(const Cut *c, double read, double mark, double write) {
   char mesh[256];
   fprintf(stderr, "%s: %d nodes, %s; read %.1f ms, planned %.1f ms, cut and written %.1f ms\n", c->program->name, c->program->graph->nnodes,
@@ -70,7 +58,7 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   c->half_sums = o->half_sums;
   Status s = o->ranks ? parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks) : OK;
   how.ranks = ranks;
-  if (!s) s = fix_sizes(c, &o->sizes);
+  for (int i = 0; i < o->sizes.n && !s; i++) s = cut_fix_sizes(c, o->sizes.v[i]);
   progress_begin(&bar, stderr, "writing", 0, PROGRESS_BYTES);
   if (!s) s = cut_write(c, plan, &how);
   progress_end(&bar);

@@ -523,10 +523,22 @@ bool dispatch_takes_apart(const Op *op) {
 
 bool dispatch_prefers_parts(const Op *op, const Decision *d) { return op->def->parts && d->cost > 0 && !d->have[0]->partial; }
 
+/* Every DTensor among the arguments is whole. */
+static bool is_replicated(const Call *c) {
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    const Value *v = &c->arg[i];
+    if (v->kind == VAL_TENSOR && v->tensor->spec && !v->tensor->spec->replicated) return false;
+    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++)
+      if (v->tensors[j] && v->tensors[j]->spec && !v->tensors[j]->spec->replicated) return false;
+  }
+  return true;
+}
+
 static Status dispatch(Call *c) {
   const OpDef *def = c->op->def;
   const Op *functional = functional_of(c->op);
   bool has_rule = has_rule_of_its_own(functional);
+  if (c->ctx->emitter && def->compose && !has_rule && is_replicated(c)) return run_replicated(c); /* recorded as it is */
   if (takes_apart(c->op, functional, has_rule)) return def->inplace ? run_inplace_apart(c, functional) : run_parts(c, def->compose);
   if (asks_for_sizes(c->op)) return op_eager(c);
   if (def->spread) {

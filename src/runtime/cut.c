@@ -198,3 +198,17 @@ Status cut_fix_size(Cut *c, const char *symbol, int64_t size) {
   text_free(&b);
   return s;
 }
+
+Status cut_fix_sizes(Cut *c, const char *text) {
+  while (text && *text) {
+    size_t n = strcspn(text, ",");
+    const char *equals = memchr(text, '=', n);
+    char name[128], *end = NULL;
+    long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
+    if (!equals || end == equals + 1 || end != text + n || equals - text >= (ptrdiff_t)sizeof name) return fail(ERR_USAGE, "a size is NAME=NUMBER, not '%.*s'", (int)n, text);
+    snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
+    TRY(cut_fix_size(c, name, value));
+    text += n + (text[n] == ',');
+  }
+  return OK;
+}

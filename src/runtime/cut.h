@@ -42,6 +42,8 @@ void cut_free(Cut *c); /* NULL is fine */
 /* From now on the symbol is a number.  ERR_USAGE if there is none of that name or it is out of
  * its range. */
 Status cut_fix_size(Cut *c, const char *symbol, int64_t size);
+/* "s0=2,s1=16"; NULL: none. */
+Status cut_fix_sizes(Cut *c, const char *text);
 
 /* What one rank's program has. */
 typedef struct {
