@@ -258,6 +258,8 @@ static void make_twins(Blocks *b, int m, int other) {
 }
 
 static Status remember(Blocks *b, int columns, int rows, const Node *n) {
+  for (int i = 0; i < b->nmet; i++)
+    if (b->met[i].columns == columns && b->met[i].rows == rows && b->met[i].node == n) return OK;
   if (b->nmet == b->met_cap) {
     int cap = b->met_cap ? 2 * b->met_cap : 64;
     Meeting *more;
