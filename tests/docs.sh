@@ -3,12 +3,15 @@
 # block ("$ tessera ...") and fails if one fails, or if the line of output shown below it
 # does not come out.  Blocks of programs (```tessera) must parse and verify.
 set -eu
-cd "$1"
-tessera=$2
+source=$(cd "$1" && pwd)
+tessera=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
+scratch=$(mktemp -d) # commands may write: not into the sources
+cd "$scratch"
+ln -s "$source"/* .
 files="README.md $(ls docs/*.md 2>/dev/null || true)"
 commands=0
 command='' output=$(mktemp) program=$(mktemp)
-trap 'rm -f "$output" "$program"' EXIT
+trap 'rm -rf "$output" "$program" "$scratch"' EXIT
 check_line() { # a line of shown output: numbers may differ
   pattern=$(printf '%s' "$1" | sed 's/[][\.*^$]/\\&/g; s/[0-9][0-9.e+-]*/[0-9][0-9.e+-]*/g')
   grep -q -- "$pattern" "$output" || { echo "docs: '$command' does not print '$1'"; exit 1; }
