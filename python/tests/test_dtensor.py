@@ -266,5 +266,27 @@ class Memory(unittest.TestCase):
         self.assertIsNone(ref())
 
 
+class Corners(unittest.TestCase):
+    def test_ranks_without_elements_in_the_middle(self):
+        """7 rows among 2 x 3 ranks: 2, 2, 0 and 1, 1, 1; extremes of nothing do not exist."""
+        x = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
+
+        def work():
+            d = ts.distribute_tensor(x, ts.init_device_mesh((2, 3)), "S(0)S(0)")
+            return [t.full_tensor().tolist() for t in (d.amin(0), d.max(), ts.call("aten.norm.ScalarOpt_dim", d, float("-inf"), [0]))]
+        low, high, norm = ts.run_ranks(6, work)[2]
+        self.assertEqual((low, high), (x.min(0).tolist(), x.max().tolist()))
+        np.testing.assert_allclose(norm, np.abs(x).min(0))
+
+    def test_sums_of_windows(self):
+        """Overlapping windows are added up: products cannot pass."""
+        g = np.arange(1.0, 11.0, dtype=np.float32).reshape(1, 5, 2)
+
+        def work():
+            d = ts.distribute_tensor(g, ts.init_device_mesh(2), "P(product)")
+            return ts.call("aten.unfold_backward.default", d, [1, 6], 1, 2, 1).full_tensor().tolist()
+        self.assertEqual(ts.run_ranks(2, work)[0], ts.call("aten.unfold_backward.default", g, [1, 6], 1, 2, 1).tolist())
+
+
 if __name__ == "__main__":
     unittest.main()

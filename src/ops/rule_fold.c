@@ -6,12 +6,11 @@
 
 /* ---- what shards hold ------------------------------------------------------------------ */
 
-/* Elements of the dimensions in mask that the first (or last) rank of every axis has: of
- * all ranks the most (or fewest). */
-static void held(const Rules *r, int i, bool last, const bool *mask, int64_t *size) {
+/* Elements of the dimensions in mask that the first (bit a of ends: last) rank of every axis has. */
+static void held(const Rules *r, int i, unsigned ends, const bool *mask, int64_t *size) {
   int coord[MAX_AXES];
   const Tensor *t = r->in[i];
-  for (int a = 0; a < r->naxes; a++) coord[a] = last ? r->axis[a] - 1 : 0;
+  for (int a = 0; a < r->naxes; a++) coord[a] = ends >> a & 1 ? r->axis[a] - 1 : 0;
   Layout l = {.ndim = t->ndim, .shape = t->size, .naxes = r->naxes, .axis = r->axis, .place = rule_have(r, i, 0)};
   Status s = layout_local(&l, coord, size);
   for (int d = 0; d < t->ndim; d++)
@@ -19,18 +18,22 @@ static void held(const Rules *r, int i, bool last, const bool *mask, int64_t *si
   status_free(s);
 }
 
+/* The last part of a cut is the smallest, but a large part may leave a rank empty that cuts it again
+ * where a small one does not: all ends are asked. */
 bool rule_has_empty(const Rules *r, int i, const bool *mask) {
-  int64_t size[MAX_DIMS];
-  held(r, i, true, mask, size);
-  for (int d = 0; d < r->in[i]->ndim; d++)
-    if (size[d] == 0) return true;
+  for (unsigned ends = 0; ends < 1u << r->naxes; ends++) {
+    int64_t size[MAX_DIMS];
+    held(r, i, ends, mask, size);
+    for (int d = 0; d < r->in[i]->ndim; d++)
+      if (size[d] == 0) return true;
+  }
   return false;
 }
 
 bool rule_is_even(const Rules *r, int i, const bool *mask) {
   int64_t most[MAX_DIMS], least[MAX_DIMS];
-  held(r, i, false, mask, most);
-  held(r, i, true, mask, least);
+  held(r, i, 0, mask, most);
+  held(r, i, (1u << r->naxes) - 1u, mask, least);
   return !memcmp(most, least, (size_t)r->in[i]->ndim * sizeof *most);
 }
 

@@ -319,5 +319,5 @@ Status rule_view_backward(Rules *r, GeometryFn *view) {
   for (int d = 0; d < r->in[0]->ndim; d++) back[d] = -1;
   for (int d = 0; d < r->out[0]->ndim; d++)
     if (to[d] >= 0) back[to[d]] = d;
-  return rule_renumber(r, back, PASS_ALL);
+  return rule_renumber(r, back, view == geometry_unfold ? PASS_LINEAR : PASS_ALL); /* windows that overlap are added up */
 }
