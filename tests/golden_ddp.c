@@ -251,6 +251,11 @@ static void check_path(Suite *s, const char *path) {
     check_case(s, path);
     return;
   }
+  char fusion[4096];
+  if (snprintf(fusion, sizeof fusion, "%s/fusion", path) < (int)sizeof fusion && file_is_folder(fusion)) { /* all of ddp/ */
+    check_path(s, fusion);
+    return;
+  }
   int n = scandir(path, &list, NULL, by_name);
   for (int i = 0; i < n; i++) {
     char inner[4096];
