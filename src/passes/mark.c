@@ -61,6 +61,7 @@ typedef struct {
   Tied tied;
   Planned *planned;
   int nplanned, planned_cap;
+  const PlanEntry *noted; /* the last one that a note was about */
   char (*module)[256]; /* of every node, in graph order; "" where not known */
 } Marker;
 
@@ -398,7 +399,10 @@ static Status place_planned(Marker *k, const Planned *p) {
   int64_t packed = packed_count(k, p), n = probe_tensor(&k->probe, input_val(k, p->input))->size[p->dim];
   if (packed > 1 && is_plain_s(&place) && n % packed == 0) place.factor = packed;
   if (packed > 1 && n % packed) return fail(ERR_USAGE, "%s: '%s' has %lld features, not a multiple of the %lld packed parts", k->plan->path, p->name, (long long)n, (long long)packed);
-  if (is_r(&place)) note(k, "%s stays whole on the axis '%s': it has fewer heads than there are ranks\n", p->name, k->mesh->name[p->axis] ? k->mesh->name[p->axis] : "");
+  if (is_r(&place) && k->noted != p->entry) { /* once for all layers */
+    note(k, "'%s' stays whole on the axis '%s': it has fewer heads than there are ranks\n", p->entry->pattern, k->mesh->name[p->axis] ? k->mesh->name[p->axis] : "");
+    k->noted = p->entry;
+  }
   TRY(set_input(k, p->input, p->axis, place, p->name, why));
   if (is_r(&place)) return cut_parts(k, p, why);
   for (int u = 0; u < p->uses->n; u++) TRY(anchor_use(k, p, &p->uses->use[u], &place, why));
