@@ -11,6 +11,7 @@ static const struct {
   BenchFn *run;
 } benchmarks[] = {
     {"run", "calls of a program", bench_run},
+    {"calibrate", "this machine as a few numbers, for `tessera plan --machine`", bench_calibrate},
     {"allreduce", "ranks reduce a buffer, all get the result", bench_collective},
     {"allgather", "all ranks get the parts of all", bench_collective},
     {"reducescatter", "ranks reduce a buffer, each gets a part", bench_collective},
@@ -21,7 +22,8 @@ enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks };
 
 static const char examples[] =
     "  tessera bench run model.pt2\n"
-    "  tessera bench allreduce -b 8 -e 128M -f 2 -n 4\n";
+    "  tessera bench allreduce -b 8 -e 128M -f 2 -n 4\n"
+    "  tessera bench calibrate -o machine.json\n";
 
 static Status no_benchmark(const char *word) {
   const char *near = NULL;

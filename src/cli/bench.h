@@ -6,6 +6,6 @@
 
 /* argv: what follows the name. */
 typedef Status BenchFn(const char *name, int argc, char **argv);
-BenchFn bench_run, bench_collective;
+BenchFn bench_run, bench_collective, bench_calibrate;
 
 #endif

@@ -19,9 +19,11 @@ const int command_count = (int)(sizeof command_table / sizeof *command_table);
 
 static void print_help(FILE *f) {
   fprintf(f,
-          "tessera -- runs, inspects and transforms exported PyTorch programs (.pt2) without Python\n\n"
+          "tessera -- runs, spreads, inspects and transforms exported PyTorch programs (.pt2) without Python\n\n"
           "  tessera run model.pt2 -i in.safetensors -o out.safetensors\n"
           "  tessera inspect model.pt2\n"
+          "  tessera plan model.pt2 --mesh dp=2,tp=4 --report plan.html\n"
+          "  tessera run model.pt2 --mesh tp=2 -i in.safetensors --check\n"
           "  tessera opt model.pt2 --passes functionalize,cse,dce --print\n\n"
           "commands\n");
   for (int i = 0; i < command_count; i++) fprintf(f, "  %-10s %s\n", command_table[i].name, command_table[i].summary);

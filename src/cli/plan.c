@@ -90,8 +90,7 @@ static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *
   r.inputs = inputs;
   TRY(plan_report(e, &r, &report));
   s = print_report(report, o);
-  if (!s && o->save && !report->derived) s = fail(ERR_USAGE, "--save-plan is for plans that are derived (--plan auto)");
-  if (!s && o->save) s = file_write_all(o->save, report->derived, strlen(report->derived), o->force ? FILE_OVERWRITE : 0);
+  if (!s && o->save && report->derived) s = file_write_all(o->save, report->derived, strlen(report->derived), o->force ? FILE_OVERWRITE : 0);
   if (!s && o->report) s = plan_report_write(report, o->report, o->force ? FILE_OVERWRITE : 0);
   plan_report_free(report);
   return s;
@@ -105,6 +104,7 @@ static Status plan_program(const PlanOptions *o, const char *path) {
   Scope scope = {0};
   Arena arena = {0};
   if (o->report) TRY(output_check(o->report, o->force));
+  if (o->save && o->plan && strcmp(o->plan, "auto") != 0) return fail(ERR_USAGE, "--save-plan is for plans that are derived (--plan auto)");
   if (o->save) TRY(output_check(o->save, o->force));
   if (o->machine) TRY(machine_find(o->machine, &machine));
   TRY(plan_file_read(o->plan ? o->plan : "auto", &plan));

@@ -1,4 +1,4 @@
-/* plan_report_json.c -- a plan for programs, and for its own page; docs/plan.md tells the
+/* plan_report_json.c -- a plan for programs, and for its own page; docs/plan-report.md tells the
  * fields. */
 #include "base/json.h"
 #include "runtime/plan_report.h"

@@ -5,6 +5,7 @@
  * in it when the node has been walked.  Every tess.redistribute among them has its event in
  * the Dist's log, in the same order.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -271,6 +272,19 @@ static double call_bytes(const Call *c, Dtype *dtype) {
   return read + written;
 }
 
+/* The node that a value of the rank's program was recorded for.  A pass that makes a node of
+ * another gives it the name, with a number behind it: linear_3_1, and so on. */
+static intptr_t node_named(const Collector *c, const char *name) {
+  char stem[256];
+  intptr_t found = (intptr_t)strmap_get(&c->node_of, name);
+  snprintf(stem, sizeof stem, "%s", name);
+  for (char *end; !found && (end = strrchr(stem, '_'));) {
+    *end = 0;
+    found = (intptr_t)strmap_get(&c->node_of, stem);
+  }
+  return found;
+}
+
 static void add_instruction(Collector *c, const Instr *in) {
   PlanTotals *t = &c->p->rank_total;
   Dtype dtype;
@@ -281,7 +295,7 @@ static void add_instruction(Collector *c, const Instr *in) {
   t->compute += seconds;
   t->steps++;
   intptr_t found = 0;
-  for (int i = 0; i < in->node->nouts && !found; i++) found = (intptr_t)strmap_get(&c->node_of, in->node->outs[i]->name);
+  for (int i = 0; i < in->node->nouts && !found; i++) found = node_named(c, in->node->outs[i]->name);
   if (found <= 0) return;
   PlanNode *n = &c->p->node[found - 1];
   n->flops += flops;

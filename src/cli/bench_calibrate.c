@@ -1,0 +1,252 @@
+/* bench_calibrate.c -- `tessera bench calibrate`: this machine as a few numbers, for
+ * `tessera plan --machine`.
+ *
+ * All ranks measure at the same time, as they will work at the same time; the slowest
+ * counts.  Of repeated measurements the best counts.  What is measured:
+ *
+ *   flops             a linear layer, [1024, 1024] by [1024, 1024], by dtype
+ *   memory_bandwidth  memcpy of 64 MiB: bytes read and written
+ *   op_latency        an addition of 16 elements
+ *   links             all-reduce over all ranks: of 8 bytes (2 ceil(log2 n) latencies), of 16 MiB
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "cli/bench.h"
+#include "cli/cli.h"
+#include "comm/comm.h"
+#include "ops/op.h"
+#include "runtime/machine.h"
+
+enum { SIDE = 1024, COPY_BYTES = 64 << 20, REDUCE_BYTES = 16 << 20, SMALL_CALLS = 200, SMALL_ROUNDS = 20, MOST_RANKS = 256 };
+static const Dtype dtypes[] = {DT_F32, DT_F64, DT_BF16, DT_F16};
+enum { DTYPES_MEASURED = sizeof dtypes / sizeof *dtypes };
+
+typedef struct {
+  const char *output, *name, *comm;
+  int64_t ranks, threads;
+  double seconds; /* of each measurement */
+  bool force, mpi;
+  Machine machine; /* rank 0's result */
+} Calibration;
+
+typedef struct {
+  Calibration *o;
+  World *world;
+  Ctx ctx;
+  Scope scope; /* inputs */
+  double flops[DTYPES_MEASURED], memory, op, latency, bandwidth;
+} Rank;
+
+/* ---- one op ------------------------------------------------------------------------------------ */
+
+/* Seconds of op(x, w), the best of calls in o->seconds; `batch` calls are timed together. */
+static Status time_op(Rank *r, const char *name, Tensor *x, Tensor *w, int batch, double *best) {
+  double begun = seconds_now();
+  *best = INFINITY;
+  do {
+    double start = seconds_now();
+    for (int i = 0; i < batch; i++) {
+      Scope scope = {0};
+      Arena arena = {0};
+      Tensor *y;
+      Call c = {.ctx = &r->ctx, .op = op_find(name), .scope = &scope, .arena = &arena};
+      Status s = OP(&c, name, &y, val_tensor(x), val_tensor(w));
+      scope_clear(&scope);
+      arena_free(&arena);
+      TRY(s);
+    }
+    *best = fmin(*best, (seconds_now() - start) / batch);
+  } while (seconds_now() - begun < r->o->seconds);
+  return OK;
+}
+
+static Status new_ones(Rank *r, Dtype d, int ndim, const int64_t *size, Tensor **out) {
+  Value one = val_float(1);
+  TRY(tensor_new(&r->scope, d, ndim, size, out));
+  char *data = tensor_data(*out);
+  for (int64_t i = 0; i < tensor_numel(*out); i++) val_store(&one, d, data + (size_t)i * dtype_size(d));
+  return OK;
+}
+
+static Status measure_flops(Rank *r) {
+  const int64_t size[2] = {SIDE, SIDE};
+  for (int i = 0; i < DTYPES_MEASURED; i++) {
+    Tensor *x, *w;
+    double seconds;
+    TRY(new_ones(r, dtypes[i], 2, size, &x));
+    TRY(new_ones(r, dtypes[i], 2, size, &w));
+    TRY(comm_barrier(world_comm(r->world), "calibrate"));
+    TRY(time_op(r, "aten.linear.default", x, w, 1, &seconds));
+    r->flops[i] = 2.0 * SIDE * SIDE * SIDE / seconds;
+    scope_clear(&r->scope);
+  }
+  return OK;
+}
+
+static Status measure_op(Rank *r) {
+  const int64_t size[1] = {16};
+  Tensor *x, *w;
+  TRY(new_ones(r, DT_F32, 1, size, &x));
+  TRY(new_ones(r, DT_F32, 1, size, &w));
+  Status s = time_op(r, "aten.add.Tensor", x, w, 1000, &r->op);
+  scope_clear(&r->scope);
+  return s;
+}
+
+static Status measure_memory(Rank *r) {
+  char *from = malloc(COPY_BYTES), *to = malloc(COPY_BYTES);
+  Status s = from && to ? OK : fail_oom();
+  if (!s) {
+    memset(from, 1, COPY_BYTES);
+    memset(to, 2, COPY_BYTES);
+    s = comm_barrier(world_comm(r->world), "calibrate");
+  }
+  double best = INFINITY, begun = seconds_now();
+  while (!s && seconds_now() - begun < r->o->seconds) {
+    double start = seconds_now();
+    memcpy(to, from, COPY_BYTES);
+    best = fmin(best, seconds_now() - start);
+    from[to[COPY_BYTES / 2]]++; /* the copy is needed */
+  }
+  r->memory = 2.0 * COPY_BYTES / best;
+  free(from);
+  free(to);
+  return s;
+}
+
+/* ---- collectives -------------------------------------------------------------------------------- */
+
+static Status time_reduce(Rank *r, float *send, float *recv, int64_t count, int calls, double *seconds) {
+  Coll c = {.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .op = REDUCE_SUM, .send = send, .recv = recv, .count = count, .why = "calibrate"};
+  Comm *all = world_comm(r->world);
+  TRY(comm_run(all, &c));
+  TRY(comm_barrier(all, "calibrate"));
+  double start = seconds_now();
+  for (int i = 0; i < calls; i++) TRY(comm_run(all, &c));
+  *seconds = (seconds_now() - start) / calls;
+  return OK;
+}
+
+static Status measure_links(Rank *r) {
+  const double n = world_size(r->world), hops = 2 * ceil(log2(n));
+  float *send = calloc(1, REDUCE_BYTES), *recv = calloc(1, REDUCE_BYTES);
+  Status s = send && recv ? OK : fail_oom();
+  double small = INFINITY, large = INFINITY, seconds = 0;
+  for (int i = 0; i < SMALL_ROUNDS && !s && n > 1; i++) {
+    s = time_reduce(r, send, recv, 2, SMALL_CALLS, &seconds);
+    small = fmin(small, seconds);
+    if (!s) s = time_reduce(r, send, recv, REDUCE_BYTES / (int64_t)sizeof *send, 1, &seconds);
+    large = fmin(large, seconds);
+  }
+  free(send);
+  free(recv);
+  if (n < 2) return s;
+  r->latency = small / hops;
+  r->bandwidth = 2 * (n - 1) / n * REDUCE_BYTES / fmax(large - small, 1e-9);
+  return s;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------- */
+
+/* What the slowest rank has; times as their reciprocals. */
+static Status slowest(Rank *r) {
+  double mine[DTYPES_MEASURED + 4], all[DTYPES_MEASURED + 4];
+  memcpy(mine, r->flops, sizeof r->flops);
+  mine[DTYPES_MEASURED] = r->memory;
+  mine[DTYPES_MEASURED + 1] = r->bandwidth;
+  mine[DTYPES_MEASURED + 2] = 1 / r->op;
+  mine[DTYPES_MEASURED + 3] = r->latency > 0 ? 1 / r->latency : 0;
+  TRY(comm_run(world_comm(r->world), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F64, .op = REDUCE_MIN, .send = mine, .recv = all, .count = DTYPES_MEASURED + 4, .why = "calibrate"}));
+  Machine *m = &r->o->machine;
+  if (world_rank(r->world)) return OK;
+  for (int i = 0; i < DTYPES_MEASURED; i++) m->flops[dtypes[i]] = all[i];
+  m->memory_bandwidth = all[DTYPES_MEASURED];
+  m->op_latency = 1 / all[DTYPES_MEASURED + 2];
+  m->memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE) / world_size(r->world);
+  if (world_size(r->world) < 2) return OK;
+  m->nlinks = 1;
+  m->link[0] = (MachineLink){"default", all[DTYPES_MEASURED + 1], 1 / all[DTYPES_MEASURED + 3]};
+  return OK;
+}
+
+static Status on_rank(World *w, void *arg) {
+  Rank r = {.o = arg, .world = w};
+  ctx_init(&r.ctx, r.o->threads == NOT_GIVEN ? 1 : (int)r.o->threads);
+  Status s = measure_flops(&r);
+  if (!s) s = measure_memory(&r);
+  if (!s) s = measure_op(&r);
+  if (!s) s = measure_links(&r);
+  if (!s) s = slowest(&r);
+  scope_clear(&r.scope);
+  ctx_free(&r.ctx);
+  return s;
+}
+
+static void print_summary(const Calibration *o) {
+  const Machine *m = &o->machine;
+  char x[32], y[32];
+  printf("a rank of '%s'\n", m->name);
+  for (int i = 0; i < DTYPES_MEASURED; i++) printf("  %-18s %s/s %s\n", i ? "" : "arithmetic", human_flops(m->flops[dtypes[i]], x, sizeof x), dtype_name(dtypes[i]));
+  printf("  %-18s %.2f GB/s\n  %-18s %s\n", "memory", m->memory_bandwidth * 1e-9, "an op, at least", human_seconds(m->op_latency, x, sizeof x));
+  if (m->nlinks) printf("  %-18s %.2f GB/s, %s\n", "to other ranks", m->link[0].bandwidth * 1e-9, human_seconds(m->link[0].latency, y, sizeof y));
+}
+
+static Status tell(const Calibration *o) {
+  TextBuf b = {0};
+  machine_print(&b, &o->machine);
+  Status s = b.failed ? fail_oom() : OK;
+  if (!s && o->output) {
+    s = file_write_all(o->output, b.text, b.len, o->force ? FILE_OVERWRITE : 0);
+    if (!s) print_summary(o);
+  } else if (!s) fputs(b.text, stdout);
+  text_free(&b);
+  return s;
+}
+
+static Status on_mpi_rank(World *w, void *arg) {
+  TRY(on_rank(w, arg));
+  return world_rank(w) ? OK : tell(arg);
+}
+
+static Status check_options(Calibration *o) {
+  TRY(option_between("--ranks", o->ranks, 1, MOST_RANKS));
+  TRY(option_between("--threads", o->threads, 1, MOST_THREADS));
+  if (!(o->seconds > 0 && o->seconds <= 60)) return fail(ERR_USAGE, "--seconds must be above 0 and at most 60");
+  o->mpi = o->comm ? !strcmp(o->comm, "mpi") : mpi_launched();
+  if (o->comm && !o->mpi && strcmp(o->comm, "threads")) return fail(ERR_USAGE, "--comm %s: there are threads and mpi", o->comm);
+  snprintf(o->machine.name, sizeof o->machine.name, "%s", o->name);
+  return o->output ? output_check(o->output, o->force) : OK;
+}
+
+static const char examples[] =
+    "  tessera bench calibrate -o machine.json\n"
+    "  tessera bench calibrate --ranks 4 --threads 2 -o machine.json\n"
+    "  mpirun -n 8 tessera bench calibrate -o machine.json\n"
+    "  tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine machine.json\n";
+
+Status bench_calibrate(const char *name, int argc, char **argv) {
+  (void)name;
+  Calibration o = {.name = "calibrated", .ranks = NOT_GIVEN, .threads = NOT_GIVEN, .seconds = 0.3};
+  const Option table[] = {
+      {"--output", 'o', OPT_TEXT, &o.output, "FILE", "write the machine there (JSON; default: to standard output)"},
+      {"--ranks", 'n', OPT_INT, &o.ranks, "N", "thread ranks that work at the same time (default 2)"},
+      {"--threads", 't', OPT_INT, &o.threads, "T", "threads of each rank (default 1)"},
+      {"--name", 0, OPT_TEXT, &o.name, "NAME", "of the machine (default: calibrated)"},
+      {"--seconds", 0, OPT_FLOAT, &o.seconds, "S", "for each measurement (default 0.3)"},
+      {"--comm", 0, OPT_TEXT, &o.comm, "HOW", "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
+      {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite FILE"},
+  };
+  TextList words;
+  bool help;
+  TRY(options_parse("bench calibrate", "[options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  if (help) return OK;
+  if (words.n) return fail(ERR_USAGE, "bench calibrate takes options only, not '%s'", words.v[0]);
+  TRY(check_options(&o));
+  if (o.mpi) return world_mpi_run(on_mpi_rank, &o, NULL);
+  TRY(world_threads(o.ranks == NOT_GIVEN ? 2 : (int)o.ranks, on_rank, &o, NULL));
+  return tell(&o);
+}

@@ -1,0 +1,117 @@
+#!/bin/sh
+# plan.sh TESSERA GOLDEN -- `tessera plan` and `tessera bench calibrate` from outside: the text
+# of a small program word for word (tests/plan/blocks.expected; --update as third argument
+# writes it anew), JSON that parses, pages, and errors.
+set -u
+tessera=$1 models=$2/models update=${3-}
+cd "$(dirname "$0")/plan" || exit 2
+temp=$(mktemp -d)
+trap 'chmod -R u+w "$temp"; rm -rf "$temp"' EXIT
+passed=0 failed=0
+try() { # CODE PATTERN ARGUMENTS...
+  code=$1 pattern=$2
+  shift 2
+  "$tessera" "$@" >"$temp/out" 2>"$temp/err"
+  got=$?
+  if [ $got = "$code" ] && { [ -z "$pattern" ] || cat "$temp/out" "$temp/err" | grep -qE -e "$pattern"; } && { [ $code = 0 ] || [ ! -s "$temp/out" ]; }; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "tessera $*"
+    echo "  exit code $got, expected $code and '$pattern'"
+    sed 's/^/  | /' "$temp/out" "$temp/err" | head -20
+  fi
+}
+that() {
+  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "not so: $*"; fi
+}
+parses() { # a JSON file: read back by a command that reads JSON, or by Python where it is there
+  if command -v python3 >/dev/null; then python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$1"; else grep -q '^{' "$1"; fi
+}
+
+# ---- the text, word for word
+blocks="plan blocks.txt --mesh dp=2,tp=2 --plan blocks.json"
+try 0 '' $blocks --machine machine.json --nodes --weights-table
+[ "$update" != --update ] || cp "$temp/out" blocks.expected
+that diff -u blocks.expected "$temp/out"
+
+# ---- what layers cost: two all-reduces each, and nothing that nobody asked for
+llama=$models/llama
+try 0 'model.layers.0 to model.layers.1 +2 all_reduce \(' plan "$llama/program.pt2" --mesh tp=2 --plan "$llama/plan.json"
+that grep -q 'all of them follow from the plan' "$temp/out"
+try 0 'all_reduce tp +5 ' plan "$llama/program.pt2" --mesh dp=64,tp=16 --plan "$llama/plan.json" --machine a100
+try 0 'machine h100' plan "$llama/program.pt2" --mesh tp=2 --plan "$llama/plan.json" --machine h100
+try 0 'plan auto' plan "$llama/program.pt2" --mesh tp=2
+try 0 'as rank 3' plan "$llama/program.pt2" --mesh tp=4 --plan "$llama/plan.json" --rank 3
+try 0 'ranks differ' plan "$llama/program.pt2" --mesh tp=3 --plan "$llama/plan.json"
+try 0 'at s[0-9]+=8, s[0-9]+=32' plan "$models/llama_dyn/program.pt2" --mesh dp=4,tp=2 --plan "$models/llama_dyn/plan.json" --size s43=8 --size s53=32
+try 0 'x +f32\[32,8\] +S\(0\)R' $blocks --size s0=32
+
+# ---- JSON, files, pages
+try 0 '"program"' $blocks --machine machine.json --json
+that parses "$temp/out"
+try 0 '' $blocks --report "$temp/r.html"
+that grep -q '<!doctype html>' "$temp/r.html"
+that grep -q '"not_asked_for":\[{"count":1' "$temp/r.html"
+that [ "$(grep -cE 'https?://' "$temp/r.html")" = "$(grep -c 'www.w3.org/2000/svg' "$temp/r.html")" ]
+try 2 'exists already' $blocks --report "$temp/r.html"
+try 0 '' $blocks --report "$temp/r.html" --force
+try 0 '' $blocks --report "$temp/r.json"
+that parses "$temp/r.json"
+try 0 '' $blocks --report "$temp/report"
+that grep -q 'nodes: placements' "$temp/report"
+try 0 '' plan "$llama/program.pt2" --mesh tp=2 --plan auto --save-plan "$temp/saved.json"
+try 0 'all of them follow' plan "$llama/program.pt2" --mesh tp=2 --plan "$temp/saved.json"
+try 0 'all of them follow' plan "$llama/program.pt2" --plan "$temp/saved.json"
+
+# ---- errors
+try 2 'one program, 0' plan --mesh tp=2
+try 2 'which mesh' plan blocks.txt
+try 2 'which mesh' plan blocks.txt --plan blocks.json
+try 2 'at least 1|number of ranks' plan blocks.txt --mesh tp=0
+try 2 'number of ranks' plan blocks.txt --mesh tp=
+try 2 "called 'tp'" plan blocks.txt --mesh tp=2,tp=2
+try 2 'ranks: they are 0 to 3' $blocks --rank 4
+echo '{"parallelize": {"blocks.*.upp": "colwise"}}' >"$temp/none.json"
+try 2 "did you mean 'blocks.0.up'" plan blocks.txt --mesh tp=2 --plan "$temp/none.json"
+echo '{"parallelize": {"blocks.*.up": "colwize"}}' >"$temp/style.json"
+try 2 "did you mean 'colwise'" plan blocks.txt --mesh tp=2 --plan "$temp/style.json"
+try 3 'No such file' plan blocks.txt --mesh tp=2 --plan "$temp/absent.json"
+try 3 'No such file' plan "$temp/absent.pt2" --mesh tp=2
+try 2 "did you mean 'a100'" $blocks --machine a10
+try 3 'No such file' $blocks --machine "$temp/absent.json"
+bad() { # PATTERN CODE JSON
+  printf '%s' "$3" >"$temp/bad.json"
+  try "$2" "$1" $blocks --machine "$temp/bad.json"
+}
+bad 'did you mean "flops"' 2 '{"flop": 1e9}'
+bad '"flops" is missing' 2 '{"memory_bandwidth": 1e9}'
+bad '"flops" is no number' 2 '{"flops": "many", "memory_bandwidth": 1e9}'
+bad 'no dtype' 2 '{"flops": {"f33": 1e9}, "memory_bandwidth": 1e9}'
+bad 'above 0' 2 '{"flops": 0, "memory_bandwidth": 1e9}'
+bad '"memory_bandwidth" is missing' 2 '{"flops": 1e9}'
+bad "no link for the mesh axis 'dp'" 2 '{"flops": 1e9, "memory_bandwidth": 1e9, "links": {"tp": {"bandwidth": 1e9}}}'
+bad 'bytes/s and seconds' 2 '{"flops": 1e9, "memory_bandwidth": 1e9, "links": {"tp": 3}}'
+bad 'a JSON object' 2 '[1]'
+bad 'JSON' 3 '{"flops": 1e9'
+try 2 'SYMBOL=NUMBER' $blocks --size s0
+try 2 "no symbol 's7'" $blocks --size s7=3
+try 2 'takes 1 to 64' $blocks --size s0=100
+try 2 'plans that are derived' $blocks --save-plan "$temp/given.json"
+that [ ! -e "$temp/given.json" ]
+try 1 'cannot write' $blocks --report "$temp/no/such/folder/r.html"
+that [ ! -e "$temp/no" ]
+mkdir "$temp/folder.html"
+try 1 'it is a folder' $blocks --report "$temp/folder.html"
+
+# ---- machines that are measured
+try 0 'memory' bench calibrate --seconds 0.01 -o "$temp/m.json"
+that parses "$temp/m.json"
+try 0 'machine calibrated' plan blocks.txt --mesh tp=2 --plan blocks.json --machine "$temp/m.json"
+try 2 'exists already' bench calibrate --seconds 0.01 -o "$temp/m.json"
+try 0 '"flops"' bench calibrate --seconds 0.01 --ranks 1 --name here
+try 2 'above 0' bench calibrate --seconds 0
+try 2 'options only' bench calibrate now
+
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
