@@ -36,7 +36,7 @@ try 0 'commands' help
 try 0 '^tessera [0-9]+\.[0-9]+' --version
 try 2 "did you mean 'tessera inspect'" inspct
 try 2 "did you mean 'tessera run'" rnu
-for command in run inspect plan opt ops passes bench doctor; do
+for command in run inspect plan shard opt ops passes bench doctor; do
   try 0 'usage: tessera' $command --help
   try 0 'usage: tessera' help $command
   try 2 'has no option' $command --no-such-option
@@ -202,6 +202,13 @@ wait $!
 that [ $? = 130 ]
 that [ -z "$(ls -A "$temp/stop")" ]
 
+"$tessera" shard "$models/llama/program.pt2" --mesh tp=4096 --plan "$models/llama/plan.json" -o "$temp/stop/ranks" >/dev/null 2>&1 &
+sleep 0.5
+kill -INT $!
+wait $!
+that [ $? = 130 ]
+that [ -z "$(ls -A "$temp/stop")" ]
+
 # ---- a bar for whoever waits at a terminal, and never in a pipe
 if command -v script >/dev/null && script -qec true /dev/null >/dev/null 2>&1; then
   TERM=xterm script -qec "$tessera bench run $mlp --seconds 1.5" /dev/null >"$temp/out" 2>&1 </dev/null
@@ -215,6 +222,46 @@ fi
 that [ ! -s "$temp/out" ]
 that grep -q '^error: ' "$temp/err"
 that [ -z "$(find "$temp" -name '*.tmp*')" ]
+
+# ---- shard
+plan=$models/mlp/plan.json
+try 0 'all_reduce +tp' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/ranks"
+for file in rank0.pt2 rank1.pt2 plan.json report.txt run.py README.md; do that test -s "$temp/ranks/$file"; done
+that test ! -e "$temp/ranks/rank2.pt2"
+try 0 'matches' run "$temp/ranks" -i "$in" --expect "$want"
+try 0 'checksums match' opt "$temp/ranks/rank1.pt2" --verify
+try 2 'exists already and is not empty' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/ranks"
+try 0 '' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/ranks" --force
+try 0 'rank 1' shard "$mlp" --mesh tp=4 --plan "$plan" -o "$temp/some" --ranks 1,3
+that test ! -e "$temp/some/rank0.pt2"
+that test -s "$temp/some/rank3.pt2"
+try 0 '' shard "$mlp" --mesh tp=2 -o "$temp/derived"
+try 0 'matches' run "$temp/derived" -i "$in" --expect "$want"
+try 0 '' shard "$models/llama_dyn/program.pt2" --mesh dp=2,tp=2 --plan "$models/llama_dyn/plan.json" -o "$temp/dyn"
+try 0 'matches' run "$temp/dyn" -i "$models/llama_dyn/inputs.safetensors" --expect "$models/llama_dyn/outputs.safetensors"
+try 3 'must be a multiple' run "$temp/dyn" -i "$models/llama_dyn/inputs_b.safetensors"
+try 0 's43 is 2' shard "$models/llama_dyn/program.pt2" --mesh tp=2 --plan "$models/llama_dyn/plan.json" -o "$temp/fixed" --size s43=2
+try 2 'its symbols: s43, s53' shard "$models/llama_dyn/program.pt2" --mesh tp=2 -o "$temp/no" --size s9=2
+try 2 'outside of its range' shard "$models/llama_dyn/program.pt2" --mesh tp=2 -o "$temp/no" --size s43=1000
+try 2 'NAME=NUMBER' shard "$models/llama_dyn/program.pt2" --mesh tp=2 -o "$temp/no" --size s43
+try 2 'which mesh' shard "$mlp" --plan "$plan" -o "$temp/no"
+try 2 'where to' shard "$mlp" --mesh tp=2 --plan "$plan"
+try 2 'one program' shard --mesh tp=2 -o "$temp/no"
+try 2 'number of ranks' shard "$mlp" --mesh tp=0 --plan "$plan" -o "$temp/no"
+try 2 '' shard "$mlp" --mesh 'tp=x' --plan "$plan" -o "$temp/no"
+try 2 'rank 7 of a mesh of 2' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/no" --ranks 7
+try 3 'No such file' shard "$mlp" --mesh tp=2 --plan "$temp/none.json" -o "$temp/no"
+try 3 'No such file' shard "$temp/none.pt2" --mesh tp=2 --plan "$plan" -o "$temp/no"
+echo '{"parallelize": {"blocks.*.9": "colwise"}}' >"$temp/bad.json"
+try 2 'matches no module' shard "$mlp" --mesh tp=2 --plan "$temp/bad.json" -o "$temp/no"
+try 1 'cannot write' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/nowhere/ranks"
+try 2 'is no folder' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$mlp"
+that test ! -e "$temp/no"
+that test -z "$(find "$temp" -name '*.part-*')"
+if [ "$(id -u)" != 0 ]; then
+  mkdir "$temp/locked" && chmod a-w "$temp/locked"
+  try 1 'cannot write' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/locked/ranks"
+fi
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

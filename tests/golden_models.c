@@ -1,7 +1,7 @@
 /* golden_models -- runs exported programs and compares their outputs with PyTorch's.
  *
  *     golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose]
- *                   [--mesh tp=2 [--plan plan.json] [--mpi]]
+ *                   [--mesh tp=2 [--plan plan.json] [--mpi | --files]]
  *
  * A FOLDER has a folder per model: program.pt2, about.json, and per run a file of inputs
  * and one of outputs (.safetensors).  A model's runs are successive calls of one session,
@@ -10,7 +10,8 @@
  * compare.h's: f32 1e-4, bf16 3e-2, integers exactly.  NAME matches as a substring.
  *
  * With --mesh (may be given several times), models that have that plan file run on the
- * mesh's ranks, and every rank's outputs are compared; --mpi: on the ranks of a launch.
+ * mesh's ranks, and every rank's outputs are compared; --mpi: on the ranks of a launch;
+ * --files: cut into rank files first, which are then run by themselves.
  *
  * Models run in child processes: a crash or a hang is the failure of one model.
  */
@@ -28,8 +29,8 @@
 #include "cli/compare.h"
 #include "cli/feed.h"
 #include "dist/dispatch.h"
+#include "golden_files.h"
 #include "pt2/read.h"
-#include "runtime/session.h"
 
 enum { MAX_MESHES = 16 };
 enum { MODEL_SECONDS = 300, ROUNDS = 3, EXIT_FAILED = 1, PATH_CAP = 4096 };
@@ -37,7 +38,7 @@ enum { MODEL_SECONDS = 300, ROUNDS = 3, EXIT_FAILED = 1, PATH_CAP = 4096 };
 typedef struct {
   const char *only;
   int threads;
-  bool interpret, verbose, mpi, quiet;
+  bool interpret, verbose, mpi, quiet, files;
   const char *mesh[MAX_MESHES], *plan;
   int nmeshes;
   World *world; /* --mpi: the launch */
@@ -63,17 +64,41 @@ static Status in_folder(const Model *m, yyjson_val *run, const char *key, char *
   return OK;
 }
 
-static Status one_run(const Model *m, Session *session, yyjson_val *run, FILE *report) {
+/* Of rank files: whose part of the inputs. */
+typedef struct {
+  const FileCuts *cuts;
+  Kern *kern;
+  int rank;
+} Share;
+
+/* Inputs that ranks cannot share as the files want them: nothing to compare. */
+static bool is_refused(const Share *share, const Value *inputs, int n) {
+  Status s = file_cuts_check(share->cuts, inputs, n);
+  bool refused = s != OK;
+  status_free(s);
+  return refused;
+}
+
+static Status call(Session *session, const Share *share, Value *inputs, int ninputs, Scope *scope, Arena *arena, FILE *report, const char *want) {
+  Value *outs;
+  int nouts;
+  if (share && is_refused(share, inputs, ninputs)) return OK;
+  if (share) TRY(file_cuts_inputs(share->cuts, share->kern, share->rank, scope, inputs, ninputs));
+  TRY(session_run(session, inputs, ninputs, scope, arena, &outs, &nouts));
+  return compare_with_file(report, want, outs, nouts, -1, -1, false);
+}
+
+/* share NULL: the inputs are whole. */
+static Status one_run(const Model *m, Session *session, const Share *share, yyjson_val *run, FILE *report) {
   char in[PATH_CAP], want[PATH_CAP];
   Scope scope = {0};
   Arena arena = {0};
-  Value *inputs, *outs;
-  int ninputs, nouts;
+  Value *inputs;
+  int ninputs;
   TRY(in_folder(m, run, "inputs", in));
   TRY(in_folder(m, run, "outputs", want));
   Status s = feed_from_file(session_program(session), in, &scope, &arena, &inputs, &ninputs);
-  if (!s) s = session_run(session, inputs, ninputs, &scope, &arena, &outs, &nouts);
-  if (!s) s = compare_with_file(report, want, outs, nouts, -1, -1, false);
+  if (!s) s = call(session, share, inputs, ninputs, &scope, &arena, report, want);
   scope_clear(&scope);
   arena_free(&arena);
   return s;
@@ -107,6 +132,21 @@ static void print_plan(FILE *f, const PlanFile *plan) {
   text_free(&b);
 }
 
+static Status run_rounds(const Model *m, Session *session, const Share *share, FILE *report) {
+  int rounds = is_stateless(session_program(session)) ? ROUNDS : 1;
+  Status s = OK;
+  for (int round = 0; round < rounds && !s; round++) {
+    size_t i, n;
+    yyjson_val *run;
+    yyjson_arr_foreach(m->runs, i, n, run) {
+      if (s) break;
+      s = one_run(m, session, share, run, report);
+      if (s) s = status_at(s, "run %zu of %zu, round %d", i + 1, n, round + 1);
+    }
+  }
+  return s;
+}
+
 static Status run_session(const Suite *suite, const Model *m, Ctx *ctx, FILE *report) {
   char path[PATH_CAP];
   Exported *e;
@@ -116,16 +156,7 @@ static Status run_session(const Suite *suite, const Model *m, Ctx *ctx, FILE *re
   Status s = m->mesh ? open_spread(suite, m, ctx, e, &session) : session_open(ctx, e, &session);
   if (!s && suite->interpret) session_force_interpreter(session);
   if (!s && suite->verbose && m->mesh && session_marks(session)->derived) print_plan(report, session_marks(session)->derived);
-  int rounds = !s && is_stateless(session_program(session)) ? ROUNDS : 1;
-  for (int round = 0; round < rounds && !s; round++) {
-    size_t i, n;
-    yyjson_val *run;
-    yyjson_arr_foreach(m->runs, i, n, run) {
-      if (s) break;
-      s = one_run(m, session, run, report);
-      if (s) s = status_at(s, "run %zu of %zu, round %d", i + 1, n, round + 1);
-    }
-  }
+  if (!s) s = run_rounds(m, session, NULL, report);
   session_free(session);
   return s;
 }
@@ -162,6 +193,24 @@ static Status run_rank(World *w, void *arg) {
   return s;
 }
 
+/* Calls of a rank file. */
+static Status file_calls(void *arg, Ctx *ctx, Session *session, int rank, const FileCuts *cuts) {
+  const RankArg *a = arg;
+  FILE *report = rank == 0 ? a->report : fopen("/dev/null", "w");
+  if (!report) return fail(ERR_FAIL, "no place for a report");
+  Status s = run_rounds(a->m, session, &(Share){cuts, &ctx->kern, rank}, report);
+  if (rank != 0) fclose(report);
+  return s;
+}
+
+static Status run_files(const Suite *suite, const Model *m, FILE *report) {
+  char program[PATH_CAP + 16], plan[PATH_CAP + 256];
+  RankArg arg = {.suite = suite, .m = m, .report = report};
+  snprintf(program, sizeof program, "%s/program.pt2", m->folder);
+  snprintf(plan, sizeof plan, "%s/%.200s", m->folder, suite->plan);
+  return golden_files(program, m->mesh, strcmp(suite->plan, "auto") ? plan : "auto", file_calls, &arg);
+}
+
 /* As many ranks as the mesh has. */
 static Status run_ranks(const Suite *suite, const Model *m, FILE *report) {
   RankArg arg = {suite, m, report};
@@ -188,7 +237,8 @@ static Status run_model(const Suite *suite, Model *m) {
   Ctx ctx;
   ctx_init(&ctx, suite->threads);
   s = report ? json_array(yyjson_doc_get_root(doc), "runs", path, &m->runs) : fail_oom();
-  if (!s) s = m->mesh ? run_ranks(suite, m, report) : run_session(suite, m, &ctx, report);
+  if (!s && m->mesh && suite->files) s = run_files(suite, m, report);
+  else if (!s) s = m->mesh ? run_ranks(suite, m, report) : run_session(suite, m, &ctx, report);
   ctx_free(&ctx);
   if (report) fclose(report);
   yyjson_doc_free(doc);
@@ -291,11 +341,12 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--threads")) suite.threads = atoi(option_value(argc, argv, &i));
     else if (!strcmp(argv[i], "--mesh") && suite.nmeshes < MAX_MESHES) suite.mesh[suite.nmeshes++] = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--plan")) suite.plan = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--files")) suite.files = true;
     else if (!strcmp(argv[i], "--mpi")) suite.mpi = true;
     else if (!strcmp(argv[i], "--interpret")) suite.interpret = true;
     else if (!strcmp(argv[i], "--verbose")) suite.verbose = true;
     else if (argv[i][0] == '-') {
-      fprintf(stderr, "usage: golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose] [--mesh tp=2 [--plan plan.json] [--mpi]]\n");
+      fprintf(stderr, "usage: golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose] [--mesh tp=2 [--plan plan.json] [--mpi | --files]]\n");
       return 2;
     } else {
       argv[1 + folders++] = argv[i];

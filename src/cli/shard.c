@@ -1,4 +1,5 @@
 /* shard.c -- `tessera shard`: a program cut into one program per rank. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,19 @@ static Status parse_ranks(const char *text, int size, int **out, int *n) {
   }
 }
 
+/* An interrupt waits until the half-written folder is gone. */
+static void hold_interrupts(bool on) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigprocmask(on ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+static bool is_interrupted(void) {
+  sigset_t set;
+  return sigpending(&set) == 0 && sigismember(&set, SIGINT) == 1;
+}
+
 static void print_stats(const Cut *c, double read, double mark, double write) {
   char mesh[256];
   fprintf(stderr, "%s: %d nodes, %s; read %.1f ms, planned %.1f ms, cut and written %.1f ms\n", c->program->name, c->program->graph->nnodes,
@@ -47,7 +61,7 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   Cut *c;
   TextBuf report = {0};
   Progress bar;
-  CutOptions how = {.folder = o->output, .force = o->force, .progress = &bar, .report = &report};
+  CutOptions how = {.folder = o->output, .force = o->force, .progress = &bar, .report = &report, .interrupted = is_interrupted};
   int *ranks = NULL;
   if (!mesh) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
   double start = seconds_now();
@@ -60,8 +74,10 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   how.ranks = ranks;
   for (int i = 0; i < o->sizes.n && !s; i++) s = cut_fix_sizes(c, o->sizes.v[i]);
   progress_begin(&bar, stderr, "writing", 0, PROGRESS_BYTES);
+  hold_interrupts(true);
   if (!s) s = cut_write(c, plan, &how);
   progress_end(&bar);
+  hold_interrupts(false);
   if (!s && o->stats) print_stats(c, read - start, marked - read, seconds_now() - marked);
   if (!s && report.text) fputs(report.text, stdout);
   text_free(&report);

@@ -198,7 +198,10 @@ static Status write_files(Cut *c, const PlanFile *plan, const CutOptions *o, Fol
   const char *run;
   TextBuf readme = {0};
   int n = o->ranks ? o->nranks : c->mesh->size;
-  for (int i = 0; i < n; i++) TRY(write_rank(c, f, o->ranks ? o->ranks[i] : i, o->progress, report));
+  for (int i = 0; i < n; i++) {
+    if (o->interrupted && o->interrupted()) return fail(ERR_FAIL, "interrupted");
+    TRY(write_rank(c, f, o->ranks ? o->ranks[i] : i, o->progress, report));
+  }
   report_symbols(report, c);
   if (c->notes.text) text_puts(report, c->notes.text);
   TRY(write_plan(c, plan, f));

@@ -19,6 +19,7 @@ typedef struct {
   const int *ranks; /* only these; NULL: all */
   int nranks;
   Progress *progress; /* counts bytes; NULL: nobody looks */
+  bool (*interrupted)(void); /* asked before every rank; true: give up.  NULL: nobody is */
   TextBuf *report;    /* gets a copy of the report; NULL: nobody asks */
 } CutOptions;
 

@@ -84,24 +84,48 @@ static Status cut_input(const FileCuts *c, Mesh *mesh, int i, Kern *kern, Scope 
   Tensor *t = input->tensor, *part;
   TRY(spec_new(mesh, t->dtype, t->ndim, t->size, NULL, c->input[i], &spec));
   if (spec->replicated) return OK;
+  TRY(shard_of(kern, scope, t, spec, &part));
+  *input = val_tensor(part);
+  return OK;
+}
+
+static Status with_mesh(const FileCuts *c, int rank, Dist **d, Mesh **mesh) {
+  TRY(dist_new(NULL, d));
+  Status s = mesh_parse(*d, c->mesh, mesh);
+  if (!s && !((*mesh)->inside = mesh_coord_of(*mesh, rank, (*mesh)->coord))) s = fail(ERR_USAGE, "rank %d is outside of the mesh %s", rank, c->mesh);
+  if (s) dist_free(*d);
+  return s;
+}
+
+static Status check_input(const FileCuts *c, const Mesh *mesh, int i, const Tensor *t) {
   for (int d = 0; d < t->ndim; d++) {
     int64_t ranks = 1;
     for (int a = 0; a < mesh->naxes; a++) ranks *= is_s_of(&c->input[i][a], d) ? mesh->axis[a] : 1;
     if (c->even[i] >> d & 1 && t->size[d] % ranks)
       return fail(ERR_FILE, "input %d has %lld elements in dimension %d: %lld ranks share them, they must be a multiple", i, (long long)t->size[d], d, (long long)ranks);
   }
-  TRY(shard_of(kern, scope, t, spec, &part));
-  *input = val_tensor(part);
   return OK;
+}
+
+Status file_cuts_check(const FileCuts *c, const Value *inputs, int n) {
+  Dist *d;
+  Mesh *mesh;
+  if (!c->mesh) return OK;
+  TRY(with_mesh(c, 0, &d, &mesh));
+  Status s = OK;
+  for (int i = 0; i < n && i < c->ninputs && !s; i++)
+    if (inputs[i].kind == VAL_TENSOR) s = check_input(c, mesh, i, inputs[i].tensor);
+  dist_free(d);
+  return s;
 }
 
 Status file_cuts_inputs(const FileCuts *c, Kern *kern, int rank, Scope *scope, Value *inputs, int n) {
   Dist *d;
   Mesh *mesh;
   if (!c->mesh) return OK;
-  TRY(dist_new(NULL, &d));
-  Status s = mesh_parse(d, c->mesh, &mesh);
-  if (!s && !(mesh->inside = mesh_coord_of(mesh, rank, mesh->coord))) s = fail(ERR_USAGE, "rank %d is outside of the mesh %s", rank, c->mesh);
+  TRY(file_cuts_check(c, inputs, n));
+  TRY(with_mesh(c, rank, &d, &mesh));
+  Status s = OK;
   for (int i = 0; i < n && i < c->ninputs && !s; i++)
     if (inputs[i].kind == VAL_TENSOR) s = cut_input(c, mesh, i, kern, scope, &inputs[i]);
   dist_free(d);

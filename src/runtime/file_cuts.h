@@ -19,7 +19,9 @@ typedef struct {
 Status file_cuts_read(const char *path, FileCuts *out);
 void file_cuts_free(FileCuts *c);
 
-/* Whole inputs become the rank's parts of them. */
+/* ERR_FILE if the ranks cannot share them evenly and the program asks for it (its sizes are symbols). */
+Status file_cuts_check(const FileCuts *c, const Value *inputs, int n);
+/* Whole inputs, checked so, become the rank's parts of them. */
 Status file_cuts_inputs(const FileCuts *c, Kern *kern, int rank, Scope *scope, Value *inputs, int n);
 
 #endif
