@@ -17,6 +17,7 @@ typedef struct {
   int axis[3], naxes;
   uint64_t seed;
   atomic_bool refused, owes, steps, exact; /* every rank says the same */
+  atomic_int width; /* bytes of an element of the widest result */
   char placed[1024];
 } Trial;
 
@@ -95,7 +96,7 @@ static Status spread(Trial *t, Ctx *ctx, Scope *scope, Mesh *m, Tensor **tensor,
   if (!*tensor) return OK;
   bool small;
   debt = random_debt(*tensor, state);
-  if (t->exact && debt.op == REDUCE_AVG) debt.op = REDUCE_SUM;
+  if (debt.op == REDUCE_AVG && (t->exact || dtype_size((*tensor)->dtype) < (size_t)t->width)) debt.op = REDUCE_SUM;
   TRY(can_be_added(ctx, scope, *tensor, m->size, &small));
   if (debt.op == REDUCE_AVG && !small) debt = place_p(REDUCE_SUM);
   for (int a = 0; a < m->naxes; a++) {
@@ -194,8 +195,12 @@ static Status run_both(Trial *t, World *w, GoldenCase *one, GoldenCase *many, Ct
     status_free(s);
     return OK;
   }
-  for (int i = 0; i < plain.nout; i++) /* averages are off by a rounding: comparisons would show it */
-    if (out_tensor(&plain, i) && dtype_is_integral(out_tensor(&plain, i)->dtype)) t->exact = true;
+  for (int i = 0; i < plain.nout; i++) { /* averages are off by a rounding: comparisons and wider results would show it */
+    const Tensor *out = out_tensor(&plain, i);
+    if (!out) continue;
+    if (dtype_is_integral(out->dtype)) t->exact = true;
+    else if ((int)dtype_size(out->dtype) > t->width) t->width = (int)dtype_size(out->dtype);
+  }
   Mesh *m;
   TRY(mesh_new(d, t->axis, t->naxes, NULL, NULL, &m));
   TRY(spread_args(t, many, ctx, m, world_rank(w) == 0));
