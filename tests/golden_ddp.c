@@ -1,6 +1,7 @@
 /* golden_ddp -- PyTorch's DDP fusion, graph by graph.
  *
- *     golden_ddp [--print] [FOLDER | CASE.json]...      default: the golden graphs
+ *     golden_ddp [--print] [--random N] [FOLDER | CASE.json]...
+ *                                   default: the golden graphs, and 300 random ones
  *
  * For every run that a case records (a list of passes, a bucket size) the passes run on its
  * `before` graph, built from the JSON and, where there is one, read from CASE.before.pt2.
@@ -12,7 +13,8 @@
  *     the same nodes with the same arguments in the same order (the sorted one where PyTorch
  *     leaves it broken), and buckets of the same bytes.
  *   - The result does not change when it is printed and parsed.
- *   - Passes of our own (overlap) and repeated ones keep the meaning too.
+ *   - Passes of our own (overlap) and repeated ones keep the meaning too; all of them also on
+ *     programs made at random.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -206,10 +208,36 @@ static void check_run(Suite *s, Run *r) {
   exported_free(theirs);
 }
 
-/* Passes that PyTorch has not: the program means what it meant. */
+/* Without a model: the program means what it meant. */
+static const char *const lists[] = {
+    "overlap", "overlap(memory_mb=0.00005)", "fuse_ddp_with_concat_op,overlap,overlap",
+    "overlap,fuse_ddp_with_coalesced_op,overlap(memory_mb=1)", "schedule_comm_wait,schedule_comm_wait",
+    /* two gradients of random programs to a bucket */
+    "fuse_ddp_with_concat_op(bucket_size_mb=0.00002,first_bucket_mb=0.00002),schedule_comm_wait",
+    "schedule_comm_wait,fuse_ddp_with_coalesced_op(bucket_size_mb=0.00002)", "fuse_ddp_with_concat_op"};
+
+static void check_random(Suite *s, uint64_t seed) {
+  char name[32];
+  Run r = {.name = name};
+  snprintf(name, sizeof name, "random %llu", (unsigned long long)seed);
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    TextBuf text = {0};
+    Exported *before = NULL;
+    uint64_t meaning = 0;
+    snprintf(r.list, sizeof r.list, "%s", lists[i]);
+    Status status = ddp_random_text(seed, &text);
+    if (!status) status = graph_parse(text.text, text.len, "random", &before);
+    if (!status) status = ddp_meaning(before, &meaning);
+    int failures = s->failures;
+    if (status) complain(s, &r, status, "is not a program", text.text);
+    else check_program(s, &r, before, meaning, NULL);
+    if (s->print && s->failures > failures) printf("--- before\n%s", text.text);
+    exported_free(before);
+    text_free(&text);
+  }
+}
+
 static void check_own_passes(Suite *s, Run *r) {
-  static const char *const lists[] = {"overlap", "overlap(memory_mb=0.00005)", "fuse_ddp_with_concat_op,overlap,overlap",
-                                      "overlap,fuse_ddp_with_coalesced_op,overlap(memory_mb=1)", "schedule_comm_wait,schedule_comm_wait"};
   for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
     Exported *before = NULL;
     uint64_t meaning = 0;
@@ -272,12 +300,18 @@ static void check_path(Suite *s, const char *path) {
 int main(int argc, char **argv) {
   Suite s = {0};
   int paths = 0;
+  uint64_t random = 0;
   ctx_init(&s.ctx, 1);
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--print")) s.print = true;
+    else if (!strcmp(argv[i], "--random") && i + 1 < argc) random = strtoull(argv[++i], NULL, 10);
     else check_path(&s, argv[i]), paths++;
   }
-  if (!paths) check_path(&s, GOLDEN_FOLDER "/ddp/fusion");
+  if (!paths && !random) {
+    check_path(&s, GOLDEN_FOLDER "/ddp/fusion");
+    random = 300;
+  }
+  for (uint64_t i = 0; i < random; i++) check_random(&s, i);
   ctx_free(&s.ctx);
   printf("%d runs: %d equal to PyTorch's, %d without a model (PyTorch fails, is wrong, or has no such pass), %d failures\n", s.runs, s.equal, s.own, s.failures);
   return s.failures || !s.runs ? 1 : 0;

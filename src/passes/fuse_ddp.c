@@ -109,7 +109,7 @@ static Status fuse_bucket(Fuse *f, Early *early, int index, FuseFn *build) {
     const Reduction *r = &all->reduction[i];
     Node *wait = f->order->node[r->wait], *comm = f->order->node[r->comm];
     wait->outs[0]->forward = fused.results[k++];
-    f->instead[r->div] = f->instead[r->comm] = f->instead[r->wait] = fused.reduced->mark;
+    f->reduced[i] = fused.reduced->mark;
     f->gone[r->comm] = f->gone[r->wait] = true;
     node_remove(wait);
     node_remove(comm);
@@ -147,7 +147,7 @@ static Status remove_dead(Fuse *f) {
   for (int id = 0; id < f->old_vals; id++) uses[id] = o->use_start[id + 1] - o->use_start[id];
   for (int i = 0; i < f->all->n; i++) {
     const Reduction *r = &f->all->reduction[i];
-    if (f->instead[r->comm] < 0) continue;
+    if (f->reduced[i] < 0) continue;
     uses[o->node[r->div]->outs[0]->id]--;
     uses[r->grad->id]++;
     if (r->divisor.kind == ARG_VAL) uses[r->divisor.val->id]++;
@@ -168,18 +168,39 @@ static Status remove_dead(Fuse *f) {
 
 /* ---- the pass ------------------------------------------------------------------------------------------- */
 
+/* What had to stay behind a division, collective or wait stays behind what stands for it.  A
+ * quotient can be reduced several times, in several buckets. */
+static Status sort(Fuse *f) {
+  const Buckets *all = f->all;
+  OrderChange c = {.nnew = f->nnew, .takes_start = f->takes_start, .takes = f->takes};
+  TRY_NEW(c.instead_start, arena_new_n(f->arena, int, f->order->n + 2));
+  TRY_NEW(c.instead, arena_new_n(f->arena, int, 3 * all->n + 1));
+  for (int pass = 0; pass < 2; pass++) { /* count, then fill from behind */
+    for (int i = 0; i < all->n; i++) {
+      const Reduction *r = &all->reduction[i];
+      const int parts[] = {r->div, r->comm, r->wait};
+      for (int k = 0; k < 3 && f->reduced[i] >= 0; k++) {
+        if (pass) c.instead[--c.instead_start[parts[k]]] = f->reduced[i];
+        else c.instead_start[parts[k]]++;
+      }
+    }
+    for (int at = 0, sum = 0; !pass && at <= f->order->n; at++) c.instead_start[at] = sum += c.instead_start[at];
+  }
+  return order_sort(f->arena, f->order, &c);
+}
+
 static Status fuse_all(Fuse *f, FuseFn *build) {
   const Buckets *all = f->all;
   int n = f->order->n, room = 2 * all->n + 5 * all->nbuckets, fused = 0;
   Early early = {.o = f->order};
-  TRY_NEW(f->instead, arena_new_n(f->arena, int, n + 1));
+  TRY_NEW(f->reduced, arena_new_n(f->arena, int, all->n + 1));
   TRY_NEW(f->gone, arena_new_n(f->arena, bool, n + 1));
   f->old_vals = f->graph->nvals;
   TRY_NEW(f->takes_start, arena_new_n(f->arena, int, room + 1));
   TRY_NEW(f->takes, arena_new_n(f->arena, int, all->n + 1));
   TRY_NEW(early.found, arena_new_n(f->arena, int, n + 1));
   TRY_NEW(early.seen, arena_new_n(f->arena, int, n + 1));
-  for (int i = 0; i < n; i++) f->instead[i] = -1;
+  for (int i = 0; i < all->n; i++) f->reduced[i] = -1;
   for (int i = 0; i < all->nbuckets; i++) {
     if (all->bucket[i].count < 2) continue;
     TRY(fuse_bucket(f, &early, i, build));
@@ -189,8 +210,7 @@ static Status fuse_all(Fuse *f, FuseFn *build) {
   forward_users(f);
   TRY(remove_dead(f));
   if (order_is_free(f->order) && !early.moved) return OK; /* buckets stand behind all they use */
-  OrderChange change = {.nnew = f->nnew, .instead = f->instead, .takes_start = f->takes_start, .takes = f->takes};
-  return order_sort(f->arena, f->order, &change);
+  return sort(f);
 }
 
 Status fuse_ddp(Exported *e, const PassArgs *args, const char *pass, bool by_list, FuseFn *build) {

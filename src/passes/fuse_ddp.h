@@ -16,7 +16,7 @@ typedef struct {
   const Buckets *all;
   int old_vals;
   bool *gone;   /* by position: collectives and waits that a bucket stands for */
-  int *instead; /* see OrderChange */
+  int *reduced; /* by reduction: mark of the node behind which it is done; -1: not fused */
   int *takes_start, *takes;
   int nnew, ntakes;
 } Fuse;

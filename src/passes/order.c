@@ -107,6 +107,8 @@ static bool node_writes(const Node *n) {
   return n->op ? n->op->schema.mutates : unknown_writes(n) || graph_argument_writes(n);
 }
 
+static bool is_wait(const Node *n) { return node_is(n, "_c10d_functional.wait_tensor.default"); }
+
 typedef struct {
   const Order *o;
   const Val *v;
@@ -121,14 +123,12 @@ static void look_for(void *ctx, Val **ref) {
 bool order_writes_to(const Order *o, int at, const Val *v) {
   Node *n = o->node[at];
   Shared s = {o, v, false};
-  if (!node_writes(n)) return false;
+  if (!node_writes(n) && !is_wait(n)) return false;
   for (int i = 0; i < n->nargs; i++) {
-    if (argument_is_written(n, i)) arg_each_val(&n->args[i], look_for, &s);
+    if (argument_is_written(n, i) || is_wait(n)) arg_each_val(&n->args[i], look_for, &s);
   }
   return s.found;
 }
-
-static bool is_wait(const Node *n) { return node_is(n, "_c10d_functional.wait_tensor.default"); }
 
 /* May results be memory of argument i? */
 static bool argument_is_shared(const Node *n, int i) {
@@ -321,9 +321,11 @@ static void need_producer(void *ctx, Val **ref) {
 
 /* The node at a position if it is still there, and whoever does its work now. */
 static void need_position(Sort *s, int position, int self) {
-  const int *instead = s->change->instead;
+  const OrderChange *c = s->change;
   if (s->item[position].node) need(s, position);
-  if (instead && instead[position] >= 0 && instead[position] != self) need(s, instead[position]);
+  for (int i = c->instead ? c->instead_start[position] : 0, end = c->instead ? c->instead_start[position + 1] : 0; i < end; i++) {
+    if (c->instead[i] != self) need(s, c->instead[i]);
+  }
 }
 
 static void need_place_of(Sort *s, int position, int self) {

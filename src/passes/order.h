@@ -40,13 +40,14 @@ static inline bool order_share(const Order *o, const Val *a, const Val *b) {
   return a == b || (o->memory && o->memory[a->id] == o->memory[b->id]);
 }
 
-/* Does the node at that position write to memory that v may be in? */
+/* Does the node at that position write to memory that v may be in?  (A wait does: what was
+ * started in place is finished then.) */
 bool order_writes_to(const Order *o, int at, const Val *v);
 
 /* What a pass did to the nodes, for order_sort().  Zeroed: it only moved them. */
 typedef struct {
   int nnew;     /* nodes added: their marks are o->n .. o->n + nnew - 1 */
-  int *instead; /* by position: the mark of a node that does its work now; -1: itself */
+  int *instead_start, *instead; /* by position: marks of nodes that do its work now, if others do; NULL: none */
   /* By new node (mark - o->n): the positions whose places in the order it takes over. */
   int *takes_start, *takes;
 } OrderChange;

@@ -20,6 +20,9 @@ bool ddp_same_graph(const Exported *a, const Exported *b, bool any_order, TextBu
  * the same inputs, whether their gradients are reduced one by one or in buckets. */
 Status ddp_meaning(Exported *e, uint64_t *out);
 
+/* A program made at random, as text. */
+Status ddp_random_text(uint64_t seed, TextBuf *out);
+
 /* Some list of tensors that is reduced at once has several dtypes: gloo refuses it. */
 bool ddp_mixes_dtypes(const Exported *e);
 

@@ -3,7 +3,7 @@
  * Every value gets a number made of the op and the numbers of its arguments.  What buckets are
  * made of is seen through: flatten and cat make a row of pieces, div and all_reduce work piece
  * by piece, split and reshape give the pieces back.  Memory that is written to has a version,
- * which is part of the number of whatever reads it.
+ * which is part of the number of whatever reads it; random ops are numbered.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,7 @@ typedef struct {
   const Order *o;
   Meaning *val;      /* by value id */
   uint64_t *version; /* by memory */
+  uint64_t draws;    /* of random numbers so far */
 } Reader;
 
 static uint64_t mix(uint64_t h, uint64_t x) {
@@ -168,8 +169,9 @@ static bool list_of_rows(const Reader *r, const Arg *a) {
 
 static Status read_node(Reader *r, const Node *n);
 
-static void read_plain(const Reader *r, const Node *n) {
+static void read_plain(Reader *r, const Node *n) {
   uint64_t h = hash_text(n->target);
+  if (n->op && (n->op->def->flags & OP_RANDOM)) h = mix(h, ++r->draws);
   for (int i = 0; i < n->nargs; i++) h = of_arg(r, mix(h, (uint64_t)i), &n->args[i]);
   for (int i = 0; i < n->nouts; i++) r->val[n->outs[i]->id] = (Meaning){.hash = mix(mix(h, (uint64_t)i), (uint64_t)n->outs[i]->dtype)};
 }
@@ -198,7 +200,9 @@ static Status read_node(Reader *r, const Node *n) {
   } else if (is_div && a[0].kind == ARG_VAL) {
     r->val[n->outs[0]->id] = (Meaning){.hash = divided(r, of_val(r, a[0].val), &a[1], n->outs[0]->dtype)};
   } else if (all_reduce) {
-    r->val[n->outs[0]->id] = (Meaning){.hash = reduced(n, of_val(r, a[0].val))};
+    uint64_t h = reduced(n, of_val(r, a[0].val));
+    if (n->op->schema.mutates) r->val[a[0].val->id] = (Meaning){.hash = mix(h, 1)}; /* whoever reads it now */
+    r->val[n->outs[0]->id] = (Meaning){.hash = h};
   } else if (node_is(n, "aten.split.sizes") && row_of(r, &a[0]) && r->val[a[0].val->id].n == n->nouts) {
     return read_split(r, n);
   } else if (node_is(n, "aten.reshape.default") && row_of(r, &a[0]) && r->val[a[0].val->id].n == 1 &&
