@@ -12,6 +12,8 @@
 Status blocks_open(Blocks *b, Probe *p) {
   *b = (Blocks){.p = p};
   TRY_NEW(b->at, arena_new_n(&b->arena, Track *, p->e->graph->nvals + 1));
+  TRY_NEW(b->end_at, arena_new_n(&b->arena, int, p->e->graph->nvals + 1));
+  TRY_NEW(b->member_at, arena_new_n(&b->arena, int, p->e->graph->ninputs + 1));
   return OK;
 }
 
@@ -21,8 +23,8 @@ void blocks_close(Blocks *b) {
 }
 
 static Status add_member(Blocks *b, int input, int dim, bool rows, int *out) {
-  for (int i = 0; i < b->nmembers; i++)
-    if (b->member[i].input == input && b->member[i].dim == dim) return *out = i, OK;
+  for (int i = b->member_at[input] - 1; i >= 0; i = b->member[i].next)
+    if (b->member[i].dim == dim) return *out = i, OK;
   if (b->nmembers == b->members_cap) {
     int cap = b->members_cap ? 2 * b->members_cap : 64;
     Member *more;
@@ -33,8 +35,9 @@ static Status add_member(Blocks *b, int input, int dim, bool rows, int *out) {
   }
   const Tensor *t = probe_tensor(b->p, b->p->e->graph->inputs[input]);
   *out = b->nmembers;
-  b->member[b->nmembers] = (Member){.input = input, .dim = dim, .n = t->size[dim], .group = b->nmembers, .twin = b->nmembers, .rows = rows, .writer = -1};
-  b->nmembers++;
+  b->member[b->nmembers] = (Member){.input = input, .dim = dim, .n = t->size[dim], .group = b->nmembers, .twin = b->nmembers, .rows = rows, .writer = -1,
+                                      .next = b->member_at[input] - 1, .met_first = -1, .met_last = -1};
+  b->member_at[input] = ++b->nmembers;
   return OK;
 }
 
@@ -258,8 +261,9 @@ static void make_twins(Blocks *b, int m, int other) {
 }
 
 static Status remember(Blocks *b, int columns, int rows, const Node *n) {
-  for (int i = 0; i < b->nmet; i++)
-    if (b->met[i].columns == columns && b->met[i].rows == rows && b->met[i].node == n) return OK;
+  Member *m = &b->member[columns];
+  for (int i = m->met_first; i >= 0; i = b->met[i].next)
+    if (b->met[i].rows == rows && b->met[i].node == n) return OK;
   if (b->nmet == b->met_cap) {
     int cap = b->met_cap ? 2 * b->met_cap : 64;
     Meeting *more;
@@ -268,15 +272,16 @@ static Status remember(Blocks *b, int columns, int rows, const Node *n) {
     b->met = more;
     b->met_cap = cap;
   }
-  b->met[b->nmet++] = (Meeting){columns, rows, n};
+  if (m->met_last >= 0) b->met[m->met_last].next = b->nmet;
+  else m->met_first = b->nmet;
+  m->met_last = b->nmet;
+  b->met[b->nmet++] = (Meeting){columns, rows, n, -1};
   return OK;
 }
 
 /* What the first of two went on to meet, the second meets too. */
 static Status meet_alike(Blocks *b, int member, int first) {
-  int n = b->nmet;
-  for (int i = 0; i < n; i++)
-    if (b->met[i].columns == first) TRY(remember(b, member, b->met[i].rows, b->met[i].node));
+  for (int i = member == first ? -1 : b->member[first].met_first; i >= 0; i = b->met[i].next) TRY(remember(b, member, b->met[i].rows, b->met[i].node));
   return OK;
 }
 
@@ -319,9 +324,9 @@ static Status land(Blocks *b, Track *t, int depth) {
 /* A row-wise weight that is contracted with this dimension. */
 static Status ends_here(Blocks *b, const Track *t, const Node *n, bool *ends) {
   *ends = false;
-  for (int i = 0; i < b->nends; i++) {
+  for (int i = b->end_at[t->val->id] - 1; i >= 0; i = b->end[i].next) {
     const RowEnd *e = &b->end[i];
-    if (e->node != n || e->val != t->val || e->dim != t->lead[0].dim) continue;
+    if (e->node != n || e->dim != t->lead[0].dim) continue;
     count_all(b, e->member, track_pieces(t));
     join(b, t->member, e->member);
     TRY(remember(b, t->member, e->member, n));
@@ -528,7 +533,8 @@ Status blocks_add_rows(Blocks *b, int input, int dim, const Node *node, const Va
     b->end = more;
     b->ends_cap = cap;
   }
-  b->end[b->nends++] = (RowEnd){node, val, val_dim, m};
+  b->end[b->nends] = (RowEnd){node, val, val_dim, m, b->end_at[val->id] - 1};
+  b->end_at[val->id] = ++b->nends;
   return OK;
 }
 

@@ -35,6 +35,8 @@ typedef struct {
   int ncuts;  /* -1: too many */
   Span span[MAX_SPANS];
   int nspans;
+  int next;     /* another member of the same input; -1: none */
+  int met_first, met_last; /* of Blocks.met, as columns; -1: none */
   int writer;   /* of a buffer: whose features [written.begin, written.end) go there; -1: none */
   Span written;
 } Member;
@@ -62,12 +64,14 @@ typedef struct {
   const Val *val;
   int dim;    /* of val */
   int member;
+  int next;   /* another one at the same value; -1: none */
 } RowEnd;
 
 /* Features of one weight that are contracted with another. */
 typedef struct {
   int columns, rows; /* members */
   const Node *node;
+  int next;          /* of the same columns; -1: none */
 } Meeting;
 
 typedef struct {
@@ -84,6 +88,8 @@ typedef struct {
   Part *part;
   int nparts, parts_cap;
   struct Track **at; /* by Val.id: the track that came there first */
+  int *member_at;    /* by input: 1 + its last member; 0: none */
+  int *end_at;       /* by Val.id: 1 + the last RowEnd there; 0: none */
   bool strict;       /* tracks end at values that some op needs whole */
 } Blocks;
 

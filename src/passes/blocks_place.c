@@ -108,9 +108,10 @@ static bool is_narrow(const Blocks *b, const Member *m, const Span *segment, Gro
 /* ---- placements ------------------------------------------------------------------------------------ */
 
 static const Member *find_member(const Blocks *b, int input, int dim) {
-  for (int i = 0; i < b->nmembers; i++)
-    if (b->member[i].input == input && (dim < 0 || b->member[i].dim == dim)) return &b->member[i];
-  return NULL;
+  const Member *found = NULL; /* the first of several */
+  for (int i = b->member_at[input] - 1; i >= 0; i = b->member[i].next)
+    if (dim < 0 || b->member[i].dim == dim) found = &b->member[i];
+  return found;
 }
 
 bool blocks_is_member(const Blocks *b, int input, int *dim) {

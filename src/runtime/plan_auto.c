@@ -13,6 +13,9 @@
 
 /* What a plan costs, in seconds of a machine of which only the proportions matter.  A byte
  * of weights on a rank counts as much as four bytes sent: memory is what one shards for. */
+/* Constants that are larger are not computed to price a plan. */
+enum { DRY_LIMIT = 1 << 16 };
+
 static const double FLOPS = 100e12, LINK = 90e9, WEIGHTS = 22.5e9;
 
 typedef enum { ROLE_NONE, ROLE_COLUMNS, ROLE_ROWS, ROLE_HEAD, ROLE_TABLE } Role;
@@ -32,6 +35,7 @@ typedef struct {
   const WeightUse *use;
   Role role;
   int choice; /* decided with these */
+  bool entered;
 } Weight;
 
 typedef struct {
@@ -48,6 +52,7 @@ typedef struct {
   Blocks blocks;
   Weight *weight;
   int nweights;
+  Weight **weight_at; /* by input: the one that is no table; NULL: none */
   int *position; /* of nodes, by id of the first result */
   Entry *entry;
   int nentries, nchoices;
@@ -89,7 +94,10 @@ static Status find_weights(Auto *a) {
   TRY_NEW(a->position, arena_new_n(&a->arena, int, g->nvals + 1));
   for (const Node *n = g->first; n; n = n->next, i++)
     if (n->nouts) a->position[n->outs[0]->id] = i;
+  TRY_NEW(a->weight_at, arena_new_n(&a->arena, Weight *, g->ninputs + 1));
   for (i = 0; i < g->ninputs; i++) TRY(consider(a, i));
+  for (i = a->nweights - 1; i >= 0; i--)
+    if (!a->weight[i].table) a->weight_at[a->weight[i].input] = &a->weight[i];
   for (i = 0; i < a->nweights; i++) {
     const Weight *w = &a->weight[i];
     const Val *val;
@@ -105,37 +113,47 @@ static Status find_weights(Auto *a) {
 
 /* ---- pairs ------------------------------------------------------------------------------------- */
 
-static Weight *weight_of(Auto *a, int member) {
-  for (int i = 0; i < a->nweights; i++)
-    if (!a->weight[i].table && a->weight[i].input == a->blocks.member[member].input) return &a->weight[i];
-  return NULL;
+static Weight *weight_of(Auto *a, int member) { return a->weight_at[a->blocks.member[member].input]; }
+
+/* A meeting of Blocks, and where in the program it is. */
+typedef struct {
+  int place, meeting;
+} Place;
+
+static int by_place(const void *x, const void *y) {
+  const Place *a = x, *b = y;
+  return a->place != b->place ? a->place - b->place : a->meeting - b->meeting;
 }
 
-static int place_of(const Auto *a, const Meeting *m) { return a->position[m->node->outs[0]->id]; }
+/* The meetings at one node: columns[0..n) and rows.  They become a pair if all are free. */
+static void pair_at(Auto *a, const Place *at, int n) {
+  const Meeting *met = a->blocks.met;
+  Weight *rows = weight_of(a, met[at[0].meeting].rows);
+  bool free = rows && rows->role == ROLE_NONE;
+  for (int i = 0; i < n; i++) {
+    Weight *columns = weight_of(a, met[at[i].meeting].columns);
+    if (columns) free &= columns != rows && (columns->role == ROLE_NONE || columns->role == ROLE_COLUMNS);
+  }
+  if (!free) return;
+  rows->role = ROLE_ROWS;
+  for (int i = 0; i < n; i++) {
+    Weight *columns = weight_of(a, met[at[i].meeting].columns);
+    if (columns) columns->role = ROLE_COLUMNS;
+  }
+}
 
 /* In the order of the program, so that a chain of layers is cut in pairs from its start. */
-static void pair_weights(Auto *a) {
+static Status pair_weights(Auto *a) {
   const Blocks *b = &a->blocks;
-  int last = -1;
-  for (;;) {
-    const Meeting *next = NULL;
-    for (int i = 0; i < b->nmet; i++)
-      if (place_of(a, &b->met[i]) > last && (!next || place_of(a, &b->met[i]) < place_of(a, next))) next = &b->met[i];
-    if (!next) return;
-    last = place_of(a, next);
-    Weight *rows = weight_of(a, next->rows);
-    bool free = rows && rows->role == ROLE_NONE;
-    for (int i = 0; i < b->nmet; i++) {
-      Weight *columns = b->met[i].node == next->node ? weight_of(a, b->met[i].columns) : NULL;
-      if (columns) free &= columns != rows && (columns->role == ROLE_NONE || columns->role == ROLE_COLUMNS);
-    }
-    if (!free) continue;
-    rows->role = ROLE_ROWS;
-    for (int i = 0; i < b->nmet; i++) {
-      Weight *columns = b->met[i].node == next->node ? weight_of(a, b->met[i].columns) : NULL;
-      if (columns) columns->role = ROLE_COLUMNS;
-    }
+  Place *order;
+  TRY_NEW(order, arena_new_n(&a->arena, Place, b->nmet + 1));
+  for (int i = 0; i < b->nmet; i++) order[i] = (Place){a->position[b->met[i].node->outs[0]->id], i};
+  if (b->nmet) qsort(order, (size_t)b->nmet, sizeof *order, by_place);
+  for (int i = 0, k; i < b->nmet; i = k) {
+    for (k = i + 1; k < b->nmet && order[k].place == order[i].place;) k++;
+    pair_at(a, &order[i], k - i);
   }
+  return OK;
 }
 
 /* The last product of the program. */
@@ -213,6 +231,8 @@ static Status add_entry(Auto *a, const char *name, bool module, Role role, int *
 static Status enter(Auto *a, Weight *w) {
   const char *name = a->e->inputs[w->input].target, *dot = strrchr(name, '.');
   bool module = dot && !strcmp(dot, ".weight");
+  if (w->entered) return OK;
+  w->entered = true;
   TRY(add_entry(a, name, module, w->role, &w->choice));
   for (int i = 0; !module && w->role == ROLE_COLUMNS && i < w->use->node->nargs; i++) {
     const Arg *arg = &w->use->node->args[i];
@@ -279,7 +299,7 @@ static Status sizes_only(const Exported *e, const Probe *probe, const Marks *m, 
       state[s - e->state] = made;
     }
   }
-  *spread = (Spread){.marks = m, .state = state};
+  *spread = (Spread){.marks = m, .state = state, .dry_limit = DRY_LIMIT};
   return OK;
 }
 
@@ -373,7 +393,7 @@ static Status derive(Auto *a, PlanFile **out) {
   TRY(blocks_open(&a->blocks, &a->probe));
   a->blocks.strict = true;
   TRY(find_weights(a));
-  pair_weights(a);
+  TRY(pair_weights(a));
   choose_head(a);
   TRY(make_entries(a));
   TRY(search(a));
