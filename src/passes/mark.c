@@ -151,6 +151,21 @@ static Status no_match(const Marker *k, const PlanEntry *e) {
   return s;
 }
 
+/* Counts of packed parts speak of weights, too. */
+static Status check_packed(Marker *k) {
+  for (int i = 0; k->plan && i < k->plan->npacked; i++) {
+    PlanEntry e = {.pattern = k->plan->packed[i].name, .anywhere = true};
+    bool found = module_matches(k, &e);
+    for (int j = 0; !found && j < k->e->nstate; j++) {
+      const char *module;
+      TRY(module_of(k, k->e->state[j].fqn, &module));
+      found = pattern_matches(&e, k->e->state[j].fqn) || pattern_matches(&e, module);
+    }
+    if (!found) return status_at(no_match(k, &e), "\"packed\"");
+  }
+  return OK;
+}
+
 /* ---- dimensions ------------------------------------------------------------------------------------------ */
 
 static const Val *input_val(const Marker *k, int input) { return k->e->graph->inputs[input]; }
@@ -222,7 +237,8 @@ static Status match_entry(Marker *k, const PlanEntry *e) {
     if (s->is_constant) continue;
     if (!pattern_matches(e, s->fqn)) {
       TRY(module_of(k, s->fqn, &module));
-      if (e->style == STYLE_PLACEMENTS || !*module || !pattern_matches(e, module)) continue;
+      if (!*module || !pattern_matches(e, module)) continue;
+      if (e->style == STYLE_PLACEMENTS && !s->is_parameter) continue;
     }
     matched = true;
     int weight = k->tied.weight[i]; /* by this name or another */
@@ -357,7 +373,7 @@ static Status set_input(Marker *k, int input, int axis, Placement place, const c
   if (!is_r(&mark->place[axis]) && !is_r(&place) && !placement_equal(&mark->place[axis], &place)) {
     return status_hint(fail(ERR_USAGE, "%s: '%s' is to be %s by %s and %s by %s", k->plan->path, name, placement_print(&mark->place[axis], a, sizeof a), mark->why,
                             placement_print(&place, b, sizeof b), why),
-                       "tied weights are one tensor: give one of their names only, or the same placement to both");
+                       "two entries, or two names of tied weights, speak of one tensor: keep one, or give both the same placement");
   }
   if (is_r(&place)) return OK;
   mark->place[axis] = place;
@@ -384,10 +400,12 @@ static Status place_planned(Marker *k, const Planned *p) {
     Placement list[MAX_AXES];
     const Tensor *t = probe_tensor(&k->probe, input_val(k, p->input));
     int n;
-    TRY(status_at(placements_parse(p->entry->placements, t ? t->ndim : -1, list, &n), "%s: the entry of '%s'", k->plan->path, p->entry->pattern));
+    bool module_bias = p->module && t && t->ndim < 2; /* S(1) of a module is its matrix's */
+    TRY(status_at(placements_parse(p->entry->placements, t && !module_bias ? t->ndim : -1, list, &n), "%s: the entry of '%s'", k->plan->path, p->entry->pattern));
     if (n != 1 && n != k->mesh->naxes) return fail(ERR_USAGE, "%s: '%s' has %d placements for a mesh of %d axes", k->plan->path, p->entry->pattern, n, k->mesh->naxes);
     for (int a = 0; a < n; a++) {
       if (is_p(&list[a])) return fail(ERR_USAGE, "%s: '%s' cannot be placed P: it is a parameter", k->plan->path, p->entry->pattern);
+      if (module_bias && is_s(&list[a]) && list[a].dim != 0 && list[a].dim >= t->ndim) continue;
       if (t) TRY(status_at(placements_check(&list[a], 1, t->ndim, p->name), "%s", k->plan->path));
       TRY(set_input(k, p->input, n == 1 ? p->axis : a, list[a], p->name, why));
     }
@@ -458,6 +476,28 @@ static const PlanPair *pair_for(const PlanPair *pairs, int n, int i, const char 
   return NULL;
 }
 
+static bool is_user_output(OutputKind kind) { return kind != OUT_BUFFER_MUTATION && kind != OUT_PARAMETER_MUTATION && kind != OUT_USER_INPUT_MUTATION; }
+
+/* A name or position in the plan that no input or output has is an error. */
+static Status check_seen(const Marker *k, const char *what, const PlanPair *pairs, int n, const bool *seen) {
+  const Graph *g = k->e->graph;
+  bool input = *what == 'i';
+  int j = 0;
+  while (j < n && (seen[j] || !strcmp(pairs[j].name, "*"))) j++;
+  if (j == n) return OK;
+  TextBuf b = {0};
+  int count = 0;
+  for (int i = 0; i < (input ? g->ninputs : g->noutputs); i++) {
+    if (input ? k->e->inputs[i].kind != IN_USER : !is_user_output(k->e->outputs[i].kind)) continue;
+    const Val *v = input ? g->inputs[i] : g->outputs[i].kind == ARG_VAL ? g->outputs[i].val : NULL;
+    if (count++ < 8) text_printf(&b, "%s%s", b.text ? ", " : "", v && v->name ? v->name : "(a constant)");
+  }
+  Status s = fail(ERR_USAGE, "%s: the program has no %s '%s'", k->plan->path, what, pairs[j].name);
+  if (b.text) s = status_hint(s, "by position, 0 to %d, or by name: %s%s", count - 1, b.text, count > 8 ? " ..." : "");
+  text_free(&b);
+  return s;
+}
+
 /* The batch: the leading size of the first user tensor. */
 static int64_t batch_of(const Marker *k) {
   for (int i = 0; i < k->e->graph->ninputs; i++) {
@@ -495,21 +535,21 @@ static Status place_user_inputs(Marker *k) {
       mark->why = "the batch on the data axis";
     }
   }
-  for (int j = 0; k->plan && j < k->plan->ninputs; j++)
-    if (!seen[j] && strcmp(k->plan->inputs[j].name, "*")) return fail(ERR_USAGE, "%s: the program has no input '%s'", k->plan->path, k->plan->inputs[j].name);
-  return OK;
+  return check_seen(k, "input", k->plan ? k->plan->inputs : NULL, k->plan ? k->plan->ninputs : 0, seen);
 }
 
 static Status place_outputs(Marker *k) {
   const Exported *e = k->e;
   int users = 0;
+  bool *seen;
+  TRY_NEW(seen, arena_new_n(&k->m->arena, bool, k->plan ? k->plan->noutputs + 1 : 1));
   for (int i = 0; i < e->graph->noutputs; i++) {
     Want *w = &k->m->output[i];
     const Arg *a = &e->graph->outputs[i];
     w->axes = (1u << k->mesh->naxes) - 1;
     w->why = "an output of the program";
     OutputKind kind = e->outputs[i].kind;
-    if (kind == OUT_BUFFER_MUTATION || kind == OUT_PARAMETER_MUTATION || kind == OUT_USER_INPUT_MUTATION) {
+    if (!is_user_output(kind)) {
       for (int j = 0; j < e->graph->ninputs; j++) {
         const char *name = kind == OUT_USER_INPUT_MUTATION ? e->graph->inputs[j]->name : e->inputs[j].target;
         if (name && !strcmp(name, e->outputs[i].target)) memcpy(w->place, k->m->input[j].place, sizeof w->place);
@@ -518,9 +558,10 @@ static Status place_outputs(Marker *k) {
       continue;
     }
     const PlanPair *pair = k->plan ? pair_for(k->plan->outputs, k->plan->noutputs, users++, a->kind == ARG_VAL ? a->val->name : NULL) : NULL;
+    if (pair) seen[pair - k->plan->outputs] = true;
     if (pair && a->kind == ARG_VAL && a->val->type == TY_TENSOR) TRY(parse_all(k, pair, a->val->ndim, w->place));
   }
-  return OK;
+  return check_seen(k, "output", k->plan ? k->plan->outputs : NULL, k->plan ? k->plan->noutputs : 0, seen);
 }
 
 /* ---- all of it ---------------------------------------------------------------------------------------------------- */
@@ -563,12 +604,23 @@ static Status gather_modules(Marker *k, const PlanEntry *e) {
   return OK;
 }
 
+/* A program that talks already is one rank's part. */
+static Status refuse_collectives(const Exported *e) {
+  for (const Node *n = e->graph->first; n; n = n->next) {
+    if (strncmp(n->target, "_c10d_functional", 16)) continue;
+    return status_hint(fail(ERR_USAGE, "%s is one rank's program already: it calls %s", e->name, n->target), "cut the program that it was made of; `tessera run` runs this one with -n RANKS, or all of its folder");
+  }
+  return OK;
+}
+
 static Status run(Marker *k) {
+  TRY(refuse_collectives(k->e));
   TRY(allocate(k));
   TRY(tied_find(&k->m->arena, k->e, &k->tied));
   TRY(probe_open(&k->probe, k->e));
   TRY(blocks_open(&k->blocks, &k->probe));
   for (int i = 0; k->plan && i < k->plan->nentries; i++) TRY(match_entry(k, &k->plan->entry[i]));
+  TRY(check_packed(k));
   for (int i = 0; k->plan && i < k->plan->nentries; i++) {
     const PlanEntry *e = &k->plan->entry[i];
     int axis;

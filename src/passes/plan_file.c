@@ -78,8 +78,12 @@ static Status read_placements(PlanFile *p, yyjson_val *v, const char *what, cons
   TextBuf b = {0};
   size_t i, n;
   yyjson_val *item;
-  yyjson_arr_foreach(v, i, n, item) text_printf(&b, "%s%s", i ? "," : "", yyjson_is_str(item) ? yyjson_get_str(item) : "?");
-  Status s = b.text ? keep(p, b.text, out) : fail_oom();
+  bool texts = yyjson_arr_size(v) > 0;
+  yyjson_arr_foreach(v, i, n, item) {
+    texts &= json_as_string(item) != NULL;
+    if (texts) text_printf(&b, "%s%s", i ? "," : "", json_as_string(item));
+  }
+  Status s = !texts ? fail(ERR_USAGE, "%s: the list of '%s' is to hold placements: [\"S(0)\", \"R\"]", p->path, what) : b.text ? keep(p, b.text, out) : fail_oom();
   text_free(&b);
   return s;
 }
@@ -89,14 +93,27 @@ static bool looks_like_placements(const char *word) {
   return strpbrk(word, "(,[") || (n == 1 && (*word == 'R' || *word == 'P'));
 }
 
+static Status check_style_keys(PlanFile *p, const char *pattern, yyjson_val *object) {
+  size_t i, n;
+  yyjson_val *key, *value;
+  yyjson_obj_foreach(object, i, n, key, value) {
+    const char *word = yyjson_get_str(key);
+    if (strcmp(word, "axis") && strcmp(word, "style") && strcmp(word, "placements"))
+      return status_hint(fail(ERR_USAGE, "%s: the entry of '%s' has an unknown key \"%s\"", p->path, pattern, word), "write {\"style\": \"colwise\", \"axis\": \"tp\"}");
+  }
+  return OK;
+}
+
 /* "colwise", "S(0)", ["S(0)", "R"], {"style": "colwise", "axis": "tp"} */
 static Status read_style(PlanFile *p, const char *pattern, yyjson_val *v, bool raw, PlanEntry *e) {
   *e = (PlanEntry){.style = STYLE_PLACEMENTS};
   TRY(keep(p, pattern, &e->pattern));
+  if (strlen(pattern) > PATTERN_MAX) return fail(ERR_USAGE, "%s: a pattern of %zu characters, '%.40s...'; at most %d are taken", p->path, strlen(pattern), pattern, PATTERN_MAX);
   if (yyjson_is_obj(v)) {
     yyjson_val *axis = yyjson_obj_get(v, "axis"), *style = yyjson_obj_get(v, "style");
     if (!style) style = yyjson_obj_get(v, "placements");
     if (!style) return fail(ERR_USAGE, "%s: the entry of '%s' has no \"style\"", p->path, pattern);
+    TRY(check_style_keys(p, pattern, v));
     const char *axis_name = NULL;
     if (axis && !json_as_string(axis)) return fail(ERR_USAGE, "%s: the \"axis\" of '%s' is no name", p->path, pattern);
     if (axis) TRY(keep(p, json_as_string(axis), &axis_name));
@@ -106,6 +123,7 @@ static Status read_style(PlanFile *p, const char *pattern, yyjson_val *v, bool r
   }
   const char *word = json_as_string(v);
   if (word && !raw && !looks_like_placements(word)) return status_at(style_parse(word, &e->style), "%s: the entry of '%s'", p->path, pattern);
+  if (!word && !yyjson_is_arr(v)) return fail(ERR_USAGE, "%s: the entry of '%s' is to be %s", p->path, pattern, raw ? "placements: \"S(0)\"" : "a style such as \"colwise\", or placements: \"S(0)\"");
   return read_placements(p, v, pattern, &e->placements);
 }
 
@@ -120,12 +138,13 @@ static bool ships_with_a_model(yyjson_val *entries) {
   return false;
 }
 
-static Status read_entries(PlanFile *p, yyjson_val *object, bool raw, bool anywhere) {
+static Status read_entries(PlanFile *p, yyjson_val *object, const char *what, bool raw, bool anywhere) {
   size_t i, n;
   yyjson_val *key, *value;
   PlanEntry *more;
   if (!object) return OK;
-  if (!yyjson_is_obj(object)) return fail(ERR_USAGE, "%s: \"%s\" is no object of patterns and styles", p->path, raw ? "params" : "parallelize");
+  if (!yyjson_is_obj(object)) return fail(ERR_USAGE, "%s: \"%s\" is no object of patterns and styles", p->path, what);
+  TRY(status_at(json_check_keys(object, p->path), "\"%s\"", what));
   TRY_NEW(more, arena_new_n(&p->arena, PlanEntry, (size_t)p->nentries + yyjson_obj_size(object) + 1));
   if (p->nentries) memcpy(more, p->entry, (size_t)p->nentries * sizeof *more);
   p->entry = more;
@@ -141,8 +160,9 @@ static Status read_pairs(PlanFile *p, yyjson_val *object, const char *what, Plan
   size_t i, n;
   yyjson_val *key, *value;
   if (!object) return OK;
-  bool list = yyjson_is_arr(object);
-  if (!list && !yyjson_is_obj(object)) return fail(ERR_USAGE, "%s: \"%s\" is no object of names and placements", p->path, what);
+  bool packed = !strcmp(what, "packed"), list = yyjson_is_arr(object) && !packed;
+  if (!list && !yyjson_is_obj(object)) return fail(ERR_USAGE, "%s: \"%s\" is no object of %s", p->path, what, packed ? "patterns and counts" : "names and placements");
+  if (!list) TRY(status_at(json_check_keys(object, p->path), "\"%s\"", what));
   TRY_NEW(*out, arena_new_n(&p->arena, PlanPair, (list ? yyjson_arr_size(object) : yyjson_obj_size(object)) + 1));
   if (list) { /* by position */
     yyjson_arr_foreach(object, i, n, value) {
@@ -157,7 +177,7 @@ static Status read_pairs(PlanFile *p, yyjson_val *object, const char *what, Plan
   yyjson_obj_foreach(object, i, n, key, value) {
     PlanPair *pair = &(*out)[*count];
     TRY(keep(p, yyjson_get_str(key), &pair->name));
-    if (!strcmp(what, "packed")) {
+    if (packed) {
       if (!json_as_int64(value, &pair->count) || pair->count < 1) return fail(ERR_USAGE, "%s: \"packed\" of '%s' is no count", p->path, pair->name);
     } else TRY(read_placements(p, value, pair->name, &pair->text));
     ++*count;
@@ -171,12 +191,20 @@ static Status read_mesh(PlanFile *p, yyjson_val *v) {
   TextBuf b = {0};
   size_t i, n;
   yyjson_val *key, *value;
+  int64_t ranks = 0;
+  bool numbers = true;
   if (yyjson_is_obj(v)) {
-    yyjson_obj_foreach(v, i, n, key, value) text_printf(&b, "%s%s=%lld", i ? "," : "", yyjson_get_str(key), (long long)yyjson_get_sint(value));
+    yyjson_obj_foreach(v, i, n, key, value) {
+      numbers &= json_as_int64(value, &ranks) && ranks > 0;
+      text_printf(&b, "%s%s=%lld", i ? "," : "", yyjson_get_str(key), (long long)ranks);
+    }
   } else if (yyjson_is_arr(v)) {
-    yyjson_arr_foreach(v, i, n, value) text_printf(&b, "%s%lld", i ? "x" : "", (long long)yyjson_get_sint(value));
+    yyjson_arr_foreach(v, i, n, value) {
+      numbers &= json_as_int64(value, &ranks) && ranks > 0;
+      text_printf(&b, "%s%lld", i ? "x" : "", (long long)ranks);
+    }
   }
-  Status s = b.text ? keep(p, b.text, &p->mesh) : fail(ERR_USAGE, "%s: \"mesh\" is an object of axes and sizes: {\"dp\": 2, \"tp\": 4}", p->path);
+  Status s = b.text && numbers ? keep(p, b.text, &p->mesh) : fail(ERR_USAGE, "%s: \"mesh\" is an object of axes and sizes: {\"dp\": 2, \"tp\": 4}", p->path);
   text_free(&b);
   return s;
 }
@@ -204,14 +232,14 @@ static Status read_plan(PlanFile *p, yyjson_val *root) {
   if (!yyjson_is_obj(root)) return fail(ERR_USAGE, "%s: a plan is a JSON object", p->path);
   yyjson_val *hf = yyjson_obj_get(root, "base_model_tp_plan");
   if (!hf && yyjson_obj_get(root, "text_config")) hf = yyjson_obj_get(yyjson_obj_get(root, "text_config"), "base_model_tp_plan");
-  if (hf) return read_entries(p, hf, false, true);
-  if (yyjson_obj_get(root, "model_type") || yyjson_obj_get(root, "architectures"))
+  if (hf && !yyjson_is_null(hf)) return read_entries(p, hf, "base_model_tp_plan", false, true);
+  if (hf || yyjson_obj_get(root, "model_type") || yyjson_obj_get(root, "architectures"))
     return status_hint(fail(ERR_USAGE, "%s: this config.json has no base_model_tp_plan", p->path), "write a plan, or use --plan auto");
   TRY(json_check_keys(root, p->path));
   TRY(check_keys(p, root));
   TRY(read_mesh(p, yyjson_obj_get(root, "mesh")));
-  TRY(read_entries(p, yyjson_obj_get(root, "parallelize"), false, false));
-  TRY(read_entries(p, yyjson_obj_get(root, "params"), true, false));
+  TRY(read_entries(p, yyjson_obj_get(root, "parallelize"), "parallelize", false, false));
+  TRY(read_entries(p, yyjson_obj_get(root, "params"), "params", true, false));
   TRY(read_pairs(p, yyjson_obj_get(root, "packed"), "packed", &p->packed, &p->npacked));
   TRY(read_pairs(p, yyjson_obj_get(root, "inputs"), "inputs", &p->inputs, &p->ninputs));
   return read_pairs(p, yyjson_obj_get(root, "outputs"), "outputs", &p->outputs, &p->noutputs);
@@ -272,7 +300,7 @@ static void print_entries(TextBuf *b, const PlanFile *p, const char *key, bool r
     if ((e->style == STYLE_PLACEMENTS) != raw) continue;
     text_printf(b, n++ ? ",\n  " : ",\n \"%s\": {\n  ", key);
     if (e->anywhere) { /* a pattern that may begin at any dot */
-      char any[512];
+      char any[PATTERN_MAX + 8];
       snprintf(any, sizeof any, "**%s", e->pattern);
       text_json(b, any);
     } else text_json(b, e->pattern);
@@ -319,20 +347,28 @@ void plan_file_free(PlanFile *p) {
 
 /* ---- patterns ----------------------------------------------------------------------------------- */
 
-/* The whole of name; '*' takes no dot, '**' takes all. */
+/* The whole of name; '*' takes no dot, '**' takes all.  After the first star every place of
+ * the pattern that what was read of the name can have led to is kept: the time is linear in
+ * both, whatever the stars. */
 static bool glob(const char *p, const char *name) {
-  for (; *p; p++, name++) {
-    if (*p == '*') {
-      bool all = p[1] == '*';
-      p += all ? 2 : 1;
-      for (const char *n = name;; n++) {
-        if (glob(p, n)) return true;
-        if (!*n || (!all && *n == '.')) return false;
-      }
-    }
+  for (; *p && *p != '*'; p++, name++)
     if (!*name || (*p != *name && *p != '?')) return false;
+  size_t n = strlen(p);
+  if (!n || n > PATTERN_MAX) return !strcmp(p, name);
+  bool here[PATTERN_MAX + 1] = {true};
+  for (;; name++) {
+    for (size_t i = 0; i < n; i++) /* stars that take nothing */
+      if (here[i] && p[i] == '*') here[i + 1] = true;
+    if (!*name) return here[n];
+    bool alive = false;
+    for (size_t i = n + 1; i-- > 0;) {
+      bool star = i < n && p[i] == '*', all = star && (p[i + 1] == '*' || (i && p[i - 1] == '*'));
+      bool stays = here[i] && star && (all || *name != '.');
+      bool comes = i && here[i - 1] && p[i - 1] != '*' && (p[i - 1] == *name || p[i - 1] == '?');
+      alive |= here[i] = stays || comes;
+    }
+    if (!alive) return false;
   }
-  return !*name;
 }
 
 bool pattern_matches(const PlanEntry *e, const char *name) {

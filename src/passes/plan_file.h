@@ -39,6 +39,8 @@ const char *style_name(Style s);
 /* Also the older words of Hugging Face plans (colwise_rep, local_colwise ...). */
 Status style_parse(const char *word, Style *out);
 
+enum { PATTERN_MAX = 500 }; /* characters */
+
 typedef struct {
   const char *pattern;
   Style style;

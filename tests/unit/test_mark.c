@@ -17,6 +17,10 @@ static void test_patterns(void **state) {
       {"a.*.b", "a.0.b", false, true},      {"a.*.b", "a.0.1.b", false, false}, {"a.**.b", "a.0.1.b", false, true},
       {"a.*", "a.10", false, true},         {"a", "a.0", false, false},         {"l.*.q", "model.l.3.q", true, true},
       {"l.*.q", "model.l.3.q", false, false}, {"h.?.q", "h.1.q", false, true},  {"*", "x", false, true},
+      {"**", "a.b", false, true},           {"***.b", "a.b", false, true},      {"*?a*c", "xa.ac", false, true},
+      {"a*", "a", false, true},             {"a**", "ab.c", false, true},       {"*a", "b.a", false, false},
+      {"**.*.q", "h.0.q", false, true},     {"**.*.q", "h.q", false, false},    {"", "", false, true},
+      {"****a****a****a****a****a****a****a****ab", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false, false},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     PlanEntry e = {.pattern = cases[i].pattern, .anywhere = cases[i].anywhere};
@@ -42,6 +46,15 @@ static void test_bad_files(void **state) {
   assert_error(parse("{\"parallelize\": {\"a\": \"diagonal\"}}", &p), "'diagonal' is no style");
   assert_error(parse("{\"packed\": {\"a\": 0}}", &p), "is no count");
   assert_error(parse("{\"model_type\": \"x\"}", &p), "no base_model_tp_plan");
+  assert_error(parse("{\"base_model_tp_plan\": null}", &p), "no base_model_tp_plan");
+  assert_error(parse("{\"base_model_tp_plan\": [1]}", &p), "\"base_model_tp_plan\" is no object");
+  assert_error(parse("{\"parallelize\": {\"a\": []}}", &p), "the list of 'a' is to hold placements");
+  assert_error(parse("{\"parallelize\": {\"a\": [1]}}", &p), "the list of 'a' is to hold placements");
+  assert_error(parse("{\"parallelize\": {\"a\": 1}}", &p), "is to be a style");
+  assert_error(parse("{\"parallelize\": {\"a\": \"colwise\", \"a\": \"rowwise\"}}", &p), "occurs twice");
+  assert_error(parse("{\"parallelize\": {\"a\": {\"style\": \"colwise\", \"axsi\": \"tp\"}}}", &p), "unknown key \"axsi\"");
+  assert_error(parse("{\"mesh\": {\"tp\": 1.5}}", &p), "\"mesh\" is an object of axes and sizes");
+  assert_error(parse("{\"packed\": [3]}", &p), "patterns and counts");
 }
 
 static void test_round_trip(void **state) {
@@ -119,6 +132,12 @@ static void test_pair(void **state) {
   assert_placed(&m, "down.bias", "RR");
   assert_placed(&m, "x", "S(0)R");
   unmark(&m);
+  assert_ok(mark_text(mlp, "tp=2", "{\"parallelize\": {\"up\": \"S(0)\"}, \"params\": {\"down\": \"S(1)\"}}", &m)); /* placements of modules */
+  assert_placed(&m, "up.weight", "S(0)");
+  assert_placed(&m, "up.bias", "S(0)");
+  assert_placed(&m, "down.weight", "S(1)");
+  assert_placed(&m, "down.bias", "R");
+  unmark(&m);
 }
 
 static void test_refusals(void **state) {
@@ -134,7 +153,10 @@ static void test_refusals(void **state) {
       {"{\"params\": {\"up.weight\": \"S(0),R,R\"}}", "3 placements for a mesh of 1 axes"},
       {"{\"parallelize\": {\"up\": {\"style\": \"colwise\", \"axis\": \"pp\"}}}", "names the axis 'pp'"},
       {"{\"parallelize\": {\"up\": \"packed_colwise\"}, \"packed\": {\"up\": 3}}", "not a multiple of the 3 packed parts"},
+      {"{\"packed\": {\"upp\": 2}}", "did you mean 'up'"},
       {"{\"inputs\": {\"y\": \"S(0)\"}}", "no input 'y'"},
+      {"{\"inputs\": {\"y\": \"S(0)\"}}", "or by name: x"},
+      {"{\"outputs\": {\"1\": \"S(0)\"}}", "no output '1'"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Marked m;
