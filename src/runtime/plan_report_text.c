@@ -74,7 +74,8 @@ static void put_work(TextBuf *b, const PlanReport *r) {
   char x[32], y[32], z[32];
   if (r->unknown) return;
   text_printf(b, "\nwork of a rank\n  %-*s %12s", NAME - 10, "arithmetic", human_flops(t->flops, x, sizeof x));
-  if (w->flops > 0) text_printf(b, "   of %10s on one rank, %.0f %% of it; a perfect cut is %.1f %%", human_flops(w->flops, y, sizeof y), 100 * t->flops / w->flops, 100.0 / r->ranks);
+  double share = w->flops > 0 ? 100 * t->flops / w->flops : 0;
+  if (w->flops > 0) text_printf(b, "   of %10s on one rank, %.*f %% of it; a perfect cut is %.*f %%", human_flops(w->flops, y, sizeof y), share < 10 ? 2 : 0, share, r->ranks > 10 ? 2 : 0, 100.0 / r->ranks);
   text_printf(b, "\n");
   if (!r->timed) return;
   text_printf(b, "  %-*s %12s   computing %s, communicating %s", NAME - 10, "time, predicted", human_seconds(t->compute + t->communicate, x, sizeof x),
@@ -89,7 +90,7 @@ static void put_work(TextBuf *b, const PlanReport *r) {
 static void put_kinds(TextBuf *b, const PlanReport *r) {
   char axes[128], x[32], y[32];
   if (!r->nkinds) {
-    text_puts(b, "\nno collectives\n");
+    text_puts(b, r->unknown ? "\nno collectives so far\n" : "\nno collectives\n");
     return;
   }
   text_printf(b, "\n%-*s %8s %14s%s\n", NAME - 8, "collectives", "calls", "received", r->timed ? "       time" : "");
@@ -114,13 +115,16 @@ static int moves_of(const PlanLayer *l) {
   return n;
 }
 
-static void put_layer(TextBuf *b, const PlanReport *r, const PlanLayer *l) {
+static const char *layer_title(const PlanReport *r, const PlanLayer *l, char *buf, size_t cap) {
+  if (l->alike > 1) snprintf(buf, cap, "%.100s to %.100s", l->name, r->layer[(l - r->layer) + l->alike - 1].name);
+  else snprintf(buf, cap, "%.200s", *l->name ? l->name : "(program)");
+  return buf;
+}
+
+static void put_layer(TextBuf *b, const PlanReport *r, const PlanLayer *l, int width) {
   char name[256], x[32], y[32];
-  const char *each = l->alike > 1 ? " each" : "";
   bool first = true;
-  if (l->alike > 1) snprintf(name, sizeof name, "%.100s to %.100s", l->name, r->layer[(l - r->layer) + l->alike - 1].name);
-  else snprintf(name, sizeof name, "%.200s", *l->name ? l->name : "(program)");
-  text_printf(b, "  %-*s ", NAME, name);
+  text_printf(b, "  %-*s ", width, layer_title(r, l, name, sizeof name));
   for (int k = 0; k < STEP_KIND_COUNT; k++) {
     if (!l->count[k]) continue;
     text_printf(b, "%s%d %s (%s)", first ? "" : ", ", l->count[k], step_kind_name((StepKind)k), bytes(l->moved[k], x));
@@ -129,16 +133,23 @@ static void put_layer(TextBuf *b, const PlanReport *r, const PlanLayer *l) {
   if (first) text_puts(b, "no collectives");
   if (l->rank_weights) text_printf(b, "; weights %s of %s", bytes(l->rank_weights, x), bytes(l->weights, y));
   if (r->timed && l->compute + l->communicate > 0) text_printf(b, "; %s", human_seconds(l->compute + l->communicate, x, sizeof x));
-  text_printf(b, "%s%s\n", each, l->unasked ? "   <- not all asked for" : "");
+  text_printf(b, "%s%s\n", l->alike > 1 ? " each" : "", l->unasked ? "   <- not all asked for" : "");
 }
 
+static bool is_told(const PlanLayer *l) { return l->alike && (moves_of(l) || l->rank_weights || l->flops > 0); }
+
+enum { WIDEST = 64 };
+
 static void put_layers(TextBuf *b, const PlanReport *r) {
-  text_puts(b, "\nlayer by layer\n");
+  char name[256];
+  int width = NAME;
   for (int i = 0; i < r->nlayers; i++) {
-    const PlanLayer *l = &r->layer[i];
-    bool something = moves_of(l) || l->rank_weights || l->flops > 0;
-    if (l->alike && something) put_layer(b, r, l);
+    int n = is_told(&r->layer[i]) ? (int)strlen(layer_title(r, &r->layer[i], name, sizeof name)) : 0;
+    if (n > width) width = n < WIDEST ? n : WIDEST;
   }
+  text_puts(b, "\nlayer by layer\n");
+  for (int i = 0; i < r->nlayers; i++)
+    if (is_told(&r->layer[i])) put_layer(b, r, &r->layer[i], width);
 }
 
 static void put_unasked(TextBuf *b, const PlanReport *r) {
