@@ -100,6 +100,7 @@ Status pass_run_list(Exported *e, const char *list, Ctx *ctx, TextBuf *stats) {
     PassArgs args = {.ctx = ctx, .values = items[i].values, .stats = stats};
     s = items[i].pass->run(e, &args);
     if (!s) s = graph_verify(e);
+    if (!s && stats && stats->failed) s = fail_oom();
     if (s) s = status_at(s, "pass '%s'", items[i].pass->name);
   }
   arena_free(&arena);

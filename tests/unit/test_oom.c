@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/zip.h"
+#include "passes/pass.h"
 #include "tensor/safetensors.h"
 #include "unit.h"
 
@@ -118,6 +119,40 @@ static Status load_json(const char *text) {
   return s;
 }
 
+/* Two kinds of gradients, one written to a buffer that is read again. */
+static const char program[] =
+    "graph(%a: f32[4] = user, %b: f32[2,2] = user, %c: bf16[4] = user, %buf: f32[4] = user) {\n"
+    "  %d0: f32[4] = aten.div.Tensor(%a, 2)\n"
+    "  %r0: f32[4] = _c10d_functional.all_reduce.default(%d0, \"sum\", \"0\")\n"
+    "  %w0: f32[4] = _c10d_functional.wait_tensor.default(%r0)\n"
+    "  %x: f32[4] = aten.copy_.default(%buf, %w0)\n"
+    "  %y: f32[4] = aten.neg.default(%buf)\n"
+    "  %d1: f32[2,2] = aten.div.Tensor(%b, 2)\n"
+    "  %r1: f32[2,2] = _c10d_functional.all_reduce.default(%d1, \"sum\", \"0\")\n"
+    "  %w1: f32[2,2] = _c10d_functional.wait_tensor.default(%r1)\n"
+    "  %d2: bf16[4] = aten.div.Tensor(%c, 2)\n"
+    "  %r2: bf16[4] = _c10d_functional.all_reduce.default(%d2, \"sum\", \"0\")\n"
+    "  %w2: bf16[4] = _c10d_functional.wait_tensor.default(%r2)\n"
+    "  return user %y, user %w1, user %w2\n"
+    "}\n";
+
+static Status run_passes(const char *list) {
+  Exported *e = NULL;
+  TextBuf stats = {0};
+  Status s = graph_parse(program, sizeof program - 1, "program", &e);
+  if (!s) s = pass_run_list(e, list, NULL, &stats);
+  exported_free(e);
+  text_free(&stats);
+  return s;
+}
+
+static void passes(void **state) {
+  (void)state;
+  status_free(run_passes("dce")); /* the registry of ops is made once, and is not freed */
+  assert_true(starve(run_passes, "fuse_ddp_with_concat_op,schedule_comm_wait,overlap") > 4);
+  assert_true(starve(run_passes, "ddp(world_size=2,group=\"a, b\"),fuse_ddp_with_coalesced_op(bucket_size_mb=1)") > 4);
+}
+
 static void safetensors_files(void **state) {
   (void)state;
   char path[300];
@@ -140,6 +175,6 @@ static void json_text(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_files), cmocka_unit_test(archives), cmocka_unit_test(json_text)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_files), cmocka_unit_test(archives), cmocka_unit_test(json_text), cmocka_unit_test(passes)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
