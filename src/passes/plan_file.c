@@ -276,9 +276,11 @@ Status plan_file_read(const char *path, PlanFile **out) {
 /* ---- making and printing ------------------------------------------------------------------------- */
 
 Status plan_file_new(const char *path, PlanFile **out) {
-  TRY_NEW(*out, calloc(1, sizeof **out));
-  Status s = keep(*out, path, &(*out)->path);
-  if (s) plan_file_free(*out);
+  PlanFile *p;
+  TRY_NEW(p, calloc(1, sizeof *p));
+  Status s = keep(p, path, &p->path);
+  if (s) plan_file_free(p);
+  else *out = p;
   return s;
 }
 

@@ -182,9 +182,10 @@ Status probe_ask(Probe *p, const Node *n, const Given *given, int ngiven, Placem
     Tensor *t = out_tensor(&c, i);
     out[i] = t && t->spec ? t->spec->place[0] : place_r();
   }
+  bool short_of_memory = s == fail_oom();
   status_free(s); /* an op that cannot be asked is no error here */
   while (set-- > 0) p->env[given[set].val->id] = former[set];
   scope_clear(&scope);
   arena_free(&arena);
-  return OK;
+  return short_of_memory ? fail_oom() : OK;
 }

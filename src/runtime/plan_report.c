@@ -239,17 +239,19 @@ static Status make_report(const Exported *e, const PlanRequest *r, PlanReport **
 }
 
 Status plan_report(const Exported *e, const PlanRequest *r, PlanReport **out) {
-  TRY(make_report(e, r, out));
-  PlanReport *alone;
-  if (r->no_whole || (*out)->unknown) return OK;
-  PlanRequest one = {.mesh = "1", .inputs = r->inputs, .ninputs = r->ninputs, .machine = r->machine, .no_whole = true};
-  Status s = make_report(e, &one, &alone);
-  if (s) {
-    plan_report_free(*out);
-    return s;
+  PlanReport *p, *alone;
+  TRY(make_report(e, r, &p));
+  if (!r->no_whole && !p->unknown) {
+    PlanRequest one = {.mesh = "1", .inputs = r->inputs, .ninputs = r->ninputs, .machine = r->machine, .no_whole = true};
+    Status s = make_report(e, &one, &alone);
+    if (s) {
+      plan_report_free(p);
+      return s;
+    }
+    p->whole = alone->rank_total;
+    plan_report_free(alone);
   }
-  (*out)->whole = alone->rank_total;
-  plan_report_free(alone);
+  *out = p;
   return OK;
 }
 

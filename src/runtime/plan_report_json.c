@@ -3,25 +3,34 @@
 #include "base/json.h"
 #include "runtime/plan_report.h"
 
-typedef yyjson_mut_doc Doc;
 typedef yyjson_mut_val Json;
+/* A document that is being written; failed: memory was short, something is missing. */
+typedef struct {
+  yyjson_mut_doc *doc;
+  bool failed;
+} Doc;
 
-static Json *object(Doc *d, Json *to, const char *key) { return yyjson_mut_obj_add_obj(d, to, key); }
-static Json *list(Doc *d, Json *to, const char *key) { return yyjson_mut_obj_add_arr(d, to, key); }
-static Json *item(Doc *d, Json *to) { return yyjson_mut_arr_add_obj(d, to); }
-/* The report outlives the document: texts are not copied. */
-static void text(Doc *d, Json *to, const char *key, const char *value) {
-  if (value) yyjson_mut_obj_add_str(d, to, key, value);
+static Json *kept(Doc *d, Json *v) {
+  d->failed |= !v;
+  return v;
 }
-static void whole(Doc *d, Json *to, const char *key, int64_t n) { yyjson_mut_obj_add_int(d, to, key, n); }
-static void real(Doc *d, Json *to, const char *key, double x) { yyjson_mut_obj_add_real(d, to, key, x); }
+static Json *object(Doc *d, Json *to, const char *key) { return kept(d, yyjson_mut_obj_add_obj(d->doc, to, key)); }
+static Json *list(Doc *d, Json *to, const char *key) { return kept(d, yyjson_mut_obj_add_arr(d->doc, to, key)); }
+static Json *item(Doc *d, Json *to) { return kept(d, yyjson_mut_arr_add_obj(d->doc, to)); }
+/* The report outlives the document: texts are not copied. */
+static void text(Doc *d, Json *to, const char *key, const char *value) { d->failed |= value && !yyjson_mut_obj_add_str(d->doc, to, key, value); }
+static void whole(Doc *d, Json *to, const char *key, int64_t n) { d->failed |= !yyjson_mut_obj_add_int(d->doc, to, key, n); }
+static void real(Doc *d, Json *to, const char *key, double x) { d->failed |= !yyjson_mut_obj_add_real(d->doc, to, key, x); }
+static void yes(Doc *d, Json *to, const char *key) { d->failed |= !yyjson_mut_obj_add_bool(d->doc, to, key, true); }
+static void add_text(Doc *d, Json *to, const char *value) { d->failed |= !yyjson_mut_arr_add_str(d->doc, to, value); }
+static void add_whole(Doc *d, Json *to, int64_t n) { d->failed |= !yyjson_mut_arr_add_int(d->doc, to, n); }
 
 static const char *const causes[] = {[CAUSE_PLAN] = "plan", [CAUSE_OUTPUT] = "output", [CAUSE_RULE] = "rule"};
 
 static void add_axes(Doc *d, Json *to, const PlanReport *r, unsigned axes) {
   Json *names = list(d, to, "axes");
   for (int a = 0; a < r->naxes; a++)
-    if (axes >> a & 1) yyjson_mut_arr_add_str(d, names, r->axis_name[a]);
+    if (axes >> a & 1) add_text(d, names, r->axis_name[a]);
 }
 
 static void add_totals(Doc *d, Json *root, const char *key, const PlanReport *r, const PlanTotals *t) {
@@ -133,7 +142,7 @@ static void add_move(Doc *d, Json *to, const PlanReport *r, const PlanMove *m) {
   if (m->cause == CAUSE_RULE) text(d, o, "rule", m->rule);
   text(d, o, "cut_by", m->cut_by);
   if (m->node >= 0) whole(d, o, "node", m->node);
-  if (m->after) yyjson_mut_obj_add_bool(d, o, "after", true);
+  if (m->after) yes(d, o, "after");
   whole(d, o, "layer", m->layer);
 }
 
@@ -160,7 +169,7 @@ static void add_nodes(Doc *d, Json *root, const PlanReport *r) {
     add_values(d, o, "out", n->out, n->nout);
     if (n->nmoves) {
       Json *moves = list(d, o, "moves"); /* positions in "moves" */
-      for (int m = 0; m < n->nmoves; m++) yyjson_mut_arr_add_int(d, moves, n->move + m);
+      for (int m = 0; m < n->nmoves; m++) add_whole(d, moves, n->move + m);
     }
     if (n->flops > 0) real(d, o, "flops", n->flops);
     if (n->bytes > 0) real(d, o, "bytes", n->bytes);
@@ -212,10 +221,10 @@ static void add_ranks(Doc *d, Json *root, const PlanReport *r) {
 }
 
 Status plan_report_json(const PlanReport *r, struct yyjson_mut_doc **out) {
-  Doc *d;
-  TRY_NEW(d, yyjson_mut_doc_new(NULL));
-  Json *root = yyjson_mut_obj(d);
-  yyjson_mut_doc_set_root(d, root);
+  Doc doc = {.doc = yyjson_mut_doc_new(NULL)}, *d = &doc;
+  if (!doc.doc) return fail_oom();
+  Json *root = kept(d, yyjson_mut_obj(doc.doc));
+  yyjson_mut_doc_set_root(doc.doc, root);
   add_head(d, root, r);
   add_machine(d, root, r);
   add_totals(d, root, "rank", r, &r->rank_total);
@@ -230,7 +239,11 @@ Status plan_report_json(const PlanReport *r, struct yyjson_mut_doc **out) {
   for (int i = 0; i < r->nmoves; i++) add_move(d, moves, r, &r->move[i]);
   add_nodes(d, root, r);
   Json *notes = list(d, root, "notes");
-  for (int i = 0; i < r->nnotes; i++) yyjson_mut_arr_add_str(d, notes, r->note[i]);
-  *out = d;
-  return root ? OK : (yyjson_mut_doc_free(d), fail_oom());
+  for (int i = 0; i < r->nnotes; i++) add_text(d, notes, r->note[i]);
+  if (doc.failed) {
+    yyjson_mut_doc_free(doc.doc);
+    return fail_oom();
+  }
+  *out = doc.doc;
+  return OK;
 }

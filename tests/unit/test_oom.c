@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/zip.h"
 #include "passes/pass.h"
+#include "runtime/plan_report.h"
 #include "tensor/safetensors.h"
 #include "unit.h"
 
@@ -153,6 +154,51 @@ static void passes(void **state) {
   assert_true(starve(run_passes, "ddp(world_size=2,group=\"a, b\"),fuse_ddp_with_coalesced_op(bucket_size_mb=1)") > 4);
 }
 
+static const char blocks[] =
+    "graph(%w: f32[8,4] = parameter \"up.weight\", %b: f32[8] = parameter \"up.bias\", %v: f32[4,8] = parameter \"down.weight\", %x: f32[6,4] = user) {\n"
+    "  %y: f32[6,8] = aten.linear.default(%x, %w, %b)\n  %z: f32[6,8] = aten.relu.default(%y)\n  %o: f32[6,4] = aten.linear.default(%z, %v)\n  return user %o\n}\n";
+static const char plan_text[] = "{\"parallelize\": {\"up\": \"colwise\", \"down\": \"rowwise\"}}";
+
+static Status report_on(Exported *e, const PlanFile *plan) {
+  Ctx ctx;
+  Scope scope = {0};
+  Tensor *x;
+  PlanReport *r = NULL;
+  TextBuf text = {0}, page = {0};
+  ctx_init(&ctx, 1);
+  Status s = plan_report_prepare(&ctx, e);
+  if (!s) s = tensor_meta(&scope, DT_F32, 2, (int64_t[]){6, 4}, &x);
+  Value input = s ? val_none() : val_tensor(x);
+  if (!s) s = plan_report(e, &(PlanRequest){.mesh = "dp=2,tp=2", .plan = plan, .inputs = &input, .ninputs = 1}, &r);
+  if (!s) plan_report_text(&text, r, (PlanTextOptions){.nodes = true, .weights = true});
+  if (!s && text.failed) s = fail_oom();
+  if (!s) s = plan_report_html(&page, r);
+  text_free(&text);
+  text_free(&page);
+  plan_report_free(r);
+  scope_clear(&scope);
+  ctx_free(&ctx);
+  return s;
+}
+
+static Status make_report(const char *plan_file) {
+  Exported *e;
+  PlanFile *plan = NULL;
+  TRY(graph_parse(blocks, sizeof blocks - 1, "x", &e));
+  Status s = *plan_file == '{' ? plan_file_parse("plan.json", plan_file, strlen(plan_file), &plan) : plan_file_read(plan_file, &plan);
+  if (!s) s = report_on(e, plan);
+  plan_file_free(plan);
+  exported_free(e);
+  return s;
+}
+
+static void reports(void **state) {
+  (void)state;
+  status_free(op_registry_status()); /* once: it is kept for good */
+  assert_true(starve(make_report, plan_text) > 50);
+  assert_true(starve(make_report, "auto") > 50);
+}
+
 static void safetensors_files(void **state) {
   (void)state;
   char path[300];
@@ -175,6 +221,6 @@ static void json_text(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_files), cmocka_unit_test(archives), cmocka_unit_test(json_text), cmocka_unit_test(passes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_files), cmocka_unit_test(archives), cmocka_unit_test(json_text), cmocka_unit_test(passes), cmocka_unit_test(reports)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
