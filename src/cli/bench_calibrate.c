@@ -110,7 +110,7 @@ static Status measure_memory(Rank *r) {
     double start = seconds_now();
     memcpy(to, from, COPY_BYTES);
     best = fmin(best, seconds_now() - start);
-    from[to[COPY_BYTES / 2]]++; /* the copy is needed */
+    from[(unsigned char)to[COPY_BYTES / 2]]++; /* the copy is needed */
   }
   r->memory = 2.0 * COPY_BYTES / best;
   free(from);

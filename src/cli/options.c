@@ -11,7 +11,8 @@ static void print_help(const char *command, const char *usage, const char *examp
   for (int i = 0; i < n; i++) {
     char left[64], letter[8] = "   ";
     if (options[i].letter) snprintf(letter, sizeof letter, "-%c,", options[i].letter);
-    snprintf(left, sizeof left, "%s %s%s%s", letter, options[i].name, options[i].value && *options[i].value ? " " : "", options[i].value ? options[i].value : "");
+    const char *value = options[i].value ? options[i].value : "";
+    snprintf(left, sizeof left, options[i].kind == OPT_MAYBE ? "%s %s[=%s%s]" : "%s %s%s%s", letter, options[i].name, *value && options[i].kind != OPT_MAYBE ? " " : "", value);
     printf("  %-30s %s\n", left, options[i].help);
   }
   printf("  %-30s %s\n", "-h, --help", "this page");

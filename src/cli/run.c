@@ -25,6 +25,9 @@ static Status check_tolerance(const char *name, double x) {
 static Status check_options(const RunOptions *o, const TextList *words) {
   if (!words->n) return status_hint(fail(ERR_USAGE, "run takes a program, none was given"), "tessera run model.pt2 -i in.safetensors -o out.safetensors");
   int calls = run_count_calls(o);
+  if (o->check && *o->check && strcmp(o->check, "nodes")) return fail(ERR_USAGE, "--check=%s: there is --check and --check=nodes", o->check);
+  for (int i = 0; o->check && !*o->check && i < words->n; i++)
+    if (!strcmp(words->v[i], "nodes")) return status_hint(fail(ERR_USAGE, "'nodes' is taken for a program"), "write --check=nodes");
   if (o->random && o->inputs.n) return fail(ERR_USAGE, "--random-inputs and -i exclude each other");
   if (o->outputs.n > calls) return fail(ERR_USAGE, "%d output files for %d call%s: give one -i for each -o", o->outputs.n, calls, PLURAL(calls));
   if (o->expect.n > calls) return fail(ERR_USAGE, "%d files to --expect for %d call%s", o->expect.n, calls, PLURAL(calls));

@@ -24,7 +24,6 @@ static bool leaves_parts(const Session *spread) {
 
 Status run_check_open(RunCheck *c, Ctx *alone, const char *path, const char *weights, Session *spread, const char *mode) {
   Exported *e;
-  if (*mode && strcmp(mode, "nodes")) return fail(ERR_USAGE, "--check=%s: there is --check and --check=nodes", mode);
   c->nodes = *mode;
   c->spread = spread;
   c->parts = leaves_parts(spread);
