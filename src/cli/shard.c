@@ -36,17 +36,23 @@ static Status parse_ranks(const char *text, int size, int **out, int *n) {
   }
 }
 
-/* An interrupt waits until the half-written folder is gone. */
+static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP};
+enum { ENDING_SIGNALS = sizeof ending_signals / sizeof *ending_signals };
+
+/* A signal that ends the program waits until the half-written folder is gone. */
 static void hold_interrupts(bool on) {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGINT);
+  for (int i = 0; i < ENDING_SIGNALS; i++) sigaddset(&set, ending_signals[i]);
   sigprocmask(on ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
 
 static bool is_interrupted(void) {
   sigset_t set;
-  return sigpending(&set) == 0 && sigismember(&set, SIGINT) == 1;
+  bool pending = false;
+  if (sigpending(&set)) return false;
+  for (int i = 0; i < ENDING_SIGNALS; i++) pending |= sigismember(&set, ending_signals[i]) == 1;
+  return pending;
 }
 
 static void print_stats(const Cut *c, double read, double mark, double write) {
