@@ -95,7 +95,7 @@ Status group_list_check(const GroupList *l, int n) {
   for (int i = 0; i < l->n; i++) {
     for (int j = 0; j < l->v[i].n; j++) {
       int r = l->v[i].rank[j];
-      if (r >= n) return fail(ERR_USAGE, "group '%s' names rank %d; there %s %d rank%s", l->v[i].name, r, n == 1 ? "is" : "are", n, n == 1 ? "" : "s");
+      if (r >= n) return status_hint(fail(ERR_USAGE, "group '%s' names rank %d; there %s %d rank%s", l->v[i].name, r, n == 1 ? "is" : "are", n, n == 1 ? "" : "s"), "ranks count from 0; a folder has a program for each, rank0.pt2, rank1.pt2 ...");
     }
   }
   return OK;

@@ -113,7 +113,8 @@ Status mesh_parse(Dist *d, const char *text, Mesh **out) {
     names[n] = NULL;
     if (t[len] == '=' || (t[len] == 'x' && strchr(t, '='))) {
       len = strcspn(t, "=");
-      if (!len || len >= sizeof name[0]) return status_hint(fail(ERR_USAGE, "mesh '%s': an axis without a name at '%s'", text, t), "%s", hint);
+      if (len >= sizeof name[0]) return fail(ERR_USAGE, "mesh: the name '%.20s...' of an axis has %zu characters; at most %zu are taken", t, len, sizeof name[0] - 1);
+      if (!len) return status_hint(fail(ERR_USAGE, "mesh '%s': an axis without a name at '%s'", text, t), "%s", hint);
       memcpy(name[n], t, len);
       name[n][len] = 0;
       names[n] = name[n];

@@ -133,7 +133,7 @@ static Status read_refinements(Reader *r, Placement *p) {
     } else {
       if (take(r, "factor") || take(r, "split_factor") || take(r, "sf")) (void)take(r, "=");
       TRY(read_int(r, &v));
-      if (v < 1) return complain(r, "a factor is at least 1");
+      if (v < 1 || v > INT32_MAX) return complain(r, "a factor is 1 to 2147483647");
       p->factor = v;
     }
   }
