@@ -16,7 +16,7 @@ static const char examples[] =
 typedef struct {
   const char *mesh, *plan, *output, *ranks, *weights;
   TextList sizes; /* s0=2 */
-  bool force, stats, half_sums;
+  bool force, stats, half_sums, json;
 } ShardOptions;
 
 enum { MOST_RANKS = 1 << 20 };
@@ -61,13 +61,36 @@ static void print_stats(const Cut *c, double read, double mark, double write) {
           mesh_print(c->mesh, mesh, sizeof mesh), read * 1e3, mark * 1e3, write * 1e3);
 }
 
+static Status print_json(const Cut *c, const char *folder, const TextBuf *ranks) {
+  TextBuf b = {0};
+  text_puts(&b, "{\"program\": ");
+  text_json(&b, c->program->name);
+  text_puts(&b, ", \"folder\": ");
+  text_json(&b, folder);
+  text_puts(&b, ", \"mesh\": {");
+  for (int a = 0; a < c->mesh->naxes; a++) {
+    char unnamed[16];
+    snprintf(unnamed, sizeof unnamed, "axis%d", a);
+    if (a) text_puts(&b, ", ");
+    text_json(&b, c->mesh->name[a] ? c->mesh->name[a] : unnamed);
+    text_printf(&b, ": %d", c->mesh->axis[a]);
+  }
+  text_puts(&b, "}, \"notes\": ");
+  text_json(&b, c->notes.text ? c->notes.text : "");
+  text_printf(&b, ", \"ranks\": [%s]}\n", ranks->text ? ranks->text : "");
+  Status s = b.failed || ranks->failed ? fail_oom() : OK;
+  if (!s) fputs(b.text, stdout);
+  text_free(&b);
+  return s;
+}
+
 static Status shard(const ShardOptions *o, const char *path, const PlanFile *plan) {
   const char *mesh = o->mesh ? o->mesh : plan ? plan->mesh : NULL;
   Exported *e;
   Cut *c;
-  TextBuf report = {0};
+  TextBuf report = {0}, json = {0};
   Progress bar;
-  CutOptions how = {.folder = o->output, .force = o->force, .progress = &bar, .report = &report, .interrupted = is_interrupted};
+  CutOptions how = {.folder = o->output, .force = o->force, .progress = &bar, .report = &report, .json = o->json ? &json : NULL, .interrupted = is_interrupted};
   int *ranks = NULL;
   if (!mesh) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
   double start = seconds_now();
@@ -85,8 +108,10 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   progress_end(&bar);
   hold_interrupts(false);
   if (!s && o->stats) print_stats(c, read - start, marked - read, seconds_now() - marked);
-  if (!s && report.text) fputs(report.text, stdout);
+  if (!s && o->json) s = print_json(c, o->output, &json);
+  else if (!s && report.text) fputs(report.text, stdout);
   text_free(&report);
+  text_free(&json);
   free(ranks);
   cut_free(c);
   return s;
@@ -109,6 +134,7 @@ Status command_shard(int argc, char **argv) {
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
       {"--half-sums", 0, OPT_FLAG, &o.half_sums, NULL, "round parts of sums of f16 and bf16 before they are added up, as PyTorch does: faster on GPUs"},
       {"--stats", 0, OPT_FLAG, &o.stats, NULL, "times, to stderr"},
+      {"--json", 0, OPT_FLAG, &o.json, NULL, "what was written, weights and collectives of each rank, as JSON"},
       {"--force", 'f', OPT_FLAG, &o.force, NULL, "write into a folder that is not empty, replacing files of the same names"},
   };
   TextList words;

@@ -127,6 +127,20 @@ static void report_rank(TextBuf *b, const Mesh *m, int rank, const RankFacts *f)
   }
 }
 
+static void print_rank(TextBuf *b, const Mesh *m, int rank, const RankFacts *f) {
+  char group[256];
+  text_printf(b, "%s\n  {\"rank\": %d, \"weights\": %lld, \"nodes\": %d, \"collectives\": [", b->len ? "," : "", rank, (long long)f->weight_bytes, f->nodes);
+  for (int i = 0; i < f->log.n; i++) {
+    const CommEvent *e = &f->log.event[i];
+    text_printf(b, "%s\n    {\"kind\": \"%s\", \"group\": ", i ? "," : "", step_kind_name(e->kind));
+    text_json(b, mesh_group_name(m, e->axes, group, sizeof group));
+    text_printf(b, ", \"bytes\": %lld, \"why\": ", (long long)e->bytes);
+    text_json(b, e->why ? e->why : "");
+    text_puts(b, "}");
+  }
+  text_puts(b, "]}");
+}
+
 static void report_symbols(TextBuf *b, const Cut *c) {
   for (int i = 0; i < c->program->nranges; i++) {
     const SymRange *r = &c->program->ranges[i];
@@ -165,7 +179,7 @@ static Status write_text(FolderOut *f, const char *name, const TextBuf *b) {
   return file_write_all(path, b->text ? b->text : "", b->len, 0);
 }
 
-static Status write_rank(Cut *c, FolderOut *f, int rank, Progress *progress, TextBuf *report) {
+static Status write_rank(Cut *c, FolderOut *f, int rank, const CutOptions *o, TextBuf *report) {
   Exported *e;
   RankFacts facts;
   const char *path;
@@ -173,8 +187,9 @@ static Status write_rank(Cut *c, FolderOut *f, int rank, Progress *progress, Tex
   snprintf(name, sizeof name, "rank%d.pt2", rank);
   TRY(folder_out_path(f, name, &path));
   TRY(cut_rank(c, rank, &e, &facts));
-  Status s = pt2_write_progress(e, path, false, progress);
+  Status s = pt2_write_progress(e, path, false, o->progress);
   if (!s) report_rank(report, c->mesh, rank, &facts);
+  if (!s && o->json) print_rank(o->json, c->mesh, rank, &facts);
   exported_free(e);
   rank_facts_free(&facts);
   return s;
@@ -200,7 +215,7 @@ static Status write_files(Cut *c, const PlanFile *plan, const CutOptions *o, Fol
   int n = o->ranks ? o->nranks : c->mesh->size;
   for (int i = 0; i < n; i++) {
     if (o->interrupted && o->interrupted()) return fail(ERR_FAIL, "interrupted");
-    TRY(write_rank(c, f, o->ranks ? o->ranks[i] : i, o->progress, report));
+    TRY(write_rank(c, f, o->ranks ? o->ranks[i] : i, o, report));
   }
   report_symbols(report, c);
   if (c->notes.text) text_puts(report, c->notes.text);

@@ -21,6 +21,7 @@ typedef struct {
   Progress *progress; /* counts bytes; NULL: nobody looks */
   bool (*interrupted)(void); /* asked before every rank; true: give up.  NULL: nobody is */
   TextBuf *report;    /* gets a copy of the report; NULL: nobody asks */
+  TextBuf *json;      /* the same, a JSON object per rank with commas between them; NULL: nobody asks */
 } CutOptions;
 
 /* Nothing is left behind if it fails. */
