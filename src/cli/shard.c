@@ -30,6 +30,8 @@ static Status parse_ranks(const char *text, int size, int **out, int *n) {
     long r = strtol(p, &end, 10);
     if (end == p || (*end && *end != ',')) return fail(ERR_USAGE, "--ranks takes numbers with commas between them, not '%s'", text);
     if (r < 0 || r >= size) return fail(ERR_USAGE, "--ranks: rank %ld of a mesh of %d", r, size);
+    for (int i = 0; i < *n; i++)
+      if ((*out)[i] == r) return fail(ERR_USAGE, "--ranks names rank %ld twice", r);
     (*out)[(*n)++] = (int)r;
     if (!*end) return OK;
     p = end;
