@@ -93,6 +93,7 @@ static bool every_row_attends(const Val *mask) {
   const Tensor *t = mask->constant ? mask->tensor : NULL;
   if (!t || t->dtype != DT_F32 || !tensor_data(t) || t->ndim < 1) return false;
   int64_t at[MAX_DIMS] = {0}, cols = t->size[t->ndim - 1];
+  if (!tensor_numel(t)) return cols > 0; /* a rank without heads */
   for (;;) {
     int64_t offset = 0;
     bool open = false;
