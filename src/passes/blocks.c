@@ -6,6 +6,7 @@
 
 #include "graph/resolve.h"
 #include "passes/blocks_inside.h"
+#include "passes/cutters.h"
 
 /* ---- members ----------------------------------------------------------------------------------- */
 
@@ -163,26 +164,6 @@ static bool reshape(const Track *t, const Tensor *in, const Tensor *out, Track *
 
 /* ---- cuts ------------------------------------------------------------------------------------------ */
 
-/* Ops that keep a part of one dimension.  start < 0: the results follow each other. */
-static const struct {
-  const char *name;
-  int dim, start;
-} cutters[] = {
-    {"aten.slice.Tensor", 1, 2},        {"aten.narrow.default", 1, 2},          {"aten.select.int", 1, 2},
-    {"aten.split.Tensor", 2, -1},       {"aten.split.sizes", 2, -1},            {"aten.split_with_sizes.default", 2, -1},
-    {"aten.chunk.default", 2, -1},      {"aten.unbind.int", 1, -1},             {"aten.tensor_split.sections", 2, -1},
-    {"aten.split_copy.Tensor", 2, -1},  {"aten.split_with_sizes_copy.default", 2, -1}, {"aten.unsafe_split.Tensor", 2, -1},
-};
-enum { CUTTERS = sizeof cutters / sizeof *cutters };
-
-static bool arg_number(const Probe *p, const Arg *a, int64_t otherwise, int64_t *out) {
-  *out = otherwise;
-  if (a->kind == ARG_INT) *out = a->i;
-  else if (a->kind == ARG_VAL && p->env[a->val->id].kind == VAL_INT) *out = p->env[a->val->id].i;
-  else return a->kind == ARG_UNSET || a->kind == ARG_NONE;
-  return true;
-}
-
 /* Entries behind a dimension that vanished move up. */
 static void drop_dim(Track *t, int dim) {
   for (int i = 0; i < t->n; i++) t->lead[i].dim -= t->lead[i].dim > dim;
@@ -327,7 +308,7 @@ static Status ends_here(Blocks *b, const Track *t, const Node *n, bool *ends) {
   for (int i = b->end_at[t->val->id] - 1; i >= 0; i = b->end[i].next) {
     const RowEnd *e = &b->end[i];
     if (e->node != n || e->dim != t->lead[0].dim) continue;
-    count_all(b, e->member, track_pieces(t));
+    member_add_span(&b->member[e->member], e->begin, e->end, track_pieces(t));
     join(b, t->member, e->member);
     TRY(remember(b, t->member, e->member, n));
     *ends = true;
@@ -457,20 +438,11 @@ static Status repeat_results(Blocks *b, const Track *t, const Node *n, int depth
   return land(b, &to, depth);
 }
 
-static Status cut_results(Blocks *b, const Track *t, const Node *n, int row, int depth) {
-  const Tensor *in = probe_tensor(b->p, t->val);
-  int64_t dim, start = 0;
-  if (!arg_number(b->p, &n->args[cutters[row].dim], 0, &dim)) return OK;
-  if (dim < 0) dim += in->ndim;
-  if (dim < 0 || dim >= in->ndim) return OK;
-  if (cutters[row].start >= 0 && !arg_number(b->p, &n->args[cutters[row].start], 0, &start)) return OK;
-  if (start < 0) start += in->size[dim];
-  for (int o = 0; o < n->nouts; o++) {
-    const Tensor *out = probe_tensor(b->p, n->outs[o]);
-    if (!out) continue;
-    TRY(land_part(b, t, n, o, (int)dim, start, depth));
-    if (cutters[row].start < 0) start += out->ndim < in->ndim ? 1 : out->size[dim];
-  }
+static Status cut_results(Blocks *b, const Track *t, const Node *n, int depth) {
+  int dim;
+  int64_t start[MAX_DIMS];
+  if (!cutter_parts(b->p, n, &dim, start)) return OK;
+  for (int o = 0; o < n->nouts; o++) TRY(land_part(b, t, n, o, dim, start[o], depth));
   return OK;
 }
 
@@ -479,8 +451,7 @@ static Status follow_user(Blocks *b, const Track *t, const Node *n, int depth) {
   TRY(ends_here(b, t, n, &ends));
   if (ends) return count_track(b, t), OK;
   if (!n->op || n->nouts == 0 || n->nouts > MAX_DIMS) return OK;
-  for (int i = 0; i < CUTTERS; i++)
-    if (node_is(n, cutters[i].name)) return cut_results(b, t, n, i, depth);
+  if (is_cutter(n)) return cut_results(b, t, n, depth);
   if (node_is(n, "aten.index.Tensor")) return index_results(b, t, n, depth);
   if (node_is(n, "aten.repeat_interleave.self_int")) return repeat_results(b, t, n, depth);
   if (target_is(n, reshapes)) {
@@ -500,8 +471,7 @@ static Status is_clean(Blocks *b, const Track *t, bool *clean) {
     bool free, known, row = false;
     if (!n || !n->op || n->nouts == 0 || n->nouts > MAX_DIMS || target_is(n, reshapes)) continue;
     for (int i = 0; i < b->nends; i++) row |= b->end[i].node == n && b->end[i].val == t->val;
-    for (int i = 0; i < CUTTERS; i++) row |= node_is(n, cutters[i].name);
-    if (row) continue;
+    if (row || is_cutter(n)) continue;
     TRY(probe_ask(b->p, n, &(Given){t->val, place_s(t->lead[0].dim)}, 1, out, &free, &known));
     *clean = known && free && is_s(&out[0]);
   }
@@ -522,9 +492,16 @@ static Status arrive(Blocks *b, const Track *t, int depth) {
 
 /* ---- sources -------------------------------------------------------------------------------------------- */
 
-Status blocks_add_rows(Blocks *b, int input, int dim, const Node *node, const Val *val, int val_dim) {
+/* The part of the parameter that the node gets is a segment of it. */
+static void cut_part(Member *m, int dim, const WeightUse *use) {
+  add_cut(m, use->begin[dim]);
+  add_cut(m, use->end[dim]);
+}
+
+Status blocks_add_rows(Blocks *b, int input, int dim, const WeightUse *use, const Val *val, int val_dim) {
   int m;
   TRY(add_member(b, input, dim, true, &m));
+  cut_part(&b->member[m], dim, use);
   if (b->nends == b->ends_cap) {
     int cap = b->ends_cap ? 2 * b->ends_cap : 64;
     RowEnd *more;
@@ -533,7 +510,7 @@ Status blocks_add_rows(Blocks *b, int input, int dim, const Node *node, const Va
     b->end = more;
     b->ends_cap = cap;
   }
-  b->end[b->nends] = (RowEnd){node, val, val_dim, m, b->end_at[val->id] - 1};
+  b->end[b->nends] = (RowEnd){use->node, val, val_dim, m, b->end_at[val->id] - 1, use->begin[dim], use->end[dim]};
   b->end_at[val->id] = ++b->nends;
   return OK;
 }
@@ -544,7 +521,8 @@ Status blocks_add_columns(Blocks *b, int input, int dim, const WeightUse *use) {
   const Val *v = use->node->outs[0];
   const Tensor *t = probe_tensor(b->p, v);
   int at = use->out[dim];
-  if (!t || at < 0 || at >= t->ndim || t->size[at] != b->member[m].n) return OK;
-  Track track = {.val = v, .member = m, .n = 1, .lead = {{at, t->size[at], 1, 1, 1}}};
+  if (!t || at < 0 || at >= t->ndim || t->size[at] != use->end[dim] - use->begin[dim]) return OK;
+  cut_part(blocks_twin(b, m), dim, use);
+  Track track = {.val = v, .member = m, .base = use->begin[dim], .n = 1, .lead = {{at, t->size[at], 1, 1, 1}}};
   return land(b, &track, 0);
 }

@@ -65,6 +65,7 @@ typedef struct {
   int dim;    /* of val */
   int member;
   int next;   /* another one at the same value; -1: none */
+  int64_t begin, end; /* its part that the node gets */
 } RowEnd;
 
 /* Features of one weight that are contracted with another. */
@@ -96,7 +97,7 @@ typedef struct {
 Status blocks_open(Blocks *b, Probe *p);
 void blocks_close(Blocks *b);
 /* All rows are to be added before the first column.  use: where it is used so. */
-Status blocks_add_rows(Blocks *b, int input, int dim, const Node *node, const Val *val, int val_dim);
+Status blocks_add_rows(Blocks *b, int input, int dim, const WeightUse *use, const Val *val, int val_dim);
 Status blocks_add_columns(Blocks *b, int input, int dim, const WeightUse *use);
 
 /* How dimension m->dim is to be cut over an axis of k ranks: S, or R where a few heads are

@@ -17,6 +17,7 @@
 #include "base/near.h"
 #include "passes/blocks.h"
 #include "passes/mark_sequence.h"
+#include "shard/view_calculus.h"
 #include "passes/tied.h"
 
 typedef enum { SIDE_NONE, SIDE_COLUMNS, SIDE_ROWS } Side;
@@ -314,6 +315,16 @@ static bool is_product(const WeightUse *u) {
   return false;
 }
 
+/* How the part of the weight that the node gets lies. */
+static bool part_place(const Marker *k, const Planned *p, const WeightUse *u, const Placement *place, Placement *out) {
+  int64_t n = probe_tensor(&k->probe, input_val(k, p->input))->size[p->dim];
+  Axes axis = {1, &k->mesh->axis[p->axis]};
+  int bad;
+  *out = *place;
+  if (!is_s(place) || (u->begin[p->dim] == 0 && u->end[p->dim] == n)) return true;
+  return view_cut(&axis, p->dim, n, u->begin[p->dim], u->end[p->dim], place, out, &bad);
+}
+
 static Status anchor_use(Marker *k, const Planned *p, const WeightUse *u, const Placement *place, const char *why) {
   const Val *out = u->node->outs[0];
   if (u->role[p->dim] == DIM_FEATURE && is_product(u)) {
@@ -325,8 +336,8 @@ static Status anchor_use(Marker *k, const Planned *p, const WeightUse *u, const 
   const Val *val;
   int dim;
   TRY(weight_partner(&k->probe, u, p->dim, &val, &dim));
-  if (val) {
-    Placement with = *place;
+  Placement with;
+  if (val && part_place(k, p, u, place, &with)) {
     with.dim = dim;
     if (is_s(place)) TRY(marks_want_before(k->m, u->node, val, p->axis, with, why));
   }
@@ -348,7 +359,7 @@ static Status collect_blocks(Marker *k) {
       int dim;
       if (use->role[p->dim] != DIM_CONTRACTED) continue;
       TRY(weight_partner(&k->probe, use, p->dim, &val, &dim));
-      if (val) TRY(blocks_add_rows(&k->blocks, p->input, p->dim, use->node, val, dim));
+      if (val) TRY(blocks_add_rows(&k->blocks, p->input, p->dim, use, val, dim));
     }
   }
   for (int i = 0; i < k->nplanned; i++) {

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "passes/cutters.h"
+
 static WeightUse *use_at(WeightUses *uses, const Node *n, const Val *weight) {
   for (int i = 0; i < uses->n; i++)
     if (uses->use[i].node == n) return &uses->use[i];
@@ -42,9 +44,33 @@ static Status is_contraction(Probe *p, const Node *n, const Val *v, bool *out) {
   return OK;
 }
 
-/* Follows dimension `at` of v, which is the parameter's `dim`, to every use.  constants:
- * products with numbers that the program has count, too (tables of positions). */
-static Status follow(Probe *p, const Val *v, int dim, int at, bool constants, WeightUses *uses, int depth) {
+/* What is followed: dimension `at` of v, which is [begin, end) of the parameter's `dim`. */
+typedef struct {
+  int dim, at;
+  int64_t begin, end;
+} Thread;
+
+static Status follow(Probe *p, const Val *v, Thread t, bool constants, WeightUses *uses, int depth);
+
+/* Splits of a weight: each part goes its way. */
+static Status follow_parts(Probe *p, const Node *n, const Val *v, Thread t, bool constants, WeightUses *uses, int depth, bool *done) {
+  int dim;
+  int64_t start[MAX_DIMS];
+  *done = n->args[0].kind == ARG_VAL && n->args[0].val == v && cutter_parts(p, n, &dim, start) && dim == t.at;
+  for (int o = 0; *done && o < n->nouts; o++) {
+    const Tensor *out = probe_tensor(p, n->outs[o]);
+    Thread part = {t.dim, t.at, t.begin + start[o], t.begin + start[o]};
+    if (out->ndim < probe_tensor(p, v)->ndim) continue; /* selected: the dimension is gone */
+    part.end += out->size[t.at];
+    TRY(follow(p, n->outs[o], part, constants, uses, depth + 1));
+  }
+  return OK;
+}
+
+/* To every use.  constants: products with numbers that the program has count, too (tables
+ * of positions). */
+static Status follow(Probe *p, const Val *v, Thread t, bool constants, WeightUses *uses, int depth) {
+  int dim = t.dim, at = t.at;
   if (depth > 16) return OK;
   for (int k = p->first_user[v->id]; k < p->first_user[v->id + 1]; k++) {
     const Node *n = p->user[k];
@@ -56,16 +82,19 @@ static Status follow(Probe *p, const Val *v, int dim, int at, bool constants, We
     /* matrices that are picked by an index (experts) meet the numbers later */
     bool met = meeting.numbers || (meeting.indices && v->ndim < 3);
     if (!met && constants && meeting.others) TRY(is_contraction(p, n, v, &met));
+    bool parts = false;
+    if (!met) TRY(follow_parts(p, n, v, t, constants, uses, depth, &parts));
+    if (parts) continue;
     WeightUse *u = met ? use_at(uses, n, v) : NULL;
     if (met && !u) continue;
     if (u) u->table = meeting.indices && !meeting.numbers;
     TRY(probe_ask(p, n, &(Given){v, place_s(at)}, 1, out, &free, &known));
-    if (u && u->weight == v) u->place[dim] = at;
+    if (u && u->weight == v) u->place[dim] = at, u->begin[dim] = t.begin, u->end[dim] = t.end;
     if (!known || !free) continue;
     if (u && is_s(&out[0]) && u->role[dim] == DIM_OTHER) u->role[dim] = DIM_FEATURE, u->out[dim] = out[0].dim;
     if (u && is_p(&out[0])) u->role[dim] = DIM_CONTRACTED;
     for (int i = 0; !met && i < n->nouts; i++)
-      if (is_plain_s(&out[i])) TRY(follow(p, n->outs[i], dim, out[i].dim, constants, uses, depth + 1));
+      if (is_plain_s(&out[i])) TRY(follow(p, n->outs[i], (Thread){dim, out[i].dim, t.begin, t.end}, constants, uses, depth + 1));
   }
   return OK;
 }
@@ -76,7 +105,7 @@ Status weight_uses(Probe *p, const Val *v, WeightUses *out) {
   if (!t) return OK;
   for (int pass = 0; pass < 2 && !out->n; pass++)
     for (int d = 0; d < t->ndim; d++)
-      if (t->size[d] > 1) TRY(follow(p, v, d, d, pass > 0, out, 0));
+      if (t->size[d] > 1) TRY(follow(p, v, (Thread){d, d, 0, t->size[d]}, pass > 0, out, 0));
   return OK;
 }
 

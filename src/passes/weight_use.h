@@ -24,6 +24,7 @@ typedef struct {
   int place[MAX_DIMS];     /* dimension of `weight` that is the parameter's; -1: none */
   DimRole role[MAX_DIMS];  /* of the parameter's dimensions */
   int out[MAX_DIMS];       /* DIM_FEATURE: the dimension of result 0 */
+  int64_t begin[MAX_DIMS], end[MAX_DIMS]; /* the part of the parameter that `weight` is, where it was split */
   bool table;              /* it meets indices only: rows are looked up */
 } WeightUse;
 

@@ -104,7 +104,7 @@ static Status find_weights(Auto *a) {
     int dim;
     if (w->table) continue;
     TRY(weight_partner(&a->probe, w->use, w->contracted, &val, &dim));
-    if (val) TRY(blocks_add_rows(&a->blocks, w->input, w->contracted, w->use->node, val, dim));
+    if (val) TRY(blocks_add_rows(&a->blocks, w->input, w->contracted, w->use, val, dim));
   }
   for (i = 0; i < a->nweights; i++)
     if (!a->weight[i].table) TRY(blocks_add_columns(&a->blocks, a->weight[i].input, a->weight[i].feature, a->weight[i].use));
