@@ -85,20 +85,20 @@ typedef struct {
   const char *key, *value;
 } MetaEntry;
 
+/* What walks look at stands together: a graph of many nodes does not fit the caches. */
 struct Node {
   Node *prev, *next;
   Graph *graph;
-  const char *target; /* "aten.add.Tensor", "higher_order.cond" */
-  const Op *op;       /* NULL: unknown or higher-order */
+  const Op *op; /* NULL: unknown or higher-order */
   Arg *args;
-  const char **arg_names; /* NULL for known ops (I3) */
-  int nargs;
   Val **outs;
-  int nouts;
+  int nargs, nouts;
+  int mark; /* for passes */
   bool outs_list; /* the results are one Tensor[]; known ops: see the schema */
+  const char *target; /* "aten.add.Tensor", "higher_order.cond" */
+  const char **arg_names; /* NULL for known ops (I3) */
   MetaEntry *meta; /* stack_trace, nn_module_stack ...; shared between nodes */
   int nmeta;
-  int mark; /* for passes */
 };
 
 struct Graph {

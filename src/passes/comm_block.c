@@ -131,15 +131,14 @@ static Status collect(Spread *s, int comm) {
 
 Status comm_blocks_find(Arena *arena, const Order *o, CommBlocks *out) {
   Spread s = {.arena = arena, .o = o, .cap = o->n + 1};
-  int candidates = 0;
   *out = (CommBlocks){0};
-  for (int at = 0; at < o->n; at++) candidates += (kind_of(o->node[at]) & (ONE | MANY)) != 0;
-  if (!candidates) return OK;
+  if (!o->neffects) return OK;
   TRY_NEW(s.queue, arena_new_n(arena, const Val *, o->graph->nvals + 1));
   TRY_NEW(s.seen, arena_new_n(arena, int, o->n + 1));
   TRY_NEW(s.nodes, arena_new_n(arena, int, s.cap));
-  TRY_NEW(out->block, arena_new_n(arena, CommBlock, candidates));
-  for (int at = 0; at < o->n; at++) {
+  TRY_NEW(out->block, arena_new_n(arena, CommBlock, o->neffects));
+  for (int i = 0; i < o->neffects; i++) {
+    int at = o->effect[i];
     if (!(kind_of(o->node[at]) & (ONE | MANY))) continue;
     if (block_kind(o, at) != COMM_BLOCK) {
       out->left_out++;

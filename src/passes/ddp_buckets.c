@@ -68,7 +68,9 @@ static LeftAlone examine(const Order *o, const BucketRules *rules, int comm, Red
   r->div = div->mark;
   r->grad = div->args[0].val;
   r->divisor = div->args[1];
-  if (!count_elements(div->outs[0], &r->numel) || !count_elements(r->grad, &numel)) return LEFT_SIZE;
+  if (!count_elements(div->outs[0], &r->numel) || r->grad->ndim < 0 || r->grad->type != TY_TENSOR) return LEFT_SIZE;
+  numel = r->numel;
+  if (r->divisor.kind == ARG_VAL && !count_elements(r->grad, &numel)) return LEFT_SIZE; /* a tensor may spread it */
   if (numel != r->numel || !divisor_is_number(r->grad, &r->divisor, rules->by_list)) r->alone = LEFT_DIVISOR;
   else if (n->op && n->op->schema.mutates && quotient_is_shared(o, r)) r->alone = LEFT_SHARED;
   else if (quotient_is_written(o, r)) r->alone = LEFT_WRITTEN;
@@ -101,10 +103,11 @@ static Status drop_written(Arena *arena, const Order *o, Buckets *all) {
 }
 
 static Status find_reductions(Arena *arena, const Order *o, const BucketRules *rules, Buckets *all) {
-  for (int at = 0; at < o->n; at++) all->all_reduces += comm_is_all_reduce(o->node[at]);
-  TRY_NEW(all->reduction, arena_new_n(arena, Reduction, all->all_reduces + 1));
-  for (int at = 0; at < o->n; at++) {
+  TRY_NEW(all->reduction, arena_new_n(arena, Reduction, o->neffects + 1));
+  for (int i = 0; i < o->neffects; i++) {
+    int at = o->effect[i];
     if (!comm_is_all_reduce(o->node[at])) continue;
+    all->all_reduces++;
     LeftAlone why = examine(o, rules, at, &all->reduction[all->n]);
     if (why == LEFT_COUNT) all->n++;
     else leave(o, all, why, at);

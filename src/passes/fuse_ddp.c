@@ -49,9 +49,9 @@ typedef struct {
   bool moved;
 } Early;
 
-static void look_at_users(Early *e, const Val *v, int stamp, int limit) {
-  for (int i = 0; i < order_nusers(e->o, v); i++) {
-    int at = order_user(e->o, v, i);
+static void look_at_users(Early *e, int value, int stamp, int limit) {
+  for (int i = e->o->use_start[value]; i < e->o->use_start[value + 1]; i++) {
+    int at = e->o->use[i];
     if (at >= limit || at == e->o->n) return; /* users ascend */
     if (e->seen[at] == stamp) continue;
     e->seen[at] = stamp;
@@ -76,11 +76,11 @@ static void move_early_users(Early *e, const Buckets *all, int index, Node *last
   if (e->farthest > limit) limit = e->farthest;
   e->count = 0;
   for (int i = b->first; i >= 0; i = all->reduction[i].next) {
-    look_at_users(e, e->o->node[all->reduction[i].wait]->outs[0], index + 1, limit);
+    look_at_users(e, e->o->out[e->o->out_start[all->reduction[i].wait]], index + 1, limit);
   }
   for (int i = 0; i < e->count; i++) {
-    const Node *n = e->o->node[e->found[i]];
-    for (int k = 0; k < n->nouts; k++) look_at_users(e, n->outs[k], index + 1, limit);
+    int at = e->found[i];
+    for (int k = e->o->out_start[at]; k < e->o->out_start[at + 1]; k++) look_at_users(e, e->o->out[k], index + 1, limit);
   }
   e->moved |= e->count > 0;
   qsort(e->found, (size_t)e->count, sizeof *e->found, compare_ints);
@@ -153,15 +153,14 @@ static Status remove_dead(Fuse *f) {
     if (r->divisor.kind == ARG_VAL) uses[r->divisor.val->id]++;
   }
   for (int at = o->n - 1; at >= 0; at--) {
-    Node *n = o->node[at];
-    bool used = f->gone[at] || must_stay(n);
-    for (int i = 0; i < n->nouts && !used; i++) used = uses[n->outs[i]->id] > 0;
-    if (used) continue;
+    bool used = f->gone[at];
+    for (int i = o->out_start[at]; i < o->out_start[at + 1] && !used; i++) used = uses[o->out[i]] > 0;
+    if (used || must_stay(o->node[at])) continue;
     for (int i = o->arg_start[at]; i < o->arg_start[at + 1]; i++) {
       if (last[o->arg[i]] != at + 1) uses[o->arg[i]]--;
       last[o->arg[i]] = at + 1;
     }
-    node_remove(n);
+    node_remove(o->node[at]);
   }
   return OK;
 }

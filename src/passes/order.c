@@ -11,8 +11,19 @@ typedef struct {
   Arena *arena;
   Order *o;
   int count, cap;
+  int effect_cap;
   bool writes, random;
 } Reading;
+
+static Status grow(Arena *arena, int **array, int count, int *cap) {
+  int larger = *cap ? *cap * 2 : 64, *more;
+  if (count < *cap) return OK;
+  TRY_NEW(more, arena_new_n(arena, int, larger));
+  if (count) memcpy(more, *array, (size_t)count * sizeof *more);
+  *array = more;
+  *cap = larger;
+  return OK;
+}
 
 /* Values of one argument, lists included. */
 static Status add_values(Reading *r, const Arg *a) {
@@ -21,13 +32,7 @@ static Status add_values(Reading *r, const Arg *a) {
     return OK;
   }
   if (a->kind != ARG_VAL) return OK;
-  if (r->count == r->cap) {
-    int cap = r->cap * 2, *more;
-    TRY_NEW(more, arena_new_n(r->arena, int, cap));
-    memcpy(more, r->o->arg, (size_t)r->count * sizeof *more);
-    r->o->arg = more;
-    r->cap = cap;
-  }
+  TRY(grow(r->arena, &r->o->arg, r->count, &r->cap));
   r->o->arg[r->count++] = a->val->id;
   return OK;
 }
@@ -35,10 +40,13 @@ static Status add_values(Reading *r, const Arg *a) {
 static Status read_nodes(Reading *r) {
   Order *o = r->o;
   Graph *g = o->graph;
+  int nouts = 0;
   r->cap = 2 * g->nnodes + g->noutputs + 16;
   TRY_NEW(o->node, arena_new_n(r->arena, Node *, g->nnodes + 1));
   TRY_NEW(o->arg_start, arena_new_n(r->arena, int, g->nnodes + 2));
   TRY_NEW(o->arg, arena_new_n(r->arena, int, r->cap));
+  TRY_NEW(o->out_start, arena_new_n(r->arena, int, g->nnodes + 1));
+  TRY_NEW(o->out, arena_new_n(r->arena, int, g->nvals + 1)); /* ids are given once */
   TRY_NEW(o->producer, arena_new_n(r->arena, int, g->nvals + 1));
   for (int i = 0; i < g->nvals; i++) o->producer[i] = -1;
   for (Node *n = g->first; n; n = n->next) {
@@ -46,9 +54,17 @@ static Status read_nodes(Reading *r) {
     o->node[o->n] = n;
     o->arg_start[o->n] = r->count;
     for (int i = 0; i < n->nargs; i++) TRY(add_values(r, &n->args[i]));
-    for (int i = 0; i < n->nouts; i++) o->producer[n->outs[i]->id] = o->n;
+    for (int i = 0; i < n->nouts; i++) {
+      o->producer[n->outs[i]->id] = o->n;
+      o->out[nouts++] = n->outs[i]->id;
+    }
+    o->out_start[o->n + 1] = nouts;
     r->writes |= node_writes(n);
     r->random |= n->op && (n->op->def->flags & OP_RANDOM);
+    if (!n->op || (n->op->def->flags & OP_EFFECT)) {
+      TRY(grow(r->arena, &o->effect, o->neffects, &r->effect_cap));
+      o->effect[o->neffects++] = o->n;
+    }
     o->n++;
   }
   o->arg_start[o->n] = r->count;
@@ -193,17 +209,10 @@ typedef struct {
 
 static void stay_behind(Walk *w, int before) {
   if (before < 0 || before == w->at) return;
-  if (w->count == w->cap) {
-    int cap = w->cap ? w->cap * 2 : 64, *more = arena_new_n(w->arena, int, cap);
-    if (!more) {
-      w->failed = true;
-      return;
-    }
-    if (w->count) memcpy(more, w->o->behind, (size_t)w->count * sizeof *more);
-    w->o->behind = more;
-    w->cap = cap;
-  }
-  w->o->behind[w->count++] = before;
+  Status s = grow(w->arena, &w->o->behind, w->count, &w->cap);
+  if (!s) w->o->behind[w->count++] = before;
+  w->failed |= s != OK;
+  status_free(s);
 }
 
 static void touch(void *ctx, Val **ref) {
@@ -302,17 +311,10 @@ typedef struct {
 } Sort;
 
 static void need(Sort *s, int mark) {
-  if (s->count == s->cap) {
-    int cap = s->cap ? s->cap * 2 : 256, *more = arena_new_n(s->arena, int, cap);
-    if (!more) {
-      s->failed = true;
-      return;
-    }
-    if (s->count) memcpy(more, s->needs, (size_t)s->count * sizeof *more);
-    s->needs = more;
-    s->cap = cap;
-  }
-  s->needs[s->count++] = mark;
+  Status status = grow(s->arena, &s->needs, s->count, &s->cap);
+  if (!status) s->needs[s->count++] = mark;
+  s->failed |= status != OK;
+  status_free(status);
 }
 
 static void need_producer(void *ctx, Val **ref) {

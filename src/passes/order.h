@@ -21,11 +21,14 @@ typedef struct {
   Node **node;        /* by position */
   int *arg_start;     /* by position, the outputs included */
   int *arg;           /* value ids that a node uses, in order */
+  int *out_start;     /* by position */
+  int *out;           /* value ids that it defines */
   int *producer;      /* by value id: position; -1: an input */
   int *use_start;     /* by value id */
   int *use;           /* positions of users, ascending, each once */
   int *behind_start;  /* by position */
   int *behind;        /* positions it must stay behind for the sake of memory or random numbers */
+  int *effect, neffects; /* positions of ops with an effect (collectives are among them), and of unknown ones */
   int *memory;        /* by value id: values with the same number may share memory; NULL if nothing is written */
 } Order;
 

@@ -95,7 +95,8 @@ static void add_bytes(void *ctx, Val **ref) {
 static void find_collectives(Overlap *v) {
   const Order *o = v->o;
   for (int at = 0; at < o->n; at++) v->start_of[at] = -1;
-  for (int at = 0; at < o->n; at++) {
+  for (int e = 0; e < o->neffects; e++) {
+    int at = o->effect[e];
     Node *n = o->node[at];
     if (!comm_is_start(n)) continue;
     for (int i = 0; i < n->nouts; i++) {
