@@ -44,17 +44,32 @@ void text_printf(TextBuf *b, const char *fmt, ...) {
   va_end(args);
 }
 
+static bool is_plain(unsigned char c) { return c >= 0x20 && c != '"' && c != '\\'; }
+
 void text_json(TextBuf *b, const char *s) {
   text_puts(b, "\"");
-  for (; *s; s++) {
-    unsigned char c = (unsigned char)*s;
-    if (c == '"' || c == '\\') text_printf(b, "\\%c", c);
+  while (*s) {
+    size_t n = 0;
+    while (is_plain((unsigned char)s[n])) n++;
+    if (n) text_write(b, s, n);
+    s += n;
+    if (!*s) break;
+    unsigned char c = (unsigned char)*s++;
+    if (c == '"' || c == '\\') text_write(b, (const char[]){'\\', (char)c}, 2);
     else if (c == '\n') text_puts(b, "\\n");
     else if (c == '\t') text_puts(b, "\\t");
-    else if (c < 0x20) text_printf(b, "\\u%04x", c);
-    else text_write(b, s, 1);
+    else text_printf(b, "\\u%04x", c);
   }
   text_puts(b, "\"");
+}
+
+void text_int(TextBuf *b, int64_t i) {
+  char digits[24], *p = digits + sizeof digits;
+  uint64_t rest = i < 0 ? 0 - (uint64_t)i : (uint64_t)i;
+  do *--p = (char)('0' + rest % 10);
+  while (rest /= 10);
+  if (i < 0) *--p = '-';
+  text_write(b, p, (size_t)(digits + sizeof digits - p));
 }
 
 void text_float(TextBuf *b, double f) {

@@ -13,6 +13,7 @@ typedef struct TextBuf {
 void text_printf(TextBuf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void text_puts(TextBuf *b, const char *s);
 void text_write(TextBuf *b, const char *s, size_t n);
+void text_int(TextBuf *b, int64_t i);
 /* A JSON string with quotes and escapes. */
 void text_json(TextBuf *b, const char *s);
 /* The shortest decimal that reads back as the same number, with a dot or an exponent:

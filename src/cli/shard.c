@@ -15,6 +15,7 @@ static const char examples[] =
 
 typedef struct {
   const char *mesh, *plan, *output, *ranks, *weights;
+  int64_t threads;
   TextList sizes; /* s0=2 */
   bool force, stats, half_sums, json;
 } ShardOptions;
@@ -92,7 +93,7 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   Cut *c;
   TextBuf report = {0}, json = {0};
   Progress bar;
-  CutOptions how = {.folder = o->output, .force = o->force, .progress = &bar, .report = &report, .json = o->json ? &json : NULL, .interrupted = is_interrupted};
+  CutOptions how = {.folder = o->output, .force = o->force, .threads = threads_or_default(o->threads), .progress = &bar, .report = &report, .json = o->json ? &json : NULL, .interrupted = is_interrupted};
   int *ranks = NULL;
   if (!mesh) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
   double start = seconds_now();
@@ -104,7 +105,7 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   Status s = o->ranks ? parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks) : OK;
   how.ranks = ranks;
   for (int i = 0; i < o->sizes.n && !s; i++) s = cut_fix_sizes(c, o->sizes.v[i]);
-  progress_begin(&bar, stderr, "writing", 0, PROGRESS_BYTES);
+  progress_begin(&bar, stderr, "ranks", 0, PROGRESS_STEPS);
   hold_interrupts(true);
   if (!s) s = cut_write(c, plan, &how);
   progress_end(&bar);
@@ -122,11 +123,11 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
 static Status check_options(const ShardOptions *o, const TextList *words) {
   if (words->n != 1) return status_hint(fail(ERR_USAGE, "shard takes one program, %d were given", words->n), "tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/");
   if (!o->output) return status_hint(fail(ERR_USAGE, "where to?"), "-o DIR");
-  return OK;
+  return option_between("--threads", o->threads, 1, MOST_THREADS);
 }
 
 Status command_shard(int argc, char **argv) {
-  ShardOptions o = {0};
+  ShardOptions o = {.threads = NOT_GIVEN};
   const Option table[] = {
       {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4, dp=2,tp=4 (default: the plan's)"},
       {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), a Hugging Face config.json, or auto (default)"},
@@ -134,6 +135,7 @@ Status command_shard(int argc, char **argv) {
       {"--ranks", 0, OPT_TEXT, &o.ranks, "LIST", "write the files of these ranks only: 0,1"},
       {"--size", 0, OPT_LIST, &o.sizes, "NAME=N", "a symbol among the sizes that is a number in the files: s0=2"},
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
+      {"--threads", 't', OPT_INT, &o.threads, "N", "ranks that are cut at the same time (default: as many as there are cores)"},
       {"--half-sums", 0, OPT_FLAG, &o.half_sums, NULL, "round parts of sums of f16 and bf16 before they are added up, as PyTorch does: faster on GPUs"},
       {"--stats", 0, OPT_FLAG, &o.stats, NULL, "times, to stderr"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "what was written, weights and collectives of each rank, as JSON"},

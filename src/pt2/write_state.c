@@ -25,6 +25,8 @@ typedef struct {
   Group *groups;
   int ngroups;
   int *group_of; /* by position in the state */
+  int *slot;     /* hash table: storage and dtype -> 1 + group */
+  size_t mask;
 } Saver;
 
 static bool same_view(const Tensor *a, const Tensor *b) {
@@ -32,11 +34,14 @@ static bool same_view(const Tensor *a, const Tensor *b) {
   return a->offset == b->offset && a->ndim == b->ndim && (!bytes || (!memcmp(a->size, b->size, bytes) && !memcmp(a->stride, b->stride, bytes)));
 }
 
-static Group *find_group(Saver *s, const Tensor *t) {
-  for (int i = 0; t->storage && i < s->ngroups; i++) {
-    if (s->groups[i].first->storage == t->storage && s->groups[i].first->dtype == t->dtype) return &s->groups[i];
+/* Where the group of a storage and dtype is, or is to be. */
+static int *group_slot(Saver *s, const Tensor *t) {
+  size_t h = (size_t)(((uint64_t)(uintptr_t)t->storage >> 4) * 0x9e3779b97f4a7c15u >> 20) + (size_t)t->dtype;
+  for (;; h++) {
+    int *slot = &s->slot[h & s->mask];
+    const Tensor *first = *slot ? s->groups[*slot - 1].first : NULL;
+    if (!first || (first->storage == t->storage && first->dtype == t->dtype)) return slot;
   }
-  return NULL;
 }
 
 static Status add_entry(Saver *s, int at) {
@@ -46,10 +51,12 @@ static Status add_entry(Saver *s, int at) {
     return status_hint(fail(ERR_FAIL, "the program cannot be written: '%s' has no data", entry->fqn), "give its weights (--weights)");
   }
   int64_t begin = tensor_numel(t) ? t->offset : 0, end = begin + tensor_extent(t);
-  Group *g = tensor_numel(t) ? find_group(s, t) : NULL;
+  int *slot = tensor_numel(t) && t->storage ? group_slot(s, t) : NULL;
+  Group *g = slot && *slot ? &s->groups[*slot - 1] : NULL;
   if (!g) {
     g = &s->groups[s->ngroups];
     *g = (Group){t, begin, end, true, s->ngroups++};
+    if (slot) *slot = s->ngroups;
   }
   g->same &= same_view(g->first, t);
   if (begin < g->begin) g->begin = begin;
@@ -108,6 +115,8 @@ static Status write_part(Saver *s) {
   TextBuf *b = &s->w->b;
   TRY_NEW(s->groups, arena_new_n(&s->w->arena, Group, e->nstate));
   TRY_NEW(s->group_of, arena_new_n(&s->w->arena, int, e->nstate));
+  for (s->mask = 15; s->mask < 2 * (size_t)e->nstate; s->mask = 2 * s->mask + 1) continue;
+  TRY_NEW(s->slot, arena_new_n(&s->w->arena, int, s->mask + 1));
   for (int i = 0; i < e->nstate; i++) {
     if (e->state[i].is_constant == s->constants) TRY(add_entry(s, i));
   }

@@ -23,7 +23,9 @@ void write_sym(Writer *w, const Sym *s, ValType type) {
     return;
   }
   if (s->kind == SYM_INT) {
-    text_printf(&w->b, "{\"as_int\": %lld}", (long long)s->value);
+    text_puts(&w->b, "{\"as_int\": ");
+    text_int(&w->b, s->value);
+    text_puts(&w->b, "}");
     return;
   }
   TextBuf expr = {0};
@@ -41,7 +43,11 @@ void write_sym(Writer *w, const Sym *s, ValType type) {
 
 static void write_numbers(Writer *w, const int64_t *v, int n) {
   text_puts(&w->b, "[");
-  for (int i = 0; i < n; i++) text_printf(&w->b, "%s{\"as_int\": %lld}", i ? ", " : "", (long long)v[i]);
+  for (int i = 0; i < n; i++) {
+    text_puts(&w->b, i ? ", {\"as_int\": " : "{\"as_int\": ");
+    text_int(&w->b, v[i]);
+    text_puts(&w->b, "}");
+  }
   text_puts(&w->b, "]");
 }
 

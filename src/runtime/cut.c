@@ -33,6 +33,7 @@ Status cut_open(Exported *e, const char *mesh, const PlanFile *plan, Cut **out) 
     return fail_oom();
   }
   c->program = e;
+  pthread_mutex_init(&c->lock, NULL);
   ctx_init(&c->ctx, 1);
   Status s = prepare(c, mesh, plan);
   if (s) cut_free(c);
@@ -47,6 +48,7 @@ void cut_free(Cut *c) {
   ctx_free(&c->ctx);
   dist_free(c->dist);
   text_free(&c->notes);
+  pthread_mutex_destroy(&c->lock);
   arena_free(&c->arena);
   free(c);
 }
@@ -95,15 +97,24 @@ static Status order_inputs(Exported *e) {
   return OK;
 }
 
-static void count(const Exported *e, RankFacts *f) {
+static int by_place(const void *a, const void *b) {
+  const Tensor *x = *(const Tensor *const *)a, *y = *(const Tensor *const *)b;
+  if (x->storage != y->storage) return (uintptr_t)x->storage < (uintptr_t)y->storage ? -1 : 1;
+  return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Bytes of the weights; what is tied counts once. */
+static Status count(Worker *w, const Exported *e, RankFacts *f) {
+  const Tensor **t;
+  int n = 0;
   f->nodes = e->graph->nnodes;
-  for (int i = 0; i < e->nstate; i++) {
-    const Tensor *t = e->state[i].tensor;
-    bool tied = false;
-    for (int j = 0; t && j < i && !tied; j++)
-      tied = e->state[j].tensor && e->state[j].tensor->storage == t->storage && e->state[j].tensor->offset == t->offset && tensor_numel(t);
-    if (t && !tied) f->weight_bytes += tensor_numel(t) * (int64_t)dtype_size(t->dtype);
-  }
+  TRY_NEW(t, arena_new_n(&w->arena, const Tensor *, e->nstate));
+  for (int i = 0; i < e->nstate; i++)
+    if (e->state[i].tensor && tensor_numel(e->state[i].tensor)) t[n++] = e->state[i].tensor;
+  qsort(t, (size_t)n, sizeof *t, by_place);
+  for (int i = 0; i < n; i++)
+    if (i == 0 || by_place(&t[i - 1], &t[i])) f->weight_bytes += tensor_numel(t[i]) * (int64_t)dtype_size(t[i]->dtype);
+  return OK;
 }
 
 /* What is lowered is local: no DTensors any more. */
@@ -153,12 +164,14 @@ static Status make(Worker *w, Exported **out, RankFacts *facts) {
   free(sizes.v);
   TRY(s);
   s = pass_run_list(*out, passes_last, &w->ctx, NULL);
+  if (!s) s = count(w, *out, facts);
   if (s) {
     exported_free(*out);
     return s;
   }
+  pthread_mutex_lock(&w->cut->lock);
   for (int i = 0; i < facts->log.n; i++) w->cut->group[facts->log.event[i].axes] = true;
-  count(*out, facts);
+  pthread_mutex_unlock(&w->cut->lock);
   return OK;
 }
 

@@ -15,6 +15,8 @@
 #ifndef TESS_RUNTIME_CUT_H
 #define TESS_RUNTIME_CUT_H
 
+#include <pthread.h>
+
 #include "base/strmap.h"
 #include "dist/redistribute.h"
 #include "passes/mark.h"
@@ -30,6 +32,7 @@ typedef struct Cut {
   Arena arena;
   SymBindings fixed; /* sizes that are no symbols any more */
   StrMap multiple;   /* symbol -> int64_t *: its size must be a multiple, because ranks share it evenly */
+  pthread_mutex_t lock; /* of multiple and group: ranks may be cut at the same time */
   bool half_sums;    /* set after opening: parts of sums of halves are rounded before they are added up,
                       * as PyTorch does; else they are f32 until they are one */
   bool group[1 << MAX_AXES]; /* by set of axes: some rank's program calls this group */
@@ -54,7 +57,8 @@ typedef struct {
 } RankFacts;
 void rank_facts_free(RankFacts *f);
 
-/* The program of one rank.  Borrows from the cut: free it first. */
+/* The program of one rank.  Borrows from the cut: free it first.  Threads may call it for
+ * different ranks at the same time. */
 Status cut_rank(Cut *c, int rank, Exported **out, RankFacts *facts);
 
 #endif

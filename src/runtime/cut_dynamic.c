@@ -383,13 +383,12 @@ static Status check_multiple(const Symbol *s, Exported *e) {
 }
 
 /* For whoever writes about the files. */
-static Status tell_multiples(const Dynamic *d, Exported *e) {
+static Status tell_multiples(const Dynamic *d) {
   Cut *c = d->w->cut;
   for (int i = 0; i < d->n; i++) {
     StrSlot *slot;
     int64_t *m;
     if (d->symbol[i].multiple == 1) continue;
-    TRY(check_multiple(&d->symbol[i], e));
     TRY(strmap_slot(&c->multiple, &c->arena, d->symbol[i].name, &slot));
     TRY_NEW(m, arena_new(&c->arena, int64_t));
     *m = d->symbol[i].multiple;
@@ -415,7 +414,10 @@ Status worker_dynamic(Worker *w, const SymBindings *hints, CommLog *log, Exporte
     if (s && status_code(s) == ERR_DYNAMIC) s = status_hint(s, "rules decide by the sizes here: fix them with --size NAME=VALUE");
   }
   TRY(s);
-  s = tell_multiples(&d, *out);
+  for (int i = 0; i < d.n && !s; i++) s = check_multiple(&d.symbol[i], *out);
+  pthread_mutex_lock(&w->cut->lock);
+  if (!s) s = tell_multiples(&d);
+  pthread_mutex_unlock(&w->cut->lock);
   if (s) exported_free(*out);
   return s;
 }

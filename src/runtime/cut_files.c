@@ -1,12 +1,14 @@
 /* cut_files.c -- see cut_files.h. */
 #include "runtime/cut_files.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/human.h"
+#include "base/parallel.h"
 #include "passes/lower_torch.h"
 #include "pt2/write.h"
 
@@ -129,7 +131,7 @@ static void report_rank(TextBuf *b, const Mesh *m, int rank, const RankFacts *f)
 
 static void print_rank(TextBuf *b, const Mesh *m, int rank, const RankFacts *f) {
   char group[256];
-  text_printf(b, "%s\n  {\"rank\": %d, \"weights\": %lld, \"nodes\": %d, \"collectives\": [", b->len ? "," : "", rank, (long long)f->weight_bytes, f->nodes);
+  text_printf(b, "\n  {\"rank\": %d, \"weights\": %lld, \"nodes\": %d, \"collectives\": [", rank, (long long)f->weight_bytes, f->nodes);
   for (int i = 0; i < f->log.n; i++) {
     const CommEvent *e = &f->log.event[i];
     text_printf(b, "%s\n    {\"kind\": \"%s\", \"group\": ", i ? "," : "", step_kind_name(e->kind));
@@ -179,19 +181,67 @@ static Status write_text(FolderOut *f, const char *name, const TextBuf *b) {
   return file_write_all(path, b->text ? b->text : "", b->len, 0);
 }
 
-static Status write_rank(Cut *c, FolderOut *f, int rank, const CutOptions *o, TextBuf *report) {
+/* All ranks' files, several at a time. */
+typedef struct {
+  Cut *c;
+  const CutOptions *o;
+  const char **path; /* per rank to be written */
+  TextBuf *report, *json;
+  Status *status;
+  atomic_bool stop;
+} Ranks;
+
+static int rank_at(const CutOptions *o, int64_t i) { return o->ranks ? o->ranks[i] : (int)i; }
+
+static Status write_rank(Ranks *r, int64_t i) {
   Exported *e;
   RankFacts facts;
-  const char *path;
-  char name[32];
-  snprintf(name, sizeof name, "rank%d.pt2", rank);
-  TRY(folder_out_path(f, name, &path));
-  TRY(cut_rank(c, rank, &e, &facts));
-  Status s = pt2_write_progress(e, path, false, o->progress);
-  if (!s) report_rank(report, c->mesh, rank, &facts);
-  if (!s && o->json) print_rank(o->json, c->mesh, rank, &facts);
+  TRY(cut_rank(r->c, rank_at(r->o, i), &e, &facts));
+  Status s = pt2_write(e, r->path[i], false);
+  if (!s) report_rank(&r->report[i], r->c->mesh, rank_at(r->o, i), &facts);
+  if (!s && r->o->json) print_rank(&r->json[i], r->c->mesh, rank_at(r->o, i), &facts);
   exported_free(e);
   rank_facts_free(&facts);
+  return s;
+}
+
+static void write_some(void *arg, int64_t begin, int64_t end, int worker) {
+  Ranks *r = arg;
+  (void)worker;
+  for (int64_t i = begin; i < end && !atomic_load(&r->stop); i++) {
+    bool interrupted = r->o->interrupted && r->o->interrupted();
+    r->status[i] = interrupted ? fail(ERR_FAIL, "interrupted") : write_rank(r, i);
+    if (r->status[i]) atomic_store(&r->stop, true);
+    pthread_mutex_lock(&r->c->lock);
+    progress_add(r->o->progress, 1);
+    pthread_mutex_unlock(&r->c->lock);
+  }
+}
+
+static Status write_ranks(Cut *c, const CutOptions *o, FolderOut *f, TextBuf *report) {
+  int n = o->ranks ? o->nranks : c->mesh->size;
+  Ranks r = {.c = c, .o = o};
+  Status s = OK;
+  TRY_NEW(r.path, arena_new_n(&f->arena, const char *, n));
+  TRY_NEW(r.report, arena_new_n(&f->arena, TextBuf, n));
+  TRY_NEW(r.json, arena_new_n(&f->arena, TextBuf, n));
+  TRY_NEW(r.status, arena_new_n(&f->arena, Status, n));
+  for (int i = 0; i < n; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "rank%d.pt2", rank_at(o, i));
+    TRY(folder_out_path(f, name, &r.path[i]));
+  }
+  if (o->progress) o->progress->total = n;
+  parallel_for(o->threads ? o->threads : parallel_cores(), n, 1, write_some, &r);
+  for (int i = 0; i < n; i++) {
+    if (r.report[i].text) text_write(report, r.report[i].text, r.report[i].len);
+    if (r.json[i].text && o->json->len) text_puts(o->json, ",");
+    if (r.json[i].text) text_write(o->json, r.json[i].text, r.json[i].len);
+    text_free(&r.report[i]);
+    text_free(&r.json[i]);
+    if (s) status_free(r.status[i]);
+    else s = r.status[i];
+  }
   return s;
 }
 
@@ -212,11 +262,7 @@ static Status write_plan(Cut *c, const PlanFile *plan, FolderOut *f) {
 static Status write_files(Cut *c, const PlanFile *plan, const CutOptions *o, FolderOut *f, TextBuf *report) {
   const char *run;
   TextBuf readme = {0};
-  int n = o->ranks ? o->nranks : c->mesh->size;
-  for (int i = 0; i < n; i++) {
-    if (o->interrupted && o->interrupted()) return fail(ERR_FAIL, "interrupted");
-    TRY(write_rank(c, f, o->ranks ? o->ranks[i] : i, o, report));
-  }
+  TRY(write_ranks(c, o, f, report));
   report_symbols(report, c);
   if (c->notes.text) text_puts(report, c->notes.text);
   TRY(write_plan(c, plan, f));

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/strmap.h"
 #include "dist/boxes.h"
 #include "kernels/copy.h"
 
@@ -50,19 +51,33 @@ Status shard_of(Kern *kern, Scope *scope, Tensor *whole, const Spec *spec, Tenso
   return s;
 }
 
+/* Entries of the state by the record they lie in: only these can be tied. */
+typedef struct {
+  StrMap last;   /* record -> 1 + position of the last entry seen */
+  int *before;   /* of an entry: the one seen before it in the same record; -1 */
+} Tied;
+
 /* The shard of another entry that is the same part of the same memory. */
-static Tensor *shard_of_tied(const Exported *e, Tensor *const *shard, const Spec *const *spec, int at) {
+static Status shard_of_tied(Tied *tied, Arena *arena, const Exported *e, Tensor *const *shard, const Spec *const *spec, int at, Tensor **out) {
   const Tensor *t = e->state[at].tensor;
-  for (int i = 0; i < e->nstate; i++) {
+  StrSlot *slot;
+  *out = NULL;
+  if (!e->state[at].record) return OK;
+  TRY(strmap_slot(&tied->last, arena, e->state[at].record, &slot));
+  tied->before[at] = (int)(intptr_t)slot->value - 1;
+  slot->value = (void *)(intptr_t)(at + 1);
+  for (int i = tied->before[at]; i >= 0 && !*out; i = tied->before[i]) {
     const Tensor *o = e->state[i].tensor;
-    if (shard[i] && spec[i] == spec[at] && o->storage == t->storage && o->offset == t->offset && !memcmp(o->stride, t->stride, (size_t)t->ndim * sizeof *t->stride)) return shard[i];
+    if (shard[i] && spec[i] == spec[at] && o->storage == t->storage && o->offset == t->offset && !memcmp(o->stride, t->stride, (size_t)t->ndim * sizeof *t->stride)) *out = shard[i];
   }
-  return NULL;
+  return OK;
 }
 
 Status shards_of_state(Kern *kern, const Exported *e, const Marks *marks, Scope *scope, Arena *arena, Tensor ***out) {
   const Spec **spec;
   Tensor **shard;
+  Tied tied = {0};
+  TRY_NEW(tied.before, arena_new_n(arena, int, e->nstate + 1));
   TRY_NEW(shard, arena_new_n(arena, Tensor *, e->nstate + 1));
   TRY_NEW(spec, arena_new_n(arena, const Spec *, e->nstate + 1));
   for (int i = 0; i < e->graph->ninputs; i++) {
@@ -71,8 +86,9 @@ Status shards_of_state(Kern *kern, const Exported *e, const Marks *marks, Scope 
     int at = (int)(entry - e->state);
     const Tensor *whole = entry->tensor;
     TRY(spec_new(marks->mesh, whole->dtype, whole->ndim, whole->size, NULL, marks->input[i].place, &spec[at]));
-    if (!spec[at]->replicated && (shard[at] = shard_of_tied(e, shard, spec, at))) continue;
-    TRY(shard_of(kern, scope, entry->tensor, spec[at], &shard[at]));
+    if (shard[at]) continue; /* an input twice */
+    TRY(shard_of_tied(&tied, arena, e, shard, spec, at, &shard[at]));
+    if (!shard[at]) TRY(shard_of(kern, scope, entry->tensor, spec[at], &shard[at]));
   }
   *out = shard;
   return OK;
