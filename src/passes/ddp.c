@@ -21,7 +21,7 @@ typedef struct {
   Graph *graph;
   const char *group;
   int64_t ranks;
-  int reduced, already, others;
+  int reduced, already, others, of_inputs;
 } Ddp;
 
 /* wait -> split -> reshape ...: is the value what some collective left? */
@@ -47,6 +47,7 @@ static void mark_gradients(Exported *e, Ddp *d, bool user_inputs) {
   }
   for (int i = 0; i < e->graph->noutputs; i++) {
     const Arg *a = &e->graph->outputs[i];
+    d->of_inputs += !user_inputs && e->outputs[i].kind == OUT_GRADIENT_TO_USER_INPUT;
     if (!is_gradient(&e->outputs[i], user_inputs)) continue;
     if (a->kind != ARG_VAL || a->val->type != TY_TENSOR || (a->val->ndim >= 0 && dtype_is_integral(a->val->dtype))) d->others++;
     else if (is_reduced(a->val)) d->already++;
@@ -95,13 +96,14 @@ static Status reduce_all(Ddp *d, bool at_end) {
 
 static void tell(const PassArgs *args, const Ddp *d, bool at_end) {
   if (!args->stats) return;
-  if (!d->reduced && !d->already && !d->others) {
+  if (!d->reduced && !d->already && !d->others && !d->of_inputs) {
     text_puts(args->stats, "ddp: the program has no gradient outputs: nothing to reduce\n");
     return;
   }
-  text_printf(args->stats, "ddp: %d gradients divided by %lld and reduced over group \"%s\"%s\n", d->reduced, (long long)d->ranks, d->group,
+  text_printf(args->stats, "ddp: %d gradient%s divided by %lld and reduced over group \"%s\"%s\n", d->reduced, d->reduced == 1 ? "" : "s", (long long)d->ranks, d->group,
               at_end ? ", at the end: the program writes to memory" : "");
   if (d->already) text_printf(args->stats, "  left alone: %d, reduced already\n", d->already);
+  if (d->of_inputs) text_printf(args->stats, "  left alone: %d, of inputs: the option user_inputs takes them too\n", d->of_inputs);
   if (d->others) text_printf(args->stats, "  left alone: %d, no tensors of floating point numbers\n", d->others);
 }
 

@@ -312,7 +312,7 @@ void ddp_buckets_tell(TextBuf *b, const char *pass, const Order *o, const Bucket
     return;
   }
   int after = all->all_reduces - all->n + all->nbuckets;
-  text_printf(b, "%s: %d all-reduces -> %d, %d bucket%s%s\n", pass, all->all_reduces, after, all->nbuckets, all->nbuckets == 1 ? "" : "s",
+  text_printf(b, "%s: %d all-reduce%s -> %d, %d bucket%s%s\n", pass, all->all_reduces, all->all_reduces == 1 ? "" : "s", after, all->nbuckets, all->nbuckets == 1 ? "" : "s",
               after == all->all_reduces ? ": nothing to fuse" : "");
   if (all->nkinds > 1) text_printf(b, "  %d kinds of all-reduce (group, op, divisor, dtype), each in buckets of its own\n", all->nkinds);
   for (int i = 0; i < all->nbuckets; i++) tell_bucket(b, o, all, i);

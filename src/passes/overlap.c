@@ -305,7 +305,7 @@ static Status tell(const PassArgs *args, const Overlap *v) {
     text_puts(args->stats, "overlap: no collectives in the program: nothing to overlap\n");
     return OK;
   }
-  text_printf(args->stats, "overlap: %d collectives, %d start earlier, %d waits are later\n", g.collectives, g.earlier, g.later);
+  text_printf(args->stats, "overlap: %d collective%s, starting earlier: %d, waits that are later: %d\n", g.collectives, g.collectives == 1 ? "" : "s", g.earlier, g.later);
   text_printf(args->stats, "  nodes beside collectives, summed over waits: %lld -> %lld\n", (long long)g.beside_before, (long long)g.beside_after);
   text_printf(args->stats, "  held by collectives under way: at most %zu bytes of %zu\n", v->most, v->limit);
   return OK;

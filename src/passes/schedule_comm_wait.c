@@ -111,7 +111,8 @@ static void tell(const PassArgs *args, const CommBlocks *blocks, int moved, int 
     text_puts(args->stats, "schedule_comm_wait: no all-reduce in the program: nothing to schedule\n");
     return;
   }
-  text_printf(args->stats, "schedule_comm_wait: %d all-reduces, the waits of %d moved later\n", blocks->n + blocks->left_out, moved);
+  int count = blocks->n + blocks->left_out;
+  text_printf(args->stats, "schedule_comm_wait: %d all-reduce%s, the waits of %d moved later\n", count, count == 1 ? "" : "s", moved);
   if (unused) text_printf(args->stats, "  %d left alone: nobody uses what was reduced\n", unused);
   if (blocks->left_out) text_printf(args->stats, "  %d left alone: some result is not used by one wait alone\n", blocks->left_out);
 }
