@@ -148,7 +148,7 @@ static const PassValue *find(const PassArgs *args, const char *name, OptionType 
   for (const PassValue *v = args->values; v && v->option; v++) {
     if (!strcmp(v->option->name, name) && v->option->type == type) return v;
   }
-  assert(!"passes.def has no such option");
+  assert(false && "passes.def has no such option");
   return &none;
 }
 
