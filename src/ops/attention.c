@@ -381,6 +381,35 @@ static Placement mask_place(const Tensor *m, int d, int ndim, int64_t unit) {
   return p;
 }
 
+/* A shard of `shared` heads as one of `times` as many that go with them. */
+static Placement times_as_many(Placement p, int64_t times) {
+  p.unit *= times;
+  for (int s = 0; s < p.nsegments; s++) p.segment[s] *= times;
+  return p;
+}
+
+/* Kinds of shards that key and value have, and queries that go with them. */
+static Status place_kinds(Rules *r, int q, int d, int64_t times, bool mask) {
+  Placement p[12];
+  for (int a = 0; a < r->naxes; a++) {
+    const Placement *kind = rule_have(r, q + 1, a);
+    if (!is_s_of(kind, d) || kind->turn || is_plain_s(kind)) continue;
+    for (int i = 0; i < r->nout + r->nin; i++) p[i] = times_as_many(*kind, times);
+    p[r->nout + q + 1] = p[r->nout + q + 2] = *kind;
+    if (mask) {
+      Placement *m = &p[r->nout + r->nin - 1];
+      *m = mask_place(r->in[r->nin - 1], d, r->in[q]->ndim, 1);
+      if (is_s(m)) {
+        int dim = m->dim;
+        *m = p[0];
+        m->dim = dim;
+      }
+    }
+    TRY(rule_axis_exact(r, p));
+  }
+  return OK;
+}
+
 static Status place_dim(Rules *r, int q, int d, bool mask) {
   const Tensor *query = r->in[q], *key = r->in[q + 1];
   int64_t heads = query->size[d], shared = key->size[d], unit = shared ? heads / shared : 1, ranks = 1;
@@ -396,7 +425,7 @@ static Status place_dim(Rules *r, int q, int d, bool mask) {
     if (last) p[i] = mask_place(t, d, query->ndim, plain ? 1 : unit);
   }
   TRY(rule_axis_exact(r, p));
-  return plain ? rule_axis(r, p) : OK;
+  return unit == 1 ? rule_axis(r, p) : place_kinds(r, q, d, unit, mask);
 }
 
 /* One key and value for all queries along d: they are whole, however queries are cut. */

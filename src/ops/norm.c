@@ -177,14 +177,21 @@ static Status grad_run(Call *c) {
 }
 
 /* ---- sharding ------------------------------------------------------------------------
- * Rows are independent: dimensions before the normalised ones, and the batch of group norm. */
+ * Rows are independent: dimensions before the normalised ones, the batch and the groups of
+ * group norm. */
+
+static int64_t groups_of(const Call *c) {
+  const Row *row = c->op->def->row;
+  return in_int(c, row->stats ? 6 : 1);
+}
 
 static Status place_norm(Rules *r) {
   const Row *row = r->call->op->def->row;
   Fold f = {.lead = 0, .any = true};
   int rows = row->kind == GROUP ? 1 : r->in[0]->ndim - in_ints(r->call, 1).n;
   for (int d = rows; d < r->in[0]->ndim; d++) f.whole[d] = true;
-  return rule_fold(r, &f);
+  TRY(rule_fold(r, &f));
+  return row->kind == GROUP ? rule_grouped(r, row->stats ? "111100" : "1100", groups_of(r->call)) : OK;
 }
 
 /* x / sqrt(mean(x^2) + eps) * weight: where the normalised dimensions are cut, ranks need the mean
@@ -205,13 +212,16 @@ static Status rms_parts(Call *c) {
   return formula_give(&f, f_cast(&f, y, input->dtype));
 }
 
-/* native_group_norm spells the batch. */
+/* Group norm spells its groups, native_group_norm the batch and the channels, too. */
 static Status localize_norm(Local *l) {
   const Row *row = l->def->row;
-  int64_t size[MAX_DIMS];
-  if (row->kind != GROUP || !row->stats) return OK;
+  int64_t size[MAX_DIMS], channels = l->in[0]->size[1];
+  if (row->kind != GROUP) return OK;
   TRY(local_in_size(l, 0, size));
+  if (channels) l->arg[row->stats ? 6 : 1] = val_int(groups_of(l->call) * size[1] / channels);
+  if (!row->stats) return OK;
   l->arg[3] = val_int(size[0]);
+  l->arg[4] = val_int(size[1]);
   return OK;
 }
 

@@ -181,9 +181,37 @@ Status rule_halves(Rules *r, int dim) {
   return OK;
 }
 
-/* dim, start and end as geometry.h understands them; step != 1 leaves nothing to tell. */
+/* Every step-th element of all of a dimension: the dimension as (n / step, step), of which
+ * one column is taken. */
+static bool columns_of(const Rules *r, int dim, int64_t begin, int64_t end, int64_t step, const Placement *in, Placement *out) {
+  const Tensor *t = r->in[0];
+  int64_t size[MAX_DIMS + 1];
+  Axes m = axes_of(r);
+  int bad, n = 0;
+  if (begin >= step || end != t->size[dim] || end % step || t->ndim == MAX_DIMS) return false;
+  for (int d = 0; d < t->ndim; d++) {
+    size[n++] = d == dim ? t->size[d] / step : t->size[d];
+    if (d == dim) size[n++] = step;
+  }
+  if (!view_reshape(&m, t->ndim, t->size, n, size, in, out, &bad)) return false;
+  for (int a = 0; a < r->naxes; a++) {
+    if (is_p(&in[a]) || (is_s(&out[a]) && out[a].dim == dim + 1)) return false;
+    if (is_s(&out[a]) && out[a].dim > dim + 1) out[a].dim--;
+  }
+  return true;
+}
+
+/* dim, start and end as geometry.h understands them. */
 static Status part_of(Rules *r, int dim, int64_t begin, int64_t end, int64_t step) {
   if (step == 1) return rule_parts(r, dim, &begin, &end);
+  Placement *p;
+  TRY(start(r, &p));
+  bool cut = false;
+  for (int a = 0; a < r->naxes; a++) cut |= is_s_of(&of_input(r, p, 0)[a], dim);
+  if (cut && columns_of(r, dim, begin, end, step, of_input(r, p, 0), p)) {
+    r->uneven = true;
+    return rule_mesh(r, p, 0);
+  }
   bool whole[MAX_DIMS] = {[0] = false};
   whole[dim] = true;
   return rule_all_but(r, whole, PASS_ALL);
@@ -318,6 +346,7 @@ Status localize_slice(Local *l) {
   if (!dim_is_sharded(l, dim)) return OK;
   slice_of(l->call, l->in[0], dim, &begin, &end);
   if (begin == 0 && end == l->in[0]->size[dim]) return OK; /* all of it: clamped to what is there */
+  if (in_int(l->call, 4) > 1) return OK;                   /* whole steps, from the same one on */
   TRY(held_before(l, dim, begin, &begin));
   TRY(held_before(l, dim, end, &end));
   l->arg[2] = val_int(begin);

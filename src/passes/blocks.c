@@ -438,10 +438,48 @@ static Status repeat_results(Blocks *b, const Track *t, const Node *n, int depth
   return land(b, &to, depth);
 }
 
+/* Every step-th feature: a step is a piece. */
+static Status step_results(Blocks *b, const Track *t, const Node *n, int depth) {
+  const Tensor *in = probe_tensor(b->p, t->val);
+  Track to = *t;
+  int64_t dim, start, step;
+  if (!node_is(n, "aten.slice.Tensor") || !arg_number(b->p, &n->args[1], 0, &dim) || !arg_number(b->p, &n->args[2], 0, &start) ||
+      !arg_number(b->p, &n->args[4], 1, &step))
+    return OK;
+  if (dim < 0) dim += in->ndim;
+  Lead *l = &to.lead[0];
+  if (l->dim != dim) return pass_on(b, t, n, true, depth);
+  if (start < 0 || start >= step || l->size % step || l->repeat != 1 || l->before != 1) return OK;
+  l->size /= step;
+  l->inner *= step;
+  to.n = 1;
+  to.val = n->outs[0];
+  to.from = t->val;
+  return land(b, &to, depth);
+}
+
+/* The two halves of a dimension, one on the other. */
+static Status halve_results(Blocks *b, const Track *t, const Node *n, int depth) {
+  const Tensor *in = probe_tensor(b->p, t->val);
+  int64_t dim;
+  if (!arg_number(b->p, &n->args[1], -1, &dim)) return OK;
+  if (dim < 0) dim += in->ndim;
+  TRY(land_part(b, t, n, 0, (int)dim, 0, depth));
+  return land_part(b, t, n, 0, (int)dim, in->size[dim] / 2, depth);
+}
+
+/* Groups of channels are normalised together. */
+static void count_groups(Blocks *b, const Track *t, const Node *n) {
+  int64_t groups;
+  int at = node_is(n, "aten.group_norm.default") ? 1 : node_is(n, "aten.native_group_norm.default") ? 6 : -1;
+  if (at < 0 || t->lead[0].dim != 1 || !arg_number(b->p, &n->args[at], 1, &groups)) return;
+  member_add_span(blocks_twin(b, t->member), t->base, track_end(t), groups);
+}
+
 static Status cut_results(Blocks *b, const Track *t, const Node *n, int depth) {
   int dim;
   int64_t start[MAX_DIMS];
-  if (!cutter_parts(b->p, n, &dim, start)) return OK;
+  if (!cutter_parts(b->p, n, &dim, start)) return step_results(b, t, n, depth);
   for (int o = 0; o < n->nouts; o++) TRY(land_part(b, t, n, o, dim, start[o], depth));
   return OK;
 }
@@ -453,6 +491,8 @@ static Status follow_user(Blocks *b, const Track *t, const Node *n, int depth) {
   if (!n->op || n->nouts == 0 || n->nouts > MAX_DIMS) return OK;
   if (is_cutter(n)) return cut_results(b, t, n, depth);
   if (node_is(n, "aten.index.Tensor")) return index_results(b, t, n, depth);
+  if (node_is(n, "aten.glu.default")) return halve_results(b, t, n, depth);
+  count_groups(b, t, n);
   if (node_is(n, "aten.repeat_interleave.self_int")) return repeat_results(b, t, n, depth);
   if (target_is(n, reshapes)) {
     const Tensor *in = probe_tensor(b->p, t->val), *out = probe_tensor(b->p, n->outs[0]);

@@ -39,6 +39,8 @@ bool cutter_parts(const Probe *p, const Node *n, int *dim, int64_t *start) {
   *dim = (int)d;
   if (cutters[row].start >= 0 && !arg_number(p, &n->args[cutters[row].start], 0, &next)) return false;
   if (next < 0) next += in->size[d];
+  int64_t step = 1;
+  if (node_is(n, "aten.slice.Tensor") && (!arg_number(p, &n->args[4], 1, &step) || step != 1)) return false;
   for (int o = 0; o < n->nouts; o++) {
     const Tensor *out = probe_tensor(p, n->outs[o]);
     if (!out) return false;
