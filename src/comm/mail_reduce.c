@@ -23,7 +23,8 @@ enum { STEP_BYTES = 4 << 20, LEAST_SEGMENT = 64 << 10, MOST_SEGMENT = 1 << 20 };
 
 static const Coll *coll(const MailRound *r) { return r->coll; }
 static bool is_root(const MailRound *r) { return r->me == r->coll->root; }
-static char *at(const void *buffer, int64_t element, size_t width) { return (char *)(uintptr_t)buffer + (size_t)element * width; }
+/* NULL (a tensor without elements) stays NULL. */
+static char *at(const void *buffer, int64_t element, size_t width) { return buffer ? (char *)(uintptr_t)buffer + (size_t)element * width : NULL; }
 
 static int64_t slice_count(const MailRound *r, int member) { return r->slice[member + 1] - r->slice[member]; }
 static size_t slice_bytes(const MailRound *r, int member) { return (size_t)slice_count(r, member) * mail_width(r); }

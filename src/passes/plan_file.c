@@ -251,8 +251,8 @@ Status plan_file_parse(const char *path, const char *text, size_t size, PlanFile
   Status s = json_parse(path, text, size, 0, &doc);
   if (s && status_code(s) == ERR_FILE) s = status_hint(s, "a plan is JSON: {\"parallelize\": {\"layers.*.up_proj\": \"colwise\"}}");
   TRY(s);
-  TRY_NEW(p, calloc(1, sizeof *p));
-  s = keep(p, path, &p->path);
+  p = calloc(1, sizeof *p);
+  s = p ? keep(p, path, &p->path) : fail_oom();
   if (!s) s = read_plan(p, yyjson_doc_get_root(doc));
   yyjson_doc_free(doc);
   if (s) plan_file_free(p);
