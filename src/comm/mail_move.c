@@ -6,7 +6,8 @@
 
 #include "comm/mail.h"
 
-static char *at(const void *buffer, int64_t element, size_t width) { return (char *)(uintptr_t)buffer + (size_t)element * width; }
+/* NULL (a tensor without elements) stays NULL. */
+static char *at(const void *buffer, int64_t element, size_t width) { return buffer ? (char *)(uintptr_t)buffer + (size_t)element * width : NULL; }
 
 /* Which part of a buffer belongs to a member. */
 static Piece part(const Coll *c, const void *buffer, int member) {
