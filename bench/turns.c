@@ -123,16 +123,6 @@ static Status on_rank(Ctx *ctx, World *w, void *arg) {
   return s;
 }
 
-static Status count_ranks(const char *mesh, int *n) {
-  Dist *d;
-  Mesh *m;
-  TRY(dist_new(NULL, &d));
-  Status s = mesh_parse(d, mesh, &m);
-  if (!s) *n = m->size;
-  dist_free(d);
-  return s;
-}
-
 static Status run(int argc, char **argv) {
   Options o = {.threads = 1, .plan = "auto"};
   if (argc < 3) return fail(ERR_USAGE, "usage: turns PROGRAM INPUTS [--threads T] [--mesh tp=2 --plan plan.json]");
@@ -145,7 +135,7 @@ static Status run(int argc, char **argv) {
   }
   if (o.mesh) {
     Ranks ranks = {.threads = o.threads};
-    TRY(count_ranks(o.mesh, &ranks.n));
+    TRY(mesh_text_ranks(o.mesh, &ranks.n));
     return ranks_run(&ranks, on_rank, &o);
   }
   Ctx ctx;

@@ -214,13 +214,8 @@ static Status run_files(const Suite *suite, const Model *m, FILE *report) {
 /* As many ranks as the mesh has. */
 static Status run_ranks(const Suite *suite, const Model *m, FILE *report) {
   RankArg arg = {suite, m, report};
-  Dist *plans;
-  Mesh *mesh;
-  TRY(dist_new(NULL, &plans));
-  Status s = mesh_parse(plans, m->mesh, &mesh);
-  int n = s ? 0 : mesh->size;
-  dist_free(plans);
-  TRY(s);
+  int n = 0;
+  TRY(mesh_text_ranks(m->mesh, &n));
   return suite->mpi ? run_rank(suite->world, &arg) : world_threads(n, run_rank, &arg, NULL);
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "dist/dtensor.h"
 #include "kernels/copy.h"
 
@@ -20,13 +21,6 @@ typedef struct {
   atomic_int width; /* bytes of an element of the widest result */
   char placed[1024];
 } Trial;
-
-static uint64_t next_random(uint64_t *state) { /* splitmix64 */
-  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  return z ^ z >> 31;
-}
 
 /* Its elements added up over the ranks stay finite: else their average is not them. */
 static Status can_be_added(Ctx *ctx, Scope *scope, const Tensor *t, int ranks, bool *out) {
@@ -46,7 +40,7 @@ static Status can_be_added(Ctx *ctx, Scope *scope, const Tensor *t, int ranks, b
 /* What a tensor may owe: one kind for all axes, of those that its dtype can be brought to. */
 static Placement random_debt(const Tensor *t, uint64_t *state) {
   static const ReduceOp ops[] = {REDUCE_SUM, REDUCE_SUM, REDUCE_SUM, REDUCE_AVG, REDUCE_MAX, REDUCE_MIN, REDUCE_PRODUCT};
-  ReduceOp op = ops[next_random(state) % (sizeof ops / sizeof *ops)];
+  ReduceOp op = ops[random_bits(state) % (sizeof ops / sizeof *ops)];
   DtypeKind kind = dtype_kind(t->dtype);
   if (kind == KIND_BOOL || (kind == KIND_INT && op == REDUCE_AVG) || (kind == KIND_COMPLEX && op != REDUCE_AVG)) op = REDUCE_SUM;
   return place_p(op);
@@ -56,9 +50,9 @@ static Placement random_debt(const Tensor *t, uint64_t *state) {
 static Placement random_refinement(const Tensor *t, int dim, uint64_t *state) {
   Placement p = place_strided(dim, 2);
   int64_t n = t->size[dim];
-  uint64_t r = next_random(state) % 4;
+  uint64_t r = random_bits(state) % 4;
   if (r == 0 && n > 1) {
-    int64_t first = 1 + (int64_t)(next_random(state) % (uint64_t)(n - 1));
+    int64_t first = 1 + (int64_t)(random_bits(state) % (uint64_t)(n - 1));
     status_free(place_segments(dim, (int64_t[]){first, n - first}, 2, 1, &p));
   }
   if (r == 1) {
@@ -69,11 +63,11 @@ static Placement random_refinement(const Tensor *t, int dim, uint64_t *state) {
 }
 
 static Placement random_placement(const Tensor *t, Placement debt, uint64_t *state) {
-  uint64_t r = next_random(state) % 8;
+  uint64_t r = random_bits(state) % 8;
   if (r < 2 || (t->ndim == 0 && r < 6)) return place_r();
   if (r == 2 && dtype_kind(t->dtype) != KIND_BOOL) return debt;
   if (!t->ndim) return place_r();
-  int dim = (int)(next_random(state) % (uint64_t)t->ndim);
+  int dim = (int)(random_bits(state) % (uint64_t)t->ndim);
   return r == 3 ? random_refinement(t, dim, state) : place_s(dim);
 }
 
@@ -241,7 +235,7 @@ static void random_mesh(Trial *t, int ranks, uint64_t state) {
       bool gaps = (way[0] == 1 && ranks > 1) || (way[1] == 1 && way[2] > 1); /* ones only at the end: fewer axes */
       if (!gaps && n < 64) memcpy(ways[n++], way, sizeof way);
     }
-  memcpy(t->axis, ways[next_random(&state) % (uint64_t)n], sizeof t->axis);
+  memcpy(t->axis, ways[random_bits(&state) % (uint64_t)n], sizeof t->axis);
   t->naxes = t->axis[1] == 1 ? 1 : t->axis[2] == 1 ? 2 : 3;
 }
 

@@ -1,12 +1,13 @@
 /* arena.c -- see arena.h. */
 #include "base/arena.h"
 
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 16, FIRST_BLOCK = 4096, LARGEST_BLOCK = 1 << 20 };
+enum { ALIGN = 16, FIRST_BLOCK = 4096, LARGEST_BLOCK = 1 << 20, FIRST_ITEMS = 8 };
 
 /* No machine has more: a size beyond it comes from a damaged file. */
 #define LARGEST ((size_t)1 << 39)
@@ -46,6 +47,17 @@ void *arena_alloc(Arena *a, size_t bytes) {
 void *arena_array(Arena *a, size_t count, size_t item) {
   if (item && count > SIZE_MAX / item) return NULL;
   return arena_alloc(a, count * item);
+}
+
+void *arena_room(Arena *a, const void *items, int n, int *cap, size_t item) {
+  if (n < *cap) return (void *)(uintptr_t)items;
+  if (*cap > INT_MAX / 2) return NULL;
+  int larger = *cap ? *cap * 2 : FIRST_ITEMS;
+  void *more = arena_array(a, (size_t)larger, item);
+  if (!more) return NULL;
+  if (n) memcpy(more, items, (size_t)n * item);
+  *cap = larger;
+  return more;
 }
 
 char *arena_strndup(Arena *a, const char *s, size_t n) {

@@ -3,11 +3,7 @@
 
 #include <string.h>
 
-static uint64_t hash_text(const char *s) {
-  uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
-  for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-  return h ^ (h >> 29);
-}
+#include "base/hash.h"
 
 static StrSlot *find(StrSlot *slots, size_t cap, const char *key, uint64_t hash) {
   for (uint64_t i = hash;; i++) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/textbuf.h"
 #include "runtime/specialize.h"
 
@@ -92,14 +93,7 @@ Status feed_from_file(const Exported *e, const char *path, Scope *scope, Arena *
 
 /* ---- made up ---------------------------------------------------------------------------- */
 
-static uint64_t next_random(uint64_t *state) { /* splitmix64 */
-  uint64_t z = *state += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-static double uniform(uint64_t *state) { return (double)(next_random(state) >> 11) * 0x1p-53; }
+static double uniform(uint64_t *state) { return (double)(random_bits(state) >> 11) * 0x1p-53; }
 
 /* The smallest number of rows of an embedding in the program: integers stay below it. */
 static int64_t index_limit(const Graph *g) {

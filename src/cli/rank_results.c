@@ -5,28 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t mix(uint64_t h, uint64_t x) {
-  h = (h ^ x) * 0x9e3779b97f4a7c15u;
-  return h ^ (h >> 29);
-}
-
-static uint64_t hash_bytes(uint64_t h, const char *p, size_t n) {
-  for (; n >= 8; n -= 8, p += 8) {
-    uint64_t x;
-    memcpy(&x, p, 8);
-    h = mix(h, x);
-  }
-  uint64_t rest = n;
-  if (n) memcpy(&rest, p, n);
-  return mix(h, rest ^ (uint64_t)n << 56);
-}
+#include "base/hash.h"
 
 /* Elements in order of their places, however they lie. */
 static uint64_t hash_tensor(uint64_t h, const Tensor *t) {
   int64_t at[MAX_DIMS] = {0}, n = tensor_numel(t);
   size_t width = dtype_size(t->dtype);
-  h = mix(mix(h, (uint64_t)t->dtype), (uint64_t)t->ndim);
-  for (int d = 0; d < t->ndim; d++) h = mix(h, (uint64_t)t->size[d]);
+  h = hash_mix(hash_mix(h, (uint64_t)t->dtype), (uint64_t)t->ndim);
+  for (int d = 0; d < t->ndim; d++) h = hash_mix(h, (uint64_t)t->size[d]);
   if (!n) return h;
   if (tensor_is_contiguous(t)) return hash_bytes(h, tensor_data(t), (size_t)n * width);
   for (int64_t i = 0; i < n; i++) {
@@ -39,11 +25,11 @@ static uint64_t hash_tensor(uint64_t h, const Tensor *t) {
 }
 
 static uint64_t hash_value(uint64_t h, const Value *v) {
-  h = mix(h, (uint64_t)v->kind);
+  h = hash_mix(h, (uint64_t)v->kind);
   switch (v->kind) {
     case VAL_TENSOR: return hash_tensor(h, v->tensor);
-    case VAL_BOOL: return mix(h, v->b);
-    case VAL_INT: return mix(h, (uint64_t)v->i);
+    case VAL_BOOL: return hash_mix(h, v->b);
+    case VAL_INT: return hash_mix(h, (uint64_t)v->i);
     case VAL_FLOAT: return hash_bytes(h, (const char *)&v->f, sizeof v->f);
     case VAL_COMPLEX: return hash_bytes(h, (const char *)v->complex_, sizeof v->complex_);
     case VAL_STR: return hash_bytes(h, v->str, strlen(v->str));

@@ -54,22 +54,11 @@ static Status list_groups(const RankOptions *ro, const RankPrograms *programs, G
   return OK;
 }
 
-/* Ranks of a mesh that is given as text. */
-static Status mesh_ranks(const char *text, int *out) {
-  Dist *d;
-  Mesh *m;
-  TRY(dist_new(NULL, &d));
-  Status s = mesh_parse(d, text, &m);
-  if (!s) *out = m->size;
-  dist_free(d);
-  return s;
-}
-
 static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o, int *out) {
   *out = ro->ranks != NOT_GIVEN ? (int)ro->ranks : programs->per_rank ? programs->n : 0;
   if (!o->mesh) return OK;
   int n = 0;
-  TRY(mesh_ranks(o->mesh, &n));
+  TRY(mesh_text_ranks(o->mesh, &n));
   if (programs->per_rank) return status_hint(fail(ERR_USAGE, "--mesh cuts one program into ranks, these are cut already"), "leave --mesh out");
   if (*out && *out != n) return fail(ERR_USAGE, "-n %d, but the mesh %s has %d ranks", *out, o->mesh, n);
   if (n > MOST_RANKS && !uses_mpi(ro)) return status_hint(fail(ERR_USAGE, "the mesh %s has %d ranks; at most %d fit in a process", o->mesh, n, MOST_RANKS), "tessera plan needs no ranks");

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/hash.h"
+
 #include "comm/mail.h"
 
 /* ---- failing ------------------------------------------------------------------------------ */
@@ -229,8 +231,7 @@ static void release_sigterm(MailWorld *w) {
 static uint64_t home_of(const char *host) {
   struct stat st = {0};
   uint64_t h = stat("/proc/self/ns/pid", &st) ? (uint64_t)getpid() : (uint64_t)st.st_ino;
-  for (const char *p = host; *p; p++) h = (h ^ (uint64_t)(unsigned char)*p) * 0x100000001b3u;
-  return h;
+  return hash_mix(h, hash_text(host));
 }
 
 static Status greet(MailWorld *w) {

@@ -56,14 +56,7 @@ static void merge_regular(Stretches *s) {
 
 static Status add_box(BoxList *list, Arena *arena, const Box *box) {
   if (!list) return OK;
-  if (list->n == list->cap) {
-    int cap = list->cap ? list->cap * 2 : 8;
-    Box *more;
-    TRY_NEW(more, arena_new_n(arena, Box, cap));
-    if (list->n) memcpy(more, list->v, (size_t)list->n * sizeof *more);
-    list->v = more;
-    list->cap = cap;
-  }
+  TRY_NEW(list->v, arena_more(arena, list->v, list->n, &list->cap));
   list->v[list->n++] = *box;
   return OK;
 }

@@ -8,23 +8,9 @@
 #include "base/strmap.h"
 #include "dist/boxes.h"
 
-/* A list that grows: room for one more element at v[n]. */
-static Status make_room(void **v, int n, int *cap, size_t item, Arena *arena) {
-  if (n < *cap) return OK;
-  int more = *cap ? *cap * 2 : 8;
-  void *bigger;
-  TRY_NEW(bigger, arena_alloc(arena, (size_t)more * item));
-  if (n) memcpy(bigger, *v, (size_t)n * item);
-  *v = bigger;
-  *cap = more;
-  return OK;
-}
-
 #define ADD_ITEM(list, arena, element)                                                            \
   do {                                                                                            \
-    void *items_ = (list)->v;                                                                     \
-    TRY(make_room(&items_, (list)->n, &(list)->cap, sizeof *(list)->v, arena));                   \
-    (list)->v = items_;                                                                           \
+    TRY_NEW((list)->v, arena_more(arena, (list)->v, (list)->n, &(list)->cap));                    \
     (list)->v[(list)->n++] = (element);                                                           \
   } while (0)
 

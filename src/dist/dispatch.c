@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "dist/dist.h"
 #include "kernels/copy.h"
 
@@ -42,28 +43,12 @@ void dispatch_counts(const Dist *d, int64_t *hits, int64_t *misses) {
   *misses = d->cache ? d->cache->misses : 0;
 }
 
-static uint64_t mix(uint64_t h, uint64_t v) {
-  h = (h ^ v) * 0x9e3779b97f4a7c15u;
-  return h ^ h >> 32;
-}
-
-static uint64_t mix_bytes(uint64_t h, const void *p, size_t n) {
-  for (; n >= 8; n -= 8, p = (const char *)p + 8) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-    h = mix(h, v);
-  }
-  uint64_t tail = 0;
-  memcpy(&tail, p, n);
-  return mix(h, tail ^ n << 56);
-}
-
 /* What stands for a tensor in a key: its spec, or a hash of dtype and sizes. */
 static uint64_t tensor_word(const Tensor *t) {
   if (!t) return 0;
   if (t->spec) return (uint64_t)(uintptr_t)t->spec;
-  uint64_t h = mix(1, (uint64_t)t->dtype * 64 + (uint64_t)t->ndim);
-  for (int d = 0; d < t->ndim; d++) h = mix(h, (uint64_t)t->size[d]);
+  uint64_t h = hash_mix(1, (uint64_t)t->dtype * 64 + (uint64_t)t->ndim);
+  for (int d = 0; d < t->ndim; d++) h = hash_mix(h, (uint64_t)t->size[d]);
   return h | 1; /* no pointer is odd */
 }
 
@@ -94,22 +79,22 @@ static uint64_t value_word(const Value *v) {
 }
 
 static uint64_t hash_value(uint64_t h, const Value *v) {
-  h = mix(h, (uint64_t)v->kind | (uint64_t)(unsigned)v->n << 8);
+  h = hash_mix(h, (uint64_t)v->kind | (uint64_t)(unsigned)v->n << 8);
   switch (v->kind) {
-    case VAL_TENSOR: return mix(h, tensor_word(v->tensor));
+    case VAL_TENSOR: return hash_mix(h, tensor_word(v->tensor));
     case VAL_TENSORS:
-      for (int i = 0; i < v->n; i++) h = mix(h, tensor_word(v->tensors[i]));
+      for (int i = 0; i < v->n; i++) h = hash_mix(h, tensor_word(v->tensors[i]));
       return h;
     case VAL_STR:
-    case VAL_DEVICE: return v->str ? mix_bytes(h, v->str, strlen(v->str)) : h;
+    case VAL_DEVICE: return v->str ? hash_bytes(h, v->str, strlen(v->str)) : h;
     case VAL_LIST:
       for (int i = 0; i < v->n; i++) h = hash_value(h, &v->list[i]);
       return h;
     case VAL_INTS:
     case VAL_FLOATS:
-    case VAL_BOOLS: return mix_bytes(h, v->ints, value_bytes(v));
-    case VAL_COMPLEX: return mix_bytes(h, v->complex_, sizeof v->complex_);
-    default: return mix(h, value_word(v));
+    case VAL_BOOLS: return hash_bytes(h, v->ints, value_bytes(v));
+    case VAL_COMPLEX: return hash_bytes(h, v->complex_, sizeof v->complex_);
+    default: return hash_mix(h, value_word(v));
   }
 }
 
@@ -548,7 +533,7 @@ static Status dispatch(Call *c) {
   }
   if ((def->flags & (OP_DYNAMIC | OP_SCALAR | OP_EFFECT) && !has_rule) || (!def->inplace && !def->infer)) return run_replicated(c);
   Dist *d = c->ctx->dist;
-  uint64_t hash = mix(0, (uint64_t)(uintptr_t)c->op);
+  uint64_t hash = hash_mix(0, (uint64_t)(uintptr_t)c->op);
   for (int i = 0; i < c->op->schema.nparams; i++) hash = hash_value(hash, &c->arg[i]);
   Entry *e = d->cache ? find_entry(d->cache, c, hash) : NULL;
   if (e) d->cache->hits++;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "dist/dist.h"
 
 Status dist_new(World *w, Dist **out) {
@@ -52,11 +53,6 @@ static Status check_ranks(const World *w, const int *rank, int n) {
       if (rank[i] == rank[j]) return fail(ERR_USAGE, "rank %d is in the mesh twice", rank[i]);
   }
   return OK;
-}
-
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t n) {
-  for (const unsigned char *p = data; n--; p++) h = (h ^ *p) * 0x100000001b3u;
-  return h;
 }
 
 static bool same_name(const char *a, const char *b) { return a == b || (a && b && !strcmp(a, b)); }
@@ -131,6 +127,16 @@ Status mesh_parse(Dist *d, const char *text, Mesh **out) {
   }
   if (!n) return status_hint(fail(ERR_USAGE, "an empty mesh"), "%s", hint);
   return mesh_new(d, axis, n, names, NULL, out);
+}
+
+Status mesh_text_ranks(const char *text, int *out) {
+  Dist *d;
+  Mesh *m;
+  TRY(dist_new(NULL, &d));
+  Status s = mesh_parse(d, text, &m);
+  if (!s) *out = m->size;
+  dist_free(d);
+  return s;
 }
 
 /* ---- asking ---------------------------------------------------------------------------- */

@@ -44,6 +44,8 @@ Arena *dist_arena(Dist *d); /* lives as long as d */
 Status mesh_new(Dist *d, const int *axis, int naxes, const char *const *names, const int *rank, Mesh **out);
 /* "dp=2,tp=4" or "2x4" or "4". */
 Status mesh_parse(Dist *d, const char *text, Mesh **out);
+/* How many ranks such a text asks for. */
+Status mesh_text_ranks(const char *text, int *out);
 
 int mesh_axis_named(const Mesh *m, const char *name); /* -1: none */
 /* The mesh of the named axes through this rank's coordinate (outside: through coordinate 0). */

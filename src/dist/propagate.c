@@ -87,14 +87,7 @@ typedef struct {
 } AxisList;
 
 static Status axis_list_add(AxisList *l, const Placement *p, int width, Arena *arena) {
-  if (l->n == l->cap) {
-    int cap = l->cap ? l->cap * 2 : 16;
-    Placement **more;
-    TRY_NEW(more, arena_new_n(arena, Placement *, cap));
-    if (l->n) memcpy(more, l->v, (size_t)l->n * sizeof *more);
-    l->v = more;
-    l->cap = cap;
-  }
+  TRY_NEW(l->v, arena_more(arena, l->v, l->n, &l->cap));
   TRY_NEW(l->v[l->n], arena_new_n(arena, Placement, width ? width : 1));
   if (width) memcpy(l->v[l->n], p, (size_t)width * sizeof *p);
   l->n++;

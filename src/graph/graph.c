@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 /* ---- names: an open-addressing set of strings ---------------------------------- */
 
 typedef struct {
@@ -17,12 +19,6 @@ typedef struct NameSet {
   NameSlot *slots;
   int cap, used; /* cap is a power of two */
 } NameSet;
-
-static uint32_t hash_name(const char *s) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-  return (uint32_t)(h ^ (h >> 29));
-}
 
 static NameSlot *names_slot(NameSet *n, const char *name, uint32_t hash) {
   for (uint32_t i = hash;; i++) {
@@ -61,7 +57,7 @@ static Status names_take(Graph *g, const char *wish, const char **out) {
   NameSet *n = g->names;
   if (n->used * 2 >= n->cap) TRY(names_grow(g));
   if (!wish || !*wish) wish = "v";
-  uint32_t hash = hash_name(wish);
+  uint32_t hash = (uint32_t)hash_text(wish);
   NameSlot *slot = names_slot(n, wish, hash);
   char *name = NULL;
   if (!slot->name) {
@@ -73,7 +69,7 @@ static Status names_take(Graph *g, const char *wish, const char **out) {
     memcpy(name, wish, len);
     while (slot->name) {
       append_number(name + len, ++wished->last);
-      hash = hash_name(name);
+      hash = (uint32_t)hash_text(name);
       slot = names_slot(n, name, hash);
     }
   }

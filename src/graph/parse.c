@@ -50,20 +50,6 @@ typedef struct {
   int outs_cap;
 } Body;
 
-/* Room for one more item in an arena array that doubles. */
-static Status grow(Arena *arena, void *array, int count, int *cap, size_t item) {
-  void *more;
-  if (count < *cap) return OK;
-  int larger = *cap ? *cap * 2 : 8;
-  TRY_NEW(more, arena_array(arena, (size_t)larger, item));
-  void *old;
-  memcpy(&old, array, sizeof old);
-  if (count) memcpy(more, old, (size_t)count * item);
-  memcpy(array, &more, sizeof more);
-  *cap = larger;
-  return OK;
-}
-
 /* ---- types ----------------------------------------------------------------------------- */
 
 /* [2,s0] or {1,2} */
@@ -147,7 +133,7 @@ static Status parse_list(Body *b, Arg *out) {
   *out = arg_list(NULL, 0);
   while (!lex_take(&b->p->l, ']')) {
     if (out->n && !lex_take(&b->p->l, ',')) return lex_expected(&b->p->l, "',' or ']'");
-    TRY(grow(b->g->arena, &out->list, out->n, &cap, sizeof *out->list));
+    TRY_NEW(out->list, arena_more(b->g->arena, out->list, out->n, &cap));
     TRY(parse_arg(b, &out->list[out->n]));
     out->n++;
   }
@@ -241,8 +227,8 @@ static Status parse_args(Body *b, ArgList *a) {
   TRY(lex_expect(l, '('));
   while (!lex_take(l, ')')) {
     if (a->n && !lex_take(l, ',')) return lex_expected(l, "',' or ')'");
-    TRY(grow(b->g->arena, &a->args, a->n, &a->cap, sizeof *a->args));
-    TRY(grow(b->g->arena, &a->names, a->n, &a->names_cap, sizeof *a->names));
+    TRY_NEW(a->args, arena_more(b->g->arena, a->args, a->n, &a->cap));
+    TRY_NEW(a->names, arena_more(b->g->arena, a->names, a->n, &a->names_cap));
     TRY(parse_arg_name(l, &a->names[a->n]));
     TRY(parse_arg(b, &a->args[a->n]));
     a->n++;
@@ -258,7 +244,7 @@ static Status parse_meta(Body *b, Node *n) {
   TRY(lex_expect(l, '{'));
   while (!lex_take(l, '}')) {
     if (n->nmeta) TRY(lex_expect(l, ','));
-    TRY(grow(b->g->arena, &n->meta, n->nmeta, &cap, sizeof *n->meta));
+    TRY_NEW(n->meta, arena_more(b->g->arena, n->meta, n->nmeta, &cap));
     TRY(lex_string(l, &n->meta[n->nmeta].key));
     TRY(lex_expect(l, ':'));
     TRY(lex_string(l, &n->meta[n->nmeta].value));
@@ -281,7 +267,7 @@ static Status parse_results(Body *b, int *nouts, bool *list) {
   if (!*list && lex_peek(l) != '%') return OK;
   while (*list ? !lex_take(l, ']') : lex_peek(l) != '=') {
     if (*nouts && !lex_take(l, ',')) return lex_expected(l, *list ? "',' or ']'" : "',' or '='");
-    TRY(grow(b->g->arena, &b->outs, *nouts, &b->outs_cap, sizeof *b->outs));
+    TRY_NEW(b->outs, arena_more(b->g->arena, b->outs, *nouts, &b->outs_cap));
     b->outs[*nouts] = (Val){0};
     TRY(parse_value(b->p, &b->outs[*nouts]));
     ++*nouts;
@@ -364,7 +350,7 @@ static Status add_state(Parser *p, const InputSpec *in, bool frozen) {
   TRY(strmap_slot(&p->state, &e->arena, in->target, &slot));
   if (slot->value) return OK;
   slot->value = e;
-  TRY(grow(&e->arena, &e->state, e->nstate, &p->state_cap, sizeof *e->state));
+  TRY_NEW(e->state, arena_more(&e->arena, e->state, e->nstate, &p->state_cap));
   e->state[e->nstate++] = (StateEntry){.fqn = in->target,
                                        .is_parameter = in->kind == IN_PARAMETER,
                                        .is_constant = in->kind == IN_TENSOR_CONSTANT || (in->kind == IN_BUFFER && !in->persistent),
@@ -409,7 +395,7 @@ static Status parse_inputs(Body *b) {
     TRY(parse_value(p, &v));
     TRY(lex_expect(&p->l, '='));
     TRY(parse_input_spec(b, &in)); /* before the name is known: a constant refers to nothing */
-    TRY(grow(&p->e->arena, &p->e->inputs, b->g->ninputs, &cap, sizeof in));
+    TRY_NEW(p->e->inputs, arena_more(&p->e->arena, p->e->inputs, b->g->ninputs, &cap));
     p->e->inputs[b->g->ninputs] = in;
     TRY(add_input(b, at, &v));
   }
@@ -438,7 +424,7 @@ static Status parse_outputs(Body *b) {
   do {
     OutputSpec out = {0};
     TRY(parse_output(b, &out));
-    TRY(grow(&e->arena, &e->outputs, b->g->noutputs - 1, &cap, sizeof out));
+    TRY_NEW(e->outputs, arena_more(&e->arena, e->outputs, b->g->noutputs - 1, &cap));
     e->outputs[b->g->noutputs - 1] = out;
   } while (lex_take(&b->p->l, ','));
   return OK;
@@ -464,7 +450,7 @@ static Status parse_symbols(Parser *p) {
     TRY(lex_expect(&p->l, ']'));
     if (range.min > range.max) return lex_error(&p->l, p->l.p, "the range of this symbol is empty");
     if (lex_take_word(&p->l, "hint")) TRY(lex_int(&p->l, &range.hint));
-    TRY(grow(&e->arena, &e->ranges, e->nranges, &cap, sizeof range));
+    TRY_NEW(e->ranges, arena_more(&e->arena, e->ranges, e->nranges, &cap));
     e->ranges[e->nranges++] = range;
   }
   return OK;
@@ -479,10 +465,10 @@ static Status parse_specs(Parser *p) {
   if (lex_take_word(&p->l, "namedtuples")) TRY(lex_string(&p->l, &e->namedtuples));
   if (!lex_take_word(&p->l, "arg_names")) return OK;
   TRY(lex_expect(&p->l, '['));
-  TRY(grow(&e->arena, &names, 0, &cap, sizeof *names));
+  TRY_NEW(names, arena_more(&e->arena, names, 0, &cap));
   while (!lex_take(&p->l, ']')) {
     if (e->narg_names) TRY(lex_expect(&p->l, ','));
-    TRY(grow(&e->arena, &names, e->narg_names, &cap, sizeof *names));
+    TRY_NEW(names, arena_more(&e->arena, names, e->narg_names, &cap));
     TRY(lex_string(&p->l, &names[e->narg_names]));
     e->narg_names++;
   }

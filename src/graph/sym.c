@@ -16,21 +16,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 /* ---- interning ------------------------------------------------------------------ */
 
 void symtable_init(SymTable *t, Arena *arena) { *t = (SymTable){.arena = arena}; }
 
-static uint64_t mix(uint64_t h, uint64_t x) {
-  h = (h ^ x) * 0x9e3779b97f4a7c15u;
-  return h ^ (h >> 31);
-}
-
 static uint64_t hash_of(const Sym *s) {
-  uint64_t h = mix(0, (uint64_t)s->kind), bits = 0;
+  uint64_t h = hash_mix(0, (uint64_t)s->kind), bits = 0;
   memcpy(&bits, &s->number, sizeof bits);
-  h = mix(mix(h, (uint64_t)s->value), bits);
-  for (const char *p = s->name; p && *p; p++) h = mix(h, (unsigned char)*p);
-  for (int i = 0; i < s->nargs; i++) h = mix(h, s->args[i]->hash);
+  h = hash_mix(hash_mix(h, (uint64_t)s->value), bits);
+  for (const char *p = s->name; p && *p; p++) h = hash_mix(h, (unsigned char)*p);
+  for (int i = 0; i < s->nargs; i++) h = hash_mix(h, s->args[i]->hash);
   return h;
 }
 

@@ -171,14 +171,7 @@ typedef struct {
 } List;
 
 static Status list_add(Parser *s, List *l, const Sym *x) {
-  if (l->n == l->cap) {
-    int cap = l->cap ? l->cap * 2 : 4;
-    const Sym **v;
-    TRY_NEW(v, arena_new_n(s->table->arena, const Sym *, cap));
-    if (l->n) memcpy(v, l->v, (size_t)l->n * sizeof *v);
-    l->v = v;
-    l->cap = cap;
-  }
+  TRY_NEW(l->v, arena_more(s->table->arena, l->v, l->n, &l->cap));
   l->v[l->n++] = x;
   return OK;
 }

@@ -36,14 +36,7 @@ Status wrap_dims(const Call *c, Ints dims, int ndim, bool *mask) {
 }
 
 Status out_value(Call *c, Value v) {
-  if (c->nout == c->out_cap) {
-    int cap = c->out_cap ? c->out_cap * 2 : 4;
-    Value *more;
-    TRY_NEW(more, arena_new_n(c->arena, Value, cap));
-    if (c->nout) memcpy(more, c->out, (size_t)c->nout * sizeof *more);
-    c->out = more;
-    c->out_cap = cap;
-  }
+  TRY_NEW(c->out, arena_more(c->arena, c->out, c->nout, &c->out_cap));
   c->out[c->nout++] = v;
   return OK;
 }

@@ -4,14 +4,7 @@
 #include <string.h>
 
 static Status list_add(Rules *r, StrategyList *list, const Placement *p, int n, bool exact, double extra) {
-  if (list->n == list->cap) {
-    int cap = list->cap ? list->cap * 2 : 8;
-    Strategy *more;
-    TRY_NEW(more, arena_new_n(r->arena, Strategy, cap));
-    if (list->n) memcpy(more, list->v, (size_t)list->n * sizeof *more);
-    list->v = more;
-    list->cap = cap;
-  }
+  TRY_NEW(list->v, arena_more(r->arena, list->v, list->n, &list->cap));
   Strategy *s = &list->v[list->n];
   TRY_NEW(s->place, arena_new_n(r->arena, Placement, n ? n : 1));
   if (n) memcpy(s->place, p, (size_t)n * sizeof *p);

@@ -26,14 +26,7 @@ void blocks_close(Blocks *b) {
 static Status add_member(Blocks *b, int input, int dim, bool rows, int *out) {
   for (int i = b->member_at[input] - 1; i >= 0; i = b->member[i].next)
     if (b->member[i].dim == dim) return *out = i, OK;
-  if (b->nmembers == b->members_cap) {
-    int cap = b->members_cap ? 2 * b->members_cap : 64;
-    Member *more;
-    TRY_NEW(more, arena_new_n(&b->arena, Member, cap));
-    if (b->nmembers) memcpy(more, b->member, (size_t)b->nmembers * sizeof *more);
-    b->member = more;
-    b->members_cap = cap;
-  }
+  TRY_NEW(b->member, arena_more(&b->arena, b->member, b->nmembers, &b->members_cap));
   const Tensor *t = probe_tensor(b->p, b->p->e->graph->inputs[input]);
   *out = b->nmembers;
   b->member[b->nmembers] = (Member){.input = input, .dim = dim, .n = t->size[dim], .group = b->nmembers, .twin = b->nmembers, .rows = rows, .writer = -1,
@@ -245,14 +238,7 @@ static Status remember(Blocks *b, int columns, int rows, const Node *n) {
   Member *m = &b->member[columns];
   for (int i = m->met_first; i >= 0; i = b->met[i].next)
     if (b->met[i].rows == rows && b->met[i].node == n) return OK;
-  if (b->nmet == b->met_cap) {
-    int cap = b->met_cap ? 2 * b->met_cap : 64;
-    Meeting *more;
-    TRY_NEW(more, arena_new_n(&b->arena, Meeting, cap));
-    if (b->nmet) memcpy(more, b->met, (size_t)b->nmet * sizeof *more);
-    b->met = more;
-    b->met_cap = cap;
-  }
+  TRY_NEW(b->met, arena_more(&b->arena, b->met, b->nmet, &b->met_cap));
   if (m->met_last >= 0) b->met[m->met_last].next = b->nmet;
   else m->met_first = b->nmet;
   m->met_last = b->nmet;
@@ -269,14 +255,7 @@ static Status meet_alike(Blocks *b, int member, int first) {
 /* n cannot have these features cut as its argument val has them. */
 static Status add_need(Blocks *b, const Track *t, const Val *val, const Node *n) {
   if (!val || !n) return OK;
-  if (b->nneeds == b->needs_cap) {
-    int cap = b->needs_cap ? 2 * b->needs_cap : 64;
-    Need *more;
-    TRY_NEW(more, arena_new_n(&b->arena, Need, cap));
-    if (b->nneeds) memcpy(more, b->need, (size_t)b->nneeds * sizeof *more);
-    b->need = more;
-    b->needs_cap = cap;
-  }
+  TRY_NEW(b->need, arena_more(&b->arena, b->need, b->nneeds, &b->needs_cap));
   b->need[b->nneeds++] = (Need){t->member, t->base, track_end(t), n, val};
   return OK;
 }
@@ -375,14 +354,7 @@ static Status pass_on(Blocks *b, const Track *t, const Node *n, bool counts, int
 
 /* A part of the features, as a value of its own. */
 static Status add_part(Blocks *b, const Track *t) {
-  if (b->nparts == b->parts_cap) {
-    int cap = b->parts_cap ? 2 * b->parts_cap : 64;
-    Part *more;
-    TRY_NEW(more, arena_new_n(&b->arena, Part, cap));
-    if (b->nparts) memcpy(more, b->part, (size_t)b->nparts * sizeof *more);
-    b->part = more;
-    b->parts_cap = cap;
-  }
+  TRY_NEW(b->part, arena_more(&b->arena, b->part, b->nparts, &b->parts_cap));
   b->part[b->nparts++] = (Part){t->member, t->base, track_end(t), t->val, t->lead[0].dim, t->lead[0].size};
   return OK;
 }
@@ -542,14 +514,7 @@ Status blocks_add_rows(Blocks *b, int input, int dim, const WeightUse *use, cons
   int m;
   TRY(add_member(b, input, dim, true, &m));
   cut_part(&b->member[m], dim, use);
-  if (b->nends == b->ends_cap) {
-    int cap = b->ends_cap ? 2 * b->ends_cap : 64;
-    RowEnd *more;
-    TRY_NEW(more, arena_new_n(&b->arena, RowEnd, cap));
-    if (b->nends) memcpy(more, b->end, (size_t)b->nends * sizeof *more);
-    b->end = more;
-    b->ends_cap = cap;
-  }
+  TRY_NEW(b->end, arena_more(&b->arena, b->end, b->nends, &b->ends_cap));
   b->end[b->nends] = (RowEnd){use->node, val, val_dim, m, b->end_at[val->id] - 1, use->begin[dim], use->end[dim]};
   b->end_at[val->id] = ++b->nends;
   return OK;

@@ -90,13 +90,7 @@ typedef struct {
 static Status add_node(Spread *s, int at) {
   if (s->seen[at] == s->b->comm + 1) return OK;
   s->seen[at] = s->b->comm + 1;
-  if (s->count == s->cap) { /* a node can follow several blocks */
-    int cap = s->cap * 2, *more;
-    TRY_NEW(more, arena_new_n(s->arena, int, cap));
-    memcpy(more, s->nodes, (size_t)s->count * sizeof *more);
-    s->nodes = more;
-    s->cap = cap;
-  }
+  TRY_NEW(s->nodes, arena_more(s->arena, s->nodes, s->count, &s->cap));
   s->nodes[s->count++] = at;
   s->b->nnodes++;
   for (int i = 0; i < s->o->node[at]->nouts; i++) s->queue[s->tail++] = s->o->node[at]->outs[i];

@@ -10,21 +10,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #include "passes/pass.h"
 
-static uint64_t mix(uint64_t h, uint64_t x) { return (h ^ x) * 0x9e3779b97f4a7c15u ^ (h >> 31); }
-
 static uint64_t hash_arg(uint64_t h, const Arg *a) {
-  h = mix(h, (uint64_t)a->kind);
+  h = hash_mix(h, (uint64_t)a->kind);
   switch (a->kind) {
-    case ARG_VAL: return mix(h, (uint64_t)(uintptr_t)a->val);
-    case ARG_BOOL: return mix(h, a->b);
-    case ARG_INT: return mix(h, (uint64_t)a->i);
-    case ARG_DTYPE: return mix(h, (uint64_t)a->dtype);
+    case ARG_VAL: return hash_mix(h, (uint64_t)(uintptr_t)a->val);
+    case ARG_BOOL: return hash_mix(h, a->b);
+    case ARG_INT: return hash_mix(h, (uint64_t)a->i);
+    case ARG_DTYPE: return hash_mix(h, (uint64_t)a->dtype);
     case ARG_FLOAT: {
       uint64_t bits;
       memcpy(&bits, &a->f, sizeof bits);
-      return mix(h, bits);
+      return hash_mix(h, bits);
     }
     case ARG_LIST:
       for (int i = 0; i < a->n; i++) h = hash_arg(h, &a->list[i]);
@@ -61,7 +61,7 @@ Status pass_cse(Exported *e, const PassArgs *args) {
     next = n->next;
     node_forward(n);
     if (!is_candidate(n)) continue;
-    uint64_t h = mix(0, (uint64_t)n->op->id);
+    uint64_t h = hash_mix(0, (uint64_t)n->op->id);
     for (int i = 0; i < n->nargs; i++) h = hash_arg(h, &n->args[i]);
     size_t slot = (size_t)(h ^ (h >> 32)) & (cap - 1);
     while (table[slot] && !same_node(table[slot], n)) slot = (slot + 1) & (cap - 1);

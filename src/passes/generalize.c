@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/textbuf.h"
 #include "graph/walk.h"
 
@@ -44,7 +45,7 @@ static bool all_equal(const Work *w, const Numbers *n) {
 
 static uint64_t hash_numbers(const Work *w, const Numbers *n) {
   uint64_t h = 1;
-  for (int i = 0; i < w->g->n; i++) h = (h ^ (uint64_t)n->v[i]) * 0x9e3779b97f4a7c15u, h ^= h >> 31;
+  for (int i = 0; i < w->g->n; i++) h = hash_mix(h, (uint64_t)n->v[i]);
   return h;
 }
 

@@ -103,14 +103,7 @@ static Status axis_of(const Marker *k, const PlanEntry *e, int *out) {
 }
 
 static Status add_planned(Marker *k, Planned p) {
-  if (k->nplanned == k->planned_cap) {
-    int cap = k->planned_cap ? 2 * k->planned_cap : 128;
-    Planned *more;
-    TRY_NEW(more, arena_new_n(&k->m->arena, Planned, cap));
-    if (k->nplanned) memcpy(more, k->planned, (size_t)k->nplanned * sizeof *more);
-    k->planned = more;
-    k->planned_cap = cap;
-  }
+  TRY_NEW(k->planned, arena_more(&k->m->arena, k->planned, k->nplanned, &k->planned_cap));
   k->planned[k->nplanned++] = p;
   return OK;
 }

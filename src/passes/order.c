@@ -15,16 +15,6 @@ typedef struct {
   bool writes, random;
 } Reading;
 
-static Status grow(Arena *arena, int **array, int count, int *cap) {
-  int larger = *cap ? *cap * 2 : 64, *more;
-  if (count < *cap) return OK;
-  TRY_NEW(more, arena_new_n(arena, int, larger));
-  if (count) memcpy(more, *array, (size_t)count * sizeof *more);
-  *array = more;
-  *cap = larger;
-  return OK;
-}
-
 /* Values of one argument, lists included. */
 static Status add_values(Reading *r, const Arg *a) {
   if (a->kind == ARG_LIST) {
@@ -32,7 +22,7 @@ static Status add_values(Reading *r, const Arg *a) {
     return OK;
   }
   if (a->kind != ARG_VAL) return OK;
-  TRY(grow(r->arena, &r->o->arg, r->count, &r->cap));
+  TRY_NEW(r->o->arg, arena_more(r->arena, r->o->arg, r->count, &r->cap));
   r->o->arg[r->count++] = a->val->id;
   return OK;
 }
@@ -62,7 +52,7 @@ static Status read_nodes(Reading *r) {
     r->writes |= node_writes(n);
     r->random |= n->op && (n->op->def->flags & OP_RANDOM);
     if (!n->op || (n->op->def->flags & OP_EFFECT)) {
-      TRY(grow(r->arena, &o->effect, o->neffects, &r->effect_cap));
+      TRY_NEW(o->effect, arena_more(r->arena, o->effect, o->neffects, &r->effect_cap));
       o->effect[o->neffects++] = o->n;
     }
     o->n++;
@@ -209,10 +199,11 @@ typedef struct {
 
 static void stay_behind(Walk *w, int before) {
   if (before < 0 || before == w->at) return;
-  Status s = grow(w->arena, &w->o->behind, w->count, &w->cap);
-  if (!s) w->o->behind[w->count++] = before;
-  w->failed |= s != OK;
-  status_free(s);
+  int *room = arena_more(w->arena, w->o->behind, w->count, &w->cap);
+  w->failed |= !room;
+  if (!room) return;
+  w->o->behind = room;
+  room[w->count++] = before;
 }
 
 static void touch(void *ctx, Val **ref) {
@@ -311,10 +302,11 @@ typedef struct {
 } Sort;
 
 static void need(Sort *s, int mark) {
-  Status status = grow(s->arena, &s->needs, s->count, &s->cap);
-  if (!status) s->needs[s->count++] = mark;
-  s->failed |= status != OK;
-  status_free(status);
+  int *room = arena_more(s->arena, s->needs, s->count, &s->cap);
+  s->failed |= !room;
+  if (!room) return;
+  s->needs = room;
+  room[s->count++] = mark;
 }
 
 static void need_producer(void *ctx, Val **ref) {

@@ -34,14 +34,7 @@ static Status note_hint(Reader *r, const Sym *s, yyjson_val *hint) {
   const Sym *symbol = sym_single_unbound(s, b);
   if (!symbol || !json_as_int64(yyjson_obj_get(hint, "as_int"), &number)) return OK;
   if (!sym_solve(s, symbol, b, number, &value)) return OK;
-  if (b->n == b->cap) {
-    int cap = b->cap ? b->cap * 2 : 8;
-    SymBinding *more;
-    TRY_NEW(more, arena_new_n(&r->e->arena, SymBinding, cap));
-    if (b->n) memcpy(more, b->v, (size_t)b->n * sizeof *more);
-    b->v = more;
-    b->cap = cap;
-  }
+  TRY_NEW(b->v, arena_more(&r->e->arena, b->v, b->n, &b->cap));
   b->v[b->n++] = (SymBinding){symbol->name, value};
   return OK;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "passes/generalize.h"
 #include "runtime/cut_work.h"
 
@@ -128,13 +129,6 @@ static void find_local(Dynamic *d) {
 
 /* ---- numbers to try ------------------------------------------------------------------------------------ */
 
-static uint64_t next_random(uint64_t *state) { /* splitmix64 */
-  uint64_t z = *state += 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
 /* One of the two tells the other's values: expressions would be mixed up. */
 static bool related(const Symbol *a, const Symbol *b) {
   int64_t da = a->value[1] - a->value[0], db = b->value[1] - b->value[0];
@@ -163,7 +157,7 @@ static Status choose_values(Dynamic *d, Symbol *s, uint64_t *random) {
   if (from < low) from = low;
   if (from + window - 1 > high) from = high - window + 1;
   for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-    for (int i = 0; i < VARIANTS; i++) s->value[i] = (from + (int64_t)(next_random(random) % (uint64_t)window)) * m;
+    for (int i = 0; i < VARIANTS; i++) s->value[i] = (from + (int64_t)(random_bits(random) % (uint64_t)window)) * m;
     bool good = distinct(s);
     for (Symbol *o = d->symbol; o < s && good; o++) good = !related(o, s);
     if (good) return OK;

@@ -342,7 +342,7 @@ static Status price_on(const Auto *a, Ctx *ctx, Dist *d, const PlanFile *plan, d
   comm_log_end(d, &log);
   double bytes = 0, flops = 0;
   if (!s) s = flops_of(local, &arena, &flops);
-  for (int i = 0; i < log.n; i++) bytes += (double)log.event[i].bytes * (log.event[i].kind == STEP_ALL_REDUCE ? 2 : 1);
+  for (int i = 0; i < log.n; i++) bytes += (double)log.event[i].bytes;
   if (!s) *out = bytes / LINK + flops / FLOPS + weights_of(a->e, spread.state) / WEIGHTS;
   comm_log_free(&log);
   exported_free(local);

@@ -68,14 +68,7 @@ static void find_cuts(void *arg, Val **ref) {
 
 static Status add_node(Collector *c, PlanNode **out) {
   PlanReport *p = c->p;
-  if (p->nnodes == c->node_cap) {
-    int cap = c->node_cap ? 2 * c->node_cap : c->e->graph->nnodes + 1;
-    PlanNode *more;
-    TRY_NEW(more, arena_new_n(&p->arena, PlanNode, cap));
-    if (p->nnodes) memcpy(more, p->node, (size_t)p->nnodes * sizeof *more);
-    p->node = more;
-    c->node_cap = cap;
-  }
+  TRY_NEW(p->node, arena_more(&p->arena, p->node, p->nnodes, &c->node_cap));
   *out = &p->node[p->nnodes++];
   return OK;
 }
@@ -107,14 +100,7 @@ static Status watch_before(void *arg, const Node *n) {
 
 static Status add_move(Collector *c, PlanMove **out) {
   PlanReport *p = c->p;
-  if (p->nmoves == c->move_cap) {
-    int cap = c->move_cap ? 2 * c->move_cap : 64;
-    PlanMove *more;
-    TRY_NEW(more, arena_new_n(&p->arena, PlanMove, cap));
-    if (p->nmoves) memcpy(more, p->move, (size_t)p->nmoves * sizeof *more);
-    p->move = more;
-    c->move_cap = cap;
-  }
+  TRY_NEW(p->move, arena_more(&p->arena, p->move, p->nmoves, &c->move_cap));
   *out = &p->move[p->nmoves++];
   return OK;
 }

@@ -67,7 +67,8 @@ static Status prepare(Session *s) {
   return pass_run_list(s->program, session_passes_once, s->ctx, NULL);
 }
 
-Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out) {
+/* mesh NULL: one rank. */
+static Status open_on(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out) {
   Session *s = calloc(1, sizeof *s);
   if (!s) {
     exported_free(e);
@@ -76,31 +77,19 @@ Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *pl
   s->ctx = ctx;
   s->program = e;
   Status status = prepare(s);
-  if (!status) status = mark_planned(s->program, mesh, plan, NULL, &s->marks);
-  if (!status) status = shards_of_state(&s->ctx->kern, e, s->marks, &e->scope, &e->arena, &s->shard);
+  if (!status && mesh) status = mark_planned(e, mesh, plan, NULL, &s->marks);
+  if (!status && mesh) status = shards_of_state(&ctx->kern, e, s->marks, &e->scope, &e->arena, &s->shard);
   if (!status) status = own_buffers(s);
   if (status) session_free(s);
   else *out = s;
   return status;
 }
+
+Status session_open(Ctx *ctx, Exported *e, Session **out) { return open_on(ctx, e, NULL, NULL, out); }
+Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out) { return open_on(ctx, e, mesh, plan, out); }
 
 const Marks *session_marks(const Session *s) { return s->marks; }
 Ctx *session_ctx(const Session *s) { return s->ctx; }
-
-Status session_open(Ctx *ctx, Exported *e, Session **out) {
-  Session *s = calloc(1, sizeof *s);
-  if (!s) {
-    exported_free(e);
-    return fail_oom();
-  }
-  s->ctx = ctx;
-  s->program = e;
-  Status status = prepare(s);
-  if (!status) status = own_buffers(s);
-  if (status) session_free(s);
-  else *out = s;
-  return status;
-}
 
 static void entry_free(Entry *e) {
   program_free(e->program);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "ddp.h"
 
 typedef struct {
@@ -30,43 +31,32 @@ typedef struct {
   uint64_t draws;    /* of random numbers so far */
 } Reader;
 
-static uint64_t mix(uint64_t h, uint64_t x) {
-  h = (h ^ x) * 0x9e3779b97f4a7c15u;
-  return h ^ (h >> 29);
-}
-
-static uint64_t hash_text(const char *s) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-  return h;
-}
-
 static uint64_t of_val(const Reader *r, const Val *v) {
   uint64_t h = r->val[v->id].hash;
   uint64_t version = r->o->memory ? r->version[r->o->memory[v->id]] : 0;
-  return version ? mix(h, version) : h;
+  return version ? hash_mix(h, version) : h;
 }
 
 static uint64_t of_arg(const Reader *r, uint64_t h, const Arg *a) {
   double number = a->kind == ARG_FLOAT ? a->f : a->kind == ARG_INT ? (double)a->i : 0;
   uint64_t bits;
   switch (a->kind) {
-    case ARG_VAL: return mix(h, of_val(r, a->val));
+    case ARG_VAL: return hash_mix(h, of_val(r, a->val));
     case ARG_INT:
-    case ARG_FLOAT: memcpy(&bits, &number, sizeof bits); return mix(h, bits); /* 2 divides like 2.0 */
-    case ARG_BOOL: return mix(h, a->b);
-    case ARG_STR: return mix(h, hash_text(a->str));
-    case ARG_DTYPE: return mix(h, (uint64_t)a->dtype);
+    case ARG_FLOAT: memcpy(&bits, &number, sizeof bits); return hash_mix(h, bits); /* 2 divides like 2.0 */
+    case ARG_BOOL: return hash_mix(h, a->b);
+    case ARG_STR: return hash_mix(h, hash_text(a->str));
+    case ARG_DTYPE: return hash_mix(h, (uint64_t)a->dtype);
     case ARG_LIST:
-      for (int i = 0; i < a->n; i++) h = of_arg(r, mix(h, (uint64_t)i), &a->list[i]);
+      for (int i = 0; i < a->n; i++) h = of_arg(r, hash_mix(h, (uint64_t)i), &a->list[i]);
       return h;
-    default: return mix(h, (uint64_t)a->kind);
+    default: return hash_mix(h, (uint64_t)a->kind);
   }
 }
 
 static uint64_t shape_hash(const Val *v) {
   uint64_t h = (uint64_t)v->ndim;
-  for (int i = 0; i < v->ndim; i++) h = mix(h, (uint64_t)v->size[i]->value);
+  for (int i = 0; i < v->ndim; i++) h = hash_mix(h, (uint64_t)v->size[i]->value);
   return h;
 }
 
@@ -78,7 +68,7 @@ static int64_t numel_of(const Val *v) {
 
 static uint64_t of_row(const Piece *p, int n) {
   uint64_t h = 99;
-  for (int i = 0; i < n; i++) h = mix(mix(h, p[i].hash), (uint64_t)p[i].numel);
+  for (int i = 0; i < n; i++) h = hash_mix(hash_mix(h, p[i].hash), (uint64_t)p[i].numel);
   return h;
 }
 
@@ -93,12 +83,12 @@ static void close_row(const Reader *r, const Val *v) {
   m->hash = of_row(m->piece, m->n);
 }
 
-static uint64_t divided(const Reader *r, uint64_t by_what, const Arg *divisor, Dtype to) { return mix(of_arg(r, mix(11, by_what), divisor), (uint64_t)to); }
+static uint64_t divided(const Reader *r, uint64_t by_what, const Arg *divisor, Dtype to) { return hash_mix(of_arg(r, hash_mix(11, by_what), divisor), (uint64_t)to); }
 
 static uint64_t reduced(const Node *n, uint64_t what) {
-  uint64_t h = mix(13, what);
-  for (const char *p = n->args[1].str; *p; p++) h = mix(h, (uint64_t)(*p | 32));
-  return mix(h, hash_text(n->args[2].str));
+  uint64_t h = hash_mix(13, what);
+  for (const char *p = n->args[1].str; *p; p++) h = hash_mix(h, (uint64_t)(*p | 32));
+  return hash_mix(h, hash_text(n->args[2].str));
 }
 
 /* ---- ops that are seen through ---------------------------------------------------------------------- */
@@ -125,7 +115,7 @@ static Status read_cat(const Reader *r, const Node *n) {
     const Meaning *m = &r->val[list->list[i].val->id];
     for (int j = 0; j < m->n; j++, k++) {
       p[k] = m->piece[j];
-      if (p[k].dtype != n->outs[0]->dtype) p[k].hash = mix(17, p[k].hash), p[k].dtype = n->outs[0]->dtype;
+      if (p[k].dtype != n->outs[0]->dtype) p[k].hash = hash_mix(17, p[k].hash), p[k].dtype = n->outs[0]->dtype;
     }
   }
   close_row(r, n->outs[0]);
@@ -152,7 +142,7 @@ static Status read_split(const Reader *r, const Node *n) {
     Piece *p;
     TRY(new_row(r, n->outs[i], 1, &p));
     *p = m->piece[i];
-    if (p->numel != n->args[1].list[i].i) p->hash = mix(23, (uint64_t)i);
+    if (p->numel != n->args[1].list[i].i) p->hash = hash_mix(23, (uint64_t)i);
     close_row(r, n->outs[i]);
   }
   return OK;
@@ -171,9 +161,9 @@ static Status read_node(Reader *r, const Node *n);
 
 static void read_plain(Reader *r, const Node *n) {
   uint64_t h = hash_text(n->target);
-  if (n->op && (n->op->def->flags & OP_RANDOM)) h = mix(h, ++r->draws);
-  for (int i = 0; i < n->nargs; i++) h = of_arg(r, mix(h, (uint64_t)i), &n->args[i]);
-  for (int i = 0; i < n->nouts; i++) r->val[n->outs[i]->id] = (Meaning){.hash = mix(mix(h, (uint64_t)i), (uint64_t)n->outs[i]->dtype)};
+  if (n->op && (n->op->def->flags & OP_RANDOM)) h = hash_mix(h, ++r->draws);
+  for (int i = 0; i < n->nargs; i++) h = of_arg(r, hash_mix(h, (uint64_t)i), &n->args[i]);
+  for (int i = 0; i < n->nouts; i++) r->val[n->outs[i]->id] = (Meaning){.hash = hash_mix(hash_mix(h, (uint64_t)i), (uint64_t)n->outs[i]->dtype)};
 }
 
 static void write_arguments(Reader *r, const Node *n, uint64_t h) {
@@ -181,7 +171,7 @@ static void write_arguments(Reader *r, const Node *n, uint64_t h) {
   for (int i = 0; i < n->nargs; i++) {
     if (!n->op->schema.params[i].mutated || n->args[i].kind != ARG_VAL) continue;
     uint64_t *version = &r->version[r->o->memory[n->args[i].val->id]];
-    *version = mix(mix(*version, h), 5);
+    *version = hash_mix(hash_mix(*version, h), 5);
   }
 }
 
@@ -201,7 +191,7 @@ static Status read_node(Reader *r, const Node *n) {
     r->val[n->outs[0]->id] = (Meaning){.hash = divided(r, of_val(r, a[0].val), &a[1], n->outs[0]->dtype)};
   } else if (all_reduce) {
     uint64_t h = reduced(n, of_val(r, a[0].val));
-    if (n->op->schema.mutates) r->val[a[0].val->id] = (Meaning){.hash = mix(h, 1)}; /* whoever reads it now */
+    if (n->op->schema.mutates) r->val[a[0].val->id] = (Meaning){.hash = hash_mix(h, 1)}; /* whoever reads it now */
     r->val[n->outs[0]->id] = (Meaning){.hash = h};
   } else if (node_is(n, "aten.split.sizes") && row_of(r, &a[0]) && r->val[a[0].val->id].n == n->nouts) {
     return read_split(r, n);
@@ -229,11 +219,11 @@ static Status read_program(Arena *arena, Exported *e, uint64_t *out) {
   Reader r = {.arena = arena, .o = &o};
   TRY_NEW(r.val, arena_new_n(arena, Meaning, g->nvals + 1));
   TRY_NEW(r.version, arena_new_n(arena, uint64_t, g->nvals + 1));
-  for (int i = 0; i < g->ninputs; i++) r.val[g->inputs[i]->id].hash = mix(7, (uint64_t)i);
+  for (int i = 0; i < g->ninputs; i++) r.val[g->inputs[i]->id].hash = hash_mix(7, (uint64_t)i);
   for (const Node *n = g->first; n; n = n->next) TRY(read_node(&r, n));
   uint64_t h = 3;
-  for (int i = 0; i < g->noutputs; i++) h = of_arg(&r, mix(h, (uint64_t)i), &g->outputs[i]);
-  for (int i = 0; i < g->ninputs; i++) h = mix(h, of_val(&r, g->inputs[i]));
+  for (int i = 0; i < g->noutputs; i++) h = of_arg(&r, hash_mix(h, (uint64_t)i), &g->outputs[i]);
+  for (int i = 0; i < g->ninputs; i++) h = hash_mix(h, of_val(&r, g->inputs[i]));
   *out = h;
   return OK;
 }

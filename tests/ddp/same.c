@@ -2,34 +2,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "ddp.h"
-
-static uint64_t mix(uint64_t h, uint64_t x) {
-  h = (h ^ x) * 0x9e3779b97f4a7c15u;
-  return h ^ (h >> 29);
-}
-
-static uint64_t hash_text(const char *s) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; *s; s++) h = (h ^ (unsigned char)*s) * 0x100000001b3u;
-  return h;
-}
 
 /* Values go by a number that two graphs give alike: val[id]. */
 static uint64_t hash_arg(uint64_t h, const Arg *a, const uint64_t *val) {
   uint64_t bits = 0;
-  h = mix(h, (uint64_t)a->kind);
+  h = hash_mix(h, (uint64_t)a->kind);
   switch (a->kind) {
-    case ARG_VAL: return mix(h, val[a->val->id]);
-    case ARG_BOOL: return mix(h, a->b);
-    case ARG_INT: return mix(h, (uint64_t)a->i);
+    case ARG_VAL: return hash_mix(h, val[a->val->id]);
+    case ARG_BOOL: return hash_mix(h, a->b);
+    case ARG_INT: return hash_mix(h, (uint64_t)a->i);
     case ARG_STR:
-    case ARG_DEVICE: return mix(h, hash_text(a->str));
-    case ARG_DTYPE: return mix(h, (uint64_t)a->dtype);
-    case ARG_MEMORY_FORMAT: return mix(h, (uint64_t)a->memory_format);
-    case ARG_FLOAT: memcpy(&bits, &a->f, sizeof bits); return mix(h, bits);
+    case ARG_DEVICE: return hash_mix(h, hash_text(a->str));
+    case ARG_DTYPE: return hash_mix(h, (uint64_t)a->dtype);
+    case ARG_MEMORY_FORMAT: return hash_mix(h, (uint64_t)a->memory_format);
+    case ARG_FLOAT: memcpy(&bits, &a->f, sizeof bits); return hash_mix(h, bits);
     case ARG_LIST:
-      h = mix(h, (uint64_t)a->n);
+      h = hash_mix(h, (uint64_t)a->n);
       for (int i = 0; i < a->n; i++) h = hash_arg(h, &a->list[i], val);
       return h;
     default: return h;
@@ -40,14 +30,14 @@ static uint64_t hash_arg(uint64_t h, const Arg *a, const uint64_t *val) {
 static uint64_t hash_node(const Node *n, const uint64_t *val) {
   uint64_t h = hash_text(n->target);
   for (int i = 0; i < n->nargs; i++) {
-    if (n->args[i].kind != ARG_UNSET) h = hash_arg(mix(h, (uint64_t)i), &n->args[i], val);
+    if (n->args[i].kind != ARG_UNSET) h = hash_arg(hash_mix(h, (uint64_t)i), &n->args[i], val);
   }
-  return mix(h, (uint64_t)n->nouts);
+  return hash_mix(h, (uint64_t)n->nouts);
 }
 
 static uint64_t hash_type(uint64_t h, const Val *v) {
-  h = mix(mix(h, (uint64_t)v->dtype), (uint64_t)v->ndim);
-  for (int i = 0; i < v->ndim; i++) h = mix(h, sym_is_int(v->size[i]) ? (uint64_t)v->size[i]->value : v->size[i]->hash);
+  h = hash_mix(hash_mix(h, (uint64_t)v->dtype), (uint64_t)v->ndim);
+  for (int i = 0; i < v->ndim; i++) h = hash_mix(h, sym_is_int(v->size[i]) ? (uint64_t)v->size[i]->value : v->size[i]->hash);
   return h;
 }
 
@@ -60,11 +50,11 @@ typedef struct {
 static Status hash_graph(Arena *arena, const Graph *g, Hashes *out) {
   TRY_NEW(out->val, arena_new_n(arena, uint64_t, g->nvals + 1));
   TRY_NEW(out->node, arena_new_n(arena, uint64_t, g->nnodes + 1));
-  for (int i = 0; i < g->ninputs; i++) out->val[g->inputs[i]->id] = mix(7, (uint64_t)i);
+  for (int i = 0; i < g->ninputs; i++) out->val[g->inputs[i]->id] = hash_mix(7, (uint64_t)i);
   for (const Node *n = g->first; n; n = n->next) {
     uint64_t h = hash_node(n, out->val);
     for (int i = 0; i < n->nouts; i++) {
-      out->val[n->outs[i]->id] = mix(h, (uint64_t)i);
+      out->val[n->outs[i]->id] = hash_mix(h, (uint64_t)i);
       h = hash_type(h, n->outs[i]);
     }
     out->node[out->n++] = h;
