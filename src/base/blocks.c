@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/memory.h"
+
 /* An address sanitizer must see every piece freed. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -16,7 +18,7 @@
 #define KEEPS 1
 #endif
 
-enum { ALIGN = 64, GRAIN = 64 << 10, LARGE = 1 << 20, BLOCKS_KEPT = KEEPS ? 16 : 0, KEPT_BYTES = 128 << 20 };
+enum { ALIGN = 64, GRAIN = 64 << 10, LARGE = 1 << 20, BLOCKS_KEPT = KEEPS ? 32 : 0, KEPT_MIB = 512, OF_PHYSICAL = 16 };
 
 typedef struct {
   void *data;
@@ -27,7 +29,7 @@ static struct {
   pthread_mutex_t lock;
   Block block[BLOCKS_KEPT + 1];
   int n;
-  size_t bytes;
+  size_t bytes, most; /* most: 0 until somebody frees a piece */
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* What is really allocated: sizes that are nearly alike can stand in for each other. */
@@ -50,9 +52,15 @@ static void *take(size_t bytes) {
   return data;
 }
 
+static size_t most_kept(void) {
+  size_t most = (size_t)KEPT_MIB << 20, share = memory_physical() / OF_PHYSICAL;
+  return share && share < most ? share : most;
+}
+
 static int keep(void *data, size_t bytes) {
   pthread_mutex_lock(&kept.lock);
-  int may = kept.n < BLOCKS_KEPT && bytes <= KEPT_BYTES && kept.bytes <= KEPT_BYTES - bytes;
+  if (!kept.most) kept.most = most_kept();
+  int may = kept.n < BLOCKS_KEPT && bytes <= kept.most && kept.bytes <= kept.most - bytes;
   if (may) {
     kept.block[kept.n++] = (Block){data, bytes};
     kept.bytes += bytes;

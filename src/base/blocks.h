@@ -5,7 +5,8 @@
  * here.  This is the one mutable global of the library, for the reason that malloc is one:
  * who frees is rarely who needs next.
  *
- * I1  At most BLOCKS_KEPT pieces of KEPT_BYTES in all are kept; others are freed at once.
+ * I1  At most BLOCKS_KEPT pieces of KEPT_MIB in all, or a sixteenth of the machine's memory if
+ *     that is less, are kept; others are freed at once.  Ranks that are threads share them.
  * I2  A piece is used again for its own size only: nothing is wasted inside.
  */
 #ifndef TESS_BASE_BLOCKS_H
