@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "pt2/read.h"
-#include "runtime/cut_files.h"
 #include "runtime/ranks.h"
+#include "spread/cut_files.h"
 
 enum { PATH_CAP = 4096 };
 

@@ -2,8 +2,8 @@
 #ifndef TESS_TESTS_GOLDEN_FILES_H
 #define TESS_TESTS_GOLDEN_FILES_H
 
-#include "runtime/file_cuts.h"
 #include "runtime/session.h"
+#include "spread/file_cuts.h"
 
 /* Makes the model's calls on an open program; whole inputs are cut by `cuts`. */
 typedef Status FileCallsFn(void *arg, Ctx *ctx, Session *s, int rank, const FileCuts *cuts);

@@ -19,7 +19,7 @@
 #include "cli/cli.h"
 #include "comm/comm.h"
 #include "ops/op.h"
-#include "runtime/machine.h"
+#include "spread/machine.h"
 
 enum { SIDE = 1024, COPY_BYTES = 64 << 20, REDUCE_BYTES = 16 << 20, SMALL_CALLS = 200, SMALL_ROUNDS = 20, MOST_RANKS = 256 };
 static const Dtype dtypes[] = {DT_F32, DT_F64, DT_BF16, DT_F16};

@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/feed.h"
-#include "runtime/plan_report.h"
+#include "spread/plan_report.h"
 
 static const char examples[] =
     "  tessera plan model.pt2 --mesh tp=4\n"

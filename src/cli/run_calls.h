@@ -7,8 +7,8 @@
 
 #include "cli/cli.h"
 #include "comm/comm.h"
-#include "runtime/file_cuts.h"
 #include "runtime/session.h"
+#include "spread/file_cuts.h"
 
 #define BY_DTYPE (-INFINITY) /* a tolerance that was not given */
 

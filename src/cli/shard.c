@@ -5,7 +5,7 @@
 
 #include "base/human.h"
 #include "cli/cli.h"
-#include "runtime/cut_files.h"
+#include "spread/cut_files.h"
 
 static const char examples[] =
     "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/plan_report.h"
+#include "spread/plan_report.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,5 +1,5 @@
 /* Machines: which link an axis has, what ops and collectives take. */
-#include "runtime/machine.h"
+#include "spread/machine.h"
 
 #include <math.h>
 

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/zip.h"
 #include "passes/pass.h"
-#include "runtime/plan_report.h"
+#include "spread/plan_report.h"
 #include "tensor/safetensors.h"
 #include "unit.h"
 

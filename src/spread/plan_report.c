@@ -1,5 +1,5 @@
 /* plan_report.c -- see plan_report.h. */
-#include "runtime/plan_report.h"
+#include "spread/plan_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,8 @@
 #include "dist/dist.h"
 #include "passes/pass.h"
 #include "runtime/plan_auto.h"
-#include "runtime/plan_collect.h"
 #include "runtime/session.h"
+#include "spread/plan_collect.h"
 
 /* ---- programs without weights ------------------------------------------------------------ */
 

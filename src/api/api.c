@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "base/parallel.h"
 #include "kernels/copy.h"
 #include "pt2/read.h"
-#include "runtime/api.h"
 #include "runtime/session.h"
 #include "runtime/specialize.h"
 #include "tensor/safetensors.h"

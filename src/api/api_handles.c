@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "runtime/api.h"
+#include "api/api.h"
 
 typedef struct {
   Tensor tensor; /* first: what the caller has */

@@ -6,7 +6,7 @@
 #ifndef TESS_RUNTIME_CUT_WORK_H
 #define TESS_RUNTIME_CUT_WORK_H
 
-#include "runtime/cut.h"
+#include "spread/cut.h"
 
 /* One rank at work: a Dist of its own, because meshes and specs are as one rank sees them. */
 typedef struct {

@@ -1,5 +1,5 @@
 /* cut_files.c -- see cut_files.h. */
-#include "runtime/cut_files.h"
+#include "spread/cut_files.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "pt2/write.h"
 
 static const char rank_run[] = {
-#include "runtime/rank_run.inc"
+#include "spread/rank_run.inc"
 };
 
 /* ---- plan.json ---------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 
 #include "dist/dist.h"
 #include "graph/graph.h"
-#include "runtime/plan_collect.h"
+#include "spread/plan_collect.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
 

@@ -2,10 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "base/json.h"
 #include "dist/checkpoint.h"
 #include "dist/dtensor.h"
-#include "runtime/api.h"
 
 /* The mesh (NULL: the context's current one) and the placements that a text spells on it. */
 typedef struct {

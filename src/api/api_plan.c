@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "base/near.h"
 #include "dist/dispatch.h"
 #include "dist/dist.h"
-#include "runtime/api.h"
 
 static void put_ints(TextBuf *out, const int64_t *v, int n) {
   text_puts(out, "[");

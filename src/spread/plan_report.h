@@ -22,8 +22,8 @@
 #define TESS_RUNTIME_PLAN_REPORT_H
 
 #include "passes/plan_file.h"
-#include "runtime/machine.h"
 #include "runtime/specialize.h"
+#include "spread/machine.h"
 
 typedef enum {
   CAUSE_PLAN,   /* an entry of the plan */

@@ -4,8 +4,8 @@
 
 #include "base/strmap.h"
 #include "dist/redistribute.h"
-#include "runtime/plan_report.h"
 #include "runtime/program.h"
+#include "spread/plan_report.h"
 
 typedef struct {
   const Exported *e;

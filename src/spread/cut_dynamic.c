@@ -13,7 +13,7 @@
 
 #include "base/hash.h"
 #include "passes/generalize.h"
-#include "runtime/cut_work.h"
+#include "spread/cut_work.h"
 
 enum { VARIANTS = 4, WINDOW = 16, ATTEMPTS = 200, MOST_SIZES = 4096 };
 

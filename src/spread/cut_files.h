@@ -11,7 +11,7 @@
 #define TESS_RUNTIME_CUT_FILES_H
 
 #include "base/progress.h"
-#include "runtime/cut.h"
+#include "spread/cut.h"
 
 typedef struct {
   const char *folder;

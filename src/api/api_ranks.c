@@ -4,10 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/api.h"
 #include "base/parallel.h"
 #include "comm/groups.h"
 #include "dist/dtensor.h"
-#include "runtime/api.h"
 
 static PublicCtx *inside(const TessCtx *ctx) { return (PublicCtx *)(uintptr_t)ctx; }
 

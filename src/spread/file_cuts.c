@@ -1,5 +1,5 @@
 /* file_cuts.c -- see file_cuts.h. */
-#include "runtime/file_cuts.h"
+#include "spread/file_cuts.h"
 
 #include "base/file.h"
 #include "base/json.h"

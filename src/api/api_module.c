@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "dist/dtensor.h"
-#include "runtime/api.h"
 
 typedef struct {
   char *name;

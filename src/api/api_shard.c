@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "pt2/read.h"
 #include "pt2/write.h"
-#include "runtime/api.h"
-#include "runtime/cut_files.h"
+#include "spread/cut_files.h"
 
 static Status read_plan(const char *plan, PlanFile **out) {
   const char *text = plan ? plan + strspn(plan, " \t\r\n") : NULL;

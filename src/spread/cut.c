@@ -6,11 +6,11 @@
 #include "dist/dispatch.h"
 #include "dist/dist.h"
 #include "passes/pass.h"
-#include "runtime/cut_work.h"
 #include "runtime/feed_sizes.h"
 #include "runtime/plan_auto.h"
 #include "runtime/session.h"
 #include "runtime/shards.h"
+#include "spread/cut_work.h"
 
 static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] = "overlap(in_order)";
 

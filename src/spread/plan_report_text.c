@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/human.h"
-#include "runtime/plan_report.h"
+#include "spread/plan_report.h"
 
 enum { NAME = 34, MOST_UNASKED = 20 };
 

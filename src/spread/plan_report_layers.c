@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "runtime/plan_collect.h"
+#include "spread/plan_collect.h"
 
 /* ---- texts ------------------------------------------------------------------------------------- */
 

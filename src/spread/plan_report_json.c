@@ -1,7 +1,7 @@
 /* plan_report_json.c -- a plan for programs, and for its own page; docs/plan-report.md tells the
  * fields. */
 #include "base/json.h"
-#include "runtime/plan_report.h"
+#include "spread/plan_report.h"
 
 typedef yyjson_mut_val Json;
 /* A document that is being written; failed: memory was short, something is missing. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/textbuf.h"
-#include "runtime/plan_collect.h"
+#include "spread/plan_collect.h"
 
 /* ---- bytes of every rank ----------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* machine.c -- see machine.h. */
-#include "runtime/machine.h"
+#include "spread/machine.h"
 
 #include <math.h>
 #include <stdio.h>

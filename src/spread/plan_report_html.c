@@ -3,11 +3,11 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "runtime/plan_report.h"
+#include "spread/plan_report.h"
 
-/* src/runtime/plan_page.html, as it is, with a NUL behind it. */
+/* src/spread/plan_page.html, as it is, with a NUL behind it. */
 static const char plan_page[] = {
-#include "runtime/plan_page.inc"
+#include "spread/plan_page.inc"
 };
 
 /* Where the JSON goes. */

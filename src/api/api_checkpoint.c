@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/api.h"
 #include "base/json.h"
 #include "dist/checkpoint.h"
-#include "runtime/api.h"
 
 /* One call: the mesh, what lies on it, and what is made of it. */
 typedef struct {
