@@ -37,18 +37,50 @@ static size_t drop_pages(int pagemap, uintptr_t first, uintptr_t end, size_t pag
   return dropped;
 }
 
-size_t memory_give_back(const void *data, size_t bytes) {
+/* The whole pages inside some memory, and what the kernel tells of them. */
+typedef struct {
+  uintptr_t first, end;
+  size_t page;
+  int pagemap; /* -1: there are no such pages, or the kernel does not tell */
+} Pages;
+
+static Pages pages_of(const void *data, size_t bytes) {
   long size = sysconf(_SC_PAGESIZE);
-  if (!data || size <= 0) return 0;
+  if (!data || size <= 0) return (Pages){.pagemap = -1};
   size_t page = (size_t)size;
-  uintptr_t first = ((uintptr_t)data + page - 1) / page * page, end = ((uintptr_t)data + bytes) / page * page;
-  int pagemap = first < end ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
-  if (pagemap < 0) return 0;
-  size_t dropped = drop_pages(pagemap, first, end, page);
-  close(pagemap);
+  Pages p = {((uintptr_t)data + page - 1) / page * page, ((uintptr_t)data + bytes) / page * page, page, -1};
+  if (p.first < p.end) p.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  return p;
+}
+
+size_t memory_give_back(const void *data, size_t bytes) {
+  Pages p = pages_of(data, bytes);
+  if (p.pagemap < 0) return 0;
+  size_t dropped = drop_pages(p.pagemap, p.first, p.end, p.page);
+  close(p.pagemap);
   return dropped;
 }
+
+static bool may_drop(const Pages *p, uintptr_t at) {
+  uint64_t word;
+  (void)*(const volatile char *)at; /* the kernel tells only of pages that are here */
+  return pread(p->pagemap, &word, sizeof word, (off_t)(at / p->page * sizeof word)) == (ssize_t)sizeof word && is_file_page(word);
+}
+
+bool memory_may_give_back(const void *data, size_t bytes) {
+  Pages p = pages_of(data, bytes);
+  if (p.pagemap < 0) return false;
+  bool may = may_drop(&p, p.first) && may_drop(&p, p.end - p.page);
+  close(p.pagemap);
+  return may;
+}
 #else
+bool memory_may_give_back(const void *data, size_t bytes) {
+  (void)data;
+  (void)bytes;
+  return false;
+}
+
 size_t memory_give_back(const void *data, size_t bytes) {
   (void)data;
   (void)bytes;

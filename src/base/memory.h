@@ -6,6 +6,7 @@
 #ifndef TESS_BASE_MEMORY_H
 #define TESS_BASE_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Bytes of the machine; 0 if unknown. */
@@ -16,5 +17,7 @@ size_t memory_physical(void);
  * to since they were mapped, and memory that is no file's, stay.  Returns the bytes of the pages
  * that went. */
 size_t memory_give_back(const void *data, size_t bytes);
+/* Would it?  Judged by the first and the last of the pages, which are read. */
+bool memory_may_give_back(const void *data, size_t bytes);
 
 #endif

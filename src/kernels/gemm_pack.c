@@ -18,7 +18,7 @@ struct GemmCache {
   int refs; /* the Kern and every copy */
   GemmPack *first;
   size_t packed; /* bytes of all copies */
-  size_t extra;  /* of these, what did not come from memory that was given back */
+  size_t extra;  /* of these, copies of what stays in memory, too */
   size_t most;   /* for packed */
 };
 
@@ -107,35 +107,21 @@ static GemmPack *find(const Kern *k, const Problem *p, bool make) {
   return x;
 }
 
-/* Takes bytes from what copies may have, if that much is left. */
-static bool reserve(GemmPack *x, size_t bytes) {
+/* b is one piece of memory. */
+static bool is_dense(const GemmPack *x) { return (x->b.row == 1 && x->b.col == x->k) || (x->b.col == 1 && x->b.row == x->n); }
+
+/* Takes bytes from what copies may have, if that much is left.  A b that will be given back
+ * costs nothing more: no two of them are in memory with their copies at a time. */
+static void reserve(GemmPack *x, size_t bytes) {
   struct GemmCache *c = x->cache;
   size_t most_extra = (size_t)MOST_EXTRA_MIB << 20;
+  size_t extra = is_dense(x) && memory_may_give_back(x->b.data, floats(x->n * x->k)) ? 0 : bytes;
   pthread_mutex_lock(&c->lock);
-  bool may = bytes <= c->most && c->packed <= c->most - bytes && bytes <= most_extra && c->extra <= most_extra - bytes;
-  if (may) {
+  if (bytes <= c->most && c->packed <= c->most - bytes && extra <= most_extra && c->extra <= most_extra - extra) {
     c->packed += x->bytes = bytes;
-    c->extra += x->extra = bytes;
+    c->extra += x->extra = extra;
   }
   pthread_mutex_unlock(&c->lock);
-  return may;
-}
-
-static void unreserve(GemmPack *x, size_t bytes, size_t extra) {
-  pthread_mutex_lock(&x->cache->lock);
-  x->cache->packed -= bytes;
-  x->cache->extra -= extra;
-  x->bytes -= bytes;
-  x->extra -= extra;
-  pthread_mutex_unlock(&x->cache->lock);
-}
-
-/* b, if it is one piece of memory. */
-static void give_back(GemmPack *x) {
-  const Matrix *b = &x->b;
-  bool dense = (b->row == 1 && b->col == x->k) || (b->col == 1 && b->row == x->n);
-  size_t given = dense ? memory_give_back(b->data, floats(x->n * x->k)) : 0;
-  unreserve(x, 0, given < x->extra ? given : x->extra);
 }
 
 static size_t bytes_of(const Kern *k, const Problem *p) { return (gemm_packed_bytes(k, p) + 63) & ~(size_t)63; }
@@ -146,7 +132,7 @@ static Status fill(Kern *k, const Problem *p, GemmPack *x) {
   TRY_NEW(room, kern_scratch(k, gemm_pack_room(k) * (size_t)k->threads));
   if (!(x->data = aligned_alloc(64, bytes_of(k, p)))) return OK; /* next time, perhaps */
   gemm_pack_all(k, p, x->data, room);
-  give_back(x);
+  if (is_dense(x)) memory_give_back(x->b.data, floats(x->n * x->k));
   return OK;
 }
 
@@ -160,6 +146,9 @@ Status gemm_pack_ensure(Kern *k, const Problem *p, GemmPack **pack) {
   if (!*pack) *pack = find(k, p, pays);
   GemmPack *x = *pack;
   if (!x || !pays || x->data) return OK;
-  if (x->uses++ == 0) return reserve(x, bytes_of(k, p)), OK;
+  if (x->uses++ == 0) {
+    reserve(x, bytes_of(k, p));
+    return OK;
+  }
   return x->bytes ? fill(k, p, x) : OK;
 }

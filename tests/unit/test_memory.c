@@ -26,6 +26,8 @@ static void pages_of_a_file_come_back(void **state) {
   assert_memory_equal(f->data, bytes, BYTES); /* all pages are here */
   f->data[200000] ^= 255;                     /* one of them is our own now */
   bytes[200000] ^= 255;
+  assert_true(memory_may_give_back(f->data + 100, BYTES - 200));
+  assert_false(memory_may_give_back(f->data + 1, 4000)); /* no whole page inside */
   size_t given = memory_give_back(f->data + 100, BYTES - 200);
   assert_true(given < BYTES);
   assert_memory_equal(f->data, bytes, BYTES);
@@ -43,6 +45,8 @@ static void other_memory_stays(void **state) {
   assert_true(memory_give_back(bytes, BYTES) == 0);
   for (size_t i = 0; i < BYTES; i++) assert_true(bytes[i] == pattern(i));
   assert_true(memory_give_back(NULL, BYTES) == 0);
+  assert_false(memory_may_give_back(bytes, BYTES));
+  assert_false(memory_may_give_back(NULL, BYTES));
   free(bytes);
 }
 
