@@ -131,6 +131,19 @@ try 0 'i64\[3,5\]' opt "$models/llama_dyn/program.pt2" --passes 'inline,function
 try 0 'aten.rms_norm' opt "$models/llama/program.pt2" --as-run --print
 that sh -c "! grep -qE 'aten.pow|_assert_tensor_metadata' '$temp/out'" # a check of metadata is done and keeps nothing alive
 try 2 "no symbol 's1000'" opt "$models/llama_dyn/program.pt2" --passes 'inline,functionalize,specialize(s1000=3)' --print
+# One rank's program.
+llama=$models/llama
+try 0 'f32\[16,32\] = parameter "model.layers.0.self_attn.q_proj.weight"' opt "$llama/program.pt2" --mesh tp=2 --plan "$llama/plan.json" --rank 1 --print
+that grep -q 'tess.redistribute' "$temp/out"
+try 0 'tess.redistribute' opt "$llama/program.pt2" --mesh tp=2 --plan "$llama/plan.json" --as-run --print
+try 0 '_c10d_functional.all_reduce' opt "$llama/program.pt2" --mesh tp=2 --passes 'partition,lower_torch(rank=0),dce' --plan "$llama/plan.json" --print
+that sh -c "! grep -q 'tess\.' '$temp/out'"
+try 0 'i64\[2,5\] = user' opt "$models/llama_dyn/program.pt2" --mesh dp=2,tp=2 --passes 'partition(s43=4,s53=5)' --plan "$models/llama_dyn/plan.json" --print
+try 2 'give --mesh' opt "$llama/program.pt2" --passes partition --print
+try 2 "step 'partition'" opt "$llama/program.pt2" --mesh tp=2 --passes dce --print
+try 2 'ranks 0 to 1' opt "$llama/program.pt2" --mesh tp=2 --rank 2 --print
+try 2 'goes with --mesh' opt "$llama/program.pt2" --rank 1 --print
+try 2 'may stand in the list, once' opt "$models/llama_dyn/program.pt2" --mesh tp=2 --passes 'inline,functionalize,specialize,partition' --print
 try 2 'no pass' opt "$mlp" --passes nothing --print
 try 2 'takes no options' opt "$mlp" --passes 'dce(x=1)' --print
 ddp=$2/ddp/fusion

@@ -1,8 +1,7 @@
 /* opt.c -- `tessera opt`: passes by name on a program, and its text form.
  *
  * The list is run pass by pass, so that the program can be printed and counted after
- * each.  specialize(s0=2) in the list is not a pass but the step between the passes on a
- * program with symbols and those that need numbers; it may stand there once.
+ * each; what in it is a step rather than a pass is in opt_steps.h.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +11,14 @@
 #include "base/zip.h"
 #include "cli/cli.h"
 #include "cli/feed.h"
+#include "cli/opt_steps.h"
 #include "passes/pass.h"
 #include "pt2/write.h"
 #include "runtime/session.h"
-#include "runtime/specialize.h"
 
 typedef struct {
-  const char *passes, *output, *print_after, *weights;
+  const char *passes, *output, *print_after, *weights, *mesh, *plan;
+  int64_t rank;
   bool print, stats, verify, meta, as_run, force, json;
 } OptOptions;
 
@@ -27,14 +27,15 @@ static const char examples[] =
     "  tessera opt model.pt2 --passes inline,functionalize,dce,cse -o model.txt --stats\n"
     "  tessera opt model.pt2 --passes 'inline,functionalize,specialize(s0=2),recompose' --print-after recompose\n"
     "  tessera opt model.pt2 --as-run --print        the program as `tessera run` executes it\n"
+    "  tessera opt model.pt2 --mesh tp=2 --plan plan.json --rank 1 --print        as rank 1 has it\n"
+    "  tessera opt model.pt2 --mesh tp=2 --passes 'partition,lower_torch(rank=0),dce,overlap(in_order)' -o rank0.pt2\n"
     "  tessera opt joint.pt2 --passes 'ddp(world_size=4),fuse_ddp_with_concat_op(bucket_size_mb=10),schedule_comm_wait' -o ddp.pt2 --stats\n";
 
 typedef struct {
   Ctx ctx;
   const OptOptions *o;
   const char *path;
-  Exported *program; /* the present one */
-  Exported *source;  /* what it was specialised from; NULL before */
+  OptSteps steps;
   PrintOptions how;
 } OptState;
 
@@ -42,7 +43,7 @@ typedef struct {
 
 static Status print_program(const OptState *st, FILE *f) {
   TextBuf b = {0};
-  graph_print(&b, st->program, st->how);
+  graph_print(&b, st->steps.program, st->how);
   Status s = b.failed ? fail_oom() : OK;
   if (!s) fputs(b.text, f);
   text_free(&b);
@@ -56,13 +57,13 @@ static bool is_archive(const char *path) {
 
 static Status save_archive(const OptState *st) {
   Progress bar;
-  for (const Node *n = st->program->graph->first; n; n = n->next) {
+  for (const Node *n = st->steps.program->graph->first; n; n = n->next) {
     if (strncmp(n->target, "tess.", 5)) continue;
     fprintf(stderr, "note: %s is an op of tessera: PyTorch will not load this file\n", n->target);
     break;
   }
   progress_begin(&bar, stderr, "writing", 0, PROGRESS_BYTES);
-  Status s = pt2_write_progress(st->program, st->o->output, st->o->force, &bar);
+  Status s = pt2_write_progress(st->steps.program, st->o->output, st->o->force, &bar);
   progress_end(&bar);
   return s;
 }
@@ -71,52 +72,13 @@ static Status save(const OptState *st) {
   const char *path = st->o->output;
   if (is_archive(path)) return save_archive(st);
   TextBuf b = {0};
-  graph_print(&b, st->program, st->how);
+  graph_print(&b, st->steps.program, st->how);
   Status s = b.failed ? fail_oom() : file_write_all(path, b.text, b.len, st->o->force ? FILE_OVERWRITE : 0);
   text_free(&b);
   return s;
 }
 
 /* ---- running ------------------------------------------------------------------------ */
-
-static Status bind_from_text(SymBindings *b, char *text) {
-  for (char *rest, *item = strtok_r(text, ", ", &rest); item; item = strtok_r(NULL, ", ", &rest)) {
-    char *equals = strchr(item, '='), *end = NULL;
-    long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
-    if (!equals || end == equals + 1 || *end) return fail(ERR_USAGE, "specialize: '%s' is not of the form symbol=number", item);
-    *equals = 0;
-    bool found = false;
-    for (int i = 0; i < b->n; i++) {
-      if (strcmp(b->v[i].name, item)) continue;
-      b->v[i].value = value;
-      found = true;
-    }
-    if (!found) return status_hint(fail(ERR_USAGE, "specialize: the inputs have no symbol '%s'", item), "`tessera inspect` lists them");
-  }
-  return OK;
-}
-
-static Status run_specialize(OptState *st, char *sizes) {
-  SymBindings b;
-  Scope scope = {0};
-  Arena arena = {0};
-  Value *inputs;
-  Exported *special;
-  int n;
-  if (st->source) return fail(ERR_USAGE, "specialize may stand in the list once");
-  TRY(graph_check_ops(st->program));
-  TRY(feed_symbols(st->program, true, &b));
-  Status s = bind_from_text(&b, sizes);
-  if (!s) s = feed_sizes(st->program, &b, &scope, &arena, &inputs, &n);
-  if (!s) s = specialize(&st->ctx, st->program, NULL, inputs, n, &special);
-  free(b.v);
-  scope_clear(&scope);
-  arena_free(&arena);
-  if (s) return status_at(s, "specialize");
-  st->source = st->program;
-  st->program = special;
-  return OK;
-}
 
 static int count_nodes(const Graph *g) {
   int n = 0;
@@ -149,21 +111,15 @@ static Status print_json(const char *pass, int before, int after, double ms, con
 static Status run_item(OptState *st, char *item) {
   size_t len = strcspn(item, "( ");
   double start = seconds_now();
-  int before = count_nodes(st->program->graph);
+  int before = count_nodes(st->steps.program->graph);
   TextBuf stats = {0};
   Status s;
-  if (len == 10 && !strncmp(item, "specialize", len)) {
-    char *options = item + len + (item[len] == '(');
-    char *end = strrchr(options, ')');
-    if (end) *end = 0;
-    s = run_specialize(st, options);
-  } else {
-    s = pass_run_list(st->program, item, &st->ctx, &stats);
-  }
+  if (opt_is_step(item)) s = opt_step(&st->steps, &st->ctx, item);
+  else s = pass_run_list(st->steps.program, item, &st->ctx, &stats);
   item[len] = 0;
   st->how.memory |= !strcmp(item, "plan_memory");
   double ms = (seconds_now() - start) * 1e3;
-  int after = count_nodes(st->program->graph);
+  int after = count_nodes(st->steps.program->graph);
   if (!s && st->o->json) {
     s = print_json(item, before, after, ms, stats.text);
   } else if (!s && st->o->stats) {
@@ -189,7 +145,7 @@ static Status check_items(const char *passes) {
   if (!copy) return fail_oom();
   Status s = OK;
   for (char *item; !s && (item = pass_list_next(&rest));) {
-    if (strncmp(item, "specialize", 10) || (item[10] && !strchr("( ", item[10]))) s = pass_check_list(item);
+    if (!opt_is_step(item)) s = pass_check_list(item);
   }
   free(copy);
   return s;
@@ -198,8 +154,8 @@ static Status check_items(const char *passes) {
 static Status run_passes(OptState *st) {
   const OptOptions *o = st->o;
   char whole[1024];
-  if (o->as_run) snprintf(whole, sizeof whole, "%s,specialize,%s", session_passes_once, session_passes_specialized);
-  char *list = strdup(o->as_run ? whole : o->passes ? o->passes : "");
+  if (o->as_run) snprintf(whole, sizeof whole, "%s,%s,%s", session_passes_once, o->mesh ? "partition" : "specialize", session_passes_specialized);
+  char *list = strdup(o->as_run ? whole : o->passes ? o->passes : o->mesh ? "partition" : "");
   if (!list) return fail_oom();
   Status s = run_items(st, list);
   free(list);
@@ -222,13 +178,13 @@ static Status verify_file(const char *path) {
 
 static Status optimize(OptState *st) {
   const OptOptions *o = st->o;
-  bool archive = st->program->file != NULL; /* not text */
-  TRY(graph_verify(st->program));
+  bool archive = st->steps.program->file != NULL; /* not text */
+  TRY(graph_verify(st->steps.program));
   if (o->verify && archive) TRY(verify_file(st->path));
   TRY(run_passes(st));
   if (o->verify) {
-    TRY(graph_check_ops(st->program));
-    fprintf(stderr, "%s: well formed, every op is known%s\n", st->program->name, archive ? ", the checksums match" : "");
+    TRY(graph_check_ops(st->steps.program));
+    fprintf(stderr, "%s: well formed, every op is known%s\n", st->steps.program->name, archive ? ", the checksums match" : "");
   }
   if (o->output) TRY(save(st));
   return o->print ? print_program(st, stdout) : OK;
@@ -246,6 +202,11 @@ static Status check_options(const OptOptions *o, const TextList *words) {
   if (words->n != 1) return status_hint(fail(ERR_USAGE, "opt takes one program, %d were given", words->n), "tessera opt model.pt2 --print");
   if (o->as_run && o->passes) return fail(ERR_USAGE, "--as-run and --passes exclude each other");
   if (o->passes) TRY(check_items(o->passes));
+  if (o->mesh && o->passes && !names_pass(o->passes, "partition")) {
+    return status_hint(fail(ERR_USAGE, "--mesh is for the step 'partition', which is not in the list"), "put it where the program is to be cut");
+  }
+  if (!o->mesh && (o->plan || o->rank != NOT_GIVEN)) return fail(ERR_USAGE, "%s goes with --mesh", o->plan ? "--plan" : "--rank");
+  TRY(option_between("--rank", o->rank, 0, INT32_MAX));
   if (o->print_after && !o->as_run && strcmp(o->print_after, "all") && !(o->passes && names_pass(o->passes, o->print_after))) {
     return fail(ERR_USAGE, "--print-after %s: that pass is not in the list", o->print_after);
   }
@@ -257,10 +218,13 @@ static Status check_options(const OptOptions *o, const TextList *words) {
 }
 
 Status command_opt(int argc, char **argv) {
-  OptOptions o = {0};
+  OptOptions o = {.rank = NOT_GIVEN};
   const Option table[] = {
       {"--passes", 'p', OPT_TEXT, &o.passes, "LIST", "passes in order: a,b(x=1),c; `tessera passes` lists them"},
       {"--as-run", 0, OPT_FLAG, &o.as_run, NULL, "the passes of `tessera run`, at the sizes of the export"},
+      {"--mesh", 0, OPT_TEXT, &o.mesh, "AXES", "cut the program for the ranks of a mesh: tp=2, dp=2,tp=4; the result is one rank's"},
+      {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "with --mesh: which weights are cut how, or auto (default)"},
+      {"--rank", 0, OPT_INT, &o.rank, "N", "with --mesh: whose program (default 0)"},
       {"--print", 0, OPT_FLAG, &o.print, NULL, "print the result as text"},
       {"--print-after", 0, OPT_TEXT, &o.print_after, "PASS", "print the program after that pass (all: after each)"},
       {"--meta", 0, OPT_FLAG, &o.meta, NULL, "print the nodes' metadata too"},
@@ -277,11 +241,11 @@ Status command_opt(int argc, char **argv) {
   if (help) return OK;
   TRY(check_options(&o, &words));
   OptState st = {.o = &o, .path = words.v[0], .how = {.meta = o.meta}};
-  TRY(program_load(words.v[0], o.weights, &st.program));
+  st.steps = (OptSteps){.mesh = o.mesh, .plan = o.plan, .rank = o.rank == NOT_GIVEN ? 0 : (int)o.rank};
+  TRY(program_load(words.v[0], o.weights, &st.steps.program));
   ctx_init(&st.ctx, threads_or_default(0));
   Status s = optimize(&st);
-  exported_free(st.program);
-  exported_free(st.source);
+  opt_steps_free(&st.steps);
   ctx_free(&st.ctx);
   return s;
 }

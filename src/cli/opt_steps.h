@@ -1,0 +1,29 @@
+/* opt_steps.h -- what may stand in a list of passes but makes a new program of the old one:
+ *
+ *   specialize(s0=2)    sizes become numbers, those of the export unless told
+ *   partition(s0=2)     the same for one rank of a mesh: weights cut as a plan says
+ */
+#ifndef TESS_CLI_OPT_STEPS_H
+#define TESS_CLI_OPT_STEPS_H
+
+#include "dist/mesh.h"
+#include "passes/mark.h"
+
+typedef struct {
+  const char *mesh, *plan; /* of partition; plan NULL: auto */
+  int rank;
+  Exported *program; /* the present one */
+  Exported *source;  /* what it was made of; NULL before */
+  Dist *dist;        /* what a rank's program borrows from */
+  Marks *marks;
+  Scope scope;
+  Arena arena;
+} OptSteps;
+
+/* Is the item of a list one of them: "partition" or "partition(...)"? */
+bool opt_is_step(const char *item);
+/* Runs it; what is in brackets is taken apart. */
+Status opt_step(OptSteps *s, Ctx *ctx, char *item);
+void opt_steps_free(OptSteps *s);
+
+#endif
