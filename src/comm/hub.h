@@ -28,7 +28,7 @@
 enum {
   SLOT_BYTES = 4096, /* of payload fit in a slot */
   SMALL_BYTES = 1024, /* up to here that is faster than a second rendezvous, if ranks need not sleep */
-  SPIN_US = 40,      /* how long a rank looks out before it sleeps */
+  SPIN_US = 2000,    /* how long a rank looks out before it sleeps; waking takes long where cores are virtual */
 };
 
 #define FLAG_READY(s) (2 * (s) + 1)
