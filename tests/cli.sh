@@ -3,29 +3,12 @@
 # exit codes (0 ok, 1 failure, 2 usage, 3 bad file, 4 difference).
 set -u
 tessera=$1 models=$2/models
-temp=$(mktemp -d)
-trap 'chmod -R u+w "$temp"; rm -rf "$temp"' EXIT
-passed=0 failed=0
+. "$(dirname "$0")/trials.sh"
 
-# try CODE PATTERN ARGUMENTS...: the exit code, and a pattern in stdout or stderr; nothing
-# is printed to stdout by a command that fails before it has a result.
-try() {
+try() { # CODES PATTERN ARGUMENTS...
   code=$1 pattern=$2
   shift 2
-  "$tessera" "$@" >"$temp/out" 2>"$temp/err"
-  got=$?
-  if [ $got = "$code" ] && { [ -z "$pattern" ] || cat "$temp/out" "$temp/err" | grep -qE -e "$pattern"; }; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    echo "tessera $*"
-    echo "  exit code $got, expected $code and '$pattern'"
-    sed 's/^/  | /' "$temp/out" "$temp/err" | head -20
-  fi
-}
-# that TEST...: a fact about the world.
-that() {
-  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "not so: $*"; fi
+  check "$code" "$pattern" "$tessera" "$@"
 }
 
 mlp=$models/mlp/program.pt2 in=$models/mlp/inputs.safetensors want=$models/mlp/outputs.safetensors
@@ -276,5 +259,4 @@ if [ "$(id -u)" != 0 ]; then
   try 1 'cannot write' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/locked/ranks"
 fi
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+sum_up

@@ -3,37 +3,17 @@
 # files belong to whom, who writes what, and what is said when something does not fit.
 set -u
 here=$(dirname "$0") tessera=$1 golden=$2 mpirun=${3:-}
-temp=$(mktemp -d)
-trap 'rm -rf "$temp"' EXIT
-passed=0 failed=0
+. "$here/trials.sh"
 
-# check CODES PATTERN COMMAND...: the exit code is one of these, and a pattern is in what it prints.
-check() {
-  code=$1 pattern=$2
-  shift 2
-  timeout 120 "$@" >"$temp/out" 2>&1
-  got=$?
-  if case " $code " in *" $got "*) true ;; *) false ;; esac && { [ -z "$pattern" ] || grep -qE -e "$pattern" "$temp/out"; }; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    echo "$*"
-    echo "  exit code $got, expected $code and '$pattern'"
-    sed 's/^/  | /' "$temp/out" | head -20
-  fi
-}
-try() {
+try() { # CODES PATTERN ARGUMENTS...
   code=$1 pattern=$2
   shift 2
   check "$code" "$pattern" "$tessera" run "$@"
 }
-mpi() { # CODE PATTERN RANKS ARGUMENTS...
+mpi() { # CODES PATTERN RANKS ARGUMENTS...
   code=$1 pattern=$2 n=$3
   shift 3
   check "$code" "$pattern" "$here/mpirun.sh" "$mpirun" "$n" "$tessera" run "$@"
-}
-that() {
-  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "not so: $*"; fi
 }
 
 mlp=$golden/models/mlp_tp2_by_torch all=$golden/models/collectives_tp2 one=$golden/ddp/fusion/one.before.pt2
@@ -121,5 +101,4 @@ if [ -n "$mpirun" ]; then
   mpi 5 'the program was made for 2' 3 "$all/rank0.pt2" -i "$all/inputs_rank0.safetensors"
 fi
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+sum_up

@@ -4,26 +4,14 @@
 # writes it anew), JSON that parses, pages, and errors.
 set -u
 tessera=$1 models=$2/models update=${3-}
+. "$(dirname "$0")/trials.sh"
 cd "$(dirname "$0")/plan" || exit 2
-temp=$(mktemp -d)
-trap 'chmod -R u+w "$temp"; rm -rf "$temp"' EXIT
-passed=0 failed=0
-try() { # CODE PATTERN ARGUMENTS...
+
+try() { # CODES PATTERN ARGUMENTS...: what fails prints nothing to standard output
   code=$1 pattern=$2
   shift 2
-  "$tessera" "$@" >"$temp/out" 2>"$temp/err"
-  got=$?
-  if [ $got = "$code" ] && { [ -z "$pattern" ] || cat "$temp/out" "$temp/err" | grep -qE -e "$pattern"; } && { [ $code = 0 ] || [ ! -s "$temp/out" ]; }; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    echo "tessera $*"
-    echo "  exit code $got, expected $code and '$pattern'"
-    sed 's/^/  | /' "$temp/out" "$temp/err" | head -20
-  fi
-}
-that() {
-  if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "not so: $*"; fi
+  check "$code" "$pattern" "$tessera" "$@"
+  [ "$code" = 0 ] || that [ ! -s "$temp/out" ]
 }
 parses() { # a JSON file: read back by a command that reads JSON, or by Python where it is there
   if command -v python3 >/dev/null; then python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$1"; else grep -q '^{' "$1"; fi
@@ -113,5 +101,4 @@ try 0 '"flops"' bench calibrate --seconds 0.01 --ranks 1 --name here
 try 2 'above 0' bench calibrate --seconds 0
 try 2 'options only' bench calibrate now
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+sum_up
