@@ -146,5 +146,95 @@ class InPyTorch(unittest.TestCase):
         self.run_folder("llama_dyn", "dp=2,tp=2", 4)
 
 
+@unittest.skipUnless(torch, "PyTorch is not installed")
+class ImportsOfRunScript(unittest.TestCase):
+    """run.py imports what defines the operators and classes of a program, or says what is missing."""
+
+    LIBRARY = {
+        "tripler/__init__.py": "",
+        "tripler/ops.py": """import torch
+@torch.library.custom_op("threefold::triple", mutates_args=())
+def triple(x: torch.Tensor) -> torch.Tensor:
+    return 3 * x
+@triple.register_fake
+def _(x):
+    return torch.empty_like(x)
+""",
+        "tripler/model.py": """import collections, torch, tripler.ops
+from torch.utils import _pytree as pytree
+class Result:
+    def __init__(self, y):
+        self.y = y
+pytree.register_pytree_node(Result, lambda r: ([r.y], None), lambda v, _: Result(*v), serialized_type_name="tripler.model.Result")
+class Layer(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.threefold.triple(x)
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = Layer()
+    def forward(self, x):
+        return self.layer(x)
+class WithResult(torch.nn.Module):
+    def forward(self, x):
+        return Result(x + 1)
+""",
+    }
+    EXPORT = """import torch
+from tripler.model import Model, WithResult
+torch.export.save(torch.export.export(Model(), (torch.ones(2),)), "operator.pt2")
+torch.export.save(torch.export.export(WithResult(), (torch.ones(2),)), "class.pt2")
+"""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.temp = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.temp)
+        for name, text in cls.LIBRARY.items():
+            Path(cls.temp, "library", name).parent.mkdir(parents=True, exist_ok=True)
+            Path(cls.temp, "library", name).write_text(text)
+        ts.shard(MLP, 2, out=f"{cls.temp}/ranks")
+        done = cls.python(cls.EXPORT)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+    @classmethod
+    def python(cls, text, library=True):
+        paths = [f"{cls.temp}/ranks", *([f"{cls.temp}/library"] if library else [])]
+        return subprocess.run([sys.executable, "-c", f"import sys\nsys.path[:0] = {paths}\n{text}"], capture_output=True, text=True, timeout=300, cwd=cls.temp)
+
+    def test_imports(self):
+        for name, result in ("operator", "3 * torch.ones(2)"), ("class", "2 * torch.ones(2)"):
+            done = self.python(f"""import run, torch
+run.import_modules("{name}.pt2")
+result = torch.export.load("{name}.pt2").module()(torch.ones(2))
+assert torch.equal(getattr(result, "y", result), {result})
+""")
+            self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+
+    def test_files(self):
+        done = self.python("""import run, torch
+open("bad.safetensors", "w").write("no")
+for call in (lambda: run.read_safetensors("none"), lambda: run.read_safetensors("bad.safetensors"), lambda: run.write_safetensors("none/out", {"0": torch.ones(2)})):
+    try:
+        call()
+    except SystemExit as error:
+        print(error)
+""")
+        for words in ("cannot read none: No such file", "bad.safetensors is no .safetensors file", "cannot write none/out: No such file"):
+            self.assertIn(words, done.stdout, done.stderr[-2000:])
+
+    def test_missing(self):
+        done = self.python("""import run
+for name in "operator", "class":
+    try:
+        run.import_modules(name + ".pt2")
+    except SystemExit as error:
+        print(error)
+""", library=False)
+        for words in ("operator.pt2 calls the custom operator threefold::triple, which", "tried: import tripler.model: No module named 'tripler'", "tried: import threefold:",
+                      "class.pt2 has the class tripler.model.Result in its inputs or outputs, which", "hint: install the package that defines it, or name its module: --import MODULE"):
+            self.assertIn(words, done.stdout, done.stderr[-2000:])
+
+
 if __name__ == "__main__":
     unittest.main()

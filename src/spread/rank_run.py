@@ -34,10 +34,15 @@ WORDS = {dtype: word for word, dtype in DTYPES.items()}
 # ---- safetensors: the length of a JSON header (8 bytes), the header, the elements ----
 
 def read_safetensors(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
+    try:
+        with open(path, "rb") as f:
+            data = f.read()
+        (length,) = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8:8 + length])
+    except OSError as error:
+        raise SystemExit(f"run.py: cannot read {path}: {error.strerror}")
+    except (ValueError, struct.error):
+        raise SystemExit(f"run.py: {path} is no .safetensors file")
     tensors = {}
     for name, entry in header.items():
         if name == "__metadata__":
@@ -60,9 +65,15 @@ def write_safetensors(path, tensors):
         at += len(raw)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with open(path + ".part", "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
-    os.replace(path + ".part", path)
+    part = path + ".part"
+    try:
+        with open(part, "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+        os.replace(part, path)
+    except OSError as error:
+        if os.path.exists(part):
+            os.remove(part)
+        raise SystemExit(f"run.py: cannot write {path}: {error.strerror}")
 
 
 # ---- the mesh ----
@@ -117,21 +128,107 @@ def shard(tensor, placements, mesh, where):
 
 # ---- the program ----
 
+def read_program(path):
+    with zipfile.ZipFile(path) as archive:
+        name = next(n for n in archive.namelist() if n.endswith("models/model.json"))
+        return json.loads(archive.read(name))
+
+
+def try_imports(modules, is_known):
+    """Imports one module after the other until it is_known(); what was tried: {module: why not}."""
+    tried = {}
+    for module in modules:
+        if is_known():
+            break
+        if module in tried:
+            continue
+        try:
+            importlib.import_module(module)
+            tried[module] = "does not define it"
+        except Exception as error:  # whatever a module of others may raise
+            tried[module] = str(error) or type(error).__name__
+    return tried
+
+
+def missing(path, what, tried):
+    """The error of a program that names something which no module defines."""
+    text = f"run.py: {os.path.basename(path)} {what}, which PyTorch does not know"
+    for module, why in tried.items():
+        text += f"\n  tried: import {module}: {why}"
+    return SystemExit(text + "\n  hint: install the package that defines it, or name its module: --import MODULE")
+
+
+def classes_of(spec):
+    """Names of the classes in the spec of inputs or outputs, as PyTorch registers them."""
+    if spec["type"]:
+        yield spec["type"]
+    for child in spec["children_spec"]:
+        yield from classes_of(child)
+
+
 def import_classes(path):
     """Classes in the specs of inputs and outputs (a library's output classes) must be known
     to PyTorch before it loads the program: importing their modules makes them so."""
-    with zipfile.ZipFile(path) as archive:
-        name = next(n for n in archive.namelist() if n.endswith("models/model.json"))
-        program = json.loads(archive.read(name))
-    for entry in program["graph_module"]["module_call_graph"]:
+    for entry in read_program(path)["graph_module"]["module_call_graph"]:
         signature = entry.get("signature") or {}
-        for spec in (signature.get("in_spec") or "", signature.get("out_spec") or ""):
-            for module in re.findall(r'"type": "([\w.]+)\.\w+"', spec):
-                if module not in ("builtins", "collections"):
-                    try:
-                        importlib.import_module(module)
-                    except ImportError as error:
-                        print(f"run.py: {module} cannot be imported: {error}", file=sys.stderr)
+        for text in (signature.get("in_spec"), signature.get("out_spec")):
+            for name in classes_of(json.loads(text)[1]) if text else ():
+                known = lambda: name in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE
+                parts = name.split(".")
+                tried = try_imports((".".join(parts[:n]) for n in range(len(parts) - 1, 0, -1)), known)
+                if not known():
+                    raise missing(path, f"has the class {name} in its inputs or outputs", tried)
+
+
+# Where operators are defined whose namespace is not the name of a module.
+NAMESPACES = {
+    "fbgemm": ["fbgemm_gpu"],
+    "quantized_decomposed": ["torch.ao.quantization.fx._decomposed"],
+    "transformers": ["transformers.integrations.moe"],
+}
+
+
+def operator_calls(value):
+    """Nodes that call an operator, those of inner graphs included: (namespace, name, overload, metadata)."""
+    if isinstance(value, list):
+        for item in value:
+            yield from operator_calls(item)
+    elif isinstance(value, dict):
+        words = str(value.get("target")).split(".")
+        if words[:2] == ["torch", "ops"] and len(words) == 5:
+            yield (*words[2:], value.get("metadata") or {})
+        for item in value.values():
+            yield from operator_calls(item)
+
+
+def modules_of_call(metadata):
+    """Modules that torch.export recorded where an operator is called, the innermost first: of
+    the classes that called it, and of installed files in the trace."""
+    for level in reversed((metadata.get("nn_module_stack") or "").split(";")):
+        module = level.rpartition(",")[2].rpartition(".")[0]
+        if module.partition(".")[0] not in ("", "__main__", "builtins", "torch"):
+            yield module
+    for file in reversed(re.findall(r'(?:site|dist)-packages/([\w/]+)\.py"', metadata.get("stack_trace") or "")):
+        if not file.startswith("torch/"):
+            yield file.removesuffix("/__init__").replace("/", ".")
+
+
+def import_operators(path):
+    """Custom operators that the program calls must be known to PyTorch, too."""
+    for namespace, name, overload, metadata in operator_calls(read_program(path)["graph_module"]["graph"]):
+        known = lambda: hasattr(getattr(getattr(torch.ops, namespace), name, None), overload)
+        if not known():
+            modules = [*modules_of_call(metadata), *NAMESPACES.get(namespace, []), namespace]
+            tried = try_imports(modules, known)
+            if not known():
+                raise missing(path, f"calls the custom operator {namespace}::{name}", tried)
+
+
+def import_modules(path):
+    """Imports the Python modules that define the classes and the custom operators which the
+    program names; SystemExit says which are missing."""
+    import_classes(path)
+    import_operators(path)
 
 
 def flat_inputs(program, given, files, mesh, where, device):
@@ -164,7 +261,7 @@ def main():
     parser.add_argument("-o", "--output", action="append", default=[], help="outputs, .safetensors, one per call")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda: each process takes the device of its local rank")
     parser.add_argument("--backend", help="of torch.distributed; default: gloo on the CPU, nccl on cuda")
-    parser.add_argument("--import", dest="imports", action="append", default=[], help="a module to import first (custom ops)")
+    parser.add_argument("--import", dest="imports", action="append", default=[], help="a module to import first: one that defines custom operators or classes and is not found by itself")
     args = parser.parse_args()
 
     with open(os.path.join(FOLDER, "plan.json")) as f:
@@ -181,13 +278,18 @@ def main():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
         torch.cuda.set_device(device)
 
+    path = os.path.join(FOLDER, f"rank{rank}.pt2")
+    if not os.path.exists(path):
+        raise SystemExit(f"run.py: {path} is missing: `tessera shard` without --ranks writes the files of all ranks")
+    for module in args.imports:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise SystemExit(f"run.py: --import {module}: {error}")
+    import_modules(path)
     dist.init_process_group(args.backend or ("nccl" if device.type == "cuda" else "gloo"))
     register_groups(plan["groups"], rank)
     where = coordinate(mesh, rank)
-    path = os.path.join(FOLDER, f"rank{rank}.pt2")
-    for module in args.imports:
-        importlib.import_module(module)
-    import_classes(path)
     program = torch.export.load(path)
     if device.type != "cpu":
         from torch.export.passes import move_to_device_pass
