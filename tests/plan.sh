@@ -56,15 +56,48 @@ try 0 'all of them follow' plan "$llama/program.pt2" --plan "$temp/saved.json"
 try 2 'one program, 0' plan --mesh tp=2
 try 2 'which mesh' plan blocks.txt
 try 2 'which mesh' plan blocks.txt --plan blocks.json
-try 2 'at least 1|number of ranks' plan blocks.txt --mesh tp=0
-try 2 'number of ranks' plan blocks.txt --mesh tp=
+try 2 '0 is no number of ranks; 1 to' plan blocks.txt --mesh tp=0
+try 2 'number of ranks is expected at its end' plan blocks.txt --mesh tp=
+try 2 "number of ranks is expected at 'tp'" plan blocks.txt --mesh tp
+try 2 'is no number of ranks' plan blocks.txt --mesh tp=99999999999999999999
 try 2 "called 'tp'" plan blocks.txt --mesh tp=2,tp=2
+that grep -q 'hint give each axis a name of its own' "$temp/err"
+try 2 "ends with 'x'" plan blocks.txt --mesh 2x
+try 2 "a comma is expected between axes, not ';dp=2'" plan blocks.txt --mesh 'tp=2;dp=2'
+try 2 'an empty mesh' plan blocks.txt --mesh ''
 try 2 'ranks: they are 0 to 3' $blocks --rank 4
 echo '{"parallelize": {"blocks.*.upp": "colwise"}}' >"$temp/none.json"
 try 2 "did you mean 'blocks.0.up'" plan blocks.txt --mesh tp=2 --plan "$temp/none.json"
 echo '{"parallelize": {"blocks.*.up": "colwize"}}' >"$temp/style.json"
 try 2 "did you mean 'colwise'" plan blocks.txt --mesh tp=2 --plan "$temp/style.json"
 try 3 'No such file' plan blocks.txt --mesh tp=2 --plan "$temp/absent.json"
+bad_plan() { # CODE PATTERN JSON
+  printf '%s' "$3" >"$temp/bad.json"
+  try "$1" "$2" plan blocks.txt --mesh tp=2 --plan "$temp/bad.json"
+}
+# a file that is no plan
+bad_plan 3 'not valid JSON' '{"parallelize": '
+bad_plan 3 'it is empty' ''
+bad_plan 3 'a plan is a JSON object' '[1]'
+that grep -q 'hint a plan is JSON: {"parallelize"' "$temp/err"
+bad_plan 3 '"parallelize" is no object' '{"parallelize": [1]}'
+bad_plan 3 'a style such as "colwise"' '{"parallelize": {"blocks.*.up": 3}}'
+bad_plan 3 'did you mean "parallelize"' '{"paralelize": {}}'
+bad_plan 3 'unknown key "stile"' '{"parallelize": {"blocks.*.up": {"stile": "colwise"}}}'
+bad_plan 3 'occurs twice' '{"parallelize": {"blocks.0.up": "colwise", "blocks.0.up": "rowwise"}}'
+bad_plan 3 'axes and sizes' '{"mesh": 3}'
+bad_plan 3 'no count' '{"packed": {"blocks.*.up": 0}}'
+# a plan whose words do not fit the program or the mesh
+bad_plan 2 "names the axis 'tq'" '{"parallelize": {"blocks.*.up": {"style": "colwise", "axis": "tq"}}}'
+that grep -q 'hint the mesh is tp=2' "$temp/err"
+bad_plan 2 '2 placements for a mesh of 1 axis' '{"params": {"blocks.0.up.weight": "S(0),R"}}'
+bad_plan 2 'there is no dimension 5' '{"params": {"blocks.0.up.weight": "S(5)"}}'
+bad_plan 2 'S.0. by colwise .blocks.0.up. and S.1. by rowwise' '{"parallelize": {"blocks.0.up": "colwise", "blocks.*.up": "rowwise"}}'
+printf '%s' '{"parallelize": {"model.layers.*": "colwise"}}' >"$temp/bad.json"
+try 2 "'model.layers.\*' is to be colwise, but has no weights of its own" plan "$llama/program.pt2" --mesh tp=2 --plan "$temp/bad.json"
+that grep -q "hint name the modules inside that have them, such as that of 'model.layers.0" "$temp/err"
+printf '%s' '{"parallelize": {"transformer.wte": "embedding_rowwise", "lm_head": "rowwise"}}' >"$temp/bad.json"
+try 2 'two names of tied weights' plan "$models/gpt2/program.pt2" --mesh tp=2 --plan "$temp/bad.json"
 try 3 'No such file' plan "$temp/absent.pt2" --mesh tp=2
 try 2 "did you mean 'a100'" $blocks --machine a10
 try 3 'No such file' $blocks --machine "$temp/absent.json"
@@ -72,15 +105,15 @@ bad() { # PATTERN CODE JSON
   printf '%s' "$3" >"$temp/bad.json"
   try "$2" "$1" $blocks --machine "$temp/bad.json"
 }
-bad 'did you mean "flops"' 2 '{"flop": 1e9}'
-bad '"flops" is missing' 2 '{"memory_bandwidth": 1e9}'
-bad '"flops" is no number' 2 '{"flops": "many", "memory_bandwidth": 1e9}'
-bad 'no dtype' 2 '{"flops": {"f33": 1e9}, "memory_bandwidth": 1e9}'
-bad 'above 0' 2 '{"flops": 0, "memory_bandwidth": 1e9}'
-bad '"memory_bandwidth" is missing' 2 '{"flops": 1e9}'
+bad 'did you mean "flops"' 3 '{"flop": 1e9}'
+bad '"flops" is missing' 3 '{"memory_bandwidth": 1e9}'
+bad '"flops" is no number' 3 '{"flops": "many", "memory_bandwidth": 1e9}'
+bad 'no dtype' 3 '{"flops": {"f33": 1e9}, "memory_bandwidth": 1e9}'
+bad 'above 0' 3 '{"flops": 0, "memory_bandwidth": 1e9}'
+bad '"memory_bandwidth" is missing' 3 '{"flops": 1e9}'
 bad "no link for the mesh axis 'dp'" 2 '{"flops": 1e9, "memory_bandwidth": 1e9, "links": {"tp": {"bandwidth": 1e9}}}'
-bad 'bytes/s and seconds' 2 '{"flops": 1e9, "memory_bandwidth": 1e9, "links": {"tp": 3}}'
-bad 'a JSON object' 2 '[1]'
+bad 'bytes/s and seconds' 3 '{"flops": 1e9, "memory_bandwidth": 1e9, "links": {"tp": 3}}'
+bad 'a JSON object' 3 '[1]'
 bad 'JSON' 3 '{"flops": 1e9'
 try 2 'SYMBOL=NUMBER' $blocks --size s0
 try 2 "no symbol 's7'" $blocks --size s7=3

@@ -26,15 +26,17 @@ Arena *dist_arena(Dist *d) { return &d->arena; }
 
 /* ---- making ---------------------------------------------------------------------------- */
 
+enum { MOST_MESH_RANKS = 1 << 24 };
+
 static Status check_axes(const int *axis, int naxes, const char *const *names, int *size) {
   if (naxes < 0 || naxes > MAX_AXES) return fail(ERR_USAGE, "a mesh has 1 to %d axes, not %d", MAX_AXES, naxes);
   int64_t n = 1;
   for (int a = 0; a < naxes; a++) {
     if (axis[a] < 1) return fail(ERR_USAGE, "mesh axis %d has %d ranks; at least 1 is wanted", a, axis[a]);
     n *= axis[a];
-    if (n > 1 << 24) return fail(ERR_USAGE, "a mesh of more than %d ranks", 1 << 24);
+    if (n > MOST_MESH_RANKS) return fail(ERR_USAGE, "a mesh of more than %d ranks", MOST_MESH_RANKS);
     for (int b = 0; names && names[a] && b < a; b++)
-      if (names[b] && !strcmp(names[a], names[b])) return fail(ERR_USAGE, "two mesh axes are called '%s'", names[a]);
+      if (names[b] && !strcmp(names[a], names[b])) return status_hint(fail(ERR_USAGE, "two mesh axes are called '%s'", names[a]), "give each axis a name of its own: dp=2,tp=4");
   }
   *size = (int)n;
   return OK;
@@ -118,11 +120,13 @@ Status mesh_parse(Dist *d, const char *text, Mesh **out) {
     }
     char *end;
     long v = strtol(t, &end, 10);
-    if (end == t || v < 1 || v > 1 << 24) return status_hint(fail(ERR_USAGE, "mesh '%s': a number of ranks is expected at '%s'", text, t), "%s", hint);
+    if (end == t) return status_hint(fail(ERR_USAGE, "mesh '%s': a number of ranks is expected %s%s%s", text, *t ? "at '" : "at its end", t, *t ? "'" : ""), "%s", hint);
+    if (v < 1 || v > MOST_MESH_RANKS)
+      return status_hint(fail(ERR_USAGE, "mesh '%s': %.*s is no number of ranks; 1 to %d are taken", text, (int)(end - t), t, MOST_MESH_RANKS), "%s", hint);
     axis[n++] = (int)v;
     t = end;
     if (*t == ',' || *t == 'x') t++;
-    else if (*t) return status_hint(fail(ERR_USAGE, "mesh '%s': '%s' follows a number", text, t), "%s", hint);
+    else if (*t) return status_hint(fail(ERR_USAGE, "mesh '%s': a comma is expected between axes, not '%s'", text, t), "%s", hint);
     if (!*t && (end[0] == ',' || end[0] == 'x')) return status_hint(fail(ERR_USAGE, "mesh '%s' ends with '%c'", text, end[0]), "%s", hint);
   }
   if (!n) return status_hint(fail(ERR_USAGE, "an empty mesh"), "%s", hint);

@@ -97,7 +97,8 @@ static Status axis_of(const Marker *k, const PlanEntry *e, int *out) {
   const Mesh *m = k->mesh;
   *out = e && e->axis ? mesh_axis_named(m, e->axis) : mark_tensor_axis(m);
   char text[256];
-  if (e && e->axis && *out < 0) return fail(ERR_USAGE, "%s: '%s' names the axis '%s', which %s does not have", k->plan->path, e->pattern, e->axis, mesh_print(m, text, sizeof text));
+  if (e && e->axis && *out < 0)
+    return status_hint(fail(ERR_USAGE, "%s: '%s' names the axis '%s', which the mesh does not have", k->plan->path, e->pattern, e->axis), "the mesh is %s", mesh_text(m, text, sizeof text));
   if (*out < 0) *out = m->naxes - 1;
   return OK;
 }
@@ -209,6 +210,22 @@ static Status cannot(const Marker *k, const PlanEntry *e, const char *name) {
                                                              : "colwise cuts a feature dimension of the result");
 }
 
+/* An entry that names modules only whose weights, if any, are those of modules inside. */
+static Status no_weights(const Marker *k, const PlanEntry *e) {
+  const char *fqn = NULL;
+  for (int i = 0; !fqn && i < k->e->nstate; i++) {
+    char module[256];
+    if (k->e->state[i].is_constant) continue;
+    snprintf(module, sizeof module, "%s", k->e->state[i].fqn);
+    for (char *dot; !fqn && (dot = strrchr(module, '.'));) {
+      *dot = 0;
+      if (pattern_matches(e, module)) fqn = k->e->state[i].fqn;
+    }
+  }
+  Status s = fail(ERR_USAGE, "%s: '%s' is to be %s, but has no weights of its own", k->plan->path, e->pattern, e->style == STYLE_PLACEMENTS ? e->placements : style_name(e->style));
+  return fqn ? status_hint(s, "name the modules inside that have them, such as that of '%s'", fqn) : status_hint(s, "styles are for modules with weights; leave the entry out");
+}
+
 /* Weights of one feature, or that only the branches of a cond use: nobody is wrong. */
 static bool cannot_be_asked(const Marker *k, const Planned *p) {
   const Val *v = input_val(k, p->input);
@@ -252,6 +269,7 @@ static Status match_entry(Marker *k, const PlanEntry *e) {
     if (!e->anywhere) return no_match(k, e);
     note(k, "'%s' of %s matches nothing here\n", e->pattern, k->plan->path);
   }
+  if (!matched && !e->anywhere && (style_table[e->style].side != SIDE_NONE || e->style == STYLE_PLACEMENTS)) return no_weights(k, e);
   if (used && !cut && style_table[e->style].side != SIDE_NONE) {
     if (!single) return cannot(k, e, name);
     note(k, "%s stays whole: %s\n", name, "it has a single element to cut, or is used in a branch");
@@ -371,6 +389,12 @@ static int64_t packed_count(const Marker *k, const Planned *p) {
   return 0;
 }
 
+static Status wrong_length(const Marker *k, const char *name, int n) {
+  char text[256];
+  Status s = fail(ERR_USAGE, "%s: '%s' has %d placements for a mesh of %d ax%s", k->plan->path, name, n, k->mesh->naxes, k->mesh->naxes == 1 ? "is" : "es");
+  return status_hint(s, "one for each axis of %s, or a single one for the axis that styles cut", mesh_text(k->mesh, text, sizeof text));
+}
+
 static Status set_input(Marker *k, int input, int axis, Placement place, const char *name, const char *why) {
   InputMark *mark = &k->m->input[input];
   char a[128], b[128];
@@ -406,7 +430,7 @@ static Status place_planned(Marker *k, const Planned *p) {
     int n;
     bool module_bias = p->module && t && t->ndim < 2; /* S(1) of a module is its matrix's */
     TRY(status_at(placements_parse(p->entry->placements, t && !module_bias ? t->ndim : -1, list, &n), "%s: the entry of '%s'", k->plan->path, p->entry->pattern));
-    if (n != 1 && n != k->mesh->naxes) return fail(ERR_USAGE, "%s: '%s' has %d placements for a mesh of %d axes", k->plan->path, p->entry->pattern, n, k->mesh->naxes);
+    if (n != 1 && n != k->mesh->naxes) return wrong_length(k, p->entry->pattern, n);
     for (int a = 0; a < n; a++) {
       if (is_p(&list[a])) return fail(ERR_USAGE, "%s: '%s' cannot be placed P: it is a parameter", k->plan->path, p->entry->pattern);
       if (module_bias && is_s(&list[a]) && list[a].dim != 0 && list[a].dim >= t->ndim) continue;
@@ -464,7 +488,7 @@ static Status parse_all(const Marker *k, const PlanPair *pair, int ndim, Placeme
   int n, axis;
   Placement list[MAX_AXES];
   TRY(status_at(placements_parse(pair->text, ndim, list, &n), "%s: '%s'", k->plan->path, pair->name));
-  if (n != 1 && n != k->mesh->naxes) return fail(ERR_USAGE, "%s: '%s' has %d placements for a mesh of %d axes", k->plan->path, pair->name, n, k->mesh->naxes);
+  if (n != 1 && n != k->mesh->naxes) return wrong_length(k, pair->name, n);
   TRY(axis_of(k, NULL, &axis));
   for (int a = 0; a < k->mesh->naxes; a++) out[a] = n == 1 ? place_r() : list[a];
   if (n == 1) out[axis] = list[0];

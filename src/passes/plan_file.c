@@ -66,6 +66,8 @@ Status style_parse(const char *word, Style *out) {
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
+static const char example[] = "a plan is JSON: {\"parallelize\": {\"layers.*.up_proj\": \"colwise\"}}";
+
 static Status keep(PlanFile *p, const char *text, const char **out) {
   TRY_NEW(*out, arena_strdup(&p->arena, text));
   return OK;
@@ -74,7 +76,7 @@ static Status keep(PlanFile *p, const char *text, const char **out) {
 /* Placements as one text: "S(0)", ["S(0)", "R"]. */
 static Status read_placements(PlanFile *p, yyjson_val *v, const char *what, const char **out) {
   if (yyjson_is_str(v)) return keep(p, yyjson_get_str(v), out);
-  if (!yyjson_is_arr(v)) return fail(ERR_USAGE, "%s: '%s' needs placements: a text such as \"S(0),R\" or a list of them", p->path, what);
+  if (!yyjson_is_arr(v)) return fail(ERR_FILE, "%s: '%s' needs placements: a text such as \"S(0),R\" or a list of them", p->path, what);
   TextBuf b = {0};
   size_t i, n;
   yyjson_val *item;
@@ -83,7 +85,7 @@ static Status read_placements(PlanFile *p, yyjson_val *v, const char *what, cons
     texts &= json_as_string(item) != NULL;
     if (texts) text_printf(&b, "%s%s", i ? "," : "", json_as_string(item));
   }
-  Status s = !texts ? fail(ERR_USAGE, "%s: the list of '%s' is to hold placements: [\"S(0)\", \"R\"]", p->path, what) : b.text ? keep(p, b.text, out) : fail_oom();
+  Status s = !texts ? fail(ERR_FILE, "%s: the list of '%s' is to hold placements: [\"S(0)\", \"R\"]", p->path, what) : b.text ? keep(p, b.text, out) : fail_oom();
   text_free(&b);
   return s;
 }
@@ -99,7 +101,7 @@ static Status check_style_keys(PlanFile *p, const char *pattern, yyjson_val *obj
   yyjson_obj_foreach(object, i, n, key, value) {
     const char *word = yyjson_get_str(key);
     if (strcmp(word, "axis") && strcmp(word, "style") && strcmp(word, "placements"))
-      return status_hint(fail(ERR_USAGE, "%s: the entry of '%s' has an unknown key \"%s\"", p->path, pattern, word), "write {\"style\": \"colwise\", \"axis\": \"tp\"}");
+      return status_hint(fail(ERR_FILE, "%s: the entry of '%s' has an unknown key \"%s\"", p->path, pattern, word), "write {\"style\": \"colwise\", \"axis\": \"tp\"}");
   }
   return OK;
 }
@@ -108,14 +110,14 @@ static Status check_style_keys(PlanFile *p, const char *pattern, yyjson_val *obj
 static Status read_style(PlanFile *p, const char *pattern, yyjson_val *v, bool raw, PlanEntry *e) {
   *e = (PlanEntry){.style = STYLE_PLACEMENTS};
   TRY(keep(p, pattern, &e->pattern));
-  if (strlen(pattern) > PATTERN_MAX) return fail(ERR_USAGE, "%s: a pattern of %zu characters, '%.40s...'; at most %d are taken", p->path, strlen(pattern), pattern, PATTERN_MAX);
+  if (strlen(pattern) > PATTERN_MAX) return fail(ERR_FILE, "%s: a pattern of %zu characters, '%.40s...'; at most %d are taken", p->path, strlen(pattern), pattern, PATTERN_MAX);
   if (yyjson_is_obj(v)) {
     yyjson_val *axis = yyjson_obj_get(v, "axis"), *style = yyjson_obj_get(v, "style");
-    if (!style) style = yyjson_obj_get(v, "placements");
-    if (!style) return fail(ERR_USAGE, "%s: the entry of '%s' has no \"style\"", p->path, pattern);
     TRY(check_style_keys(p, pattern, v));
+    if (!style) style = yyjson_obj_get(v, "placements");
+    if (!style) return fail(ERR_FILE, "%s: the entry of '%s' has no \"style\"", p->path, pattern);
     const char *axis_name = NULL;
-    if (axis && !json_as_string(axis)) return fail(ERR_USAGE, "%s: the \"axis\" of '%s' is no name", p->path, pattern);
+    if (axis && !json_as_string(axis)) return fail(ERR_FILE, "%s: the \"axis\" of '%s' is no name", p->path, pattern);
     if (axis) TRY(keep(p, json_as_string(axis), &axis_name));
     TRY(read_style(p, pattern, style, raw, e));
     e->axis = axis_name;
@@ -123,7 +125,7 @@ static Status read_style(PlanFile *p, const char *pattern, yyjson_val *v, bool r
   }
   const char *word = json_as_string(v);
   if (word && !raw && !looks_like_placements(word)) return status_at(style_parse(word, &e->style), "%s: the entry of '%s'", p->path, pattern);
-  if (!word && !yyjson_is_arr(v)) return fail(ERR_USAGE, "%s: the entry of '%s' is to be %s", p->path, pattern, raw ? "placements: \"S(0)\"" : "a style such as \"colwise\", or placements: \"S(0)\"");
+  if (!word && !yyjson_is_arr(v)) return fail(ERR_FILE, "%s: the entry of '%s' is to be %s", p->path, pattern, raw ? "placements: \"S(0)\"" : "a style such as \"colwise\", or placements: \"S(0)\"");
   return read_placements(p, v, pattern, &e->placements);
 }
 
@@ -143,7 +145,7 @@ static Status read_entries(PlanFile *p, yyjson_val *object, const char *what, bo
   yyjson_val *key, *value;
   PlanEntry *more;
   if (!object) return OK;
-  if (!yyjson_is_obj(object)) return fail(ERR_USAGE, "%s: \"%s\" is no object of patterns and styles", p->path, what);
+  if (!yyjson_is_obj(object)) return fail(ERR_FILE, "%s: \"%s\" is no object of patterns and styles", p->path, what);
   TRY(status_at(json_check_keys(object, p->path), "\"%s\"", what));
   TRY_NEW(more, arena_new_n(&p->arena, PlanEntry, (size_t)p->nentries + yyjson_obj_size(object) + 1));
   if (p->nentries) memcpy(more, p->entry, (size_t)p->nentries * sizeof *more);
@@ -161,7 +163,7 @@ static Status read_pairs(PlanFile *p, yyjson_val *object, const char *what, Plan
   yyjson_val *key, *value;
   if (!object) return OK;
   bool packed = !strcmp(what, "packed"), list = yyjson_is_arr(object) && !packed;
-  if (!list && !yyjson_is_obj(object)) return fail(ERR_USAGE, "%s: \"%s\" is no object of %s", p->path, what, packed ? "patterns and counts" : "names and placements");
+  if (!list && !yyjson_is_obj(object)) return fail(ERR_FILE, "%s: \"%s\" is no object of %s", p->path, what, packed ? "patterns and counts" : "names and placements");
   if (!list) TRY(status_at(json_check_keys(object, p->path), "\"%s\"", what));
   TRY_NEW(*out, arena_new_n(&p->arena, PlanPair, (list ? yyjson_arr_size(object) : yyjson_obj_size(object)) + 1));
   if (list) { /* by position */
@@ -178,7 +180,7 @@ static Status read_pairs(PlanFile *p, yyjson_val *object, const char *what, Plan
     PlanPair *pair = &(*out)[*count];
     TRY(keep(p, yyjson_get_str(key), &pair->name));
     if (packed) {
-      if (!json_as_int64(value, &pair->count) || pair->count < 1) return fail(ERR_USAGE, "%s: \"packed\" of '%s' is no count", p->path, pair->name);
+      if (!json_as_int64(value, &pair->count) || pair->count < 1) return fail(ERR_FILE, "%s: \"packed\" of '%s' is no count", p->path, pair->name);
     } else TRY(read_placements(p, value, pair->name, &pair->text));
     ++*count;
   }
@@ -204,7 +206,7 @@ static Status read_mesh(PlanFile *p, yyjson_val *v) {
       text_printf(&b, "%s%lld", i ? "x" : "", (long long)ranks);
     }
   }
-  Status s = b.text && numbers ? keep(p, b.text, &p->mesh) : fail(ERR_USAGE, "%s: \"mesh\" is an object of axes and sizes: {\"dp\": 2, \"tp\": 4}", p->path);
+  Status s = b.text && numbers ? keep(p, b.text, &p->mesh) : fail(ERR_FILE, "%s: \"mesh\" is an object of axes and sizes: {\"dp\": 2, \"tp\": 4}", p->path);
   text_free(&b);
   return s;
 }
@@ -222,19 +224,19 @@ static Status check_keys(PlanFile *p, yyjson_val *root) {
       near = nearer_name(word, near, known[k]);
     }
     if (found) continue;
-    Status s = fail(ERR_USAGE, "%s: unknown key \"%s\"", p->path, word);
+    Status s = fail(ERR_FILE, "%s: unknown key \"%s\"", p->path, word);
     return near ? status_hint(s, "did you mean \"%s\"?", near) : status_hint(s, "keys of a plan: mesh, parallelize, params, packed, inputs, outputs");
   }
   return OK;
 }
 
 static Status read_plan(PlanFile *p, yyjson_val *root) {
-  if (!yyjson_is_obj(root)) return fail(ERR_USAGE, "%s: a plan is a JSON object", p->path);
+  if (!yyjson_is_obj(root)) return status_hint(fail(ERR_FILE, "%s: a plan is a JSON object", p->path), "%s", example);
   yyjson_val *hf = yyjson_obj_get(root, "base_model_tp_plan");
   if (!hf && yyjson_obj_get(root, "text_config")) hf = yyjson_obj_get(yyjson_obj_get(root, "text_config"), "base_model_tp_plan");
   if (hf && !yyjson_is_null(hf)) return read_entries(p, hf, "base_model_tp_plan", false, true);
   if (hf || yyjson_obj_get(root, "model_type") || yyjson_obj_get(root, "architectures"))
-    return status_hint(fail(ERR_USAGE, "%s: this config.json has no base_model_tp_plan", p->path), "write a plan, or use --plan auto");
+    return status_hint(fail(ERR_FILE, "%s: this config.json has no base_model_tp_plan", p->path), "write a plan, or use --plan auto");
   TRY(json_check_keys(root, p->path));
   TRY(check_keys(p, root));
   TRY(read_mesh(p, yyjson_obj_get(root, "mesh")));
@@ -249,7 +251,7 @@ Status plan_file_parse(const char *path, const char *text, size_t size, PlanFile
   yyjson_doc *doc;
   PlanFile *p;
   Status s = json_parse(path, text, size, 0, &doc);
-  if (s && status_code(s) == ERR_FILE) s = status_hint(s, "a plan is JSON: {\"parallelize\": {\"layers.*.up_proj\": \"colwise\"}}");
+  if (s && status_code(s) == ERR_FILE) s = status_hint(s, "%s", example);
   TRY(s);
   p = calloc(1, sizeof *p);
   s = p ? keep(p, path, &p->path) : fail_oom();

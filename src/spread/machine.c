@@ -26,10 +26,10 @@ const char *machine_presets(void) { return "cpu2, a100, h100"; }
 
 /* A number above `least`, or not below it if it may be that. */
 static Status read_number(yyjson_val *v, const char *path, const char *what, bool zero, double *out) {
-  if (!yyjson_is_num(v)) return fail(ERR_USAGE, "%s: \"%s\" is no number", path, what);
+  if (!yyjson_is_num(v)) return fail(ERR_FILE, "%s: \"%s\" is no number", path, what);
   *out = yyjson_get_num(v);
   bool good = isfinite(*out) && (zero ? *out >= 0 : *out > 0);
-  return good ? OK : fail(ERR_USAGE, "%s: \"%s\" is %g; a number %s is expected", path, what, *out, zero ? "that is not negative" : "above 0");
+  return good ? OK : fail(ERR_FILE, "%s: \"%s\" is %g; a number %s is expected", path, what, *out, zero ? "that is not negative" : "above 0");
 }
 
 static Status read_flops(yyjson_val *v, const char *path, Machine *m) {
@@ -39,10 +39,10 @@ static Status read_flops(yyjson_val *v, const char *path, Machine *m) {
   yyjson_obj_foreach(v, i, n, key, value) {
     const char *word = yyjson_get_str(key);
     Dtype d = !strcmp(word, "default") ? DT_F32 : dtype_parse(word);
-    if (d == DT_NONE) return status_hint(fail(ERR_USAGE, "%s: \"flops\" names '%s', which is no dtype", path, word), "dtypes: f32, f64, bf16, f16 ..., or one number for all");
+    if (d == DT_NONE) return status_hint(fail(ERR_FILE, "%s: \"flops\" names '%s', which is no dtype", path, word), "dtypes: f32, f64, bf16, f16 ..., or one number for all");
     TRY(read_number(value, path, "flops", false, &m->flops[d]));
   }
-  return n ? OK : fail(ERR_USAGE, "%s: \"flops\" is empty", path);
+  return n ? OK : fail(ERR_FILE, "%s: \"flops\" is empty", path);
 }
 
 static const char *nearest(const char *word, const char *const *known, size_t n, bool *found) {
@@ -62,7 +62,7 @@ static Status check_keys(yyjson_val *object, const char *path, const char *const
     bool found;
     const char *word = yyjson_get_str(key), *near = nearest(word, known, count, &found);
     if (found) continue;
-    Status s = fail(ERR_USAGE, "%s: unknown key \"%s\"", path, word);
+    Status s = fail(ERR_FILE, "%s: unknown key \"%s\"", path, word);
     return near ? status_hint(s, "did you mean \"%s\"?", near)
                 : status_hint(s, "a machine has flops, memory_bandwidth, links, and if you like name, memory, op_latency, ranks_per_node");
   }
@@ -71,8 +71,8 @@ static Status check_keys(yyjson_val *object, const char *path, const char *const
 
 static Status read_link(yyjson_val *v, const char *name, const char *path, MachineLink *out) {
   static const char *const known[] = {"bandwidth", "latency"};
-  if (!yyjson_is_obj(v)) return status_hint(fail(ERR_USAGE, "%s: the link \"%s\" is no object", path, name), "write {\"bandwidth\": 25e9, \"latency\": 5e-6}: bytes/s and seconds");
-  if (strlen(name) >= LINK_NAME) return fail(ERR_USAGE, "%s: a link has a name of more than %d letters", path, LINK_NAME - 1);
+  if (!yyjson_is_obj(v)) return status_hint(fail(ERR_FILE, "%s: the link \"%s\" is no object", path, name), "write {\"bandwidth\": 25e9, \"latency\": 5e-6}: bytes/s and seconds");
+  if (strlen(name) >= LINK_NAME) return fail(ERR_FILE, "%s: a link has a name of more than %d letters", path, LINK_NAME - 1);
   snprintf(out->name, sizeof out->name, "%s", name);
   TRY(check_keys(v, path, known, 2));
   TRY(read_number(yyjson_obj_get(v, "bandwidth"), path, "bandwidth", false, &out->bandwidth));
@@ -83,9 +83,9 @@ static Status read_links(yyjson_val *v, const char *path, Machine *m) {
   size_t i, n;
   yyjson_val *key, *value;
   if (!v) return OK;
-  if (!yyjson_is_obj(v)) return fail(ERR_USAGE, "%s: \"links\" is no object of axes and their links", path);
+  if (!yyjson_is_obj(v)) return fail(ERR_FILE, "%s: \"links\" is no object of axes and their links", path);
   yyjson_obj_foreach(v, i, n, key, value) {
-    if (m->nlinks == MAX_LINKS) return fail(ERR_USAGE, "%s: more than %d links", path, MAX_LINKS);
+    if (m->nlinks == MAX_LINKS) return fail(ERR_FILE, "%s: more than %d links", path, MAX_LINKS);
     TRY(read_link(value, yyjson_get_str(key), path, &m->link[m->nlinks++]));
   }
   return OK;
@@ -93,20 +93,20 @@ static Status read_links(yyjson_val *v, const char *path, Machine *m) {
 
 static Status read_machine(yyjson_val *root, const char *path, Machine *m) {
   static const char *const known[] = {"name", "flops", "memory_bandwidth", "memory", "op_latency", "ranks_per_node", "links", "comment"};
-  if (!yyjson_is_obj(root)) return fail(ERR_USAGE, "%s: a machine is a JSON object", path);
+  if (!yyjson_is_obj(root)) return fail(ERR_FILE, "%s: a machine is a JSON object", path);
   TRY(json_check_keys(root, path));
   TRY(check_keys(root, path, known, sizeof known / sizeof *known));
   const char *name = json_as_string(yyjson_obj_get(root, "name")), *slash = strrchr(path, '/');
   snprintf(m->name, sizeof m->name, "%s", name ? name : slash ? slash + 1 : path);
-  if (!yyjson_obj_get(root, "flops")) return fail(ERR_USAGE, "%s: \"flops\" is missing: FLOP/s of one rank", path);
+  if (!yyjson_obj_get(root, "flops")) return fail(ERR_FILE, "%s: \"flops\" is missing: FLOP/s of one rank", path);
   TRY(read_flops(yyjson_obj_get(root, "flops"), path, m));
-  if (!yyjson_obj_get(root, "memory_bandwidth")) return fail(ERR_USAGE, "%s: \"memory_bandwidth\" is missing: bytes/s of one rank", path);
+  if (!yyjson_obj_get(root, "memory_bandwidth")) return fail(ERR_FILE, "%s: \"memory_bandwidth\" is missing: bytes/s of one rank", path);
   TRY(read_number(yyjson_obj_get(root, "memory_bandwidth"), path, "memory_bandwidth", false, &m->memory_bandwidth));
   if (yyjson_obj_get(root, "memory")) TRY(read_number(yyjson_obj_get(root, "memory"), path, "memory", false, &m->memory));
   if (yyjson_obj_get(root, "op_latency")) TRY(read_number(yyjson_obj_get(root, "op_latency"), path, "op_latency", true, &m->op_latency));
   double ranks = 0;
   if (yyjson_obj_get(root, "ranks_per_node")) TRY(read_number(yyjson_obj_get(root, "ranks_per_node"), path, "ranks_per_node", false, &ranks));
-  if (ranks != floor(ranks) || ranks > 1 << 24) return fail(ERR_USAGE, "%s: \"ranks_per_node\" is %g, no number of ranks", path, ranks);
+  if (ranks != floor(ranks) || ranks > 1 << 24) return fail(ERR_FILE, "%s: \"ranks_per_node\" is %g, no number of ranks", path, ranks);
   m->ranks_per_node = (int)ranks;
   return read_links(yyjson_obj_get(root, "links"), path, m);
 }

@@ -150,7 +150,7 @@ static void test_refusals(void **state) {
       {"{\"parallelize\": {\"up.bias\": \"rowwise\"}}", "no op uses it in a way that allows it"},
       {"{\"params\": {\"up.weight\": \"S(2)\"}}", "S(2)"},
       {"{\"params\": {\"up.weight\": \"P(sum)\"}}", "cannot be placed P"},
-      {"{\"params\": {\"up.weight\": \"S(0),R,R\"}}", "3 placements for a mesh of 1 axes"},
+      {"{\"params\": {\"up.weight\": \"S(0),R,R\"}}", "3 placements for a mesh of 1 axis"},
       {"{\"parallelize\": {\"up\": {\"style\": \"colwise\", \"axis\": \"pp\"}}}", "names the axis 'pp'"},
       {"{\"parallelize\": {\"up\": \"packed_colwise\"}, \"packed\": {\"up\": 3}}", "not a multiple of the 3 packed parts"},
       {"{\"packed\": {\"upp\": 2}}", "did you mean 'up'"},
