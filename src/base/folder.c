@@ -25,7 +25,8 @@ static bool is_empty(const char *path) {
 
 static Status check(FolderOut *f, bool force) {
   struct stat st;
-  if (stat(f->path, &st)) return errno == ENOENT ? OK : cannot_write(f->path, errno);
+  if (stat(f->path, &st) && errno != ENOENT) return cannot_write(f->path, errno);
+  if (stat(f->path, &st)) return lstat(f->path, &st) ? OK : fail(ERR_USAGE, "'%s' is a link to something that is not there", f->path);
   if (!S_ISDIR(st.st_mode)) return fail(ERR_USAGE, "'%s' is there and is no folder", f->path);
   if (access(f->path, W_OK | X_OK)) return cannot_write(f->path, errno);
   f->merge = true;
@@ -57,18 +58,38 @@ Status folder_out_path(FolderOut *f, const char *name, const char **out) {
   return OK;
 }
 
-/* Of every file in the temporary folder: into the folder that is there. */
-static Status move_files(FolderOut *f) {
-  DIR *d = opendir(f->temp);
+static Status move_file(FolderOut *f, const char *name) {
+  char *from, *to;
+  TRY_NEW(from, arena_printf(&f->arena, "%s/%s", f->temp, name));
+  TRY_NEW(to, arena_printf(&f->arena, "%s/%s", f->path, name));
+  return rename(from, to) ? cannot_write(to, errno) : OK;
+}
+
+/* Files of earlier times that would be taken for part of what is written now. */
+static Status remove_stale(FolderOut *f) {
+  DIR *d = opendir(f->path);
   Status s = d ? OK : cannot_write(f->path, errno);
   for (struct dirent *e; !s && (e = readdir(d));) {
-    if (!is_entry(e)) continue;
-    char *from = arena_printf(&f->arena, "%s/%s", f->temp, e->d_name), *to = arena_printf(&f->arena, "%s/%s", f->path, e->d_name);
-    if (!from || !to) s = fail_oom();
-    else if (rename(from, to)) s = cannot_write(to, errno);
+    bool stale = is_entry(e) && ((f->last && !strcmp(e->d_name, f->last)) || (f->is_stale && f->is_stale(f->arg, e->d_name)));
+    if (stale && unlinkat(dirfd(d), e->d_name, 0) && errno != ENOENT) s = fail(ERR_FAIL, "cannot replace '%s/%s': %s", f->path, e->d_name, strerror(errno));
   }
   if (d) closedir(d);
   return s;
+}
+
+/* Of every file in the temporary folder: into the folder that is there. */
+static Status move_files(FolderOut *f) {
+  bool last = false;
+  TRY(remove_stale(f));
+  DIR *d = opendir(f->temp);
+  Status s = d ? OK : cannot_write(f->path, errno);
+  for (struct dirent *e; !s && (e = readdir(d));) {
+    bool waits = f->last && !strcmp(e->d_name, f->last);
+    last |= waits;
+    if (is_entry(e) && !waits) s = move_file(f, e->d_name);
+  }
+  if (d) closedir(d);
+  return !s && last ? move_file(f, f->last) : s;
 }
 
 Status folder_out_commit(FolderOut *f) {

@@ -7,7 +7,9 @@
  *
  * I1  Until the commit the files are in a folder beside, which every failure removes.
  * I2  With force, files of the same name in a folder that is there are replaced; others are
- *     left alone.
+ *     left alone, but for those that are stale.
+ * I3  The file called `last` is there only if all others are: in a folder that is there
+ *     already, files are replaced one by one.
  */
 #ifndef TESS_BASE_FOLDER_H
 #define TESS_BASE_FOLDER_H
@@ -19,6 +21,9 @@ typedef struct {
   Arena arena;
   const char *path, *temp;
   bool merge; /* the folder is there and keeps what it has */
+  const char *last; /* set by the caller; NULL: none */
+  bool (*is_stale)(const void *arg, const char *name); /* does a file that was there go? NULL: none does */
+  const void *arg;
 } FolderOut;
 
 /* ERR_USAGE if it is there and not empty, unless force; ERR_FAIL if it cannot be written. */

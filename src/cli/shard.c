@@ -20,8 +20,6 @@ typedef struct {
   bool force, stats, half_sums, json;
 } ShardOptions;
 
-enum { MOST_RANKS = 1 << 20 };
-
 /* "0,1,5" */
 static Status parse_ranks(const char *text, int size, int **out, int *n) {
   *n = 0;

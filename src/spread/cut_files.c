@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -277,10 +278,20 @@ static Status write_files(Cut *c, const PlanFile *plan, const CutOptions *o, Fol
   return s;
 }
 
+/* A rank's file, of an earlier and larger mesh. */
+static bool is_rank_outside(const void *mesh, const char *name) {
+  char *end;
+  if (strncmp(name, "rank", 4) || name[4] < '0' || name[4] > '9') return false;
+  return strtol(name + 4, &end, 10) >= ((const Mesh *)mesh)->size && !strcmp(end, ".pt2");
+}
+
 Status cut_write(Cut *c, const PlanFile *plan, const CutOptions *o) {
   FolderOut f;
   TextBuf report = {0};
   TRY(folder_out_open(&f, o->folder, o->force));
+  f.last = "plan.json";
+  f.is_stale = is_rank_outside;
+  f.arg = c->mesh;
   Status s = write_files(c, plan, o, &f, &report);
   if (!s && o->report && report.text) text_puts(o->report, report.text);
   text_free(&report);
