@@ -37,6 +37,9 @@ try 0 '"min_ms"' run "$mlp" --random-inputs 1 --repeat 3 --json
 try 0 'aten.linear|tess.linear' run "$mlp" -i "$in" --profile
 try 0 'aten.linear.default' run "$mlp" -i "$in" --profile --interpret
 try 0 '"ops": .*"nodes": ' run "$mlp" -i "$in" --profile --json
+try 0 '"ops": .*"runs": 3,' run "$mlp" -i "$in" --profile --json --warmup 4 --repeat 3 # without those to warm up
+try 0 '"ops": .*"runs": 3,' run "$mlp" -i "$in" --profile --json --warmup 4 --repeat 3 --interpret
+try 0 '"ops": .*"runs": 2,' run "$mlp" -i "$in" --profile --json --warmup 4 --repeat 2 --mesh tp=2
 try 0 '^0: f32' run "$mlp" -i "$in" --print-outputs
 try 3 'No such file' run "$temp/none.pt2"
 try 2 'needs inputs' run "$mlp"
@@ -128,6 +131,11 @@ try 2 'ranks 0 to 1' opt "$llama/program.pt2" --mesh tp=2 --rank 2 --print
 try 2 'goes with --mesh' opt "$llama/program.pt2" --rank 1 --print
 try 2 'may stand in the list, once' opt "$models/llama_dyn/program.pt2" --mesh tp=2 --passes 'inline,functionalize,specialize,partition' --print
 try 2 'no pass' opt "$mlp" --passes nothing --print
+try 2 "'dce,,cse': there is nothing before a comma" opt "$mlp" --passes dce,,cse --print
+try 2 'nothing before a comma' opt "$mlp" --passes ,dce --print
+try 2 'nothing behind the last comma' opt "$mlp" --passes 'dce, ' --print
+try 2 "the options of pass 'ddp'" opt "$mlp" --passes 'ddp(world_size=2,)' --print
+try 0 '' opt "$mlp" --passes 'dce, cse' --print
 try 2 'takes no options' opt "$mlp" --passes 'dce(x=1)' --print
 ddp=$2/ddp/fusion
 try 0 '8 all-reduces -> 3, 3 buckets' opt "$ddp/linear4_2000.before.pt2" --passes fuse_ddp_with_concat_op,schedule_comm_wait -o "$temp/fused.pt2" --stats
@@ -205,6 +213,15 @@ wait $!
 that [ $? = 130 ]
 that [ -z "$(ls -A "$temp/stop")" ]
 
+# Killed: what is there has not the name of a folder that is whole.
+"$tessera" shard "$models/llama/program.pt2" --mesh tp=4096 --plan "$models/llama/plan.json" -o "$temp/stop/ranks" >/dev/null 2>&1 &
+sleep 0.5
+kill -KILL $!
+wait $! 2>/dev/null
+that test ! -e "$temp/stop/ranks"
+that test -z "$(find "$temp/stop" -name plan.json)"
+rm -rf "$temp/stop"
+
 # ---- a bar for whoever waits at a terminal, and never in a pipe
 if command -v script >/dev/null && script -qec true /dev/null >/dev/null 2>&1; then
   TERM=xterm script -qec "$tessera bench run $mlp --seconds 1.5" /dev/null >"$temp/out" 2>&1 </dev/null
@@ -227,10 +244,19 @@ that test ! -e "$temp/ranks/rank2.pt2"
 try 0 'matches' run "$temp/ranks" -i "$in" --expect "$want"
 try 0 'checksums match' opt "$temp/ranks/rank1.pt2" --verify
 try 2 'exists already and is not empty' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/ranks"
+try 0 '' shard "$mlp" --mesh tp=3 --plan "$plan" -o "$temp/ranks" --force
+that test -s "$temp/ranks/rank2.pt2"
+echo mine >"$temp/ranks/rank9.txt"
 try 0 '' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/ranks" --force
+that test ! -e "$temp/ranks/rank2.pt2" -a -s "$temp/ranks/rank9.txt" # of the larger mesh; of somebody else
+try 0 'matches' run "$temp/ranks" -i "$in" --expect "$want"
+ln -s nothing "$temp/dangling"
+try 2 'link to something that is not there' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/dangling"
 try 0 'rank 1' shard "$mlp" --mesh tp=4 --plan "$plan" -o "$temp/some" --ranks 1,3
 that test ! -e "$temp/some/rank0.pt2"
 that test -s "$temp/some/rank3.pt2"
+try 0 '' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/one" --ranks 0
+try 3 'programs of 1 rank, but .*plan.json is for the 2 of the mesh tp=2' run "$temp/one" -i "$in"
 try 0 '' shard "$mlp" --mesh tp=2 -o "$temp/derived"
 try 0 'matches' run "$temp/derived" -i "$in" --expect "$want"
 try 0 '' shard "$models/llama_dyn/program.pt2" --mesh dp=2,tp=2 --plan "$models/llama_dyn/plan.json" -o "$temp/dyn"

@@ -50,6 +50,12 @@ that test -e "$temp/folder/rank0.safetensors" -a -e "$temp/folder/rank1.safetens
 try 0 '' "$mlp" -i "$in" -o "$temp/{rank}.safetensors"
 that cmp -s "$temp/0.safetensors" "$temp/1.safetensors"
 try 1 'cannot write' "$mlp" -i "$in" -o "$temp/no/such.safetensors"
+if [ -c /dev/full ]; then
+  try 1 "cannot write '/dev/full' .*No space left" "$mlp" -i "$in" -o /dev/full
+  try 1 "cannot write '/dev/full' .*No space left" "$golden/models/mlp/program.pt2" --mesh tp=2 -i "$golden/models/mlp/inputs.safetensors" -o /dev/full
+  ln -s /dev/full "$temp/full.1"
+  try 1 "rank 1 of 2: cannot write .*No space left" "$mlp" -i "$in" -o "$temp/full.{rank}"
+fi
 
 # ---- groups of a plan
 mkdir "$temp/plan"
@@ -71,7 +77,8 @@ plan '{"groups": {"0": '
 try 3 'plan.json' "$temp/plan" -i "$in"
 
 # ---- what does not fit
-try 1 'no ranks to talk to' "$mlp/rank0.pt2" -i "$in"
+try 2 'no ranks to talk to, the program was made for several' "$mlp/rank0.pt2" -i "$in"
+that grep -q 'hint tessera run -n N' "$temp/out"
 try 2 'programs for 2 ranks, but 3' "$mlp" -n 3 -i "$in"
 try 5 "group '0' has 3 ranks, the program was made for 2" "$all/rank0.pt2" -n 3 -i "$all/inputs_rank0.safetensors"
 try 5 'all_to_all' "$all/rank0.pt2" -n 2 -i "$all/inputs_rank0.safetensors"
@@ -97,6 +104,14 @@ if [ -n "$mpirun" ]; then
   that cmp -s "$temp/mpi.1.safetensors" "$temp/own.rank1.safetensors"
   mpi 0 'f32' 3 "$one" --random-inputs 1
   mpi 2 '3 ranks were launched, 2 are wanted' 3 "$mlp" -i "$in"
+  mpi 2 'error: 1 rank was launched, 2 are wanted' 1 "$mlp" -i "$in"
+  that grep -q 'hint .*mpirun -n 2' "$temp/out"
+  mpi 2 '3 ranks were launched, 4 are wanted' 3 "$golden/models/mlp/program.pt2" --mesh dp=2,tp=2 -i "$golden/models/mlp/inputs.safetensors"
+  that test -z "$(grep 'error: .*error: ' "$temp/out")"
+  [ ! -c /dev/full ] || mpi 1 "cannot write '/dev/full'" 2 "$mlp" -i "$in" -o /dev/full
+  check 0 'rank 1: ' "$here/mpirun.sh" "$mpirun" 3 "$tessera" shard "$golden/models/mlp/program.pt2" --mesh tp=2 -o "$temp/cut" # once
+  that test "$(grep -c '^rank 0: ' "$temp/out")" = 1 -a -s "$temp/cut/rank1.pt2"
+  that test -z "$(find "$temp" -name 'cut.part-*')"
   mpi '3 5' 'No such file' 2 "$mlp" -i "$in,$temp/none.safetensors"
   mpi 5 'the program was made for 2' 3 "$all/rank0.pt2" -i "$all/inputs_rank0.safetensors"
 fi

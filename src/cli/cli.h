@@ -29,9 +29,13 @@ typedef struct {
   const char *value, *help; /* "N", "what it does" */
 } Option;
 
+/* Which processes of an MPI launch do a command's work. */
+typedef enum { LAUNCHED_ALL, LAUNCHED_FIRST } Launched;
+
 typedef struct {
   const char *name;
   Status (*run)(int argc, char **argv);
+  Launched launched;
   const char *summary;
 } Command;
 
@@ -73,7 +77,7 @@ double seconds_now(void);
 struct yyjson_mut_doc;
 Status json_print(FILE *f, struct yyjson_mut_doc *doc);
 
-#define COMMAND(name, summary) Status command_##name(int argc, char **argv);
+#define COMMAND(name, who, summary) Status command_##name(int argc, char **argv);
 #include "cli/commands.def"
 #undef COMMAND
 

@@ -7,11 +7,12 @@
 
 #include "base/near.h"
 #include "cli/cli.h"
+#include "comm/comm.h"
 #include "ops/op.h"
 #include "tessera.h"
 
 const Command command_table[] = {
-#define COMMAND(name, summary) {#name, command_##name, summary},
+#define COMMAND(name, who, summary) {#name, command_##name, LAUNCHED_##who, summary},
 #include "cli/commands.def"
 #undef COMMAND
 };
@@ -49,14 +50,26 @@ static const char *nearest_command(const char *name) {
   return near;
 }
 
+/* In one piece: what the processes of a launch say does not mix. */
+static void print_error(const char *message) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  if (f) {
+    fputs(terminal_colors(stderr) ? "\033[1;31merror:\033[0m " : "error: ", f);
+    print_plain(f, message);
+    fputc('\n', f);
+  }
+  if (f && !fclose(f)) fwrite(text, 1, size, stderr);
+  else fprintf(stderr, "error: %s\n", message);
+  free(text);
+}
+
 static int report(Status s) {
   if (!s) return 0;
   int code = (int)status_code(s);
-  bool color = terminal_colors(stderr);
   fflush(stdout); /* results so far stand before the error */
-  fputs(color ? "\033[1;31merror:\033[0m " : "error: ", stderr);
-  print_plain(stderr, status_message(s));
-  fputc('\n', stderr);
+  print_error(status_message(s));
   status_free(s);
   return code == ERR_DYNAMIC ? 1 : code;
 }
@@ -110,6 +123,7 @@ int main(int argc, char **argv) {
     s = near ? status_hint(s, "did you mean 'tessera %s'?", near) : status_hint(s, "`tessera help` lists the commands");
     return report(s);
   }
+  if (c->launched == LAUNCHED_FIRST && mpi_launched_rank() > 0) return 0;
   int code = report(op_registry_status());
   if (code) return code;
   return finish(report(c->run(argc - 2, argv + 2)));

@@ -141,6 +141,7 @@ static Status run_items(OptState *st, char *list) {
 
 /* Before the first one runs: a slip in the last costs no time. */
 static Status check_items(const char *passes) {
+  TRY(status_at(pass_list_check(passes), "--passes"));
   char *copy = strdup(passes), *rest = copy;
   if (!copy) return fail_oom();
   Status s = OK;

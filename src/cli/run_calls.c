@@ -51,6 +51,7 @@ static Status timed(RunState *r, const Value *inputs, int ninputs, Value **outs,
   for (int64_t k = -r->o->warmup; k < timed_runs(r->o); k++) {
     scope_clear(&r->results);
     arena_free(&r->results_arena);
+    if (k == 0) session_forget_times(r->session); /* a profile is of the runs that are timed */
     if (r->world && r->o->repeat != NOT_GIVEN) TRY(comm_barrier(world_comm(r->world), "run"));
     double start = seconds_now();
     TRY(session_run(r->session, inputs, ninputs, &r->results, &r->results_arena, outs, nouts));
@@ -100,7 +101,9 @@ static Status save(const Report *p) {
   const char *path = o->outputs.v[p->call];
   bool own = r->world && (!p->agree || rank_output_is_own(path));
   if (own) TRY(rank_output(&p->run->arena, path, r->rank, &path));
-  return own || r->rank == 0 ? outputs_save(path, p->outs, p->nouts, o->force) : OK;
+  Status s = own || r->rank == 0 ? outputs_save(path, p->outs, p->nouts, o->force) : OK;
+  if (s && o->unwritten) atomic_store(o->unwritten, true);
+  return s;
 }
 
 static Status show(void *arg) {

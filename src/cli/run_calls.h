@@ -4,6 +4,7 @@
 #define TESS_CLI_RUN_CALLS_H
 
 #include <math.h>
+#include <stdatomic.h>
 
 #include "cli/cli.h"
 #include "comm/comm.h"
@@ -23,6 +24,7 @@ typedef struct {
   const PlanFile *plan; /* NULL: nothing is cut */
   const char *check;    /* NULL: no; else "" or "nodes" */
   const char *path;     /* of the program, to check against */
+  atomic_bool *unwritten; /* set if an output file cannot be written; NULL: nobody asks */
   const FileCuts *cuts; /* of rank files: inputs that all ranks are given are cut so; NULL: they are not */
 } RunOptions;
 

@@ -54,6 +54,24 @@ static Status list_groups(const RankOptions *ro, const RankPrograms *programs, G
   return OK;
 }
 
+/* A folder has the programs of all ranks of its mesh. */
+static Status check_folder(const RankPrograms *programs, const FileCuts *cuts) {
+  int n = 0;
+  if (!cuts->mesh) return OK;
+  TRY(status_at(mesh_text_ranks(cuts->mesh, &n), "%s", programs->plan));
+  if (programs->n == n) return OK;
+  return status_hint(fail(ERR_FILE, "there are programs of %d rank%s, but %s is for the %d of the mesh %s", programs->n, PLURAL(programs->n), programs->plan, n, cuts->mesh),
+                     programs->n < n ? "`tessera shard` without --ranks writes them all" : "files of a larger mesh are left from before: write the folder anew");
+}
+
+/* A full disk is no failure of a rank. */
+static Status as_failure(Status s) {
+  if (!s || status_code(s) != ERR_RANK) return s;
+  Status plain = fail(ERR_FAIL, "%s", status_message(s));
+  status_free(s);
+  return plain;
+}
+
 static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o, int *out) {
   *out = ro->ranks != NOT_GIVEN ? (int)ro->ranks : programs->per_rank ? programs->n : 0;
   if (!o->mesh) return OK;
@@ -78,14 +96,17 @@ Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunO
   if (ranks.n) TRY(check_counts(programs, o, ranks.n));
   GroupList groups = {0};
   FileCuts cuts = {0};
-  RunOptions with_cuts = *o;
-  Job job = {programs, &with_cuts};
-  with_cuts.cuts = &cuts;
+  atomic_bool unwritten = false;
+  RunOptions mine = *o;
+  Job job = {programs, &mine};
+  mine.cuts = &cuts;
+  mine.unwritten = &unwritten;
   ranks.groups = &groups;
-  Status s = list_groups(ro, programs, &groups);
-  if (!s && programs->plan) s = file_cuts_read(programs->plan, &cuts);
+  Status s = programs->plan ? file_cuts_read(programs->plan, &cuts) : OK;
+  if (!s && programs->plan) s = check_folder(programs, &cuts);
+  if (!s) s = list_groups(ro, programs, &groups);
   if (!s) s = ranks_run(&ranks, on_rank, &job);
   file_cuts_free(&cuts);
   group_list_free(&groups);
-  return s;
+  return atomic_load(&unwritten) ? as_failure(s) : s;
 }

@@ -182,6 +182,7 @@ Status world_mpi(World **out);
 Status world_mpi_run(RankFn *fn, void *arg, const char *flight_path);
 int mpi_neighbours(const World *w);      /* ranks of such a world on this host, with this one */
 bool mpi_launched(void);                 /* was this process started by an MPI launcher? */
+int mpi_launched_rank(void);             /* as that launcher counts, before MPI has begun; 0: there is none */
 Status mpi_find(char *path, size_t cap); /* loads the plug-in and tells where it is; MPI is not begun */
 /* No data moves: rank `rank` of n as a plan sees it.  Bytes and predicted seconds are
  * added up; see sim.h. */

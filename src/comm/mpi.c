@@ -17,10 +17,12 @@
 
 /* ---- launchers ------------------------------------------------------------------------------ */
 
-/* What launchers leave in the environment: of which process it is, and how many there are. */
-static const struct {
+/* What launchers leave in the environment: which process it is, and how many there are. */
+typedef struct {
   const char *rank, *size, *needs;
-} launchers[] = {
+} Launcher;
+
+static const Launcher launchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL}, /* Open MPI */
     {"PMI_RANK", "PMI_SIZE", NULL},                         /* MPICH, Intel MPI, srun with pmi2 */
     {"PMIX_RANK", NULL, NULL},                              /* PMIx: prterun, srun with pmix */
@@ -29,17 +31,26 @@ static const struct {
     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_MPI_TYPE"},
 };
 
+/* The one that started this process; NULL: none. */
+static const Launcher *launcher(void) {
+  for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+    if (getenv(launchers[i].rank) && (!launchers[i].needs || getenv(launchers[i].needs))) return &launchers[i];
+  return NULL;
+}
+
 /* Number of processes, 0: not known, -1: no launcher. */
 static int launched_size(void) {
-  for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
-    if (!getenv(launchers[i].rank) || (launchers[i].needs && !getenv(launchers[i].needs))) continue;
-    const char *size = launchers[i].size ? getenv(launchers[i].size) : NULL;
-    return size ? atoi(size) : 0;
-  }
-  return -1;
+  const Launcher *l = launcher();
+  const char *size = l && l->size ? getenv(l->size) : NULL;
+  return !l ? -1 : size ? atoi(size) : 0;
 }
 
 bool mpi_launched(void) { return launched_size() >= 0; }
+
+int mpi_launched_rank(void) {
+  const Launcher *l = launcher();
+  return l ? atoi(getenv(l->rank)) : 0;
+}
 
 /* ---- the plug-in ----------------------------------------------------------------------------- */
 

@@ -170,10 +170,15 @@ static Status run_with_gaps(Call *c, const Row *row, Comm *comm, Tensor *in, Ten
   return s;
 }
 
+static Status no_ranks(const Call *c) {
+  return status_hint(fail(ERR_USAGE, "%s: there are no ranks to talk to, the program was made for several", c->op->schema.name),
+                     "tessera run -n N runs it on N ranks; of a folder with a program for each, tessera run FOLDER");
+}
+
 static Status collective_run(Call *c) {
   const Row *row = c->op->def->row;
   Comm *comm;
-  if (!c->ctx->groups) return status_hint(op_fail(c, "there are no ranks to talk to"), "run the program on several ranks (tessera run -n N)");
+  if (!c->ctx->groups) return no_ranks(c);
   Status s = groups_find(c->ctx->groups, in_str(c, row->group), &comm);
   if (s) return status_at(s, "%s", c->op->schema.name);
   for (int j = 0; j < count_operands(c); j++) {

@@ -52,6 +52,20 @@ char *pass_list_next(char **list) {
   return item;
 }
 
+Status pass_list_check(const char *list) {
+  bool quoted = false, blank = true;
+  int depth = 0;
+  if (!list[strspn(list, " ")]) return OK;
+  for (const char *p = list;; p++) {
+    if (*p == '"') quoted = !quoted;
+    if (!quoted) depth += *p == '(' ? 1 : *p == ')' ? -1 : 0;
+    bool ends = !*p || (*p == ',' && !depth && !quoted);
+    if (ends && blank) return status_hint(fail(ERR_USAGE, "'%s': there is nothing %s", list, !*p ? "behind the last comma" : "before a comma"), "items stand with a single comma between them: a,b,c");
+    if (!*p) return OK;
+    blank = ends || (blank && *p == ' ');
+  }
+}
+
 /* One pass of a list, ready to run. */
 typedef struct {
   const PassDef *pass;
@@ -75,6 +89,7 @@ static Status parse_list(Arena *arena, const char *list, Item **out, int *n) {
   char *copy;
   int room = 1;
   *n = 0;
+  TRY(pass_list_check(list));
   for (const char *p = list; *p; p++) room += *p == ',';
   TRY_NEW(copy, arena_strdup(arena, list));
   TRY_NEW(*out, arena_new_n(arena, Item, room));

@@ -74,6 +74,8 @@ void pass_option_range(TextBuf *b, const PassOption *o);
 /* Cuts the next item, "name" or "name(options)", off a list of them, in place; commas in
  * parentheses and quotes do not count.  NULL at the end. */
 char *pass_list_next(char **list);
+/* No item of such a list is empty; an empty list is fine. */
+Status pass_list_check(const char *list);
 
 /* Every pass of "a,b(x=1,y),c" exists and takes its options; nothing is run.  ERR_USAGE
  * with the nearest name if not. */

@@ -131,6 +131,7 @@ Status pass_options_parse(Arena *arena, const char *pass, char *text, PassValue 
   for (int i = 0; i < pass_option_count; i++) {
     if (!strcmp(pass_option_table[i].pass, pass)) values[n++].option = &pass_option_table[i];
   }
+  TRY(status_at(pass_list_check(text), "the options of pass '%s'", pass));
   for (char *item; (item = pass_list_next(&text));) TRY(parse_option(pass, item, values));
   for (PassValue *v = values; v->option; v++) {
     if (v->given) continue;

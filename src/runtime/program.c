@@ -189,6 +189,11 @@ static Status make(Ctx *ctx, Exported *specialized, Status (*how)(Ctx *, Program
 Status program_build(Ctx *ctx, Exported *specialized, Program **out) { return make(ctx, specialized, build, out); }
 Status program_plan(Ctx *ctx, Exported *specialized, Program **out) { return make(ctx, specialized, plan, out); }
 
+void program_forget_times(Program *p) {
+  for (int i = 0; i < p->ninstrs; i++) p->instrs[i].seconds = 0;
+  p->runs = 0;
+}
+
 void program_free(Program *p) {
   if (!p) return;
   for (int i = 0; i < p->ninstrs; i++) {

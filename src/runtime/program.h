@@ -61,6 +61,7 @@ Status program_build(Ctx *ctx, Exported *specialized, Program **out);
 /* The same without memory for results: it tells what a run would take, and cannot be run. */
 Status program_plan(Ctx *ctx, Exported *specialized, Program **out);
 void program_free(Program *p);
+void program_forget_times(Program *p); /* what was profiled so far */
 
 /* inputs: one per user input, sizes as specialised for.  outputs get handles in `scope`. */
 Status program_run(Ctx *ctx, Program *p, const Value *inputs, Scope *scope, Value *outputs);

@@ -28,10 +28,15 @@ static Status as_rank_failure(Status s) {
   return named;
 }
 
+static Status wrong_count(int wanted, int there) {
+  return status_hint(fail(ERR_USAGE, "%d rank%s launched, %d %s wanted", there, there == 1 ? " was" : "s were", wanted, wanted == 1 ? "is" : "are"),
+                     "start as many processes as there are ranks: mpirun -n %d", wanted);
+}
+
 static Status on_rank(World *w, void *arg) {
   const Launch *l = arg;
   const Ranks *r = l->ranks;
-  if (r->n && r->n != world_size(w)) return fail(ERR_USAGE, "%d rank%s were launched, %d are wanted", world_size(w), world_size(w) == 1 ? "" : "s", r->n);
+  if (r->n && r->n != world_size(w)) return wrong_count(r->n, world_size(w));
   if (r->timeout) world_set_timeout(w, *r->timeout);
   Ctx ctx;
   ctx_init(&ctx, r->threads > 0 ? r->threads : ranks_threads(w, r->mpi));

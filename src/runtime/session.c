@@ -109,6 +109,12 @@ const Exported *session_program(const Session *s) { return s->program; }
 void session_force_interpreter(Session *s) { s->interpret = true; }
 bool session_is_interpreted(const Session *s) { return s->interpret; }
 void session_set_profile(Session *s, bool on) { s->profile = on; }
+
+void session_forget_times(Session *s) {
+  for (int i = 0; i < s->nentries; i++) program_forget_times(s->entries[i].program);
+  node_times_free(&s->times);
+}
+
 const NodeTimes *session_node_times(const Session *s) { return &s->times; }
 void session_set_progress(Session *s, Progress *progress) { s->progress = progress; }
 
