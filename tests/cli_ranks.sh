@@ -78,7 +78,7 @@ try 3 'plan.json' "$temp/plan" -i "$in"
 
 # ---- what does not fit
 try 2 'no ranks to talk to, the program was made for several' "$mlp/rank0.pt2" -i "$in"
-that grep -q 'hint tessera run -n N' "$temp/out"
+that grep -q 'hint tessera run -n N' "$temp/err"
 try 2 'programs for 2 ranks, but 3' "$mlp" -n 3 -i "$in"
 try 5 "group '0' has 3 ranks, the program was made for 2" "$all/rank0.pt2" -n 3 -i "$all/inputs_rank0.safetensors"
 try 5 'all_to_all' "$all/rank0.pt2" -n 2 -i "$all/inputs_rank0.safetensors"
@@ -105,9 +105,9 @@ if [ -n "$mpirun" ]; then
   mpi 0 'f32' 3 "$one" --random-inputs 1
   mpi 2 '3 ranks were launched, 2 are wanted' 3 "$mlp" -i "$in"
   mpi 2 'error: 1 rank was launched, 2 are wanted' 1 "$mlp" -i "$in"
-  that grep -q 'hint .*mpirun -n 2' "$temp/out"
+  that grep -q 'hint .*mpirun -n 2' "$temp/err"
   mpi 2 '3 ranks were launched, 4 are wanted' 3 "$golden/models/mlp/program.pt2" --mesh dp=2,tp=2 -i "$golden/models/mlp/inputs.safetensors"
-  that test -z "$(grep 'error: .*error: ' "$temp/out")"
+  that test -z "$(grep 'error: .*error: ' "$temp/err")"
   [ ! -c /dev/full ] || mpi 1 "cannot write '/dev/full'" 2 "$mlp" -i "$in" -o /dev/full
   check 0 'rank 1: ' "$here/mpirun.sh" "$mpirun" 3 "$tessera" shard "$golden/models/mlp/program.pt2" --mesh tp=2 -o "$temp/cut" # once
   that test "$(grep -c '^rank 0: ' "$temp/out")" = 1 -a -s "$temp/cut/rank1.pt2"
