@@ -284,11 +284,36 @@ static Status bilinear_compose(Call *c) {
   return out_value(c, val_tensor(z));
 }
 
+/* _trilinear(i1, i2, i3, expand1, expand2, expand3, sumdim): the product of three that broadcast,
+ * each along the dimensions that it is expanded in, summed over sumdim. */
+static Status trilinear_compose(Call *c) {
+  bool summed[MAX_DIMS] = {false};
+  char words[4 * (MAX_DIMS + 2)], *w = words;
+  int n = in_tensor(c, 0)->ndim + in_ints(c, 3).n;
+  Tensor *const ops[] = {in_tensor(c, 0), in_tensor(c, 1), in_tensor(c, 2)}, *y;
+  for (int i = 0; i < 3; i++) {
+    bool missing[MAX_DIMS] = {false};
+    if (ops[i]->ndim + in_ints(c, 3 + i).n != n || n > MAX_DIMS) return op_fail(c, "expects operands that have %d dimensions together with those they are expanded in", n);
+    TRY(wrap_dims(c, in_ints(c, 3 + i), n, missing));
+    for (int d = 0; d < n; d++)
+      if (!missing[d]) *w++ = (char)('a' + d);
+    *w++ = i < 2 ? ',' : '-';
+  }
+  *w++ = '>';
+  TRY(wrap_dims(c, in_ints(c, 6), n, summed));
+  for (int d = 0; d < n; d++)
+    if (!summed[d]) *w++ = (char)('a' + d);
+  *w = 0;
+  TRY(OP(c, "aten.einsum.default", &y, val_str(words), val_tensors(ops, 3)));
+  return out_value(c, val_tensor(y));
+}
+
 const OpDef ops_einsum[] = {
     {.schema = "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor", .compose = einsum_compose},
     {.schema = "aten::tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor", .compose = tensordot_compose},
     {.schema = "aten::inner(Tensor self, Tensor other) -> Tensor", .compose = inner_compose},
     {.schema = "aten::kron(Tensor self, Tensor other) -> Tensor", .compose = kron_compose},
     {.schema = "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", .compose = bilinear_compose},
+    {.schema = "aten::_trilinear(Tensor i1, Tensor i2, Tensor i3, int[] expand1, int[] expand2, int[] expand3, int[] sumdim, int unroll_dim=1) -> Tensor", .compose = trilinear_compose},
     {0},
 };

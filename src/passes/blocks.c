@@ -260,8 +260,15 @@ static Status add_need(Blocks *b, const Track *t, const Val *val, const Node *n)
   return OK;
 }
 
+/* Heads that are rotated as a whole leave a rest of no elements. */
+static bool is_empty(const Blocks *b, const Val *v) {
+  const Tensor *t = probe_tensor(b->p, v);
+  return t && tensor_numel(t) == 0;
+}
+
 /* Two tracks at one value: their weights are cut alike. */
 static Status land(Blocks *b, Track *t, int depth) {
+  if (is_empty(b, t->val)) return OK;
   Track *first = b->at[t->val->id];
   if (first && first->n && first->lead[0].dim == t->lead[0].dim && first->base == t->base && first->member == t->member) return OK;
   bool conflict = first && first->n && first->lead[0].dim != t->lead[0].dim;

@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/near.h"
 #include "passes/blocks.h"
 #include "passes/mark_sequence.h"
+#include "passes/plan_names.h"
 #include "shard/view_calculus.h"
 #include "passes/tied.h"
 
@@ -63,7 +63,7 @@ typedef struct {
   Planned *planned;
   int nplanned, planned_cap;
   const PlanEntry *noted; /* the last one that a note was about */
-  char (*module)[256]; /* of every node, in graph order; "" where not known */
+  PlanNames names;
 } Marker;
 
 static void note(Marker *k, const char *fmt, const char *a, const char *b) {
@@ -106,58 +106,6 @@ static Status axis_of(const Marker *k, const PlanEntry *e, int *out) {
 static Status add_planned(Marker *k, Planned p) {
   TRY_NEW(k->planned, arena_more(&k->m->arena, k->planned, k->nplanned, &k->planned_cap));
   k->planned[k->nplanned++] = p;
-  return OK;
-}
-
-static Status module_of(Marker *k, const char *fqn, const char **out) {
-  const char *dot = strrchr(fqn, '.');
-  char *copy;
-  TRY_NEW(copy, arena_strdup(&k->m->arena, fqn));
-  copy[dot ? dot - fqn : 0] = 0;
-  *out = copy;
-  return OK;
-}
-
-/* Modules that nodes come from, too: norms without weights, containers. */
-static bool module_matches(const Marker *k, const PlanEntry *e) {
-  int i = 0;
-  for (const Node *n = k->e->graph->first; n; n = n->next, i++)
-    if (*k->module[i] && pattern_matches(e, k->module[i])) return true;
-  return false;
-}
-
-static Status no_match(const Marker *k, const PlanEntry *e) {
-  const char *near = NULL;
-  char buf[256] = "";
-  for (int i = 0; i < k->e->nstate; i++) {
-    const char *fqn = k->e->state[i].fqn, *dot = strrchr(fqn, '.');
-    char module[256];
-    snprintf(module, sizeof module, "%.*s", dot ? (int)(dot - fqn) : 0, fqn);
-    const char *better = nearer_name(e->pattern, *buf ? buf : NULL, dot ? module : fqn);
-    if (better && better != buf) snprintf(buf, sizeof buf, "%s", better), near = buf;
-  }
-  Status s = fail(ERR_USAGE, "%s: '%s' matches no module and no parameter of %s", k->plan->path, e->pattern, k->e->name);
-  if (near) return status_hint(s, "did you mean '%s'?", near);
-  TextBuf b = {0};
-  int shown = 0;
-  for (int i = 0; i < k->e->nstate && shown < 6; i++, shown++) text_printf(&b, "%s%s", shown ? ", " : "", k->e->state[i].fqn);
-  if (b.text) s = status_hint(s, "its parameters: %s%s", b.text, k->e->nstate > shown ? " ..." : "");
-  text_free(&b);
-  return s;
-}
-
-/* Counts of packed parts speak of weights, too. */
-static Status check_packed(Marker *k) {
-  for (int i = 0; k->plan && i < k->plan->npacked; i++) {
-    PlanEntry e = {.pattern = k->plan->packed[i].name, .anywhere = true};
-    bool found = module_matches(k, &e);
-    for (int j = 0; !found && j < k->e->nstate; j++) {
-      const char *module;
-      TRY(module_of(k, k->e->state[j].fqn, &module));
-      found = pattern_matches(&e, k->e->state[j].fqn) || pattern_matches(&e, module);
-    }
-    if (!found) return status_at(no_match(k, &e), "\"packed\"");
-  }
   return OK;
 }
 
@@ -226,8 +174,18 @@ static Status no_weights(const Marker *k, const PlanEntry *e) {
   return fqn ? status_hint(s, "name the modules inside that have them, such as that of '%s'", fqn) : status_hint(s, "styles are for modules with weights; leave the entry out");
 }
 
-/* Weights of one feature, or that only the branches of a cond use: nobody is wrong. */
+/* No op that uses it could have any dimension of it cut. */
+static bool is_never_cut(const Planned *p) {
+  for (int i = 0; i < p->uses->n; i++)
+    for (int d = 0; d < MAX_DIMS; d++)
+      if (p->uses->use[i].role[d] != DIM_OTHER) return false;
+  return p->uses->n > 0;
+}
+
+/* Weights of one feature, of ops that need them whole (bags of embeddings, recurrent layers), or
+ * that only the branches of a cond use: nobody is wrong. */
 static bool cannot_be_asked(const Marker *k, const Planned *p) {
+  if (is_never_cut(p)) return true;
   const Val *v = input_val(k, p->input);
   const Tensor *t = probe_tensor(&k->probe, v);
   for (int d = 0; t && d < t->ndim; d++)
@@ -247,7 +205,7 @@ static Status match_entry(Marker *k, const PlanEntry *e) {
     const char *module = NULL;
     if (s->is_constant) continue;
     if (!pattern_matches(e, s->fqn)) {
-      TRY(module_of(k, s->fqn, &module));
+      TRY(names_module(&k->names, s->fqn, &module));
       if (!*module || !pattern_matches(e, module)) continue;
       if (e->style == STYLE_PLACEMENTS && !s->is_parameter) continue;
     }
@@ -265,14 +223,15 @@ static Status match_entry(Marker *k, const PlanEntry *e) {
       TRY(add_planned(k, p));
     }
   }
-  if (!matched && !module_matches(k, e)) {
-    if (!e->anywhere) return no_match(k, e);
+  if (!matched && !names_node(&k->names, e)) {
+    TRY(names_missing(&k->names, k->plan, e));
     note(k, "'%s' of %s matches nothing here\n", e->pattern, k->plan->path);
+    return OK;
   }
   if (!matched && !e->anywhere && (style_table[e->style].side != SIDE_NONE || e->style == STYLE_PLACEMENTS)) return no_weights(k, e);
   if (used && !cut && style_table[e->style].side != SIDE_NONE) {
     if (!single) return cannot(k, e, name);
-    note(k, "%s stays whole: %s\n", name, "it has a single element to cut, or is used in a branch");
+    note(k, "%s stays whole: %s\n", name, "it has a single element to cut, or is used in a branch or by an op that needs it whole");
   }
   return OK;
 }
@@ -605,10 +564,7 @@ static Status allocate(Marker *k) {
   TRY_NEW(m->before, arena_new_n(&m->arena, Anchor *, g->nvals + 1));
   TRY_NEW(m->after, arena_new_n(&m->arena, Want *, g->nvals + 1));
   TRY_NEW(m->sequence, arena_new_n(&m->arena, Placement, g->nvals + 1));
-  TRY_NEW(k->module, arena_alloc(&m->arena, ((size_t)g->nnodes + 1) * sizeof *k->module));
-  int i = 0;
-  for (const Node *n = g->first; n; n = n->next, i++) node_module(n, k->module[i], sizeof k->module[i]);
-  return OK;
+  return names_open(&k->names, k->e, &m->arena);
 }
 
 /* Modules whose results are to be whole. */
@@ -617,14 +573,14 @@ static Status gather_modules(Marker *k, const PlanEntry *e) {
   if (e->style != STYLE_GATHER) return OK;
   TRY(axis_of(k, e, &axis));
   for (const Node *n = k->e->graph->first; n; n = n->next, i++) {
-    if (!pattern_matches(e, k->module[i])) continue;
+    if (!pattern_matches(e, k->names.module[i])) continue;
     for (int o = 0; o < n->nouts; o++) {
       const Val *v = n->outs[o];
       bool leaves = false;
       for (int u = k->probe.first_user[v->id]; u < k->probe.first_user[v->id + 1]; u++) {
         char buf[256];
         const Node *user = k->probe.user[u];
-        if (user && strncmp(node_module(user, buf, sizeof buf), k->module[i], strlen(k->module[i]))) leaves = true;
+        if (user && strncmp(node_module(user, buf, sizeof buf), k->names.module[i], strlen(k->names.module[i]))) leaves = true;
       }
       if (leaves && v->type == TY_TENSOR && k->probe.activation[v->id]) TRY(marks_want_after(k->m, v, axis, place_r(), "gather"));
     }
@@ -648,7 +604,7 @@ static Status run(Marker *k) {
   TRY(probe_open(&k->probe, k->e));
   TRY(blocks_open(&k->blocks, &k->probe));
   for (int i = 0; k->plan && i < k->plan->nentries; i++) TRY(match_entry(k, &k->plan->entry[i]));
-  TRY(check_packed(k));
+  TRY(names_check_packed(&k->names, k->plan));
   for (int i = 0; k->plan && i < k->plan->nentries; i++) {
     const PlanEntry *e = &k->plan->entry[i];
     int axis;

@@ -44,9 +44,11 @@ static Status is_contraction(Probe *p, const Node *n, const Val *v, bool *out) {
   return OK;
 }
 
-/* What is followed: dimension `at` of v, which is [begin, end) of the parameter's `dim`. */
+/* What is followed: [begin, end) of the parameter's `dim`, cut as `at` of v is.  That is no
+ * plain shard where the dimension was flattened with others. */
 typedef struct {
-  int dim, at;
+  int dim;
+  Placement at;
   int64_t begin, end;
 } Thread;
 
@@ -56,21 +58,26 @@ static Status follow(Probe *p, const Val *v, Thread t, bool constants, WeightUse
 static Status follow_parts(Probe *p, const Node *n, const Val *v, Thread t, bool constants, WeightUses *uses, int depth, bool *done) {
   int dim;
   int64_t start[MAX_DIMS];
-  *done = n->args[0].kind == ARG_VAL && n->args[0].val == v && cutter_parts(p, n, &dim, start) && dim == t.at;
+  *done = n->args[0].kind == ARG_VAL && n->args[0].val == v && is_plain_s(&t.at) && cutter_parts(p, n, &dim, start) && dim == t.at.dim;
   for (int o = 0; *done && o < n->nouts; o++) {
     const Tensor *out = probe_tensor(p, n->outs[o]);
     Thread part = {t.dim, t.at, t.begin + start[o], t.begin + start[o]};
     if (out->ndim < probe_tensor(p, v)->ndim) continue; /* selected: the dimension is gone */
-    part.end += out->size[t.at];
+    part.end += out->size[t.at.dim];
     TRY(follow(p, n->outs[o], part, constants, uses, depth + 1));
   }
   return OK;
 }
 
+/* v's dimension has the parameter's elements and no others. */
+static bool is_alone(const Probe *p, const Val *v, const Thread *t) {
+  return is_plain_s(&t->at) && probe_tensor(p, v)->size[t->at.dim] == t->end - t->begin;
+}
+
 /* To every use.  constants: products with numbers that the program has count, too (tables
  * of positions). */
 static Status follow(Probe *p, const Val *v, Thread t, bool constants, WeightUses *uses, int depth) {
-  int dim = t.dim, at = t.at;
+  int dim = t.dim;
   if (depth > 16) return OK;
   for (int k = p->first_user[v->id]; k < p->first_user[v->id + 1]; k++) {
     const Node *n = p->user[k];
@@ -88,13 +95,14 @@ static Status follow(Probe *p, const Val *v, Thread t, bool constants, WeightUse
     WeightUse *u = met ? use_at(uses, n, v) : NULL;
     if (met && !u) continue;
     if (u) u->table = meeting.indices && !meeting.numbers;
-    TRY(probe_ask(p, n, &(Given){v, place_s(at)}, 1, out, &free, &known));
-    if (u && u->weight == v) u->place[dim] = at, u->begin[dim] = t.begin, u->end[dim] = t.end;
+    TRY(probe_ask(p, n, &(Given){v, t.at}, 1, out, &free, &known));
+    if (u && u->weight == v && is_alone(p, v, &t)) u->place[dim] = t.at.dim;
+    if (u && u->weight == v) u->begin[dim] = t.begin, u->end[dim] = t.end;
     if (!known || !free) continue;
     if (u && is_s(&out[0]) && u->role[dim] == DIM_OTHER) u->role[dim] = DIM_FEATURE, u->out[dim] = out[0].dim;
     if (u && is_p(&out[0])) u->role[dim] = DIM_CONTRACTED;
     for (int i = 0; !met && i < n->nouts; i++)
-      if (is_plain_s(&out[i])) TRY(follow(p, n->outs[i], (Thread){dim, out[i].dim, t.begin, t.end}, constants, uses, depth + 1));
+      if (is_s(&out[i])) TRY(follow(p, n->outs[i], (Thread){dim, out[i], t.begin, t.end}, constants, uses, depth + 1));
   }
   return OK;
 }
@@ -105,7 +113,7 @@ Status weight_uses(Probe *p, const Val *v, WeightUses *out) {
   if (!t) return OK;
   for (int pass = 0; pass < 2 && !out->n; pass++)
     for (int d = 0; d < t->ndim; d++)
-      if (t->size[d] > 1) TRY(follow(p, v, (Thread){d, d, 0, t->size[d]}, pass > 0, out, 0));
+      if (t->size[d] > 1) TRY(follow(p, v, (Thread){d, place_s(d), 0, t->size[d]}, pass > 0, out, 0));
   return OK;
 }
 

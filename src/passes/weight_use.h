@@ -21,7 +21,7 @@ typedef enum {
 typedef struct {
   const Node *node;
   const Val *weight;       /* as the node gets it */
-  int place[MAX_DIMS];     /* dimension of `weight` that is the parameter's; -1: none */
+  int place[MAX_DIMS];     /* dimension of `weight` that is the parameter's; -1: none, or flattened with others */
   DimRole role[MAX_DIMS];  /* of the parameter's dimensions */
   int out[MAX_DIMS];       /* DIM_FEATURE: the dimension of result 0 */
   int64_t begin[MAX_DIMS], end[MAX_DIMS]; /* the part of the parameter that `weight` is, where it was split */

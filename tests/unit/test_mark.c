@@ -35,6 +35,8 @@ static void test_words(void **state) {
   assert_int_equal(s, STYLE_COLWISE);
   assert_ok(style_parse("colwise_rep", &s));
   assert_int_equal(s, STYLE_COLWISE_GATHER_OUTPUT);
+  assert_ok(style_parse("embedding_colwise", &s));
+  assert_int_equal(s, STYLE_COLWISE_GATHER_OUTPUT);
   assert_error(style_parse("colwize", &s), "did you mean 'colwise'");
 }
 
@@ -241,11 +243,86 @@ static void test_grouped_heads(void **state) {
   }
 }
 
+/* Entries for layers that a model of this kind may have, and this one has not. */
+static void test_other_layers(void **state) {
+  (void)state;
+  static const char layers[] =
+      "graph(%w1: f32[8,6] = parameter \"l.0.up.weight\", %w2: f32[6,8] = parameter \"l.0.down.weight\", %x: f32[4,6] = user) {\n"
+      "  %a: f32[4,8] = aten.linear.default(%x, %w1)\n"
+      "  %y: f32[4,6] = aten.linear.default(%a, %w2)\n"
+      "  return user %y\n}";
+  Marked m;
+  assert_ok(mark_text(layers, "tp=2", "{\"parallelize\": {\"l.*.up\": \"colwise\", \"l.*.down\": \"rowwise\", \"l.*.router_gate\": \"colwise\"}}", &m));
+  assert_placed(&m, "l.0.up.weight", "S(0)");
+  unmark(&m);
+  assert_error(mark_text(layers, "tp=2", "{\"parallelize\": {\"l.*.up\": \"colwise\", \"l.*.dwon\": \"rowwise\"}}", &m), "did you mean 'l.0.down'");
+  unmark(&m);
+  assert_error(mark_text(layers, "tp=2", "{\"parallelize\": {\"l.*.router_gate\": \"colwise\"}}", &m), "matches no module");
+  unmark(&m);
+}
+
+/* An op that has no way to be cut: its weight stays whole, whatever the plan says. */
+static void test_never_cut(void **state) {
+  (void)state;
+  static const char bag[] =
+      "graph(%w: f32[9,6] = parameter \"bag.weight\", %i: i64[8] = user, %o: i64[4] = user) {\n"
+      "  %y: f32[4,6], %a: i64[0], %b: i64[4], %c: i64[4] = aten.embedding_bag.padding_idx(%w, %i, %o, false, 0, false, None, false, None)\n"
+      "  return user %y\n}";
+  Marked m;
+  assert_ok(mark_text(bag, "tp=2", "{\"parallelize\": {\"bag\": \"embedding_rowwise\"}}", &m));
+  assert_placed(&m, "bag.weight", "R");
+  unmark(&m);
+}
+
+/* Heads that are rotated as a whole leave a rest of no elements. */
+static const char whole_rotation[] =
+    "graph(%w: f32[24,8] = parameter \"q.weight\", %o: f32[8,24] = parameter \"o.weight\", %x: f32[2,3,8] = user) {\n"
+    "  %a: f32[2,3,24] = aten.linear.default(%x, %w)\n"
+    "  %h: f32[2,3,3,8] = aten.view.default(%a, [2, 3, 3, 8])\n"
+    "  %r: f32[2,3,3,8] = aten.slice.Tensor(%h, 3, 0, 8)\n"
+    "  %s: f32[2,3,3,0] = aten.slice.Tensor(%h, 3, 8, 9223372036854775807)\n"
+    "  %g: f32[2,3,3,8] = aten.gelu.default(%r)\n"
+    "  %t: f32[2,3,3,0] = aten.gelu.default(%s)\n"
+    "  %c: f32[2,3,3,8] = aten.cat.default([%g, %t], -1)\n"
+    "  %f: f32[2,3,24] = aten.view.default(%c, [2, 3, 24])\n"
+    "  %y: f32[2,3,8] = aten.linear.default(%f, %o)\n"
+    "  return user %y\n}";
+
+static void test_empty_rest(void **state) {
+  (void)state;
+  Marked m;
+  assert_ok(mark_text(whole_rotation, "tp=2", "{\"parallelize\": {\"q\": \"colwise\", \"o\": \"rowwise\"}}", &m));
+  assert_placed(&m, "q.weight", "S(0; unit 8)");
+  assert_placed(&m, "o.weight", "S(1; unit 8)");
+  unmark(&m);
+}
+
+/* einsum(btd,edf->btef), taken apart: dimensions of the weight are flattened. */
+static const char flattened[] =
+    "graph(%w: f32[5,16,22] = parameter \"up\", %v: f32[5,22,16] = parameter \"down\", %x: f32[12,16] = user) {\n"
+    "  %p: f32[16,5,22]{22,352,1} = aten.permute.default(%w, [1, 0, 2])\n"
+    "  %c: f32[16,5,22] = aten.clone.default(%p, memory_format=contiguous)\n"
+    "  %m: f32[16,110] = aten.view.default(%c, [16, 110])\n"
+    "  %a: f32[12,110] = aten.mm.default(%x, %m)\n"
+    "  %n: f32[110,16] = aten.view.default(%v, [110, 16])\n"
+    "  %y: f32[12,16] = aten.mm.default(%a, %n)\n"
+    "  return user %y\n}";
+
+static void test_flattened(void **state) {
+  (void)state;
+  Marked m;
+  assert_ok(mark_text(flattened, "tp=2", "{\"parallelize\": {\"up\": \"colwise\", \"down\": \"rowwise\"}}", &m));
+  assert_placed(&m, "up", "S(2)");
+  assert_placed(&m, "down", "S(1)");
+  unmark(&m);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_patterns),   cmocka_unit_test(test_words),       cmocka_unit_test(test_bad_files),
       cmocka_unit_test(test_round_trip), cmocka_unit_test(test_pair),        cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_fused_heads), cmocka_unit_test(test_grouped_heads),
+      cmocka_unit_test(test_fused_heads), cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_empty_rest),
+      cmocka_unit_test(test_flattened),   cmocka_unit_test(test_other_layers), cmocka_unit_test(test_never_cut),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

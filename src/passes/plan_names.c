@@ -1,0 +1,114 @@
+/* plan_names.c -- see plan_names.h. */
+#include "passes/plan_names.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/near.h"
+#include "base/textbuf.h"
+
+Status names_open(PlanNames *n, const Exported *e, Arena *arena) {
+  *n = (PlanNames){.e = e, .arena = arena};
+  TRY_NEW(n->module, arena_alloc(arena, ((size_t)e->graph->nnodes + 1) * sizeof *n->module));
+  int i = 0;
+  for (const Node *node = e->graph->first; node; node = node->next, i++) node_module(node, n->module[i], sizeof n->module[i]);
+  return OK;
+}
+
+Status names_module(const PlanNames *n, const char *fqn, const char **out) {
+  const char *dot = strrchr(fqn, '.');
+  char *copy;
+  TRY_NEW(copy, arena_strdup(n->arena, fqn));
+  copy[dot ? dot - fqn : 0] = 0;
+  *out = copy;
+  return OK;
+}
+
+bool names_node(const PlanNames *n, const PlanEntry *e) {
+  int i = 0;
+  for (const Node *node = n->e->graph->first; node; node = node->next, i++)
+    if (*n->module[i] && pattern_matches(e, n->module[i])) return true;
+  return false;
+}
+
+static Status no_match(const PlanNames *n, const PlanFile *plan, const PlanEntry *e) {
+  const char *near = NULL;
+  char buf[256] = "";
+  for (int i = 0; i < n->e->nstate; i++) {
+    const char *fqn = n->e->state[i].fqn, *dot = strrchr(fqn, '.');
+    char module[256];
+    snprintf(module, sizeof module, "%.*s", dot ? (int)(dot - fqn) : 0, fqn);
+    const char *better = nearer_name(e->pattern, *buf ? buf : NULL, dot ? module : fqn);
+    if (better && better != buf) snprintf(buf, sizeof buf, "%s", better), near = buf;
+  }
+  Status s = fail(ERR_USAGE, "%s: '%s' matches no module and no parameter of %s", plan->path, e->pattern, n->e->name);
+  if (near) return status_hint(s, "did you mean '%s'?", near);
+  TextBuf b = {0};
+  int shown = 0;
+  for (int i = 0; i < n->e->nstate && shown < 6; i++, shown++) text_printf(&b, "%s%s", shown ? ", " : "", n->e->state[i].fqn);
+  if (b.text) s = status_hint(s, "its parameters: %s%s", b.text, n->e->nstate > shown ? " ..." : "");
+  text_free(&b);
+  return s;
+}
+
+static const char *last_name(const char *path) {
+  const char *dot = strrchr(path, '.');
+  return dot ? dot + 1 : path;
+}
+
+static Status entry_matches(const PlanNames *n, const PlanEntry *e, bool *out) {
+  *out = names_node(n, e);
+  for (int i = 0; !*out && i < n->e->nstate; i++) {
+    const char *module;
+    TRY(names_module(n, n->e->state[i].fqn, &module));
+    *out = pattern_matches(e, n->e->state[i].fqn) || (*module && pattern_matches(e, module));
+  }
+  return OK;
+}
+
+/* Some module that the plan says nothing of is called almost so. */
+static Status is_mistyped(const PlanNames *n, const PlanFile *plan, const PlanEntry *e, bool *out) {
+  const char *word = last_name(e->pattern);
+  int limit = near_limit(word);
+  *out = false;
+  for (int i = 0; i < n->e->nstate && !*out; i++) {
+    const char *fqn = n->e->state[i].fqn, *module;
+    bool spoken = false;
+    TRY(names_module(n, fqn, &module));
+    for (int j = 0; j < plan->nentries && !spoken; j++) spoken = pattern_matches(&plan->entry[j], fqn) || pattern_matches(&plan->entry[j], module);
+    *out = !spoken && (near_distance(word, last_name(fqn), limit) <= limit || near_distance(word, last_name(module), limit) <= limit);
+  }
+  return OK;
+}
+
+/* Plans of Hugging Face speak of all that the layers of a model may have; this one has less. */
+static Status is_for_others(const PlanNames *n, const PlanFile *plan, const PlanEntry *e, bool *out) {
+  const char *star = strrchr(e->pattern, '*');
+  bool fits = false, mistyped = false;
+  *out = false;
+  if (!star || !star[1]) return OK;
+  for (int i = 0; i < plan->nentries && !fits; i++) {
+    const PlanEntry *other = &plan->entry[i];
+    if (other != e && !strncmp(other->pattern, e->pattern, (size_t)(star + 1 - e->pattern))) TRY(entry_matches(n, other, &fits));
+  }
+  if (fits) TRY(is_mistyped(n, plan, e, &mistyped));
+  *out = fits && !mistyped;
+  return OK;
+}
+
+Status names_missing(const PlanNames *n, const PlanFile *plan, const PlanEntry *e) {
+  bool others = e->anywhere;
+  if (!others) TRY(is_for_others(n, plan, e, &others));
+  return others ? OK : no_match(n, plan, e);
+}
+
+/* Counts of packed parts speak of weights, too. */
+Status names_check_packed(const PlanNames *n, const PlanFile *plan) {
+  for (int i = 0; plan && i < plan->npacked; i++) {
+    PlanEntry e = {.pattern = plan->packed[i].name, .anywhere = true};
+    bool found;
+    TRY(entry_matches(n, &e, &found));
+    if (!found) return status_at(no_match(n, plan, &e), "\"packed\"");
+  }
+  return OK;
+}

@@ -1,0 +1,26 @@
+/* plan_names.h -- the names of a program that the patterns of a plan are held against. */
+#ifndef TESS_PASSES_PLAN_NAMES_H
+#define TESS_PASSES_PLAN_NAMES_H
+
+#include "graph/graph.h"
+#include "passes/plan_file.h"
+
+typedef struct {
+  const Exported *e;
+  Arena *arena;
+  char (*module)[256]; /* of every node, in graph order; "" where not known */
+} PlanNames;
+
+/* What it keeps lives in the arena. */
+Status names_open(PlanNames *n, const Exported *e, Arena *arena);
+/* The module that a parameter belongs to; "" of one that has none. */
+Status names_module(const PlanNames *n, const char *fqn, const char **out);
+/* Does a node come from a module that the entry names?  Norms without weights, containers. */
+bool names_node(const PlanNames *n, const PlanEntry *e);
+/* Of an entry that matches nothing: an error with the nearest name, or OK where the plan may
+ * speak of more than this program has. */
+Status names_missing(const PlanNames *n, const PlanFile *plan, const PlanEntry *e);
+/* Counts of packed parts must speak of something. */
+Status names_check_packed(const PlanNames *n, const PlanFile *plan);
+
+#endif
