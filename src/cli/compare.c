@@ -7,7 +7,7 @@
 
 #include "ops/op.h"
 
-static double default_tolerance(Dtype d) {
+double compare_tolerance(Dtype d) {
   switch (d) {
     case DT_F64: return 1e-9;
     case DT_F32:
@@ -67,7 +67,7 @@ static Status compare_one(FILE *f, const char *name, const Tensor *got, const Te
   if (got->dtype != want->dtype || !tensor_same_size(got, want)) {
     return fail(ERR_DIFF, "output %s is %s, expected %s", name, a, tensor_describe(want, b, sizeof b));
   }
-  double tolerance = default_tolerance(got->dtype);
+  double tolerance = compare_tolerance(got->dtype);
   Difference d;
   compare_tensors(got, want, rtol < 0 ? tolerance : rtol, atol < 0 ? tolerance : atol, &d);
   *bad += d.wrong > 0;
@@ -126,7 +126,7 @@ Status compare_pair(const Tensor *got, const Tensor *want, double rtol, double a
   char a[128], b[128];
   if (got->dtype != want->dtype || !tensor_same_size(got, want))
     return fail(ERR_DIFF, "%s instead of %s", tensor_describe(got, a, sizeof a), tensor_describe(want, b, sizeof b));
-  double tolerance = default_tolerance(got->dtype);
+  double tolerance = compare_tolerance(got->dtype);
   Difference d;
   compare_tensors(got, want, rtol < 0 ? tolerance : rtol, atol < 0 ? tolerance : atol, &d);
   *worst = d.worst;

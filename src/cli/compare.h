@@ -11,6 +11,8 @@ Status compare_with_file(FILE *f, const char *path, const Value *outs, int nouts
 
 /* The same against values of this process; what: where they come from. */
 Status compare_with_values(FILE *f, const char *what, const Value *wanted, const Value *outs, int nouts, double rtol, double atol, bool json);
+/* What is forgiven of a dtype unless told otherwise, relative and absolute. */
+double compare_tolerance(Dtype d);
 /* Of one tensor, without a word: the largest difference and elements out of tolerance. */
 Status compare_pair(const Tensor *got, const Tensor *want, double rtol, double atol, double *worst, int64_t *wrong);
 

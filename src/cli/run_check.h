@@ -18,6 +18,7 @@ typedef struct {
   Arena arena;
   Scope scope;
   Tensor **result;
+  double *slack; /* how exact a result can be: as the coarsest floats that it was made of */
   int nresults, compared;
 } RunCheck;
 

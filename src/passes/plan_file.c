@@ -214,9 +214,22 @@ static Status read_mesh(PlanFile *p, yyjson_val *v) {
   return s;
 }
 
+static const char *const known[] = {"mesh", "parallelize", "params", "packed", "inputs", "outputs", "groups", "files", "name", "comment", "about"};
+
+/* Patterns and styles with nothing around them, as models carry them in Python. */
+static bool is_bare(yyjson_val *root) {
+  size_t i, n;
+  yyjson_val *key, *value;
+  yyjson_obj_foreach(root, i, n, key, value) {
+    if (!yyjson_is_str(value)) return false;
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+      if (!strcmp(known[k], yyjson_get_str(key))) return false;
+  }
+  return yyjson_obj_size(root) > 0;
+}
+
 /* What we understand; a key beside them is a slip of the pen. */
 static Status check_keys(PlanFile *p, yyjson_val *root) {
-  static const char *const known[] = {"mesh", "parallelize", "params", "packed", "inputs", "outputs", "groups", "files", "name", "comment", "about"};
   size_t i, n;
   yyjson_val *key, *value;
   yyjson_obj_foreach(root, i, n, key, value) {
@@ -241,6 +254,7 @@ static Status read_plan(PlanFile *p, yyjson_val *root) {
   if (hf || yyjson_obj_get(root, "model_type") || yyjson_obj_get(root, "architectures"))
     return status_hint(fail(ERR_FILE, "%s: this config.json has no base_model_tp_plan", p->path), "write a plan, or use --plan auto");
   TRY(json_check_keys(root, p->path));
+  if (is_bare(root)) return read_entries(p, root, "parallelize", false, false);
   TRY(check_keys(p, root));
   TRY(read_mesh(p, yyjson_obj_get(root, "mesh")));
   TRY(read_entries(p, yyjson_obj_get(root, "parallelize"), "parallelize", false, false));

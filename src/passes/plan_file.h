@@ -5,7 +5,8 @@
  *    "params": {"x.weight": "S(0)"}, "packed": {"layers.*.attn.c_attn": 3},
  *    "inputs": {"input_ids": "S(0),R"}, "outputs": {"0": "R"}}
  *
- * A Hugging Face config.json is one too: its base_model_tp_plan.  Patterns are names of
+ * The entries of "parallelize" alone are one too, and so is a Hugging Face config.json: its
+ * base_model_tp_plan.  Patterns are names of
  * modules or parameters; '*' stands for any characters but a dot, '**' for any.
  */
 #ifndef TESS_PASSES_PLAN_FILE_H

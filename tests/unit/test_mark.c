@@ -59,6 +59,17 @@ static void test_bad_files(void **state) {
   assert_error(parse("{\"packed\": [3]}", &p), "patterns and counts");
 }
 
+static void test_bare(void **state) {
+  (void)state;
+  PlanFile *p;
+  assert_ok(parse("{\"x.*.q\": \"colwise\", \"x.*.o\": \"rowwise\"}", &p));
+  assert_int_equal(p->nentries, 2);
+  assert_int_equal(p->entry[1].style, STYLE_ROWWISE);
+  plan_file_free(p);
+  assert_error(parse("{\"x.*.q\": \"colwize\"}", &p), "did you mean 'colwise'");
+  assert_error(parse("{\"x.*.q\": \"colwise\", \"packed\": {}}", &p), "unknown key \"x.*.q\"");
+}
+
 static void test_round_trip(void **state) {
   (void)state;
   PlanFile *p, *q;
@@ -320,6 +331,7 @@ static void test_flattened(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_patterns),   cmocka_unit_test(test_words),       cmocka_unit_test(test_bad_files),
+      cmocka_unit_test(test_bare),
       cmocka_unit_test(test_round_trip), cmocka_unit_test(test_pair),        cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_fused_heads), cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_empty_rest),
       cmocka_unit_test(test_flattened),   cmocka_unit_test(test_other_layers), cmocka_unit_test(test_never_cut),
