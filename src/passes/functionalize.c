@@ -304,6 +304,8 @@ static Status add_mutations(Exported *e, State *s) {
   for (int i = 0; i < g->ninputs; i++) {
     Track *t = track_of(s, g->inputs[i]);
     if (t->version == 0 || t->now == g->inputs[i]) continue;
+    /* A lifted tensor that is written to is no constant; mutations name buffers. */
+    if (e->inputs[i].kind == IN_TENSOR_CONSTANT) e->inputs[i].kind = IN_BUFFER, e->inputs[i].persistent = false;
     InputKind k = e->inputs[i].kind;
     OutputKind kind = k == IN_USER ? OUT_USER_INPUT_MUTATION : k == IN_PARAMETER ? OUT_PARAMETER_MUTATION : OUT_BUFFER_MUTATION;
     outputs[n] = arg_val(t->now);

@@ -31,8 +31,20 @@ bool names_node(const PlanNames *n, const PlanEntry *e) {
   return false;
 }
 
+/* A module or parameter that the pattern matches from some dot of its name on; NULL: none. */
+static const char *name_inside(const PlanNames *n, const PlanEntry *e) {
+  PlanEntry inside = *e;
+  inside.anywhere = true;
+  int i = 0;
+  for (const Node *node = n->e->graph->first; node; node = node->next, i++)
+    if (*n->module[i] && pattern_matches(&inside, n->module[i])) return n->module[i];
+  for (i = 0; i < n->e->nstate; i++)
+    if (pattern_matches(&inside, n->e->state[i].fqn)) return n->e->state[i].fqn;
+  return NULL;
+}
+
 static Status no_match(const PlanNames *n, const PlanFile *plan, const PlanEntry *e) {
-  const char *near = NULL;
+  const char *near = NULL, *inside = name_inside(n, e);
   char buf[256] = "";
   for (int i = 0; i < n->e->nstate; i++) {
     const char *fqn = n->e->state[i].fqn, *dot = strrchr(fqn, '.');
@@ -42,6 +54,7 @@ static Status no_match(const PlanNames *n, const PlanFile *plan, const PlanEntry
     if (better && better != buf) snprintf(buf, sizeof buf, "%s", better), near = buf;
   }
   Status s = fail(ERR_USAGE, "%s: '%s' matches no module and no parameter of %s", plan->path, e->pattern, n->e->name);
+  if (inside) return status_hint(s, "it has '%s': write '**.%s'", inside, e->pattern);
   if (near) return status_hint(s, "did you mean '%s'?", near);
   TextBuf b = {0};
   int shown = 0;

@@ -48,6 +48,7 @@ static void test_bad_files(void **state) {
   assert_error(parse("{\"parallelize\": {\"a\": \"diagonal\"}}", &p), "'diagonal' is no style");
   assert_error(parse("{\"packed\": {\"a\": 0}}", &p), "is no count");
   assert_error(parse("{\"model_type\": \"x\"}", &p), "no base_model_tp_plan");
+  assert_error(parse("{\"model_type\": \"x\"}", &p), "{\"parallelize\": model.tp_plan}");
   assert_error(parse("{\"base_model_tp_plan\": null}", &p), "no base_model_tp_plan");
   assert_error(parse("{\"base_model_tp_plan\": [1]}", &p), "\"base_model_tp_plan\" is no object");
   assert_error(parse("{\"parallelize\": {\"a\": []}}", &p), "the list of 'a' is to hold placements");
@@ -160,6 +161,7 @@ static void test_refusals(void **state) {
   } cases[] = {
       {"{\"parallelize\": {\"upp\": \"colwise\"}}", "did you mean 'up'"},
       {"{\"parallelize\": {\"layers.*.q\": \"colwise\"}}", "its parameters: up.weight"},
+      {"{\"parallelize\": {\"bias\": \"replicate\"}}", "it has 'up.bias': write '**.bias'"},
       {"{\"parallelize\": {\"up.bias\": \"rowwise\"}}", "no op uses it in a way that allows it"},
       {"{\"params\": {\"up.weight\": \"S(2)\"}}", "S(2)"},
       {"{\"params\": {\"up.weight\": \"P(sum)\"}}", "cannot be placed P"},
