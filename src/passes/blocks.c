@@ -463,6 +463,34 @@ static Status cut_results(Blocks *b, const Track *t, const Node *n, int depth) {
   return OK;
 }
 
+/* The features of u come right behind those of t. */
+static bool adjoins(const Blocks *b, const Track *t, const Track *u) {
+  const Lead *x = &t->lead[0], *y = u && u->n ? &u->lead[0] : NULL;
+  if (!y || t->single || u->single || blocks_twin(b, t->member) != blocks_twin(b, u->member)) return false;
+  bool plain = x->repeat == 1 && y->repeat == 1 && x->before == 1 && y->before == 1;
+  return plain && x->dim == y->dim && x->inner == y->inner && u->base == track_end(t);
+}
+
+/* Neighbours that were split and are put together again: a head that is rotated in part. */
+static Status cat_results(Blocks *b, const Track *t, const Node *n, int depth) {
+  const Arg *list = &n->args[0];
+  int64_t dim;
+  if (list->kind != ARG_LIST || list->n < 2 || list->list[0].kind != ARG_VAL || !arg_number(b->p, &n->args[1], 0, &dim)) return pass_on(b, t, n, true, depth);
+  const Track *first = b->at[list->list[0].val->id];
+  if (dim < 0) dim += t->val->ndim;
+  if (dim != t->lead[0].dim || !first || !first->n || first->lead[0].dim != dim) return pass_on(b, t, n, true, depth);
+  Track to = *first;
+  for (int i = 1; i < list->n; i++) {
+    const Track *next = list->list[i].kind == ARG_VAL ? b->at[list->list[i].val->id] : NULL;
+    if (!adjoins(b, &to, next)) return pass_on(b, t, n, true, depth);
+    to.lead[0].size += next->lead[0].size;
+  }
+  to.val = n->outs[0];
+  to.from = t->val;
+  to.n = 1;
+  return land(b, &to, depth);
+}
+
 static Status follow_user(Blocks *b, const Track *t, const Node *n, int depth) {
   bool ends;
   TRY(ends_here(b, t, n, &ends));
@@ -470,6 +498,7 @@ static Status follow_user(Blocks *b, const Track *t, const Node *n, int depth) {
   if (!n->op || n->nouts == 0 || n->nouts > MAX_DIMS) return OK;
   if (is_cutter(n)) return cut_results(b, t, n, depth);
   if (node_is(n, "aten.index.Tensor")) return index_results(b, t, n, depth);
+  if (node_is(n, "aten.cat.default")) return cat_results(b, t, n, depth);
   if (node_is(n, "aten.glu.default")) return halve_results(b, t, n, depth);
   count_groups(b, t, n);
   if (node_is(n, "aten.repeat_interleave.self_int")) return repeat_results(b, t, n, depth);

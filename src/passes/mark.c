@@ -223,9 +223,13 @@ static Status match_entry(Marker *k, const PlanEntry *e) {
       TRY(add_planned(k, p));
     }
   }
-  if (!matched && !names_node(&k->names, e)) {
+  if (!matched && !names_around(&k->names, e)) {
     TRY(names_missing(&k->names, k->plan, e));
     note(k, "'%s' of %s matches nothing here\n", e->pattern, k->plan->path);
+    return OK;
+  }
+  if (!matched && e->style == STYLE_EMBEDDING_ROWWISE) { /* images and sounds: what Hugging Face calls the input embeddings need not be a table */
+    note(k, "'%s' has no table: %s\n", e->pattern, "its modules stay as other entries say");
     return OK;
   }
   if (!matched && !e->anywhere && (style_table[e->style].side != SIDE_NONE || e->style == STYLE_PLACEMENTS)) return no_weights(k, e);

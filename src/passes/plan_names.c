@@ -24,10 +24,23 @@ Status names_module(const PlanNames *n, const char *fqn, const char **out) {
   return OK;
 }
 
-bool names_node(const PlanNames *n, const PlanEntry *e) {
+/* A module around the parameter. */
+static bool is_around(const PlanEntry *e, const char *fqn) {
+  char module[256];
+  snprintf(module, sizeof module, "%s", fqn);
+  for (char *dot; (dot = strrchr(module, '.'));) {
+    *dot = 0;
+    if (pattern_matches(e, module)) return true;
+  }
+  return false;
+}
+
+bool names_around(const PlanNames *n, const PlanEntry *e) {
   int i = 0;
   for (const Node *node = n->e->graph->first; node; node = node->next, i++)
     if (*n->module[i] && pattern_matches(e, n->module[i])) return true;
+  for (i = 0; i < n->e->nstate; i++)
+    if (!n->e->state[i].is_constant && is_around(e, n->e->state[i].fqn)) return true;
   return false;
 }
 
@@ -70,7 +83,7 @@ static const char *last_name(const char *path) {
 }
 
 static Status entry_matches(const PlanNames *n, const PlanEntry *e, bool *out) {
-  *out = names_node(n, e);
+  *out = names_around(n, e);
   for (int i = 0; !*out && i < n->e->nstate; i++) {
     const char *module;
     TRY(names_module(n, n->e->state[i].fqn, &module));

@@ -15,8 +15,9 @@ typedef struct {
 Status names_open(PlanNames *n, const Exported *e, Arena *arena);
 /* The module that a parameter belongs to; "" of one that has none. */
 Status names_module(const PlanNames *n, const char *fqn, const char **out);
-/* Does a node come from a module that the entry names?  Norms without weights, containers. */
-bool names_node(const PlanNames *n, const PlanEntry *e);
+/* Does the entry name a module that nodes come from (norms without weights), or one that holds
+ * others? */
+bool names_around(const PlanNames *n, const PlanEntry *e);
 /* Of an entry that matches nothing: an error with the nearest name, or OK where the plan may
  * speak of more than this program has. */
 Status names_missing(const PlanNames *n, const PlanFile *plan, const PlanEntry *e);

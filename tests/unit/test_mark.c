@@ -274,6 +274,50 @@ static void test_other_layers(void **state) {
   unmark(&m);
 }
 
+/* One key head that is rotated in part: put together again it is one head still, which all ranks need. */
+static void test_part_of_a_head(void **state) {
+  (void)state;
+  static const char head[] =
+      "graph(%wq: f32[16,16] = parameter \"q.weight\", %wk: f32[4,16] = parameter \"k.weight\", %wo: f32[16,16] = parameter \"o.weight\", %x: f32[2,3,16] = user) {\n"
+      "  %q: f32[2,3,16] = aten.linear.default(%x, %wq)\n"
+      "  %k: f32[2,3,4] = aten.linear.default(%x, %wk)\n"
+      "  %q1: f32[2,3,4,4] = aten.view.default(%q, [2, 3, 4, 4])\n"
+      "  %k1: f32[2,3,1,4] = aten.view.default(%k, [2, 3, 1, 4])\n"
+      "  %q2: f32[2,4,3,4] = aten.transpose.int(%q1, 1, 2)\n"
+      "  %k2: f32[2,1,3,4] = aten.transpose.int(%k1, 1, 2)\n"
+      "  %a: f32[2,1,3,2] = aten.slice.Tensor(%k2, 3, 0, 2)\n"
+      "  %b: f32[2,1,3,2] = aten.slice.Tensor(%k2, 3, 2, 4)\n"
+      "  %c: f32[2,1,3,2] = aten.neg.default(%a)\n"
+      "  %k3: f32[2,1,3,4] = aten.cat.default([%c, %b], -1)\n"
+      "  %k4: f32[2,4,3,4] = aten.repeat_interleave.self_int(%k3, 4, 1)\n"
+      "  %s: f32[2,4,3,4] = aten.scaled_dot_product_attention.default(%q2, %k4, %k4)\n"
+      "  %t: f32[2,3,4,4] = aten.transpose.int(%s, 1, 2)\n"
+      "  %r: f32[2,3,16] = aten.reshape.default(%t, [2, 3, 16])\n"
+      "  %y: f32[2,3,16] = aten.linear.default(%r, %wo)\n"
+      "  return user %y\n}";
+  Marked m;
+  assert_ok(mark_text(head, "tp=2", "{\"parallelize\": {\"q\": \"colwise\", \"k\": \"colwise\", \"o\": \"rowwise\"}}", &m));
+  assert_placed(&m, "q.weight", "S(0)");
+  assert_placed(&m, "k.weight", "R");
+  assert_placed(&m, "o.weight", "S(1)");
+  unmark(&m);
+}
+
+/* What is called an input embedding need not be a table. */
+static void test_no_table(void **state) {
+  (void)state;
+  static const char patches[] =
+      "graph(%w: f32[8,6] = parameter \"embed.patches.up.weight\", %x: f32[4,6] = user) {\n"
+      "  %a: f32[4,8] = aten.linear.default(%x, %w)\n"
+      "  return user %a\n}";
+  Marked m;
+  assert_ok(mark_text(patches, "tp=2", "{\"parallelize\": {\"embed.patches\": \"embedding_rowwise\", \"embed.patches.up\": \"colwise\"}}", &m));
+  assert_placed(&m, "embed.patches.up.weight", "S(0)");
+  unmark(&m);
+  assert_error(mark_text(patches, "tp=2", "{\"parallelize\": {\"embed.patches\": \"colwise\"}}", &m), "no weights of its own");
+  unmark(&m);
+}
+
 /* An op that has no way to be cut: its weight stays whole, whatever the plan says. */
 static void test_never_cut(void **state) {
   (void)state;
@@ -336,7 +380,8 @@ int main(void) {
       cmocka_unit_test(test_bare),
       cmocka_unit_test(test_round_trip), cmocka_unit_test(test_pair),        cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_fused_heads), cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_empty_rest),
-      cmocka_unit_test(test_flattened),   cmocka_unit_test(test_other_layers), cmocka_unit_test(test_never_cut),
+      cmocka_unit_test(test_flattened),   cmocka_unit_test(test_other_layers), cmocka_unit_test(test_never_cut),   cmocka_unit_test(test_part_of_a_head),
+      cmocka_unit_test(test_no_table),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
