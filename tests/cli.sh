@@ -244,6 +244,7 @@ that test ! -e "$temp/ranks/rank2.pt2"
 try 0 'matches' run "$temp/ranks" -i "$in" --expect "$want"
 try 0 'checksums match' opt "$temp/ranks/rank1.pt2" --verify
 try 2 'exists already and is not empty' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/ranks"
+try 2 'exists already and is not empty' shard "$temp/none.pt2" --mesh tp=2 --plan "$plan" -o "$temp/ranks" # before any work
 try 0 '' shard "$mlp" --mesh tp=3 --plan "$plan" -o "$temp/ranks" --force
 that test -s "$temp/ranks/rank2.pt2"
 echo mine >"$temp/ranks/rank9.txt"

@@ -86,6 +86,7 @@ bad_plan 3 'did you mean "parallelize"' '{"paralelize": {}}'
 bad_plan 3 'unknown key "stile"' '{"parallelize": {"blocks.*.up": {"stile": "colwise"}}}'
 bad_plan 3 'occurs twice' '{"parallelize": {"blocks.0.up": "colwise", "blocks.0.up": "rowwise"}}'
 bad_plan 3 'axes and sizes' '{"mesh": 3}'
+bad_plan 3 "\"mesh\" is 'tp=q', no mesh" '{"mesh": "tp=q"}'
 bad_plan 3 'no count' '{"packed": {"blocks.*.up": 0}}'
 # a plan whose words do not fit the program or the mesh
 bad_plan 2 "names the axis 'tq'" '{"parallelize": {"blocks.*.up": {"style": "colwise", "axis": "tq"}}}'

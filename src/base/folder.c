@@ -53,6 +53,13 @@ Status folder_out_open(FolderOut *f, const char *path, bool force) {
   return s;
 }
 
+Status folder_out_check(const char *path, bool force) {
+  FolderOut f;
+  TRY(folder_out_open(&f, path, force));
+  folder_out_discard(&f);
+  return OK;
+}
+
 Status folder_out_path(FolderOut *f, const char *name, const char **out) {
   TRY_NEW(*out, arena_printf(&f->arena, "%s/%s", f->temp, name));
   return OK;

@@ -28,6 +28,8 @@ typedef struct {
 
 /* ERR_USAGE if it is there and not empty, unless force; ERR_FAIL if it cannot be written. */
 Status folder_out_open(FolderOut *f, const char *path, bool force);
+/* The same without opening it: whoever has much to do first asks first. */
+Status folder_out_check(const char *path, bool force);
 /* Where to write the file of that name; lives as long as f. */
 Status folder_out_path(FolderOut *f, const char *name, const char **out);
 /* Ends f either way. */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/folder.h"
 #include "base/human.h"
 #include "cli/cli.h"
 #include "spread/cut_files.h"
@@ -145,6 +146,7 @@ Status command_shard(int argc, char **argv) {
   TRY(options_parse("shard", "PROGRAM --mesh AXES [--plan FILE] -o DIR [options]", examples, OPTIONS(table), argc, argv, &words, &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
+  TRY(folder_out_check(o.output, o.force));
   TRY(plan_file_read(o.plan ? o.plan : "auto", &plan));
   Status s = shard(&o, words.v[0], plan);
   plan_file_free(plan);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/near.h"
 #include "base/textbuf.h"
+#include "dist/mesh.h"
 
 /* ---- styles ---------------------------------------------------------------------------------- */
 
@@ -190,9 +191,19 @@ static Status read_pairs(PlanFile *p, yyjson_val *object, const char *what, Plan
   return OK;
 }
 
+/* "" tells none. */
+static Status read_mesh_text(PlanFile *p, const char *text) {
+  int ranks;
+  if (!*text) return OK;
+  Status s = mesh_text_ranks(text, &ranks);
+  if (!s) return keep(p, text, &p->mesh);
+  status_free(s);
+  return status_hint(fail(ERR_FILE, "%s: \"mesh\" is '%s', no mesh", p->path, text), "write \"dp=2,tp=4\" or {\"dp\": 2, \"tp\": 4}");
+}
+
 static Status read_mesh(PlanFile *p, yyjson_val *v) {
   if (!v) return OK;
-  if (yyjson_is_str(v)) return *yyjson_get_str(v) ? keep(p, yyjson_get_str(v), &p->mesh) : OK;
+  if (yyjson_is_str(v)) return read_mesh_text(p, yyjson_get_str(v));
   TextBuf b = {0};
   size_t i, n;
   yyjson_val *key, *value;
