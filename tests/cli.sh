@@ -263,6 +263,10 @@ try 0 'matches' run "$temp/derived" -i "$in" --expect "$want"
 try 0 '' shard "$models/llama_dyn/program.pt2" --mesh dp=2,tp=2 --plan "$models/llama_dyn/plan.json" -o "$temp/dyn"
 try 0 'matches' run "$temp/dyn" -i "$models/llama_dyn/inputs.safetensors" --expect "$models/llama_dyn/outputs.safetensors"
 try 3 'must be a multiple' run "$temp/dyn" -i "$models/llama_dyn/inputs_b.safetensors"
+sed '1s/{/{"inputs": {"input_ids": "S(1)"}, "outputs": {"0": "S(1)"},/' "$models/llama_dyn/plan.json" >"$temp/sequence.json"
+try 0 's53 must be a multiple' shard "$models/llama_dyn/program.pt2" --mesh tp=2 --plan "$temp/sequence.json" -o "$temp/sequence"
+try 0 'f32.2,8,128.' run "$temp/sequence" -i "$models/llama_dyn/inputs.safetensors"
+try 0 'attention_mask: i64.s43,2.s53. = user' opt "$temp/sequence/rank0.pt2" --print # not a division, which PyTorch cannot solve
 try 0 's43 is 2' shard "$models/llama_dyn/program.pt2" --mesh tp=2 --plan "$models/llama_dyn/plan.json" -o "$temp/fixed" --size s43=2
 try 2 'its symbols: s43, s53' shard "$models/llama_dyn/program.pt2" --mesh tp=2 -o "$temp/no" --size s9=2
 try 2 'outside of its range' shard "$models/llama_dyn/program.pt2" --mesh tp=2 -o "$temp/no" --size s43=1000

@@ -5,8 +5,9 @@
  *
  *   cut symbols     some value is cut along a dimension of that size: only multiples are
  *                   tried, because uneven shards make other programs
- *   local symbols   every input of that size is cut alike: in the rank's file the symbol is
- *                   the size of the rank's part
+ *   local symbols   some input of that size is cut: in the rank's file the symbol is the size
+ *                   of the smallest part, others are multiples of it.  (PyTorch solves 2*s for
+ *                   s, but not s // 2.)
  */
 #include <stdlib.h>
 #include <string.h>
@@ -108,23 +109,30 @@ static Status saw_node(void *arg, const Node *n, const Value *outs, int nouts, c
   return OK;
 }
 
-static Status saw_output(void *arg, int i, const Tensor *t, const Exported *to) { return (void)arg, (void)i, (void)t, (void)to, OK; }
+static Status saw_output(void *arg, int i, const Tensor *t, const Exported *to) {
+  Dynamic *d = arg;
+  const Arg *out = &d->e->graph->outputs[i];
+  (void)to;
+  if (t && t->spec && out->kind == ARG_VAL && out->val->type == TY_TENSOR) note_value(d, out->val, t->spec);
+  return OK;
+}
 
-/* Of the plain symbol in every input: cut alike everywhere, or not at all. */
+/* Of the plain symbol in every input; not at all if it is a number that is given. */
 static void find_local(Dynamic *d) {
   const Graph *g = d->e->graph;
-  for (int s = 0; s < d->n; s++) d->symbol[s].local = 0;
   for (int i = 0; i < g->ninputs; i++) {
     const Val *v = g->inputs[i];
     for (int k = 0; d->e->inputs[i].kind == IN_USER && v->type == TY_TENSOR && k < v->ndim; k++) {
       Symbol *s = v->size[k]->kind == SYM_SYMBOL ? find(d, v->size[k]->name) : NULL;
       int64_t n = shares(d->w->marks.mesh, d->w->marks.input[i].place, k);
-      if (s) s->local = s->local == 0 || s->local == n ? n : 1;
+      if (s) s->local = lcm(s->local, n);
     }
-    if (v->type == TY_INT && v->sym && v->sym->kind == SYM_SYMBOL && find(d, v->sym->name)) find(d, v->sym->name)->local = 1;
   }
-  for (int s = 0; s < d->n; s++)
-    if (d->symbol[s].local == 0) d->symbol[s].local = 1;
+  for (int i = 0; i < g->ninputs; i++) {
+    const Val *v = g->inputs[i];
+    Symbol *s = v->type == TY_INT && v->sym && v->sym->kind == SYM_SYMBOL ? find(d, v->sym->name) : NULL;
+    if (s) s->local = 1;
+  }
 }
 
 /* ---- numbers to try ------------------------------------------------------------------------------------ */
