@@ -174,18 +174,8 @@ static Status no_weights(const Marker *k, const PlanEntry *e) {
   return fqn ? status_hint(s, "name the modules inside that have them, such as that of '%s'", fqn) : status_hint(s, "styles are for modules with weights; leave the entry out");
 }
 
-/* No op that uses it could have any dimension of it cut. */
-static bool is_never_cut(const Planned *p) {
-  for (int i = 0; i < p->uses->n; i++)
-    for (int d = 0; d < MAX_DIMS; d++)
-      if (p->uses->use[i].role[d] != DIM_OTHER) return false;
-  return p->uses->n > 0;
-}
-
-/* Weights of one feature, of ops that need them whole (bags of embeddings, recurrent layers), or
- * that only the branches of a cond use: nobody is wrong. */
+/* Weights of one feature, or that only the branches of a cond use: nobody is wrong. */
 static bool cannot_be_asked(const Marker *k, const Planned *p) {
-  if (is_never_cut(p)) return true;
   const Val *v = input_val(k, p->input);
   const Tensor *t = probe_tensor(&k->probe, v);
   for (int d = 0; t && d < t->ndim; d++)
@@ -235,7 +225,7 @@ static Status match_entry(Marker *k, const PlanEntry *e) {
   if (!matched && !e->anywhere && (style_table[e->style].side != SIDE_NONE || e->style == STYLE_PLACEMENTS)) return no_weights(k, e);
   if (used && !cut && style_table[e->style].side != SIDE_NONE) {
     if (!single) return cannot(k, e, name);
-    note(k, "%s stays whole: %s\n", name, "it has a single element to cut, or is used in a branch or by an op that needs it whole");
+    note(k, "%s stays whole: %s\n", name, "it has a single element to cut, or is used in a branch");
   }
   return OK;
 }

@@ -92,32 +92,64 @@ static Status entry_matches(const PlanNames *n, const PlanEntry *e, bool *out) {
   return OK;
 }
 
+/* The end of a name, of as many parts as `like` has. */
+static const char *last_parts(const char *name, const char *like) {
+  const char *at = name + strlen(name);
+  int parts = 1;
+  for (; *like; like++) parts += *like == '.';
+  for (; at > name; at--)
+    if (at[-1] == '.' && --parts == 0) break;
+  return at;
+}
+
 /* Some module that the plan says nothing of is called almost so. */
-static Status is_mistyped(const PlanNames *n, const PlanFile *plan, const PlanEntry *e, bool *out) {
-  const char *word = last_name(e->pattern);
-  int limit = near_limit(word);
+static Status is_mistyped(const PlanNames *n, const PlanFile *plan, const char *word, bool *out) {
+  int limit = near_limit(last_name(word)); /* the longer the name, the more of it is context */
   *out = false;
   for (int i = 0; i < n->e->nstate && !*out; i++) {
     const char *fqn = n->e->state[i].fqn, *module;
     bool spoken = false;
     TRY(names_module(n, fqn, &module));
     for (int j = 0; j < plan->nentries && !spoken; j++) spoken = pattern_matches(&plan->entry[j], fqn) || pattern_matches(&plan->entry[j], module);
-    *out = !spoken && (near_distance(word, last_name(fqn), limit) <= limit || near_distance(word, last_name(module), limit) <= limit);
+    *out = !spoken && (near_distance(word, last_parts(fqn, word), limit) <= limit || near_distance(word, last_parts(module, word), limit) <= limit);
   }
   return OK;
 }
 
-/* Plans of Hugging Face speak of all that the layers of a model may have; this one has less. */
+/* The words of a name, as in gate_up_proj, are words of the program's own names. */
+static bool is_word_of(const PlanNames *n, const char *word, size_t len) {
+  for (int i = 0; i < n->e->nstate; i++) {
+    const char *fqn = n->e->state[i].fqn;
+    for (const char *p = fqn, *end; *p; p = *end ? end + 1 : end) {
+      end = p + strcspn(p, "._");
+      if ((size_t)(end - p) == len && !strncmp(p, word, len)) return true;
+    }
+  }
+  return false;
+}
+
+static bool is_in_its_words(const PlanNames *n, const char *name) {
+  for (const char *p = name, *end; *p; p = *end ? end + 1 : end) {
+    end = p + strcspn(p, "_");
+    if (strspn(p, "0123456789") >= (size_t)(end - p) || !is_word_of(n, p, (size_t)(end - p))) return false;
+  }
+  return *name != 0;
+}
+
+/* Plans that ship with models speak of all that their layers may have (a dense MLP beside
+ * experts, norms of queries), and one configuration has less.  Such an entry stands beside others
+ * for the same layers that fit, is no slip of the pen, and is made of words that the program
+ * uses, too; anything else that matches nothing is a mistake. */
 static Status is_for_others(const PlanNames *n, const PlanFile *plan, const PlanEntry *e, bool *out) {
   const char *star = strrchr(e->pattern, '*');
   bool fits = false, mistyped = false;
   *out = false;
-  if (!star || !star[1]) return OK;
+  if (!star || !star[1] || !is_in_its_words(n, last_name(e->pattern))) return OK;
   for (int i = 0; i < plan->nentries && !fits; i++) {
     const PlanEntry *other = &plan->entry[i];
     if (other != e && !strncmp(other->pattern, e->pattern, (size_t)(star + 1 - e->pattern))) TRY(entry_matches(n, other, &fits));
   }
-  if (fits) TRY(is_mistyped(n, plan, e, &mistyped));
+  if (fits) TRY(is_mistyped(n, plan, star[1] == '.' ? star + 2 : star + 1, &mistyped));
   *out = fits && !mistyped;
   return OK;
 }

@@ -18,8 +18,8 @@ Status names_module(const PlanNames *n, const char *fqn, const char **out);
 /* Does the entry name a module that nodes come from (norms without weights), or one that holds
  * others? */
 bool names_around(const PlanNames *n, const PlanEntry *e);
-/* Of an entry that matches nothing: an error with the nearest name, or OK where the plan may
- * speak of more than this program has. */
+/* Of an entry that matches nothing: an error with the nearest name, or OK where the plan speaks of
+ * layers that models of this kind may have and this one has not. */
 Status names_missing(const PlanNames *n, const PlanFile *plan, const PlanEntry *e);
 /* Counts of packed parts must speak of something. */
 Status names_check_packed(const PlanNames *n, const PlanFile *plan);

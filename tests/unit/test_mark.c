@@ -265,8 +265,14 @@ static void test_other_layers(void **state) {
       "  %y: f32[4,6] = aten.linear.default(%a, %w2)\n"
       "  return user %y\n}";
   Marked m;
-  assert_ok(mark_text(layers, "tp=2", "{\"parallelize\": {\"l.*.up\": \"colwise\", \"l.*.down\": \"rowwise\", \"l.*.router_gate\": \"colwise\"}}", &m));
+  assert_error(mark_text(layers, "tp=2", "{\"parallelize\": {\"l.*.up\": \"colwise\", \"l.*.down\": \"rowwise\", \"l.*.router_gate\": \"colwise\"}}", &m), "matches no module");
+  unmark(&m);
+  assert_ok(mark_text(layers, "tp=2", "{\"base_model_tp_plan\": {\"l.*.up\": \"colwise\", \"l.*.down\": \"rowwise\", \"l.*.router_gate\": \"colwise\"}}", &m));
   assert_placed(&m, "l.0.up.weight", "S(0)");
+  unmark(&m);
+  assert_ok(mark_text(layers, "tp=2", "{\"parallelize\": {\"l.*.up\": \"colwise\", \"l.*.down\": \"rowwise\", \"l.*.experts.up_down\": \"colwise\"}}", &m));
+  unmark(&m);
+  assert_error(mark_text(layers, "tp=2", "{\"parallelize\": {\"l.*.up\": \"colwise\", \"l.*.7\": \"rowwise\"}}", &m), "matches no module");
   unmark(&m);
   assert_error(mark_text(layers, "tp=2", "{\"parallelize\": {\"l.*.up\": \"colwise\", \"l.*.dwon\": \"rowwise\"}}", &m), "did you mean 'l.0.down'");
   unmark(&m);
@@ -318,7 +324,7 @@ static void test_no_table(void **state) {
   unmark(&m);
 }
 
-/* An op that has no way to be cut: its weight stays whole, whatever the plan says. */
+/* An op that has no way to be cut. */
 static void test_never_cut(void **state) {
   (void)state;
   static const char bag[] =
@@ -326,8 +332,7 @@ static void test_never_cut(void **state) {
       "  %y: f32[4,6], %a: i64[0], %b: i64[4], %c: i64[4] = aten.embedding_bag.padding_idx(%w, %i, %o, false, 0, false, None, false, None)\n"
       "  return user %y\n}";
   Marked m;
-  assert_ok(mark_text(bag, "tp=2", "{\"parallelize\": {\"bag\": \"embedding_rowwise\"}}", &m));
-  assert_placed(&m, "bag.weight", "R");
+  assert_error(mark_text(bag, "tp=2", "{\"parallelize\": {\"bag\": \"embedding_rowwise\"}}", &m), "no op uses it in a way that allows it");
   unmark(&m);
 }
 
