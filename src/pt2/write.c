@@ -96,10 +96,7 @@ static Status write_entries(Writer *w, ZipOut *z, const char *root) {
   return OK;
 }
 
-Status pt2_write(const Exported *e, const char *path, bool force) { return pt2_write_progress(e, path, force, NULL); }
-
-Status pt2_write_progress(const Exported *e, const char *path, bool force, Progress *progress) {
-  Writer w = {.e = e, .progress = progress};
+static Status write_file(Writer w, const char *path, bool force) {
   ZipOut *z = NULL;
   const char *root;
   symtable_init(&w.syms, &w.arena);
@@ -107,7 +104,7 @@ Status pt2_write_progress(const Exported *e, const char *path, bool force, Progr
   TRY_GOTO(done, read_hints(&w));
   TRY_GOTO(done, root_folder(&w, path, &root));
   TRY_GOTO(done, zip_out_open(path, force ? FILE_OVERWRITE : 0, &z));
-  zip_out_progress(z, progress);
+  zip_out_progress(z, w.progress);
   s = write_entries(&w, z, root);
   if (s) zip_out_discard(z);
   else s = zip_out_commit(z);
@@ -115,4 +112,14 @@ done:
   text_free(&w.b);
   arena_free(&w.arena);
   return s;
+}
+
+Status pt2_write(const Exported *e, const char *path, bool force) { return write_file((Writer){.e = e}, path, force); }
+
+Status pt2_write_progress(const Exported *e, const char *path, bool force, Progress *progress) {
+  return write_file((Writer){.e = e, .progress = progress}, path, force);
+}
+
+Status pt2_write_unless(const Exported *e, const char *path, bool force, bool (*interrupted)(void)) {
+  return write_file((Writer){.e = e, .interrupted = interrupted}, path, force);
 }

@@ -16,5 +16,7 @@
 Status pt2_write(const Exported *e, const char *path, bool force);
 /* The same; progress gets the bytes of the weights as its total, and counts them. */
 Status pt2_write_progress(const Exported *e, const char *path, bool force, Progress *progress);
+/* The same; interrupted is asked before every weight, and true ends it without a file. */
+Status pt2_write_unless(const Exported *e, const char *path, bool force, bool (*interrupted)(void));
 
 #endif

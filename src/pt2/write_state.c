@@ -123,7 +123,10 @@ static Status write_part(Saver *s) {
   for (int i = 0; i < s->ngroups && s->w->progress; i++) {
     s->w->progress->total += record_elements(&s->groups[i]) * (int64_t)dtype_size(s->groups[i].first->dtype);
   }
-  for (int i = 0; i < s->ngroups; i++) TRY(write_record(s, &s->groups[i]));
+  for (int i = 0; i < s->ngroups; i++) {
+    if (s->w->interrupted && s->w->interrupted()) return fail(ERR_FAIL, "interrupted");
+    TRY(write_record(s, &s->groups[i]));
+  }
   bool first = true;
   b->len = 0;
   text_puts(b, "{\"config\": {");

@@ -26,6 +26,7 @@ typedef struct {
   StrMap names;      /* names of nodes and sub-graphs that are taken */
   int subgraphs;
   Progress *progress; /* or NULL */
+  bool (*interrupted)(void); /* or NULL */
 } Writer;
 
 /* ---- write_types.c ---- */

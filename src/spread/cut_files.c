@@ -196,11 +196,13 @@ typedef struct {
 
 static int rank_at(const CutOptions *o, int64_t i) { return o->ranks ? o->ranks[i] : (int)i; }
 
+static Status go_on(const CutOptions *o) { return o->interrupted && o->interrupted() ? fail(ERR_FAIL, "interrupted") : OK; }
+
 static Status write_rank(Ranks *r, int64_t i) {
   Exported *e;
   RankFacts facts;
   TRY(cut_rank(r->c, rank_at(r->o, i), &e, &facts));
-  Status s = pt2_write(e, r->path[i], false);
+  Status s = pt2_write_unless(e, r->path[i], false, r->o->interrupted);
   if (!s) report_rank(&r->report[i], r->c->mesh, rank_at(r->o, i), &facts);
   if (!s && r->o->json) print_rank(&r->json[i], r->c->mesh, rank_at(r->o, i), &facts);
   exported_free(e);
@@ -212,8 +214,8 @@ static void write_some(void *arg, int64_t begin, int64_t end, int worker) {
   Ranks *r = arg;
   (void)worker;
   for (int64_t i = begin; i < end && !atomic_load(&r->stop); i++) {
-    bool interrupted = r->o->interrupted && r->o->interrupted();
-    r->status[i] = interrupted ? fail(ERR_FAIL, "interrupted") : write_rank(r, i);
+    r->status[i] = go_on(r->o);
+    if (!r->status[i]) r->status[i] = write_rank(r, i);
     if (r->status[i]) atomic_store(&r->stop, true);
     pthread_mutex_lock(&r->c->lock);
     progress_add(r->o->progress, 1);
@@ -295,6 +297,7 @@ Status cut_write(Cut *c, const PlanFile *plan, const CutOptions *o) {
   Status s = write_files(c, plan, o, &f, &report);
   if (!s && o->report && report.text) text_puts(o->report, report.text);
   text_free(&report);
+  if (!s) s = go_on(o);
   if (!s) return folder_out_commit(&f);
   folder_out_discard(&f);
   return s;

@@ -20,7 +20,7 @@ typedef struct {
   int nranks;
   int threads;        /* ranks that are cut at the same time; 0: as many as there are cores */
   Progress *progress; /* counts ranks; NULL: nobody looks */
-  bool (*interrupted)(void); /* asked before every rank; true: give up.  NULL: nobody is */
+  bool (*interrupted)(void); /* asked before every rank, every weight and at the end; true: give up.  NULL: nobody is */
   TextBuf *report;    /* gets a copy of the report; NULL: nobody asks */
   TextBuf *json;      /* the same, a JSON object per rank with commas between them; NULL: nobody asks */
 } CutOptions;

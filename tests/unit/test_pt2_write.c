@@ -5,6 +5,8 @@
 #include "pt2/write.h"
 #include "unit.h"
 
+#include <unistd.h>
+
 static const char program[] =
     "program \"m\" torch \"2.13.0\" dialect TRAINING\n"
     "symbol s0 in [2, 64] hint 4\n"
@@ -170,11 +172,26 @@ static void specs_follow_the_outputs(void **state) {
   end(&f);
 }
 
+static bool always(void) { return true; }
+static bool never(void) { return false; }
+
+static void leaves_no_file_when_interrupted(void **state) {
+  (void)state;
+  Fixture f;
+  begin(&f);
+  assert_error(pt2_write_unless(f.e, f.path, false, always), "interrupted");
+  assert_int_equal(access(f.path, F_OK), -1);
+  assert_ok(pt2_write_unless(f.e, f.path, false, never));
+  assert_int_equal(access(f.path, F_OK), 0);
+  end(&f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reads_back),
       cmocka_unit_test(refuses),
       cmocka_unit_test(specs_follow_the_outputs),
+      cmocka_unit_test(leaves_no_file_when_interrupted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
