@@ -125,7 +125,7 @@ Status command_plan(int argc, char **argv) {
   PlanOptions o = {0};
   const Option table[] = {
       {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4 or dp=2,tp=4 (default: the plan's)"},
-      {"--plan", 'p', OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), a Hugging Face config.json, or auto (default)"},
+      {"--plan", 'p', OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
       {"--save-plan", 0, OPT_TEXT, &o.save, "FILE", "write the plan that auto derived, to be edited and used again"},
       {"--machine", 0, OPT_TEXT, &o.machine, "NAME|FILE", "predict times: cpu2, a100, h100, or a file as `tessera bench calibrate` writes it"},
       {"--size", 's', OPT_LIST, &o.sizes, "SYMBOL=N", "value of a symbol in the sizes (default: as exported); may be given several times"},

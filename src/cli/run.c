@@ -93,7 +93,7 @@ Status command_run(int argc, char **argv) {
       {"--profile", 0, OPT_FLAG, &o.profile, NULL, "print time per kind of op and per node"},
       {"--interpret", 0, OPT_FLAG, &o.interpret, NULL, "run node by node, without a compiled program"},
       {"--mesh", 0, OPT_TEXT, &o.mesh, "AXES", "spread the program over a mesh of ranks: tp=2, dp=2,tp=4"},
-      {"--plan", 0, OPT_TEXT, &plan_path, "FILE", "which weights are cut how: a plan (JSON), a Hugging Face config.json, or auto (default)"},
+      {"--plan", 0, OPT_TEXT, &plan_path, "FILE", "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
       {"--check", 0, OPT_MAYBE, &o.check, "nodes", "with --mesh: run on one rank too and compare the outputs, or every node; exit code 4"},
       {"--ranks", 'n', OPT_INT, &ro.ranks, "N", "on N ranks that talk by the program's collectives; files of each: a,b or x.{rank}.y"},
       {"--comm", 0, OPT_TEXT, &ro.comm, "HOW", "ranks are threads, or processes of an MPI launch: mpi (default there)"},

@@ -10,7 +10,7 @@
 
 static const char examples[] =
     "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"
-    "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan config.json -o out/ --stats\n"
+    "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan plan.json -o out/ --stats\n"
     "  tessera run out/ -i in.safetensors -o out.safetensors\n"
     "  torchrun --nproc-per-node 4 out/run.py -i in.safetensors -o out.safetensors\n";
 
@@ -129,7 +129,7 @@ Status command_shard(int argc, char **argv) {
   ShardOptions o = {.threads = NOT_GIVEN};
   const Option table[] = {
       {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4, dp=2,tp=4 (default: the plan's)"},
-      {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), a Hugging Face config.json, or auto (default)"},
+      {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
       {"--output", 'o', OPT_TEXT, &o.output, "DIR", "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
       {"--ranks", 0, OPT_TEXT, &o.ranks, "LIST", "write the files of these ranks only: 0,1"},
       {"--size", 0, OPT_LIST, &o.sizes, "NAME=N", "a symbol among the sizes that is a number in the files: s0=2"},

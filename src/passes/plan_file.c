@@ -263,7 +263,7 @@ static Status read_plan(PlanFile *p, yyjson_val *root) {
   if (!hf && yyjson_obj_get(root, "text_config")) hf = yyjson_obj_get(yyjson_obj_get(root, "text_config"), "base_model_tp_plan");
   if (hf && !yyjson_is_null(hf)) return read_entries(p, hf, "base_model_tp_plan", false, true);
   if (hf || yyjson_obj_get(root, "model_type") || yyjson_obj_get(root, "architectures"))
-    return status_hint(fail(ERR_FILE, "%s: this config.json has no base_model_tp_plan", p->path), "transformers keeps it in the class, not in the file: json.dump({\"parallelize\": model.tp_plan}, file) makes a plan; or use --plan auto");
+    return status_hint(fail(ERR_FILE, "%s: this config.json has no base_model_tp_plan", p->path), "transformers keeps it in the class, not in the file: json.dump(model.tp_plan, file) makes a plan; or use --plan auto");
   TRY(json_check_keys(root, p->path));
   if (is_bare(root)) return read_entries(p, root, "parallelize", false, false);
   TRY(check_keys(p, root));
