@@ -117,6 +117,11 @@ try 0 'i64\[3,5\]' opt "$models/llama_dyn/program.pt2" --passes 'inline,function
 try 0 'aten.rms_norm' opt "$models/llama/program.pt2" --as-run --print
 that sh -c "! grep -qE 'aten.pow|_assert_tensor_metadata' '$temp/out'" # a check of metadata is done and keeps nothing alive
 try 2 "no symbol 's1000'" opt "$models/llama_dyn/program.pt2" --passes 'inline,functionalize,specialize(s1000=3)' --print
+# PyTorch writes the directory in its 64-bit form too: what is cut off shows at the very end.
+for bytes in 1 10 22 23 1000; do
+  head -c -$bytes "$mlp" >"$temp/cut_off.pt2"
+  try 3 'cut off' inspect "$temp/cut_off.pt2"
+done
 # One rank's program.
 llama=$models/llama
 try 0 'f32\[16,32\] = parameter "model.layers.0.self_attn.q_proj.weight"' opt "$llama/program.pt2" --mesh tp=2 --plan "$llama/plan.json" --rank 1 --print

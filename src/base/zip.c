@@ -12,8 +12,8 @@
 #include <unzip.h>
 #include <zlib.h>
 
-enum { NAME_MAX_BYTES = 4096, RECORD = 46, LOCAL = 30, FLAG_ENCRYPTED = 1, METHOD_STORED = 0, METHOD_DEFLATE = 8 };
-enum { RECORD_SIGNATURE = 0x02014b50, LOCAL_SIGNATURE = 0x04034b50, ZIP64_FIELD = 1 };
+enum { NAME_MAX_BYTES = 4096, RECORD = 46, LOCAL = 30, END = 22, FLAG_ENCRYPTED = 1, METHOD_STORED = 0, METHOD_DEFLATE = 8 };
+enum { RECORD_SIGNATURE = 0x02014b50, LOCAL_SIGNATURE = 0x04034b50, END_SIGNATURE = 0x06054b50, ZIP64_FIELD = 1 };
 #define IN_ZIP64 0xffffffffu /* a size or offset of 32 bits that stands in the ZIP64 field */
 #define VERIFY_PIECE ((uint64_t)8 << 20)
 
@@ -227,10 +227,21 @@ static Status check_entries(Zip *z) {
   return OK;
 }
 
+/* minizip makes do with the 64-bit directory in front of it, which a file that was cut off may
+ * still have. */
+static bool has_end(const Zip *z) {
+  uint64_t size = z->file->size;
+  for (uint64_t comment = 0; comment <= UINT16_MAX && END + comment <= size; comment++) {
+    const unsigned char *p = bytes_at(z, size - END - comment, END);
+    if (number(p, 4) == END_SIGNATURE && number(p + 20, 2) == comment) return true;
+  }
+  return false;
+}
+
 static Status read_archive(Zip *z) {
-  if (z->file->size < 22) return fail(ERR_FILE, "%s: %zu bytes are too few for a ZIP archive", z->file->path, z->file->size);
+  if (z->file->size < END) return fail(ERR_FILE, "%s: %zu bytes are too few for a ZIP archive", z->file->path, z->file->size);
   Stream stream = {.file = z->file};
-  unzFile unzip = stream_unzip(&stream);
+  unzFile unzip = has_end(z) ? stream_unzip(&stream) : NULL;
   if (!unzip) return fail(ERR_FILE, "%s: not a ZIP archive, or cut off: it has no directory at its end", z->file->path);
   Status s = read_entries(z, unzip);
   unzClose(unzip);
