@@ -243,6 +243,13 @@ that [ -z "$(find "$temp" -name '*.tmp*')" ]
 
 # ---- shard
 plan=$models/mlp/plan.json
+cat >"$temp/picked.txt" <<'END'
+graph(%x: f32[5,4] = user) {
+  %n: i64[u0,2] = aten.nonzero.default(%x)
+  return user %n
+}
+END
+try 1 'hint .*run --mesh' shard "$temp/picked.txt" --mesh tp=2 --plan auto -o "$temp/picked" # sizes depend on data
 try 0 'all_reduce +tp' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/ranks"
 for file in rank0.pt2 rank1.pt2 plan.json report.txt run.py README.md; do that test -s "$temp/ranks/$file"; done
 that test ! -e "$temp/ranks/rank2.pt2"

@@ -142,6 +142,11 @@ Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const Spre
   return s;
 }
 
+Status hint_dynamic(Status s) {
+  if (!s || status_code(s) != ERR_DYNAMIC) return s;
+  return status_hint(s, "rank files need sizes that are known beforehand; `tessera run --mesh` takes the program as it is");
+}
+
 const int64_t *cut_fixed_size(const Cut *c, const char *symbol) { return sym_lookup(&c->fixed, symbol); }
 
 /* Sizes as on export, but for those that are fixed; *open: some is not. */
@@ -160,7 +165,7 @@ static Status make(Worker *w, Exported **out, RankFacts *facts) {
   SymBindings sizes;
   bool open;
   TRY(choose_sizes(w->cut, &sizes, &open));
-  Status s = open ? worker_dynamic(w, &sizes, &facts->log, out) : worker_program(w, &sizes, &facts->log, NULL, out);
+  Status s = open ? worker_dynamic(w, &sizes, &facts->log, out) : hint_dynamic(worker_program(w, &sizes, &facts->log, NULL, out));
   free(sizes.v);
   TRY(s);
   s = pass_run_list(*out, passes_last, &w->ctx, NULL);

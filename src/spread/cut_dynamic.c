@@ -404,7 +404,7 @@ Status worker_dynamic(Worker *w, const SymBindings *hints, CommLog *log, Exporte
   SpreadWatch watch = {&d, saw_input, saw_before, saw_node, saw_output};
   Exported *first;
   TRY(list_symbols(&d, hints));
-  TRY(worker_program(w, hints, NULL, &watch, &first));
+  TRY(hint_dynamic(worker_program(w, hints, NULL, &watch, &first)));
   exported_free(first);
   find_local(&d);
   Status s = cut_variants(&d, log, out);

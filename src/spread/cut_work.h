@@ -23,6 +23,9 @@ typedef struct {
 /* The rank's program where symbols have these values, lowered.  log and watch may be NULL. */
 Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const SpreadWatch *watch, Exported **out);
 
+/* With a word about sizes that depend on data, if that is what s is about. */
+Status hint_dynamic(Status s);
+
 /* The same for all values; `hints` are those of the export, with what was given a fixed size. */
 Status worker_dynamic(Worker *w, const SymBindings *hints, CommLog *log, Exported **out);
 
