@@ -22,6 +22,7 @@ Status api_join_world(TessCtx *ctx, World *w) {
     return s;
   }
   inside(ctx)->world = w;
+  if (w) ctx->kern.sharers = world_size(w);
   ctx_spread(ctx, d);
   return OK;
 }

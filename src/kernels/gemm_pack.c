@@ -87,7 +87,7 @@ static bool cache_make(Kern *k) {
   k->gemm = c;
   if (!c) return false;
   c->refs = 1;
-  c->most = memory_physical() / OF_PHYSICAL; /* copies cannot be dropped when memory is short, mapped files can */
+  c->most = memory_physical() / OF_PHYSICAL / (size_t)most(1, k->sharers); /* copies cannot be dropped when memory is short, mapped files can */
   return true;
 }
 

@@ -26,6 +26,7 @@ const char *isa_name(Isa isa);
 
 typedef struct Kern {
   int threads;
+  int sharers; /* ranks that share the machine's memory with this one, itself included */
   Isa isa;
   struct ScratchBlock *scratch; /* newest first */
   size_t scratch_peak;          /* most bytes ever in use that did not fit one block */

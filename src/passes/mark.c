@@ -160,16 +160,7 @@ static Status cannot(const Marker *k, const PlanEntry *e, const char *name) {
 
 /* An entry that names modules only whose weights, if any, are those of modules inside. */
 static Status no_weights(const Marker *k, const PlanEntry *e) {
-  const char *fqn = NULL;
-  for (int i = 0; !fqn && i < k->e->nstate; i++) {
-    char module[256];
-    if (k->e->state[i].is_constant) continue;
-    snprintf(module, sizeof module, "%s", k->e->state[i].fqn);
-    for (char *dot; !fqn && (dot = strrchr(module, '.'));) {
-      *dot = 0;
-      if (pattern_matches(e, module)) fqn = k->e->state[i].fqn;
-    }
-  }
+  const char *fqn = names_inside(&k->names, e);
   Status s = fail(ERR_USAGE, "%s: '%s' is to be %s, but has no weights of its own", k->plan->path, e->pattern, e->style == STYLE_PLACEMENTS ? e->placements : style_name(e->style));
   return fqn ? status_hint(s, "name the modules inside that have them, such as that of '%s'", fqn) : status_hint(s, "styles are for modules with weights; leave the entry out");
 }

@@ -6,8 +6,8 @@
  *    "inputs": {"input_ids": "S(0),R"}, "outputs": {"0": "R"}}
  *
  * The entries of "parallelize" alone are one too, and so is a Hugging Face config.json: its
- * base_model_tp_plan.  Patterns are names of
- * modules or parameters; '*' stands for any characters but a dot, '**' for any.
+ * base_model_tp_plan.  Patterns are names of modules or parameters;
+ * '*' stands for any characters but a dot, '**' for any.
  */
 #ifndef TESS_PASSES_PLAN_FILE_H
 #define TESS_PASSES_PLAN_FILE_H

@@ -35,13 +35,17 @@ static bool is_around(const PlanEntry *e, const char *fqn) {
   return false;
 }
 
+const char *names_inside(const PlanNames *n, const PlanEntry *e) {
+  for (int i = 0; i < n->e->nstate; i++)
+    if (!n->e->state[i].is_constant && is_around(e, n->e->state[i].fqn)) return n->e->state[i].fqn;
+  return NULL;
+}
+
 bool names_around(const PlanNames *n, const PlanEntry *e) {
   int i = 0;
   for (const Node *node = n->e->graph->first; node; node = node->next, i++)
     if (*n->module[i] && pattern_matches(e, n->module[i])) return true;
-  for (i = 0; i < n->e->nstate; i++)
-    if (!n->e->state[i].is_constant && is_around(e, n->e->state[i].fqn)) return true;
-  return false;
+  return names_inside(n, e) != NULL;
 }
 
 /* A module or parameter that the pattern matches from some dot of its name on; NULL: none. */

@@ -15,6 +15,8 @@ typedef struct {
 Status names_open(PlanNames *n, const Exported *e, Arena *arena);
 /* The module that a parameter belongs to; "" of one that has none. */
 Status names_module(const PlanNames *n, const char *fqn, const char **out);
+/* A parameter inside of a module that the entry names, at any depth; NULL: there is none. */
+const char *names_inside(const PlanNames *n, const PlanEntry *e);
 /* Does the entry name a module that nodes come from (norms without weights), or one that holds
  * others? */
 bool names_around(const PlanNames *n, const PlanEntry *e);

@@ -40,6 +40,7 @@ static Status on_rank(World *w, void *arg) {
   if (r->timeout) world_set_timeout(w, *r->timeout);
   Ctx ctx;
   ctx_init(&ctx, r->threads > 0 ? r->threads : ranks_threads(w, r->mpi));
+  ctx.kern.sharers = world_size(w);
   Status s = groups_new(w, &ctx.groups);
   if (!s && r->groups) s = group_list_define(r->groups, ctx.groups);
   if (!s) s = l->work(&ctx, w, l->arg);
