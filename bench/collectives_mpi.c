@@ -22,7 +22,9 @@ static void write_block(float *x, const float *block, long n) {
   for (long i = 0; i < n; i += BLOCK) memcpy(x + i, block, (size_t)(n - i < BLOCK ? n - i : BLOCK) * sizeof *x);
 }
 
-static float value(long i, int rank, int round) { return (float)((((unsigned)i * 2654435761u >> 16) + (unsigned)rank * 3 + (unsigned)round) % 5); }
+static float value(long i, int rank, int round) {
+  return (float)((((unsigned)i * 2654435761u >> 16) + (unsigned)rank * 3 + (unsigned)round) % 5);
+}
 
 static void fill_block(float *block, int rank, int round) {
   for (long i = 0; i < BLOCK; i++) block[i] = value(i, rank, round);

@@ -45,8 +45,10 @@ static int measure_overhead(TessCtx *ctx, void *arg) {
   Overhead *o = arg;
   float data[64] = {0};
   TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){1}, NULL);
-  TessTensor *a = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){8, 8}, data), *b = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){8, 8}, data);
-  TessTensor *x = tess_distribute_tensor(ctx, a, mesh, "S(0)", -1), *y = tess_distribute_tensor(ctx, b, mesh, "S(0)", -1);
+  TessTensor *a = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){8, 8}, data),
+             *b = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){8, 8}, data);
+  TessTensor *x = tess_distribute_tensor(ctx, a, mesh, "S(0)", -1),
+             *y = tess_distribute_tensor(ctx, b, mesh, "S(0)", -1);
   o->plain = time_add(ctx, a, b);
   o->spread = time_add(ctx, x, y);
   return tess_error(ctx);
@@ -103,7 +105,8 @@ static double measure_plan(void) {
   double best = 1e9;
   for (int r = 0; r < 200; r++) {
     double begin = now();
-    char *text = tess_plan_redistribute(ctx, TESS_F32, 4, (int64_t[]){64, 64, 64, 64}, 4, (int[]){2, 2, 2, 2}, "S(0)S(1)S(2)S(3)", "S(3)S(2)S(1)S(0)", 0);
+    char *text = tess_plan_redistribute(ctx, TESS_F32, 4, (int64_t[]){64, 64, 64, 64}, 4, (int[]){2, 2, 2, 2},
+                                        "S(0)S(1)S(2)S(3)", "S(3)S(2)S(1)S(0)", 0);
     double t = (now() - begin) * 1e6;
     tess_free(text);
     if (t < best) best = t;
@@ -128,7 +131,9 @@ int main(int argc, char **argv) {
   run(2, measure_memcpy, &copy);
   double plan = measure_plan(), speed = move.bytes / move.seconds / 1e9, memory = copy.bytes / copy.seconds / 1e9;
   if (json) {
-    printf("{\"plain_us\": %.3f, \"dtensor_us\": %.3f, \"move_gbs\": %.3f, \"memcpy_gbs\": %.3f, \"plan_us\": %.2f}\n", o.plain, o.spread, speed, memory, plan);
+    printf(
+        "{\"plain_us\": %.3f, \"dtensor_us\": %.3f, \"move_gbs\": %.3f, \"memcpy_gbs\": %.3f, \"plan_us\": %.2f}\n",
+        o.plain, o.spread, speed, memory, plan);
     return 0;
   }
   printf("op on 8x8, plain             %8.3f us\n", o.plain);

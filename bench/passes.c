@@ -16,8 +16,8 @@
 
 enum { ROUNDS = 7 };
 
-static const char *const lists[] = {"fuse_ddp_with_concat_op", "fuse_ddp_with_coalesced_op", "schedule_comm_wait", "overlap",
-                                    "fuse_ddp_with_concat_op,schedule_comm_wait"};
+static const char *const lists[] = {"fuse_ddp_with_concat_op", "fuse_ddp_with_coalesced_op", "schedule_comm_wait",
+                                    "overlap", "fuse_ddp_with_concat_op,schedule_comm_wait"};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 static double now(void) {

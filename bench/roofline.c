@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "base/parallel.h"
-#include "cli/feed.h"
+#include "harness/feed.h"
 #include "pt2/read.h"
 #include "runtime/session.h"
 
@@ -113,7 +113,8 @@ static Status roofline(const char *path, int threads, clockid_t id) {
       total += measure(q, id) * (double)q->count;
       flops += 2.0 * (double)q->m * (double)q->n * (double)q->k * (double)q->count;
     }
-    printf("{\"seconds\": %.6f, \"gflop\": %.3f, \"gflop_per_second\": %.2f, \"products\": %d}\n", total, flops * 1e-9, flops / total * 1e-9, p.n);
+    printf("{\"seconds\": %.6f, \"gflop\": %.3f, \"gflop_per_second\": %.2f, \"products\": %d}\n", total,
+           flops * 1e-9, flops / total * 1e-9, p.n);
   }
   session_free(session);
   scope_clear(&scope);
@@ -129,7 +130,8 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[i], "--threads") && i + 1 < argc) threads = atoi(argv[i + 1]);
     if (!strcmp(argv[i], "--cpu")) id = CLOCK_THREAD_CPUTIME_ID;
   }
-  Status s = argc < 2 ? fail(ERR_USAGE, "usage: roofline PROGRAM [--threads T] [--cpu]") : roofline(argv[1], threads, id);
+  Status s = argc < 2 ? fail(ERR_USAGE, "usage: roofline PROGRAM [--threads T] [--cpu]")
+                      : roofline(argv[1], threads, id);
   if (!s) return 0;
   fprintf(stderr, "error: %s\n", status_message(s));
   int code = (int)status_code(s);

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/feed.h"
 #include "dist/dispatch.h"
+#include "harness/feed.h"
 #include "pt2/read.h"
 #include "runtime/ranks.h"
 #include "runtime/session.h"
@@ -55,7 +55,7 @@ static Status open_session(Ctx *ctx, const Options *o, Session **session) {
   if (!o->mesh) return session_open(ctx, e, session);
   TRY(mesh_parse(ctx->dist, o->mesh, &mesh));
   TRY(plan_file_read(o->plan, &plan));
-  Status s = session_open_spread(ctx, e, mesh, plan, session);
+  Status s = session_open_on_mesh(ctx, e, mesh, plan, session);
   plan_file_free(plan);
   return s;
 }
@@ -68,7 +68,9 @@ static Status another_turn(World *w, bool *more) {
     while (c != '\n' && c != EOF) c = getchar();
     go = c == '\n';
   }
-  if (w) TRY(comm_run(world_comm(w), &(Coll){.kind = COLL_BROADCAST, .dtype = DT_I64, .send = &go, .recv = &go, .count = 1}));
+  if (w)
+    TRY(comm_run(world_comm(w),
+                 &(Coll){.kind = COLL_BROADCAST, .dtype = DT_I64, .send = &go, .recv = &go, .count = 1}));
   *more = go;
   return OK;
 }
@@ -113,12 +115,12 @@ static Status on_rank(Ctx *ctx, World *w, void *arg) {
   Arena arena = {0};
   Dist *dist = NULL;
   Status s = w ? dist_new(w, &dist) : OK;
-  if (dist) ctx_spread(ctx, dist);
+  if (dist) ctx_attach_dist(ctx, dist);
   if (!s) s = take_turns(ctx, w, arg, &scope, &arena, &session);
   session_free(session);
   scope_clear(&scope);
   arena_free(&arena);
-  if (dist) ctx_unspread(ctx);
+  if (dist) ctx_detach_dist(ctx);
   dist_free(dist);
   return s;
 }

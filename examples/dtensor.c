@@ -18,13 +18,15 @@ static int work(TessCtx *ctx, void *arg) {
   (void)arg;
   char text[256];
   TessMesh *mesh = tess_init_device_mesh(ctx, 2, (int[]){2, 2}, (const char *const[]){"dp", "tp"});
-  TessTensor *x = tess_distribute_tensor(ctx, counting(ctx, ROWS, INNER), mesh, "S(0)R", 0);    /* rows over dp */
-  TessTensor *w = tess_distribute_tensor(ctx, counting(ctx, INNER, COLUMNS), mesh, "RS(1)", 0); /* columns over tp */
-  TessTensor *y = tess_call(ctx, "aten.mm.default", tess_t(x), tess_t(w));                      /* nothing is sent */
-  TessTensor *sum = tess_call(ctx, "aten.sum.default", tess_t(y));                              /* owed by all ranks */
-  TessTensor *total = tess_full_tensor(ctx, sum);                                               /* one all-reduce */
+  TessTensor *x = tess_distribute_tensor(ctx, counting(ctx, ROWS, INNER), mesh, "S(0)R", 0); /* rows over dp */
+  TessTensor *w = tess_distribute_tensor(ctx, counting(ctx, INNER, COLUMNS), mesh, "RS(1)",
+                                         0);                               /* columns over tp */
+  TessTensor *y = tess_call(ctx, "aten.mm.default", tess_t(x), tess_t(w)); /* nothing is sent */
+  TessTensor *sum = tess_call(ctx, "aten.sum.default", tess_t(y));         /* owed by all ranks */
+  TessTensor *total = tess_full_tensor(ctx, sum);                          /* one all-reduce */
   if (!total) return 1; /* the context's error says why, for all ranks */
-  if (tess_rank(ctx) == 0) printf("%s, its sum is %g\n", tess_repr(y, text, sizeof text), *(float *)tess_data(total));
+  if (tess_rank(ctx) == 0)
+    printf("%s, its sum is %g\n", tess_repr(y, text, sizeof text), *(float *)tess_data(total));
   return 0;
 }
 

@@ -73,20 +73,33 @@ TESS_API void tess_release(TessTensor *held); /* of tess_hold() only; NULL is fi
 /* ---- tensors --------------------------------------------------------------------- */
 
 typedef enum {
-  TESS_BOOL, TESS_U8, TESS_I8, TESS_I16, TESS_I32, TESS_I64, TESS_F16, TESS_BF16, TESS_F32, TESS_F64, TESS_C64
+  TESS_BOOL,
+  TESS_U8,
+  TESS_I8,
+  TESS_I16,
+  TESS_I32,
+  TESS_I64,
+  TESS_F16,
+  TESS_BF16,
+  TESS_F32,
+  TESS_F64,
+  TESS_C64
 } TessDtype;
 
 /* Contiguous, uninitialised.  NULL on error. */
 TESS_API TessTensor *tess_tensor_new(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size);
 /* Contiguous, a copy of data. */
-TESS_API TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const void *data);
+TESS_API TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size,
+                                      const void *data);
 /* The caller's memory, which must outlive the tensor and all views of it; stride in
  * elements, NULL: contiguous. */
-TESS_API TessTensor *tess_tensor_borrow(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride, void *data);
+TESS_API TessTensor *tess_tensor_borrow(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size,
+                                        const int64_t *stride, void *data);
 /* The same with an owner: release(owner) is called once, by the thread that drops the last
  * tensor that uses the memory.  Not called if NULL is returned. */
-TESS_API TessTensor *tess_tensor_adopt(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride, void *data,
-                                       void (*release)(void *owner), void *owner);
+TESS_API TessTensor *tess_tensor_adopt(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size,
+                                       const int64_t *stride, void *data, void (*release)(void *owner),
+                                       void *owner);
 
 TESS_API TessDtype tess_dtype(const TessTensor *t);
 TESS_API int tess_ndim(const TessTensor *t);
@@ -103,13 +116,22 @@ TESS_API int tess_read(TessCtx *ctx, const TessTensor *t, void *out);
 TESS_API TessTensor *tess_load(TessCtx *ctx, const char *path, const char *name);
 /* Writes n tensors under their names, whole or not at all; replaces the file if it
  * exists.  0, or -1 on error. */
-TESS_API int tess_save(TessCtx *ctx, const char *path, const char *const *names, const TessTensor *const *tensors, int n);
+TESS_API int tess_save(TessCtx *ctx, const char *path, const char *const *names, const TessTensor *const *tensors,
+                       int n);
 
 /* ---- any op by name ---------------------------------------------------------------- */
 
 typedef enum {
-  TESS_ARG_NONE, TESS_ARG_TENSOR, TESS_ARG_INT, TESS_ARG_FLOAT, TESS_ARG_BOOL, TESS_ARG_STR, TESS_ARG_DTYPE,
-  TESS_ARG_INTS, TESS_ARG_FLOATS, TESS_ARG_TENSORS
+  TESS_ARG_NONE,
+  TESS_ARG_TENSOR,
+  TESS_ARG_INT,
+  TESS_ARG_FLOAT,
+  TESS_ARG_BOOL,
+  TESS_ARG_STR,
+  TESS_ARG_DTYPE,
+  TESS_ARG_INTS,
+  TESS_ARG_FLOATS,
+  TESS_ARG_TENSORS
 } TessArgKind;
 
 typedef struct {
@@ -128,17 +150,59 @@ typedef struct {
   } v;
 } TessArg;
 
-static inline TessArg tess_none(void) { TessArg a = {TESS_ARG_NONE, 0, NULL, {0}}; return a; }
-static inline TessArg tess_t(const TessTensor *t) { TessArg a = {TESS_ARG_TENSOR, 0, NULL, {0}}; a.v.tensor = t; return a; }
-static inline TessArg tess_i(int64_t i) { TessArg a = {TESS_ARG_INT, 0, NULL, {0}}; a.v.i = i; return a; }
-static inline TessArg tess_f(double f) { TessArg a = {TESS_ARG_FLOAT, 0, NULL, {0}}; a.v.f = f; return a; }
-static inline TessArg tess_b(int b) { TessArg a = {TESS_ARG_BOOL, 0, NULL, {0}}; a.v.i = b; return a; }
-static inline TessArg tess_s(const char *s) { TessArg a = {TESS_ARG_STR, 0, NULL, {0}}; a.v.str = s; return a; }
-static inline TessArg tess_d(TessDtype d) { TessArg a = {TESS_ARG_DTYPE, 0, NULL, {0}}; a.v.dtype = d; return a; }
-static inline TessArg tess_ints(const int64_t *v, int n) { TessArg a = {TESS_ARG_INTS, n, NULL, {0}}; a.v.ints = v; return a; }
-static inline TessArg tess_floats(const double *v, int n) { TessArg a = {TESS_ARG_FLOATS, n, NULL, {0}}; a.v.floats = v; return a; }
-static inline TessArg tess_tensors(const TessTensor *const *v, int n) { TessArg a = {TESS_ARG_TENSORS, n, NULL, {0}}; a.v.tensors = v; return a; }
-static inline TessArg tess_named(const char *name, TessArg a) { a.name = name; return a; }
+static inline TessArg tess_none(void) {
+  TessArg a = {TESS_ARG_NONE, 0, NULL, {0}};
+  return a;
+}
+static inline TessArg tess_t(const TessTensor *t) {
+  TessArg a = {TESS_ARG_TENSOR, 0, NULL, {0}};
+  a.v.tensor = t;
+  return a;
+}
+static inline TessArg tess_i(int64_t i) {
+  TessArg a = {TESS_ARG_INT, 0, NULL, {0}};
+  a.v.i = i;
+  return a;
+}
+static inline TessArg tess_f(double f) {
+  TessArg a = {TESS_ARG_FLOAT, 0, NULL, {0}};
+  a.v.f = f;
+  return a;
+}
+static inline TessArg tess_b(int b) {
+  TessArg a = {TESS_ARG_BOOL, 0, NULL, {0}};
+  a.v.i = b;
+  return a;
+}
+static inline TessArg tess_s(const char *s) {
+  TessArg a = {TESS_ARG_STR, 0, NULL, {0}};
+  a.v.str = s;
+  return a;
+}
+static inline TessArg tess_d(TessDtype d) {
+  TessArg a = {TESS_ARG_DTYPE, 0, NULL, {0}};
+  a.v.dtype = d;
+  return a;
+}
+static inline TessArg tess_ints(const int64_t *v, int n) {
+  TessArg a = {TESS_ARG_INTS, n, NULL, {0}};
+  a.v.ints = v;
+  return a;
+}
+static inline TessArg tess_floats(const double *v, int n) {
+  TessArg a = {TESS_ARG_FLOATS, n, NULL, {0}};
+  a.v.floats = v;
+  return a;
+}
+static inline TessArg tess_tensors(const TessTensor *const *v, int n) {
+  TessArg a = {TESS_ARG_TENSORS, n, NULL, {0}};
+  a.v.tensors = v;
+  return a;
+}
+static inline TessArg tess_named(const char *name, TessArg a) {
+  a.name = name;
+  return a;
+}
 
 /* Calls an op ("aten.addmm.default") on plain tensors.  Writes up to `cap` result handles
  * (NULL where a result is None or no tensor) and returns their number, -1 on error. */
@@ -153,8 +217,9 @@ TESS_API const char *tess_op_name(int i);
 TESS_API TessTensor *tess_call_1(TessCtx *ctx, const char *op, const TessArg *args, int nargs);
 /* tess_call(ctx, "aten.addmm.default", tess_t(b), tess_t(x), tess_t(w)) */
 #ifndef __cplusplus
-#define tess_call(ctx, op, ...) \
-  tess_call_1((ctx), (op), (const TessArg[]){__VA_ARGS__}, (int)(sizeof((const TessArg[]){__VA_ARGS__}) / sizeof(TessArg)))
+#define tess_call(ctx, op, ...)                            \
+  tess_call_1((ctx), (op), (const TessArg[]){__VA_ARGS__}, \
+              (int)(sizeof((const TessArg[]){__VA_ARGS__}) / sizeof(TessArg)))
 #endif
 
 /* ---- exported programs ---------------------------------------------------------------- */
@@ -185,9 +250,11 @@ TESS_API int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninpu
 typedef struct {
   const char *program; /* a .pt2 file */
   const char *mesh;    /* "tp=4", "dp=2,tp=4"; NULL: the plan's */
-  const char *plan;    /* a file (a plan, a Hugging Face config.json), its text (from the first '{' on), or "auto"; NULL: auto */
+  const char *plan;    /* a file (a plan, a Hugging Face config.json), its text (from the first '{' on), or "auto";
+                          NULL: auto */
   const char *sizes;   /* symbols that are to be numbers: "s0=2,s1=16"; NULL: none */
-  int half_sums;       /* parts of sums of f16 and bf16 are rounded before they are added up, as PyTorch does; 0: f32 until then */
+  int half_sums; /* parts of sums of f16 and bf16 are rounded before they are added up, as PyTorch does; 0: f32
+                    until then */
 } TessCut;
 
 /* Writes a folder: rank0.pt2 ..., plan.json, report.txt, run.py, README.md, whole or not at all.
@@ -222,7 +289,7 @@ TESS_API TessCtx *tess_hub_join(TessHub *hub, int rank, int threads);
 TESS_API void tess_hub_leave(TessCtx *ctx, const char *failure); /* frees the context */
 /* After all have left: of the first rank that failed; "" if none. */
 TESS_API const char *tess_hub_error(TessHub *hub);
-TESS_API void tess_hub_free(TessHub *hub);                       /* after all have left */
+TESS_API void tess_hub_free(TessHub *hub); /* after all have left */
 
 /* This process's rank of an MPI launch (mpirun -n 4 PROGRAM); needs libtessera_mpi.so beside
  * libtessera.so, or TESSERA_MPI_PLUGIN.  threads <= 0: the cores divided among the ranks of a
@@ -261,10 +328,12 @@ TESS_API int tess_barrier(TessCtx *ctx); /* (collective over the world) 0, or -1
  * the given ones.  Every rank calls it, also those outside.  Lives as long as the context;
  * the same again gives the same mesh.  NULL on error. */
 TESS_API TessMesh *tess_init_device_mesh(TessCtx *ctx, int naxes, const int *sizes, const char *const *names);
-TESS_API TessMesh *tess_mesh_from_ranks(TessCtx *ctx, int naxes, const int *sizes, const char *const *names, const int *ranks);
+TESS_API TessMesh *tess_mesh_from_ranks(TessCtx *ctx, int naxes, const int *sizes, const char *const *names,
+                                        const int *ranks);
 /* The axes of these names through this rank; as one axis (name NULL: joined by '_'). */
 TESS_API TessMesh *tess_mesh_sub(TessCtx *ctx, TessMesh *mesh, const char *const *names, int n);
-TESS_API TessMesh *tess_mesh_flatten(TessCtx *ctx, TessMesh *mesh, const char *const *names, int n, const char *name);
+TESS_API TessMesh *tess_mesh_flatten(TessCtx *ctx, TessMesh *mesh, const char *const *names, int n,
+                                     const char *name);
 TESS_API int tess_mesh_ndim(const TessMesh *mesh);
 TESS_API int tess_mesh_size(const TessMesh *mesh, int axis);         /* axis < 0: all ranks */
 TESS_API const char *tess_mesh_name(const TessMesh *mesh, int axis); /* NULL: none */
@@ -285,14 +354,15 @@ TESS_API TessMesh *tess_set_mesh(TessCtx *ctx, TessMesh *mesh);
 /* This rank's shard, not copied.  shape NULL: every shard is as large as this one.
  * run_check (collective): sizes and dtypes are compared, an uneven shape is found out,
  * replicas are made equal to those of coordinate 0. */
-TESS_API TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements, int run_check,
-                                     int ndim, const int64_t *shape, const int64_t *stride);
+TESS_API TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements,
+                                     int run_check, int ndim, const int64_t *shape, const int64_t *stride);
 TESS_API TessTensor *tess_to_local(TessCtx *ctx, const TessTensor *t); /* shares memory */
 /* The whole on every rank of the mesh; no elements outside it.  (collective) */
 TESS_API TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t);
 /* dtype < 0: its own; else values are cast before they are sent.  Another mesh: collective
  * over the world.  (collective) */
-TESS_API TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements, int dtype);
+TESS_API TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements,
+                                       int dtype);
 /* In two halves: the rank computes while values travel.  Every start (within the tensor's
  * mesh) is waited for once, in the order of the starts; t may be freed meanwhile.  (collective) */
 typedef struct TessWork TessWork;
@@ -300,12 +370,15 @@ TESS_API TessWork *tess_redistribute_start(TessCtx *ctx, const TessTensor *t, co
 TESS_API TessTensor *tess_redistribute_wait(TessWork *work);
 /* src: the coordinate whose values count (collective); -1: each rank cuts its own, nothing
  * is sent. */
-TESS_API TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements, int src);
+TESS_API TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements,
+                                            int src);
 /* Every element `value`: ones, zeros, full, empty. */
-TESS_API TessTensor *tess_dtensor_full(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, double value);
+TESS_API TessTensor *tess_dtensor_full(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype,
+                                       int ndim, const int64_t *size, double value);
 /* Random: uniform in [0, 1), or normal.  Element i of the whole takes number i of the stream:
  * the same tensor on every mesh, if all ranks have the same seed.  Not for P. */
-TESS_API TessTensor *tess_dtensor_rand(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, int normal);
+TESS_API TessTensor *tess_dtensor_rand(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype,
+                                       int ndim, const int64_t *size, int normal);
 
 TESS_API int tess_is_dtensor(const TessTensor *t);
 TESS_API TessMesh *tess_mesh_of(const TessTensor *t); /* NULL: plain */
@@ -334,7 +407,8 @@ TESS_API TessTensor *tess_get_chunk(TessCtx *ctx, const TessTensor *t, const int
 
 typedef struct TessModule TessModule;
 /* Writes up to cap results, returns their number, or -1. */
-typedef int TessForwardFn(TessCtx *ctx, TessModule *m, TessTensor **inputs, int ninputs, TessTensor **out, int cap, void *arg);
+typedef int TessForwardFn(TessCtx *ctx, TessModule *m, TessTensor **inputs, int ninputs, TessTensor **out, int cap,
+                          void *arg);
 /* May distribute tensors of module m (tess_module_set); path is "" for the root.  0, or
  * not 0 for failure. */
 typedef int TessPartitionFn(TessCtx *ctx, const char *path, TessModule *m, TessMesh *mesh, void *arg);
@@ -350,7 +424,8 @@ TESS_API TessModule *tess_module_child(TessModule *m, const char *name);
 TESS_API int tess_module_call(TessModule *m, TessTensor **inputs, int ninputs, TessTensor **out, int cap);
 /* Calls partition on every module, root first; tensors that are still plain are then
  * replicated from coordinate 0.  Once per module.  0, or -1.  (collective) */
-TESS_API int tess_distribute_module(TessModule *m, TessMesh *mesh, TessPartitionFn *partition, TessModuleHook *input, TessModuleHook *output, void *arg);
+TESS_API int tess_distribute_module(TessModule *m, TessMesh *mesh, TessPartitionFn *partition,
+                                    TessModuleHook *input, TessModuleHook *output, void *arg);
 
 /* ---- watching and insisting ------------------------------------------------------------------ */
 
@@ -373,13 +448,15 @@ TESS_API void tess_free(void *text);
 
 /* {"shape": [..], "offset": [..], "runs": [[[begin, size], ..] per dimension]} of the rank at
  * coord. */
-TESS_API char *tess_plan_layout(TessCtx *ctx, int ndim, const int64_t *shape, int naxes, const int *mesh, const char *placements, const int *coord);
+TESS_API char *tess_plan_layout(TessCtx *ctx, int ndim, const int64_t *shape, int naxes, const int *mesh,
+                                const char *placements, const int *coord);
 /* {"steps": [{"kind", "axes", "before", "after", "bytes", "cost"}], "cost", "bytes",
  * "collectives"}; cost in microseconds.  greedy: PyTorch's plan instead. */
-TESS_API char *tess_plan_redistribute(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *shape, int naxes, const int *mesh,
-                                      const char *from, const char *to, int greedy);
+TESS_API char *tess_plan_redistribute(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *shape, int naxes,
+                                      const int *mesh, const char *from, const char *to, int greedy);
 /* A DTensor without a shard, for tess_propagate() on a context that plans. */
-TESS_API TessTensor *tess_plan_tensor(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride);
+TESS_API TessTensor *tess_plan_tensor(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype,
+                                      int ndim, const int64_t *size, const int64_t *stride);
 /* {"inputs": [placements per tensor], "outputs": [{"shape", "placements", "dtype"}], "cost",
  * "op", "args": [..] (sizes rewritten for coordinate 0; null = a tensor or none), "why"}.
  * An op that is written with other ops is decided part by part: inputs are then as the first
@@ -404,7 +481,8 @@ TESS_API char *tess_plan_save(TessCtx *ctx, int naxes, const int *mesh, const Te
 /* What the rank at coord, of this or another mesh, copies from there to fill its shards: {"tensors":
  * [{"name", "reads": [{"chunk" (its number), "from" (offset in the chunk), "into" (offset in the
  * shard), "size"} ..]} ..]}.  saved: text of tess_plan_save(). */
-TESS_API char *tess_plan_load(TessCtx *ctx, const char *saved, int naxes, const int *mesh, const TessSaved *tensors, int n, const int *coord);
+TESS_API char *tess_plan_load(TessCtx *ctx, const char *saved, int naxes, const int *mesh, const TessSaved *tensors,
+                              int n, const int *coord);
 
 #ifdef __cplusplus
 }

@@ -10,7 +10,8 @@
 #include "tessera.h"
 
 static int complain(TessCtx *ctx, const char *what) {
-  fprintf(stderr, "api_mpi: rank %d of %d: %s: %s\n", tess_rank(ctx), tess_world_size(ctx), what, tess_error_message(ctx));
+  fprintf(stderr, "api_mpi: rank %d of %d: %s: %s\n", tess_rank(ctx), tess_world_size(ctx), what,
+          tess_error_message(ctx));
   tess_ctx_free(ctx);
   return 1;
 }
@@ -24,8 +25,10 @@ int main(int argc, char **argv) {
   float a[N * K], b[K * N], y[N * N];
   for (int i = 0; i < N * K; i++) a[i] = (float)(i % 7), b[i] = (float)(i % 5);
   TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){n}, NULL);
-  TessTensor *ta = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){N, K}, a), *tb = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){K, N}, b);
-  TessTensor *da = tess_distribute_tensor(ctx, ta, mesh, "S(0)", 0), *db = tess_distribute_tensor(ctx, tb, mesh, "R", 0);
+  TessTensor *ta = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){N, K}, a),
+             *tb = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){K, N}, b);
+  TessTensor *da = tess_distribute_tensor(ctx, ta, mesh, "S(0)", 0),
+             *db = tess_distribute_tensor(ctx, tb, mesh, "R", 0);
   if (fails && tess_rank(ctx) == 1) {
     tess_call(ctx, "aten.mm.default", tess_t(ta), tess_t(ta)); /* shapes do not fit */
     tess_ctx_free(ctx);

@@ -41,13 +41,16 @@ static void reduced(void *out, ReduceOp op, Dtype d, int n, int64_t i) {
 }
 
 static Status expect_bytes(World *w, const char *what, const void *got, const void *want, size_t bytes) {
-  if (bytes && memcmp(got, want, bytes)) return fail(ERR_DIFF, "%s: rank %d has other bytes than expected", what, world_rank(w));
+  if (bytes && memcmp(got, want, bytes))
+    return fail(ERR_DIFF, "%s: rank %d has other bytes than expected", what, world_rank(w));
   return OK;
 }
 
 /* ---- one collective of each kind ------------------------------------------------------- */
 
-static int64_t part_of(const Case *k, int rank) { return k->uneven ? (rank % 3 == 1 ? 0 : k->count + rank * 5) : k->count; }
+static int64_t part_of(const Case *k, int rank) {
+  return k->uneven ? (rank % 3 == 1 ? 0 : k->count + rank * 5) : k->count;
+}
 
 static Status do_it(const Case *k, Comm *c, const Coll *what) {
   if (!k->start) return comm_run(c, what);
@@ -59,8 +62,17 @@ static Status do_it(const Case *k, Comm *c, const Coll *what) {
 static Status reduce_case(World *w, const Case *k, CollKind kind, int root) {
   const int n = world_size(w), me = world_rank(w);
   const size_t width = dtype_size(k->dtype);
-  char *send = made(k->dtype, me, 0, k->count), *recv = k->in_place && (kind == COLL_ALL_REDUCE || me == root) ? send : calloc((size_t)k->count + 1, width);
-  Status s = do_it(k, world_comm(w), &(Coll){.kind = kind, .dtype = k->dtype, .op = k->op, .root = root, .send = send, .recv = recv, .count = k->count, .why = "test"});
+  char *send = made(k->dtype, me, 0, k->count),
+       *recv = k->in_place && (kind == COLL_ALL_REDUCE || me == root) ? send : calloc((size_t)k->count + 1, width);
+  Status s = do_it(k, world_comm(w),
+                   &(Coll){.kind = kind,
+                           .dtype = k->dtype,
+                           .op = k->op,
+                           .root = root,
+                           .send = send,
+                           .recv = recv,
+                           .count = k->count,
+                           .why = "test"});
   for (int64_t i = 0; i < k->count && !s && (kind == COLL_ALL_REDUCE || me == root); i++) {
     unsigned char want[16];
     reduced(want, k->op, k->dtype, n, i);
@@ -80,7 +92,14 @@ static Status reduce_scatter_case(World *w, const Case *k) {
     total += counts[i] = part_of(k, i);
   }
   char *send = made(k->dtype, me, 0, total), *recv = calloc((size_t)counts[me] + 1, width);
-  Status s = do_it(k, world_comm(w), &(Coll){.kind = COLL_REDUCE_SCATTER, .dtype = k->dtype, .op = k->op, .send = send, .recv = recv, .count = k->count, .counts = k->uneven ? counts : NULL});
+  Status s = do_it(k, world_comm(w),
+                   &(Coll){.kind = COLL_REDUCE_SCATTER,
+                           .dtype = k->dtype,
+                           .op = k->op,
+                           .send = send,
+                           .recv = recv,
+                           .count = k->count,
+                           .counts = k->uneven ? counts : NULL});
   for (int64_t i = 0; i < counts[me] && !s; i++) {
     unsigned char want[16];
     reduced(want, k->op, k->dtype, n, before + i);
@@ -100,14 +119,21 @@ static Status part_case(World *w, const Case *k, CollKind kind, int root) {
     if (i == me) before = total;
     total += counts[i] = part_of(k, i);
   }
-  char *whole = calloc((size_t)total + 1, width), *part = made(k->dtype, me, 0, counts[me]), *got = calloc((size_t)total + 1, width);
+  char *whole = calloc((size_t)total + 1, width), *part = made(k->dtype, me, 0, counts[me]),
+       *got = calloc((size_t)total + 1, width);
   for (int64_t i = 0, at = 0; i < n; i++) {
     char *p = made(k->dtype, (int)i, 0, counts[i]);
     memcpy(whole + (size_t)at * width, p, (size_t)counts[i] * width);
     at += counts[i];
     free(p);
   }
-  Coll c = {.kind = kind, .dtype = k->dtype, .root = root, .count = k->count, .counts = k->uneven ? counts : NULL, .send = part, .recv = got};
+  Coll c = {.kind = kind,
+            .dtype = k->dtype,
+            .root = root,
+            .count = k->count,
+            .counts = k->uneven ? counts : NULL,
+            .send = part,
+            .recv = got};
   if (kind == COLL_SCATTER) c.send = whole;
   if (k->in_place && kind != COLL_SCATTER && (kind == COLL_ALL_GATHER || me == root)) {
     memcpy(got + (size_t)before * width, part, (size_t)counts[me] * width);
@@ -115,7 +141,8 @@ static Status part_case(World *w, const Case *k, CollKind kind, int root) {
   }
   Status s = do_it(k, world_comm(w), &c);
   if (!s && kind == COLL_SCATTER) s = expect_bytes(w, "scatter", got, part, (size_t)counts[me] * width);
-  else if (!s && (kind == COLL_ALL_GATHER || me == root)) s = expect_bytes(w, coll_kind_name(kind), got, whole, (size_t)total * width);
+  else if (!s && (kind == COLL_ALL_GATHER || me == root))
+    s = expect_bytes(w, coll_kind_name(kind), got, whole, (size_t)total * width);
   free(whole);
   free(part);
   free(got);
@@ -124,9 +151,16 @@ static Status part_case(World *w, const Case *k, CollKind kind, int root) {
 
 static Status broadcast_case(World *w, const Case *k, int root) {
   const size_t bytes = (size_t)k->count * dtype_size(k->dtype);
-  char *want = made(k->dtype, root, 0, k->count), *send = made(k->dtype, world_rank(w), 0, k->count), *recv = calloc(bytes + 1, 1);
+  char *want = made(k->dtype, root, 0, k->count), *send = made(k->dtype, world_rank(w), 0, k->count),
+       *recv = calloc(bytes + 1, 1);
   bool place = k->in_place && world_rank(w) == root;
-  Status s = do_it(k, world_comm(w), &(Coll){.kind = COLL_BROADCAST, .dtype = k->dtype, .root = root, .send = send, .recv = place ? send : recv, .count = k->count});
+  Status s = do_it(k, world_comm(w),
+                   &(Coll){.kind = COLL_BROADCAST,
+                           .dtype = k->dtype,
+                           .root = root,
+                           .send = send,
+                           .recv = place ? send : recv,
+                           .count = k->count});
   if (!s) s = expect_bytes(w, "broadcast", place ? send : recv, want, bytes);
   free(want);
   free(send);
@@ -134,7 +168,9 @@ static Status broadcast_case(World *w, const Case *k, int root) {
   return s;
 }
 
-static int64_t sent_between(const Case *k, int from, int to) { return k->uneven ? k->count * ((from + 2 * to) % 3) : k->count; }
+static int64_t sent_between(const Case *k, int from, int to) {
+  return k->uneven ? k->count * ((from + 2 * to) % 3) : k->count;
+}
 
 static Status all_to_all_case(World *w, const Case *k) {
   const int n = world_size(w), me = world_rank(w);
@@ -144,7 +180,8 @@ static Status all_to_all_case(World *w, const Case *k) {
     nout += out[i] = sent_between(k, me, i);
     nin += in[i] = sent_between(k, i, me);
   }
-  char *send = made(k->dtype, me, 0, nout), *recv = calloc((size_t)nin + 1, width), *want = calloc((size_t)nin + 1, width);
+  char *send = made(k->dtype, me, 0, nout), *recv = calloc((size_t)nin + 1, width),
+       *want = calloc((size_t)nin + 1, width);
   for (int64_t i = 0, at = 0; i < n; i++) {
     int64_t before = 0;
     for (int j = 0; j < me; j++) before += sent_between(k, (int)i, j);
@@ -153,8 +190,14 @@ static Status all_to_all_case(World *w, const Case *k) {
     at += in[i];
     free(p);
   }
-  Status s = do_it(k, world_comm(w), &(Coll){.kind = COLL_ALL_TO_ALL, .dtype = k->dtype, .send = send, .recv = recv, .count = k->count,
-                                              .counts = k->uneven ? out : NULL, .recv_counts = k->uneven ? in : NULL});
+  Status s = do_it(k, world_comm(w),
+                   &(Coll){.kind = COLL_ALL_TO_ALL,
+                           .dtype = k->dtype,
+                           .send = send,
+                           .recv = recv,
+                           .count = k->count,
+                           .counts = k->uneven ? out : NULL,
+                           .recv_counts = k->uneven ? in : NULL});
   if (!s) s = expect_bytes(w, "all_to_all", recv, want, (size_t)nin * width);
   free(send);
   free(recv);
@@ -169,15 +212,26 @@ static Status exchange_case(World *w, const Case *k) {
   const size_t width = dtype_size(k->dtype);
   Box send[MOST_RANKS], recv[MOST_RANKS];
   for (int i = 0; i < n; i++) {
-    send[i] = (Box){.peer = i, .ndim = 2, .offset = i * columns, .size = {rows, columns}, .stride = {n * columns, 1}};
-    recv[i] = (Box){.peer = i, .ndim = 2, .offset = i * rows * columns, .size = {rows, columns}, .stride = {columns, 1}};
+    send[i] = (Box){
+        .peer = i, .ndim = 2, .offset = i * columns, .size = {rows, columns}, .stride = {n * columns, 1}};
+    recv[i] = (Box){
+        .peer = i, .ndim = 2, .offset = i * rows * columns, .size = {rows, columns}, .stride = {columns, 1}};
   }
   char *from = made(k->dtype, me, 0, rows * columns * n), *to = calloc((size_t)(rows * columns * n), width);
-  Status s = do_it(k, world_comm(w), &(Coll){.kind = COLL_EXCHANGE, .dtype = k->dtype, .send = from, .recv = to, .send_box = send, .recv_box = recv, .nsend = n, .nrecv = n});
+  Status s = do_it(k, world_comm(w),
+                   &(Coll){.kind = COLL_EXCHANGE,
+                           .dtype = k->dtype,
+                           .send = from,
+                           .recv = to,
+                           .send_box = send,
+                           .recv_box = recv,
+                           .nsend = n,
+                           .nrecv = n});
   for (int i = 0; i < n && !s; i++) {
     char *theirs = made(k->dtype, i, 0, rows * columns * n);
     for (int64_t r = 0; r < rows && !s; r++) {
-      s = expect_bytes(w, "exchange", to + (size_t)((i * rows + r) * columns) * width, theirs + (size_t)(r * n * columns + me * columns) * width, (size_t)columns * width);
+      s = expect_bytes(w, "exchange", to + (size_t)((i * rows + r) * columns) * width,
+                       theirs + (size_t)(r * n * columns + me * columns) * width, (size_t)columns * width);
     }
     free(theirs);
   }
@@ -190,9 +244,11 @@ static Status ring_case(World *w, const Case *k) {
   const int n = world_size(w), me = world_rank(w), next = (me + 1) % n, before = (me + n - 1) % n;
   if (n == 1) return OK;
   const size_t bytes = (size_t)k->count * dtype_size(k->dtype);
-  char *send = made(k->dtype, me, 0, k->count), *recv = calloc(bytes + 1, 1), *want = made(k->dtype, before, 0, k->count);
+  char *send = made(k->dtype, me, 0, k->count), *recv = calloc(bytes + 1, 1),
+       *want = made(k->dtype, before, 0, k->count);
   CommWork *work = NULL;
-  Coll out = {.kind = COLL_SEND, .dtype = k->dtype, .root = next, .send = send, .count = k->count}, in = {.kind = COLL_RECV, .dtype = k->dtype, .root = before, .recv = recv, .count = k->count};
+  Coll out = {.kind = COLL_SEND, .dtype = k->dtype, .root = next, .send = send, .count = k->count},
+       in = {.kind = COLL_RECV, .dtype = k->dtype, .root = before, .recv = recv, .count = k->count};
   Status s = comm_start(world_comm(w), k->start ? &in : &out, &work);
   if (!s) s = comm_run(world_comm(w), k->start ? &out : &in);
   if (work) {
@@ -251,15 +307,25 @@ Status odd_types(World *w, void *arg) {
   const int n = world_size(w);
   uint8_t mine[16], all[MOST_RANKS * 16];
   memset(mine, world_rank(w) + 1, sizeof mine);
-  TRY(comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_GATHER, .dtype = DT_C128, .send = mine, .recv = all, .count = 1}));
+  TRY(comm_run(world_comm(w),
+               &(Coll){.kind = COLL_ALL_GATHER, .dtype = DT_C128, .send = mine, .recv = all, .count = 1}));
   for (int i = 0; i < n * 16; i++) {
     if (all[i] != i / 16 + 1) return fail(ERR_DIFF, "c128");
   }
   float z[2] = {1, 2}, sum[2];
-  TRY(comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_C64, .op = REDUCE_SUM, .send = z, .recv = sum, .count = 1}));
+  TRY(comm_run(
+      world_comm(w),
+      &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_C64, .op = REDUCE_SUM, .send = z, .recv = sum, .count = 1}));
   if (sum[0] != (float)n || sum[1] != (float)(2 * n)) return fail(ERR_DIFF, "c64");
-  Status s = comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_C64, .op = REDUCE_MAX, .send = z, .recv = sum, .count = 1, .why = "top"});
-  if (!s || !strstr(status_message(s), "all_reduce (top): max is not defined for c64")) return fail(ERR_DIFF, "max of c64: %s", s ? status_message(s) : "no error");
+  Status s = comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE,
+                                             .dtype = DT_C64,
+                                             .op = REDUCE_MAX,
+                                             .send = z,
+                                             .recv = sum,
+                                             .count = 1,
+                                             .why = "top"});
+  if (!s || !strstr(status_message(s), "all_reduce (top): max is not defined for c64"))
+    return fail(ERR_DIFF, "max of c64: %s", s ? status_message(s) : "no error");
   status_free(s);
   return OK;
 }
@@ -268,7 +334,8 @@ Status odd_types(World *w, void *arg) {
 
 static Status sum_of(Comm *c, int mine, int *out) {
   int32_t in = mine, sum = 0;
-  Status s = comm_run(c, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_I32, .send = &in, .recv = &sum, .count = 1, .why = "sum_of"});
+  Status s = comm_run(
+      c, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_I32, .send = &in, .recv = &sum, .count = 1, .why = "sum_of"});
   *out = sum;
   return s;
 }
@@ -319,7 +386,9 @@ Status crossed(World *w, void *arg) {
       x[g] = calloc(N, sizeof(float));
       y[g] = calloc(N, sizeof(float));
       for (int i = 0; i < N; i++) x[g][i] = (float)(world_rank(w) + i % 7 + g);
-      TRY(comm_start(c[g], &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x[g], .recv = y[g], .count = N}, &work[g]));
+      TRY(comm_start(c[g],
+                     &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x[g], .recv = y[g], .count = N},
+                     &work[g]));
     }
     int sum;
     TRY(sum_of(world_comm(w), 1, &sum));
@@ -353,7 +422,10 @@ Status overlapped(World *w, void *arg) {
   for (int k = 0; k < WORKS; k++) {
     x[k] = calloc((size_t)n, sizeof(float));
     for (int64_t i = 0; i < n; i++) x[k][i] = (float)(k + world_rank(w) + i % 3);
-    TRY(comm_start(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x[k], .recv = x[k], .count = n, .why = "bucket"}, &work[k]));
+    TRY(comm_start(
+        world_comm(w),
+        &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x[k], .recv = x[k], .count = n, .why = "bucket"},
+        &work[k]));
     burn(&busy);
     int sum;
     TRY(sum_of(world_comm(w), k, &sum));
@@ -364,7 +436,8 @@ Status overlapped(World *w, void *arg) {
     int k = order[j];
     TRY(comm_wait(work[k]));
     for (int64_t i = 0; i < n; i++) {
-      if (x[k][i] != (float)(size * (k + i % 3) + size * (size - 1) / 2)) return fail(ERR_DIFF, "started all_reduce %d", k);
+      if (x[k][i] != (float)(size * (k + i % 3) + size * (size - 1) / 2))
+        return fail(ERR_DIFF, "started all_reduce %d", k);
     }
     free(x[k]);
   }
@@ -380,7 +453,8 @@ Status progresses(World *w, void *arg) {
   CommWork *work;
   for (int i = 0; i < N; i++) x[i] = 1;
   TRY(comm_barrier(world_comm(w), NULL));
-  TRY(comm_start(world_comm(w), &(Coll){.kind = COLL_ALL_GATHER, .dtype = DT_F32, .send = x, .recv = y, .count = N / 2}, &work));
+  TRY(comm_start(world_comm(w),
+                 &(Coll){.kind = COLL_ALL_GATHER, .dtype = DT_F32, .send = x, .recv = y, .count = N / 2}, &work));
   for (int tries = 0; tries < 2000; tries++) { /* no call into comm; the flight record is no progress */
     TextBuf text = {0};
     TRY(world_flight_json(w, &text));
@@ -414,7 +488,8 @@ Status awkward_sum(World *w, void *arg) {
   /* and in pieces that take other ways */
   for (int64_t i = 0; i < N; i += 700) {
     int64_t m = N - i < 700 ? N - i : 700;
-    TRY(comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x + i, .recv = x + i, .count = m}));
+    TRY(comm_run(world_comm(w),
+                 &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x + i, .recv = x + i, .count = m}));
   }
   Status s = memcmp(x, y, N * sizeof *y) ? fail(ERR_DIFF, "small and large differ") : OK;
   free(x);
@@ -426,18 +501,37 @@ Status awkward_sum(World *w, void *arg) {
 
 static const int64_t threes[] = {3, 3, 3, 3}, uneven[] = {3, 4, 3, 3};
 
-#define SUM(d, o, n) {.kind = COLL_ALL_REDUCE, .dtype = d, .op = o, .count = n, .why = "mlp.down_proj"}
+#define SUM(d, o, n) \
+  { .kind = COLL_ALL_REDUCE, .dtype = d, .op = o, .count = n, .why = "mlp.down_proj" }
 static const Mistake mistakes[] = {
-    {.want = {"f32[1024] sum", "f32[512] sum"}, .normal = SUM(DT_F32, REDUCE_SUM, 1024), .odd = SUM(DT_F32, REDUCE_SUM, 512)},
-    {.want = {"f32[1024] sum", "f32[8000] sum"}, .normal = SUM(DT_F32, REDUCE_SUM, 1024), .odd = SUM(DT_F32, REDUCE_SUM, 8000)}, /* one small, one large */
-    {.want = {"f32[1024] sum", "bf16[1024] sum"}, .normal = SUM(DT_F32, REDUCE_SUM, 1024), .odd = SUM(DT_BF16, REDUCE_SUM, 1024)},
-    {.want = {"f32[1024] sum", "f32[1024] max"}, .normal = SUM(DT_F32, REDUCE_SUM, 1024), .odd = SUM(DT_F32, REDUCE_MAX, 1024)},
-    {.want = {"(mlp.down_proj)", "(embed)"}, .normal = SUM(DT_F32, REDUCE_SUM, 1024), .odd = {.kind = COLL_ALL_GATHER, .dtype = DT_F32, .count = 256, .why = "embed"}},
+    {.want = {"f32[1024] sum", "f32[512] sum"},
+     .normal = SUM(DT_F32, REDUCE_SUM, 1024),
+     .odd = SUM(DT_F32, REDUCE_SUM, 512)},
+    {.want = {"f32[1024] sum", "f32[8000] sum"},
+     .normal = SUM(DT_F32, REDUCE_SUM, 1024),
+     .odd = SUM(DT_F32, REDUCE_SUM, 8000)}, /* one small, one large */
+    {.want = {"f32[1024] sum", "bf16[1024] sum"},
+     .normal = SUM(DT_F32, REDUCE_SUM, 1024),
+     .odd = SUM(DT_BF16, REDUCE_SUM, 1024)},
+    {.want = {"f32[1024] sum", "f32[1024] max"},
+     .normal = SUM(DT_F32, REDUCE_SUM, 1024),
+     .odd = SUM(DT_F32, REDUCE_MAX, 1024)},
+    {.want = {"(mlp.down_proj)", "(embed)"},
+     .normal = SUM(DT_F32, REDUCE_SUM, 1024),
+     .odd = {.kind = COLL_ALL_GATHER, .dtype = DT_F32, .count = 256, .why = "embed"}},
     {.want = {"all_reduce", "barrier"}, .normal = SUM(DT_F32, REDUCE_SUM, 1024), .odd = {.kind = COLL_BARRIER}},
-    {.want = {"root 0", "root 1"}, .normal = {.kind = COLL_BROADCAST, .dtype = DT_I64, .count = 3, .root = 0}, .odd = {.kind = COLL_BROADCAST, .dtype = DT_I64, .count = 3, .root = 1}},
-    {.want = {"i64[3]", "i64[4 of"}, .normal = {.kind = COLL_ALL_GATHER, .dtype = DT_I64, .counts = threes}, .odd = {.kind = COLL_ALL_GATHER, .dtype = DT_I64, .counts = uneven}},
-    {.want = {"all_to_all", "expects 3"}, .normal = {.kind = COLL_ALL_TO_ALL, .dtype = DT_I64, .count = 5}, .odd = {.kind = COLL_ALL_TO_ALL, .dtype = DT_I64, .count = 5, .recv_counts = threes}},
-    {.want = {"f32[1024] sum", "the tensors lie on different meshes"}, .normal = {.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .count = 1024, .where = 7}, .odd = {.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .count = 1024, .where = 8}},
+    {.want = {"root 0", "root 1"},
+     .normal = {.kind = COLL_BROADCAST, .dtype = DT_I64, .count = 3, .root = 0},
+     .odd = {.kind = COLL_BROADCAST, .dtype = DT_I64, .count = 3, .root = 1}},
+    {.want = {"i64[3]", "i64[4 of"},
+     .normal = {.kind = COLL_ALL_GATHER, .dtype = DT_I64, .counts = threes},
+     .odd = {.kind = COLL_ALL_GATHER, .dtype = DT_I64, .counts = uneven}},
+    {.want = {"all_to_all", "expects 3"},
+     .normal = {.kind = COLL_ALL_TO_ALL, .dtype = DT_I64, .count = 5},
+     .odd = {.kind = COLL_ALL_TO_ALL, .dtype = DT_I64, .count = 5, .recv_counts = threes}},
+    {.want = {"f32[1024] sum", "the tensors lie on different meshes"},
+     .normal = {.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .count = 1024, .where = 7},
+     .odd = {.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .count = 1024, .where = 8}},
 };
 #undef SUM
 
@@ -472,8 +566,17 @@ Status mistaken(World *w, void *arg) {
 Status mistaken_boxes(World *w, void *arg) {
   (void)arg;
   float x[16] = {0}, y[16];
-  Box out = {.peer = 1 - world_rank(w), .ndim = 1, .size = {world_rank(w) ? 3 : 4}, .stride = {1}}, in = {.peer = 1 - world_rank(w), .ndim = 1, .size = {4}, .stride = {1}};
-  return comm_run(world_comm(w), &(Coll){.kind = COLL_EXCHANGE, .dtype = DT_F32, .send = x, .recv = y, .send_box = &out, .recv_box = &in, .nsend = 1, .nrecv = 1, .why = "boxes"});
+  Box out = {.peer = 1 - world_rank(w), .ndim = 1, .size = {world_rank(w) ? 3 : 4}, .stride = {1}},
+      in = {.peer = 1 - world_rank(w), .ndim = 1, .size = {4}, .stride = {1}};
+  return comm_run(world_comm(w), &(Coll){.kind = COLL_EXCHANGE,
+                                         .dtype = DT_F32,
+                                         .send = x,
+                                         .recv = y,
+                                         .send_box = &out,
+                                         .recv_box = &in,
+                                         .nsend = 1,
+                                         .nrecv = 1,
+                                         .why = "boxes"});
 }
 
 Status mistaken_group(World *w, void *arg) {
@@ -483,16 +586,26 @@ Status mistaken_group(World *w, void *arg) {
   float x[4] = {0};
   TRY(sum_of(world_comm(w), 1, &sum));
   for (int i = 0; i < n; i++) others[i] = *kind ? n - 1 - i : i;
-  if (world_rank(w) != 1) return comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x, .count = 4, .why = "step"});
+  if (world_rank(w) != 1)
+    return comm_run(
+        world_comm(w),
+        &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x, .count = 4, .why = "step"});
   TRY(comm_group(w, others, *kind ? n : 2, &group));
-  return comm_run(group, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x, .count = 4, .why = "step"});
+  return comm_run(
+      group, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x, .count = 4, .why = "step"});
 }
 
 Status mistaken_pair(World *w, void *arg) {
   (void)arg;
   float x[16] = {0};
   CollKind kind = world_rank(w) ? COLL_RECV : COLL_SEND;
-  return comm_run(world_comm(w), &(Coll){.kind = kind, .root = 1 - world_rank(w), .dtype = DT_F32, .send = x, .recv = x, .count = world_rank(w) ? 16 : 8, .why = "stage"});
+  return comm_run(world_comm(w), &(Coll){.kind = kind,
+                                         .root = 1 - world_rank(w),
+                                         .dtype = DT_F32,
+                                         .send = x,
+                                         .recv = x,
+                                         .count = world_rank(w) ? 16 : 8,
+                                         .why = "stage"});
 }
 
 /* ---- failing ------------------------------------------------------------------------------------------- */
@@ -511,7 +624,9 @@ Status fails_midway(World *w, void *arg) {
     s = f->start ? comm_start(world_comm(w), &c, &work) : comm_run(world_comm(w), &c);
     if (!s && f->start) s = comm_wait(work);
   }
-  if (s && world_rank(w) != 1 && status_code(s) == ERR_RANK && strstr(status_message(s), f->error ? "rank 1 of" : "rank 1 has left")) atomic_fetch_add(&f->released, 1);
+  if (s && world_rank(w) != 1 && status_code(s) == ERR_RANK &&
+      strstr(status_message(s), f->error ? "rank 1 of" : "rank 1 has left"))
+    atomic_fetch_add(&f->released, 1);
   free(x); /* nobody is at them any more, also after a failure */
   free(y);
   return s;
@@ -532,9 +647,14 @@ Status fails_some_time(World *w, void *arg) {
       status_free(mine);
     }
     CommWork *work = NULL;
-    if (i % 5 == 0) s = comm_start(world_comm(w), &(Coll){.kind = COLL_ALL_TO_ALL, .dtype = DT_F32, .send = x, .recv = y, .count = (int64_t)n}, &work);
+    if (i % 5 == 0)
+      s = comm_start(world_comm(w),
+                     &(Coll){.kind = COLL_ALL_TO_ALL, .dtype = DT_F32, .send = x, .recv = y, .count = (int64_t)n},
+                     &work);
     float *z = calloc(n, sizeof *z);
-    if (!s) s = comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = z, .recv = z, .count = (int64_t)n});
+    if (!s)
+      s = comm_run(world_comm(w),
+                   &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = z, .recv = z, .count = (int64_t)n});
     free(z);
     if (work) {
       Status waited = comm_wait(work);
@@ -566,7 +686,14 @@ Status does_not_wait(World *w, void *arg) {
   static float x[2][50000];
   CommWork *work;
   int sum;
-  TRY(comm_start(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x[world_rank(w)], .recv = x[world_rank(w)], .count = 50000, .why = "forgotten"}, &work));
+  TRY(comm_start(world_comm(w),
+                 &(Coll){.kind = COLL_ALL_REDUCE,
+                         .dtype = DT_F32,
+                         .send = x[world_rank(w)],
+                         .recv = x[world_rank(w)],
+                         .count = 50000,
+                         .why = "forgotten"},
+                 &work));
   if (world_rank(w) == 0) return sum_of(world_comm(w), 1, &sum);
   return OK;
 }
@@ -578,8 +705,9 @@ Status many(World *w, void *arg) {
   for (int i = 0; i < 2100; i++) TRY(sum_of(world_comm(w), i, &sum));
   TextBuf text = {0};
   TRY(world_flight_json(w, &text));
-  bool right = strstr(text.text, "\"sequence\": 2100,") && strstr(text.text, "\"sequence\": 101,") && !strstr(text.text, "\"sequence\": 100,") &&
-               strstr(text.text, "\"why\": \"sum_of\"") && strstr(text.text, "\"group\": [0, 1]");
+  bool right = strstr(text.text, "\"sequence\": 2100,") && strstr(text.text, "\"sequence\": 101,") &&
+               !strstr(text.text, "\"sequence\": 100,") && strstr(text.text, "\"why\": \"sum_of\"") &&
+               strstr(text.text, "\"group\": [0, 1]");
   text_free(&text);
   if (!right) return fail(ERR_DIFF, "the flight record");
   return *(bool *)arg && world_rank(w) == 1 ? fail(ERR_FAIL, "on purpose") : OK;
@@ -604,12 +732,16 @@ Status watched(World *w, void *arg) {
   CommWork *work;
   world_watch(w, watcher, &seen);
   TRY(comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_GATHER, .dtype = DT_F32, .send = x, .recv = y, .count = 8}));
-  TRY(comm_start(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = y, .count = 4}, &work));
+  TRY(comm_start(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = y, .count = 4},
+                 &work));
   TRY(comm_wait(work));
-  TRY(comm_run(world_comm(w), &(Coll){.kind = COLL_BROADCAST, .dtype = DT_F32, .send = x, .recv = y, .count = 2, .root = 1}));
+  TRY(comm_run(world_comm(w),
+               &(Coll){.kind = COLL_BROADCAST, .dtype = DT_F32, .send = x, .recv = y, .count = 2, .root = 1}));
   world_watch(w, NULL, NULL);
   TRY(comm_barrier(world_comm(w), NULL));
-  return seen.calls == 3 && seen.bytes == 32 + 16 + (world_rank(w) == 1 ? 8 : 0) ? OK : fail(ERR_DIFF, "%d calls, %lld bytes", seen.calls, (long long)seen.bytes);
+  return seen.calls == 3 && seen.bytes == 32 + 16 + (world_rank(w) == 1 ? 8 : 0)
+             ? OK
+             : fail(ERR_DIFF, "%d calls, %lld bytes", seen.calls, (long long)seen.bytes);
 }
 
 /* ---- many ranks, many worlds ------------------------------------------------------------------------------ */
@@ -620,6 +752,7 @@ Status brief(World *w, void *arg) {
   CommWork *work;
   float x = 1, y;
   TRY(sum_of(world_comm(w), 1, &sum));
-  TRY(comm_start(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = &x, .recv = &y, .count = 1}, &work));
+  TRY(comm_start(world_comm(w),
+                 &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = &x, .recv = &y, .count = 1}, &work));
   return comm_wait(work);
 }

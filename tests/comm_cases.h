@@ -42,24 +42,23 @@ typedef struct {
   _Atomic int released;
 } Failing;
 
-RankFn every_kind,  /* Case: a collective of each kind */
-    every_type,     /* Sweep: every dtype and op */
-    odd_types,      /* types without arithmetic */
-    in_groups,      /* of four ranks */
-    crossed,        /* of three: started in two groups, in different orders */
-    overlapped,     /* int64_t elements */
-    progresses,     /* data move while a rank does something else */
-    awkward_sum,    /* float [ranks][AWKWARD]: each rank writes its line */
-    mistaken,       /* Mistake */
-    mistaken_boxes, /* of two */
-    mistaken_group, /* of three; int: what is wrong with rank 1's group */
-    mistaken_pair,
-    fails_midway,    /* Failing */
-    fails_some_time, /* unsigned: who and when */
-    comes_late,      /* bool: started */
-    does_not_wait,   /* of two */
-    many,            /* bool: rank 1 fails at the end */
-    watched,         /* of two */
+RankFn every_kind,               /* Case: a collective of each kind */
+    every_type,                  /* Sweep: every dtype and op */
+    odd_types,                   /* types without arithmetic */
+    in_groups,                   /* of four ranks */
+    crossed,                     /* of three: started in two groups, in different orders */
+    overlapped,                  /* int64_t elements */
+    progresses,                  /* data move while a rank does something else */
+    awkward_sum,                 /* float [ranks][AWKWARD]: each rank writes its line */
+    mistaken,                    /* Mistake */
+    mistaken_boxes,              /* of two */
+    mistaken_group,              /* of three; int: what is wrong with rank 1's group */
+    mistaken_pair, fails_midway, /* Failing */
+    fails_some_time,             /* unsigned: who and when */
+    comes_late,                  /* bool: started */
+    does_not_wait,               /* of two */
+    many,                        /* bool: rank 1 fails at the end */
+    watched,                     /* of two */
     brief;
 
 #endif

@@ -22,7 +22,9 @@ typedef struct {
 static Status expect(World *w, Status s, const char *a, const char *b) {
   if (!s) return fail(ERR_DIFF, "rank %d: no error, expected '%s'", world_rank(w), a);
   bool right = status_code(s) == ERR_RANK && strstr(status_message(s), a) && strstr(status_message(s), b);
-  Status wrong = right ? OK : fail(ERR_DIFF, "rank %d got '%s', not '%s' and '%s'", world_rank(w), status_message(s), a, b);
+  Status wrong = right ? OK
+                       : fail(ERR_DIFF, "rank %d got '%s', not '%s' and '%s'", world_rank(w), status_message(s), a,
+                              b);
   status_free(s);
   return wrong;
 }
@@ -33,7 +35,8 @@ static Status good(World *w, const Args *a) {
   (void)a;
   static const int64_t counts[] = {0, 1, 3, 900, 1024, 5000, 40000};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-    for (int flags = 0; flags < 8; flags++) TRY(every_kind(w, &(Case){DT_F32, REDUCE_SUM, counts[i], flags & 1, flags & 2, flags & 4}));
+    for (int flags = 0; flags < 8; flags++)
+      TRY(every_kind(w, &(Case){DT_F32, REDUCE_SUM, counts[i], flags & 1, flags & 2, flags & 4}));
   }
   /* several segments */
   TRY(every_kind(w, &(Case){DT_F32, REDUCE_SUM, 1500000, true, false, false}));
@@ -57,7 +60,8 @@ static Status same_bits(World *w, const Args *a) {
   float *threads = calloc(lines, sizeof *threads), *processes = calloc(lines, sizeof *processes);
   Status s = threads && processes ? world_threads(world_size(w), awkward_sum, threads, NULL) : fail_oom();
   if (!s) s = awkward_sum(w, processes);
-  if (!s && memcmp(threads + mine, processes + mine, AWKWARD * sizeof *threads)) s = fail(ERR_DIFF, "other bits than on threads");
+  if (!s && memcmp(threads + mine, processes + mine, AWKWARD * sizeof *threads))
+    s = fail(ERR_DIFF, "other bits than on threads");
   free(threads);
   free(processes);
   return s;
@@ -73,12 +77,30 @@ static Status huge(World *w, const Args *a) {
   Status s = x && y ? OK : fail_oom();
   if (!s) memset(x, 0, (size_t)n);
   for (int64_t i = 0; !s && i < n; i += step) x[i] = (unsigned char)(i % 251 + me);
-  if (!s) s = comm_run(world_comm(w), &(Coll){.kind = COLL_BROADCAST, .dtype = DT_U8, .send = x, .recv = y, .count = n, .why = "huge"});
-  for (int64_t i = 0; !s && i < n; i += step) s = y[i] == (unsigned char)(i % 251) ? OK : fail(ERR_DIFF, "broadcast: element %lld", (long long)i);
-  if (!s && me < 2) s = comm_run(world_comm(w), &(Coll){.kind = me ? COLL_RECV : COLL_SEND, .dtype = DT_U8, .root = 1 - me, .send = x, .recv = y, .count = n, .why = "huge"});
+  if (!s)
+    s = comm_run(world_comm(w),
+                 &(Coll){.kind = COLL_BROADCAST, .dtype = DT_U8, .send = x, .recv = y, .count = n, .why = "huge"});
+  for (int64_t i = 0; !s && i < n; i += step)
+    s = y[i] == (unsigned char)(i % 251) ? OK : fail(ERR_DIFF, "broadcast: element %lld", (long long)i);
+  if (!s && me < 2)
+    s = comm_run(world_comm(w), &(Coll){.kind = me ? COLL_RECV : COLL_SEND,
+                                        .dtype = DT_U8,
+                                        .root = 1 - me,
+                                        .send = x,
+                                        .recv = y,
+                                        .count = n,
+                                        .why = "huge"});
   if (!s && me == 1 && (y[0] != 0 || y[step * 2000] != step * 2000 % 251)) s = fail(ERR_DIFF, "send and recv");
-  if (!s) s = comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_U8, .op = REDUCE_MAX, .send = x, .recv = y, .count = n, .why = "huge"});
-  for (int64_t i = 0; !s && i < n; i += step) s = y[i] >= x[i] ? OK : fail(ERR_DIFF, "all_reduce: element %lld", (long long)i);
+  if (!s)
+    s = comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE,
+                                        .dtype = DT_U8,
+                                        .op = REDUCE_MAX,
+                                        .send = x,
+                                        .recv = y,
+                                        .count = n,
+                                        .why = "huge"});
+  for (int64_t i = 0; !s && i < n; i += step)
+    s = y[i] >= x[i] ? OK : fail(ERR_DIFF, "all_reduce: element %lld", (long long)i);
   free(x);
   free(y);
   return s;
@@ -97,7 +119,8 @@ static Status mistake(World *w, const Args *a) {
 
 static Status boxes(World *w, const Args *a) {
   (void)a;
-  return expect(w, mistaken_boxes(w, NULL), "box 0 from rank 1 to rank 0 is [3] as sent, [4] as expected", "(boxes)");
+  return expect(w, mistaken_boxes(w, NULL), "box 0 from rank 1 to rank 0 is [3] as sent, [4] as expected",
+                "(boxes)");
 }
 
 static Status group(World *w, const Args *a) {
@@ -107,7 +130,8 @@ static Status group(World *w, const Args *a) {
 
 static Status pair(World *w, const Args *a) {
   (void)a;
-  return expect(w, mistaken_pair(w, NULL), "recv #1 (stage): f32[16], from 0, but rank 0 called send f32[8], to 1 (stage)", "");
+  return expect(w, mistaken_pair(w, NULL),
+                "recv #1 (stage): f32[16], from 0, but rank 0 called send f32[8], to 1 (stage)", "");
 }
 
 /* Rank 1 fails (odd numbers) or leaves; small (0, 1) or large. */
@@ -119,7 +143,8 @@ static Status fails(World *w, const Args *a) {
     status_free(s);
     return OK;
   }
-  return expect(w, s, f.error ? "rank 1 of" : "rank 1 has left", f.error ? "the disk is full" : "its last collective was");
+  return expect(w, s, f.error ? "rank 1 of" : "rank 1 has left",
+                f.error ? "the disk is full" : "its last collective was");
 }
 
 static Status some_time(World *w, const Args *a) {
@@ -130,7 +155,8 @@ static Status some_time(World *w, const Args *a) {
 static Status late(World *w, const Args *a) {
   bool started = a->started;
   Status s = comes_late(w, &started);
-  return expect(w, s, "(late one): f32[1] sum: after 0.2 s ranks 0,1", "rank 2 (last seen after all_reduce #1 (sum_of): i32[1] sum)");
+  return expect(w, s, "(late one): f32[1] sum: after 0.2 s ranks 0,1",
+                "rank 2 (last seen after all_reduce #1 (sum_of): i32[1] sum)");
 }
 
 static Status forgotten(World *w, const Args *a) {
@@ -159,8 +185,9 @@ static Status killed(World *w, const Args *a) {
 static const struct {
   const char *name;
   Status (*run)(World *w, const Args *a);
-} cases[] = {{"good", good}, {"same_bits", same_bits}, {"huge", huge}, {"mistake", mistake}, {"boxes", boxes}, {"group", group}, {"pair", pair}, {"fails", fails},
-             {"some_time", some_time}, {"late", late}, {"forgotten", forgotten}, {"killed", killed}};
+} cases[] = {{"good", good},           {"same_bits", same_bits}, {"huge", huge},           {"mistake", mistake},
+             {"boxes", boxes},         {"group", group},         {"pair", pair},           {"fails", fails},
+             {"some_time", some_time}, {"late", late},           {"forgotten", forgotten}, {"killed", killed}};
 
 int main(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "good";

@@ -53,11 +53,14 @@ static bool number_from_text(const char *s, double *out) {
 }
 
 static Status read_special(const char *kind, yyjson_val *v, Value *out) {
-  static const char *const formats[] = {[MEMORY_CONTIGUOUS] = "contiguous_format", [MEMORY_PRESERVE] = "preserve_format",
-                                        [MEMORY_CHANNELS_LAST] = "channels_last", [MEMORY_CHANNELS_LAST_3D] = "channels_last_3d"};
+  static const char *const formats[] = {[MEMORY_CONTIGUOUS] = "contiguous_format",
+                                        [MEMORY_PRESERVE] = "preserve_format",
+                                        [MEMORY_CHANNELS_LAST] = "channels_last",
+                                        [MEMORY_CHANNELS_LAST_3D] = "channels_last_3d"};
   const char *text = yyjson_get_str(v);
   if (!strcmp(kind, "complex")) {
-    *out = (Value){.kind = VAL_COMPLEX, .complex_ = {yyjson_get_num(yyjson_arr_get(v, 0)), yyjson_get_num(yyjson_arr_get(v, 1))}};
+    *out = (Value){.kind = VAL_COMPLEX,
+                   .complex_ = {yyjson_get_num(yyjson_arr_get(v, 0)), yyjson_get_num(yyjson_arr_get(v, 1))}};
     return OK;
   }
   if (!text) return fail(ERR_FILE, "cannot read a value of kind '%s'", kind);
@@ -139,7 +142,8 @@ Status golden_case_read(GoldenCase *c) {
   TRY(json_string(c->json, "op", c->id, &c->op));
   TRY(json_array(c->json, "args", c->id, &args));
   TRY(json_object(c->json, "kwargs", c->id, &kwargs));
-  if (yyjson_arr_size(args) + yyjson_obj_size(kwargs) > MAX_PARAMS) return fail(ERR_FILE, "%s: too many arguments", c->id);
+  if (yyjson_arr_size(args) + yyjson_obj_size(kwargs) > MAX_PARAMS)
+    return fail(ERR_FILE, "%s: too many arguments", c->id);
   yyjson_arr_foreach(args, i, max, v) TRY(read_value(c, v, &c->args[c->nargs++].value));
   yyjson_obj_foreach(kwargs, i, max, key, v) {
     c->args[c->nargs].name = yyjson_get_str(key);

@@ -9,7 +9,9 @@
 /* ---- tolerances ------------------------------------------------------------- */
 
 static const Tolerance by_dtype[DT_COUNT] = {
-    [DT_F64] = {.rtol = 1e-9, .atol = 1e-9}, [DT_F32] = {.rtol = 2e-5, .atol = 1e-5}, [DT_C64] = {.rtol = 2e-5, .atol = 1e-5}, [DT_F16] = {.rtol = 2e-3, .atol = 1e-3}, [DT_BF16] = {.rtol = 1.6e-2, .atol = 1e-2},
+    [DT_F64] = {.rtol = 1e-9, .atol = 1e-9},    [DT_F32] = {.rtol = 2e-5, .atol = 1e-5},
+    [DT_C64] = {.rtol = 2e-5, .atol = 1e-5},    [DT_F16] = {.rtol = 2e-3, .atol = 1e-3},
+    [DT_BF16] = {.rtol = 1.6e-2, .atol = 1e-2},
 };
 
 /* How far ATen itself strays from the exact result, in multiples of the table above. */
@@ -32,7 +34,8 @@ static const struct {
 /* ATen doubles before it halves: beyond half the largest f32 these are inf (or inf * 0 =
  * nan) in vector lanes and finite in scalar ones.  The finite values are right. */
 static bool overflows_early(const GoldenCase *c) {
-  return !strcmp(c->op, "aten.gelu.default") || !strcmp(c->op, "aten.cosh.default") || !strcmp(c->op, "aten.sinh.default");
+  return !strcmp(c->op, "aten.gelu.default") || !strcmp(c->op, "aten.cosh.default") ||
+         !strcmp(c->op, "aten.sinh.default");
 }
 
 /* Long sums in another order than ATen's. */
@@ -73,7 +76,9 @@ static bool same_number(Value got, Value want, Tolerance t) {
     case VAL_BOOL: return got.b == want.b;
     case VAL_INT: return got.i == want.i;
     case VAL_FLOAT: return close_enough(got.f, want.f, t);
-    case VAL_COMPLEX: return close_enough(got.complex_[0], want.complex_[0], t) && close_enough(got.complex_[1], want.complex_[1], t);
+    case VAL_COMPLEX:
+      return close_enough(got.complex_[0], want.complex_[0], t) &&
+             close_enough(got.complex_[1], want.complex_[1], t);
     default: return false;
   }
 }
@@ -126,7 +131,8 @@ static Status compare_strides(const Tensor *got, const Tensor *want, const char 
   for (int i = 0; i < want->ndim; i++) {
     if (want->size[i] > 1 && got->stride[i] != want->stride[i]) {
       char a[128], b[128];
-      return fail(ERR_DIFF, "%s: strides are %s, should be %s", what, shape_describe(got->ndim, got->stride, a, sizeof a),
+      return fail(ERR_DIFF, "%s: strides are %s, should be %s", what,
+                  shape_describe(got->ndim, got->stride, a, sizeof a),
                   shape_describe(want->ndim, want->stride, b, sizeof b));
     }
   }
@@ -139,13 +145,17 @@ static bool strides_count(const GoldenCase *c) {
 }
 
 /* A view must be of the argument that ATen's is of; a copy of none. */
-static Status compare_storage(const GoldenCase *c, const Tensor *got, const Tensor *want, yyjson_val *alias, const char *what) {
+static Status compare_storage(const GoldenCase *c, const Tensor *got, const Tensor *want, yyjson_val *alias,
+                              const char *what) {
   int64_t of = -1;
-  if (alias && (!json_as_int64(alias, &of) || of < 0 || of >= c->tensors)) return fail(ERR_FILE, "bad alias in the case");
+  if (alias && (!json_as_int64(alias, &of) || of < 0 || of >= c->tensors))
+    return fail(ERR_FILE, "bad alias in the case");
   if (alias) {
-    if (got->storage != c->tensor[of]->storage) return fail(ERR_DIFF, "%s: is not a view of tensor argument %lld", what, (long long)of);
+    if (got->storage != c->tensor[of]->storage)
+      return fail(ERR_DIFF, "%s: is not a view of tensor argument %lld", what, (long long)of);
     if (got->offset != want->offset && tensor_numel(want)) {
-      return fail(ERR_DIFF, "%s: begins at %lld of its storage, should at %lld", what, (long long)got->offset, (long long)want->offset);
+      return fail(ERR_DIFF, "%s: begins at %lld of its storage, should at %lld", what, (long long)got->offset,
+                  (long long)want->offset);
     }
     return compare_strides(got, want, what);
   }
@@ -160,7 +170,8 @@ static Status compare_storage(const GoldenCase *c, const Tensor *got, const Tens
 static Status compare_kind(const Tensor *got, const Tensor *want, const char *what) {
   char a[128], b[128];
   if (got->dtype == want->dtype && tensor_same_size(got, want)) return OK;
-  return fail(ERR_DIFF, "%s is %s, should be %s", what, tensor_describe(got, a, sizeof a), tensor_describe(want, b, sizeof b));
+  return fail(ERR_DIFF, "%s is %s, should be %s", what, tensor_describe(got, a, sizeof a),
+              tensor_describe(want, b, sizeof b));
 }
 
 static Status compare_number(Value got, yyjson_val *want, const char *what) {
@@ -173,9 +184,10 @@ static Status compare_number(Value got, yyjson_val *want, const char *what) {
   else if (yyjson_is_str(want)) w = val_float(strtod(yyjson_get_str(want), NULL));
   if (w.kind != VAL_NONE && same_number(got, w, (Tolerance){.rtol = 1e-7, .atol = 1e-9})) return OK;
   if (w.kind == VAL_NONE && got.kind == VAL_NONE) return OK;
-  if (!val_is_number(&got) || !val_is_number(&w)) return fail(ERR_DIFF, "%s is a %s, should be a %s", what, val_kind_name(got.kind), val_kind_name(w.kind));
-  return fail(ERR_DIFF, "%s is %s %s, should be %s %s", what, val_kind_name(got.kind), number_text(got, a, sizeof a), val_kind_name(w.kind),
-              number_text(w, b, sizeof b));
+  if (!val_is_number(&got) || !val_is_number(&w))
+    return fail(ERR_DIFF, "%s is a %s, should be a %s", what, val_kind_name(got.kind), val_kind_name(w.kind));
+  return fail(ERR_DIFF, "%s is %s %s, should be %s %s", what, val_kind_name(got.kind),
+              number_text(got, a, sizeof a), val_kind_name(w.kind), number_text(w, b, sizeof b));
 }
 
 static Status compare_output(GoldenCase *c, Value got, yyjson_val *want, const char *what) {
@@ -256,7 +268,8 @@ static Status compare_arguments(GoldenCase *c) {
     if (!want) {
       bool same = t->storage && t->storage->size == c->before[i]->size &&
                   (t->storage->size == 0 || !memcmp(t->storage->data, c->before[i]->data, t->storage->size));
-      if (!same && !yyjson_get_bool(yyjson_obj_get(c->json, "unspecified"))) return fail(ERR_DIFF, "%s was changed", what);
+      if (!same && !yyjson_get_bool(yyjson_obj_get(c->json, "unspecified")))
+        return fail(ERR_DIFF, "%s was changed", what);
       continue;
     }
     Tensor *w;
@@ -273,7 +286,8 @@ Status golden_compare(GoldenCase *c, const Value *out, int nout) {
   int at = 0;
   char what[32];
   Value sorted = golden_argument(c, "sorted");
-  if (!strncmp(c->op, "aten.topk.", 10) && sorted.kind == VAL_BOOL && !sorted.b) return compare_unsorted_topk(c, out, nout);
+  if (!strncmp(c->op, "aten.topk.", 10) && sorted.kind == VAL_BOOL && !sorted.b)
+    return compare_unsorted_topk(c, out, nout);
   yyjson_arr_foreach(want, i, max, v) {
     int n = yyjson_is_arr(v) ? (int)yyjson_arr_size(v) : 1;
     if (at + n > nout) return fail(ERR_DIFF, "%d outputs are too few", nout);

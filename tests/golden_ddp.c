@@ -40,7 +40,8 @@ typedef struct {
 } Run;
 
 static void complain(Suite *s, const Run *r, Status why, const char *what, const char *detail) {
-  printf("%s [%s]: %s%s%s%s%s\n", r->name, r->list, what, detail ? ": " : "", detail ? detail : "", why ? ": " : "", why ? status_message(why) : "");
+  printf("%s [%s]: %s%s%s%s%s\n", r->name, r->list, what, detail ? ": " : "", detail ? detail : "", why ? ": " : "",
+         why ? status_message(why) : "");
   status_free(why);
   s->failures++;
 }
@@ -82,7 +83,8 @@ static Status read_before(const Run *r, Exported **out) {
   yyjson_mut_val *names = yyjson_mut_arr(doc);
   size_t i, n;
   yyjson_mut_doc_set_root(doc, names);
-  yyjson_arr_foreach(before, i, n, node) yyjson_mut_arr_add_val(names, yyjson_val_mut_copy(doc, yyjson_obj_get(node, "name")));
+  yyjson_arr_foreach(before, i, n, node)
+      yyjson_mut_arr_add_val(names, yyjson_val_mut_copy(doc, yyjson_obj_get(node, "name")));
   yyjson_doc *order = yyjson_mut_doc_imut_copy(doc, NULL);
   Status s = parse_graph(yyjson_doc_get_root(order), &before, 1, out);
   yyjson_doc_free(order);
@@ -108,7 +110,8 @@ static void check_buckets(Suite *s, const Run *r, const char *stats) {
     yyjson_arr_foreach(buckets, i, n, bucket) {
       char want[128];
       size_t count = yyjson_arr_size(yyjson_obj_get(bucket, "comms"));
-      snprintf(want, sizeof want, "  bucket %zu: %zu gradient%s, %lld bytes", i, count, count == 1 ? "" : "s", (long long)yyjson_get_sint(yyjson_obj_get(bucket, "bytes")));
+      snprintf(want, sizeof want, "  bucket %zu: %zu gradient%s, %lld bytes", i, count, count == 1 ? "" : "s",
+               (long long)yyjson_get_sint(yyjson_obj_get(bucket, "bytes")));
       at = at ? strstr(at, want) : NULL;
       if (!at) complain(s, r, OK, "the buckets differ, missing", want);
     }
@@ -124,7 +127,8 @@ static void check_text(Suite *s, const Run *r, const Exported *e) {
   graph_print(&first, e, (PrintOptions){0});
   Status status = graph_parse(first.text, first.len, "text", &again);
   if (!status) graph_print(&second, again, (PrintOptions){0});
-  if (status || strcmp(first.text, second.text)) complain(s, r, status, "the text changes when it is parsed and printed", NULL);
+  if (status || strcmp(first.text, second.text))
+    complain(s, r, status, "the text changes when it is parsed and printed", NULL);
   exported_free(again);
   text_free(&first);
   text_free(&second);
@@ -163,7 +167,8 @@ static void check_program(Suite *s, const Run *r, Exported *program, uint64_t me
     check_text(s, r, program);
     if (theirs) compare(s, r, program, theirs, stats.text);
     else s->own++;
-    if (s->print && !theirs) printf("%s [%s], without a model:\n%s", r->name, r->list, stats.text ? stats.text : "");
+    if (s->print && !theirs)
+      printf("%s [%s], without a model:\n%s", r->name, r->list, stats.text ? stats.text : "");
   }
   text_free(&stats);
 }
@@ -280,7 +285,8 @@ static void check_path(Suite *s, const char *path) {
     return;
   }
   char fusion[4096];
-  if (snprintf(fusion, sizeof fusion, "%s/fusion", path) < (int)sizeof fusion && file_is_folder(fusion)) { /* all of ddp/ */
+  if (snprintf(fusion, sizeof fusion, "%s/fusion", path) < (int)sizeof fusion &&
+      file_is_folder(fusion)) { /* all of ddp/ */
     check_path(s, fusion);
     return;
   }
@@ -313,6 +319,8 @@ int main(int argc, char **argv) {
   }
   for (uint64_t i = 0; i < random; i++) check_random(&s, i);
   ctx_free(&s.ctx);
-  printf("%d runs: %d equal to PyTorch's, %d without a model (PyTorch fails, is wrong, or has no such pass), %d failures\n", s.runs, s.equal, s.own, s.failures);
+  printf("%d runs: %d equal to PyTorch's, %d without a model (PyTorch fails, is wrong, or has no such pass), %d "
+         "failures\n",
+         s.runs, s.equal, s.own, s.failures);
   return s.failures || !s.runs ? 1 : 0;
 }

@@ -18,12 +18,8 @@ typedef struct {
 } Part;
 
 static const Part parts[] = {
-    {"layout", case_layout},
-    {"redistribute", case_redistribute},
-    {"strategies", case_strategy},
-    {"rng", case_rng},
-    {"checkpoint", case_checkpoint},
-    {"api", case_api},
+    {"layout", case_layout}, {"redistribute", case_redistribute}, {"strategies", case_strategy},
+    {"rng", case_rng},       {"checkpoint", case_checkpoint},     {"api", case_api},
 };
 
 typedef struct {
@@ -70,7 +66,8 @@ static int run_part(Suite *s, const Part *part, const char *folder) {
   while ((n = getline(&line, &cap, f)) > 0) run_line(s, part, line, (size_t)n);
   free(line);
   fclose(f);
-  printf("%-14s %5d same, %4d better, %4d skipped, %4d wrong\n", part->file, s->count[SAME], s->count[BETTER], s->count[SKIPPED], s->count[WRONG]);
+  printf("%-14s %5d same, %4d better, %4d skipped, %4d wrong\n", part->file, s->count[SAME], s->count[BETTER],
+         s->count[SKIPPED], s->count[WRONG]);
   return s->count[WRONG];
 }
 

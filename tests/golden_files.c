@@ -8,14 +8,14 @@
 #include <unistd.h>
 
 #include "pt2/read.h"
+#include "rank_files/write_folder.h"
 #include "runtime/ranks.h"
-#include "spread/cut_files.h"
 
 enum { PATH_CAP = 4096 };
 
 typedef struct {
   char folder[PATH_CAP];
-  FileCuts cuts;
+  FolderInputs cuts;
   FileCallsFn *calls;
   void *arg;
 } Files;
@@ -36,14 +36,14 @@ static Status on_rank(Ctx *ctx, World *w, void *arg) {
 static Status cut(Files *f, const char *program, const char *mesh, const char *plan_path, int *ranks) {
   PlanFile *plan;
   Exported *e;
-  Cut *c;
+  Partition *c;
   TRY(plan_file_read(plan_path, &plan));
   Status s = pt2_read(program, &e);
-  if (!s) s = cut_open(e, mesh, plan, &c);
+  if (!s) s = partition_open(e, mesh, plan, &c);
   if (!s) {
     *ranks = c->mesh->size;
-    s = cut_write(c, plan, &(CutOptions){.folder = f->folder});
-    cut_free(c);
+    s = partition_write(c, plan, &(FolderOptions){.folder = f->folder});
+    partition_free(c);
   }
   plan_file_free(plan);
   return s;
@@ -53,11 +53,11 @@ static Status run(Files *f, int ranks) {
   char path[PATH_CAP + 32];
   GroupList groups = {0};
   snprintf(path, sizeof path, "%s/plan.json", f->folder);
-  TRY(file_cuts_read(path, &f->cuts));
+  TRY(folder_inputs_read(path, &f->cuts));
   Status s = group_list_read(&groups, path);
   if (!s) s = ranks_run(&(Ranks){.n = ranks, .threads = 1, .groups = &groups}, on_rank, f);
   group_list_free(&groups);
-  file_cuts_free(&f->cuts);
+  folder_inputs_free(&f->cuts);
   return s;
 }
 

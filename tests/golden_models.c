@@ -23,13 +23,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "cli/cli.h"
-#include "cli/compare.h"
-#include "cli/feed.h"
+#include "base/parallel.h"
 #include "dist/dispatch.h"
 #include "golden_files.h"
+#include "harness/compare.h"
+#include "harness/feed.h"
+#include "harness/load.h"
 #include "pt2/read.h"
 
 enum { MAX_MESHES = 16 };
@@ -60,30 +62,32 @@ typedef struct {
 static Status in_folder(const Model *m, yyjson_val *run, const char *key, char *path) {
   const char *name;
   TRY(json_string(run, key, "about.json", &name));
-  if (snprintf(path, PATH_CAP, "%s/%s", m->folder, name) >= PATH_CAP) return fail(ERR_FILE, "%s: its name is too long", name);
+  if (snprintf(path, PATH_CAP, "%s/%s", m->folder, name) >= PATH_CAP)
+    return fail(ERR_FILE, "%s: its name is too long", name);
   return OK;
 }
 
 /* Of rank files: whose part of the inputs. */
 typedef struct {
-  const FileCuts *cuts;
+  const FolderInputs *cuts;
   Kern *kern;
   int rank;
 } Share;
 
 /* Inputs that ranks cannot share as the files want them: nothing to compare. */
 static bool is_refused(const Share *share, const Value *inputs, int n) {
-  Status s = file_cuts_check(share->cuts, inputs, n);
+  Status s = folder_inputs_check(share->cuts, inputs, n);
   bool refused = s != OK;
   status_free(s);
   return refused;
 }
 
-static Status call(Session *session, const Share *share, Value *inputs, int ninputs, Scope *scope, Arena *arena, FILE *report, const char *want) {
+static Status call(Session *session, const Share *share, Value *inputs, int ninputs, Scope *scope, Arena *arena,
+                   FILE *report, const char *want) {
   Value *outs;
   int nouts;
   if (share && is_refused(share, inputs, ninputs)) return OK;
-  if (share) TRY(file_cuts_inputs(share->cuts, share->kern, share->rank, scope, inputs, ninputs));
+  if (share) TRY(folder_inputs_shard(share->cuts, share->kern, share->rank, scope, inputs, ninputs));
   TRY(session_run(session, inputs, ninputs, scope, arena, &outs, &nouts));
   return compare_with_file(report, want, outs, nouts, -1, -1, false);
 }
@@ -112,15 +116,16 @@ static bool is_stateless(const Exported *e) {
   return true;
 }
 
-static Status open_spread(const Suite *suite, const Model *m, Ctx *ctx, Exported *e, Session **out) {
+static Status open_on_mesh(const Suite *suite, const Model *m, Ctx *ctx, Exported *e, Session **out) {
   char path[PATH_CAP];
   Mesh *mesh;
   PlanFile *plan = NULL;
-  if (snprintf(path, sizeof path, "%s/%s", m->folder, suite->plan) >= PATH_CAP) return fail(ERR_FILE, "%s: its name is too long", m->folder);
+  if (snprintf(path, sizeof path, "%s/%s", m->folder, suite->plan) >= PATH_CAP)
+    return fail(ERR_FILE, "%s: its name is too long", m->folder);
   Status s = mesh_parse(ctx->dist, m->mesh, &mesh);
   if (!s) s = plan_file_read(strcmp(suite->plan, "auto") ? path : "auto", &plan);
   if (s) exported_free(e);
-  else s = session_open_spread(ctx, e, mesh, plan, out);
+  else s = session_open_on_mesh(ctx, e, mesh, plan, out);
   plan_file_free(plan);
   return s;
 }
@@ -151,11 +156,13 @@ static Status run_session(const Suite *suite, const Model *m, Ctx *ctx, FILE *re
   char path[PATH_CAP];
   Exported *e;
   Session *session = NULL;
-  if (snprintf(path, sizeof path, "%s/program.pt2", m->folder) >= PATH_CAP) return fail(ERR_FILE, "%s: its name is too long", m->folder);
+  if (snprintf(path, sizeof path, "%s/program.pt2", m->folder) >= PATH_CAP)
+    return fail(ERR_FILE, "%s: its name is too long", m->folder);
   TRY(pt2_read(path, &e));
-  Status s = m->mesh ? open_spread(suite, m, ctx, e, &session) : session_open(ctx, e, &session);
+  Status s = m->mesh ? open_on_mesh(suite, m, ctx, e, &session) : session_open(ctx, e, &session);
   if (!s && suite->interpret) session_force_interpreter(session);
-  if (!s && suite->verbose && m->mesh && session_marks(session)->derived) print_plan(report, session_marks(session)->derived);
+  if (!s && suite->verbose && m->mesh && session_marks(session)->derived)
+    print_plan(report, session_marks(session)->derived);
   if (!s) s = run_rounds(m, session, NULL, report);
   session_free(session);
   return s;
@@ -168,7 +175,9 @@ typedef struct {
 } RankArg;
 
 static void print_log(FILE *f, const CommLog *log) {
-  for (int i = 0; i < log->n; i++) fprintf(f, "  %-15s %8lld bytes  %s\n", step_kind_name(log->event[i].kind), (long long)log->event[i].bytes, log->event[i].why);
+  for (int i = 0; i < log->n; i++)
+    fprintf(f, "  %-15s %8lld bytes  %s\n", step_kind_name(log->event[i].kind), (long long)log->event[i].bytes,
+            log->event[i].why);
 }
 
 static Status run_rank(World *w, void *arg) {
@@ -179,7 +188,7 @@ static Status run_rank(World *w, void *arg) {
   ctx_init(&ctx, 1);
   Status s = dist_new(w, &d);
   if (!s) {
-    ctx_spread(&ctx, d);
+    ctx_attach_dist(&ctx, d);
     comm_log_begin(d, &log);
     FILE *report = world_rank(w) == 0 ? a->report : fopen("/dev/null", "w");
     s = run_session(a->suite, a->m, &ctx, report);
@@ -194,7 +203,7 @@ static Status run_rank(World *w, void *arg) {
 }
 
 /* Calls of a rank file. */
-static Status file_calls(void *arg, Ctx *ctx, Session *session, int rank, const FileCuts *cuts) {
+static Status file_calls(void *arg, Ctx *ctx, Session *session, int rank, const FolderInputs *cuts) {
   const RankArg *a = arg;
   FILE *report = rank == 0 ? a->report : fopen("/dev/null", "w");
   if (!report) return fail(ERR_FAIL, "no place for a report");
@@ -223,7 +232,8 @@ static Status run_model(const Suite *suite, Model *m) {
   char path[PATH_CAP];
   FileMap *about;
   yyjson_doc *doc;
-  if (snprintf(path, sizeof path, "%s/about.json", m->folder) >= PATH_CAP) return fail(ERR_FILE, "%s: its name is too long", m->folder);
+  if (snprintf(path, sizeof path, "%s/about.json", m->folder) >= PATH_CAP)
+    return fail(ERR_FILE, "%s: its name is too long", m->folder);
   TRY(file_map(path, &about));
   Status s = json_parse(path, about->data, about->size, JSON_NAN, &doc);
   file_map_unref(about);
@@ -245,12 +255,12 @@ static int child(const Suite *suite, const char *folder, const char *name, const
   Model m = {.mesh = mesh};
   char label[256];
   snprintf(m.folder, sizeof m.folder, "%s/%s", folder, name);
-  double start = seconds_now();
+  double start = clock_now();
   alarm(MODEL_SECONDS);
   Status s = run_model(suite, &m);
   snprintf(label, sizeof label, "%s%s%s", name, mesh ? " " : "", mesh ? mesh : "");
   if (suite->quiet && !s) return free(m.report), 0;
-  if (!s) printf("ok   %-36s %8.1f ms\n", label, (seconds_now() - start) * 1e3);
+  if (!s) printf("ok   %-36s %8.1f ms\n", label, (clock_now() - start) * 1e3);
   else printf("FAIL %s: %s\n", label, status_message(s));
   if ((s || suite->verbose) && m.report && *m.report) printf("%s", m.report);
   int code = s ? EXIT_FAILED : 0;
@@ -281,7 +291,8 @@ static void start_model(Suite *suite, const char *folder, const char *name, cons
     exit(2);
   }
   bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (WIFSIGNALED(status)) printf("FAIL %s: %s\n", name, WTERMSIG(status) == SIGALRM ? "took too long" : strsignal(WTERMSIG(status)));
+  if (WIFSIGNALED(status))
+    printf("FAIL %s: %s\n", name, WTERMSIG(status) == SIGALRM ? "took too long" : strsignal(WTERMSIG(status)));
   else if (!ok && WEXITSTATUS(status) != EXIT_FAILED) printf("FAIL %s: exit code %d\n", name, WEXITSTATUS(status));
   suite->passed += ok;
   suite->failed += !ok;
@@ -329,19 +340,21 @@ static const char *option_value(int argc, char **argv, int *i) {
 }
 
 int main(int argc, char **argv) {
-  Suite suite = {.threads = threads_or_default(0), .plan = "plan.json"};
+  Suite suite = {.threads = parallel_cores(), .plan = "plan.json"};
   int folders = 0;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--model")) suite.only = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--threads")) suite.threads = atoi(option_value(argc, argv, &i));
-    else if (!strcmp(argv[i], "--mesh") && suite.nmeshes < MAX_MESHES) suite.mesh[suite.nmeshes++] = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--mesh") && suite.nmeshes < MAX_MESHES)
+      suite.mesh[suite.nmeshes++] = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--plan")) suite.plan = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--files")) suite.files = true;
     else if (!strcmp(argv[i], "--mpi")) suite.mpi = true;
     else if (!strcmp(argv[i], "--interpret")) suite.interpret = true;
     else if (!strcmp(argv[i], "--verbose")) suite.verbose = true;
     else if (argv[i][0] == '-') {
-      fprintf(stderr, "usage: golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose] [--mesh tp=2 [--plan plan.json] [--mpi | --files]]\n");
+      fprintf(stderr, "usage: golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose] "
+                      "[--mesh tp=2 [--plan plan.json] [--mpi | --files]]\n");
       return 2;
     } else {
       argv[1 + folders++] = argv[i];

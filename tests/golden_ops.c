@@ -117,7 +117,8 @@ static Status read_suite(Suite *s) {
     free(found[i]);
   }
   free(found);
-  Result *results = mmap(NULL, ((size_t)s->count + 1) * sizeof *results, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  Result *results = mmap(NULL, ((size_t)s->count + 1) * sizeof *results, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (results == MAP_FAILED) return fail_oom();
   for (int i = 0; i < s->count; i++) s->items[i].result = &results[i];
   return OK;
@@ -216,11 +217,18 @@ static bool run_suite(Suite *s) {
 static Status run_case_on(World *w, const Suite *s, int i, int32_t *failed, bool *refused) {
   const Item *item = &s->items[i];
   alarm(CASE_SECONDS);
-  Status e = golden_spread_on(w, item->family, yyjson_doc_get_root(item->doc), item->data, s->seed * 1000003 + (uint64_t)i, refused);
+  Status e = golden_spread_on(w, item->family, yyjson_doc_get_root(item->doc), item->data,
+                              s->seed * 1000003 + (uint64_t)i, refused);
   int32_t mine = e != OK;
   e = status_at(e, "rank %d, %s, case %s", world_rank(w), item->op, item->id);
   if (e) fprintf(stderr, "%s\n", status_message(e));
-  Status agreed = comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_I32, .op = REDUCE_MAX, .send = &mine, .recv = failed, .count = 1, .why = item->id});
+  Status agreed = comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE,
+                                                  .dtype = DT_I32,
+                                                  .op = REDUCE_MAX,
+                                                  .send = &mine,
+                                                  .recv = failed,
+                                                  .count = 1,
+                                                  .why = item->id});
   alarm(0);
   status_free(e);
   return agreed;
@@ -243,7 +251,8 @@ static Status run_on(World *w, void *arg) {
     left_out += !bad && refused;
     passed += !bad && !refused;
   }
-  if (world_rank(w) == 0 && left_out) printf("%d cases left out: no data to compare, or the op declines these placements\n", left_out);
+  if (world_rank(w) == 0 && left_out)
+    printf("%d cases left out: no data to compare, or the op declines these placements\n", left_out);
   if (world_rank(w) == 0) printf("%d passed, %d failed\n", passed, failed);
   return passed && !failed ? OK : fail(ERR_DIFF, "%d of %d cases failed", failed, passed + failed);
 }
@@ -287,9 +296,12 @@ static int report(Suite *s) {
       if (s->items[j].result->state == FAILED) printf("    %s: %s\n", s->items[j].id, s->items[j].result->reason);
     }
   }
-  if (unknown) printf("\nnot in the registry: %d ops, %d cases%s\n", unknown_ops, unknown, s->skip_unknown ? " (skipped)" : "");
+  if (unknown)
+    printf("\nnot in the registry: %d ops, %d cases%s\n", unknown_ops, unknown,
+           s->skip_unknown ? " (skipped)" : "");
   for (int i = 0; i < s->count; i++) {
-    if (s->items[i].result->state == UNKNOWN && (i == 0 || strcmp(s->items[i].op, s->items[i - 1].op))) printf("    %s\n", s->items[i].op);
+    if (s->items[i].result->state == UNKNOWN && (i == 0 || strcmp(s->items[i].op, s->items[i - 1].op)))
+      printf("    %s\n", s->items[i].op);
   }
   if (!s->skip_unknown) failed += unknown;
   if (left_out) printf("%d cases left out: no data to compare, or the op declines these placements\n", left_out);

@@ -40,7 +40,8 @@ static void check_text(Suite *s, const char *path, const Exported *e, PrintOptio
     complain(s, path, status, "the text does not parse back");
   } else {
     graph_print(&second, again, o);
-    if (first.failed || second.failed || strcmp(first.text, second.text)) complain(s, path, OK, "the text changes when it is parsed and printed");
+    if (first.failed || second.failed || strcmp(first.text, second.text))
+      complain(s, path, OK, "the text changes when it is parsed and printed");
   }
   exported_free(again);
   text_free(&first);
@@ -54,12 +55,18 @@ static bool same_state(const Exported *a, const Exported *b) {
   if (a->nstate != b->nstate) return false;
   for (int i = 0; i < a->nstate; i++) {
     const StateEntry *x = &a->state[i], *y = &b->state[i];
-    if (strcmp(x->fqn, y->fqn) || x->is_parameter != y->is_parameter || x->is_constant != y->is_constant) return false;
-    if (x->requires_grad != y->requires_grad || x->tensor->dtype != y->tensor->dtype || !tensor_same_size(x->tensor, y->tensor)) return false;
-    bool shared = i && !strcmp(x->record, a->state[i - 1].record), still = i && !strcmp(y->record, b->state[i - 1].record);
+    if (strcmp(x->fqn, y->fqn) || x->is_parameter != y->is_parameter || x->is_constant != y->is_constant)
+      return false;
+    if (x->requires_grad != y->requires_grad || x->tensor->dtype != y->tensor->dtype ||
+        !tensor_same_size(x->tensor, y->tensor))
+      return false;
+    bool shared = i && !strcmp(x->record, a->state[i - 1].record),
+         still = i && !strcmp(y->record, b->state[i - 1].record);
     if (shared != still) return false;
     size_t bytes = (size_t)tensor_extent(x->tensor) * dtype_size(x->tensor->dtype);
-    if (tensor_extent(x->tensor) == tensor_extent(y->tensor) && bytes && memcmp(tensor_data(x->tensor), tensor_data(y->tensor), bytes)) return false;
+    if (tensor_extent(x->tensor) == tensor_extent(y->tensor) && bytes &&
+        memcmp(tensor_data(x->tensor), tensor_data(y->tensor), bytes))
+      return false;
   }
   return true;
 }

@@ -21,10 +21,10 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "cli/cli.h"
-#include "cli/compare.h"
-#include "cli/feed.h"
-#include "cli/rank_results.h"
+#include "harness/compare.h"
+#include "harness/feed.h"
+#include "harness/load.h"
+#include "harness/rank_results.h"
 #include "passes/pass.h"
 #include "pt2/read.h"
 #include "runtime/ranks.h"
@@ -35,8 +35,8 @@ enum { PATH_CAP = 4096, MOST_CASES = 256, LARGE_BYTES = 4 << 20 };
 typedef struct {
   char name[128];
   char folder[PATH_CAP];
-  bool pair;   /* a program per rank */
-  int ranks;   /* pair: how many */
+  bool pair; /* a program per rank */
+  int ranks; /* pair: how many */
 } Case;
 
 typedef struct {
@@ -76,7 +76,9 @@ static const struct {
 static bool is_known_wrong(const char *name, const Variant *v) {
   const char *variant = v->file;
   for (size_t i = 0; i < sizeof known_wrong / sizeof *known_wrong; i++) {
-    if (!strcmp(name, known_wrong[i].name) && !strncmp(variant, known_wrong[i].variant, strlen(known_wrong[i].variant))) return true;
+    if (!strcmp(name, known_wrong[i].name) &&
+        !strncmp(variant, known_wrong[i].variant, strlen(known_wrong[i].variant)))
+      return true;
   }
   return false;
 }
@@ -113,7 +115,8 @@ static Status feed_batch(const Suite *suite, const Case *c, const Exported *e, i
     if (s) break;
     int64_t count = tensor_numel(one);
     size_t bytes = (size_t)count * dtype_size(one->dtype);
-    if (tensor_numel(all) < count * (rank + 1) || all->dtype != one->dtype) s = fail(ERR_FILE, "%s: no batch %d", path, rank);
+    if (tensor_numel(all) < count * (rank + 1) || all->dtype != one->dtype)
+      s = fail(ERR_FILE, "%s: no batch %d", path, rank);
     else memcpy(tensor_data(one), (char *)tensor_data(all) + (size_t)rank * bytes, bytes);
   }
   safetensors_close(st);
@@ -151,8 +154,8 @@ static Status copy_inputs(const Called *from, Called *to) {
 
 /* Opens the program, calls it `calls` times with fresh inputs, keeps the last call.  Inputs
  * are made by the first call of a case. */
-static Status call_program(const Suite *suite, const Case *c, const char *path, const char *passes, Ctx *ctx, int rank, bool interpret, int calls,
-                           Called *master, Called *out) {
+static Status call_program(const Suite *suite, const Case *c, const char *path, const char *passes, Ctx *ctx,
+                           int rank, bool interpret, int calls, Called *master, Called *out) {
   Exported *e;
   Session *session = NULL;
   *out = (Called){0};
@@ -175,12 +178,14 @@ static Status call_program(const Suite *suite, const Case *c, const char *path, 
 /* ---- comparing --------------------------------------------------------------------------- */
 
 static Status same_bits(const Called *a, const Called *b, const char *what) {
-  if (a->nout != b->nout || a->nin != b->nin) return fail(ERR_DIFF, "%s: %d outputs instead of %d", what, b->nout, a->nout);
+  if (a->nout != b->nout || a->nin != b->nin)
+    return fail(ERR_DIFF, "%s: %d outputs instead of %d", what, b->nout, a->nout);
   for (int i = 0; i < a->nout; i++) {
     if (value_hash(&a->out[i]) != value_hash(&b->out[i])) return fail(ERR_DIFF, "%s: output %d differs", what, i);
   }
   for (int i = 0; i < a->nin; i++) {
-    if (value_hash(&a->in[i]) != value_hash(&b->in[i])) return fail(ERR_DIFF, "%s: input %d is written otherwise", what, i);
+    if (value_hash(&a->in[i]) != value_hash(&b->in[i]))
+      return fail(ERR_DIFF, "%s: input %d is written otherwise", what, i);
   }
   return OK;
 }
@@ -199,14 +204,16 @@ static double element(const Tensor *t, int64_t i) {
 static Status near(const Tensor *got, const Tensor *want, double tolerance, const char *what, const char *name) {
   char a[128], b[128];
   if (got->dtype != want->dtype || !tensor_same_size(got, want)) {
-    return fail(ERR_DIFF, "%s: %s is %s instead of %s", what, name, tensor_describe(got, a, sizeof a), tensor_describe(want, b, sizeof b));
+    return fail(ERR_DIFF, "%s: %s is %s instead of %s", what, name, tensor_describe(got, a, sizeof a),
+                tensor_describe(want, b, sizeof b));
   }
   double largest = 1;
   for (int64_t i = 0; i < tensor_numel(got); i++) largest = fmax(largest, fabs(element(want, i)));
   for (int64_t i = 0; i < tensor_numel(got); i++) {
     double x = element(got, i), y = element(want, i);
     if (isnan(x) && isnan(y)) continue;
-    if (!(fabs(x - y) <= tolerance * largest) && x != y) return fail(ERR_DIFF, "%s: %s[%lld] is %.9g instead of %.9g", what, name, (long long)i, x, y);
+    if (!(fabs(x - y) <= tolerance * largest) && x != y)
+      return fail(ERR_DIFF, "%s: %s[%lld] is %.9g instead of %.9g", what, name, (long long)i, x, y);
   }
   return OK;
 }
@@ -234,7 +241,8 @@ static Status same_as_recorded(const Case *c, const Exported *e, const Called *g
   int found = 0;
   for (int i = 0, u = 0; i < e->graph->noutputs && !s; i++) {
     OutputKind k = e->outputs[i].kind;
-    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION || k == OUT_TOKEN) continue;
+    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION || k == OUT_TOKEN)
+      continue;
     const char *name = k == OUT_GRADIENT_TO_PARAMETER ? e->outputs[i].target : u == 0 ? loss : NULL;
     const Value *v = &got->out[u++];
     Tensor *want;
@@ -243,7 +251,8 @@ static Status same_as_recorded(const Case *c, const Exported *e, const Called *g
     if (!s) s = near(v->tensor, want, 1e-6, c->name, name);
     found++;
   }
-  if (!s && found + 1 < st->count) s = fail(ERR_DIFF, "%s: only %d of %d recorded tensors are among the outputs", c->name, found, st->count);
+  if (!s && found + 1 < st->count)
+    s = fail(ERR_DIFF, "%s: only %d of %d recorded tensors are among the outputs", c->name, found, st->count);
   scope_clear(&scope);
   safetensors_close(st);
   return s;
@@ -287,7 +296,8 @@ static Status run_pair(const Suite *suite, const Case *c, Ctx *ctx, World *w, St
   return OK;
 }
 
-static Status run_variant(const Suite *suite, const Case *c, const Variant *v, Ctx *ctx, World *w, Called *master, Called *before, Status *found) {
+static Status run_variant(const Suite *suite, const Case *c, const Variant *v, Ctx *ctx, World *w, Called *master,
+                          Called *before, Status *found) {
   char path[PATH_CAP + 160], what[512];
   int rank = world_rank(w);
   snprintf(path, sizeof path, "%s/%s.%s.pt2", c->folder, c->name, v->file);
@@ -333,7 +343,10 @@ static Status on_rank(Ctx *ctx, World *w, void *arg) {
     int64_t bad = found != OK, all;
     if (found) printf("FAILED rank %d: %s\n", world_rank(w), status_message(found));
     status_free(found);
-    TRY(comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_I64, .op = REDUCE_SUM, .send = &bad, .recv = &all, .count = 1}));
+    TRY(comm_run(
+        world_comm(w),
+        &(Coll){
+            .kind = COLL_ALL_REDUCE, .dtype = DT_I64, .op = REDUCE_SUM, .send = &bad, .recv = &all, .count = 1}));
     if (world_rank(w)) continue;
     if (all) suite->failed++;
     else suite->passed++;
@@ -355,7 +368,8 @@ static bool is_large(const char *path) {
   for (int i = 0; i < e->graph->ninputs; i++) {
     const Val *v = e->graph->inputs[i];
     double n = (double)dtype_size(v->dtype);
-    for (int d = 0; v->type == TY_TENSOR && d < v->ndim; d++) n *= sym_is_int(v->size[d]) ? (double)v->size[d]->value : 1;
+    for (int d = 0; v->type == TY_TENSOR && d < v->ndim; d++)
+      n *= sym_is_int(v->size[d]) ? (double)v->size[d]->value : 1;
     bytes += v->type == TY_TENSOR ? n : 0;
   }
   exported_free(e);
@@ -367,7 +381,9 @@ static void add_case(Suite *s, const char *folder, const char *name, bool pair) 
   if (s->ncases == MOST_CASES || (s->only && !strstr(name, s->only))) return;
   *c = (Case){.pair = pair};
   if (snprintf(c->name, sizeof c->name, "%s", name) >= (int)sizeof c->name) return;
-  if (snprintf(c->folder, sizeof c->folder, "%s%s%s", folder, pair ? "/" : "", pair ? name : "") >= (int)sizeof c->folder) return;
+  if (snprintf(c->folder, sizeof c->folder, "%s%s%s", folder, pair ? "/" : "", pair ? name : "") >=
+      (int)sizeof c->folder)
+    return;
   char path[PATH_CAP + 160];
   for (; pair; c->ranks++) {
     snprintf(path, sizeof path, "%s/rank%d.pt2", c->folder, c->ranks);
@@ -396,7 +412,9 @@ static void find_cases(Suite *s, const char *under, bool pair) {
 static void run_on(Suite *s, int ranks) {
   for (int i = 0; i < s->ncases; i++) {
     Part p = {s, i, i + 1};
-    Status status = s->cases[i].pair && s->cases[i].ranks != ranks ? OK : ranks_run(&(Ranks){.n = ranks, .threads = 1}, on_rank, &p);
+    Status status = s->cases[i].pair && s->cases[i].ranks != ranks
+                        ? OK
+                        : ranks_run(&(Ranks){.n = ranks, .threads = 1}, on_rank, &p);
     if (!status) continue;
     printf("FAILED %s on %d ranks: %s\n", s->cases[i].name, ranks, status_message(status));
     status_free(status);
@@ -427,7 +445,8 @@ int main(int argc, char **argv) {
   Status status = OK;
   if (s.mpi) status = run_mpi(&s);
   else if (s.ranks) run_on(&s, s.ranks);
-  else for (int n = 2; n <= 4; n++) run_on(&s, n);
+  else
+    for (int n = 2; n <= 4; n++) run_on(&s, n);
   if (status) printf("FAILED: %s\n", status_message(status));
   s.failed += status != OK;
   status_free(status);

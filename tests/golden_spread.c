@@ -18,7 +18,7 @@ typedef struct {
   int axis[3], naxes;
   uint64_t seed;
   atomic_bool refused, owes, steps, exact; /* every rank says the same */
-  atomic_int width; /* bytes of an element of the widest result */
+  atomic_int width;                        /* bytes of an element of the widest result */
   char placed[1024];
 } Trial;
 
@@ -39,10 +39,12 @@ static Status can_be_added(Ctx *ctx, Scope *scope, const Tensor *t, int ranks, b
 
 /* What a tensor may owe: one kind for all axes, of those that its dtype can be brought to. */
 static Placement random_debt(const Tensor *t, uint64_t *state) {
-  static const ReduceOp ops[] = {REDUCE_SUM, REDUCE_SUM, REDUCE_SUM, REDUCE_AVG, REDUCE_MAX, REDUCE_MIN, REDUCE_PRODUCT};
+  static const ReduceOp ops[] = {REDUCE_SUM, REDUCE_SUM, REDUCE_SUM,    REDUCE_AVG,
+                                 REDUCE_MAX, REDUCE_MIN, REDUCE_PRODUCT};
   ReduceOp op = ops[random_bits(state) % (sizeof ops / sizeof *ops)];
   DtypeKind kind = dtype_kind(t->dtype);
-  if (kind == KIND_BOOL || (kind == KIND_INT && op == REDUCE_AVG) || (kind == KIND_COMPLEX && op != REDUCE_AVG)) op = REDUCE_SUM;
+  if (kind == KIND_BOOL || (kind == KIND_INT && op == REDUCE_AVG) || (kind == KIND_COMPLEX && op != REDUCE_AVG))
+    op = REDUCE_SUM;
   return place_p(op);
 }
 
@@ -106,12 +108,14 @@ static Status spread(Trial *t, Ctx *ctx, Scope *scope, Mesh *m, Tensor **tensor,
 
 static Status spread_args(Trial *t, GoldenCase *c, Ctx *ctx, Mesh *m, bool speak) {
   uint64_t state = t->seed;
-  t->steps = !strncmp(c->op, "aten._fused_", 12) && op_find(c->op)->schema.mutates; /* a parameter's states lie where it lies */
+  t->steps = !strncmp(c->op, "aten._fused_", 12) &&
+             op_find(c->op)->schema.mutates; /* a parameter's states lie where it lies */
   const Schema *schema = &op_find(c->op)->schema;
   for (int i = 0; i < c->nargs; i++) {
     Value *v = &c->args[i].value;
     int param = c->args[i].name ? schema_find(schema, c->args[i].name) : i;
-    if (param < 0 || param >= schema->nparams || schema->params[param].type != TYPE_TENSOR) continue; /* a number given as a tensor */
+    if (param < 0 || param >= schema->nparams || schema->params[param].type != TYPE_TENSOR)
+      continue; /* a number given as a tensor */
     if (v->kind == VAL_TENSOR) TRY(spread(t, ctx, &c->scope, m, &v->tensor, &state, speak));
     if (v->kind != VAL_TENSORS) continue;
     Tensor **list;
@@ -149,7 +153,8 @@ static Status compare_one(GoldenCase *c, Ctx *ctx, Tensor *got, Tensor *want, bo
   if (got->spec) TRY(dtensor_full(ctx, &c->scope, got, &got));
   if (got->dtype != want->dtype || !tensor_same_size(got, want)) {
     char a[128], b[128];
-    return fail(ERR_DIFF, "%s is %s, on one rank %s", what, tensor_describe(got, a, sizeof a), tensor_describe(want, b, sizeof b));
+    return fail(ERR_DIFF, "%s is %s, on one rank %s", what, tensor_describe(got, a, sizeof a),
+                tensor_describe(want, b, sizeof b));
   }
   if (owes) TRY(forgive_infinities(c, ctx, &got, want));
   Tolerance tol = golden_tolerance(c, got->dtype);
@@ -189,7 +194,8 @@ static Status run_both(Trial *t, World *w, GoldenCase *one, GoldenCase *many, Ct
     status_free(s);
     return OK;
   }
-  for (int i = 0; i < plain.nout; i++) { /* averages are off by a rounding: comparisons and wider results would show it */
+  for (int i = 0; i < plain.nout;
+       i++) { /* averages are off by a rounding: comparisons and wider results would show it */
     const Tensor *out = out_tensor(&plain, i);
     if (!out) continue;
     if (dtype_is_integral(out->dtype)) t->exact = true;
@@ -198,10 +204,11 @@ static Status run_both(Trial *t, World *w, GoldenCase *one, GoldenCase *many, Ct
   Mesh *m;
   TRY(mesh_new(d, t->axis, t->naxes, NULL, NULL, &m));
   TRY(spread_args(t, many, ctx, m, world_rank(w) == 0));
-  ctx_spread(ctx, d);
+  ctx_attach_dist(ctx, d);
   ctx->offset = 7; /* the same random numbers again */
   s = call_case(many, ctx, &spread_call, bound_too);
-  if (s && many->nargs && strstr(status_message(s), "in place on a tensor placed")) { /* also by an op that it is written with */
+  if (s && many->nargs &&
+      strstr(status_message(s), "in place on a tensor placed")) { /* also by an op that it is written with */
     t->refused = true;
     status_free(s);
     return OK;
@@ -252,14 +259,16 @@ static Status tell_where(const Trial *t, Status s) {
   return status_at(s, "mesh %s, placed %s", mesh, t->placed);
 }
 
-Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed, bool *refused) {
+Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed,
+                     bool *refused) {
   Trial t = make_trial(family, json, data, ranks, seed);
   Status s = world_threads(ranks, on_rank, &t, NULL);
   *refused = t.refused;
   return tell_where(&t, s);
 }
 
-Status golden_spread_on(World *w, const char *family, yyjson_val *json, const SafeTensors *data, uint64_t seed, bool *refused) {
+Status golden_spread_on(World *w, const char *family, yyjson_val *json, const SafeTensors *data, uint64_t seed,
+                        bool *refused) {
   Trial t = make_trial(family, json, data, world_size(w), seed);
   Status s = on_rank(w, &t);
   *refused = t.refused;

@@ -10,9 +10,11 @@
  * one rank.  The error names the
  * mesh and the placements.  *refused: the op declined (in place on what it would have to
  * move, an error on one rank too): nothing was compared. */
-Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed, bool *refused);
+Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed,
+                     bool *refused);
 
 /* The same as one rank of a world that is there; all of its ranks call it. */
-Status golden_spread_on(World *w, const char *family, yyjson_val *json, const SafeTensors *data, uint64_t seed, bool *refused);
+Status golden_spread_on(World *w, const char *family, yyjson_val *json, const SafeTensors *data, uint64_t seed,
+                        bool *refused);
 
 #endif

@@ -65,7 +65,7 @@ static char *run_case(Ctx *ctx, const Case *c, const char *list) {
   Status s = graph_parse(c->in, strlen(c->in), "case", &e);
   if (!s) s = graph_verify(e);
   if (!s) s = pass_run_list(e, list, ctx, NULL);
-  char *out = s ? NULL : print_program(e, strstr(list, "plan_memory") != NULL);
+  char *out = s ? NULL : print_program(e, strstr(list, "assign_memory") != NULL);
   if (s) {
     TextBuf b = {0};
     text_printf(&b, "error: %s\n", status_message(s));
@@ -122,7 +122,8 @@ static void run_file(Ctx *ctx, const char *path, bool update) {
     char *got = run_case(ctx, &c, c.list ? c.list : name);
     bool same = got && matches(c.want, got);
     same ? passed++ : failed++;
-    if (!same && !update) printf("%s: %s\n--- expected\n%s\n--- came out\n%s\n", path, c.prose, c.want, got ? got : "nothing");
+    if (!same && !update)
+      printf("%s: %s\n--- expected\n%s\n--- came out\n%s\n", path, c.prose, c.want, got ? got : "nothing");
     if (updated.len) text_puts(&updated, "===\n");
     text_printf(&updated, "%s\n", c.prose);
     if (c.list) text_printf(&updated, "passes: %s\n", c.list);

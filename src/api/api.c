@@ -80,7 +80,8 @@ TessScope *tess_scope_begin(TessCtx *ctx) {
 
 void tess_scope_end(TessCtx *ctx, TessScope *scope) {
   if (!scope) return;
-  for (TessScope *s = public_ctx(ctx)->scope; s; s = public_ctx(ctx)->scope) { /* inner ones that were left open too */
+  for (TessScope *s = public_ctx(ctx)->scope; s;
+       s = public_ctx(ctx)->scope) { /* inner ones that were left open too */
     public_ctx(ctx)->scope = s->outer;
     scope_clear(&s->handles);
     bool last = s == scope;
@@ -117,17 +118,24 @@ TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int6
   return t;
 }
 
-TessTensor *tess_tensor_borrow(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride, void *data) {
+TessTensor *tess_tensor_borrow(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride,
+                               void *data) {
   Tensor *t = NULL;
-  if (ctx->error || api_stick(ctx, check_type(dtype, ndim, size)) || api_stick(ctx, tensor_meta(api_scope(ctx), (Dtype)dtype, ndim, size, &t))) return NULL;
+  if (ctx->error || api_stick(ctx, check_type(dtype, ndim, size)) ||
+      api_stick(ctx, tensor_meta(api_scope(ctx), (Dtype)dtype, ndim, size, &t)))
+    return NULL;
   for (int d = 0; stride && d < ndim; d++) {
     if (stride[d] < 0) {
-      api_stick(ctx, fail(ERR_USAGE, "stride %lld of dimension %d: strides cannot be negative", (long long)stride[d], d));
+      api_stick(
+          ctx, fail(ERR_USAGE, "stride %lld of dimension %d: strides cannot be negative", (long long)stride[d], d));
       return NULL;
     }
     t->stride[d] = stride[d];
   }
-  return api_stick(ctx, storage_borrow(data, (size_t)tensor_extent(t) * dtype_size(t->dtype), NULL, NULL, &t->storage)) ? NULL : t;
+  return api_stick(ctx,
+                   storage_borrow(data, (size_t)tensor_extent(t) * dtype_size(t->dtype), NULL, NULL, &t->storage))
+             ? NULL
+             : t;
 }
 
 TessDtype tess_dtype(const TessTensor *t) { return (TessDtype)t->dtype; }
@@ -139,7 +147,11 @@ void *tess_data(const TessTensor *t) { return tensor_data(t->local ? t->local : 
 
 int tess_read(TessCtx *ctx, const TessTensor *t, void *out) {
   if (ctx->error || !t) return -1;
-  if (t->spec) return api_stick(ctx, status_hint(fail(ERR_USAGE, "tess_read of a DTensor"), "read tess_to_local() or tess_full_tensor() of it")) ? -1 : 0;
+  if (t->spec)
+    return api_stick(ctx, status_hint(fail(ERR_USAGE, "tess_read of a DTensor"),
+                                      "read tess_to_local() or tess_full_tensor() of it"))
+               ? -1
+               : 0;
   int64_t stride[MAX_DIMS];
   contiguous_strides(t->ndim, t->size, stride);
   kernel_copy(&ctx->kern, (View){out, t->size, stride, t->ndim, t->dtype}, tensor_view(t));
@@ -149,7 +161,8 @@ int tess_read(TessCtx *ctx, const TessTensor *t, void *out) {
 /* ---- files ------------------------------------------------------------------------------- */
 
 TessTensor *tess_load(TessCtx *ctx, const char *path, const char *name) {
-  if (ctx->error || !has_name(ctx, "tess_load", "the path", path) || !has_name(ctx, "tess_load", "the name", name)) return NULL;
+  if (ctx->error || !has_name(ctx, "tess_load", "the path", path) || !has_name(ctx, "tess_load", "the name", name))
+    return NULL;
   SafeTensors *file = NULL;
   Tensor *t = NULL;
   if (api_stick(ctx, safetensors_open(path, &file))) return NULL;
@@ -162,7 +175,8 @@ int tess_save(TessCtx *ctx, const char *path, const char *const *names, const Te
   if (ctx->error || !has_name(ctx, "tess_save", "the path", path)) return -1;
   for (int i = 0; i < n; i++) {
     if (!has_name(ctx, "tess_save", "a name", names[i])) return -1;
-    if (!tensors[i] && api_stick(ctx, fail(ERR_USAGE, "tess_save: tensor %d, '%s', is NULL", i, names[i]))) return -1;
+    if (!tensors[i] && api_stick(ctx, fail(ERR_USAGE, "tess_save: tensor %d, '%s', is NULL", i, names[i])))
+      return -1;
   }
   SafeItem *items = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *items);
   for (int i = 0; items && i < n; i++) items[i] = (SafeItem){names[i], tensors[i]};
@@ -189,7 +203,8 @@ static Value to_value(const TessArg *a) {
   return val_none();
 }
 
-Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Value *bound, Call *c) {
+Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Value *bound,
+                Call *c) {
   const Op *op = op_find(name);
   if (!op) {
     const Op *near = op_nearest(name);
@@ -223,7 +238,8 @@ static TessArg result_of(const Value *v) {
 }
 
 /* Results go to tensors, or to values. */
-static int call_into(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessTensor **tensors, TessArg *values, int cap) {
+static int call_into(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessTensor **tensors,
+                     TessArg *values, int cap) {
   if (ctx->error || !has_name(ctx, "tess_call", "the op", op)) return -1;
   Arena arena = {0};
   Call c = {0};
@@ -335,7 +351,8 @@ static Status gather_inputs(const TessProgram *p, const TessTensor *const *input
     if (!t) return fail(ERR_USAGE, "input '%s' is NULL", e->graph->inputs[i]->name);
     values[u] = val_tensor(t);
     if (e->graph->inputs[i]->type != TY_TENSOR) {
-      if (tensor_numel(t) != 1) return fail(ERR_USAGE, "input '%s' is a number: give a tensor of one element", e->graph->inputs[i]->name);
+      if (tensor_numel(t) != 1)
+        return fail(ERR_USAGE, "input '%s' is a number: give a tensor of one element", e->graph->inputs[i]->name);
       values[u] = val_load(t->dtype, tensor_data(t));
     }
     u++;
@@ -351,7 +368,8 @@ int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessT
   int n = 0;
   bool failed = api_stick(ctx, values ? gather_inputs(p, inputs, ninputs, values) : fail_oom()) ||
                 api_stick(ctx, session_run(p->session, values, ninputs, api_scope(ctx), &arena, &results, &n));
-  for (int i = 0; !failed && i < n && i < cap; i++) out[i] = results[i].kind == VAL_TENSOR ? results[i].tensor : NULL;
+  for (int i = 0; !failed && i < n && i < cap; i++)
+    out[i] = results[i].kind == VAL_TENSOR ? results[i].tensor : NULL;
   arena_free(&arena);
   return failed ? -1 : n;
 }

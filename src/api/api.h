@@ -1,6 +1,6 @@
 /* api.h -- what the files of the public API share. */
-#ifndef TESS_RUNTIME_API_H
-#define TESS_RUNTIME_API_H
+#ifndef TESS_API_API_H
+#define TESS_API_API_H
 
 #include "comm/comm.h"
 #include "dist/dist.h"
@@ -16,9 +16,9 @@ struct TessScope {
 typedef struct {
   Ctx ctx; /* first: a TessCtx is a Ctx */
   TessScope *scope;
-  World *world; /* NULL: not spread */
-  bool plans;       /* a context of tess_ctx_plan() */
-  bool owns_world;  /* made for a context by itself */
+  World *world;    /* NULL: not spread */
+  bool plans;      /* a context of tess_ctx_plan() */
+  bool owns_world; /* made for a context by itself */
   struct OpenLog *logs;
 } PublicCtx;
 
@@ -26,7 +26,8 @@ typedef struct {
 bool api_stick(TessCtx *ctx, Status s);
 Scope *api_scope(TessCtx *ctx); /* the innermost open one */
 /* A call of the op with these arguments; bound has room for MAX_PARAMS. */
-Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Value *bound, Call *c);
+Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Value *bound,
+                Call *c);
 
 /* Makes the context one rank of a world (w NULL: of one that plans). */
 Status api_join_world(TessCtx *ctx, World *w);

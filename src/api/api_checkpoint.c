@@ -18,9 +18,11 @@ typedef struct {
 
 static Status check_mesh(Job *j) {
   int64_t ranks = 1;
-  if (j->naxes < 1 || j->naxes > MAX_AXES) return fail(ERR_USAGE, "a mesh has 1 to %d axes, not %d", MAX_AXES, j->naxes);
+  if (j->naxes < 1 || j->naxes > MAX_AXES)
+    return fail(ERR_USAGE, "a mesh has 1 to %d axes, not %d", MAX_AXES, j->naxes);
   for (int a = 0; a < j->naxes; a++) {
-    if (j->axis[a] < 1 || (ranks *= j->axis[a]) > 1 << 20) return fail(ERR_USAGE, "mesh axis %d has %d ranks", a, j->axis[a]);
+    if (j->axis[a] < 1 || (ranks *= j->axis[a]) > 1 << 20)
+      return fail(ERR_USAGE, "mesh axis %d has %d ranks", a, j->axis[a]);
   }
   j->ranks = (int)ranks;
   return OK;
@@ -30,12 +32,15 @@ static Status layout_of(const Job *j, const TessSaved *t, Placement *place, Layo
   int64_t numel;
   int n = j->naxes;
   if (!t->name || !*t->name) return fail(ERR_USAGE, "a tensor of a checkpoint has no name");
-  if ((unsigned)t->dtype > TESS_C64) return fail(ERR_USAGE, "'%s': there is no dtype number %d", t->name, (int)t->dtype);
-  if (t->ndim < 0 || t->ndim > MAX_DIMS || !checked_numel(t->ndim, t->shape, &numel)) return fail(ERR_USAGE, "'%s': impossible sizes", t->name);
+  if ((unsigned)t->dtype > TESS_C64)
+    return fail(ERR_USAGE, "'%s': there is no dtype number %d", t->name, (int)t->dtype);
+  if (t->ndim < 0 || t->ndim > MAX_DIMS || !checked_numel(t->ndim, t->shape, &numel))
+    return fail(ERR_USAGE, "'%s': impossible sizes", t->name);
   for (int a = 0; a < j->naxes; a++) place[a] = place_r();
   if (t->placements) {
     TRY(status_at(placements_parse(t->placements, t->ndim, place, &n), "'%s'", t->name));
-    if (n != j->naxes) return fail(ERR_USAGE, "'%s': %d placements '%s' for a mesh of %d axes", t->name, n, t->placements, j->naxes);
+    if (n != j->naxes)
+      return fail(ERR_USAGE, "'%s': %d placements '%s' for a mesh of %d axes", t->name, n, t->placements, j->naxes);
     TRY(placements_check(place, n, t->ndim, t->name));
   }
   *out = (Layout){.ndim = t->ndim, .shape = t->shape, .naxes = j->naxes, .axis = j->axis, .place = place};
@@ -118,7 +123,9 @@ char *tess_plan_save(TessCtx *ctx, int naxes, const int *mesh, const TessSaved *
   TextBuf out = {0};
   Job j = {.naxes = naxes, .axis = mesh, .tensor = tensors, .n = n};
   if (ctx->error) return NULL;
-  return finish(ctx, &j, &out, how < 0 || how > 2 ? fail(ERR_USAGE, "there is no way %d to share the writing", how) : plan_save(&j, ways[how], &out));
+  return finish(ctx, &j, &out,
+                how < 0 || how > 2 ? fail(ERR_USAGE, "there is no way %d to share the writing", how)
+                                   : plan_save(&j, ways[how], &out));
 }
 
 /* ---- loading ------------------------------------------------------------------------------------- */
@@ -127,9 +134,11 @@ static Status read_ints(yyjson_val *object, const char *name, const char *what, 
   yyjson_val *list, *e;
   size_t i, m;
   TRY(json_array(object, name, what, &list));
-  if ((int)yyjson_arr_size(list) != n) return fail(ERR_USAGE, "'%s': '%s' has %d numbers, not %d", what, name, (int)yyjson_arr_size(list), n);
+  if ((int)yyjson_arr_size(list) != n)
+    return fail(ERR_USAGE, "'%s': '%s' has %d numbers, not %d", what, name, (int)yyjson_arr_size(list), n);
   yyjson_arr_foreach(list, i, m, e) {
-    if (!json_as_int64(e, &out[i]) || out[i] < 0) return fail(ERR_USAGE, "'%s': '%s' is no list of sizes", what, name);
+    if (!json_as_int64(e, &out[i]) || out[i] < 0)
+      return fail(ERR_USAGE, "'%s': '%s' is no list of sizes", what, name);
   }
   return OK;
 }
@@ -159,8 +168,9 @@ static Status read_saved(Job *j, yyjson_val *list, const TessSaved *want, ChunkL
   TRY(read_ints(saved, "shape", want->name, shape, ndim));
   bool same = ndim == want->ndim && (!ndim || !memcmp(shape, want->shape, (size_t)ndim * sizeof *shape));
   if (!same || strcmp(dtype, dtype_name((Dtype)want->dtype)))
-    return fail(ERR_USAGE, "'%s' was saved as %s%s, wanted is %s%s", want->name, dtype, shape_describe(ndim, shape, a, sizeof a),
-                dtype_name((Dtype)want->dtype), shape_describe(want->ndim, want->shape, b, sizeof b));
+    return fail(ERR_USAGE, "'%s' was saved as %s%s, wanted is %s%s", want->name, dtype,
+                shape_describe(ndim, shape, a, sizeof a), dtype_name((Dtype)want->dtype),
+                shape_describe(want->ndim, want->shape, b, sizeof b));
   TRY(json_array(saved, "chunks", want->name, &chunks));
   *out = (ChunkList){.n = (int)yyjson_arr_size(chunks)};
   TRY_NEW(out->v, arena_new_n(&j->arena, Chunk, out->n ? out->n : 1));
@@ -203,7 +213,8 @@ static Status plan_load(Job *j, const char *saved, const int *coord, TextBuf *ou
   yyjson_val *list;
   TRY(check_mesh(j));
   for (int a = 0; a < j->naxes; a++) {
-    if (coord[a] < 0 || coord[a] >= j->axis[a]) return fail(ERR_USAGE, "coordinate %d on an axis of %d ranks", coord[a], j->axis[a]);
+    if (coord[a] < 0 || coord[a] >= j->axis[a])
+      return fail(ERR_USAGE, "coordinate %d on an axis of %d ranks", coord[a], j->axis[a]);
   }
   TRY(json_parse("what was saved", saved, strlen(saved), 0, &doc));
   Status s = json_array(yyjson_doc_get_root(doc), "tensors", "what was saved", &list);
@@ -217,7 +228,8 @@ static Status plan_load(Job *j, const char *saved, const int *coord, TextBuf *ou
   return s;
 }
 
-char *tess_plan_load(TessCtx *ctx, const char *saved, int naxes, const int *mesh, const TessSaved *tensors, int n, const int *coord) {
+char *tess_plan_load(TessCtx *ctx, const char *saved, int naxes, const int *mesh, const TessSaved *tensors, int n,
+                     const int *coord) {
   TextBuf out = {0};
   Job j = {.naxes = naxes, .axis = mesh, .tensor = tensors, .n = n};
   if (ctx->error) return NULL;

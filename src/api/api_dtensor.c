@@ -17,21 +17,24 @@ static Status where(TessCtx *ctx, Mesh *mesh, const char *placements, int ndim, 
   Dist *d = NULL;
   TRY(api_dist(ctx, &d));
   out->mesh = mesh ? mesh : d->current;
-  if (!out->mesh) return status_hint(fail(ERR_USAGE, "no mesh is given and none is current"), "pass one, or tess_set_mesh()");
+  if (!out->mesh)
+    return status_hint(fail(ERR_USAGE, "no mesh is given and none is current"), "pass one, or tess_set_mesh()");
   int n = out->mesh->naxes;
   for (int a = 0; a < n; a++) out->place[a] = place_r();
   if (!placements) return OK;
   TRY(placements_parse(placements, ndim, out->place, &n));
   if (n == out->mesh->naxes) return OK;
   char text[256];
-  return fail(ERR_USAGE, "%d placement%s '%s' for %s, which has %d axes", n, n == 1 ? "" : "s", placements, mesh_print(out->mesh, text, sizeof text), out->mesh->naxes);
+  return fail(ERR_USAGE, "%d placement%s '%s' for %s, which has %d axes", n, n == 1 ? "" : "s", placements,
+              mesh_print(out->mesh, text, sizeof text), out->mesh->naxes);
 }
 
-TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements, int run_check, int ndim,
-                            const int64_t *shape, const int64_t *stride) {
+TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements, int run_check,
+                            int ndim, const int64_t *shape, const int64_t *stride) {
   Where w;
   Tensor *t = NULL;
-  if (ctx->error || !local || api_stick(ctx, where(ctx, mesh, placements, shape ? ndim : local->ndim, &w))) return NULL;
+  if (ctx->error || !local || api_stick(ctx, where(ctx, mesh, placements, shape ? ndim : local->ndim, &w)))
+    return NULL;
   FromLocal how = {.shape = shape, .stride = stride, .ndim = ndim, .run_check = run_check != 0};
   return api_stick(ctx, dtensor_from_local(ctx, api_scope(ctx), local, w.mesh, w.place, &how, &t)) ? NULL : t;
 }
@@ -48,7 +51,8 @@ TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t) {
   return api_stick(ctx, dtensor_full(ctx, api_scope(ctx), t, &whole)) ? NULL : whole;
 }
 
-TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements, int dtype) {
+TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements,
+                              int dtype) {
   Where w;
   Tensor *moved = NULL;
   if (ctx->error || !t) return NULL;
@@ -101,21 +105,29 @@ TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, 
   return api_stick(ctx, dtensor_distribute(ctx, api_scope(ctx), t, w.mesh, w.place, src, &spread)) ? NULL : spread;
 }
 
-TessTensor *tess_dtensor_full(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, double value) {
+TessTensor *tess_dtensor_full(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim,
+                              const int64_t *size, double value) {
   Where w;
   Tensor *t = NULL;
   if (ctx->error || api_stick(ctx, where(ctx, mesh, placements, ndim, &w))) return NULL;
-  return api_stick(ctx, dtensor_fill(ctx, api_scope(ctx), w.mesh, w.place, (Dtype)dtype, ndim, size, value, &t)) ? NULL : t;
+  return api_stick(ctx, dtensor_fill(ctx, api_scope(ctx), w.mesh, w.place, (Dtype)dtype, ndim, size, value, &t))
+             ? NULL
+             : t;
 }
 
-TessTensor *tess_dtensor_rand(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, int normal) {
+TessTensor *tess_dtensor_rand(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim,
+                              const int64_t *size, int normal) {
   Where w;
   Tensor *t = NULL;
   if (ctx->error || api_stick(ctx, where(ctx, mesh, placements, ndim, &w))) return NULL;
-  return api_stick(ctx, (normal ? dtensor_randn : dtensor_rand)(ctx, api_scope(ctx), w.mesh, w.place, (Dtype)dtype, ndim, size, &t)) ? NULL : t;
+  return api_stick(ctx, (normal ? dtensor_randn : dtensor_rand)(ctx, api_scope(ctx), w.mesh, w.place, (Dtype)dtype,
+                                                                ndim, size, &t))
+             ? NULL
+             : t;
 }
 
-TessTensor *tess_plan_tensor(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride) {
+TessTensor *tess_plan_tensor(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim,
+                             const int64_t *size, const int64_t *stride) {
   Where w;
   Tensor *t = NULL;
   const Spec *spec;
@@ -155,7 +167,9 @@ static Status spec_text(const Spec *s, char *buf, size_t cap) {
   put_list(&out, "shape", s->shape, s->ndim);
   put_list(&out, "stride", s->stride, s->ndim);
   text_printf(&out, "\"placements\": \"%s\"}", placements_print(s->place, s->mesh->naxes, place, sizeof place));
-  Status status = out.failed ? fail_oom() : out.len >= cap ? fail(ERR_USAGE, "a spec of %zu bytes does not fit %zu", out.len + 1, cap) : OK;
+  Status status = out.failed       ? fail_oom()
+                  : out.len >= cap ? fail(ERR_USAGE, "a spec of %zu bytes does not fit %zu", out.len + 1, cap)
+                                   : OK;
   if (!status) memcpy(buf, out.text, out.len + 1);
   text_free(&out);
   return status;
@@ -173,8 +187,8 @@ static Status read_list(yyjson_val *object, const char *name, int64_t *out, int 
   TRY(json_array(object, name, "spec", &list));
   *n = (int)yyjson_arr_size(list);
   if (*n > MAX_DIMS) return fail(ERR_USAGE, "a spec of %d dimensions; at most %d are possible", *n, MAX_DIMS);
-  yyjson_arr_foreach(list, i, m, e)
-    if (!json_as_int64(e, &out[i]) || out[i] < 0) return fail(ERR_USAGE, "'%s' of a spec is no list of sizes", name);
+  yyjson_arr_foreach(list, i, m, e) if (!json_as_int64(e, &out[i]) || out[i] < 0) return fail(
+      ERR_USAGE, "'%s' of a spec is no list of sizes", name);
   return OK;
 }
 
@@ -212,7 +226,8 @@ int tess_chunk_list(TessCtx *ctx, const TessTensor *t, int64_t *offsets, int64_t
   Arena arena = {0};
   ChunkList list = {0};
   if (ctx->error || !t) return -1;
-  bool failed = api_stick(ctx, t->spec ? dtensor_chunks(t, &arena, &list) : fail(ERR_USAGE, "a plain tensor has no chunks"));
+  bool failed = api_stick(ctx, t->spec ? dtensor_chunks(t, &arena, &list)
+                                       : fail(ERR_USAGE, "a plain tensor has no chunks"));
   for (int i = 0; !failed && i < list.n && i < cap; i++)
     for (int d = 0; d < t->ndim; d++) {
       offsets[i * t->ndim + d] = list.v[i].offset[d];
@@ -226,5 +241,8 @@ int tess_chunk_list(TessCtx *ctx, const TessTensor *t, int64_t *offsets, int64_t
 TessTensor *tess_get_chunk(TessCtx *ctx, const TessTensor *t, const int64_t *offsets) {
   Tensor *part = NULL;
   if (ctx->error || !t) return NULL;
-  return api_stick(ctx, t->spec ? dtensor_chunk(api_scope(ctx), t, offsets, &part) : fail(ERR_USAGE, "a plain tensor has no chunks")) ? NULL : part;
+  return api_stick(ctx, t->spec ? dtensor_chunk(api_scope(ctx), t, offsets, &part)
+                                : fail(ERR_USAGE, "a plain tensor has no chunks"))
+             ? NULL
+             : part;
 }

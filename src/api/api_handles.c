@@ -58,8 +58,8 @@ static Status adopt(Tensor *t, void *data, void (*release)(void *), void *owner)
   return s;
 }
 
-TessTensor *tess_tensor_adopt(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride, void *data,
-                              void (*release)(void *owner), void *owner) {
+TessTensor *tess_tensor_adopt(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride,
+                              void *data, void (*release)(void *owner), void *owner) {
   TessTensor *t = tess_tensor_borrow(ctx, dtype, ndim, size, stride, data);
   if (!t || !release) return t;
   storage_unref(t->storage);

@@ -64,7 +64,9 @@ static TessModule *find_owner(TessModule *m, const char **name) {
   for (const char *dot; m && (dot = strchr(*name, '.')); *name = dot + 1) {
     TessModule *next = NULL;
     for (int i = 0; i < m->children; i++)
-      if (strlen(m->child_name[i]) == (size_t)(dot - *name) && !strncmp(m->child_name[i], *name, (size_t)(dot - *name))) next = m->child[i];
+      if (strlen(m->child_name[i]) == (size_t)(dot - *name) &&
+          !strncmp(m->child_name[i], *name, (size_t)(dot - *name)))
+        next = m->child[i];
     m = next;
   }
   return m;
@@ -95,7 +97,11 @@ int tess_module_set(TessModule *m, const char *name, const TessTensor *t) {
   if (m->ctx->error) return -1;
   const char *last = name;
   TessModule *owner = name ? find_owner(m, &last) : NULL;
-  if (!owner || !t) return api_stick(m->ctx, fail(ERR_USAGE, "tess_module_set: %s", !t ? "the tensor is NULL" : "there is no such module")) ? -1 : 0;
+  if (!owner || !t)
+    return api_stick(m->ctx,
+                     fail(ERR_USAGE, "tess_module_set: %s", !t ? "the tensor is NULL" : "there is no such module"))
+               ? -1
+               : 0;
   return api_stick(m->ctx, set_tensor(owner, last, t)) ? -1 : 0;
 }
 
@@ -138,7 +144,8 @@ TessModule *tess_module_child(TessModule *m, const char *name) {
 
 static Status partition(TessModule *m, const char *path, TessMesh *mesh, TessPartitionFn *fn, void *arg) {
   TessCtx *ctx = m->ctx;
-  if (fn && fn(ctx, path, m, mesh, arg)) return ctx->error ? OK : fail(ERR_FAIL, "the partition function failed on module '%s'", path);
+  if (fn && fn(ctx, path, m, mesh, arg))
+    return ctx->error ? OK : fail(ERR_FAIL, "the partition function failed on module '%s'", path);
   for (int i = 0; i < m->children; i++) {
     char *inner = malloc(strlen(path) + strlen(m->child_name[i]) + 2);
     if (!inner) return fail_oom();
@@ -160,12 +167,18 @@ static Status partition(TessModule *m, const char *path, TessMesh *mesh, TessPar
   return OK;
 }
 
-int tess_distribute_module(TessModule *m, TessMesh *mesh, TessPartitionFn *fn, TessModuleHook *input, TessModuleHook *output, void *arg) {
+int tess_distribute_module(TessModule *m, TessMesh *mesh, TessPartitionFn *fn, TessModuleHook *input,
+                           TessModuleHook *output, void *arg) {
   TessCtx *ctx = m->ctx;
   if (ctx->error) return -1;
-  if (m->mesh) return api_stick(ctx, fail(ERR_USAGE, "tess_distribute_module was called on this module before")) ? -1 : 0;
+  if (m->mesh)
+    return api_stick(ctx, fail(ERR_USAGE, "tess_distribute_module was called on this module before")) ? -1 : 0;
   if (!mesh) mesh = ctx->dist ? ctx->dist->current : NULL;
-  if (!mesh) return api_stick(ctx, status_hint(fail(ERR_USAGE, "no mesh is given and none is current"), "pass one, or tess_set_mesh()")) ? -1 : 0;
+  if (!mesh)
+    return api_stick(ctx, status_hint(fail(ERR_USAGE, "no mesh is given and none is current"),
+                                      "pass one, or tess_set_mesh()"))
+               ? -1
+               : 0;
   if (api_stick(ctx, partition(m, "", mesh, fn, arg)) || ctx->error) return -1;
   m->mesh = mesh;
   m->input = input;

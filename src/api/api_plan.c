@@ -48,7 +48,8 @@ static Status read_places(const char *text, int ndim, int naxes, Placement *out)
 
 static Status check_sizes(int ndim, const int64_t *shape, int naxes, const int *mesh) {
   int64_t numel;
-  if (ndim < 0 || ndim > MAX_DIMS || !checked_numel(ndim, shape, &numel)) return fail(ERR_USAGE, "a tensor of %d dimensions with impossible sizes", ndim);
+  if (ndim < 0 || ndim > MAX_DIMS || !checked_numel(ndim, shape, &numel))
+    return fail(ERR_USAGE, "a tensor of %d dimensions with impossible sizes", ndim);
   if (naxes < 1 || naxes > MAX_AXES) return fail(ERR_USAGE, "a mesh has 1 to %d axes, not %d", MAX_AXES, naxes);
   for (int a = 0; a < naxes; a++)
     if (mesh[a] < 1) return fail(ERR_USAGE, "mesh axis %d has %d ranks", a, mesh[a]);
@@ -58,7 +59,8 @@ static Status check_sizes(int ndim, const int64_t *shape, int naxes, const int *
 static Status print_layout(const Layout *l, const int *coord, Arena *arena, TextBuf *out) {
   int64_t local[MAX_DIMS], offset[MAX_DIMS];
   for (int a = 0; a < l->naxes; a++)
-    if (coord[a] < 0 || coord[a] >= l->axis[a]) return fail(ERR_USAGE, "coordinate %d on an axis of %d ranks", coord[a], l->axis[a]);
+    if (coord[a] < 0 || coord[a] >= l->axis[a])
+      return fail(ERR_USAGE, "coordinate %d on an axis of %d ranks", coord[a], l->axis[a]);
   TRY(layout_local(l, coord, local));
   TRY(layout_offset(l, coord, offset));
   text_puts(out, "{\"shape\": ");
@@ -70,14 +72,16 @@ static Status print_layout(const Layout *l, const int *coord, Arena *arena, Text
     Runs runs;
     TRY(layout_runs(l, coord, d, arena, &runs));
     text_puts(out, d ? ", [" : "[");
-    for (int i = 0; i < runs.n; i++) text_printf(out, "%s[%lld, %lld]", i ? ", " : "", (long long)runs.run[i].begin, (long long)runs.run[i].size);
+    for (int i = 0; i < runs.n; i++)
+      text_printf(out, "%s[%lld, %lld]", i ? ", " : "", (long long)runs.run[i].begin, (long long)runs.run[i].size);
     text_puts(out, "]");
   }
   text_puts(out, "]}");
   return OK;
 }
 
-char *tess_plan_layout(TessCtx *ctx, int ndim, const int64_t *shape, int naxes, const int *mesh, const char *placements, const int *coord) {
+char *tess_plan_layout(TessCtx *ctx, int ndim, const int64_t *shape, int naxes, const int *mesh,
+                       const char *placements, const int *coord) {
   Placement place[MAX_AXES];
   TextBuf out = {0};
   Arena arena = {0};
@@ -90,7 +94,7 @@ char *tess_plan_layout(TessCtx *ctx, int ndim, const int64_t *shape, int naxes, 
   return finish(ctx, &out, s);
 }
 
-static void print_plan(const Plan *plan, int naxes, TextBuf *out) {
+static void print_plan(const Route *plan, int naxes, TextBuf *out) {
   text_puts(out, "{\"steps\": [");
   for (int i = 0; i < plan->n; i++) {
     const Step *step = &plan->step[i];
@@ -114,13 +118,14 @@ static void print_plan(const Plan *plan, int naxes, TextBuf *out) {
   text_printf(out, ", \"bytes\": %lld, \"collectives\": %d}", (long long)plan->bytes, plan->collectives);
 }
 
-static Status plan_between(Dtype dtype, int ndim, const int64_t *shape, int naxes, const int *mesh, const char *from, const char *to, bool greedy, TextBuf *out) {
+static Status plan_between(Dtype dtype, int ndim, const int64_t *shape, int naxes, const int *mesh,
+                           const char *from, const char *to, bool greedy, TextBuf *out) {
   Placement a[MAX_AXES], b[MAX_AXES];
   Dist *d = NULL;
   Mesh *m;
   const Spec *before, *after;
   Arena arena = {0};
-  Plan plan;
+  Route plan;
   TRY(check_sizes(ndim, shape, naxes, mesh));
   TRY(read_places(from, ndim, naxes, a));
   TRY(read_places(to, ndim, naxes, b));
@@ -128,14 +133,15 @@ static Status plan_between(Dtype dtype, int ndim, const int64_t *shape, int naxe
   Status s = mesh_new(d, mesh, naxes, NULL, NULL, &m);
   if (!s) s = spec_new(m, dtype, ndim, shape, NULL, a, &before);
   if (!s) s = spec_with(before, b, &after);
-  if (!s) s = greedy ? plan_greedy(before, after, &arena, &plan) : plan_redistribute(before, after, &arena, &plan);
+  if (!s) s = greedy ? route_greedy(before, after, &arena, &plan) : route_find(before, after, &arena, &plan);
   if (!s) print_plan(&plan, naxes, out);
   arena_free(&arena);
   dist_free(d);
   return s;
 }
 
-char *tess_plan_redistribute(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *shape, int naxes, const int *mesh, const char *from, const char *to, int greedy) {
+char *tess_plan_redistribute(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *shape, int naxes,
+                             const int *mesh, const char *from, const char *to, int greedy) {
   TextBuf out = {0};
   if (ctx->error) return NULL;
   return finish(ctx, &out, plan_between((Dtype)dtype, ndim, shape, naxes, mesh, from, to, greedy != 0, &out));
@@ -242,16 +248,17 @@ static Status propagate_parts(Call *c, Arena *arena, TextBuf *out) {
   TRY_NEW(p.in, arena_new_n(arena, Tensor *, p.n ? p.n : 1));
   TRY_NEW(p.want, arena_new_n(arena, const Spec *, p.n ? p.n : 1));
   flat_tensors(c, p.in);
-  d->planned_cost = 0;
+  d->decided_cost = 0;
   d->planned = note_part;
-  d->planned_arg = &p;
+  d->decided_arg = &p;
   Status s = op_dispatch(c);
   d->planned = NULL;
-  if (!s) print_parts(&p, c, d->planned_cost, out);
+  if (!s) print_parts(&p, c, d->decided_cost, out);
   return s;
 }
 
-static Status propagate_call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, TextBuf *out) {
+static Status propagate_call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena,
+                             TextBuf *out) {
   Value bound[MAX_PARAMS];
   Call c;
   TRY(api_bind(ctx, name, args, nargs, arena, bound, &c));

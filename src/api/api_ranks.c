@@ -23,7 +23,7 @@ Status api_join_world(TessCtx *ctx, World *w) {
   }
   inside(ctx)->world = w;
   if (w) ctx->kern.sharers = world_size(w);
-  ctx_spread(ctx, d);
+  ctx_attach_dist(ctx, d);
   return OK;
 }
 
@@ -182,7 +182,8 @@ int tess_world_size(const TessCtx *ctx) { return inside(ctx)->world ? world_size
 
 int tess_define_group(TessCtx *ctx, const char *name, const int *ranks, int n) {
   if (ctx->error) return -1;
-  if (!ctx->groups) return api_stick(ctx, fail(ERR_USAGE, "group '%s': this context is no rank of a world", name)) ? -1 : 0;
+  if (!ctx->groups)
+    return api_stick(ctx, fail(ERR_USAGE, "group '%s': this context is no rank of a world", name)) ? -1 : 0;
   return api_stick(ctx, groups_define(ctx->groups, name, ranks, n)) ? -1 : 0;
 }
 
@@ -212,7 +213,8 @@ int tess_barrier(TessCtx *ctx) {
 
 /* ---- meshes ------------------------------------------------------------------------------------ */
 
-TessMesh *tess_mesh_from_ranks(TessCtx *ctx, int naxes, const int *sizes, const char *const *names, const int *ranks) {
+TessMesh *tess_mesh_from_ranks(TessCtx *ctx, int naxes, const int *sizes, const char *const *names,
+                               const int *ranks) {
   Dist *d = NULL;
   Mesh *m = NULL;
   if (ctx->error || api_stick(ctx, api_dist(ctx, &d))) return NULL;
@@ -249,8 +251,12 @@ TessMesh *tess_mesh_flatten(TessCtx *ctx, TessMesh *mesh, const char *const *nam
 }
 
 int tess_mesh_ndim(const TessMesh *mesh) { return mesh->naxes; }
-int tess_mesh_size(const TessMesh *mesh, int axis) { return axis < 0 ? mesh->size : axis < mesh->naxes ? mesh->axis[axis] : 0; }
-const char *tess_mesh_name(const TessMesh *mesh, int axis) { return axis >= 0 && axis < mesh->naxes ? mesh->name[axis] : NULL; }
+int tess_mesh_size(const TessMesh *mesh, int axis) {
+  return axis < 0 ? mesh->size : axis < mesh->naxes ? mesh->axis[axis] : 0;
+}
+const char *tess_mesh_name(const TessMesh *mesh, int axis) {
+  return axis >= 0 && axis < mesh->naxes ? mesh->name[axis] : NULL;
+}
 const char *tess_mesh_repr(const TessMesh *mesh, char *buf, size_t cap) { return mesh_print(mesh, buf, cap); }
 const int *tess_mesh_ranks(const TessMesh *mesh) { return mesh->rank; }
 
@@ -297,7 +303,8 @@ static void print_log(const CommLog *log, TextBuf *out) {
   text_puts(out, "}, \"events\": [");
   for (int i = 0; i < log->n; i++) {
     const CommEvent *e = &log->event[i];
-    text_printf(out, "%s{\"kind\": \"%s\", \"bytes\": %lld, \"why\": ", i ? ", " : "", step_kind_name(e->kind), (long long)e->bytes);
+    text_printf(out, "%s{\"kind\": \"%s\", \"bytes\": %lld, \"why\": ", i ? ", " : "", step_kind_name(e->kind),
+                (long long)e->bytes);
     text_json(out, e->why);
     text_puts(out, "}");
   }

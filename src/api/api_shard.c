@@ -6,7 +6,7 @@
 #include "api/api.h"
 #include "pt2/read.h"
 #include "pt2/write.h"
-#include "spread/cut_files.h"
+#include "rank_files/write_folder.h"
 
 static Status read_plan(const char *plan, PlanFile **out) {
   const char *text = plan ? plan + strspn(plan, " \t\r\n") : NULL;
@@ -14,27 +14,27 @@ static Status read_plan(const char *plan, PlanFile **out) {
   return plan_file_read(plan ? plan : "auto", out);
 }
 
-static Status open_cut(const TessCut *what, const PlanFile *plan, Cut **out) {
+static Status open_cut(const TessCut *what, const PlanFile *plan, Partition **out) {
   Exported *e;
   const char *mesh = what->mesh ? what->mesh : plan->mesh;
   if (!mesh) return fail(ERR_USAGE, "no mesh is given, and the plan tells none");
   if (!what->program) return fail(ERR_USAGE, "no program is given");
   TRY(pt2_read(what->program, &e));
-  TRY(cut_open(e, mesh, plan, out));
+  TRY(partition_open(e, mesh, plan, out));
   (*out)->half_sums = what->half_sums;
-  Status s = cut_fix_sizes(*out, what->sizes);
-  if (s) cut_free(*out);
+  Status s = partition_fix_sizes(*out, what->sizes);
+  if (s) partition_free(*out);
   return s;
 }
 
 static Status write_folder(const TessCut *what, const char *folder, bool force, TextBuf *report) {
   PlanFile *plan;
-  Cut *c;
+  Partition *c;
   TRY(read_plan(what->plan, &plan));
   Status s = open_cut(what, plan, &c);
   if (!s) {
-    s = cut_write(c, plan, &(CutOptions){.folder = folder, .force = force, .report = report});
-    cut_free(c);
+    s = partition_write(c, plan, &(FolderOptions){.folder = folder, .force = force, .report = report});
+    partition_free(c);
   }
   plan_file_free(plan);
   return s;
@@ -50,10 +50,10 @@ char *tess_shard(TessCtx *ctx, const TessCut *cut, const char *folder, int force
   return NULL;
 }
 
-static Status write_file(Cut *c, int rank, const char *path) {
+static Status write_file(Partition *c, int rank, const char *path) {
   Exported *e;
   RankFacts facts;
-  TRY(cut_rank(c, rank, &e, &facts));
+  TRY(partition_rank(c, rank, &e, &facts));
   Status s = pt2_write(e, path, false);
   exported_free(e);
   rank_facts_free(&facts);
@@ -62,12 +62,12 @@ static Status write_file(Cut *c, int rank, const char *path) {
 
 static Status write_rank(const TessCut *what, int rank, const char *path) {
   PlanFile *plan;
-  Cut *c;
+  Partition *c;
   TRY(read_plan(what->plan, &plan));
   Status s = open_cut(what, plan, &c);
   if (!s) {
     s = write_file(c, rank, path);
-    cut_free(c);
+    partition_free(c);
   }
   plan_file_free(plan);
   return s;

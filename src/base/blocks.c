@@ -18,7 +18,14 @@
 #define KEEPS 1
 #endif
 
-enum { ALIGN = 64, GRAIN = 64 << 10, LARGE = 1 << 20, BLOCKS_KEPT = KEEPS ? 32 : 0, KEPT_MIB = 512, OF_PHYSICAL = 16 };
+enum {
+  ALIGN = 64,
+  GRAIN = 64 << 10,
+  LARGE = 1 << 20,
+  BLOCKS_KEPT = KEEPS ? 32 : 0,
+  KEPT_MIB = 512,
+  OF_PHYSICAL = 16
+};
 
 typedef struct {
   void *data;

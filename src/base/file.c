@@ -41,7 +41,8 @@ static Status map_fd(int fd, FileMap *f) {
   if (S_ISDIR(st.st_mode)) return fail(ERR_FILE, "cannot read '%s': it is a folder", f->path);
   if (!S_ISREG(st.st_mode)) return fail(ERR_FILE, "cannot read '%s': it is not a regular file", f->path);
   if (st.st_size == 0) return OK;
-  if ((uint64_t)st.st_size > SIZE_MAX / 2) return fail(ERR_FILE, "cannot map '%s': %lld bytes are too many", f->path, (long long)st.st_size);
+  if ((uint64_t)st.st_size > SIZE_MAX / 2)
+    return fail(ERR_FILE, "cannot map '%s': %lld bytes are too many", f->path, (long long)st.st_size);
   /* Private and writable: an op that works in place on a weight changes its own copy (I1).
    * No swap is reserved: files may be larger than memory. */
   void *data = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
@@ -87,7 +88,8 @@ Status file_map_bytes(const char *name, const void *data, size_t size, FileMap *
 
 Status file_map_part(FileMap *f, size_t offset, size_t size, const char *name, FileMap **out) {
   if (offset > f->size || size > f->size - offset) {
-    return fail(ERR_FILE, "%s: bytes %zu to %zu of '%s' are outside the file", f->path, offset, offset + size, name);
+    return fail(ERR_FILE, "%s: bytes %zu to %zu of '%s' are outside the file", f->path, offset, offset + size,
+                name);
   }
   TRY(new_map(name, out));
   (*out)->data = size ? f->data + offset : NULL;
@@ -185,7 +187,8 @@ static Status open_temp(FileOut *f) {
 }
 
 static Status fail_exists(const char *path) {
-  return status_hint(fail(ERR_USAGE, "'%s' is there already", path), "remove it, or allow it to be replaced (--force)");
+  return status_hint(fail(ERR_USAGE, "'%s' is there already", path),
+                     "remove it, or allow it to be replaced (--force)");
 }
 
 static Status open_target(FileOut *f) {
@@ -258,7 +261,8 @@ Status file_out_pad(FileOut *f, size_t count, char byte) {
 Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size) {
   const unsigned char *p = data;
   uint64_t on_disk = f->written - f->buffered;
-  if (offset > f->written || size > f->written - offset) return fail(ERR_FAIL, "'%s': a patch beyond the end", f->path);
+  if (offset > f->written || size > f->written - offset)
+    return fail(ERR_FAIL, "'%s': a patch beyond the end", f->path);
   if (offset >= on_disk) {
     if (size) memcpy(f->buffer + (offset - on_disk), p, size);
     return OK;

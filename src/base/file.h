@@ -20,7 +20,7 @@ typedef struct FileMap {
   size_t size;         /* bytes */
   char *path;          /* as given, for messages */
   atomic_int refs;
-  bool heap;           /* data came from malloc, not from a mapping */
+  bool heap;             /* data came from malloc, not from a mapping */
   struct FileMap *whole; /* what this is a part of, or NULL */
 } FileMap;
 
@@ -52,8 +52,8 @@ typedef struct {
   unsigned flags;
   char *path, *temp; /* temp NULL: a device, written directly */
   size_t temp_cap;
-  bool unnamed;      /* the temporary file has no name yet */
-  uint64_t written;  /* bytes so far */
+  bool unnamed;     /* the temporary file has no name yet */
+  uint64_t written; /* bytes so far */
   size_t buffered;
   unsigned char *buffer;
 } FileOut;

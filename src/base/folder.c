@@ -11,7 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static Status cannot_write(const char *path, int error) { return fail(ERR_FAIL, "cannot write '%s': %s", path, strerror(error)); }
+static Status cannot_write(const char *path, int error) {
+  return fail(ERR_FAIL, "cannot write '%s': %s", path, strerror(error));
+}
 
 static bool is_entry(const struct dirent *d) { return strcmp(d->d_name, ".") && strcmp(d->d_name, ".."); }
 
@@ -26,12 +28,14 @@ static bool is_empty(const char *path) {
 static Status check(FolderOut *f, bool force) {
   struct stat st;
   if (stat(f->path, &st) && errno != ENOENT) return cannot_write(f->path, errno);
-  if (stat(f->path, &st)) return lstat(f->path, &st) ? OK : fail(ERR_USAGE, "'%s' is a link to something that is not there", f->path);
+  if (stat(f->path, &st))
+    return lstat(f->path, &st) ? OK : fail(ERR_USAGE, "'%s' is a link to something that is not there", f->path);
   if (!S_ISDIR(st.st_mode)) return fail(ERR_USAGE, "'%s' is there and is no folder", f->path);
   if (access(f->path, W_OK | X_OK)) return cannot_write(f->path, errno);
   f->merge = true;
   if (force || is_empty(f->path)) return OK;
-  return status_hint(fail(ERR_USAGE, "'%s' exists already and is not empty", f->path), "--force replaces files of the same names");
+  return status_hint(fail(ERR_USAGE, "'%s' exists already and is not empty", f->path),
+                     "--force replaces files of the same names");
 }
 
 Status folder_out_open(FolderOut *f, const char *path, bool force) {
@@ -77,8 +81,10 @@ static Status remove_stale(FolderOut *f) {
   DIR *d = opendir(f->path);
   Status s = d ? OK : cannot_write(f->path, errno);
   for (struct dirent *e; !s && (e = readdir(d));) {
-    bool stale = is_entry(e) && ((f->last && !strcmp(e->d_name, f->last)) || (f->is_stale && f->is_stale(f->arg, e->d_name)));
-    if (stale && unlinkat(dirfd(d), e->d_name, 0) && errno != ENOENT) s = fail(ERR_FAIL, "cannot replace '%s/%s': %s", f->path, e->d_name, strerror(errno));
+    bool stale = is_entry(e) &&
+                 ((f->last && !strcmp(e->d_name, f->last)) || (f->is_stale && f->is_stale(f->arg, e->d_name)));
+    if (stale && unlinkat(dirfd(d), e->d_name, 0) && errno != ENOENT)
+      s = fail(ERR_FAIL, "cannot replace '%s/%s': %s", f->path, e->d_name, strerror(errno));
   }
   if (d) closedir(d);
   return s;

@@ -20,8 +20,8 @@
 typedef struct {
   Arena arena;
   const char *path, *temp;
-  bool merge; /* the folder is there and keeps what it has */
-  const char *last; /* set by the caller; NULL: none */
+  bool merge;                                          /* the folder is there and keeps what it has */
+  const char *last;                                    /* set by the caller; NULL: none */
   bool (*is_stale)(const void *arg, const char *name); /* does a file that was there go? NULL: none does */
   const void *arg;
 } FolderOut;

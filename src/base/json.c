@@ -52,7 +52,8 @@ static Status fail_type(yyjson_val *v, const char *key, const char *what, const 
 }
 
 Status json_member(yyjson_val *object, const char *key, const char *what, yyjson_val **out) {
-  if (!yyjson_is_obj(object)) return fail(ERR_FILE, "%s: expected an object with '%s', found %s", what, key, yyjson_get_type_desc(object));
+  if (!yyjson_is_obj(object))
+    return fail(ERR_FILE, "%s: expected an object with '%s', found %s", what, key, yyjson_get_type_desc(object));
   *out = yyjson_obj_get(object, key);
   return *out ? OK : fail(ERR_FILE, "%s: '%s' is missing", what, key);
 }
@@ -102,7 +103,9 @@ const char *json_as_string(yyjson_val *v) {
   return s && strlen(s) == yyjson_get_len(v) ? s : NULL;
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int by_text(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 Status json_check_keys(yyjson_val *object, const char *what) {
   size_t n = yyjson_obj_size(object), count = 0, i, max;

@@ -23,7 +23,8 @@ Status json_parse(const char *what, const void *text, size_t size, unsigned flag
 Status json_member(yyjson_val *object, const char *key, const char *what, yyjson_val **out);
 Status json_object(yyjson_val *object, const char *key, const char *what, yyjson_val **out);
 Status json_array(yyjson_val *object, const char *key, const char *what, yyjson_val **out);
-Status json_string(yyjson_val *object, const char *key, const char *what, const char **out); /* without NUL inside */
+Status json_string(yyjson_val *object, const char *key, const char *what,
+                   const char **out); /* without NUL inside */
 Status json_int64(yyjson_val *object, const char *key, const char *what, int64_t *out);
 Status json_bool(yyjson_val *object, const char *key, const char *what, bool *out);
 

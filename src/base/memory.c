@@ -64,7 +64,8 @@ size_t memory_give_back(const void *data, size_t bytes) {
 static bool may_drop(const Pages *p, uintptr_t at) {
   uint64_t word;
   (void)*(const volatile char *)at; /* the kernel tells only of pages that are here */
-  return pread(p->pagemap, &word, sizeof word, (off_t)(at / p->page * sizeof word)) == (ssize_t)sizeof word && is_file_page(word);
+  return pread(p->pagemap, &word, sizeof word, (off_t)(at / p->page * sizeof word)) == (ssize_t)sizeof word &&
+         is_file_page(word);
 }
 
 bool memory_may_give_back(const void *data, size_t bytes) {

@@ -4,8 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 enum { LINE = 256, BAR = 24, WIDTH_IF_UNKNOWN = 80 };
 
@@ -13,12 +14,6 @@ enum { LINE = 256, BAR = 24, WIDTH_IF_UNKNOWN = 80 };
 #define WIPE "\r\033[K"
 #define CYAN "\033[36m"
 #define PLAIN "\033[0m"
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool is_terminal(FILE *stream) {
   const char *term = getenv("TERM");
@@ -28,9 +23,10 @@ static bool is_terminal(FILE *stream) {
 void progress_begin(Progress *p, FILE *stream, const char *what, int64_t total, ProgressUnit unit) {
   if (!p) return;
   const char *no_colour = getenv("NO_COLOR");
-  *p = (Progress){.stream = is_terminal(stream) ? stream : NULL, .what = what, .total = total, .unit = unit, .delay = 1};
+  *p = (Progress){
+      .stream = is_terminal(stream) ? stream : NULL, .what = what, .total = total, .unit = unit, .delay = 1};
   p->colour = !(no_colour && *no_colour);
-  if (p->stream) p->begun = p->drawn_at = now();
+  if (p->stream) p->begun = p->drawn_at = clock_now();
 }
 
 static const char *amount(double n, ProgressUnit unit, char *buf, size_t cap) {
@@ -71,8 +67,10 @@ static void draw(Progress *p, double at) {
     snprintf(percent, sizeof percent, "  %3d%%", (int)(part * 100));
   }
   bool numbers = p->unit != PROGRESS_SHARE;
-  int n = snprintf(line, sizeof line, "%s  %s%s%s%s", p->what, bar, percent, numbers ? "  " : "", numbers ? amount((double)p->done, p->unit, a, sizeof a) : "");
-  if (n > 0 && n < LINE && p->total > 0 && numbers) n += snprintf(line + n, (size_t)(LINE - n), " of %s", amount((double)p->total, p->unit, b, sizeof b));
+  int n = snprintf(line, sizeof line, "%s  %s%s%s%s", p->what, bar, percent, numbers ? "  " : "",
+                   numbers ? amount((double)p->done, p->unit, a, sizeof a) : "");
+  if (n > 0 && n < LINE && p->total > 0 && numbers)
+    n += snprintf(line + n, (size_t)(LINE - n), " of %s", amount((double)p->total, p->unit, b, sizeof b));
   if (n > 0 && n < LINE && part > 0 && part < 1) {
     snprintf(line + n, (size_t)(LINE - n), "  %s left", duration(seconds * (1 - part) / part, c, sizeof c));
   }
@@ -86,7 +84,7 @@ void progress_set(Progress *p, int64_t done) {
   if (!p) return;
   p->done = done;
   if (!p->stream) return;
-  double at = now();
+  double at = clock_now();
   if (at - p->begun < p->delay || (p->drawn && at - p->drawn_at < REDRAW_SECONDS)) return;
   draw(p, at);
 }

@@ -15,7 +15,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-typedef enum { PROGRESS_STEPS, PROGRESS_BYTES, PROGRESS_SHARE /* numbers say nothing: only the bar */ } ProgressUnit;
+typedef enum {
+  PROGRESS_STEPS,
+  PROGRESS_BYTES,
+  PROGRESS_SHARE /* numbers say nothing: only the bar */
+} ProgressUnit;
 
 typedef struct {
   FILE *stream;     /* NULL: silent */

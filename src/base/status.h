@@ -40,25 +40,25 @@ Status fail_oom(void) __attribute__((returns_nonnull)); /* never allocates */
 Status status_at(Status s, const char *fmt, ...) PRINTF_LIKE(2, 3);
 Status status_hint(Status s, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-ErrCode status_code(Status s);          /* s is not OK */
-const char *status_message(Status s);   /* message and notes, lives as long as s */
-void status_free(Status s);             /* OK is fine */
+ErrCode status_code(Status s);        /* s is not OK */
+const char *status_message(Status s); /* message and notes, lives as long as s */
+void status_free(Status s);           /* OK is fine */
 
-#define TRY(expr)                    \
-  do {                               \
-    Status try_status_ = (expr);     \
+#define TRY(expr)                        \
+  do {                                   \
+    Status try_status_ = (expr);         \
     if (try_status_) return try_status_; \
   } while (0)
 
 /* For functions with an exit label: sets s and jumps.  Needs `Status s` in scope. */
-#define TRY_GOTO(label, expr)  \
-  do {                         \
-    s = (expr);                \
-    if (s) goto label;         \
+#define TRY_GOTO(label, expr) \
+  do {                        \
+    s = (expr);               \
+    if (s) goto label;        \
   } while (0)
 
-#define TRY_NEW(ptr, expr)                      \
-  do {                                          \
+#define TRY_NEW(ptr, expr)                           \
+  do {                                               \
     if (((ptr) = (expr)) == NULL) return fail_oom(); \
   } while (0)
 

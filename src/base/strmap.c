@@ -43,4 +43,6 @@ Status strmap_slot(StrMap *m, Arena *arena, const char *key, StrSlot **out) {
   return OK;
 }
 
-void *strmap_get(const StrMap *m, const char *key) { return m->cap ? find(m->slots, m->cap, key, hash_text(key))->value : NULL; }
+void *strmap_get(const StrMap *m, const char *key) {
+  return m->cap ? find(m->slots, m->cap, key, hash_text(key))->value : NULL;
+}

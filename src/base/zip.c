@@ -12,7 +12,15 @@
 #include <unzip.h>
 #include <zlib.h>
 
-enum { NAME_MAX_BYTES = 4096, RECORD = 46, LOCAL = 30, END = 22, FLAG_ENCRYPTED = 1, METHOD_STORED = 0, METHOD_DEFLATE = 8 };
+enum {
+  NAME_MAX_BYTES = 4096,
+  RECORD = 46,
+  LOCAL = 30,
+  END = 22,
+  FLAG_ENCRYPTED = 1,
+  METHOD_STORED = 0,
+  METHOD_DEFLATE = 8
+};
 enum { RECORD_SIGNATURE = 0x02014b50, LOCAL_SIGNATURE = 0x04034b50, END_SIGNATURE = 0x06054b50, ZIP64_FIELD = 1 };
 #define IN_ZIP64 0xffffffffu /* a size or offset of 32 bits that stands in the ZIP64 field */
 #define VERIFY_PIECE ((uint64_t)8 << 20)
@@ -67,8 +75,13 @@ static int stream_error(voidpf opaque, voidpf stream) {
 }
 
 static unzFile stream_unzip(Stream *s) {
-  zlib_filefunc64_def io = {.zopen64_file = stream_open, .zread_file = stream_read, .ztell64_file = stream_tell,
-                            .zseek64_file = stream_seek, .zclose_file = stream_nothing, .zerror_file = stream_error, .opaque = s};
+  zlib_filefunc64_def io = {.zopen64_file = stream_open,
+                            .zread_file = stream_read,
+                            .ztell64_file = stream_tell,
+                            .zseek64_file = stream_seek,
+                            .zclose_file = stream_nothing,
+                            .zerror_file = stream_error,
+                            .opaque = s};
   return unzOpen2_64("", &io);
 }
 
@@ -138,8 +151,14 @@ static bool read_zip64(Record *r) {
 static bool read_record(const Zip *z, uint64_t at, Record *r) {
   const unsigned char *p = bytes_at(z, at, RECORD);
   if (!p || number(p, 4) != RECORD_SIGNATURE) return false;
-  *r = (Record){.flags = (unsigned)number(p + 8, 2), .method = (unsigned)number(p + 10, 2), .crc = (uint32_t)number(p + 16, 4), .packed = number(p + 20, 4), .size = number(p + 24, 4),
-                .name_length = (size_t)number(p + 28, 2), .extra_length = (size_t)number(p + 30, 2), .header = number(p + 42, 4)};
+  *r = (Record){.flags = (unsigned)number(p + 8, 2),
+                .method = (unsigned)number(p + 10, 2),
+                .crc = (uint32_t)number(p + 16, 4),
+                .packed = number(p + 20, 4),
+                .size = number(p + 24, 4),
+                .name_length = (size_t)number(p + 28, 2),
+                .extra_length = (size_t)number(p + 30, 2),
+                .header = number(p + 42, 4)};
   r->name = bytes_at(z, at + RECORD, r->name_length + r->extra_length);
   if (!r->name) return false;
   r->extra = r->name + r->name_length;
@@ -149,10 +168,12 @@ static bool read_record(const Zip *z, uint64_t at, Record *r) {
 /* Where the data of an entry begins: behind its local header, which repeats the name. */
 static Status find_data(const Zip *z, const Record *r, ZipEntry *e) {
   const unsigned char *p = bytes_at(z, r->header, LOCAL), *name;
-  if (!p || number(p, 4) != LOCAL_SIGNATURE) return bad_entry(z, e->name, "its header is damaged, or not where the directory says");
+  if (!p || number(p, 4) != LOCAL_SIGNATURE)
+    return bad_entry(z, e->name, "its header is damaged, or not where the directory says");
   uint64_t name_length = number(p + 26, 2), extra_length = number(p + 28, 2);
   name = bytes_at(z, r->header + LOCAL, name_length + extra_length);
-  if (!name || name_length != r->name_length || memcmp(name, r->name, r->name_length) || number(p + 8, 2) != r->method) {
+  if (!name || name_length != r->name_length || memcmp(name, r->name, r->name_length) ||
+      number(p + 8, 2) != r->method) {
     return bad_entry(z, e->name, "its header does not agree with the directory");
   }
   e->offset = r->header + LOCAL + name_length + extra_length;
@@ -164,7 +185,8 @@ static Status check_record(const Zip *z, const Record *r, const char *name) {
   if (r->method != METHOD_STORED && r->method != METHOD_DEFLATE) {
     return fail(ERR_FILE, "%s: entry '%s': compression method %u is not supported", z->file->path, name, r->method);
   }
-  if (r->method == METHOD_STORED && r->size != r->packed) return bad_entry(z, name, "it is stored, but its two sizes differ");
+  if (r->method == METHOD_STORED && r->size != r->packed)
+    return bad_entry(z, name, "it is stored, but its two sizes differ");
   return OK;
 }
 
@@ -176,13 +198,21 @@ static Status read_entry(Zip *z, unzFile unzip) {
   char *name;
   TRY_NEW(name, arena_strndup(&z->arena, (const char *)r.name, r.name_length));
   if (strlen(name) != r.name_length || !zip_name_ok(name)) {
-    return fail(ERR_FILE, "%s: an entry has a name that is not allowed (absolute, with '..', a backslash or control characters)", z->file->path);
+    return fail(
+        ERR_FILE,
+        "%s: an entry has a name that is not allowed (absolute, with '..', a backslash or control characters)",
+        z->file->path);
   }
   bool folder = name[r.name_length - 1] == '/';
   if (folder) return r.size ? bad_entry(z, name, "a folder with content") : OK;
   TRY(check_record(z, &r, name));
   ZipEntry *e = &z->entries[z->count];
-  *e = (ZipEntry){.name = name, .size = r.size, .packed = r.packed, .crc = r.crc, .order = z->count, .stored = r.method == METHOD_STORED};
+  *e = (ZipEntry){.name = name,
+                  .size = r.size,
+                  .packed = r.packed,
+                  .crc = r.crc,
+                  .order = z->count,
+                  .stored = r.method == METHOD_STORED};
   TRY(find_data(z, &r, e));
   z->count++;
   return OK;
@@ -192,7 +222,8 @@ static Status read_entries(Zip *z, unzFile unzip) {
   unz_global_info64 global;
   if (unzGetGlobalInfo64(unzip, &global) != UNZ_OK) return damaged(z);
   if (global.number_entry > z->file->size / RECORD || global.number_entry > INT_MAX / 2) {
-    return fail(ERR_FILE, "%s: a directory of %llu entries does not fit in the file", z->file->path, (unsigned long long)global.number_entry);
+    return fail(ERR_FILE, "%s: a directory of %llu entries does not fit in the file", z->file->path,
+                (unsigned long long)global.number_entry);
   }
   TRY_NEW(z->entries, arena_new_n(&z->arena, ZipEntry, global.number_entry));
   int code = global.number_entry ? unzGoToFirstFile(unzip) : UNZ_END_OF_LIST_OF_FILE;
@@ -204,11 +235,14 @@ static Status read_entries(Zip *z, unzFile unzip) {
   return code == UNZ_END_OF_LIST_OF_FILE ? OK : damaged(z);
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(((const ZipEntry *)a)->name, ((const ZipEntry *)b)->name); }
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const ZipEntry *)a)->name, ((const ZipEntry *)b)->name);
+}
 
 static int by_offset(const void *a, const void *b) {
   const ZipEntry *x = a, *y = b;
-  return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1) : (x->packed > y->packed) - (x->packed < y->packed);
+  return x->offset != y->offset ? (x->offset < y->offset ? -1 : 1)
+                                : (x->packed > y->packed) - (x->packed < y->packed);
 }
 
 static Status check_entries(Zip *z) {
@@ -222,7 +256,8 @@ static Status check_entries(Zip *z) {
   }
   qsort(z->entries, (size_t)z->count, sizeof *z->entries, by_name);
   for (int i = 1; i < z->count; i++) {
-    if (!strcmp(z->entries[i].name, z->entries[i - 1].name)) return bad_entry(z, z->entries[i].name, "it occurs twice");
+    if (!strcmp(z->entries[i].name, z->entries[i - 1].name))
+      return bad_entry(z, z->entries[i].name, "it occurs twice");
   }
   return OK;
 }
@@ -239,10 +274,12 @@ static bool has_end(const Zip *z) {
 }
 
 static Status read_archive(Zip *z) {
-  if (z->file->size < END) return fail(ERR_FILE, "%s: %zu bytes are too few for a ZIP archive", z->file->path, z->file->size);
+  if (z->file->size < END)
+    return fail(ERR_FILE, "%s: %zu bytes are too few for a ZIP archive", z->file->path, z->file->size);
   Stream stream = {.file = z->file};
   unzFile unzip = has_end(z) ? stream_unzip(&stream) : NULL;
-  if (!unzip) return fail(ERR_FILE, "%s: not a ZIP archive, or cut off: it has no directory at its end", z->file->path);
+  if (!unzip)
+    return fail(ERR_FILE, "%s: not a ZIP archive, or cut off: it has no directory at its end", z->file->path);
   Status s = read_entries(z, unzip);
   unzClose(unzip);
   return s ? s : check_entries(z);
@@ -315,8 +352,8 @@ static Status inflate_into(const Zip *z, const ZipEntry *e, unsigned char *to) {
 
 static Status inflate_entry(const Zip *z, const ZipEntry *e, unsigned char **out) {
   if (e->size > ZIP_PLAIN_MAX && e->size / ZIP_RATIO_MAX > e->packed) {
-    return fail(ERR_FILE, "%s: entry '%s': %llu compressed bytes that grow to %llu are refused", z->file->path, e->name,
-                (unsigned long long)e->packed, (unsigned long long)e->size);
+    return fail(ERR_FILE, "%s: entry '%s': %llu compressed bytes that grow to %llu are refused", z->file->path,
+                e->name, (unsigned long long)e->packed, (unsigned long long)e->size);
   }
   unsigned char *data;
   TRY_NEW(data, malloc(e->size ? (size_t)e->size : 1));
@@ -326,7 +363,9 @@ static Status inflate_entry(const Zip *z, const ZipEntry *e, unsigned char **out
   return s;
 }
 
-static Status bad_crc(const Zip *z, const ZipEntry *e) { return bad_entry(z, e->name, "it is damaged: its checksum does not match"); }
+static Status bad_crc(const Zip *z, const ZipEntry *e) {
+  return bad_entry(z, e->name, "it is damaged: its checksum does not match");
+}
 
 static Status check_crc(const Zip *z, const ZipEntry *e, const unsigned char *data) {
   uLong crc = crc32_z(crc32_z(0, NULL, 0), data, (size_t)e->size);

@@ -17,7 +17,7 @@ struct ZipOut {
   FileOut file;
   uint64_t at; /* minizip goes back to complete a header */
   zipFile zip;
-  Status error; /* the first; minizip only knows that there was one */
+  Status error;  /* the first; minizip only knows that there was one */
   uint64_t left; /* bytes that the open entry still needs */
   char *name;    /* of the open entry */
   Progress *progress;
@@ -56,7 +56,9 @@ static ZPOS64_T out_tell(voidpf opaque, voidpf stream) {
 static long out_seek(voidpf opaque, voidpf stream, ZPOS64_T offset, int origin) {
   ZipOut *z = stream;
   (void)opaque;
-  uint64_t to = offset + (origin == ZLIB_FILEFUNC_SEEK_SET ? 0 : origin == ZLIB_FILEFUNC_SEEK_CUR ? z->at : z->file.written);
+  uint64_t to = offset + (origin == ZLIB_FILEFUNC_SEEK_SET   ? 0
+                          : origin == ZLIB_FILEFUNC_SEEK_CUR ? z->at
+                                                             : z->file.written);
   if (to > z->file.written) return -1;
   z->at = to;
   return 0;
@@ -77,8 +79,14 @@ Status zip_out_open(const char *path, unsigned flags, ZipOut **out) {
     free(z);
     return s;
   }
-  zlib_filefunc64_def io = {.zopen64_file = out_open, .zread_file = out_read, .zwrite_file = out_write, .ztell64_file = out_tell,
-                            .zseek64_file = out_seek, .zclose_file = out_nothing, .zerror_file = out_nothing, .opaque = z};
+  zlib_filefunc64_def io = {.zopen64_file = out_open,
+                            .zread_file = out_read,
+                            .zwrite_file = out_write,
+                            .ztell64_file = out_tell,
+                            .zseek64_file = out_seek,
+                            .zclose_file = out_nothing,
+                            .zerror_file = out_nothing,
+                            .opaque = z};
   z->zip = zipOpen2_64("", APPEND_STATUS_CREATE, NULL, &io);
   if (!z->zip) {
     zip_out_discard(z);
@@ -106,8 +114,8 @@ Status zip_out_begin(ZipOut *z, const char *name, uint64_t size) {
   unsigned char field[PADDING_HEAD + ALIGN] = {'F', 'B', (unsigned char)padding, 0};
   memset(field + PADDING_HEAD, 'Z', padding);
   zip_fileinfo info = {.dosDate = DOS_DATE};
-  int code = zipOpenNewFileInZip4_64(z->zip, name, &info, field, PADDING_HEAD + padding, NULL, 0, NULL, 0, 0, 0, -MAX_WBITS, DEF_MEM_LEVEL,
-                                     Z_DEFAULT_STRATEGY, NULL, 0, 0, FLAG_UTF8, large);
+  int code = zipOpenNewFileInZip4_64(z->zip, name, &info, field, PADDING_HEAD + padding, NULL, 0, NULL, 0, 0, 0,
+                                     -MAX_WBITS, DEF_MEM_LEVEL, Z_DEFAULT_STRATEGY, NULL, 0, 0, FLAG_UTF8, large);
   return code == ZIP_OK ? OK : failure(z);
 }
 
@@ -124,7 +132,9 @@ Status zip_out_write(ZipOut *z, const void *data, size_t size) {
 }
 
 Status zip_out_end(ZipOut *z) {
-  if (!z->name || z->left) return fail(ERR_FAIL, "'%s': entry '%s' lacks %llu bytes", z->file.path, z->name ? z->name : "", (unsigned long long)z->left);
+  if (!z->name || z->left)
+    return fail(ERR_FAIL, "'%s': entry '%s' lacks %llu bytes", z->file.path, z->name ? z->name : "",
+                (unsigned long long)z->left);
   free(z->name);
   z->name = NULL;
   return zipCloseFileInZip(z->zip) == ZIP_OK ? OK : failure(z);

@@ -20,10 +20,9 @@ static const struct {
 };
 enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks };
 
-static const char examples[] =
-    "  tessera bench run model.pt2\n"
-    "  tessera bench allreduce -b 8 -e 128M -f 2 -n 4\n"
-    "  tessera bench calibrate -o machine.json\n";
+static const char examples[] = "  tessera bench run model.pt2\n"
+                               "  tessera bench allreduce -b 8 -e 128M -f 2 -n 4\n"
+                               "  tessera bench calibrate -o machine.json\n";
 
 static Status no_benchmark(const char *word) {
   const char *near = NULL;
@@ -32,7 +31,8 @@ static Status no_benchmark(const char *word) {
     if (d <= limit) near = benchmarks[i].name, limit = d - 1;
   }
   Status s = fail(ERR_USAGE, "there is no benchmark '%s'", word);
-  return near ? status_hint(s, "did you mean 'tessera bench %s'?", near) : status_hint(s, "`tessera bench --help` lists them");
+  return near ? status_hint(s, "did you mean 'tessera bench %s'?", near)
+              : status_hint(s, "`tessera bench --help` lists them");
 }
 
 Status command_bench(int argc, char **argv) {

@@ -14,14 +14,22 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "comm/comm.h"
 #include "ops/op.h"
-#include "spread/machine.h"
+#include "report/machine.h"
 
-enum { SIDE = 1024, COPY_BYTES = 64 << 20, REDUCE_BYTES = 16 << 20, SMALL_CALLS = 200, SMALL_ROUNDS = 20, MOST_RANKS = 256 };
+enum {
+  SIDE = 1024,
+  COPY_BYTES = 64 << 20,
+  REDUCE_BYTES = 16 << 20,
+  SMALL_CALLS = 200,
+  SMALL_ROUNDS = 20,
+  MOST_RANKS = 256
+};
 static const Dtype dtypes[] = {DT_F32, DT_F64, DT_BF16, DT_F16};
 enum { DTYPES_MEASURED = sizeof dtypes / sizeof *dtypes };
 
@@ -45,10 +53,10 @@ typedef struct {
 
 /* Seconds of op(x, w), the best of calls in o->seconds; `batch` calls are timed together. */
 static Status time_op(Rank *r, const char *name, Tensor *x, Tensor *w, int batch, double *best) {
-  double begun = seconds_now();
+  double begun = clock_now();
   *best = INFINITY;
   do {
-    double start = seconds_now();
+    double start = clock_now();
     for (int i = 0; i < batch; i++) {
       Scope scope = {0};
       Arena arena = {0};
@@ -59,8 +67,8 @@ static Status time_op(Rank *r, const char *name, Tensor *x, Tensor *w, int batch
       arena_free(&arena);
       TRY(s);
     }
-    *best = fmin(*best, (seconds_now() - start) / batch);
-  } while (seconds_now() - begun < r->o->seconds);
+    *best = fmin(*best, (clock_now() - start) / batch);
+  } while (clock_now() - begun < r->o->seconds);
   return OK;
 }
 
@@ -105,11 +113,11 @@ static Status measure_memory(Rank *r) {
     memset(to, 2, COPY_BYTES);
     s = comm_barrier(world_comm(r->world), "calibrate");
   }
-  double best = INFINITY, begun = seconds_now();
-  while (!s && seconds_now() - begun < r->o->seconds) {
-    double start = seconds_now();
+  double best = INFINITY, begun = clock_now();
+  while (!s && clock_now() - begun < r->o->seconds) {
+    double start = clock_now();
     memcpy(to, from, COPY_BYTES);
-    best = fmin(best, seconds_now() - start);
+    best = fmin(best, clock_now() - start);
     from[(unsigned char)to[COPY_BYTES / 2]]++; /* the copy is needed */
   }
   r->memory = 2.0 * COPY_BYTES / best;
@@ -121,13 +129,19 @@ static Status measure_memory(Rank *r) {
 /* ---- collectives -------------------------------------------------------------------------------- */
 
 static Status time_reduce(Rank *r, float *send, float *recv, int64_t count, int calls, double *seconds) {
-  Coll c = {.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .op = REDUCE_SUM, .send = send, .recv = recv, .count = count, .why = "calibrate"};
+  Coll c = {.kind = COLL_ALL_REDUCE,
+            .dtype = DT_F32,
+            .op = REDUCE_SUM,
+            .send = send,
+            .recv = recv,
+            .count = count,
+            .why = "calibrate"};
   Comm *all = world_comm(r->world);
   TRY(comm_run(all, &c));
   TRY(comm_barrier(all, "calibrate"));
-  double start = seconds_now();
+  double start = clock_now();
   for (int i = 0; i < calls; i++) TRY(comm_run(all, &c));
-  *seconds = (seconds_now() - start) / calls;
+  *seconds = (clock_now() - start) / calls;
   return OK;
 }
 
@@ -160,7 +174,13 @@ static Status slowest(Rank *r) {
   mine[DTYPES_MEASURED + 1] = r->bandwidth;
   mine[DTYPES_MEASURED + 2] = 1 / r->op;
   mine[DTYPES_MEASURED + 3] = r->latency > 0 ? 1 / r->latency : 0;
-  TRY(comm_run(world_comm(r->world), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F64, .op = REDUCE_MIN, .send = mine, .recv = all, .count = DTYPES_MEASURED + 4, .why = "calibrate"}));
+  TRY(comm_run(world_comm(r->world), &(Coll){.kind = COLL_ALL_REDUCE,
+                                             .dtype = DT_F64,
+                                             .op = REDUCE_MIN,
+                                             .send = mine,
+                                             .recv = all,
+                                             .count = DTYPES_MEASURED + 4,
+                                             .why = "calibrate"}));
   Machine *m = &r->o->machine;
   if (world_rank(r->world)) return OK;
   for (int i = 0; i < DTYPES_MEASURED; i++) m->flops[dtypes[i]] = all[i];
@@ -190,9 +210,14 @@ static void print_summary(const Calibration *o) {
   const Machine *m = &o->machine;
   char x[32], y[32];
   printf("a rank of '%s'\n", m->name);
-  for (int i = 0; i < DTYPES_MEASURED; i++) printf("  %-18s %s/s %s\n", i ? "" : "arithmetic", human_flops(m->flops[dtypes[i]], x, sizeof x), dtype_name(dtypes[i]));
-  printf("  %-18s %.2f GB/s\n  %-18s %s\n", "memory", m->memory_bandwidth * 1e-9, "an op, at least", human_seconds(m->op_latency, x, sizeof x));
-  if (m->nlinks) printf("  %-18s %.2f GB/s, %s\n", "to other ranks", m->link[0].bandwidth * 1e-9, human_seconds(m->link[0].latency, y, sizeof y));
+  for (int i = 0; i < DTYPES_MEASURED; i++)
+    printf("  %-18s %s/s %s\n", i ? "" : "arithmetic", human_flops(m->flops[dtypes[i]], x, sizeof x),
+           dtype_name(dtypes[i]));
+  printf("  %-18s %.2f GB/s\n  %-18s %s\n", "memory", m->memory_bandwidth * 1e-9, "an op, at least",
+         human_seconds(m->op_latency, x, sizeof x));
+  if (m->nlinks)
+    printf("  %-18s %.2f GB/s, %s\n", "to other ranks", m->link[0].bandwidth * 1e-9,
+           human_seconds(m->link[0].latency, y, sizeof y));
 }
 
 static Status tell(const Calibration *o) {
@@ -217,16 +242,16 @@ static Status check_options(Calibration *o) {
   TRY(option_between("--threads", o->threads, 1, MOST_THREADS));
   if (!(o->seconds > 0 && o->seconds <= 60)) return fail(ERR_USAGE, "--seconds must be above 0 and at most 60");
   o->mpi = o->comm ? !strcmp(o->comm, "mpi") : mpi_launched();
-  if (o->comm && !o->mpi && strcmp(o->comm, "threads")) return fail(ERR_USAGE, "--comm %s: there are threads and mpi", o->comm);
+  if (o->comm && !o->mpi && strcmp(o->comm, "threads"))
+    return fail(ERR_USAGE, "--comm %s: there are threads and mpi", o->comm);
   snprintf(o->machine.name, sizeof o->machine.name, "%s", o->name);
   return o->output ? output_check(o->output, o->force) : OK;
 }
 
-static const char examples[] =
-    "  tessera bench calibrate -o machine.json\n"
-    "  tessera bench calibrate --ranks 4 --threads 2 -o machine.json\n"
-    "  mpirun -n 8 tessera bench calibrate -o machine.json\n"
-    "  tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine machine.json\n";
+static const char examples[] = "  tessera bench calibrate -o machine.json\n"
+                               "  tessera bench calibrate --ranks 4 --threads 2 -o machine.json\n"
+                               "  mpirun -n 8 tessera bench calibrate -o machine.json\n"
+                               "  tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine machine.json\n";
 
 Status bench_calibrate(const char *name, int argc, char **argv) {
   (void)name;
@@ -237,7 +262,8 @@ Status bench_calibrate(const char *name, int argc, char **argv) {
       {"--threads", 't', OPT_INT, &o.threads, "T", "threads of each rank (default 1)"},
       {"--name", 0, OPT_TEXT, &o.name, "NAME", "of the machine (default: calibrated)"},
       {"--seconds", 0, OPT_FLOAT, &o.seconds, "S", "for each measurement (default 0.3)"},
-      {"--comm", 0, OPT_TEXT, &o.comm, "HOW", "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
+      {"--comm", 0, OPT_TEXT, &o.comm, "HOW",
+       "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
       {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite FILE"},
   };
   TextList words;

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "comm/comm.h"
@@ -38,7 +39,7 @@ typedef struct {
   ReduceOp op;
   bool in_place, json;
   int64_t first, last, factor; /* bytes */
-  int rounds, warmup, ranks; /* ranks 0: as many as were launched */
+  int rounds, warmup, ranks;   /* ranks 0: as many as were launched */
   bool mpi;
   double timeout; /* seconds */
   /* rank 0 only */
@@ -82,7 +83,8 @@ static int64_t count_wrong(const char *buffer, const char *block, size_t width, 
     int64_t from = (first + i) % BLOCK, m = BLOCK - from < n - i ? BLOCK - from : n - i;
     const char *got = buffer + (size_t)i * width, *want = block + (size_t)from * width;
     if (memcmp(got, want, (size_t)m * width)) {
-      for (int64_t k = 0; k < m; k++) wrong += memcmp(got + (size_t)k * width, want + (size_t)k * width, width) != 0;
+      for (int64_t k = 0; k < m; k++)
+        wrong += memcmp(got + (size_t)k * width, want + (size_t)k * width, width) != 0;
     }
     i += m;
   }
@@ -96,8 +98,8 @@ typedef struct {
   World *world;
   int n, me;
   size_t width;
-  int64_t count;      /* per part, or of the whole where there are no parts */
-  int64_t sent, got;  /* elements of the buffers */
+  int64_t count;     /* per part, or of the whole where there are no parts */
+  int64_t sent, got; /* elements of the buffers */
   char *send, *recv, *block, *other;
   double *times; /* [rounds] seconds per call */
   int64_t wrong;
@@ -120,7 +122,13 @@ static Status job_init(Job *j, Bench *b, World *w, int64_t bytes) {
   TRY_NEW(j->other, malloc(BLOCK * j->width));
   TRY_NEW(j->times, calloc((size_t)b->rounds, sizeof *j->times));
   memset(j->recv, 0, (size_t)j->got * j->width);
-  j->coll = (Coll){.kind = b->kind, .dtype = b->dtype, .op = b->op, .send = j->send, .recv = j->recv, .count = j->count, .why = "bench"};
+  j->coll = (Coll){.kind = b->kind,
+                   .dtype = b->dtype,
+                   .op = b->op,
+                   .send = j->send,
+                   .recv = j->recv,
+                   .count = j->count,
+                   .why = "bench"};
   return OK;
 }
 
@@ -153,7 +161,8 @@ static Status verify(Job *j, int round, int64_t *wrong) {
     case COLL_ALL_REDUCE:
     case COLL_REDUCE_SCATTER:
       TRY(expected_sum(j, round));
-      *wrong = count_wrong(j->recv, j->other, j->width, j->bench->kind == COLL_REDUCE_SCATTER ? j->me * j->count : 0, j->got);
+      *wrong = count_wrong(j->recv, j->other, j->width,
+                           j->bench->kind == COLL_REDUCE_SCATTER ? j->me * j->count : 0, j->got);
       return OK;
     case COLL_BROADCAST:
       make_block(j->other, j->bench->dtype, 0, round);
@@ -162,7 +171,8 @@ static Status verify(Job *j, int round, int64_t *wrong) {
     default:
       for (int r = 0; r < j->n; r++) {
         make_block(j->other, j->bench->dtype, r, round);
-        *wrong += count_wrong(j->recv + (size_t)(r * j->count) * j->width, j->other, j->width, j->bench->kind == COLL_ALL_TO_ALL ? j->me * j->count : 0, j->count);
+        *wrong += count_wrong(j->recv + (size_t)(r * j->count) * j->width, j->other, j->width,
+                              j->bench->kind == COLL_ALL_TO_ALL ? j->me * j->count : 0, j->count);
       }
       return OK;
   }
@@ -181,9 +191,9 @@ static Status run_round(Job *j, int round, bool last, double *seconds) {
   for (int i = 0; i < batch; i++) {
     write_block(j->send, j->block, j->width, 0, j->sent);
     if (batch == 1) TRY(comm_barrier(world_comm(j->world), "bench"));
-    double start = seconds_now();
+    double start = clock_now();
     TRY(comm_run(world_comm(j->world), &j->coll));
-    sum += seconds_now() - start;
+    sum += clock_now() - start;
   }
   *seconds = sum / batch;
   return OK;
@@ -211,12 +221,15 @@ static double bus_factor(CollKind kind, int n) {
 
 static void print_head(const Bench *b, int ranks) {
   if (b->json) {
-    printf("{\"collective\": \"%s\", \"comm\": \"%s\", \"ranks\": %d, \"in_place\": %s, \"rounds\": %d, \"rows\": [", coll_kind_name(b->kind), b->mpi ? "mpi" : "threads",
-           ranks, b->in_place ? "true" : "false", b->rounds);
+    printf(
+        "{\"collective\": \"%s\", \"comm\": \"%s\", \"ranks\": %d, \"in_place\": %s, \"rounds\": %d, \"rows\": [",
+        coll_kind_name(b->kind), b->mpi ? "mpi" : "threads", ranks, b->in_place ? "true" : "false", b->rounds);
     return;
   }
-  printf("# %s, %d ranks (%s), %s, median of %d rounds\n", coll_kind_name(b->kind), ranks, b->mpi ? "mpi" : "threads", b->in_place ? "in place" : "out of place", b->rounds);
-  printf("#%11s %12s %6s %7s %10s %8s %8s %6s\n", "size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong");
+  printf("# %s, %d ranks (%s), %s, median of %d rounds\n", coll_kind_name(b->kind), ranks,
+         b->mpi ? "mpi" : "threads", b->in_place ? "in place" : "out of place", b->rounds);
+  printf("#%11s %12s %6s %7s %10s %8s %8s %6s\n", "size", "count", "type", "redop", "time", "algbw", "busbw",
+         "#wrong");
   printf("#%11s %12s %6s %7s %10s %8s %8s %6s\n", "(B)", "(elements)", "", "", "(us)", "(GB/s)", "(GB/s)", "");
 }
 
@@ -224,13 +237,17 @@ static void print_head(const Bench *b, int ranks) {
 static void print_row(Bench *b, const Job *j, double *slowest, int64_t wrong) {
   qsort(slowest, (size_t)b->rounds, sizeof *slowest, by_value);
   const int64_t bytes = (j->sent > j->got ? j->sent : j->got) * (int64_t)j->width;
-  const double seconds = slowest[b->rounds / 2], algbw = (double)bytes / seconds * 1e-9, busbw = algbw * bus_factor(b->kind, j->n);
+  const double seconds = slowest[b->rounds / 2], algbw = (double)bytes / seconds * 1e-9,
+               busbw = algbw * bus_factor(b->kind, j->n);
   const char *op = reduces(b->kind) ? reduce_op_name(b->op) : "none";
   if (b->json) {
-    printf("%s\n  {\"size\": %lld, \"count\": %lld, \"type\": \"%s\", \"redop\": \"%s\", \"time_us\": %.3f, \"min_us\": %.3f, \"algbw\": %.4f, \"busbw\": %.4f, \"wrong\": %lld}",
-           b->rows ? "," : "", (long long)bytes, (long long)j->count, dtype_name(b->dtype), op, seconds * 1e6, slowest[0] * 1e6, algbw, busbw, (long long)wrong);
+    printf("%s\n  {\"size\": %lld, \"count\": %lld, \"type\": \"%s\", \"redop\": \"%s\", \"time_us\": %.3f, "
+           "\"min_us\": %.3f, \"algbw\": %.4f, \"busbw\": %.4f, \"wrong\": %lld}",
+           b->rows ? "," : "", (long long)bytes, (long long)j->count, dtype_name(b->dtype), op, seconds * 1e6,
+           slowest[0] * 1e6, algbw, busbw, (long long)wrong);
   } else {
-    printf("%12lld %12lld %6s %7s %10.2f %8.3f %8.3f %6lld\n", (long long)bytes, (long long)j->count, dtype_name(b->dtype), op, seconds * 1e6, algbw, busbw, (long long)wrong);
+    printf("%12lld %12lld %6s %7s %10.2f %8.3f %8.3f %6lld\n", (long long)bytes, (long long)j->count,
+           dtype_name(b->dtype), op, seconds * 1e6, algbw, busbw, (long long)wrong);
   }
   fflush(stdout);
   b->busbw_sum += busbw;
@@ -245,15 +262,29 @@ static Status sum_up(Job *j) {
   double *slowest = NULL;
   int64_t wrong = 0;
   if (j->me == 0) TRY_NEW(slowest, malloc((size_t)b->rounds * sizeof *slowest));
-  Status s = comm_run(all, &(Coll){.kind = COLL_REDUCE, .dtype = DT_F64, .op = REDUCE_MAX, .send = j->times, .recv = slowest, .count = b->rounds, .why = "bench"});
-  if (!s) s = comm_run(all, &(Coll){.kind = COLL_REDUCE, .dtype = DT_I64, .op = REDUCE_SUM, .send = &j->wrong, .recv = &wrong, .count = 1, .why = "bench"});
+  Status s = comm_run(all, &(Coll){.kind = COLL_REDUCE,
+                                   .dtype = DT_F64,
+                                   .op = REDUCE_MAX,
+                                   .send = j->times,
+                                   .recv = slowest,
+                                   .count = b->rounds,
+                                   .why = "bench"});
+  if (!s)
+    s = comm_run(all, &(Coll){.kind = COLL_REDUCE,
+                              .dtype = DT_I64,
+                              .op = REDUCE_SUM,
+                              .send = &j->wrong,
+                              .recv = &wrong,
+                              .count = 1,
+                              .why = "bench"});
   if (!s && j->me == 0) print_row(b, j, slowest, wrong);
   free(slowest);
   return s;
 }
 
 static Status run_sizes(Bench *b, World *w) {
-  for (int64_t bytes = b->first; bytes <= b->last; bytes = bytes > INT64_MAX / b->factor ? INT64_MAX : bytes * b->factor) {
+  for (int64_t bytes = b->first; bytes <= b->last;
+       bytes = bytes > INT64_MAX / b->factor ? INT64_MAX : bytes * b->factor) {
     Job j;
     Status s = job_init(&j, b, w, bytes);
     if (!s) s = run_job(&j);
@@ -269,12 +300,14 @@ static Status on_rank(World *w, void *arg) {
   Bench *b = arg;
   const int n = world_size(w);
   world_set_timeout(w, b->timeout);
-  if (n > MOST_RANKS || (b->ranks && b->ranks != n)) return fail(ERR_USAGE, "%d ranks were launched, %d are wanted", n, b->ranks ? b->ranks : MOST_RANKS);
+  if (n > MOST_RANKS || (b->ranks && b->ranks != n))
+    return fail(ERR_USAGE, "%d ranks were launched, %d are wanted", n, b->ranks ? b->ranks : MOST_RANKS);
   if (world_rank(w)) return run_sizes(b, w);
   print_head(b, n);
   Status s = run_sizes(b, w);
   if (b->json) printf("]}\n");
-  else if (!s) printf("# wrong values: %lld, average busbw: %.4f GB/s\n", (long long)b->all_wrong, b->busbw_sum / b->rows);
+  else if (!s)
+    printf("# wrong values: %lld, average busbw: %.4f GB/s\n", (long long)b->all_wrong, b->busbw_sum / b->rows);
   fflush(stdout);
   return s ? s : b->all_wrong ? fail(ERR_DIFF, "%lld values are wrong", (long long)b->all_wrong) : OK;
 }
@@ -301,13 +334,16 @@ static Status check_options(const Options *o, Bench *b) {
   if (b->last < b->first) return fail(ERR_USAGE, "-e %s is less than -b %s", o->end, o->begin);
   TRY(option_between("--factor", o->factor, 2, 1 << 20));
   b->mpi = o->comm ? !strcmp(o->comm, "mpi") : mpi_launched();
-  if (o->comm && !b->mpi && strcmp(o->comm, "threads")) return fail(ERR_USAGE, "--comm %s: there are threads and mpi", o->comm);
+  if (o->comm && !b->mpi && strcmp(o->comm, "threads"))
+    return fail(ERR_USAGE, "--comm %s: there are threads and mpi", o->comm);
   if (o->ranks != NOT_GIVEN) TRY(option_between("--ranks", o->ranks, 1, MOST_RANKS));
   TRY(option_between("--rounds", o->rounds, 1, MOST_ROUNDS));
   TRY(option_between("--warmup", o->warmup, 0, MOST_ROUNDS));
   b->dtype = dtype_parse(o->dtype);
-  if (b->dtype == DT_NONE || !dtype_is_compute(b->dtype)) return fail(ERR_USAGE, "--dtype %s: not a dtype that can be computed with", o->dtype);
-  if (!reduce_op_parse(o->op, &b->op)) return fail(ERR_USAGE, "--op %s: not a reduction; there are sum avg min max product band bor bxor", o->op);
+  if (b->dtype == DT_NONE || !dtype_is_compute(b->dtype))
+    return fail(ERR_USAGE, "--dtype %s: not a dtype that can be computed with", o->dtype);
+  if (!reduce_op_parse(o->op, &b->op))
+    return fail(ERR_USAGE, "--op %s: not a reduction; there are sum avg min max product band bor bxor", o->op);
   if (reduces(b->kind)) TRY(combine_check(b->op, b->dtype));
   if (o->in_place && (b->kind == COLL_REDUCE_SCATTER || b->kind == COLL_ALL_TO_ALL || b->kind == COLL_BROADCAST)) {
     return fail(ERR_USAGE, "%s is not done in place", coll_kind_name(b->kind));
@@ -324,25 +360,37 @@ static Status check_options(const Options *o, Bench *b) {
 }
 
 Status bench_collective(const char *name, int argc, char **argv) {
-  Options o = {.begin = "8", .end = "128M", .dtype = "f32", .op = "sum", .factor = 2, .ranks = NOT_GIVEN, .rounds = 20, .warmup = 3, .timeout = 1800};
+  Options o = {.begin = "8",
+               .end = "128M",
+               .dtype = "f32",
+               .op = "sum",
+               .factor = 2,
+               .ranks = NOT_GIVEN,
+               .rounds = 20,
+               .warmup = 3,
+               .timeout = 1800};
   const Option table[] = {
       {"--begin", 'b', OPT_TEXT, &o.begin, "BYTES", "smallest size (default 8)"},
       {"--end", 'e', OPT_TEXT, &o.end, "BYTES", "largest size (default 128M)"},
       {"--factor", 'f', OPT_INT, &o.factor, "N", "from one size to the next (default 2)"},
       {"--ranks", 'n', OPT_INT, &o.ranks, "N", "number of ranks (default 2; all that mpirun started)"},
-      {"--comm", 0, OPT_TEXT, &o.comm, "HOW", "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
+      {"--comm", 0, OPT_TEXT, &o.comm, "HOW",
+       "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
       {"--dtype", 'd', OPT_TEXT, &o.dtype, "TYPE", "of the elements (default f32)"},
       {"--op", 'o', OPT_TEXT, &o.op, "OP", "reduction (default sum)"},
       {"--rounds", 'r', OPT_INT, &o.rounds, "N", "timed rounds per size (default 20)"},
       {"--warmup", 'w', OPT_INT, &o.warmup, "N", "rounds before those (default 3)"},
       {"--in-place", 0, OPT_FLAG, &o.in_place, NULL, "results go where the inputs are (allreduce, allgather)"},
-      {"--timeout", 0, OPT_FLOAT, &o.timeout, "SECONDS", "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
-      {"--flight", 0, OPT_TEXT, &o.flight, "FILE", "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
+      {"--timeout", 0, OPT_FLOAT, &o.timeout, "SECONDS",
+       "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
+      {"--flight", 0, OPT_TEXT, &o.flight, "FILE",
+       "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "results as JSON"},
   };
   char command[64], examples[192];
   snprintf(command, sizeof command, "bench %s", name);
-  snprintf(examples, sizeof examples, "  tessera bench %s -b 8 -e 128M -f 2 -n 4\n  mpirun -n 4 tessera bench %s -e 1M\n", name, name);
+  snprintf(examples, sizeof examples,
+           "  tessera bench %s -b 8 -e 128M -f 2 -n 4\n  mpirun -n 4 tessera bench %s -e 1M\n", name, name);
   TextList words;
   bool help;
   TRY(options_parse(command, "[options]", examples, OPTIONS(table), argc, argv, &words, &help));

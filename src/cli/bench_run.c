@@ -8,10 +8,11 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/clock.h"
 #include "base/progress.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
-#include "cli/feed.h"
+#include "harness/feed.h"
 #include "runtime/estimate.h"
 #include "runtime/session.h"
 
@@ -24,9 +25,8 @@ typedef struct {
   bool json;
 } BenchOptions;
 
-static const char examples[] =
-    "  tessera bench run model.pt2\n"
-    "  tessera bench run model.pt2 -i in.safetensors --repeat 50 --threads 1 --json\n";
+static const char examples[] = "  tessera bench run model.pt2\n"
+                               "  tessera bench run model.pt2 -i in.safetensors --repeat 50 --threads 1 --json\n";
 
 typedef struct {
   const BenchOptions *o;
@@ -56,9 +56,9 @@ static Status one_run(Bench *b, double *seconds) {
   Arena arena = {0};
   Value *outs;
   int n;
-  double start = seconds_now();
+  double start = clock_now();
   Status s = session_run(b->session, b->inputs, b->ninputs, &scope, &arena, &outs, &n);
-  *seconds = seconds_now() - start;
+  *seconds = clock_now() - start;
   scope_clear(&scope);
   arena_free(&arena);
   return s;
@@ -85,7 +85,8 @@ static Status measure(Bench *b) {
   for (int64_t i = 0; i < o->warmup && !s; i++) s = one_run(b, &seconds);
   TRY(s);
   bool counted = o->repeat > 0;
-  progress_begin(&bar, stderr, "running", counted ? o->repeat : (int64_t)(o->seconds * 1e3), counted ? PROGRESS_STEPS : PROGRESS_SHARE);
+  progress_begin(&bar, stderr, "running", counted ? o->repeat : (int64_t)(o->seconds * 1e3),
+                 counted ? PROGRESS_STEPS : PROGRESS_SHARE);
   while (!s && (counted ? b->runs < o->repeat : b->runs < 5 || (total < o->seconds && b->runs < MOST_RUNS))) {
     s = one_run(b, &seconds);
     if (!s) s = keep_time(b, seconds);
@@ -104,20 +105,25 @@ static Status report(Bench *b) {
   double least = b->times[0], median = b->times[b->runs / 2], flops = p ? program_flops(p) : 0;
   int64_t memory = peak_bytes();
   if (b->o->json) {
-    printf("{\"runs\": %lld, \"threads\": %d, \"open_ms\": %.4f, \"compile_ms\": %.4f, \"min_ms\": %.4f, \"median_ms\": %.4f, ", (long long)b->runs,
-           b->ctx.kern.threads, b->open * 1e3, b->prepare * 1e3, least * 1e3, median * 1e3);
-    if (p) printf("\"flops\": %.0f, \"gflops_per_s\": %.3f, \"intermediate_bytes\": %zu, ", flops, flops / least * 1e-9, p->slab_bytes);
+    printf("{\"runs\": %lld, \"threads\": %d, \"open_ms\": %.4f, \"compile_ms\": %.4f, \"min_ms\": %.4f, "
+           "\"median_ms\": %.4f, ",
+           (long long)b->runs, b->ctx.kern.threads, b->open * 1e3, b->prepare * 1e3, least * 1e3, median * 1e3);
+    if (p)
+      printf("\"flops\": %.0f, \"gflops_per_s\": %.3f, \"intermediate_bytes\": %zu, ", flops, flops / least * 1e-9,
+             p->slab_bytes);
     printf("\"interpreted\": %s, \"peak_bytes\": %lld}\n", p ? "false" : "true", (long long)memory);
     return OK;
   }
   printf("open      %10.3f ms\ncompile   %10.3f ms\n", b->open * 1e3, b->prepare * 1e3);
-  printf("run       %10.3f ms least, %.3f ms median of %lld, %d thread%s\n", least * 1e3, median * 1e3, (long long)b->runs, b->ctx.kern.threads,
-         b->ctx.kern.threads == 1 ? "" : "s");
+  printf("run       %10.3f ms least, %.3f ms median of %lld, %d thread%s\n", least * 1e3, median * 1e3,
+         (long long)b->runs, b->ctx.kern.threads, b->ctx.kern.threads == 1 ? "" : "s");
   if (p) {
     printf("rate      %10.2f GFLOP/s (%s a call)\n", flops / least * 1e-9, human_flops(flops, text, sizeof text));
-    printf("memory    %13s for intermediate results, %s at most in all\n", human_bytes((double)p->slab_bytes, slab, sizeof slab), human_bytes((double)memory, peak, sizeof peak));
+    printf("memory    %13s for intermediate results, %s at most in all\n",
+           human_bytes((double)p->slab_bytes, slab, sizeof slab), human_bytes((double)memory, peak, sizeof peak));
   } else {
-    printf("memory    %13s at most; interpreted, as sizes depend on data\n", human_bytes((double)memory, peak, sizeof peak));
+    printf("memory    %13s at most; interpreted, as sizes depend on data\n",
+           human_bytes((double)memory, peak, sizeof peak));
   }
   return OK;
 }
@@ -126,22 +132,24 @@ static Status run_bench(Bench *b, const char *path) {
   const BenchOptions *o = b->o;
   Exported *e;
   Program *p;
-  double start = seconds_now();
+  double start = clock_now();
   TRY(program_load(path, o->weights, &e));
   TRY(session_open(&b->ctx, e, &b->session));
-  b->open = seconds_now() - start;
+  b->open = clock_now() - start;
   const Exported *program = session_program(b->session);
   if (o->input) TRY(feed_from_file(program, o->input, &b->scope, &b->arena, &b->inputs, &b->ninputs));
   else TRY(feed_random(program, (uint64_t)o->seed, true, &b->scope, &b->arena, &b->inputs, &b->ninputs));
-  start = seconds_now();
+  start = clock_now();
   TRY(session_prepare(b->session, b->inputs, b->ninputs, &p));
-  b->prepare = seconds_now() - start;
+  b->prepare = clock_now() - start;
   TRY(measure(b));
   return report(b);
 }
 
 static Status check_options(const BenchOptions *o, const TextList *words) {
-  if (words->n != 1) return status_hint(fail(ERR_USAGE, "bench run takes one program, %d were given", words->n), "tessera bench run model.pt2");
+  if (words->n != 1)
+    return status_hint(fail(ERR_USAGE, "bench run takes one program, %d were given", words->n),
+                       "tessera bench run model.pt2");
   TRY(option_between("--repeat", o->repeat, 1, MOST_RUNS));
   TRY(option_between("--warmup", o->warmup, 0, MOST_RUNS));
   TRY(option_between("--threads", o->threads, 1, MOST_THREADS));
@@ -153,7 +161,8 @@ Status bench_run(const char *name, int argc, char **argv) {
   (void)name;
   BenchOptions o = {.repeat = NOT_GIVEN, .threads = NOT_GIVEN, .warmup = DEFAULT_WARMUP, .seconds = 1};
   const Option table[] = {
-      {"--input", 'i', OPT_TEXT, &o.input, "FILE", "inputs (.safetensors); default: made up, at the sizes of the export"},
+      {"--input", 'i', OPT_TEXT, &o.input, "FILE",
+       "inputs (.safetensors); default: made up, at the sizes of the export"},
       {"--seed", 0, OPT_INT, &o.seed, "N", "of made-up inputs"},
       {"--repeat", 'r', OPT_INT, &o.repeat, "N", "number of timed calls"},
       {"--seconds", 0, OPT_FLOAT, &o.seconds, "S", "without --repeat: call for that long (default 1)"},

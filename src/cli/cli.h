@@ -10,7 +10,7 @@
 
 #include "base/human.h"
 #include "base/status.h"
-#include "graph/graph.h"
+#include "harness/load.h"
 #include "tensor/safetensors.h"
 
 typedef enum { OPT_FLAG, OPT_TEXT, OPT_INT, OPT_FLOAT, OPT_LIST, OPT_MAYBE /* --check or --check=x */ } OptionKind;
@@ -25,7 +25,7 @@ typedef struct {
   const char *name; /* "--threads" */
   char letter;      /* 'i' for -i; 0 if none */
   OptionKind kind;
-  void *target;     /* bool, const char *, int64_t, double, TextList, const char * ("" if bare) */
+  void *target;             /* bool, const char *, int64_t, double, TextList, const char * ("" if bare) */
   const char *value, *help; /* "N", "what it does" */
 } Option;
 
@@ -44,13 +44,9 @@ extern const int command_count;
 
 /* Fills the targets.  Words that are no options go to `words`, after -- all of them.  On --help prints the
  * help (examples first) and sets *help: the command returns at once. */
-Status options_parse(const char *command, const char *usage, const char *examples, const Option *options, int n, int argc, char **argv,
-                     TextList *words, bool *help);
+Status options_parse(const char *command, const char *usage, const char *examples, const Option *options, int n,
+                     int argc, char **argv, TextList *words, bool *help);
 #define OPTIONS(table) (table), (int)(sizeof(table) / sizeof *(table))
-
-/* Reads a program by what the file is: .pt2, or the text form.  For text, weights may be
- * given as a .pt2 or .safetensors; NULL: none. */
-Status program_load(const char *path, const char *weights, Exported **out);
 
 /* An option of numbers that nobody gave. */
 #define NOT_GIVEN INT64_MIN
@@ -70,8 +66,6 @@ void print_plain(FILE *f, const char *text);
 
 /* Is stderr (stdout) a terminal that takes colours? */
 bool terminal_colors(FILE *f);
-
-double seconds_now(void);
 
 /* Prints a JSON document and frees it.  A NULL document is out of memory. */
 struct yyjson_mut_doc;

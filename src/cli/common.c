@@ -1,16 +1,14 @@
-/* common.c -- loading programs, checking options and files; see cli.h. */
+/* common.c -- checking options and output files, printing; see cli.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/file.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/parallel.h"
 #include "cli/cli.h"
-#include "pt2/read.h"
 
 int threads_or_default(int64_t option) {
   if (option > 0) return option > MOST_THREADS ? MOST_THREADS : (int)option;
@@ -22,14 +20,17 @@ Status option_between(const char *name, int64_t value, int64_t least, int64_t mo
   return fail(ERR_USAGE, "%s must be between %lld and %lld", name, (long long)least, (long long)most);
 }
 
-static Status cannot_write(const char *path, const char *reason) { return fail(ERR_FAIL, "cannot write '%s': %s", path, reason); }
+static Status cannot_write(const char *path, const char *reason) {
+  return fail(ERR_FAIL, "cannot write '%s': %s", path, reason);
+}
 
 Status output_check(const char *path, bool force) {
   struct stat st;
   if (!*path) return fail(ERR_USAGE, "the name of an output file is empty");
   if (stat(path, &st) == 0) {
     if (S_ISDIR(st.st_mode)) return cannot_write(path, "it is a folder");
-    if (S_ISREG(st.st_mode) && !force) return status_hint(fail(ERR_USAGE, "'%s' exists already", path), "--force overwrites it");
+    if (S_ISREG(st.st_mode) && !force)
+      return status_hint(fail(ERR_USAGE, "'%s' exists already", path), "--force overwrites it");
     return OK;
   }
   if (errno != ENOENT) return cannot_write(path, strerror(errno));
@@ -53,12 +54,6 @@ bool terminal_colors(FILE *f) {
   return isatty(fileno(f)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
 }
 
-double seconds_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* The name of a file may be no UTF-8, which JSON must be: then '?' stands for its bytes. */
 static char *json_write(const yyjson_mut_doc *doc) {
   const yyjson_write_flag flags = YYJSON_WRITE_PRETTY | YYJSON_WRITE_ALLOW_INF_AND_NAN;
@@ -78,75 +73,4 @@ Status json_print(FILE *f, struct yyjson_mut_doc *doc) {
   fprintf(f, "%s\n", text);
   free(text);
   return OK;
-}
-
-/* A zip archive starts with "PK"; the text form is text. */
-static bool looks_like_text(const FileMap *f) {
-  size_t n = f->size < 512 ? f->size : 512;
-  for (size_t i = 0; i < n; i++) {
-    unsigned char c = f->data[i];
-    if (c == 0 || (c < 0x20 && c != '\n' && c != '\t' && c != '\r')) return false;
-  }
-  return n > 0 && !(f->data[0] == 'P' && n > 1 && f->data[1] == 'K') && f->data[0] != '{';
-}
-
-static Status weights_from_safetensors(Exported *e, const char *path) {
-  SafeTensors *st;
-  TRY(safetensors_open(path, &st));
-  Status s = OK;
-  for (int i = 0; i < e->nstate && !s; i++) {
-    if (safetensors_find(st, e->state[i].fqn)) s = safetensors_get(st, e->state[i].fqn, &e->scope, &e->state[i].tensor);
-  }
-  safetensors_close(st);
-  return s;
-}
-
-static Status weights_from_pt2(Exported *e, const char *path) {
-  Exported *other;
-  TRY(pt2_read(path, &other));
-  Status s = OK;
-  for (int i = 0; i < e->nstate && !s; i++) {
-    const StateEntry *from = exported_state(other, e->state[i].fqn);
-    if (from && from->tensor) s = tensor_alias(&e->scope, from->tensor, &e->state[i].tensor);
-  }
-  exported_free(other);
-  return s;
-}
-
-/* Every weight that the program takes is there, and is what the program says. */
-static Status check_weights(const Exported *e, const char *path) {
-  for (int i = 0; i < e->graph->ninputs; i++) {
-    const Val *v = e->graph->inputs[i];
-    const StateEntry *s = e->inputs[i].kind != IN_USER && e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
-    char buf[256];
-    if (!s || v->type != TY_TENSOR) continue;
-    if (!s->tensor) return fail(ERR_FILE, "'%s' has no %s '%s'", path, input_kind_name(e->inputs[i].kind), s->fqn);
-    bool same = s->tensor->dtype == v->dtype && s->tensor->ndim == v->ndim;
-    for (int d = 0; same && d < v->ndim; d++) same = !sym_is_int(v->size[d]) || v->size[d]->value == s->tensor->size[d];
-    if (!same) return fail(ERR_FILE, "'%s': '%s' is %s, but the program says otherwise", path, s->fqn, tensor_describe(s->tensor, buf, sizeof buf));
-  }
-  return OK;
-}
-
-static Status load_text(const FileMap *f, const char *path, const char *weights, Exported **out) {
-  Status s = graph_parse((const char *)f->data, f->size, path, out);
-  if (s) return status_hint(s, "a program is a .pt2 file that torch.export.save() wrote, or text as `tessera opt --print` prints it");
-  if (!weights) return OK;
-  size_t n = strlen(weights);
-  bool safe = n > 12 && !strcmp(weights + n - 12, ".safetensors");
-  s = safe ? weights_from_safetensors(*out, weights) : weights_from_pt2(*out, weights);
-  if (!s) s = check_weights(*out, weights);
-  if (s) exported_free(*out);
-  return s;
-}
-
-Status program_load(const char *path, const char *weights, Exported **out) {
-  FileMap *f;
-  Status s = file_map(path, &f);
-  if (s) return s;
-  bool text = looks_like_text(f);
-  if (text) s = load_text(f, path, weights, out);
-  else if (weights) s = fail(ERR_USAGE, "--weights is for programs in text form: '%s' holds its own", path);
-  file_map_unref(f);
-  return text || s ? s : pt2_read(path, out);
 }

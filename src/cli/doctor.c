@@ -14,6 +14,7 @@
 #include <omp.h>
 #endif
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/textbuf.h"
 #include "cli/cli.h"
@@ -67,12 +68,14 @@ static void find_system(Findings *f) {
   proc_value("/etc/os-release", "PRETTY_NAME=", os, sizeof os);
   char *name = os[0] == '"' ? os + 1 : os;
   name[strcspn(name, "\"")] = 0;
-  if (uname(&u) == 0) text_printf(&one->text, "%s%s%s %s, %s", name, *name ? ", " : "", u.sysname, u.release, u.machine);
+  if (uname(&u) == 0)
+    text_printf(&one->text, "%s%s%s %s, %s", name, *name ? ", " : "", u.sysname, u.release, u.machine);
 }
 
 /* Those that kernels of ours or oneDNN's ask for. */
 static void find_cpu(Findings *f) {
-  static const char *const wanted[] = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve"};
+  static const char *const wanted[] = {"avx2",        "fma",         "f16c",     "avx512f", "avx512bw",
+                                       "avx512_vnni", "avx512_bf16", "amx_tile", "asimd",   "sve"};
   char model[256], flags[4096];
   proc_value("/proc/cpuinfo", "model name", model, sizeof model);
   proc_value("/proc/cpuinfo", "flags", flags, sizeof flags);
@@ -97,7 +100,8 @@ static void find_cpu(Findings *f) {
 #ifdef TESS_X86
   if (isa == ISA_BASE && !getenv("TESSERA_ISA")) {
     one->verdict = NOTE;
-    one->hint = "without AVX2 everything is several times slower; a virtual machine may hide it (cpu type 'host' shows it)";
+    one->hint =
+        "without AVX2 everything is several times slower; a virtual machine may hide it (cpu type 'host' shows it)";
   }
 #endif
 }
@@ -107,7 +111,8 @@ static void find_memory(Findings *f) {
   proc_value("/proc/meminfo", "MemTotal", total, sizeof total);
   proc_value("/proc/meminfo", "MemAvailable", free_, sizeof free_);
   Finding *one = find(f, "memory");
-  text_printf(&one->text, "%s, %s available", human_bytes(strtod(total, NULL) * 1024, a, sizeof a), human_bytes(strtod(free_, NULL) * 1024, b, sizeof b));
+  text_printf(&one->text, "%s, %s available", human_bytes(strtod(total, NULL) * 1024, a, sizeof a),
+              human_bytes(strtod(free_, NULL) * 1024, b, sizeof b));
 }
 
 /* ---- libraries --------------------------------------------------------------------------- */
@@ -147,7 +152,10 @@ static bool in_path(const char *program) {
 
 static void find_mpi(Findings *f) {
   Finding *one = find(f, "MPI");
-  const char *launcher = in_path("mpirun") ? "mpirun" : in_path("mpiexec") ? "mpiexec" : in_path("srun") ? "srun" : NULL;
+  const char *launcher = in_path("mpirun")    ? "mpirun"
+                         : in_path("mpiexec") ? "mpiexec"
+                         : in_path("srun")    ? "srun"
+                                              : NULL;
   if (launcher) {
     text_printf(&one->text, "%s is there%s", launcher, mpi_launched() ? ", and has started this process" : "");
   } else {
@@ -190,13 +198,14 @@ static Status check_matmul(Ctx *ctx, int64_t n, double *gflops, bool *right) {
     bound[0] = val_tensor(a);
     bound[1] = val_tensor(b);
     Call c = {.ctx = ctx, .op = op, .arg = bound, .scope = &scope, .arena = &arena};
-    double start = seconds_now();
+    double start = clock_now();
     s = op_dispatch(&c);
-    if (seconds_now() - start < best) best = seconds_now() - start;
+    if (clock_now() - start < best) best = clock_now() - start;
     out = c.out;
   }
   *right = !s;
-  for (int64_t i = 0; !s && i < n * n; i++) *right &= ((float *)tensor_data(out[0].tensor))[i] == 2 * (float)(i / n + 1);
+  for (int64_t i = 0; !s && i < n * n; i++)
+    *right &= ((float *)tensor_data(out[0].tensor))[i] == 2 * (float)(i / n + 1);
   *gflops = 2 * (double)n * (double)n * (double)n / best * 1e-9;
   scope_clear(&scope);
   arena_free(&arena);
@@ -223,12 +232,14 @@ static void find_matmul(Findings *f, int threads) {
 /* ---- telling ------------------------------------------------------------------------------------- */
 
 static void print_text(const Findings *f) {
-  static const char *const marks[] = {"ok", "note", "BAD"}, *const colors[] = {"\033[32m", "\033[33m", "\033[1;31m"};
+  static const char *const marks[] = {"ok", "note", "BAD"}, *const colors[] = {"\033[32m", "\033[33m",
+                                                                               "\033[1;31m"};
   bool color = terminal_colors(stdout);
   printf("tessera %s\n", TESS_VERSION);
   for (int i = 0; i < f->n; i++) {
     const Finding *one = &f->list[i];
-    printf("%s%-5s%s %-18s %s\n", color ? colors[one->verdict] : "", marks[one->verdict], color ? "\033[0m" : "", one->what, one->text.text ? one->text.text : "");
+    printf("%s%-5s%s %-18s %s\n", color ? colors[one->verdict] : "", marks[one->verdict], color ? "\033[0m" : "",
+           one->what, one->text.text ? one->text.text : "");
     if (one->hint) printf("%24s %s\n", "", one->hint);
   }
 }

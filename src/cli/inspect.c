@@ -9,17 +9,16 @@
 #include <string.h>
 
 #include "base/strmap.h"
-#include "cli/feed.h"
+#include "harness/feed.h"
 #include "runtime/estimate.h"
 #include "runtime/specialize.h"
 
 enum { OPS_SHOWN = 20, NAME_WIDTH = 34 };
 
-static const char examples[] =
-    "  tessera inspect model.pt2\n"
-    "  tessera inspect model.pt2 --depth 6\n"
-    "  tessera inspect model.pt2 --json | jq .flops\n"
-    "  tessera inspect tensors.safetensors\n";
+static const char examples[] = "  tessera inspect model.pt2\n"
+                               "  tessera inspect model.pt2 --depth 6\n"
+                               "  tessera inspect model.pt2 --json | jq .flops\n"
+                               "  tessera inspect tensors.safetensors\n";
 
 /* ---- finding out ---------------------------------------------------------------------- */
 
@@ -92,7 +91,8 @@ static void find_state(Facts *f) {
 
 static Status describe_sizes(Facts *f, const SymBindings *b) {
   TextBuf t = {0};
-  for (int i = 0; i < b->n; i++) text_printf(&t, "%s%s=%lld", i ? ", " : "", b->v[i].name, (long long)b->v[i].value);
+  for (int i = 0; i < b->n; i++)
+    text_printf(&t, "%s%s=%lld", i ? ", " : "", b->v[i].name, (long long)b->v[i].value);
   f->at = arena_strdup(&f->arena, t.text ? t.text : "");
   bool failed = t.failed || !f->at;
   text_free(&t);
@@ -108,7 +108,8 @@ static Status add_cost(Facts *f, const Program *p) {
     const Tensor *t = p->outputs[i].kind == VAL_TENSOR ? p->outputs[i].tensor : NULL;
     if (t) f->output_bytes += tensor_numel(t) * (int64_t)dtype_size(t->dtype);
   }
-  for (int i = 0; i < p->ninstrs; i++) TRY(modules_add_flops(&f->arena, f->root, p->instrs[i].node, op_flops(&p->instrs[i].call)));
+  for (int i = 0; i < p->ninstrs; i++)
+    TRY(modules_add_flops(&f->arena, f->root, p->instrs[i].node, op_flops(&p->instrs[i].call)));
   return OK;
 }
 
@@ -215,7 +216,8 @@ static void print_children(const TreePrinter *t, const Module *m, int level) {
 static void print_module(const TreePrinter *t, const Module *m, int level) {
   char count[32], bytes[32], flops[32], name[128];
   snprintf(name, sizeof name, "%*s%s", 2 * level, "", *m->name ? m->name : "(program)");
-  fprintf(t->out, "  %-*s %-26s %10s %11s", NAME_WIDTH, name, m->type, m->parameters ? human_count((double)m->parameters, count, sizeof count) : "",
+  fprintf(t->out, "  %-*s %-26s %10s %11s", NAME_WIDTH, name, m->type,
+          m->parameters ? human_count((double)m->parameters, count, sizeof count) : "",
           m->bytes ? human_bytes((double)m->bytes, bytes, sizeof bytes) : "");
   if (t->flops) fprintf(t->out, " %10s", m->flops > 0 ? human_count(m->flops, flops, sizeof flops) : "");
   fprintf(t->out, "\n");
@@ -226,7 +228,8 @@ static void print_ops(FILE *out, const Facts *f) {
   int shown = f->nops > OPS_SHOWN + 3 ? OPS_SHOWN : f->nops, rest = 0;
   fprintf(out, "\n%d node%s, %d different op%s\n", f->nodes, PLURAL(f->nodes), f->nops, PLURAL(f->nops));
   for (int i = 0; i < f->nops; i++) {
-    if (i < shown || !f->ops[i].known) fprintf(out, "  %6d %s%s\n", f->ops[i].count, f->ops[i].target, f->ops[i].known ? "" : "   not supported");
+    if (i < shown || !f->ops[i].known)
+      fprintf(out, "  %6d %s%s\n", f->ops[i].count, f->ops[i].target, f->ops[i].known ? "" : "   not supported");
     else rest += f->ops[i].count;
   }
   if (rest) fprintf(out, "  %6d others (--json lists them)\n", rest);
@@ -235,22 +238,28 @@ static void print_ops(FILE *out, const Facts *f) {
 static void write_text(FILE *out, const Facts *f, int depth) {
   char a[32], b[32], c[32];
   const char *version = *f->e->torch_version ? f->e->torch_version : "?";
-  fprintf(out, "%s: exported by PyTorch %s%s%s\n", f->path, version, *f->e->dialect ? ", dialect " : "", f->e->dialect);
+  fprintf(out, "%s: exported by PyTorch %s%s%s\n", f->path, version, *f->e->dialect ? ", dialect " : "",
+          f->e->dialect);
   print_values(out, f);
   print_symbols(out, f->e);
-  fprintf(out, "\nmodules%*s%-26s %10s %11s%s\n", NAME_WIDTH - 4, "", "class", "parameters", "bytes", f->has_cost ? "      FLOPs" : "");
+  fprintf(out, "\nmodules%*s%-26s %10s %11s%s\n", NAME_WIDTH - 4, "", "class", "parameters", "bytes",
+          f->has_cost ? "      FLOPs" : "");
   print_module(&(TreePrinter){out, depth, f->has_cost}, f->root, 0);
   print_ops(out, f);
-  fprintf(out, "\n%s parameter%s, %s of weights", human_count((double)f->root->parameters, a, sizeof a), PLURAL(f->root->parameters), human_bytes((double)f->root->bytes, b, sizeof b));
-  if (f->buffers) fprintf(out, ", of these %s element%s in buffers", human_count((double)f->buffers, c, sizeof c), PLURAL(f->buffers));
+  fprintf(out, "\n%s parameter%s, %s of weights", human_count((double)f->root->parameters, a, sizeof a),
+          PLURAL(f->root->parameters), human_bytes((double)f->root->bytes, b, sizeof b));
+  if (f->buffers)
+    fprintf(out, ", of these %s element%s in buffers", human_count((double)f->buffers, c, sizeof c),
+            PLURAL(f->buffers));
   fprintf(out, "\n");
   if (!f->has_cost) {
     fprintf(out, "cost of a call: not known before it runs (%s)\n", f->no_cost);
     return;
   }
-  fprintf(out, "a call%s%s: %s in %d step%s", *f->at ? " at " : "", f->at, human_flops(f->flops, a, sizeof a), f->instructions, PLURAL(f->instructions));
-  fprintf(out, ", %s of memory for intermediate results, %s for outputs\n", human_bytes((double)f->slab_bytes, b, sizeof b),
-          human_bytes((double)f->output_bytes, c, sizeof c));
+  fprintf(out, "a call%s%s: %s in %d step%s", *f->at ? " at " : "", f->at, human_flops(f->flops, a, sizeof a),
+          f->instructions, PLURAL(f->instructions));
+  fprintf(out, ", %s of memory for intermediate results, %s for outputs\n",
+          human_bytes((double)f->slab_bytes, b, sizeof b), human_bytes((double)f->output_bytes, c, sizeof c));
 }
 
 static Status print_text(const Facts *f, int depth) {
@@ -281,7 +290,9 @@ static Status inspect_tensors(const char *path, bool json) {
     shape_describe(e->ndim, e->size, buf, sizeof buf);
     name.len = 0;
     text_json(&name, e->name);
-    if (json) printf("%s{\"name\": %s, \"dtype\": \"%s\", \"size\": %s, \"bytes\": %.0f}", i ? ", " : "", name.text ? name.text : "\"\"", dtype_name(e->dtype), buf, bytes);
+    if (json)
+      printf("%s{\"name\": %s, \"dtype\": \"%s\", \"size\": %s, \"bytes\": %.0f}", i ? ", " : "",
+             name.text ? name.text : "\"\"", dtype_name(e->dtype), buf, bytes);
     if (json) continue;
     print_plain(stdout, e->name);
     int gap = NAME_WIDTH - (int)strlen(e->name);
@@ -329,7 +340,9 @@ Status command_inspect(int argc, char **argv) {
   TextList words;
   TRY(options_parse("inspect", "FILE [options]", examples, OPTIONS(table), argc, argv, &words, &help));
   if (help) return OK;
-  if (words.n != 1) return status_hint(fail(ERR_USAGE, "inspect takes one file, %d were given", words.n), "tessera inspect model.pt2");
+  if (words.n != 1)
+    return status_hint(fail(ERR_USAGE, "inspect takes one file, %d were given", words.n),
+                       "tessera inspect model.pt2");
   if (depth < 0 || depth > 100) return fail(ERR_USAGE, "--depth must be between 0 and 100");
   if (ends_with(words.v[0], ".safetensors")) return inspect_tensors(words.v[0], json);
   Exported *e;

@@ -27,7 +27,7 @@ typedef struct {
   const char *no_cost; /* why not */
   const char *at;
   double flops;
-  size_t slab_bytes;      /* intermediate results */
+  size_t slab_bytes; /* intermediate results */
   int64_t output_bytes;
   int instructions;
 } Facts;

@@ -19,19 +19,18 @@ const Command command_table[] = {
 const int command_count = (int)(sizeof command_table / sizeof *command_table);
 
 static void print_help(FILE *f) {
-  fprintf(f,
-          "tessera -- runs, spreads, inspects and transforms exported PyTorch programs (.pt2) without Python\n\n"
-          "  tessera run model.pt2 -i in.safetensors -o out.safetensors\n"
-          "  tessera inspect model.pt2\n"
-          "  tessera plan model.pt2 --mesh dp=2,tp=4 --report plan.html\n"
-          "  tessera run model.pt2 --mesh tp=2 -i in.safetensors --check\n"
-          "  tessera opt model.pt2 --passes functionalize,cse,dce --print\n\n"
-          "commands\n");
-  for (int i = 0; i < command_count; i++) fprintf(f, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
+  fprintf(f, "tessera -- runs, spreads, inspects and transforms exported PyTorch programs (.pt2) without Python\n\n"
+             "  tessera run model.pt2 -i in.safetensors -o out.safetensors\n"
+             "  tessera inspect model.pt2\n"
+             "  tessera plan model.pt2 --mesh dp=2,tp=4 --report plan.html\n"
+             "  tessera run model.pt2 --mesh tp=2 -i in.safetensors --check\n"
+             "  tessera opt model.pt2 --passes functionalize,cse,dce --print\n\n"
+             "commands\n");
+  for (int i = 0; i < command_count; i++)
+    fprintf(f, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
   fprintf(f, "  %-10s %s\n\n", "help", "this page, or `tessera help COMMAND`");
-  fprintf(f,
-          "exit codes: 0 ok, 1 failure, 2 usage, 3 bad or unsupported file, 4 a check found a difference,\n"
-          "            5 rank failure, 6 bad checkpoint, 130 interrupted\n");
+  fprintf(f, "exit codes: 0 ok, 1 failure, 2 usage, 3 bad or unsupported file, 4 a check found a difference,\n"
+             "            5 rank failure, 6 bad checkpoint, 130 interrupted\n");
 }
 
 static const Command *find_command(const char *name) {
@@ -111,7 +110,7 @@ int main(int argc, char **argv) {
   }
   if (!strcmp(name, "help") && argc > 2 && strcmp(argv[2], "help") != 0) {
     name = argv[2];
-    argv[2] = (char *)(uintptr_t)"--help";
+    argv[2] = (char *)(uintptr_t) "--help";
   } else if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h")) {
     print_help(stdout);
     return finish(0);
@@ -120,7 +119,8 @@ int main(int argc, char **argv) {
   if (!c) {
     const char *near = nearest_command(name);
     Status s = fail(ERR_USAGE, "there is no command '%s'", name);
-    s = near ? status_hint(s, "did you mean 'tessera %s'?", near) : status_hint(s, "`tessera help` lists the commands");
+    s = near ? status_hint(s, "did you mean 'tessera %s'?", near)
+             : status_hint(s, "`tessera help` lists the commands");
     return report(s);
   }
   if (c->launched == LAUNCHED_FIRST && mpi_launched_rank() > 0) return 0;

@@ -55,7 +55,8 @@ static Status is_first(Arena *arena, StrMap *seen, const StateEntry *s, bool *fi
   StrSlot *slot;
   char *key;
   const char *record = s->record ? s->record : s->fqn;
-  TRY_NEW(key, arena_printf(arena, "%s %lld %s", record, (long long)s->tensor->offset, tensor_describe(s->tensor, shape, sizeof shape)));
+  TRY_NEW(key, arena_printf(arena, "%s %lld %s", record, (long long)s->tensor->offset,
+                            tensor_describe(s->tensor, shape, sizeof shape)));
   TRY(strmap_slot(seen, arena, key, &slot));
   *first = !slot->value;
   slot->value = slot;
@@ -74,7 +75,8 @@ static Status add_state(Arena *arena, Module *root, const Exported *e) {
     snprintf(path, sizeof path, "%.*s", dot ? (int)(dot - s->fqn) : 0, s->fqn);
     int64_t n = tensor_numel(s->tensor);
     Amounts a = {0};
-    if (first) a = (Amounts){.parameters = s->is_parameter ? n : 0, .bytes = n * (int64_t)dtype_size(s->tensor->dtype)};
+    if (first)
+      a = (Amounts){.parameters = s->is_parameter ? n : 0, .bytes = n * (int64_t)dtype_size(s->tensor->dtype)};
     TRY(add_along(arena, root, path, a, NULL));
   }
   return OK;
@@ -139,7 +141,8 @@ static bool is_number(const char *s) {
 static bool children_alike(const Module *a, const Module *b) {
   const Module *x = a->children, *y = b->children;
   for (; x && y; x = x->next, y = y->next) {
-    if (strcmp(x->name, y->name) || x->bytes != y->bytes || strcmp(x->type, y->type) || !children_alike(x, y)) return false;
+    if (strcmp(x->name, y->name) || x->bytes != y->bytes || strcmp(x->type, y->type) || !children_alike(x, y))
+      return false;
   }
   return !x && !y;
 }

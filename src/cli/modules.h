@@ -13,8 +13,8 @@
 
 typedef struct Module Module;
 struct Module {
-  const char *name; /* last part of its path; "" for the root */
-  const char *type; /* class, without its Python module; "" if not known */
+  const char *name;   /* last part of its path; "" for the root */
+  const char *type;   /* class, without its Python module; "" if not known */
   int64_t parameters; /* elements */
   int64_t bytes;      /* of parameters, buffers and constants */
   int nodes;

@@ -5,17 +5,16 @@
 #include "base/near.h"
 #include "cli/cli.h"
 
-static const char examples[] =
-    "  tessera ops\n"
-    "  tessera ops softmax\n"
-    "  tessera ops --json\n";
+static const char examples[] = "  tessera ops\n"
+                               "  tessera ops softmax\n"
+                               "  tessera ops --json\n";
 
 static const struct {
   unsigned flag;
   const char *word;
 } flag_words[] = {
-    {OP_POINTWISE, "pointwise"}, {OP_DYNAMIC, "dynamic"}, {OP_RANDOM, "random"},
-    {OP_SCALAR, "scalar"},       {OP_EFFECT, "effect"},   {OP_UPDATE, "update"}, {OP_STARTS, "starts"},
+    {OP_POINTWISE, "pointwise"}, {OP_DYNAMIC, "dynamic"}, {OP_RANDOM, "random"}, {OP_SCALAR, "scalar"},
+    {OP_EFFECT, "effect"},       {OP_UPDATE, "update"},   {OP_STARTS, "starts"},
 };
 enum { FLAG_WORDS = sizeof flag_words / sizeof *flag_words };
 
@@ -24,7 +23,8 @@ static const char *describe_flags(const OpDef *def, char *buf, size_t cap) {
   size_t n = 0;
   buf[0] = 0;
   for (int i = 0; i < FLAG_WORDS && n < cap; i++) {
-    if (def->flags & flag_words[i].flag) n += (size_t)snprintf(buf + n, cap - n, "%s%s", n ? " " : "", flag_words[i].word);
+    if (def->flags & flag_words[i].flag)
+      n += (size_t)snprintf(buf + n, cap - n, "%s%s", n ? " " : "", flag_words[i].word);
   }
   if (def->compose && n < cap) n += (size_t)snprintf(buf + n, cap - n, "%scomposite", n ? " " : "");
   if (def->inplace && n < cap) snprintf(buf + n, cap - n, "%sin place", n ? " " : "");
@@ -59,7 +59,8 @@ static Status print_as_text(const char *filter) {
     const Op *op = op_at(i);
     if (filter && !strstr(op->schema.name, filter)) continue;
     const char *signature = strchr(op->def->schema, '(');
-    printf("%-48s %-16s %s\n", op->schema.name, describe_flags(op->def, flags, sizeof flags), signature ? signature : "");
+    printf("%-48s %-16s %s\n", op->schema.name, describe_flags(op->def, flags, sizeof flags),
+           signature ? signature : "");
     shown++;
   }
   fprintf(stderr, "%d of %d ops\n", shown, op_count());
@@ -97,7 +98,8 @@ Status command_ops(int argc, char **argv) {
   if (filter && !any_matches(filter)) {
     const Op *near = nearest(filter);
     Status s = fail(ERR_FAIL, "no op has '%s' in its name", filter);
-    return near ? status_hint(s, "did you mean '%s'?", near->schema.name) : status_hint(s, "`tessera ops` lists all %d", op_count());
+    return near ? status_hint(s, "did you mean '%s'?", near->schema.name)
+                : status_hint(s, "`tessera ops` lists all %d", op_count());
   }
   return json ? print_as_json(filter) : print_as_text(filter);
 }

@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/progress.h"
 #include "base/zip.h"
 #include "cli/cli.h"
-#include "cli/feed.h"
 #include "cli/opt_steps.h"
+#include "harness/feed.h"
 #include "passes/pass.h"
 #include "pt2/write.h"
 #include "runtime/session.h"
@@ -28,8 +29,10 @@ static const char examples[] =
     "  tessera opt model.pt2 --passes 'inline,functionalize,specialize(s0=2),recompose' --print-after recompose\n"
     "  tessera opt model.pt2 --as-run --print        the program as `tessera run` executes it\n"
     "  tessera opt model.pt2 --mesh tp=2 --plan plan.json --rank 1 --print        as rank 1 has it\n"
-    "  tessera opt model.pt2 --mesh tp=2 --passes 'partition,lower_torch(rank=0),dce,overlap(in_order)' -o rank0.pt2\n"
-    "  tessera opt joint.pt2 --passes 'ddp(world_size=4),fuse_ddp_with_concat_op(bucket_size_mb=10),schedule_comm_wait' -o ddp.pt2 --stats\n";
+    "  tessera opt model.pt2 --mesh tp=2 --passes 'partition,lower_torch(rank=0),dce,overlap(in_order)' -o "
+    "rank0.pt2\n"
+    "  tessera opt joint.pt2 --passes "
+    "'ddp(world_size=4),fuse_ddp_with_concat_op(bucket_size_mb=10),schedule_comm_wait' -o ddp.pt2 --stats\n";
 
 typedef struct {
   Ctx ctx;
@@ -110,15 +113,15 @@ static Status print_json(const char *pass, int before, int after, double ms, con
 /* One item of the list: "name" or "name(options)". */
 static Status run_item(OptState *st, char *item) {
   size_t len = strcspn(item, "( ");
-  double start = seconds_now();
+  double start = clock_now();
   int before = count_nodes(st->steps.program->graph);
   TextBuf stats = {0};
   Status s;
   if (opt_is_step(item)) s = opt_step(&st->steps, &st->ctx, item);
   else s = pass_run_list(st->steps.program, item, &st->ctx, &stats);
   item[len] = 0;
-  st->how.memory |= !strcmp(item, "plan_memory");
-  double ms = (seconds_now() - start) * 1e3;
+  st->how.memory |= !strcmp(item, "assign_memory");
+  double ms = (clock_now() - start) * 1e3;
   int after = count_nodes(st->steps.program->graph);
   if (!s && st->o->json) {
     s = print_json(item, before, after, ms, stats.text);
@@ -155,7 +158,9 @@ static Status check_items(const char *passes) {
 static Status run_passes(OptState *st) {
   const OptOptions *o = st->o;
   char whole[1024];
-  if (o->as_run) snprintf(whole, sizeof whole, "%s,%s,%s", session_passes_once, o->mesh ? "partition" : "specialize", session_passes_specialized);
+  if (o->as_run)
+    snprintf(whole, sizeof whole, "%s,%s,%s", session_passes_once, o->mesh ? "partition" : "specialize",
+             session_passes_specialized);
   char *list = strdup(o->as_run ? whole : o->passes ? o->passes : o->mesh ? "partition" : "");
   if (!list) return fail_oom();
   Status s = run_items(st, list);
@@ -185,7 +190,8 @@ static Status optimize(OptState *st) {
   TRY(run_passes(st));
   if (o->verify) {
     TRY(graph_check_ops(st->steps.program));
-    fprintf(stderr, "%s: well formed, every op is known%s\n", st->steps.program->name, archive ? ", the checksums match" : "");
+    fprintf(stderr, "%s: well formed, every op is known%s\n", st->steps.program->name,
+            archive ? ", the checksums match" : "");
   }
   if (o->output) TRY(save(st));
   return o->print ? print_program(st, stdout) : OK;
@@ -200,20 +206,26 @@ static bool names_pass(const char *list, const char *name) {
 }
 
 static Status check_options(const OptOptions *o, const TextList *words) {
-  if (words->n != 1) return status_hint(fail(ERR_USAGE, "opt takes one program, %d were given", words->n), "tessera opt model.pt2 --print");
+  if (words->n != 1)
+    return status_hint(fail(ERR_USAGE, "opt takes one program, %d were given", words->n),
+                       "tessera opt model.pt2 --print");
   if (o->as_run && o->passes) return fail(ERR_USAGE, "--as-run and --passes exclude each other");
   if (o->passes) TRY(check_items(o->passes));
   if (o->mesh && o->passes && !names_pass(o->passes, "partition")) {
-    return status_hint(fail(ERR_USAGE, "--mesh is for the step 'partition', which is not in the list"), "put it where the program is to be cut");
+    return status_hint(fail(ERR_USAGE, "--mesh is for the step 'partition', which is not in the list"),
+                       "put it where the program is to be cut");
   }
-  if (!o->mesh && (o->plan || o->rank != NOT_GIVEN)) return fail(ERR_USAGE, "%s goes with --mesh", o->plan ? "--plan" : "--rank");
+  if (!o->mesh && (o->plan || o->rank != NOT_GIVEN))
+    return fail(ERR_USAGE, "%s goes with --mesh", o->plan ? "--plan" : "--rank");
   TRY(option_between("--rank", o->rank, 0, INT32_MAX));
-  if (o->print_after && !o->as_run && strcmp(o->print_after, "all") && !(o->passes && names_pass(o->passes, o->print_after))) {
+  if (o->print_after && !o->as_run && strcmp(o->print_after, "all") &&
+      !(o->passes && names_pass(o->passes, o->print_after))) {
     return fail(ERR_USAGE, "--print-after %s: that pass is not in the list", o->print_after);
   }
   if (o->output) TRY(output_check(o->output, o->force));
   if (!o->print && !o->print_after && !o->output && !o->stats && !o->json && !o->verify) {
-    return status_hint(fail(ERR_USAGE, "nothing to do with the result"), "give --print, -o FILE, --stats or --verify");
+    return status_hint(fail(ERR_USAGE, "nothing to do with the result"),
+                       "give --print, -o FILE, --stats or --verify");
   }
   return OK;
 }
@@ -223,7 +235,8 @@ Status command_opt(int argc, char **argv) {
   const Option table[] = {
       {"--passes", 'p', OPT_TEXT, &o.passes, "LIST", "passes in order: a,b(x=1),c; `tessera passes` lists them"},
       {"--as-run", 0, OPT_FLAG, &o.as_run, NULL, "the passes of `tessera run`, at the sizes of the export"},
-      {"--mesh", 0, OPT_TEXT, &o.mesh, "AXES", "cut the program for the ranks of a mesh: tp=2, dp=2,tp=4; the result is one rank's"},
+      {"--mesh", 0, OPT_TEXT, &o.mesh, "AXES",
+       "cut the program for the ranks of a mesh: tp=2, dp=2,tp=4; the result is one rank's"},
       {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "with --mesh: which weights are cut how, or auto (default)"},
       {"--rank", 0, OPT_INT, &o.rank, "N", "with --mesh: whose program (default 0)"},
       {"--print", 0, OPT_FLAG, &o.print, NULL, "print the result as text"},
@@ -232,13 +245,15 @@ Status command_opt(int argc, char **argv) {
       {"--output", 'o', OPT_TEXT, &o.output, "FILE", "write the result: a .pt2 archive, or text by any other name"},
       {"--stats", 0, OPT_FLAG, &o.stats, NULL, "nodes and time of each pass, and what it has to tell, to stderr"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "the same as a line of JSON per pass, to stdout"},
-      {"--verify", 0, OPT_FLAG, &o.verify, NULL, "check the file's checksums, the result, and that every op is known (exit code 3 if not)"},
+      {"--verify", 0, OPT_FLAG, &o.verify, NULL,
+       "check the file's checksums, the result, and that every op is known (exit code 3 if not)"},
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
       {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite the output file"},
   };
   TextList words;
   bool help;
-  TRY(options_parse("opt", "PROGRAM [--passes LIST] [options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("opt", "PROGRAM [--passes LIST] [options]", examples, OPTIONS(table), argc, argv, &words,
+                    &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
   OptState st = {.o = &o, .path = words.v[0], .how = {.meta = o.meta}};

@@ -6,8 +6,8 @@
 
 #include "dist/dispatch.h"
 #include "passes/pass.h"
+#include "runtime/auto_plan.h"
 #include "runtime/feed_sizes.h"
-#include "runtime/plan_auto.h"
 #include "runtime/session.h"
 #include "runtime/shards.h"
 #include "runtime/specialize.h"
@@ -23,7 +23,8 @@ static Status bind_from_text(SymBindings *b, const char *step, char *text) {
   for (char *rest, *item = strtok_r(text, ", ", &rest); item; item = strtok_r(NULL, ", ", &rest)) {
     char *equals = strchr(item, '='), *end = NULL;
     long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
-    if (!equals || end == equals + 1 || *end) return fail(ERR_USAGE, "%s: '%s' is not of the form symbol=number", step, item);
+    if (!equals || end == equals + 1 || *end)
+      return fail(ERR_USAGE, "%s: '%s' is not of the form symbol=number", step, item);
     *equals = 0;
     bool found = false;
     for (int i = 0; i < b->n; i++) {
@@ -31,7 +32,9 @@ static Status bind_from_text(SymBindings *b, const char *step, char *text) {
       b->v[i].value = value;
       found = true;
     }
-    if (!found) return status_hint(fail(ERR_USAGE, "%s: the inputs have no symbol '%s'", step, item), "`tessera inspect` lists them");
+    if (!found)
+      return status_hint(fail(ERR_USAGE, "%s: the inputs have no symbol '%s'", step, item),
+                         "`tessera inspect` lists them");
   }
   return OK;
 }
@@ -40,37 +43,40 @@ static Status bind_from_text(SymBindings *b, const char *step, char *text) {
 static Status place_rank(OptSteps *s, Mesh **out) {
   TRY(dist_new(NULL, &s->dist));
   TRY(mesh_parse(s->dist, s->mesh, out));
-  if (!mesh_coord_of(*out, s->rank, (*out)->coord)) return fail(ERR_USAGE, "--rank %d: the mesh %s has ranks 0 to %d", s->rank, s->mesh, (*out)->size - 1);
+  if (!mesh_coord_of(*out, s->rank, (*out)->coord))
+    return fail(ERR_USAGE, "--rank %d: the mesh %s has ranks 0 to %d", s->rank, s->mesh, (*out)->size - 1);
   (*out)->inside = true;
   return OK;
 }
 
 /* mark: what the plan makes of every weight and input. */
-static Status mark_rank(OptSteps *s, Ctx *ctx, Spread *spread) {
+static Status mark_rank(OptSteps *s, Ctx *ctx, MeshRank *rank) {
   PlanFile *plan;
   Mesh *mesh;
   Tensor **state;
-  if (!s->mesh) return status_hint(fail(ERR_USAGE, "partition cuts a program for the ranks of a mesh, and there is none"), "give --mesh tp=2");
+  if (!s->mesh)
+    return status_hint(fail(ERR_USAGE, "partition cuts a program for the ranks of a mesh, and there is none"),
+                       "give --mesh tp=2");
   TRY(place_rank(s, &mesh));
   TRY(pass_run_list(s->program, session_passes_once, ctx, NULL));
   TRY(plan_file_read(s->plan ? s->plan : "auto", &plan));
-  Status status = mark_planned(s->program, mesh, plan, NULL, &s->marks);
+  Status status = mark_with_plan(s->program, mesh, plan, NULL, &s->marks);
   plan_file_free(plan);
   TRY(status);
   TRY(shards_of_state(&ctx->kern, s->program, s->marks, &s->scope, &s->arena, &state));
-  *spread = (Spread){.marks = s->marks, .state = state};
+  *rank = (MeshRank){.marks = s->marks, .state = state};
   return OK;
 }
 
 static Status make(OptSteps *s, Ctx *ctx, bool cut, SymBindings *sizes, Exported **out) {
-  Spread spread;
+  MeshRank rank;
   Value *inputs;
   int n;
-  if (cut) TRY(mark_rank(s, ctx, &spread));
+  if (cut) TRY(mark_rank(s, ctx, &rank));
   TRY(feed_sizes(s->program, sizes, &s->scope, &s->arena, &inputs, &n));
-  if (cut) ctx_spread(ctx, s->dist);
-  Status status = specialize(ctx, s->program, cut ? &spread : NULL, inputs, n, out);
-  if (cut) ctx_unspread(ctx);
+  if (cut) ctx_attach_dist(ctx, s->dist);
+  Status status = specialize(ctx, s->program, cut ? &rank : NULL, inputs, n, out);
+  if (cut) ctx_detach_dist(ctx);
   return status;
 }
 
@@ -82,7 +88,10 @@ Status opt_step(OptSteps *s, Ctx *ctx, char *item) {
   Exported *made;
   if (end) *end = 0;
   if (*options == '(') options++;
-  if (s->source) return fail(ERR_USAGE, "%s: the sizes are numbers already; one of specialize and partition may stand in the list, once", name);
+  if (s->source)
+    return fail(ERR_USAGE,
+                "%s: the sizes are numbers already; one of specialize and partition may stand in the list, once",
+                name);
   TRY(graph_check_ops(s->program));
   TRY(feed_symbols(s->program, true, &sizes));
   Status status = bind_from_text(&sizes, name, options);

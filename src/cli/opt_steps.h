@@ -7,7 +7,7 @@
 #define TESS_CLI_OPT_STEPS_H
 
 #include "dist/mesh.h"
-#include "passes/mark.h"
+#include "plan/mark.h"
 
 typedef struct {
   const char *mesh, *plan; /* of partition; plan NULL: auto */

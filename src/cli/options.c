@@ -12,7 +12,8 @@ static void print_help(const char *command, const char *usage, const char *examp
     char left[64], letter[8] = "   ";
     if (options[i].letter) snprintf(letter, sizeof letter, "-%c,", options[i].letter);
     const char *value = options[i].value ? options[i].value : "";
-    snprintf(left, sizeof left, options[i].kind == OPT_MAYBE ? "%s %s[=%s%s]" : "%s %s%s%s", letter, options[i].name, *value && options[i].kind != OPT_MAYBE ? " " : "", value);
+    snprintf(left, sizeof left, options[i].kind == OPT_MAYBE ? "%s %s[=%s%s]" : "%s %s%s%s", letter,
+             options[i].name, *value && options[i].kind != OPT_MAYBE ? " " : "", value);
     printf("  %-30s %s\n", left, options[i].help);
   }
   printf("  %-30s %s\n", "-h, --help", "this page");
@@ -35,7 +36,8 @@ static Status unknown(const char *command, const Option *options, int n, const c
     int d = near_distance(name, options[i].name, limit);
     if (d <= limit) near = options[i].name, limit = d - 1;
   }
-  return near ? status_hint(s, "did you mean '%s'?", near) : status_hint(s, "`tessera %s --help` lists them", command);
+  return near ? status_hint(s, "did you mean '%s'?", near)
+              : status_hint(s, "`tessera %s --help` lists them", command);
 }
 
 static Status set_number(const Option *o, const char *text) {
@@ -59,8 +61,8 @@ static Status set_value(const Option *o, const char *text) {
   return OK;
 }
 
-Status options_parse(const char *command, const char *usage, const char *examples, const Option *options, int n, int argc, char **argv,
-                     TextList *words, bool *help) {
+Status options_parse(const char *command, const char *usage, const char *examples, const Option *options, int n,
+                     int argc, char **argv, TextList *words, bool *help) {
   *help = false;
   *words = (TextList){0};
   bool only_words = false; /* after -- */

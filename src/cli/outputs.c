@@ -65,7 +65,8 @@ static void json_number(TextBuf *b, const Value *v) {
 static void json_tensor(TextBuf *b, const Tensor *t) {
   int64_t at[MAX_DIMS] = {0}, n = tensor_numel(t);
   char size[256];
-  text_printf(b, "\"dtype\": \"%s\", \"size\": %s, \"data\": [", dtype_name(t->dtype), shape_describe(t->ndim, t->size, size, sizeof size));
+  text_printf(b, "\"dtype\": \"%s\", \"size\": %s, \"data\": [", dtype_name(t->dtype),
+              shape_describe(t->ndim, t->size, size, sizeof size));
   for (int64_t i = 0; i < n && !b->failed; i++) {
     int64_t offset = 0;
     for (int d = 0; d < t->ndim; d++) offset += at[d] * t->stride[d];

@@ -6,12 +6,13 @@
 #include "passes/pass.h"
 #include "runtime/session.h"
 
-static const char examples[] =
-    "  tessera passes\n"
-    "  tessera opt model.pt2 --passes inline,functionalize,dce,cse --print\n"
-    "  tessera opt joint.pt2 --passes 'ddp(world_size=4,group=dp),fuse_ddp_with_concat_op(bucket_size_mb=10)' --stats\n";
+static const char examples[] = "  tessera passes\n"
+                               "  tessera opt model.pt2 --passes inline,functionalize,dce,cse --print\n"
+                               "  tessera opt joint.pt2 --passes "
+                               "'ddp(world_size=4,group=dp),fuse_ddp_with_concat_op(bucket_size_mb=10)' --stats\n";
 
-static const char *const type_names[] = {[OPTION_INT] = "int", [OPTION_NUMBER] = "number", [OPTION_TEXT] = "text", [OPTION_FLAG] = "flag"};
+static const char *const type_names[] = {
+    [OPTION_INT] = "int", [OPTION_NUMBER] = "number", [OPTION_TEXT] = "text", [OPTION_FLAG] = "flag"};
 
 static void add_option(yyjson_mut_doc *d, yyjson_mut_val *list, const PassOption *option) {
   yyjson_mut_val *o = yyjson_mut_arr_add_obj(d, list);
@@ -21,7 +22,8 @@ static void add_option(yyjson_mut_doc *d, yyjson_mut_val *list, const PassOption
   else yyjson_mut_obj_add_null(d, o, "default");
   if (option->type == OPTION_INT) yyjson_mut_obj_add_real(d, o, "least", option->least);
   if (option->type == OPTION_NUMBER) yyjson_mut_obj_add_real(d, o, "above", option->least);
-  if (option->type == OPTION_INT || option->type == OPTION_NUMBER) yyjson_mut_obj_add_real(d, o, "most", option->most);
+  if (option->type == OPTION_INT || option->type == OPTION_NUMBER)
+    yyjson_mut_obj_add_real(d, o, "most", option->most);
   yyjson_mut_obj_add_str(d, o, "what", option->what);
 }
 
@@ -50,7 +52,8 @@ static Status print_options(const char *pass) {
     if (strcmp(o->pass, pass)) continue;
     pass_option_range(&range, o);
     if (!range.text) return fail_oom();
-    printf("%-28s   %s=%s (%s%s): %s\n", "", o->name, o->value ? o->value : "...", range.text, o->value ? "" : ", must be given", o->what);
+    printf("%-28s   %s=%s (%s%s): %s\n", "", o->name, o->value ? o->value : "...", range.text,
+           o->value ? "" : ", must be given", o->what);
     text_free(&range);
   }
   return OK;
@@ -68,10 +71,14 @@ Status command_passes(int argc, char **argv) {
     printf("%-28s %s\n", pass_table[i].name, pass_table[i].summary);
     TRY(print_options(pass_table[i].name));
   }
-  printf("%-28s %s\n", "specialize", "not a pass, but stands in the list of one: gives the symbols numbers, those of the export unless told");
+  printf("%-28s %s\n", "specialize",
+         "not a pass, but stands in the list of one: gives the symbols numbers, those of the export unless told");
   printf("%-28s   %s\n", "", "symbol=number, ...");
-  printf("%-28s %s\n", "partition", "the same, for one rank of a mesh (opt --mesh, --plan, --rank): weights are cut as the plan says, sizes are local, redistributions are nodes");
+  printf("%-28s %s\n", "partition",
+         "the same, for one rank of a mesh (opt --mesh, --plan, --rank): weights are cut as the plan says, sizes "
+         "are local, redistributions are nodes");
   printf("%-28s   %s\n", "", "symbol=number, ...");
-  printf("\nevery run uses %s on the program,\nthen %s for given sizes\n", session_passes_once, session_passes_specialized);
+  printf("\nevery run uses %s on the program,\nthen %s for given sizes\n", session_passes_once,
+         session_passes_specialized);
   return OK;
 }

@@ -6,8 +6,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "cli/feed.h"
-#include "spread/plan_report.h"
+#include "harness/feed.h"
+#include "report/plan_report.h"
 
 static const char examples[] =
     "  tessera plan model.pt2 --mesh tp=4\n"
@@ -17,7 +17,8 @@ static const char examples[] =
     "  tessera plan model.pt2 --mesh dp=2,tp=4 --plan plan.json --size s0=8 --size s1=1024\n"
     "  tessera plan model.pt2 --mesh tp=4 --plan plan.json --nodes | less\n"
     "  tessera plan model.pt2 --mesh tp=4 --plan plan.json --json | jq .rank.memory\n"
-    "  tessera bench calibrate -o machine.json && tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine machine.json\n";
+    "  tessera bench calibrate -o machine.json && tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine "
+    "machine.json\n";
 
 typedef struct {
   const char *mesh, *plan, *machine, *report, *save, *weights;
@@ -39,21 +40,26 @@ static Status set_size(Exported *e, const char *word) {
   size_t len = strcspn(word, "=");
   char *end;
   long long value = word[len] ? strtoll(word + len + 1, &end, 10) : 0;
-  if (!len || !word[len] || end == word + len + 1 || *end) return fail(ERR_USAGE, "--size takes SYMBOL=NUMBER, '%s' is not that", word);
+  if (!len || !word[len] || end == word + len + 1 || *end)
+    return fail(ERR_USAGE, "--size takes SYMBOL=NUMBER, '%s' is not that", word);
   SymRange *r = range_of(e, word, len);
   if (!r) {
     Status s = fail(ERR_USAGE, "the program has no symbol '%.*s' in its sizes", (int)len, word);
     if (!e->nranges) return status_hint(s, "all its sizes are fixed: it was exported without dynamic shapes");
-    return status_hint(s, "`tessera inspect` lists its symbols: %s%s%s ...", e->ranges[0].symbol, e->nranges > 1 ? ", " : "", e->nranges > 1 ? e->ranges[1].symbol : "");
+    return status_hint(s, "`tessera inspect` lists its symbols: %s%s%s ...", e->ranges[0].symbol,
+                       e->nranges > 1 ? ", " : "", e->nranges > 1 ? e->ranges[1].symbol : "");
   }
-  if (value < r->min || value > r->max) return fail(ERR_USAGE, "%s=%lld: the program takes %lld to %lld", r->symbol, value, (long long)r->min, (long long)r->max);
+  if (value < r->min || value > r->max)
+    return fail(ERR_USAGE, "%s=%lld: the program takes %lld to %lld", r->symbol, value, (long long)r->min,
+                (long long)r->max);
   r->hint = value;
   return OK;
 }
 
 static Status sizes_text(Arena *arena, const SymBindings *b, const char **out) {
   TextBuf t = {0};
-  for (int i = 0; i < b->n; i++) text_printf(&t, "%s%s=%lld", i ? ", " : "", b->v[i].name, (long long)b->v[i].value);
+  for (int i = 0; i < b->n; i++)
+    text_printf(&t, "%s%s=%lld", i ? ", " : "", b->v[i].name, (long long)b->v[i].value);
   *out = arena_strdup(arena, t.text ? t.text : "");
   bool failed = t.failed || !*out;
   text_free(&t);
@@ -76,7 +82,8 @@ static Status print_report(const PlanReport *r, const PlanOptions *o) {
   return s;
 }
 
-static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *plan, const Machine *machine, Scope *scope, Arena *arena) {
+static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *plan, const Machine *machine,
+                             Scope *scope, Arena *arena) {
   PlanRequest r = {.mesh = o->mesh, .plan = plan, .machine = machine, .rank = (int)o->rank};
   PlanReport *report;
   SymBindings b;
@@ -90,7 +97,8 @@ static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *
   r.inputs = inputs;
   TRY(plan_report(e, &r, &report));
   s = print_report(report, o);
-  if (!s && o->save && report->derived) s = file_write_all(o->save, report->derived, strlen(report->derived), o->force ? FILE_OVERWRITE : 0);
+  if (!s && o->save && report->derived)
+    s = file_write_all(o->save, report->derived, strlen(report->derived), o->force ? FILE_OVERWRITE : 0);
   if (!s && o->report) s = plan_report_write(report, o->report, o->force ? FILE_OVERWRITE : 0);
   plan_report_free(report);
   return s;
@@ -104,7 +112,8 @@ static Status plan_program(const PlanOptions *o, const char *path) {
   Scope scope = {0};
   Arena arena = {0};
   if (o->report) TRY(output_check(o->report, o->force));
-  if (o->save && o->plan && strcmp(o->plan, "auto") != 0) return fail(ERR_USAGE, "--save-plan is for plans that are derived (--plan auto)");
+  if (o->save && o->plan && strcmp(o->plan, "auto") != 0)
+    return fail(ERR_USAGE, "--save-plan is for plans that are derived (--plan auto)");
   if (o->save) TRY(output_check(o->save, o->force));
   if (o->machine) TRY(machine_find(o->machine, &machine));
   TRY(plan_file_read(o->plan ? o->plan : "auto", &plan));
@@ -125,11 +134,16 @@ Status command_plan(int argc, char **argv) {
   PlanOptions o = {0};
   const Option table[] = {
       {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4 or dp=2,tp=4 (default: the plan's)"},
-      {"--plan", 'p', OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
-      {"--save-plan", 0, OPT_TEXT, &o.save, "FILE", "write the plan that auto derived, to be edited and used again"},
-      {"--machine", 0, OPT_TEXT, &o.machine, "NAME|FILE", "predict times: cpu2, a100, h100, or a file as `tessera bench calibrate` writes it"},
-      {"--size", 's', OPT_LIST, &o.sizes, "SYMBOL=N", "value of a symbol in the sizes (default: as exported); may be given several times"},
-      {"--report", 'r', OPT_TEXT, &o.report, "FILE", "write the report there, too: .html (a page for a browser), .json, else text with all tables"},
+      {"--plan", 'p', OPT_TEXT, &o.plan, "FILE",
+       "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
+      {"--save-plan", 0, OPT_TEXT, &o.save, "FILE",
+       "write the plan that auto derived, to be edited and used again"},
+      {"--machine", 0, OPT_TEXT, &o.machine, "NAME|FILE",
+       "predict times: cpu2, a100, h100, or a file as `tessera bench calibrate` writes it"},
+      {"--size", 's', OPT_LIST, &o.sizes, "SYMBOL=N",
+       "value of a symbol in the sizes (default: as exported); may be given several times"},
+      {"--report", 'r', OPT_TEXT, &o.report, "FILE",
+       "write the report there, too: .html (a page for a browser), .json, else text with all tables"},
       {"--nodes", 0, OPT_FLAG, &o.nodes, NULL, "also the placements at every node"},
       {"--weights-table", 0, OPT_FLAG, &o.all_weights, NULL, "also the placement of every weight"},
       {"--rank", 0, OPT_INT, &o.rank, "N", "as that rank sees it (default 0, which holds the most)"},
@@ -139,9 +153,12 @@ Status command_plan(int argc, char **argv) {
   };
   TextList words;
   bool help;
-  TRY(options_parse("plan", "PROGRAM --mesh AXES [--plan FILE] [options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("plan", "PROGRAM --mesh AXES [--plan FILE] [options]", examples, OPTIONS(table), argc, argv,
+                    &words, &help));
   if (help) return OK;
-  if (words.n != 1) return status_hint(fail(ERR_USAGE, "plan takes one program, %d were given", words.n), "tessera plan model.pt2 --mesh tp=4 --plan plan.json");
+  if (words.n != 1)
+    return status_hint(fail(ERR_USAGE, "plan takes one program, %d were given", words.n),
+                       "tessera plan model.pt2 --mesh tp=4 --plan plan.json");
   if (o.rank < 0 || o.rank > 1 << 24) return fail(ERR_USAGE, "--rank must be between 0 and the number of ranks");
   if (!o.mesh && !o.plan) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
   return plan_program(&o, words.v[0]);

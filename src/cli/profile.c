@@ -65,7 +65,8 @@ static void write_text(TextBuf *b, const Profile *p) {
   for (int i = 0; i < p->nkinds; i++) {
     const Row *r = &p->kinds[i];
     double s = r->seconds / p->runs;
-    text_printf(b, "%-44s %6lld %10.3f %5.1f%%", r->name, (long long)r->calls, s * 1e3, p->total > 0 ? 100 * r->seconds / p->total : 0);
+    text_printf(b, "%-44s %6lld %10.3f %5.1f%%", r->name, (long long)r->calls, s * 1e3,
+                p->total > 0 ? 100 * r->seconds / p->total : 0);
     if (r->flops > 0 && s > 0) text_printf(b, " %9.2f", r->flops / s * 1e-9);
     text_puts(b, "\n");
   }
@@ -74,7 +75,8 @@ static void write_text(TextBuf *b, const Profile *p) {
   for (int i = 0; i < p->nnodes && i < NODES_SHOWN; i++) {
     const Row *r = &p->nodes[i];
     char module[128];
-    text_printf(b, "%-28s %-36s %10.3f  %s\n", row_node(r), r->name, r->seconds / p->runs * 1e3, node_module(r->node, module, sizeof module));
+    text_printf(b, "%-28s %-36s %10.3f  %s\n", row_node(r), r->name, r->seconds / p->runs * 1e3,
+                node_module(r->node, module, sizeof module));
   }
   if (p->nnodes > NODES_SHOWN) text_printf(b, "%d more (--json lists them)\n", p->nnodes - NODES_SHOWN);
 }
@@ -85,7 +87,8 @@ static void write_json(TextBuf *b, const Profile *p) {
     const Row *r = &p->kinds[i];
     text_puts(b, i ? ", {\"op\": " : "{\"op\": ");
     text_json(b, r->name);
-    text_printf(b, ", \"calls\": %lld, \"ms\": %.6f, \"flops\": %.0f}", (long long)r->calls, r->seconds / p->runs * 1e3, r->flops);
+    text_printf(b, ", \"calls\": %lld, \"ms\": %.6f, \"flops\": %.0f}", (long long)r->calls,
+                r->seconds / p->runs * 1e3, r->flops);
   }
   text_puts(b, "], \"nodes\": [");
   for (int i = 0; i < p->nnodes; i++) {

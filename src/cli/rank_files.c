@@ -104,7 +104,8 @@ static Status sort_by_rank(Arena *arena, RankPrograms *p) {
   p->path = sorted;
   const char *slash = strrchr(sorted[0], '/');
   char *folder;
-  TRY_NEW(folder, slash ? arena_strndup(arena, sorted[0], (size_t)(slash - sorted[0]) + 1) : arena_strdup(arena, ""));
+  TRY_NEW(folder,
+          slash ? arena_strndup(arena, sorted[0], (size_t)(slash - sorted[0]) + 1) : arena_strdup(arena, ""));
   return find_plan(arena, folder, p);
 }
 

@@ -23,7 +23,7 @@ Status rank_output(Arena *arena, const char *word, int rank, const char **out);
  * rank0.pt2, rank1.pt2 ... */
 typedef struct {
   const char **path;
-  int n;            /* 1: the same on every rank */
+  int n; /* 1: the same on every rank */
   bool per_rank;
   const char *plan; /* plan.json beside the rank files; NULL: there is none */
 } RankPrograms;

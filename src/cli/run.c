@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/run_calls.h"
 #include "cli/run_ranks.h"
 
@@ -23,14 +24,21 @@ static Status check_tolerance(const char *name, double x) {
 }
 
 static Status check_options(const RunOptions *o, const TextList *words) {
-  if (!words->n) return status_hint(fail(ERR_USAGE, "run takes a program, none was given"), "tessera run model.pt2 -i in.safetensors -o out.safetensors");
+  if (!words->n)
+    return status_hint(fail(ERR_USAGE, "run takes a program, none was given"),
+                       "tessera run model.pt2 -i in.safetensors -o out.safetensors");
   int calls = run_count_calls(o);
-  if (o->check && *o->check && strcmp(o->check, "nodes")) return fail(ERR_USAGE, "--check=%s: there is --check and --check=nodes", o->check);
+  if (o->check && *o->check && strcmp(o->check, "nodes"))
+    return fail(ERR_USAGE, "--check=%s: there is --check and --check=nodes", o->check);
   for (int i = 0; o->check && !*o->check && i < words->n; i++)
-    if (!strcmp(words->v[i], "nodes")) return status_hint(fail(ERR_USAGE, "'nodes' is taken for a program"), "write --check=nodes");
+    if (!strcmp(words->v[i], "nodes"))
+      return status_hint(fail(ERR_USAGE, "'nodes' is taken for a program"), "write --check=nodes");
   if (o->random && o->inputs.n) return fail(ERR_USAGE, "--random-inputs and -i exclude each other");
-  if (o->outputs.n > calls) return fail(ERR_USAGE, "%d output files for %d call%s: give one -i for each -o", o->outputs.n, calls, PLURAL(calls));
-  if (o->expect.n > calls) return fail(ERR_USAGE, "%d files to --expect for %d call%s", o->expect.n, calls, PLURAL(calls));
+  if (o->outputs.n > calls)
+    return fail(ERR_USAGE, "%d output files for %d call%s: give one -i for each -o", o->outputs.n, calls,
+                PLURAL(calls));
+  if (o->expect.n > calls)
+    return fail(ERR_USAGE, "%d files to --expect for %d call%s", o->expect.n, calls, PLURAL(calls));
   TRY(option_between("--repeat", o->repeat, 1, MOST_RUNS));
   TRY(option_between("--warmup", o->warmup, 0, MOST_RUNS));
   TRY(option_between("--threads", o->threads, 1, MOST_THREADS));
@@ -38,7 +46,8 @@ static Status check_options(const RunOptions *o, const TextList *words) {
   TRY(check_tolerance("--atol", o->atol));
   for (int i = 0; i < o->outputs.n; i++) {
     for (int j = 0; j < i; j++) {
-      if (!strcmp(o->outputs.v[i], o->outputs.v[j]) && strncmp(o->outputs.v[i], "/dev/", 5) != 0) return fail(ERR_USAGE, "'%s' is the output of two calls", o->outputs.v[i]);
+      if (!strcmp(o->outputs.v[i], o->outputs.v[j]) && strncmp(o->outputs.v[i], "/dev/", 5) != 0)
+        return fail(ERR_USAGE, "'%s' is the output of two calls", o->outputs.v[i]);
     }
   }
   return OK;
@@ -47,9 +56,9 @@ static Status check_options(const RunOptions *o, const TextList *words) {
 static Status run_alone(const RunOptions *o, const char *path) {
   Exported *e;
   for (int i = 0; i < o->outputs.n; i++) TRY(output_check(o->outputs.v[i], o->force));
-  double start = seconds_now();
+  double start = clock_now();
   TRY(program_load(path, o->weights, &e));
-  double seconds = seconds_now() - start;
+  double seconds = clock_now() - start;
   Ctx ctx;
   ctx_init(&ctx, threads_or_default(o->threads));
   Status s = run_calls(&ctx, NULL, e, o, seconds);
@@ -70,8 +79,11 @@ static Status run_all(const RunOptions *o, const RankOptions *ro, const TextList
 static Status read_plan(RunOptions *o, const char *path, PlanFile **out) {
   if (path || o->mesh) TRY(plan_file_read(path ? path : "auto", out));
   if (*out && !o->mesh) o->mesh = (*out)->mesh;
-  if (path && !o->mesh) return status_hint(fail(ERR_USAGE, "--plan needs a mesh, and '%s' tells none", path), "--mesh tp=2");
-  if (o->check && !o->mesh) return status_hint(fail(ERR_USAGE, "--check compares a mesh's ranks with one rank"), "--mesh tp=2 --plan plan.json; or --expect FILE");
+  if (path && !o->mesh)
+    return status_hint(fail(ERR_USAGE, "--plan needs a mesh, and '%s' tells none", path), "--mesh tp=2");
+  if (o->check && !o->mesh)
+    return status_hint(fail(ERR_USAGE, "--check compares a mesh's ranks with one rank"),
+                       "--mesh tp=2 --plan plan.json; or --expect FILE");
   return OK;
 }
 
@@ -80,12 +92,16 @@ Status command_run(int argc, char **argv) {
   RankOptions ro = {.ranks = NOT_GIVEN, .timeout = BY_DEFAULT};
   RunOptions o = {.rtol = BY_DTYPE, .atol = BY_DTYPE, .repeat = NOT_GIVEN, .threads = NOT_GIVEN};
   const Option table[] = {
-      {"--input", 'i', OPT_LIST, &o.inputs, "FILE", "inputs by name or position (.safetensors); several: successive calls, buffers keep their state"},
-      {"--output", 'o', OPT_LIST, &o.outputs, "FILE", "outputs by position (.safetensors), one per -i; if ranks differ: FILE.rank0 ..., a folder, or x.{rank}.y"},
-      {"--expect", 0, OPT_LIST, &o.expect, "FILE", "compare the outputs with this file; exit code 4 if they differ"},
+      {"--input", 'i', OPT_LIST, &o.inputs, "FILE",
+       "inputs by name or position (.safetensors); several: successive calls, buffers keep their state"},
+      {"--output", 'o', OPT_LIST, &o.outputs, "FILE",
+       "outputs by position (.safetensors), one per -i; if ranks differ: FILE.rank0 ..., a folder, or x.{rank}.y"},
+      {"--expect", 0, OPT_LIST, &o.expect, "FILE",
+       "compare the outputs with this file; exit code 4 if they differ"},
       {"--rtol", 0, OPT_FLOAT, &o.rtol, "X", "with --expect: relative tolerance (default: by dtype)"},
       {"--atol", 0, OPT_FLOAT, &o.atol, "X", "with --expect: absolute tolerance (default: by dtype)"},
-      {"--random-inputs", 0, OPT_TEXT, &o.random, "SEED", "make the inputs up; symbols take their smallest value above one"},
+      {"--random-inputs", 0, OPT_TEXT, &o.random, "SEED",
+       "make the inputs up; symbols take their smallest value above one"},
       {"--repeat", 0, OPT_INT, &o.repeat, "N", "run N times and print the least and the median time"},
       {"--warmup", 0, OPT_INT, &o.warmup, "N", "untimed runs before those"},
       {"--threads", 't', OPT_INT, &o.threads, "T", "threads (default: all cores; of each rank: its share)"},
@@ -93,20 +109,28 @@ Status command_run(int argc, char **argv) {
       {"--profile", 0, OPT_FLAG, &o.profile, NULL, "print time per kind of op and per node"},
       {"--interpret", 0, OPT_FLAG, &o.interpret, NULL, "run node by node, without a compiled program"},
       {"--mesh", 0, OPT_TEXT, &o.mesh, "AXES", "spread the program over a mesh of ranks: tp=2, dp=2,tp=4"},
-      {"--plan", 0, OPT_TEXT, &plan_path, "FILE", "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
-      {"--check", 0, OPT_MAYBE, &o.check, "nodes", "with --mesh: run on one rank too and compare the outputs, or every node; exit code 4"},
-      {"--ranks", 'n', OPT_INT, &ro.ranks, "N", "on N ranks that talk by the program's collectives; files of each: a,b or x.{rank}.y"},
-      {"--comm", 0, OPT_TEXT, &ro.comm, "HOW", "ranks are threads, or processes of an MPI launch: mpi (default there)"},
-      {"--group", 0, OPT_LIST, &ro.groups, "NAME=RANKS", "who is in a group that the program names: 0,1,2 or all (default: all; a folder's plan.json)"},
-      {"--timeout", 0, OPT_FLOAT, &ro.timeout, "SECONDS", "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
-      {"--flight", 0, OPT_TEXT, &ro.flight, "FILE", "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
+      {"--plan", 0, OPT_TEXT, &plan_path, "FILE",
+       "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
+      {"--check", 0, OPT_MAYBE, &o.check, "nodes",
+       "with --mesh: run on one rank too and compare the outputs, or every node; exit code 4"},
+      {"--ranks", 'n', OPT_INT, &ro.ranks, "N",
+       "on N ranks that talk by the program's collectives; files of each: a,b or x.{rank}.y"},
+      {"--comm", 0, OPT_TEXT, &ro.comm, "HOW",
+       "ranks are threads, or processes of an MPI launch: mpi (default there)"},
+      {"--group", 0, OPT_LIST, &ro.groups, "NAME=RANKS",
+       "who is in a group that the program names: 0,1,2 or all (default: all; a folder's plan.json)"},
+      {"--timeout", 0, OPT_FLOAT, &ro.timeout, "SECONDS",
+       "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
+      {"--flight", 0, OPT_TEXT, &ro.flight, "FILE",
+       "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "results as JSON"},
       {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite output files"},
   };
   TextList words;
   bool help;
-  TRY(options_parse("run", "PROGRAM|RANKS.. [-i FILE]... [-o FILE]... [options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("run", "PROGRAM|RANKS.. [-i FILE]... [-o FILE]... [options]", examples, OPTIONS(table), argc,
+                    argv, &words, &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
   o.nothing_asked = o.repeat == NOT_GIVEN && !o.outputs.n && !o.expect.n && !o.print_outputs && !o.profile;

@@ -6,15 +6,16 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/progress.h"
-#include "cli/compare.h"
-#include "cli/feed.h"
 #include "cli/outputs.h"
 #include "cli/profile.h"
 #include "cli/rank_files.h"
-#include "cli/rank_results.h"
 #include "cli/run_check.h"
 #include "dist/dispatch.h"
+#include "harness/compare.h"
+#include "harness/feed.h"
+#include "harness/rank_results.h"
 
 typedef struct {
   Ctx *ctx;
@@ -25,10 +26,10 @@ typedef struct {
   Scope scope;   /* inputs */
   Scope results; /* outputs of the last run */
   Arena arena, results_arena;
-  Progress bar; /* over the steps of all runs */
+  Progress bar;  /* over the steps of all runs */
   double *times; /* seconds of each repetition */
   double open_seconds;
-  Ctx alone;    /* of the reference, with --check */
+  Ctx alone; /* of the reference, with --check */
   RunCheck check;
 } RunState;
 
@@ -43,7 +44,7 @@ static Status feed(RunState *r, int call, Value **inputs, int *n) {
   bool whole = r->world && o->cuts && path && rank_input_is_common(path);
   if (r->world && path) TRY(rank_input(&r->arena, path, r->rank, r->ranks, &path));
   TRY(feed_from_file(e, path, &r->scope, &r->arena, inputs, n));
-  return whole ? file_cuts_inputs(o->cuts, &r->ctx->kern, r->rank, &r->scope, *inputs, *n) : OK;
+  return whole ? folder_inputs_shard(o->cuts, &r->ctx->kern, r->rank, &r->scope, *inputs, *n) : OK;
 }
 
 /* Stateful programs must not run more often than asked: repetitions are timed runs. */
@@ -53,9 +54,9 @@ static Status timed(RunState *r, const Value *inputs, int ninputs, Value **outs,
     arena_free(&r->results_arena);
     if (k == 0) session_forget_times(r->session); /* a profile is of the runs that are timed */
     if (r->world && r->o->repeat != NOT_GIVEN) TRY(comm_barrier(world_comm(r->world), "run"));
-    double start = seconds_now();
+    double start = clock_now();
     TRY(session_run(r->session, inputs, ninputs, &r->results, &r->results_arena, outs, nouts));
-    if (k >= 0) r->times[k] = seconds_now() - start;
+    if (k >= 0) r->times[k] = clock_now() - start;
   }
   return OK;
 }
@@ -74,7 +75,8 @@ static Status print_times(RunState *r, double compile) {
   qsort(r->times, (size_t)n, sizeof *r->times, by_value);
   double least = r->times[0] * 1e3, median = r->times[n / 2] * 1e3;
   if (r->o->json) {
-    printf("{\"runs\": %lld, \"min_ms\": %.4f, \"median_ms\": %.4f, \"open_ms\": %.4f, \"compile_ms\": %.4f", (long long)n, least, median, open, compile * 1e3);
+    printf("{\"runs\": %lld, \"min_ms\": %.4f, \"median_ms\": %.4f, \"open_ms\": %.4f, \"compile_ms\": %.4f",
+           (long long)n, least, median, open, compile * 1e3);
     if (r->world) printf(", \"ranks\": %d", r->ranks);
     printf("}\n");
     return OK;
@@ -110,7 +112,8 @@ static Status show(void *arg) {
   const Report *p = arg;
   const RunState *r = p->run;
   const RunOptions *o = r->o;
-  if (!p->agree && (o->print_outputs || p->call < o->expect.n || o->nothing_asked)) printf(o->json ? "{\"rank\": %d}\n" : "rank %d:\n", r->rank);
+  if (!p->agree && (o->print_outputs || p->call < o->expect.n || o->nothing_asked))
+    printf(o->json ? "{\"rank\": %d}\n" : "rank %d:\n", r->rank);
   if (o->print_outputs) TRY(outputs_print(stdout, p->outs, p->nouts, o->json));
   if (o->profile && r->rank == 0) TRY(profile_print(stdout, r->session, p->inputs, p->ninputs, o->json));
   if (o->nothing_asked && !o->json) TRY(outputs_list(stdout, p->outs, p->nouts));
@@ -138,9 +141,9 @@ static Status one_call(RunState *r, int call) {
   int ninputs, nouts = 0;
   int64_t steps;
   TRY(feed(r, call, &inputs, &ninputs));
-  double start_compile = seconds_now();
+  double start_compile = clock_now();
   TRY(session_steps(r->session, inputs, ninputs, &steps));
-  double compile = seconds_now() - start_compile;
+  double compile = clock_now() - start_compile;
   r->bar.total = r->bar.done + (run_count_calls(o) - call) * (o->warmup + timed_runs(o)) * steps;
   if (o->check) TRY(run_check_begin(&r->check, inputs, ninputs));
   Status s = timed(r, inputs, ninputs, &outs, &nouts);
@@ -148,7 +151,8 @@ static Status one_call(RunState *r, int call) {
   TRY(s);
   if (o->check) TRY(run_check_end(&r->check, inputs, ninputs, outs, nouts, r->rank == 0));
   if (o->repeat != NOT_GIVEN) TRY(print_times(r, compile));
-  TRY(report(&(Report){.run = r, .call = call, .inputs = inputs, .ninputs = ninputs, .outs = outs, .nouts = nouts}));
+  TRY(report(
+      &(Report){.run = r, .call = call, .inputs = inputs, .ninputs = ninputs, .outs = outs, .nouts = nouts}));
   scope_clear(&r->results);
   scope_clear(&r->scope);
   arena_free(&r->results_arena);
@@ -156,18 +160,19 @@ static Status one_call(RunState *r, int call) {
   return OK;
 }
 
-/* Spread over the mesh: the world has as many ranks. */
-static Status open_spread(RunState *r, Exported *e) {
+/* MeshRank over the mesh: the world has as many ranks. */
+static Status open_on_mesh(RunState *r, Exported *e) {
   Mesh *mesh = NULL;
   Status s = mesh_parse(r->ctx->dist, r->o->mesh, &mesh);
   if (!s && mesh->size != r->ranks)
-    s = status_hint(fail(ERR_USAGE, "the mesh %s has %d ranks, but there %s %d", r->o->mesh, mesh->size, r->ranks == 1 ? "is" : "are", r->ranks),
+    s = status_hint(fail(ERR_USAGE, "the mesh %s has %d ranks, but there %s %d", r->o->mesh, mesh->size,
+                         r->ranks == 1 ? "is" : "are", r->ranks),
                     "start as many processes as the mesh has ranks");
   if (s) {
     exported_free(e);
     return s;
   }
-  TRY(session_open_spread(r->ctx, e, mesh, r->o->plan, &r->session));
+  TRY(session_open_on_mesh(r->ctx, e, mesh, r->o->plan, &r->session));
   if (!r->o->check) return OK;
   r->check.rtol = r->o->rtol;
   r->check.atol = r->o->atol;
@@ -177,9 +182,9 @@ static Status open_spread(RunState *r, Exported *e) {
 
 static Status open_and_call(RunState *r, Exported *e) {
   const RunOptions *o = r->o;
-  double start = seconds_now();
-  TRY(o->mesh ? open_spread(r, e) : session_open(r->ctx, e, &r->session));
-  r->open_seconds += seconds_now() - start;
+  double start = clock_now();
+  TRY(o->mesh ? open_on_mesh(r, e) : session_open(r->ctx, e, &r->session));
+  r->open_seconds += clock_now() - start;
   if (o->interpret) session_force_interpreter(r->session);
   session_set_profile(r->session, o->profile);
   session_set_progress(r->session, &r->bar);
@@ -193,13 +198,18 @@ static Status open_and_call(RunState *r, Exported *e) {
 }
 
 Status run_calls(Ctx *ctx, World *w, Exported *e, const RunOptions *o, double load_seconds) {
-  RunState r = {.ctx = ctx, .world = w, .rank = w ? world_rank(w) : 0, .ranks = w ? world_size(w) : 1, .o = o, .open_seconds = load_seconds};
+  RunState r = {.ctx = ctx,
+                .world = w,
+                .rank = w ? world_rank(w) : 0,
+                .ranks = w ? world_size(w) : 1,
+                .o = o,
+                .open_seconds = load_seconds};
   Dist *dist = NULL;
   r.times = calloc((size_t)timed_runs(o), sizeof *r.times);
   Status s = r.times ? OK : fail_oom();
   ctx_init(&r.alone, ctx->kern.threads);
   if (!s && o->mesh) s = dist_new(w, &dist);
-  if (dist) ctx_spread(ctx, dist);
+  if (dist) ctx_attach_dist(ctx, dist);
   if (s) exported_free(e);
   else s = open_and_call(&r, e);
   progress_end(&r.bar);
@@ -210,7 +220,7 @@ Status run_calls(Ctx *ctx, World *w, Exported *e, const RunOptions *o, double lo
   run_check_close(&r.check);
   session_free(r.session);
   ctx_free(&r.alone);
-  if (dist) ctx_unspread(ctx);
+  if (dist) ctx_detach_dist(ctx);
   dist_free(dist);
   free(r.times);
   return s;

@@ -8,8 +8,8 @@
 
 #include "cli/cli.h"
 #include "comm/comm.h"
+#include "rank_files/folder_inputs.h"
 #include "runtime/session.h"
-#include "spread/file_cuts.h"
 
 #define BY_DTYPE (-INFINITY) /* a tolerance that was not given */
 
@@ -20,12 +20,12 @@ typedef struct {
   bool nothing_asked; /* of the outputs: they are listed */
   const char *weights, *random;
   double atol, rtol;
-  const char *mesh;     /* spread the program over it; NULL: ranks run it as it is */
-  const PlanFile *plan; /* NULL: nothing is cut */
-  const char *check;    /* NULL: no; else "" or "nodes" */
-  const char *path;     /* of the program, to check against */
-  atomic_bool *unwritten; /* set if an output file cannot be written; NULL: nobody asks */
-  const FileCuts *cuts; /* of rank files: inputs that all ranks are given are cut so; NULL: they are not */
+  const char *mesh;         /* spread the program over it; NULL: ranks run it as it is */
+  const PlanFile *plan;     /* NULL: nothing is cut */
+  const char *check;        /* NULL: no; else "" or "nodes" */
+  const char *path;         /* of the program, to check against */
+  atomic_bool *unwritten;   /* set if an output file cannot be written; NULL: nobody asks */
+  const FolderInputs *cuts; /* of rank files: inputs that all ranks are given are cut so; NULL: they are not */
 } RunOptions;
 
 /* So many calls, of so many runs each: the last one's outputs are the call's. */

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/compare.h"
 #include "dist/dtensor.h"
 #include "graph/walk.h"
+#include "harness/compare.h"
 #include "kernels/copy.h"
 #include "runtime/shards.h"
 
@@ -15,7 +15,8 @@ static bool leaves_parts(const Session *spread) {
   const Exported *e = session_program(spread);
   for (int i = 0; i < e->graph->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
-    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION || k == OUT_TOKEN) continue;
+    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION || k == OUT_TOKEN)
+      continue;
     for (int a = 0; a < m->mesh->naxes; a++)
       if (!is_r(&m->output[i].place[a])) return true;
   }
@@ -45,7 +46,8 @@ static void reckon_slack(RunCheck *c, const Graph *g) {
   }
 }
 
-Status run_check_open(RunCheck *c, Ctx *alone, const char *path, const char *weights, Session *spread, const char *mode) {
+Status run_check_open(RunCheck *c, Ctx *alone, const char *path, const char *weights, Session *spread,
+                      const char *mode) {
   Exported *e;
   c->nodes = *mode;
   c->spread = spread;
@@ -90,7 +92,8 @@ static Status compare_results(void *arg, const Node *n, const Value *outs, int n
   RunCheck *c = arg;
   Ctx *ctx = session_ctx(c->spread);
   for (int i = 0; i < n->nouts && i < nouts; i++) {
-    Tensor *want = outs[i].kind == VAL_TENSOR && n->outs[i]->id < c->nresults ? c->result[n->outs[i]->id] : NULL, *got;
+    Tensor *want = outs[i].kind == VAL_TENSOR && n->outs[i]->id < c->nresults ? c->result[n->outs[i]->id] : NULL,
+           *got;
     Scope scope = {0};
     char text[512];
     double worst = 0;
@@ -99,14 +102,17 @@ static Status compare_results(void *arg, const Node *n, const Value *outs, int n
     got = outs[i].tensor;
     Status s = got->spec ? dtensor_full(ctx, &scope, got, &got) : OK;
     double slack = dtype_is_float(want->dtype) || want->dtype == DT_C64 ? c->slack[n->outs[i]->id] : 0;
-    if (!s) s = compare_pair(got, want, c->rtol < 0 ? slack : c->rtol, c->atol < 0 ? slack : c->atol, &worst, &wrong);
+    if (!s)
+      s = compare_pair(got, want, c->rtol < 0 ? slack : c->rtol, c->atol < 0 ? slack : c->atol, &worst, &wrong);
     scope_clear(&scope);
     TRY(s);
     c->compared++;
     if (!wrong) continue;
-    s = fail(ERR_DIFF, "'%s' %s: %lld of %lld elements differ from one rank's, largest difference %.3g", n->outs[i]->name,
-             outs[i].tensor->spec ? spec_print(outs[i].tensor->spec, text, sizeof text) : tensor_describe(want, text, sizeof text), (long long)wrong,
-             (long long)tensor_numel(want), worst);
+    s = fail(ERR_DIFF, "'%s' %s: %lld of %lld elements differ from one rank's, largest difference %.3g",
+             n->outs[i]->name,
+             outs[i].tensor->spec ? spec_print(outs[i].tensor->spec, text, sizeof text)
+                                  : tensor_describe(want, text, sizeof text),
+             (long long)wrong, (long long)tensor_numel(want), worst);
     return s; /* the walk adds where it is */
   }
   return OK;
@@ -153,11 +159,14 @@ Status run_check_end(RunCheck *c, const Value *inputs, int ninputs, const Value 
   if (!s && n != nouts) s = fail(ERR_DIFF, "%d outputs, one rank gives %d", nouts, n);
   for (int i = 0; !s && c->parts && i < e->graph->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
-    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION || k == OUT_TOKEN) continue;
+    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION || k == OUT_TOKEN)
+      continue;
     s = cut_output(c, i, &scope, &session_ctx(c->spread)->kern, &wanted[user++]);
   }
   if (!s && !prints) quiet = fopen("/dev/null", "w");
-  if (!s) s = compare_with_values(prints || !quiet ? stdout : quiet, "one rank", wanted, outs, nouts, c->rtol, c->atol, c->json);
+  if (!s)
+    s = compare_with_values(prints || !quiet ? stdout : quiet, "one rank", wanted, outs, nouts, c->rtol, c->atol,
+                            c->json);
   if (quiet) fclose(quiet);
   scope_clear(&scope);
   arena_free(&arena);

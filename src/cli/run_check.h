@@ -9,7 +9,7 @@
 #include "runtime/session.h"
 
 typedef struct {
-  Session *alone;  /* the program on one rank; NULL: this rank has nothing to compare */
+  Session *alone; /* the program on one rank; NULL: this rank has nothing to compare */
   Session *spread;
   double rtol, atol;
   bool nodes, json;
@@ -23,7 +23,8 @@ typedef struct {
 } RunCheck;
 
 /* path: the program again.  Every rank of the mesh calls all of these.  mode: "" or "nodes". */
-Status run_check_open(RunCheck *c, Ctx *alone, const char *path, const char *weights, Session *spread, const char *mode);
+Status run_check_open(RunCheck *c, Ctx *alone, const char *path, const char *weights, Session *spread,
+                      const char *mode);
 /* Before a call of the session that is checked, with the same inputs. */
 Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs);
 /* After it: rank 0 (or every rank, see parts) prints a line per output; ERR_DIFF. */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "dist/mesh.h"
 #include "runtime/ranks.h"
 
@@ -24,7 +25,9 @@ static Status check_counts(const RankPrograms *programs, const RunOptions *o, in
   Arena arena = {0};
   const char *path;
   Status s = OK;
-  if (programs->per_rank && programs->n != n) s = fail(ERR_USAGE, "there are programs for %d rank%s, but %d rank%s", programs->n, PLURAL(programs->n), n, PLURAL(n));
+  if (programs->per_rank && programs->n != n)
+    s = fail(ERR_USAGE, "there are programs for %d rank%s, but %d rank%s", programs->n, PLURAL(programs->n), n,
+             PLURAL(n));
   for (int i = 0; i < o->inputs.n && !s; i++) s = rank_input(&arena, o->inputs.v[i], 0, n, &path);
   for (int i = 0; i < o->expect.n && !s; i++) s = rank_input(&arena, o->expect.v[i], 0, n, &path);
   for (int i = 0; i < o->outputs.n && !s; i++) {
@@ -42,10 +45,10 @@ static Status on_rank(Ctx *ctx, World *w, void *arg) {
   const Job *job = arg;
   const RankPrograms *p = job->programs;
   Exported *e;
-  double start = seconds_now();
+  double start = clock_now();
   TRY(check_counts(p, job->o, world_size(w)));
   TRY(program_load(p->path[p->per_rank ? world_rank(w) : 0], job->o->weights, &e));
-  return run_calls(ctx, w, e, job->o, seconds_now() - start);
+  return run_calls(ctx, w, e, job->o, clock_now() - start);
 }
 
 static Status list_groups(const RankOptions *ro, const RankPrograms *programs, GroupList *out) {
@@ -55,13 +58,15 @@ static Status list_groups(const RankOptions *ro, const RankPrograms *programs, G
 }
 
 /* A folder has the programs of all ranks of its mesh. */
-static Status check_folder(const RankPrograms *programs, const FileCuts *cuts) {
+static Status check_folder(const RankPrograms *programs, const FolderInputs *cuts) {
   int n = 0;
   if (!cuts->mesh) return OK;
   TRY(status_at(mesh_text_ranks(cuts->mesh, &n), "%s", programs->plan));
   if (programs->n == n) return OK;
-  return status_hint(fail(ERR_FILE, "there are programs of %d rank%s, but %s is for the %d of the mesh %s", programs->n, PLURAL(programs->n), programs->plan, n, cuts->mesh),
-                     programs->n < n ? "`tessera shard` without --ranks writes them all" : "files of a larger mesh are left from before: write the folder anew");
+  return status_hint(fail(ERR_FILE, "there are programs of %d rank%s, but %s is for the %d of the mesh %s",
+                          programs->n, PLURAL(programs->n), programs->plan, n, cuts->mesh),
+                     programs->n < n ? "`tessera shard` without --ranks writes them all"
+                                     : "files of a larger mesh are left from before: write the folder anew");
 }
 
 /* A full disk is no failure of a rank. */
@@ -77,17 +82,24 @@ static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, c
   if (!o->mesh) return OK;
   int n = 0;
   TRY(mesh_text_ranks(o->mesh, &n));
-  if (programs->per_rank) return status_hint(fail(ERR_USAGE, "--mesh cuts one program into ranks, these are cut already"), "leave --mesh out");
+  if (programs->per_rank)
+    return status_hint(fail(ERR_USAGE, "--mesh cuts one program into ranks, these are cut already"),
+                       "leave --mesh out");
   if (*out && *out != n) return fail(ERR_USAGE, "-n %d, but the mesh %s has %d ranks", *out, o->mesh, n);
-  if (n > MOST_RANKS && !uses_mpi(ro)) return status_hint(fail(ERR_USAGE, "the mesh %s has %d ranks; at most %d fit in a process", o->mesh, n, MOST_RANKS), "tessera plan needs no ranks");
+  if (n > MOST_RANKS && !uses_mpi(ro))
+    return status_hint(
+        fail(ERR_USAGE, "the mesh %s has %d ranks; at most %d fit in a process", o->mesh, n, MOST_RANKS),
+        "tessera plan needs no ranks");
   *out = n;
   return OK;
 }
 
 Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o) {
-  if (ro->comm && strcmp(ro->comm, "mpi") && strcmp(ro->comm, "threads")) return fail(ERR_USAGE, "--comm %s: there are threads and mpi", ro->comm);
+  if (ro->comm && strcmp(ro->comm, "mpi") && strcmp(ro->comm, "threads"))
+    return fail(ERR_USAGE, "--comm %s: there are threads and mpi", ro->comm);
   TRY(option_between("-n", ro->ranks, 1, MOST_RANKS));
-  if (ro->timeout != BY_DEFAULT && !(ro->timeout >= 0)) return fail(ERR_USAGE, "--timeout takes a number of seconds from 0 (never) on");
+  if (ro->timeout != BY_DEFAULT && !(ro->timeout >= 0))
+    return fail(ERR_USAGE, "--timeout takes a number of seconds from 0 (never) on");
   Ranks ranks = {.mpi = uses_mpi(ro), .threads = o->threads == NOT_GIVEN ? 0 : (int)o->threads};
   ranks.flight = ro->flight;
   if (ro->timeout != BY_DEFAULT) ranks.timeout = &ro->timeout;
@@ -95,18 +107,18 @@ Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunO
   if (!ranks.mpi && !ranks.n) return fail(ERR_USAGE, "--group is for several ranks: say how many with -n N");
   if (ranks.n) TRY(check_counts(programs, o, ranks.n));
   GroupList groups = {0};
-  FileCuts cuts = {0};
+  FolderInputs cuts = {0};
   atomic_bool unwritten = false;
   RunOptions mine = *o;
   Job job = {programs, &mine};
   mine.cuts = &cuts;
   mine.unwritten = &unwritten;
   ranks.groups = &groups;
-  Status s = programs->plan ? file_cuts_read(programs->plan, &cuts) : OK;
+  Status s = programs->plan ? folder_inputs_read(programs->plan, &cuts) : OK;
   if (!s && programs->plan) s = check_folder(programs, &cuts);
   if (!s) s = list_groups(ro, programs, &groups);
   if (!s) s = ranks_run(&ranks, on_rank, &job);
-  file_cuts_free(&cuts);
+  folder_inputs_free(&cuts);
   group_list_free(&groups);
   return atomic_load(&unwritten) ? as_failure(s) : s;
 }

@@ -3,16 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/folder.h"
 #include "base/human.h"
 #include "cli/cli.h"
-#include "spread/cut_files.h"
+#include "rank_files/write_folder.h"
 
-static const char examples[] =
-    "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"
-    "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan plan.json -o out/ --stats\n"
-    "  tessera run out/ -i in.safetensors -o out.safetensors\n"
-    "  torchrun --nproc-per-node 4 out/run.py -i in.safetensors -o out.safetensors\n";
+static const char examples[] = "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"
+                               "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan plan.json -o out/ --stats\n"
+                               "  tessera run out/ -i in.safetensors -o out.safetensors\n"
+                               "  torchrun --nproc-per-node 4 out/run.py -i in.safetensors -o out.safetensors\n";
 
 typedef struct {
   const char *mesh, *plan, *output, *ranks, *weights;
@@ -28,7 +28,8 @@ static Status parse_ranks(const char *text, int size, int **out, int *n) {
   for (const char *p = text;; p++) {
     char *end;
     long r = strtol(p, &end, 10);
-    if (end == p || (*end && *end != ',')) return fail(ERR_USAGE, "--ranks takes numbers with commas between them, not '%s'", text);
+    if (end == p || (*end && *end != ','))
+      return fail(ERR_USAGE, "--ranks takes numbers with commas between them, not '%s'", text);
     if (r < 0 || r >= size) return fail(ERR_USAGE, "--ranks: rank %ld of a mesh of %d", r, size);
     for (int i = 0; i < *n; i++)
       if ((*out)[i] == r) return fail(ERR_USAGE, "--ranks names rank %ld twice", r);
@@ -57,13 +58,13 @@ static bool is_interrupted(void) {
   return pending;
 }
 
-static void print_stats(const Cut *c, double read, double mark, double write) {
+static void print_stats(const Partition *c, double read, double mark, double write) {
   char mesh[256];
-  fprintf(stderr, "%s: %d nodes, %s; read %.1f ms, planned %.1f ms, cut and written %.1f ms\n", c->program->name, c->program->graph->nnodes,
-          mesh_print(c->mesh, mesh, sizeof mesh), read * 1e3, mark * 1e3, write * 1e3);
+  fprintf(stderr, "%s: %d nodes, %s; read %.1f ms, planned %.1f ms, cut and written %.1f ms\n", c->program->name,
+          c->program->graph->nnodes, mesh_print(c->mesh, mesh, sizeof mesh), read * 1e3, mark * 1e3, write * 1e3);
 }
 
-static Status print_json(const Cut *c, const char *folder, const TextBuf *ranks) {
+static Status print_json(const Partition *c, const char *folder, const TextBuf *ranks) {
   TextBuf b = {0};
   text_puts(&b, "{\"program\": ");
   text_json(&b, c->program->name);
@@ -89,38 +90,46 @@ static Status print_json(const Cut *c, const char *folder, const TextBuf *ranks)
 static Status shard(const ShardOptions *o, const char *path, const PlanFile *plan) {
   const char *mesh = o->mesh ? o->mesh : plan ? plan->mesh : NULL;
   Exported *e;
-  Cut *c;
+  Partition *c;
   TextBuf report = {0}, json = {0};
   Progress bar;
-  CutOptions how = {.folder = o->output, .force = o->force, .threads = threads_or_default(o->threads), .progress = &bar, .report = &report, .json = o->json ? &json : NULL, .interrupted = is_interrupted};
+  FolderOptions how = {.folder = o->output,
+                       .force = o->force,
+                       .threads = threads_or_default(o->threads),
+                       .progress = &bar,
+                       .report = &report,
+                       .json = o->json ? &json : NULL,
+                       .interrupted = is_interrupted};
   int *ranks = NULL;
   if (!mesh) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
-  double start = seconds_now();
+  double start = clock_now();
   TRY(program_load(path, o->weights, &e));
-  double read = seconds_now();
-  TRY(cut_open(e, mesh, plan, &c));
-  double marked = seconds_now();
+  double read = clock_now();
+  TRY(partition_open(e, mesh, plan, &c));
+  double marked = clock_now();
   c->half_sums = o->half_sums;
   Status s = o->ranks ? parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks) : OK;
   how.ranks = ranks;
-  for (int i = 0; i < o->sizes.n && !s; i++) s = cut_fix_sizes(c, o->sizes.v[i]);
+  for (int i = 0; i < o->sizes.n && !s; i++) s = partition_fix_sizes(c, o->sizes.v[i]);
   progress_begin(&bar, stderr, "ranks", 0, PROGRESS_STEPS);
   hold_interrupts(true);
-  if (!s) s = cut_write(c, plan, &how);
+  if (!s) s = partition_write(c, plan, &how);
   progress_end(&bar);
   hold_interrupts(false);
-  if (!s && o->stats) print_stats(c, read - start, marked - read, seconds_now() - marked);
+  if (!s && o->stats) print_stats(c, read - start, marked - read, clock_now() - marked);
   if (!s && o->json) s = print_json(c, o->output, &json);
   else if (!s && report.text) fputs(report.text, stdout);
   text_free(&report);
   text_free(&json);
   free(ranks);
-  cut_free(c);
+  partition_free(c);
   return s;
 }
 
 static Status check_options(const ShardOptions *o, const TextList *words) {
-  if (words->n != 1) return status_hint(fail(ERR_USAGE, "shard takes one program, %d were given", words->n), "tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/");
+  if (words->n != 1)
+    return status_hint(fail(ERR_USAGE, "shard takes one program, %d were given", words->n),
+                       "tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/");
   if (!o->output) return status_hint(fail(ERR_USAGE, "where to?"), "-o DIR");
   return option_between("--threads", o->threads, 1, MOST_THREADS);
 }
@@ -129,21 +138,27 @@ Status command_shard(int argc, char **argv) {
   ShardOptions o = {.threads = NOT_GIVEN};
   const Option table[] = {
       {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4, dp=2,tp=4 (default: the plan's)"},
-      {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
-      {"--output", 'o', OPT_TEXT, &o.output, "DIR", "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
+      {"--plan", 0, OPT_TEXT, &o.plan, "FILE",
+       "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
+      {"--output", 'o', OPT_TEXT, &o.output, "DIR",
+       "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
       {"--ranks", 0, OPT_TEXT, &o.ranks, "LIST", "write the files of these ranks only: 0,1"},
       {"--size", 0, OPT_LIST, &o.sizes, "NAME=N", "a symbol among the sizes that is a number in the files: s0=2"},
       {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
-      {"--threads", 't', OPT_INT, &o.threads, "N", "ranks that are cut at the same time (default: as many as there are cores)"},
-      {"--half-sums", 0, OPT_FLAG, &o.half_sums, NULL, "round parts of sums of f16 and bf16 before they are added up, as PyTorch does: faster on GPUs"},
+      {"--threads", 't', OPT_INT, &o.threads, "N",
+       "ranks that are cut at the same time (default: as many as there are cores)"},
+      {"--half-sums", 0, OPT_FLAG, &o.half_sums, NULL,
+       "round parts of sums of f16 and bf16 before they are added up, as PyTorch does: faster on GPUs"},
       {"--stats", 0, OPT_FLAG, &o.stats, NULL, "times, to stderr"},
       {"--json", 0, OPT_FLAG, &o.json, NULL, "what was written, weights and collectives of each rank, as JSON"},
-      {"--force", 'f', OPT_FLAG, &o.force, NULL, "write into a folder that is not empty, replacing files of the same names"},
+      {"--force", 'f', OPT_FLAG, &o.force, NULL,
+       "write into a folder that is not empty, replacing files of the same names"},
   };
   TextList words;
   bool help;
   PlanFile *plan = NULL;
-  TRY(options_parse("shard", "PROGRAM --mesh AXES [--plan FILE] -o DIR [options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("shard", "PROGRAM --mesh AXES [--plan FILE] -o DIR [options]", examples, OPTIONS(table), argc,
+                    argv, &words, &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
   TRY(folder_out_check(o.output, o.force));

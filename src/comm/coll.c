@@ -4,6 +4,7 @@
 #include "kernels/combine.h"
 
 const CollTraits coll_traits[COLL_KIND_COUNT] = {
+    /* clang-format off */
     /*                                         reduces rooted parts */
     [COLL_ALL_REDUCE] = {"all_reduce",         true,   false, false},
     [COLL_ALL_GATHER] = {"all_gather",         false,  false, true},
@@ -17,9 +18,12 @@ const CollTraits coll_traits[COLL_KIND_COUNT] = {
     [COLL_BARRIER] = {"barrier",               false,  false, false},
     [COLL_SEND] = {"send",                     false,  true,  false},
     [COLL_RECV] = {"recv",                     false,  true,  false},
+    /* clang-format on */
 };
 
-const char *coll_kind_name(CollKind kind) { return (unsigned)kind < COLL_KIND_COUNT ? coll_traits[kind].name : "no collective"; }
+const char *coll_kind_name(CollKind kind) {
+  return (unsigned)kind < COLL_KIND_COUNT ? coll_traits[kind].name : "no collective";
+}
 
 int64_t box_count(const Box *b) {
   int64_t n = 1;
@@ -102,9 +106,12 @@ static Status check_boxes(const char *what, const Box *box, int nbox, int n) {
   if (nbox < 0 || (nbox && !box)) return fail(ERR_USAGE, "%d %s boxes, and no list of them", nbox, what);
   for (int i = 0; i < nbox; i++) {
     int64_t count;
-    if (box[i].peer < 0 || box[i].peer >= n) return fail(ERR_USAGE, "%s box %d: there is no member %d of %d", what, i, box[i].peer, n);
-    if (box[i].ndim < 0 || box[i].ndim > MAX_DIMS) return fail(ERR_USAGE, "%s box %d has %d dimensions", what, i, box[i].ndim);
-    if (!checked_numel(box[i].ndim, box[i].size, &count) || box[i].offset < 0) return fail(ERR_USAGE, "%s box %d: size or offset is negative or too large", what, i);
+    if (box[i].peer < 0 || box[i].peer >= n)
+      return fail(ERR_USAGE, "%s box %d: there is no member %d of %d", what, i, box[i].peer, n);
+    if (box[i].ndim < 0 || box[i].ndim > MAX_DIMS)
+      return fail(ERR_USAGE, "%s box %d has %d dimensions", what, i, box[i].ndim);
+    if (!checked_numel(box[i].ndim, box[i].size, &count) || box[i].offset < 0)
+      return fail(ERR_USAGE, "%s box %d: size or offset is negative or too large", what, i);
   }
   return OK;
 }
@@ -135,7 +142,8 @@ static Status check_buffers(const Coll *c, int n, int me) {
 }
 
 Status coll_check(const Coll *c, int n, int me, bool buffers) {
-  if ((unsigned)c->kind >= COLL_KIND_COUNT) return fail(ERR_USAGE, "there is no collective number %d", (int)c->kind);
+  if ((unsigned)c->kind >= COLL_KIND_COUNT)
+    return fail(ERR_USAGE, "there is no collective number %d", (int)c->kind);
   if (c->kind == COLL_BARRIER) return OK;
   const CollTraits *t = &coll_traits[c->kind];
   if ((unsigned)c->dtype >= DT_COUNT) return fail(ERR_USAGE, "there is no dtype number %d", (int)c->dtype);

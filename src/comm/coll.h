@@ -21,7 +21,9 @@ static inline bool coll_is_pair(CollKind kind) { return kind == COLL_SEND || kin
 
 /* The part of a member: counts[member], or count. */
 static inline int64_t coll_part(const Coll *c, int member) { return c->counts ? c->counts[member] : c->count; }
-static inline int64_t coll_recv_part(const Coll *c, int member) { return c->recv_counts ? c->recv_counts[member] : c->count; }
+static inline int64_t coll_recv_part(const Coll *c, int member) {
+  return c->recv_counts ? c->recv_counts[member] : c->count;
+}
 
 /* Elements before the part of a member; member = n gives all. */
 static inline int64_t coll_before(const Coll *c, int member) {

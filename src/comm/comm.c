@@ -3,17 +3,11 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "comm/transport.h"
 
 static const double default_timeout = 1800; /* seconds, as PyTorch's */
-
-double monotonic_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- worlds and groups ------------------------------------------------------------- */
 
@@ -75,10 +69,12 @@ static Status check_members(const World *w, const int *ranks, int n, int *me) {
   if (n < 1 || n > w->size) return fail(ERR_USAGE, "rank %d of %d: a group of %d ranks", w->rank, w->size, n);
   *me = -1;
   for (int i = 0; i < n; i++) {
-    if (ranks[i] < 0 || ranks[i] >= w->size) return fail(ERR_USAGE, "rank %d of %d: a group with rank %d", w->rank, w->size, ranks[i]);
+    if (ranks[i] < 0 || ranks[i] >= w->size)
+      return fail(ERR_USAGE, "rank %d of %d: a group with rank %d", w->rank, w->size, ranks[i]);
     if (ranks[i] == w->rank) *me = i;
     for (int j = 0; j < i; j++) {
-      if (ranks[j] == ranks[i]) return fail(ERR_USAGE, "rank %d of %d: a group that has rank %d twice", w->rank, w->size, ranks[i]);
+      if (ranks[j] == ranks[i])
+        return fail(ERR_USAGE, "rank %d of %d: a group that has rank %d twice", w->rank, w->size, ranks[i]);
     }
   }
   if (*me < 0) return fail(ERR_USAGE, "rank %d of %d makes a group that it is not in", w->rank, w->size);
@@ -102,7 +98,8 @@ bool comm_is_awaited(const World *w, const FlightEntry *call, const int *members
   for (int i = 0; i < n; i++) member |= members[i] == w->rank;
   if (!member) return false;
   for (const Comm *c = w->comms; c; c = c->next) {
-    if (c->size == n && !memcmp(c->members, members, (size_t)n * sizeof *members)) return c->sequence[LANE_BLOCKING] < call->sequence;
+    if (c->size == n && !memcmp(c->members, members, (size_t)n * sizeof *members))
+      return c->sequence[LANE_BLOCKING] < call->sequence;
   }
   return true; /* this rank has not even made the group */
 }
@@ -112,7 +109,8 @@ static void print_members(TextBuf *out, const int *members, int n) {
   for (int i = 0; members && i < n; i++) text_printf(out, "%s%d", i ? "," : "ranks ", members[i]);
 }
 
-Status comm_crossed(const World *w, const FlightEntry *mine, int rank, const FlightEntry *other, const int *members) {
+Status comm_crossed(const World *w, const FlightEntry *mine, int rank, const FlightEntry *other,
+                    const int *members) {
   TextBuf text = {0};
   char call[256];
   text_printf(&text, "rank %d of %d: %s, with ", w->rank, w->size, flight_describe(mine, call, sizeof call));
@@ -132,8 +130,8 @@ static Status begin(Comm *c, const Coll *what, LaneKind lane, uint64_t *sequence
   World *w = c->world;
   Status s = coll_check(what, c->size, c->rank, !w->transport->no_data);
   if (s) {
-    Status named = fail(status_code(s), "rank %d of %d: %s%s%s%s: %s", w->rank, w->size, coll_kind_name(what->kind), what->why ? " (" : "",
-                        what->why ? what->why : "", what->why ? ")" : "", status_message(s));
+    Status named = fail(status_code(s), "rank %d of %d: %s%s%s%s: %s", w->rank, w->size, coll_kind_name(what->kind),
+                        what->why ? " (" : "", what->why ? what->why : "", what->why ? ")" : "", status_message(s));
     status_free(s);
     return named;
   }
@@ -142,13 +140,21 @@ static Status begin(Comm *c, const Coll *what, LaneKind lane, uint64_t *sequence
   const CollTraits *t = &coll_traits[what->kind];
   int64_t sent = coll_send_count(what, c->size, c->rank);
   *sequence = ++c->sequence[lane];
-  FlightEntry e = {.sequence = *sequence, .members = c->members, .count = t->parts ? coll_part(what, c->rank) : what->count,
-                   .group_size = c->size, .root = what->root, .kind = (uint8_t)what->kind,
-                   .dtype = (uint8_t)what->dtype, .op = (uint8_t)what->op, .started = started, .where = what->where};
+  FlightEntry e = {.sequence = *sequence,
+                   .members = c->members,
+                   .count = t->parts ? coll_part(what, c->rank) : what->count,
+                   .group_size = c->size,
+                   .root = what->root,
+                   .kind = (uint8_t)what->kind,
+                   .dtype = (uint8_t)what->dtype,
+                   .op = (uint8_t)what->op,
+                   .started = started,
+                   .where = what->where};
   if (what->kind == COLL_ALL_TO_ALL || what->kind == COLL_EXCHANGE) e.count = sent;
   e.total = t->parts ? coll_before(what, c->size) : e.count;
   *ticket = flight_begin(&w->flight, e, what->why);
-  if (w->watch) w->watch(w->watch_arg, c, what, what->kind == COLL_BARRIER ? 0 : sent * (int64_t)dtype_size(what->dtype));
+  if (w->watch)
+    w->watch(w->watch_arg, c, what, what->kind == COLL_BARRIER ? 0 : sent * (int64_t)dtype_size(what->dtype));
   return OK;
 }
 
@@ -166,10 +172,12 @@ Status comm_barrier(Comm *c, const char *why) { return comm_run(c, &(Coll){.kind
  * flight record already. */
 static CommWork *work_new(const Comm *c, const Coll *what) {
   const bool boxes = what->kind == COLL_EXCHANGE;
-  const size_t n = (size_t)c->size, counts = what->counts && !boxes ? n : 0, recv_counts = what->recv_counts && !boxes ? n : 0;
+  const size_t n = (size_t)c->size, counts = what->counts && !boxes ? n : 0,
+               recv_counts = what->recv_counts && !boxes ? n : 0;
   const size_t nsend = boxes ? (size_t)what->nsend : 0, nrecv = boxes ? (size_t)what->nrecv : 0;
   const size_t size = c->world->transport->work_size, head = ((size ? size : sizeof(CommWork)) + 63) & ~(size_t)63;
-  CommWork *work = aligned_alloc(64, (head + (counts + recv_counts) * sizeof(int64_t) + (nsend + nrecv) * sizeof(Box) + 63) & ~(size_t)63);
+  CommWork *work = aligned_alloc(
+      64, (head + (counts + recv_counts) * sizeof(int64_t) + (nsend + nrecv) * sizeof(Box) + 63) & ~(size_t)63);
   if (!work) return NULL;
   memset(work, 0, head);
   work->what = *what;

@@ -64,19 +64,21 @@ typedef struct CommWork CommWork;
   X(COLL_SEND, "send")                     \
   X(COLL_RECV, "recv")
 
+/* clang-format off */
 typedef enum {
 #define X(id, name) id,
   COLL_KINDS(X)
 #undef X
   COLL_KIND_COUNT
 } CollKind;
+/* clang-format on */
 
 const char *coll_kind_name(CollKind kind);
 
 /* A strided part of a buffer.  exchange: the k-th box that rank a sends to rank b and the
  * k-th box that b receives from a have the same sizes. */
 typedef struct {
-  int peer;       /* member of the group */
+  int peer; /* member of the group */
   int ndim;
   int64_t offset; /* elements from the start of the buffer */
   int64_t size[MAX_DIMS], stride[MAX_DIMS];

@@ -6,16 +6,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "comm/coll.h"
 
 enum { TICKET, DONE = offsetof(FlightEntry, done) / sizeof(uint64_t) }; /* words */
 _Static_assert(offsetof(FlightEntry, ticket) == 0, "the ticket is the first word");
-
-static double seconds_now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static uint64_t ticks_now(void) {
 #ifdef TESS_X86
@@ -28,7 +23,7 @@ static uint64_t ticks_now(void) {
 }
 
 Status flight_init(Flight *f) {
-  *f = (Flight){.epoch_ticks = ticks_now(), .epoch = seconds_now()};
+  *f = (Flight){.epoch_ticks = ticks_now(), .epoch = clock_now()};
   TRY_NEW(f->ring, calloc(FLIGHT_RING, sizeof *f->ring));
   return OK;
 }
@@ -62,7 +57,8 @@ uint64_t flight_begin(Flight *f, FlightEntry e, const char *why) {
 void flight_end(Flight *f, uint64_t ticket) {
   FlightSlot *slot = slot_of(f, ticket);
   if (atomic_load_explicit(&slot->word[TICKET], memory_order_relaxed) != ticket) return;
-  if (atomic_load_explicit(&slot->word[DONE], memory_order_relaxed) == 0) atomic_store_explicit(&slot->word[DONE], ticks_now(), memory_order_relaxed);
+  if (atomic_load_explicit(&slot->word[DONE], memory_order_relaxed) == 0)
+    atomic_store_explicit(&slot->word[DONE], ticks_now(), memory_order_relaxed);
 }
 
 bool flight_get(const Flight *f, uint64_t ticket, FlightEntry *out) {
@@ -71,7 +67,9 @@ bool flight_get(const Flight *f, uint64_t ticket, FlightEntry *out) {
   const FlightSlot *slot = slot_of(f, ticket);
   uint64_t word[FLIGHT_WORDS];
   for (int i = 0; i < FLIGHT_WORDS; i++) word[i] = atomic_load_explicit(&slot->word[i], memory_order_acquire);
-  if (!ticket || word[TICKET] != ticket || atomic_load_explicit(&slot->word[TICKET], memory_order_relaxed) != ticket) return false;
+  if (!ticket || word[TICKET] != ticket ||
+      atomic_load_explicit(&slot->word[TICKET], memory_order_relaxed) != ticket)
+    return false;
   memcpy(out, word, sizeof *out);
   return true;
 }
@@ -82,30 +80,37 @@ static const char *describe_sizes(const FlightEntry *e, char *buf, size_t cap) {
   char of[32] = "", root[32] = "";
   if (e->kind == COLL_BARRIER) return buf[0] = 0, buf;
   if (e->total != e->count * e->group_size && t->parts) snprintf(of, sizeof of, " of %lld", (long long)e->total);
-  if (t->rooted) snprintf(root, sizeof root, ", %s %d", e->kind == COLL_SEND ? "to" : e->kind == COLL_RECV ? "from" : "root", e->root);
-  snprintf(buf, cap, "%s[%lld%s]%s%s%s", dtype_name((Dtype)e->dtype), (long long)e->count, of, t->reduces ? " " : "",
-           t->reduces ? reduce_op_name((ReduceOp)e->op) : "", root);
+  if (t->rooted)
+    snprintf(root, sizeof root, ", %s %d",
+             e->kind == COLL_SEND   ? "to"
+             : e->kind == COLL_RECV ? "from"
+                                    : "root",
+             e->root);
+  snprintf(buf, cap, "%s[%lld%s]%s%s%s", dtype_name((Dtype)e->dtype), (long long)e->count, of,
+           t->reduces ? " " : "", t->reduces ? reduce_op_name((ReduceOp)e->op) : "", root);
   return buf;
 }
 
 const char *flight_describe(const FlightEntry *e, char *buf, size_t cap) {
   char sizes[96];
   describe_sizes(e, sizes, sizeof sizes);
-  snprintf(buf, cap, "%s%s #%llu%s%s%s%s%s", e->started ? "started " : "", coll_kind_name((CollKind)e->kind), (unsigned long long)e->sequence,
-           *e->why ? " (" : "", e->why, *e->why ? ")" : "", *sizes ? ": " : "", sizes);
+  snprintf(buf, cap, "%s%s #%llu%s%s%s%s%s", e->started ? "started " : "", coll_kind_name((CollKind)e->kind),
+           (unsigned long long)e->sequence, *e->why ? " (" : "", e->why, *e->why ? ")" : "", *sizes ? ": " : "",
+           sizes);
   return buf;
 }
 
 const char *flight_describe_call(const FlightEntry *e, char *buf, size_t cap) {
   char sizes[96];
   describe_sizes(e, sizes, sizeof sizes);
-  snprintf(buf, cap, "%s%s%s%s%s%s%s", e->started ? "started " : "", coll_kind_name((CollKind)e->kind), *sizes ? " " : "", sizes, *e->why ? " (" : "",
-           e->why, *e->why ? ")" : "");
+  snprintf(buf, cap, "%s%s%s%s%s%s%s", e->started ? "started " : "", coll_kind_name((CollKind)e->kind),
+           *sizes ? " " : "", sizes, *e->why ? " (" : "", e->why, *e->why ? ")" : "");
   return buf;
 }
 
 const char *flight_difference(const FlightEntry *a, const FlightEntry *b) {
-  bool alike = a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root && a->count == b->count && a->total == b->total;
+  bool alike = a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
+               a->count == b->count && a->total == b->total;
   return alike && a->where != b->where ? "the tensors lie on different meshes" : NULL;
 }
 
@@ -116,7 +121,8 @@ static long long microseconds(const Flight *f, uint64_t ticks, double rate) {
 
 static void entry_json(const Flight *f, const FlightEntry *e, double rate, TextBuf *out) {
   const CollTraits *t = &coll_traits[e->kind];
-  text_printf(out, "{\"sequence\": %llu, \"kind\": \"%s\", \"started\": %s, ", (unsigned long long)e->sequence, t->name, e->started ? "true" : "false");
+  text_printf(out, "{\"sequence\": %llu, \"kind\": \"%s\", \"started\": %s, ", (unsigned long long)e->sequence,
+              t->name, e->started ? "true" : "false");
   text_printf(out, "\"dtype\": \"%s\", \"count\": %lld, ", dtype_name((Dtype)e->dtype), (long long)e->count);
   if (t->reduces) text_printf(out, "\"op\": \"%s\", ", reduce_op_name((ReduceOp)e->op));
   if (t->rooted) text_printf(out, "\"%s\": %d, ", coll_is_pair((CollKind)e->kind) ? "peer" : "root", e->root);
@@ -131,8 +137,9 @@ static void entry_json(const Flight *f, const FlightEntry *e, double rate, TextB
 }
 
 void flight_json(const Flight *f, TextBuf *out) {
-  const double rate = (double)(ticks_now() - f->epoch_ticks) / ((seconds_now() - f->epoch) * 1e6); /* ticks per us */
-  const uint64_t last = f->ring ? atomic_load(&f->tickets) : 0, first = last > FLIGHT_RING ? last - FLIGHT_RING + 1 : 1;
+  const double rate = (double)(ticks_now() - f->epoch_ticks) / ((clock_now() - f->epoch) * 1e6); /* ticks per us */
+  const uint64_t last = f->ring ? atomic_load(&f->tickets) : 0,
+                 first = last > FLIGHT_RING ? last - FLIGHT_RING + 1 : 1;
   bool any = false;
   text_puts(out, "[");
   for (uint64_t t = first; t <= last; t++) {

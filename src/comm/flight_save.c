@@ -28,7 +28,8 @@ Status flight_save(Status s, World *const *ranks, int n, const char *path) {
   text_puts(&text, "]}\n");
   Status written = write_text(&text, path);
   text_free(&text);
-  s = written ? status_hint(s, "no flight record: %s", status_message(written)) : status_hint(s, "the last collectives of %s are in %s", n > 1 ? "all ranks" : "this rank", path);
+  s = written ? status_hint(s, "no flight record: %s", status_message(written))
+              : status_hint(s, "the last collectives of %s are in %s", n > 1 ? "all ranks" : "this rank", path);
   status_free(written);
   return s;
 }

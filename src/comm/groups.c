@@ -53,7 +53,8 @@ static Status check_ranks(const Groups *g, const char *name, const int *ranks, i
   if (n < 1) return fail(ERR_USAGE, "group '%s' has no ranks", name);
   for (int i = 0; i < n; i++) {
     if (ranks[i] < 0 || ranks[i] >= world_size(g->world)) {
-      return fail(ERR_USAGE, "group '%s' names rank %d; there are %d ranks, 0 to %d", name, ranks[i], world_size(g->world), world_size(g->world) - 1);
+      return fail(ERR_USAGE, "group '%s' names rank %d; there are %d ranks, 0 to %d", name, ranks[i],
+                  world_size(g->world), world_size(g->world) - 1);
     }
     for (int j = 0; j < i; j++) {
       if (ranks[i] == ranks[j]) return fail(ERR_USAGE, "group '%s' names rank %d twice", name, ranks[i]);
@@ -67,7 +68,8 @@ Status groups_define(Groups *g, const char *name, const int *ranks, int n) {
   for (const Named *other = g->first; other; other = other->next) {
     if (strcmp(other->name, name)) continue;
     for (int i = 0; i < other->n * n; i++) {
-      if (other->ranks[i / n] == ranks[i % n]) return fail(ERR_USAGE, "rank %d is in two groups called '%s'", ranks[i % n], name);
+      if (other->ranks[i / n] == ranks[i % n])
+        return fail(ERR_USAGE, "rank %d is in two groups called '%s'", ranks[i % n], name);
     }
   }
   Named *m;
@@ -91,7 +93,8 @@ static Status unknown(const Groups *g, const char *name, bool of_others) {
     if (!seen) text_printf(&known, "%s'%s'", known.len ? ", " : "", m->name);
   }
   Status s = of_others ? fail(ERR_USAGE, "rank %d is in no group called '%s'", rank, name)
-                       : fail(ERR_USAGE, "group '%s' is not known; there %s %s", name, known.len && strchr(known.text, ',') ? "are" : "is", known.len ? known.text : "none");
+                       : fail(ERR_USAGE, "group '%s' is not known; there %s %s", name,
+                              known.len && strchr(known.text, ',') ? "are" : "is", known.len ? known.text : "none");
   text_free(&known);
   return s;
 }
@@ -113,7 +116,9 @@ Status groups_find(Groups *g, const char *name, Comm **out) {
 
 /* ---- works ---------------------------------------------------------------------------- */
 
-static Pending **bucket_of(Groups *g, const Storage *s) { return &g->pending[(uintptr_t)s / sizeof(Storage) % BUCKETS]; }
+static Pending **bucket_of(Groups *g, const Storage *s) {
+  return &g->pending[(uintptr_t)s / sizeof(Storage) % BUCKETS];
+}
 
 Status groups_start(Groups *g, Comm *comm, const Coll *what, Storage *reads, Storage *writes) {
   Pending *p;

@@ -26,9 +26,9 @@
 #include "kernels/kernel.h"
 
 enum {
-  SLOT_BYTES = 4096, /* of payload fit in a slot */
+  SLOT_BYTES = 4096,  /* of payload fit in a slot */
   SMALL_BYTES = 1024, /* up to here that is faster than a second rendezvous, if ranks need not sleep */
-  SPIN_US = 2000,    /* how long a rank looks out before it sleeps; waking takes long where cores are virtual */
+  SPIN_US = 2000,     /* how long a rank looks out before it sleeps; waking takes long where cores are virtual */
 };
 
 #define FLAG_READY(s) (2 * (s) + 1)
@@ -76,10 +76,10 @@ typedef struct ThreadWork ThreadWork;
 
 /* Started collectives of a rank; see threads_start.c. */
 typedef struct {
-  pthread_mutex_t list;  /* guards the links of works */
-  pthread_mutex_t drive; /* held by whoever makes progress */
+  pthread_mutex_t list;     /* guards the links of works */
+  pthread_mutex_t drive;    /* held by whoever makes progress */
   ThreadWork *first, *last; /* posted and not finished */
-  ThreadWork *kept;      /* not waited for; the rank's own thread only */
+  ThreadWork *kept;         /* not waited for; the rank's own thread only */
   pthread_t thread;
   bool running;
   _Atomic bool stop;
@@ -134,7 +134,9 @@ typedef struct {
   uint64_t sequence, ticket;
 } Round;
 
-static inline Slot *round_slot(const Round *r, int member) { return &r->lane->slot[2 * member + (int)(r->sequence & 1)]; }
+static inline Slot *round_slot(const Round *r, int member) {
+  return &r->lane->slot[2 * member + (int)(r->sequence & 1)];
+}
 /* The payload of a member, in either kind of round. */
 static inline const char *round_send(const Round *r, int member) {
   const Slot *slot = round_slot(r, member);
@@ -167,8 +169,9 @@ Status round_run(Comm *c, const Coll *what, uint64_t sequence, uint64_t ticket);
 /* ---- the shares (threads_<what>.c) ----------------------------------------------------- */
 
 typedef Status ShareFn(const Round *r);
-ShareFn share_all_reduce_small, share_all_reduce, share_reduce_small, share_reduce, share_reduce_scatter, share_all_gather,
-    share_gather_small, share_gather, share_scatter, share_broadcast_small, share_broadcast, share_all_to_all, share_exchange, share_nothing;
+ShareFn share_all_reduce_small, share_all_reduce, share_reduce_small, share_reduce, share_reduce_scatter,
+    share_all_gather, share_gather_small, share_gather, share_scatter, share_broadcast_small, share_broadcast,
+    share_all_to_all, share_exchange, share_nothing;
 
 /* An error that names this rank's collective, another rank, and what that one called. */
 Status round_mismatch(const Round *r, int member, const char *what);

@@ -1,5 +1,6 @@
 /* mail.c -- letters and data of processes; see mail.h. */
 #include "comm/mail.h"
+#include "base/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,8 @@ Status letter_send(MailWorld *w, Letter *l, int to) {
   }
   Outgoing o = {.letter = l};
   bool done = false;
-  TRY(check_port(w, w->port.send(w->port.state, &l->head, head_bytes + l->head.bytes, to, TAG_LETTER, &o.request), "cannot send to", to));
+  TRY(check_port(w, w->port.send(w->port.state, &l->head, head_bytes + l->head.bytes, to, TAG_LETTER, &o.request),
+                 "cannot send to", to));
   w->peer[to].sent++;
   TRY(check_port(w, w->port.test(w->port.state, &o.request, &done, NULL, NULL), "cannot send to", to));
   if (done) return OK; /* the library has copied it */
@@ -56,7 +58,8 @@ Letter *letter_take(MailWorld *w, int from, LetterType type, uint64_t group, int
   Peer *p = &w->peer[from];
   for (Letter **at = &p->first; *at; at = &(*at)->next) {
     Letter *l = *at;
-    if (l->head.type != type || l->head.sequence != sequence || l->head.lane != lane || l->head.group != group) continue;
+    if (l->head.type != type || l->head.sequence != sequence || l->head.lane != lane || l->head.group != group)
+      continue;
     *at = l->next;
     if (!l->next) p->end = at;
     l->next = NULL;
@@ -78,7 +81,10 @@ int mail_tag(MailWorld *w, int to) {
 static Status listen_again(MailWorld *w) {
   Listener one = {0};
   TRY(letter_new(w, &one.letter));
-  Status s = check_port(w, w->port.recv(w->port.state, &one.letter->head, head_bytes + LETTER_DATA, PORT_ANYONE, TAG_LETTER, &one.request), "cannot receive", -1);
+  Status s = check_port(w,
+                        w->port.recv(w->port.state, &one.letter->head, head_bytes + LETTER_DATA, PORT_ANYONE,
+                                     TAG_LETTER, &one.request),
+                        "cannot receive", -1);
   if (s) letter_drop(w, one.letter);
   else w->listener[w->listening++] = one;
   return s;
@@ -94,16 +100,22 @@ Status mail_deaf(MailWorld *w) {
     Listener *l = &w->listener[--w->listening];
     bool done = false;
     TRY(check_port(w, w->port.cancel(w->port.state, &l->request), "cannot take back a receipt", -1));
-    while (!done) TRY(check_port(w, w->port.test(w->port.state, &l->request, &done, NULL, NULL), "cannot take back a receipt", -1));
+    while (!done)
+      TRY(check_port(w, w->port.test(w->port.state, &l->request, &done, NULL, NULL), "cannot take back a receipt",
+                     -1));
     letter_drop(w, l->letter);
   }
   return OK;
 }
 
-uint64_t mail_layout(void) { return sizeof(LetterHead) | (uint64_t)LETTER_DATA << 16 | (uint64_t)COLL_KIND_COUNT << 32 | (uint64_t)DT_COUNT << 40; }
+uint64_t mail_layout(void) {
+  return sizeof(LetterHead) | (uint64_t)LETTER_DATA << 16 | (uint64_t)COLL_KIND_COUNT << 32 |
+         (uint64_t)DT_COUNT << 40;
+}
 
 static Status take_greeting(MailWorld *w, Peer *p, const Letter *l, int from) {
-  if (l->head.sign != mail_layout()) return fail(ERR_RANK, "rank %d of %d: rank %d runs another build of tessera", w->base.rank, w->base.size, from);
+  if (l->head.sign != mail_layout())
+    return fail(ERR_RANK, "rank %d of %d: rank %d runs another build of tessera", w->base.rank, w->base.size, from);
   p->greeted = true;
   p->pid = l->head.boxes;
   p->home = l->head.group;
@@ -152,7 +164,8 @@ static Status poll_listener(MailWorld *w, int i, bool *heard) {
   Letter *letter = l->letter;
   memmove(l, l + 1, (size_t)(--w->listening - i) * sizeof *l);
   Status s = listen_again(w);
-  if (!s && (bytes < head_bytes || bytes != head_bytes + letter->head.bytes)) s = fail(ERR_RANK, "rank %d of %d: a letter of rank %d is cut off", w->base.rank, w->base.size, from);
+  if (!s && (bytes < head_bytes || bytes != head_bytes + letter->head.bytes))
+    s = fail(ERR_RANK, "rank %d of %d: a letter of rank %d is cut off", w->base.rank, w->base.size, from);
   if (s) letter_drop(w, letter);
   return s ? s : deliver(w, letter, from);
 }
@@ -204,7 +217,8 @@ static Status transfer(MailWorld *w, Transfers *t, bool receipt, int peer, int t
     }
     struct Transfer *one = &t->list[t->n];
     *one = (struct Transfer){.peer = peer, .receipt = receipt};
-    int code = receipt ? w->port.recv(w->port.state, data + at, part, peer, tag, &one->request) : w->port.send(w->port.state, data + at, part, peer, tag, &one->request);
+    int code = receipt ? w->port.recv(w->port.state, data + at, part, peer, tag, &one->request)
+                       : w->port.send(w->port.state, data + at, part, peer, tag, &one->request);
     TRY(check_port(w, code, receipt ? "cannot receive from" : "cannot send to", peer));
     t->n++;
     t->open++;
@@ -216,13 +230,16 @@ static Status transfer(MailWorld *w, Transfers *t, bool receipt, int peer, int t
 Status transfers_send(MailWorld *w, Transfers *t, int to, int tag, const void *data, size_t bytes) {
   return transfer(w, t, false, to, tag, (char *)(uintptr_t)data, bytes);
 }
-Status transfers_recv(MailWorld *w, Transfers *t, int from, int tag, void *data, size_t bytes) { return transfer(w, t, true, from, tag, data, bytes); }
+Status transfers_recv(MailWorld *w, Transfers *t, int from, int tag, void *data, size_t bytes) {
+  return transfer(w, t, true, from, tag, data, bytes);
+}
 
 Status transfers_look(MailWorld *w, Transfers *t, bool *done) {
   for (int i = 0; i < t->n && t->open; i++) {
     struct Transfer *one = &t->list[i];
     if (one->done) continue;
-    TRY(check_port(w, w->port.test(w->port.state, &one->request, &one->done, NULL, NULL), one->receipt ? "cannot receive from" : "cannot send to", one->peer));
+    TRY(check_port(w, w->port.test(w->port.state, &one->request, &one->done, NULL, NULL),
+                   one->receipt ? "cannot receive from" : "cannot send to", one->peer));
     t->open -= one->done;
   }
   *done = t->open == 0;
@@ -233,7 +250,7 @@ Status transfers_look(MailWorld *w, Transfers *t, bool *done) {
 /* Receipts end, one way or the other.  A send that the other side has begun to receive ends
  * too; one that it has not will never be read: nobody receives in a world that failed. */
 void transfers_give_up(MailWorld *w, Transfers *t) {
-  const double now = monotonic_now(), until[2] = {now + 0.2, now + 5}; /* sends; receipts whose sender may have died */
+  const double now = clock_now(), until[2] = {now + 0.2, now + 5}; /* sends; receipts whose sender may have died */
   for (int i = 0; i < t->n; i++) {
     if (!t->list[i].done && t->list[i].receipt) w->port.cancel(w->port.state, &t->list[i].request);
   }
@@ -247,7 +264,7 @@ void transfers_give_up(MailWorld *w, Transfers *t) {
       t->open -= one->done;
       receipts |= !one->done && one->receipt;
     }
-    wait = t->open && monotonic_now() < until[receipts];
+    wait = t->open && clock_now() < until[receipts];
   }
   t->n = t->open = 0;
 }

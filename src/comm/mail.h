@@ -38,8 +38,8 @@ typedef struct {
   int32_t tag;     /* of data that come separately; 0: none do */
   int32_t boxes;   /* exchange: all boxes for this receiver */
   uint64_t group, sequence;
-  uint64_t sign;   /* coll_sign(); of a failure: its code */
-  int64_t amount;  /* elements for this receiver; exchange: a hash of its boxes */
+  uint64_t sign;          /* coll_sign(); of a failure: its code */
+  int64_t amount;         /* elements for this receiver; exchange: a hash of its boxes */
   uint64_t offers, wants; /* all_to_all and exchange: what this member sends to and expects from
                            * each, as sums of hashes; equal when added up over all members */
   FlightEntry call;
@@ -60,7 +60,9 @@ typedef struct Letter {
   LetterHead head;
   unsigned char data[LETTER_DATA]; /* aligned */
 } Letter;
-_Static_assert(offsetof(Letter, data) % 64 == 0 && offsetof(Letter, data) == offsetof(Letter, head) + sizeof(LetterHead), "data follow the head");
+_Static_assert(offsetof(Letter, data) % 64 == 0 &&
+                   offsetof(Letter, data) == offsetof(Letter, head) + sizeof(LetterHead),
+               "data follow the head");
 
 /* What this rank knows of another. */
 typedef struct {
@@ -94,8 +96,8 @@ typedef struct {
   int neighbours; /* ranks of this host */
   bool spin;      /* there is a core for each of them */
   pthread_mutex_t lock;
-  pthread_cond_t wake; /* the communication thread: there is something to do */
-  Peer *peer;          /* size */
+  pthread_cond_t wake;          /* the communication thread: there is something to do */
+  Peer *peer;                   /* size */
   Listener listener[LISTENING]; /* oldest first */
   Outgoing *out;
   int nout, out_cap, listening;
@@ -123,13 +125,13 @@ typedef struct {
 
 /* ---- letters and data (mail.c) ----------------------------------------------------------- */
 
-Status letter_new(MailWorld *w, Letter **out); /* refs = 1; the head is zero */
-void letter_drop(MailWorld *w, Letter *l);     /* one ref less; NULL is fine */
+Status letter_new(MailWorld *w, Letter **out);       /* refs = 1; the head is zero */
+void letter_drop(MailWorld *w, Letter *l);           /* one ref less; NULL is fine */
 Status letter_send(MailWorld *w, Letter *l, int to); /* keeps a ref of its own */
 /* The first letter from that rank with these marks, taken out; NULL: not here. */
 Letter *letter_take(MailWorld *w, int from, LetterType type, uint64_t group, int lane, uint64_t sequence);
 
-uint64_t mail_layout(void); /* what ranks of another build would misread */
+uint64_t mail_layout(void);       /* what ranks of another build would misread */
 Status mail_listen(MailWorld *w); /* posts the receipts */
 Status mail_deaf(MailWorld *w);   /* takes them back; nobody writes any more */
 /* Receives what is there; *moved if there was something. */
@@ -143,14 +145,14 @@ typedef struct {
     PortRequest request;
     int peer; /* rank of the world */
     bool receipt, done;
-  } *list;
+  } * list;
   int n, cap, open;
 } Transfers;
 
 Status transfers_send(MailWorld *w, Transfers *t, int to, int tag, const void *data, size_t bytes);
 Status transfers_recv(MailWorld *w, Transfers *t, int from, int tag, void *data, size_t bytes);
 Status transfers_look(MailWorld *w, Transfers *t, bool *done); /* done: the list is empty again */
-void transfers_give_up(MailWorld *w, Transfers *t); /* nobody writes to the buffers afterwards */
+void transfers_give_up(MailWorld *w, Transfers *t);            /* nobody writes to the buffers afterwards */
 void transfers_free(Transfers *t);
 
 /* ---- failing, waiting, leaving (mail_world.c) ----------------------------------------------- */
@@ -158,9 +160,9 @@ void transfers_free(Transfers *t);
 /* This rank fails and tells the others, unless the world has failed already. */
 void mail_fail(MailWorld *w, ErrCode code, const char *text);
 void mail_set_failed(MailWorld *w, ErrCode code, const char *text); /* tells nobody */
-Status mail_may_begin(MailWorld *w, uint64_t ticket); /* has nothing failed? */
-bool mail_told_to_end(MailWorld *w);   /* by SIGTERM */
-Status mail_error(const MailWorld *w); /* what every call of a failed world returns */
+Status mail_may_begin(MailWorld *w, uint64_t ticket);               /* has nothing failed? */
+bool mail_told_to_end(MailWorld *w);                                /* by SIGTERM */
+Status mail_error(const MailWorld *w);                              /* what every call of a failed world returns */
 
 /* Looks until it is done or fails; the failure is everybody's then.  Not called with the lock
  * held, look and missing are.  missing: completes "... after 3 s " or "the job is ended: ". */
@@ -202,22 +204,24 @@ struct MailRound {
   int n, me;
   LaneKind lane;
   uint64_t sequence, ticket, sign;
-  Letter **letter; /* n: from each; own: NULL */
-  Piece *out, *in; /* n */
-  int *tag;        /* n: of my data to each, 0: none go but in the letter */
-  int missing;     /* letters */
-  double crossed;  /* when a missing member was first seen to wait for this rank elsewhere; 0: not */
+  Letter **letter;        /* n: from each; own: NULL */
+  Piece *out, *in;        /* n */
+  int *tag;               /* n: of my data to each, 0: none go but in the letter */
+  int missing;            /* letters */
+  double crossed;         /* when a missing member was first seen to wait for this rank elsewhere; 0: not */
   uint64_t offers, wants; /* of all so far; unequal in the end: two do not agree, and will say so */
   int step, steps;
   Transfers transfers;
   char *scratch;
   /* mail_reduce.c */
-  int64_t *slice; /* n + 1: where slices begin */
+  int64_t *slice;      /* n + 1: where slices begin */
   const void **source; /* n */
   int64_t segment;     /* elements per slice and step */
 };
 
-static inline size_t mail_width(const MailRound *r) { return r->coll->kind == COLL_BARRIER ? 0 : dtype_size(r->coll->dtype); }
+static inline size_t mail_width(const MailRound *r) {
+  return r->coll->kind == COLL_BARRIER ? 0 : dtype_size(r->coll->dtype);
+}
 
 Status mail_round_begin(MailRound *r, Comm *c, const Coll *what, LaneKind lane, uint64_t sequence, uint64_t ticket);
 Status mail_round_look(MailRound *r, bool *done);

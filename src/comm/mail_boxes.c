@@ -173,11 +173,13 @@ static void describe_box(const Box *b, char *text, size_t cap) {
   else snprintf(text, cap, "none");
 }
 
-static void describe_difference(const MailRound *r, int from, int number, const Box *sent, const Box *wanted, char *text, size_t cap) {
+static void describe_difference(const MailRound *r, int from, int number, const Box *sent, const Box *wanted,
+                                char *text, size_t cap) {
   char a[96], b[96];
   describe_box(sent, a, sizeof a);
   describe_box(wanted, b, sizeof b);
-  snprintf(text, cap, "box %d from rank %d to rank %d is %s as sent, %s as expected", number, r->comm->members[from], r->comm->world->rank, a, b);
+  snprintf(text, cap, "box %d from rank %d to rank %d is %s as sent, %s as expected", number,
+           r->comm->members[from], r->comm->world->rank, a, b);
 }
 
 static bool same_size(const Box *a, const Box *b) {
@@ -205,7 +207,8 @@ Status boxes_check(const MailRound *r, int member) {
     }
     i = next_box(s.box, s.n, i + 1, member);
   }
-  snprintf(what, sizeof what, "its %d boxes are not the %d that rank %d expects", l->head.boxes, count, r->comm->world->rank);
+  snprintf(what, sizeof what, "its %d boxes are not the %d that rank %d expects", l->head.boxes, count,
+           r->comm->world->rank);
   return mail_mismatch(r, l, what);
 }
 
@@ -218,7 +221,8 @@ static Status check_own(const MailRound *r) {
     if (!same_size(a, b)) {
       char what[320], text[256];
       describe_difference(r, r->me, k, a, b, what, sizeof what);
-      return fail(ERR_RANK, "rank %d of %d: %s: %s", r->comm->world->rank, r->comm->world->size, mail_describe(mail_world(r->comm), r->ticket, text, sizeof text), what);
+      return fail(ERR_RANK, "rank %d of %d: %s: %s", r->comm->world->rank, r->comm->world->size,
+                  mail_describe(mail_world(r->comm), r->ticket, text, sizeof text), what);
     }
     i = next_box(out.box, out.n, i + 1, r->me);
     j = next_box(in.box, in.n, j + 1, r->me);

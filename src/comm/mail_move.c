@@ -7,7 +7,9 @@
 #include "comm/mail.h"
 
 /* NULL (a tensor without elements) stays NULL. */
-static char *at(const void *buffer, int64_t element, size_t width) { return buffer ? (char *)(uintptr_t)buffer + (size_t)element * width : NULL; }
+static char *at(const void *buffer, int64_t element, size_t width) {
+  return buffer ? (char *)(uintptr_t)buffer + (size_t)element * width : NULL;
+}
 
 /* Which part of a buffer belongs to a member. */
 static Piece part(const Coll *c, const void *buffer, int member) {
@@ -35,8 +37,10 @@ static Status all_to_all_pieces(MailRound *r) {
   const size_t width = mail_width(r);
   if (coll_part(c, r->me) != coll_recv_part(c, r->me)) {
     char text[256];
-    return fail(ERR_RANK, "rank %d of %d: %s: it sends %lld elements to itself, and expects %lld", r->comm->world->rank, r->comm->world->size,
-                mail_describe(mail_world(r->comm), r->ticket, text, sizeof text), (long long)coll_part(c, r->me), (long long)coll_recv_part(c, r->me));
+    return fail(ERR_RANK, "rank %d of %d: %s: it sends %lld elements to itself, and expects %lld",
+                r->comm->world->rank, r->comm->world->size,
+                mail_describe(mail_world(r->comm), r->ticket, text, sizeof text), (long long)coll_part(c, r->me),
+                (long long)coll_recv_part(c, r->me));
   }
   for (int i = 0; i < r->n; i++) {
     r->out[i] = part(c, c->send, i);
@@ -77,11 +81,14 @@ static Status post(MailRound *r, int step) {
   MailWorld *w = mail_world(r->comm);
   for (int k = 1; k < r->n; k++) {
     int from = (r->me - k + r->n) % r->n;
-    if (r->letter[from]->head.tag) TRY(transfers_recv(w, &r->transfers, r->comm->members[from], r->letter[from]->head.tag, r->in[from].at, r->in[from].bytes));
+    if (r->letter[from]->head.tag)
+      TRY(transfers_recv(w, &r->transfers, r->comm->members[from], r->letter[from]->head.tag, r->in[from].at,
+                         r->in[from].bytes));
   }
   for (int k = 1; k < r->n; k++) {
     int to = (r->me + k) % r->n;
-    if (r->tag[to]) TRY(transfers_send(w, &r->transfers, r->comm->members[to], r->tag[to], r->out[to].at, r->out[to].bytes));
+    if (r->tag[to])
+      TRY(transfers_send(w, &r->transfers, r->comm->members[to], r->tag[to], r->out[to].at, r->out[to].bytes));
   }
   return OK;
 }

@@ -49,7 +49,8 @@ Status mail_pair_begin(MailPair *p, Comm *c, const Coll *what, uint64_t ticket) 
 static Status mismatch(const MailPair *p) {
   const MailWorld *w = mail_world(p->comm);
   char text[256], call[256];
-  return fail(ERR_RANK, "rank %d of %d: %s, but rank %d called %s", w->base.rank, w->base.size, mail_describe(w, p->ticket, text, sizeof text), p->peer,
+  return fail(ERR_RANK, "rank %d of %d: %s, but rank %d called %s", w->base.rank, w->base.size,
+              mail_describe(w, p->ticket, text, sizeof text), p->peer,
               flight_describe_call(&p->letter->head.call, call, sizeof call));
 }
 
@@ -92,7 +93,8 @@ Status mail_pair_look(MailPair *p, bool *done) {
   if (w->failed) return failed_error(p);
   if (!left || p->letter) return OK;
   char text[256];
-  return fail(ERR_RANK, "rank %d of %d: %s: rank %d has left", w->base.rank, w->base.size, mail_describe(w, p->ticket, text, sizeof text), p->peer);
+  return fail(ERR_RANK, "rank %d of %d: %s: rank %d has left", w->base.rank, w->base.size,
+              mail_describe(w, p->ticket, text, sizeof text), p->peer);
 }
 
 void mail_pair_missing(const MailPair *p, TextBuf *out) {

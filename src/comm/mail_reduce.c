@@ -24,7 +24,9 @@ enum { STEP_BYTES = 4 << 20, LEAST_SEGMENT = 64 << 10, MOST_SEGMENT = 1 << 20 };
 static const Coll *coll(const MailRound *r) { return r->coll; }
 static bool is_root(const MailRound *r) { return r->me == r->coll->root; }
 /* NULL (a tensor without elements) stays NULL. */
-static char *at(const void *buffer, int64_t element, size_t width) { return buffer ? (char *)(uintptr_t)buffer + (size_t)element * width : NULL; }
+static char *at(const void *buffer, int64_t element, size_t width) {
+  return buffer ? (char *)(uintptr_t)buffer + (size_t)element * width : NULL;
+}
 
 static int64_t slice_count(const MailRound *r, int member) { return r->slice[member + 1] - r->slice[member]; }
 static size_t slice_bytes(const MailRound *r, int member) { return (size_t)slice_count(r, member) * mail_width(r); }
@@ -43,7 +45,8 @@ static void cut(MailRound *r) {
 
 /* Is the slice of a member, or the whole, too large for letters? */
 static bool in_steps(const MailRound *r, int member) {
-  return (r->coll->kind == COLL_REDUCE_SCATTER ? slice_bytes(r, member) : (size_t)r->coll->count * mail_width(r)) > LETTER_DATA;
+  return (r->coll->kind == COLL_REDUCE_SCATTER ? slice_bytes(r, member) : (size_t)r->coll->count * mail_width(r)) >
+         LETTER_DATA;
 }
 
 /* What goes to a member in its letter. */
@@ -98,7 +101,9 @@ static char *scratch_of(const MailRound *r, int member) {
   return r->scratch + (size_t)member * (((size_t)r->segment * mail_width(r) + 63) & ~(size_t)63);
 }
 
-static bool collects_from(const MailRound *r, int member) { return coll(r)->kind != COLL_BROADCAST || member == coll(r)->root; }
+static bool collects_from(const MailRound *r, int member) {
+  return coll(r)->kind != COLL_BROADCAST || member == coll(r)->root;
+}
 static bool hands_out_to(const MailRound *r, int member) {
   switch (coll(r)->kind) {
     case COLL_ALL_REDUCE: return true;
@@ -130,7 +135,8 @@ static Status receive(MailRound *r, int from, int step) {
     TRY(transfers_recv(w, &r->transfers, rank, tag, to, (size_t)n * width));
   }
   n = segment_count(r, from, step - 1);
-  if (n && hands_out_to(r, r->me)) TRY(transfers_recv(w, &r->transfers, rank, tag, segment_of(r, c->recv, from, step - 1), (size_t)n * width));
+  if (n && hands_out_to(r, r->me))
+    TRY(transfers_recv(w, &r->transfers, rank, tag, segment_of(r, c->recv, from, step - 1), (size_t)n * width));
   return OK;
 }
 
@@ -139,9 +145,12 @@ static Status send(MailRound *r, int to, int step) {
   const int rank = r->comm->members[to];
   const size_t width = mail_width(r);
   int64_t n = segment_count(r, to, step);
-  if (n && collects_from(r, r->me)) TRY(transfers_send(w, &r->transfers, rank, r->tag[to], segment_of(r, coll(r)->send, to, step), (size_t)n * width));
+  if (n && collects_from(r, r->me))
+    TRY(transfers_send(w, &r->transfers, rank, r->tag[to], segment_of(r, coll(r)->send, to, step),
+                       (size_t)n * width));
   n = segment_count(r, r->me, step - 1);
-  if (n && hands_out_to(r, to)) TRY(transfers_send(w, &r->transfers, rank, r->tag[to], result_of(r, step - 1), (size_t)n * width));
+  if (n && hands_out_to(r, to))
+    TRY(transfers_send(w, &r->transfers, rank, r->tag[to], result_of(r, step - 1), (size_t)n * width));
   return OK;
 }
 
@@ -155,14 +164,16 @@ static Status post(MailRound *r, int step) {
 
 static void combine_all(MailRound *r, const char *own, char *to, int64_t n) {
   const Coll *c = coll(r);
-  for (int i = 0; i < r->n; i++) r->source[i] = i == r->me ? own : r->step < 0 ? (const char *)r->letter[i]->data : scratch_of(r, i);
+  for (int i = 0; i < r->n; i++)
+    r->source[i] = i == r->me ? own : r->step < 0 ? (const char *)r->letter[i]->data : scratch_of(r, i);
   combine(mail_world(r->comm)->isa, c->op, c->dtype, to, r->source, r->n, n);
 }
 
 static void take_letters(MailRound *r) {
   const Coll *c = coll(r);
   if (r->n > 1 && in_steps(r, r->me)) {
-    if (c->kind == COLL_BROADCAST && is_root(r) && c->recv != c->send) memcpy(c->recv, c->send, (size_t)c->count * mail_width(r));
+    if (c->kind == COLL_BROADCAST && is_root(r) && c->recv != c->send)
+      memcpy(c->recv, c->send, (size_t)c->count * mail_width(r));
     return;
   }
   const size_t bytes = (size_t)c->count * mail_width(r);
@@ -172,7 +183,8 @@ static void take_letters(MailRound *r) {
       else if (bytes && c->recv != c->send) memcpy(c->recv, c->send, bytes);
       break;
     case COLL_REDUCE_SCATTER:
-      if (slice_count(r, r->me)) combine_all(r, at(c->send, r->slice[r->me], mail_width(r)), c->recv, slice_count(r, r->me));
+      if (slice_count(r, r->me))
+        combine_all(r, at(c->send, r->slice[r->me], mail_width(r)), c->recv, slice_count(r, r->me));
       break;
     default:
       if (c->count && (c->kind == COLL_ALL_REDUCE || is_root(r))) combine_all(r, c->send, c->recv, c->count);
@@ -185,7 +197,8 @@ static void finish(MailRound *r, int step) {
     return;
   }
   int64_t n = segment_count(r, r->me, step);
-  if (n && coll(r)->kind != COLL_BROADCAST) combine_all(r, segment_of(r, coll(r)->send, r->me, step), result_of(r, step), n);
+  if (n && coll(r)->kind != COLL_BROADCAST)
+    combine_all(r, segment_of(r, coll(r)->send, r->me, step), result_of(r, step), n);
 }
 
 const MailKind mail_reduce = {prepare, post, finish};

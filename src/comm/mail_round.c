@@ -5,12 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/mail.h"
 
 static const MailKind *const kinds[COLL_KIND_COUNT] = {
+    /* clang-format off */
     [COLL_ALL_REDUCE] = &mail_reduce,     [COLL_REDUCE] = &mail_reduce,  [COLL_REDUCE_SCATTER] = &mail_reduce,
     [COLL_BROADCAST] = &mail_reduce,      [COLL_ALL_GATHER] = &mail_move, [COLL_GATHER] = &mail_move,
     [COLL_SCATTER] = &mail_move,          [COLL_ALL_TO_ALL] = &mail_move, [COLL_EXCHANGE] = &mail_move,
+    /* clang-format on */
     [COLL_BARRIER] = &mail_move,
 };
 
@@ -21,7 +24,8 @@ static const MailGroup *group_of(const MailRound *r) { return r->comm->link; }
 /* One block for all lists. */
 static Status make_lists(MailRound *r) {
   const size_t n = (size_t)r->n;
-  TRY_NEW(r->letter, calloc(n + 1, sizeof *r->letter + 2 * sizeof *r->out + sizeof *r->slice + sizeof *r->source + sizeof *r->tag));
+  TRY_NEW(r->letter, calloc(n + 1, sizeof *r->letter + 2 * sizeof *r->out + sizeof *r->slice + sizeof *r->source +
+                                       sizeof *r->tag));
   r->out = (Piece *)(void *)(r->letter + n);
   r->in = r->out + n;
   r->slice = (int64_t *)(void *)(r->in + n);
@@ -34,8 +38,14 @@ static Status letter_for(MailRound *r, const FlightEntry *call, int member, Lett
   MailWorld *w = mail_world(r->comm);
   Letter *l;
   TRY(letter_new(w, &l));
-  l->head = (LetterHead){.type = LETTER_ROUND, .lane = (uint8_t)r->lane, .group = group_of(r)->hash, .sequence = r->sequence, .sign = r->sign,
-                         .offers = r->offers, .wants = r->wants, .call = *call};
+  l->head = (LetterHead){.type = LETTER_ROUND,
+                         .lane = (uint8_t)r->lane,
+                         .group = group_of(r)->hash,
+                         .sequence = r->sequence,
+                         .sign = r->sign,
+                         .offers = r->offers,
+                         .wants = r->wants,
+                         .call = *call};
   const Piece *piece = &r->out[member];
   if (r->coll->kind == COLL_EXCHANGE) boxes_list(r, member, l);
   if (r->coll->kind == COLL_ALL_TO_ALL) l->head.amount = coll_part(r->coll, member);
@@ -72,9 +82,19 @@ static Status failed_error(const MailRound *r) {
   return status_at(mail_error(w), "rank %d, in %s", w->base.rank, mail_describe(w, r->ticket, text, sizeof text));
 }
 
-Status mail_round_begin(MailRound *r, Comm *c, const Coll *what, LaneKind lane, uint64_t sequence, uint64_t ticket) {
-  *r = (MailRound){.comm = c, .coll = what, .kind = kinds[what->kind], .n = c->size, .me = c->rank, .lane = lane,
-                   .sequence = sequence, .ticket = ticket, .sign = coll_sign(what, c->size), .missing = c->size - 1, .step = -1};
+Status mail_round_begin(MailRound *r, Comm *c, const Coll *what, LaneKind lane, uint64_t sequence,
+                        uint64_t ticket) {
+  *r = (MailRound){.comm = c,
+                   .coll = what,
+                   .kind = kinds[what->kind],
+                   .n = c->size,
+                   .me = c->rank,
+                   .lane = lane,
+                   .sequence = sequence,
+                   .ticket = ticket,
+                   .sign = coll_sign(what, c->size),
+                   .missing = c->size - 1,
+                   .step = -1};
   Status s = mail_may_begin(mail_world(c), ticket);
   if (!s) s = make_lists(r);
   if (!s) s = r->kind->prepare(r);
@@ -93,7 +113,8 @@ Status mail_mismatch(const MailRound *r, const Letter *theirs, const char *what)
     if (r->letter[i] == theirs) rank = r->comm->members[i];
   }
   if (!what && flight_get(&w->base.flight, r->ticket, &mine)) what = flight_difference(&mine, &theirs->head.call);
-  return fail(ERR_RANK, "rank %d of %d: %s, but rank %d called %s%s%s", w->base.rank, w->base.size, mail_describe(w, r->ticket, text, sizeof text), rank,
+  return fail(ERR_RANK, "rank %d of %d: %s, but rank %d called %s%s%s", w->base.rank, w->base.size,
+              mail_describe(w, r->ticket, text, sizeof text), rank,
               flight_describe_call(&theirs->head.call, call, sizeof call), what ? ": " : "", what ? what : "");
 }
 
@@ -110,7 +131,8 @@ static Status compare(const MailRound *r, int member) {
   if (r->coll->kind == COLL_EXCHANGE) return boxes_check(r, member);
   if (r->coll->kind != COLL_ALL_TO_ALL || l->head.amount == coll_recv_part(r->coll, member)) return OK;
   char what[128];
-  snprintf(what, sizeof what, "it sends %lld elements to rank %d, which expects %lld", (long long)l->head.amount, r->comm->world->rank, (long long)coll_recv_part(r->coll, member));
+  snprintf(what, sizeof what, "it sends %lld elements to rank %d, which expects %lld", (long long)l->head.amount,
+           r->comm->world->rank, (long long)coll_recv_part(r->coll, member));
   return mail_mismatch(r, l, what);
 }
 
@@ -123,7 +145,8 @@ static Status left_error(const MailRound *r, int member) {
     char call[200];
     snprintf(other, sizeof other, "its last collective was %s", flight_describe(&p->last, call, sizeof call));
   }
-  return fail(ERR_RANK, "rank %d of %d: %s: rank %d has left; %s", w->base.rank, w->base.size, mail_describe(w, r->ticket, text, sizeof text), rank, other);
+  return fail(ERR_RANK, "rank %d of %d: %s: rank %d has left; %s", w->base.rank, w->base.size,
+              mail_describe(w, r->ticket, text, sizeof text), rank, other);
 }
 
 static Status look_for_letters(MailRound *r) {
@@ -148,7 +171,8 @@ static Status look_for_letters(MailRound *r) {
  * round of this rank will ask for while it is here. */
 static const Letter *called_elsewhere(const MailRound *r, const Peer *p) {
   const Letter *l = p->first;
-  while (l && (l->head.type != LETTER_ROUND || l->head.lane != LANE_BLOCKING || l->head.group == group_of(r)->hash)) l = l->next;
+  while (l && (l->head.type != LETTER_ROUND || l->head.lane != LANE_BLOCKING || l->head.group == group_of(r)->hash))
+    l = l->next;
   return l;
 }
 
@@ -170,7 +194,7 @@ static Status look_for_crossing(MailRound *r) {
     rank = r->comm->members[i];
     theirs = called_elsewhere(r, &w->peer[rank]);
   }
-  const double now = theirs ? monotonic_now() : 0;
+  const double now = theirs ? clock_now() : 0;
   if (!theirs || r->crossed == 0) return r->crossed = now, OK;
   FlightEntry mine = {0};
   if (now - r->crossed < CROSSED_S || !flight_get(&w->base.flight, r->ticket, &mine)) return OK;

@@ -59,7 +59,8 @@ static void *communicate(void *arg) {
 
 static Status begin_thread(MailWorld *w) {
   if (!w->running && w->port.any_thread) {
-    if (pthread_create(&w->thread, NULL, communicate, w)) return fail(ERR_FAIL, "rank %d: no thread for started collectives", w->base.rank);
+    if (pthread_create(&w->thread, NULL, communicate, w))
+      return fail(ERR_FAIL, "rank %d: no thread for started collectives", w->base.rank);
     w->running = true;
   }
   pthread_cond_signal(&w->wake);
@@ -73,8 +74,9 @@ Status mail_start(CommWork *work) {
   MailWorld *world = mail_world(work->comm);
   w->pair = coll_is_pair(work->what.kind);
   pthread_mutex_lock(&world->lock);
-  Status s = w->pair ? mail_pair_begin(&w->couple, work->comm, &work->what, work->ticket)
-                     : mail_round_begin(&w->round, work->comm, &work->what, LANE_STARTED, work->sequence, work->ticket);
+  Status s = w->pair
+                 ? mail_pair_begin(&w->couple, work->comm, &work->what, work->ticket)
+                 : mail_round_begin(&w->round, work->comm, &work->what, LANE_STARTED, work->sequence, work->ticket);
   if (!s) s = begin_thread(world);
   if (s) {
     mail_fail(world, status_code(s), status_message(s));
@@ -140,8 +142,9 @@ void mail_stop(MailWorld *world) {
   while (world->works) {
     char text[256];
     MailWork *w = world->works;
-    finish(world, w, fail(ERR_RANK, "rank %d of %d left without waiting for its %s", world->base.rank, world->base.size,
-                          mail_describe(world, w->base.ticket, text, sizeof text)));
+    finish(world, w,
+           fail(ERR_RANK, "rank %d of %d left without waiting for its %s", world->base.rank, world->base.size,
+                mail_describe(world, w->base.ticket, text, sizeof text)));
   }
   pthread_mutex_unlock(&world->lock);
   for (MailWork *w = world->kept, *next; w; w = next) {

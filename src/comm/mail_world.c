@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 
 #include "comm/mail.h"
@@ -28,7 +29,9 @@ void mail_set_failed(MailWorld *w, ErrCode code, const char *text) {
   w->message = strdup(text);
 }
 
-Status mail_error(const MailWorld *w) { return fail(ERR_RANK, "%s", w->message ? w->message : "a rank failed, and there was no memory to say why"); }
+Status mail_error(const MailWorld *w) {
+  return fail(ERR_RANK, "%s", w->message ? w->message : "a rank failed, and there was no memory to say why");
+}
 
 static void write_failure(const MailWorld *w, Letter *l) {
   if (!w->failed) return;
@@ -62,9 +65,11 @@ Status mail_may_begin(MailWorld *w, uint64_t ticket) {
   bool moved = false;
   char here[256];
   TRY(mail_poll(w, &moved)); /* bad news may be there */
-  if (w->failed) return status_at(mail_error(w), "rank %d, in %s", w->base.rank, mail_describe(w, ticket, here, sizeof here));
+  if (w->failed)
+    return status_at(mail_error(w), "rank %d, in %s", w->base.rank, mail_describe(w, ticket, here, sizeof here));
   if (!w->told_to_end) return OK;
-  return fail(ERR_RANK, "rank %d of %d: %s: this process is told to end (SIGTERM)", w->base.rank, w->base.size, mail_describe(w, ticket, here, sizeof here));
+  return fail(ERR_RANK, "rank %d of %d: %s: this process is told to end (SIGTERM)", w->base.rank, w->base.size,
+              mail_describe(w, ticket, here, sizeof here));
 }
 
 static void fail_mail_world(World *world, Status s) {
@@ -89,7 +94,8 @@ void mail_describe_peer(const MailWorld *w, int rank, TextBuf *out) {
   const Peer *p = &w->peer[rank];
   char call[256];
   const Letter *waiting = p->first; /* nobody has asked for it: it is there now */
-  while (waiting && waiting->head.type != LETTER_ROUND && waiting->head.type != LETTER_PAIR) waiting = waiting->next;
+  while (waiting && waiting->head.type != LETTER_ROUND && waiting->head.type != LETTER_PAIR)
+    waiting = waiting->next;
   if (p->home != w->peer[w->base.rank].home) text_printf(out, "on %s, ", p->host);
   if (waiting) text_printf(out, "it is in %s", flight_describe(&waiting->head.call, call, sizeof call));
   else if (p->heard) text_printf(out, "last seen after %s", flight_describe(&p->last, call, sizeof call));
@@ -112,14 +118,16 @@ static int find_gone(const MailWorld *w) {
 
 bool mail_told_to_end(MailWorld *w) {
   sigset_t pending;
-  if (w->holds_sigterm && !w->told_to_end && !sigpending(&pending)) w->told_to_end = sigismember(&pending, SIGTERM) == 1;
+  if (w->holds_sigterm && !w->told_to_end && !sigpending(&pending))
+    w->told_to_end = sigismember(&pending, SIGTERM) == 1;
   return w->told_to_end;
 }
 
 static Status gone_error(const MailWorld *w, int rank, const char *here) {
   const Peer *p = &w->peer[rank];
   TextBuf text = {0};
-  text_printf(&text, "rank %d of %d: %s: rank %d (process %d on %s) has ended without a word; ", w->base.rank, w->base.size, here, rank, p->pid, p->host);
+  text_printf(&text, "rank %d of %d: %s: rank %d (process %d on %s) has ended without a word; ", w->base.rank,
+              w->base.size, here, rank, p->pid, p->host);
   mail_describe_peer(w, rank, &text);
   Status s = text.failed ? fail_oom() : fail(ERR_RANK, "%s", text.text);
   text_free(&text);
@@ -178,7 +186,7 @@ Status mail_wait(MailWorld *w, uint64_t ticket, MailLookFn *look, MailMissingFn 
     s = mail_drive(w, &moved);
     if (!s) s = look(arg, &done);
     if (!s && !done && looks % 16 == 0) {
-      now = monotonic_now();
+      now = clock_now();
       if (!looks) a.begun = a.looked = now;
       s = watch(&a, now);
     }
@@ -242,7 +250,8 @@ static Status greet(MailWorld *w) {
   me->home = home_of(me->host);
   me->greeted = true;
   TRY(letter_new(w, &l));
-  l->head = (LetterHead){.type = LETTER_HELLO, .sign = mail_layout(), .group = me->home, .boxes = me->pid, .bytes = sizeof me->host};
+  l->head = (LetterHead){
+      .type = LETTER_HELLO, .sign = mail_layout(), .group = me->home, .boxes = me->pid, .bytes = sizeof me->host};
   memcpy(l->data, me->host, sizeof me->host);
   Status s = OK;
   for (int i = 0; i < w->base.size && !s; i++) {
@@ -256,7 +265,8 @@ static Status look_for_greetings(void *arg, bool *done) {
   MailWorld *w = arg;
   *done = true;
   for (int i = 0; i < w->base.size; i++) *done &= w->peer[i].greeted;
-  return w->failed ? fail(w->code, "%s", w->message ? w->message : "a rank failed") : OK; /* before this one came: its code is the launch's */
+  return w->failed ? fail(w->code, "%s", w->message ? w->message : "a rank failed")
+                   : OK; /* before this one came: its code is the launch's */
 }
 
 static void missing_greetings(void *arg, TextBuf *out) {
@@ -306,7 +316,7 @@ static Status say_goodbye(MailWorld *w) {
  * have not, and the library must not wait for them either. */
 static bool leave(MailWorld *w) {
   const double patience = 5; /* seconds */
-  const double begun = monotonic_now();
+  const double begun = clock_now();
   bool all = false;
   double failed_at = 0;
   pthread_mutex_lock(&w->lock);
@@ -314,7 +324,7 @@ static bool leave(MailWorld *w) {
   pthread_mutex_unlock(&w->lock);
   for (long looks = 0; !s && !all; looks++) {
     bool moved = false;
-    const double now = monotonic_now();
+    const double now = clock_now();
     pthread_mutex_lock(&w->lock);
     s = mail_poll(w, &moved);
     all = everybody_left(w);
@@ -389,7 +399,8 @@ Status mail_new(PortOpenFn *open, World **out) {
   w->peer = calloc((size_t)w->port.size, sizeof *w->peer);
   Status s = w->peer ? OK : fail_oom();
   for (int i = 0; i < w->port.size && !s; i++) w->peer[i].end = &w->peer[i].first;
-  if (!s && (pthread_mutex_init(&w->lock, NULL) || pthread_cond_init(&w->wake, NULL))) s = fail(ERR_FAIL, "no mutex for the world");
+  if (!s && (pthread_mutex_init(&w->lock, NULL) || pthread_cond_init(&w->wake, NULL)))
+    s = fail(ERR_FAIL, "no mutex for the world");
   if (!s) s = world_init(&w->base, &mail_transport, w->port.rank, w->port.size);
   if (!s) {
     s = join(w);

@@ -91,7 +91,8 @@ static Status load(const char **from, char *path, size_t cap, PortOpenFn **open)
     const char *why = dlerror();
     Status s = fail(ERR_FAIL, "the MPI plug-in cannot be loaded: %s", why ? why : *from);
     if (asked && *asked) return status_hint(s, "TESSERA_MPI_PLUGIN=%s", asked);
-    return status_hint(s, "it is built where MPI is found (Debian: apt install libopenmpi-dev openmpi-bin); TESSERA_MPI_PLUGIN may name the file");
+    return status_hint(s, "it is built where MPI is found (Debian: apt install libopenmpi-dev openmpi-bin); "
+                          "TESSERA_MPI_PLUGIN may name the file");
   }
   void *symbol = dlsym(library, PORT_SYMBOL);
   if (!symbol) return fail(ERR_FAIL, "%s is no MPI plug-in of tessera: it has no " PORT_SYMBOL, *from);
@@ -114,14 +115,16 @@ Status world_mpi(World **out) {
   PortOpenFn *open = NULL;
   *out = NULL;
   if (!mpi_launched() && !getenv("TESSERA_MPI_PLUGIN")) {
-    return status_hint(fail(ERR_USAGE, "this process was not started by an MPI launcher"), "mpirun -n 4 PROGRAM; if there was one, set TESSERA_MPI_PLUGIN to the path of " PLUGIN_NAME);
+    return status_hint(fail(ERR_USAGE, "this process was not started by an MPI launcher"),
+                       "mpirun -n 4 PROGRAM; if there was one, set TESSERA_MPI_PLUGIN to the path of " PLUGIN_NAME);
   }
   TRY(load(&from, buf, sizeof buf, &open));
   Status s = mail_new(open, out);
   if (s) return status_at(s, "%s", from);
   const int launched = launched_size(), seen = world_size(*out);
   if (launched <= 0 || launched == seen) return OK;
-  s = status_hint(fail(ERR_FAIL, "the launcher has started %d processes, the MPI plug-in (%s) sees %d", launched, mail_library(*out), seen),
+  s = status_hint(fail(ERR_FAIL, "the launcher has started %d processes, the MPI plug-in (%s) sees %d", launched,
+                       mail_library(*out), seen),
                   "it was built for another MPI than the launcher's; build it with that one, or use its mpirun");
   world_free(*out);
   *out = NULL;

@@ -17,9 +17,10 @@ typedef struct {
 typedef enum { EACH, TREE, ONE } Messages; /* one after the other: n-1, log2(n), 1 */
 static const struct {
   Messages messages;
-  double times;  /* that many passes */
-  bool but_own;  /* (n-1)/n of the bytes */
+  double times; /* that many passes */
+  bool but_own; /* (n-1)/n of the bytes */
 } costs[COLL_KIND_COUNT] = {
+    /* clang-format off */
     [COLL_ALL_REDUCE] =     {EACH, 2, true},
     [COLL_ALL_GATHER] =     {EACH, 1, true},
     [COLL_REDUCE_SCATTER] = {EACH, 1, true},
@@ -32,6 +33,7 @@ static const struct {
     [COLL_BARRIER] =        {TREE, 1, false},
     [COLL_SEND] =           {ONE, 1, false},
     [COLL_RECV] =           {ONE, 1, false},
+    /* clang-format on */
 };
 
 double sim_seconds(const SimLevel *l, CollKind kind, int n, double bytes) {
@@ -61,7 +63,8 @@ static double exchange_seconds(const SimLevel *l, const Comm *c, const Coll *wha
     for (int j = 0; j < i && !again; j++) again = what->send_box[j].peer == what->send_box[i].peer;
     partners += !again;
   }
-  for (int i = 0; i < what->nrecv; i++) got += what->recv_box[i].peer == c->rank ? 0 : (double)box_count(&what->recv_box[i]);
+  for (int i = 0; i < what->nrecv; i++)
+    got += what->recv_box[i].peer == c->rank ? 0 : (double)box_count(&what->recv_box[i]);
   return partners * l->latency + (sent > got ? sent : got) * width / l->bandwidth;
 }
 
@@ -91,7 +94,8 @@ static Status sim_run(Comm *c, const Coll *what, uint64_t sequence, uint64_t tic
   SimWorld *w = (SimWorld *)c->world;
   SimTotal *t = &w->total[what->kind];
   t->calls++;
-  if (what->kind != COLL_BARRIER) t->bytes += coll_send_count(what, c->size, c->rank) * (int64_t)dtype_size(what->dtype);
+  if (what->kind != COLL_BARRIER)
+    t->bytes += coll_send_count(what, c->size, c->rank) * (int64_t)dtype_size(what->dtype);
   t->seconds += predict(&w->machine, c, what);
   return OK;
 }
@@ -103,7 +107,8 @@ static void sim_free(World *w) {
   free(w);
 }
 
-static const Transport sim_transport = {.name = "sim", .no_data = true, .group = sim_group, .run = sim_run, .fail = sim_fail, .free = sim_free};
+static const Transport sim_transport = {
+    .name = "sim", .no_data = true, .group = sim_group, .run = sim_run, .fail = sim_fail, .free = sim_free};
 
 Status world_sim(int n, int rank, World **out) {
   if (n < 1 || rank < 0 || rank >= n) return fail(ERR_USAGE, "there is no rank %d of %d", rank, n);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "comm/hub.h"
 
 /* ---- waiting -------------------------------------------------------------------------------- */
@@ -22,7 +23,7 @@ static RoundState spin(LookFn *look, void *arg) {
       if (until == 0) cpu_pause();
       else sched_yield();
     }
-    double now = monotonic_now();
+    double now = clock_now();
     if (until == 0) until = now + SPIN_US * 1e-6;
     if (now > until) return ROUND_WAIT;
   }
@@ -31,13 +32,13 @@ static RoundState spin(LookFn *look, void *arg) {
 RoundState look_out(Hub *hub, Bell *bell, _Atomic int *sleepers, double seconds, LookFn *look, void *arg) {
   RoundState state = hub->spin ? spin(look, arg) : look(arg);
   if (state != ROUND_WAIT) return state;
-  const double end = seconds > 0 ? monotonic_now() + seconds : 0;
+  const double end = seconds > 0 ? clock_now() + seconds : 0;
   if (sleepers) atomic_fetch_add(sleepers, 1);
   for (;;) {
     uint32_t heard = bell_listen(bell);
     state = look(arg);
     if (state != ROUND_WAIT) break;
-    double rest = end > 0 ? end - monotonic_now() : 0;
+    double rest = end > 0 ? end - clock_now() : 0;
     if (end > 0 && rest <= 0) break;
     bell_sleep(bell, heard, rest);
   }
@@ -68,11 +69,15 @@ void hub_fail(Hub *hub, ErrCode code, const char *text) {
   if (first) hub_ring(hub);
 }
 
-static const char *hub_message(const Hub *hub) { return hub->message ? hub->message : "a rank failed, and there was no memory to say why"; }
+static const char *hub_message(const Hub *hub) {
+  return hub->message ? hub->message : "a rank failed, and there was no memory to say why";
+}
 
 Status hub_error(const Hub *hub) { return fail(ERR_RANK, "%s", hub_message(hub)); }
 
-Status hub_result(const Hub *hub) { return atomic_load(&hub->failed) ? fail(hub->code, "%s", hub_message(hub)) : OK; }
+Status hub_result(const Hub *hub) {
+  return atomic_load(&hub->failed) ? fail(hub->code, "%s", hub_message(hub)) : OK;
+}
 
 static void fail_thread_world(World *w, Status s) {
   Status named = fail(status_code(s), "rank %d of %d: %s", w->rank, w->size, status_message(s));
@@ -95,7 +100,10 @@ static Status group_new(Hub *hub, const int *ranks, int n, Group **out) {
   const size_t slots = 2 * (size_t)n;
   Group *g;
   TRY_NEW(g, aligned_alloc(64, (sizeof *g + 63) & ~(size_t)63));
-  *g = (Group){.hub = hub, .n = n, .ranks = malloc((size_t)n * sizeof *ranks), .inbox = aligned_alloc(64, (size_t)n * sizeof(Inbox))};
+  *g = (Group){.hub = hub,
+               .n = n,
+               .ranks = malloc((size_t)n * sizeof *ranks),
+               .inbox = aligned_alloc(64, (size_t)n * sizeof(Inbox))};
   for (int i = 0; g->inbox && i < n; i++) {
     g->inbox[i].first = NULL;
     pthread_mutex_init(&g->inbox[i].lock, NULL); /* plain mutexes: cannot fail here */

@@ -15,7 +15,8 @@ Status share_all_to_all(const Round *r) {
     int64_t sent = coll_part(theirs, r->me), wanted = coll_recv_part(r->coll, from);
     if (sent != wanted) {
       char what[128];
-      snprintf(what, sizeof what, "it sends %lld elements to rank %d, which expects %lld", (long long)sent, r->comm->world->rank, (long long)wanted);
+      snprintf(what, sizeof what, "it sends %lld elements to rank %d, which expects %lld", (long long)sent,
+               r->comm->world->rank, (long long)wanted);
       return round_mismatch(r, from, what);
     }
     if (sent == 0) continue;
@@ -35,7 +36,8 @@ static Status box_mismatch(const Round *r, int from, int k, const Box *sent, con
   char a[96] = "none", b[96] = "none", what[320];
   if (sent) shape_describe(sent->ndim, sent->size, a, sizeof a);
   if (wanted) shape_describe(wanted->ndim, wanted->size, b, sizeof b);
-  snprintf(what, sizeof what, "box %d from rank %d to rank %d is %s as sent, %s as expected", k, r->group->ranks[from], r->comm->world->rank, a, b);
+  snprintf(what, sizeof what, "box %d from rank %d to rank %d is %s as sent, %s as expected", k,
+           r->group->ranks[from], r->comm->world->rank, a, b);
   return round_mismatch(r, from, what);
 }
 
@@ -51,10 +53,12 @@ Status share_exchange(const Round *r) {
     const Coll *mine = r->coll, *theirs = round_coll(r, from);
     int i = next_box(theirs->send_box, theirs->nsend, 0, r->me), j = next_box(mine->recv_box, mine->nrecv, 0, from);
     for (int number = 0; i < theirs->nsend || j < mine->nrecv; number++) {
-      const Box *a = i < theirs->nsend ? &theirs->send_box[i] : NULL, *b = j < mine->nrecv ? &mine->recv_box[j] : NULL;
+      const Box *a = i < theirs->nsend ? &theirs->send_box[i] : NULL,
+                *b = j < mine->nrecv ? &mine->recv_box[j] : NULL;
       if (!a || !b || !same_size(a, b)) return box_mismatch(r, from, number, a, b);
       if (box_count(a) > 0) {
-        View src = {(char *)(uintptr_t)theirs->send + (size_t)a->offset * width, a->size, a->stride, a->ndim, mine->dtype};
+        View src = {(char *)(uintptr_t)theirs->send + (size_t)a->offset * width, a->size, a->stride, a->ndim,
+                    mine->dtype};
         View dst = {(char *)mine->recv + (size_t)b->offset * width, b->size, b->stride, b->ndim, mine->dtype};
         kernel_copy(&kern, dst, src);
       }

@@ -19,8 +19,12 @@ Status share_all_gather(const Round *r) {
   const size_t width = round_width(r);
   for (int k = 0; k < r->n; k++) {
     int from = (r->me + k) % r->n; /* not all from the same one at a time */
-    if (from == r->me) copy_unless_same((char *)r->coll->recv + (size_t)coll_before(r->coll, from) * width, r->coll->send, (size_t)coll_part(r->coll, from) * width);
-    else copy_unless_same((char *)r->coll->recv + (size_t)coll_before(r->coll, from) * width, round_send(r, from), (size_t)coll_part(r->coll, from) * width);
+    if (from == r->me)
+      copy_unless_same((char *)r->coll->recv + (size_t)coll_before(r->coll, from) * width, r->coll->send,
+                       (size_t)coll_part(r->coll, from) * width);
+    else
+      copy_unless_same((char *)r->coll->recv + (size_t)coll_before(r->coll, from) * width, round_send(r, from),
+                       (size_t)coll_part(r->coll, from) * width);
   }
   return OK;
 }
@@ -30,13 +34,15 @@ Status share_gather_small(const Round *r) { return r->me == r->coll->root ? shar
 /* Every member brings its part. */
 Status share_gather(const Round *r) {
   const size_t width = round_width(r);
-  copy_unless_same(round_recv(r, r->coll->root) + (size_t)coll_before(r->coll, r->me) * width, r->coll->send, (size_t)coll_part(r->coll, r->me) * width);
+  copy_unless_same(round_recv(r, r->coll->root) + (size_t)coll_before(r->coll, r->me) * width, r->coll->send,
+                   (size_t)coll_part(r->coll, r->me) * width);
   return OK;
 }
 
 Status share_scatter(const Round *r) {
   const size_t width = round_width(r);
-  copy_unless_same(r->coll->recv, round_send(r, r->coll->root) + (size_t)coll_before(r->coll, r->me) * width, (size_t)coll_part(r->coll, r->me) * width);
+  copy_unless_same(r->coll->recv, round_send(r, r->coll->root) + (size_t)coll_before(r->coll, r->me) * width,
+                   (size_t)coll_part(r->coll, r->me) * width);
   return OK;
 }
 
@@ -59,7 +65,8 @@ Status share_broadcast_small(const Round *r) {
 
 /* Receivers fetch; the root, who would be idle, brings every one the last n-th. */
 Status share_broadcast(const Round *r) {
-  const size_t bytes = (size_t)r->coll->count * round_width(r), fetched = bytes / (size_t)r->n * (size_t)(r->n - 1) & ~(size_t)63;
+  const size_t bytes = (size_t)r->coll->count * round_width(r),
+               fetched = bytes / (size_t)r->n * (size_t)(r->n - 1) & ~(size_t)63;
   const char *from = round_send(r, r->coll->root);
   if (r->me != r->coll->root) {
     copy_unless_same(r->coll->recv, from, fetched);

@@ -52,8 +52,8 @@ static Status mismatch(Comm *c, const Parcel *p, uint64_t ticket) {
   char text[256], call[256] = "something else";
   FlightEntry e;
   if (flight_get(&world_of(c, p->from)->base.flight, p->ticket, &e)) flight_describe_call(&e, call, sizeof call);
-  return fail(ERR_RANK, "rank %d of %d: %s, but rank %d called %s", c->world->rank, c->world->size, describe(c, ticket, text, sizeof text),
-              c->members[p->from], call);
+  return fail(ERR_RANK, "rank %d of %d: %s, but rank %d called %s", c->world->rank, c->world->size,
+              describe(c, ticket, text, sizeof text), c->members[p->from], call);
 }
 
 static Status receive(Comm *c, Parcel *p, const Coll *what, uint64_t ticket) {
@@ -87,7 +87,8 @@ RoundState pair_look(Comm *c, Parcel *p, const Coll *what, uint64_t ticket, Stat
     return ROUND_FAILED;
   }
   if (!left) return ROUND_WAIT;
-  *s = fail(ERR_RANK, "rank %d of %d: %s: rank %d has left", c->world->rank, c->world->size, describe(c, ticket, text, sizeof text), c->members[what->root]);
+  *s = fail(ERR_RANK, "rank %d of %d: %s: rank %d has left", c->world->rank, c->world->size,
+            describe(c, ticket, text, sizeof text), c->members[what->root]);
   return ROUND_FAILED;
 }
 
@@ -124,8 +125,8 @@ Status pair_run(Comm *c, const Coll *what, uint64_t ticket) {
   RoundState state = look_out(me->hub, &me->bell[LANE_BLOCKING], NULL, c->world->timeout, look, &w);
   if (state == ROUND_WAIT) {
     char text[256];
-    w.status = fail(ERR_RANK, "rank %d of %d: %s: after %g s rank %d is missing", c->world->rank, c->world->size, describe(c, ticket, text, sizeof text),
-                    c->world->timeout, c->members[what->root]);
+    w.status = fail(ERR_RANK, "rank %d of %d: %s: after %g s rank %d is missing", c->world->rank, c->world->size,
+                    describe(c, ticket, text, sizeof text), c->world->timeout, c->members[what->root]);
   }
   return w.status ? pair_give_up(c, &parcel, what, w.status) : OK;
 }

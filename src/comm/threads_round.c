@@ -7,6 +7,7 @@
 
 /*                                     payload in slots        buffers of each other */
 static ShareFn *const shares[COLL_KIND_COUNT][2] = {
+    /* clang-format off */
     [COLL_ALL_REDUCE] =     {share_all_reduce_small, share_all_reduce},
     [COLL_ALL_GATHER] =     {share_all_gather,       share_all_gather},
     [COLL_REDUCE_SCATTER] = {share_reduce_scatter,   share_reduce_scatter},
@@ -17,6 +18,7 @@ static ShareFn *const shares[COLL_KIND_COUNT][2] = {
     [COLL_GATHER] =         {share_gather_small,     share_gather},
     [COLL_REDUCE] =         {share_reduce_small,     share_reduce},
     [COLL_BARRIER] =        {share_nothing,          NULL},
+    /* clang-format on */
 };
 
 Status share_nothing(const Round *r) {
@@ -30,9 +32,18 @@ Round round_make(Comm *c, const Coll *what, LaneKind kind, uint64_t sequence, ui
   Group *g = c->link;
   int64_t most = coll_most_sent(what, c->size);
   const int64_t limit = g->hub->spin ? SMALL_BYTES : SLOT_BYTES;
-  bool small = what->kind == COLL_BARRIER || (most >= 0 && most <= limit && most * (int64_t)dtype_size(what->dtype) <= limit);
-  return (Round){.comm = c, .group = g, .lane = &g->lane[kind], .coll = what, .n = c->size, .me = c->rank, .kind = kind, .small = small,
-                 .sequence = sequence, .ticket = ticket};
+  bool small = what->kind == COLL_BARRIER ||
+               (most >= 0 && most <= limit && most * (int64_t)dtype_size(what->dtype) <= limit);
+  return (Round){.comm = c,
+                 .group = g,
+                 .lane = &g->lane[kind],
+                 .coll = what,
+                 .n = c->size,
+                 .me = c->rank,
+                 .kind = kind,
+                 .small = small,
+                 .sequence = sequence,
+                 .ticket = ticket};
 }
 
 /* GO: every flag is at `value` or beyond; FAILED: somebody is gone. */
@@ -100,7 +111,8 @@ static Status left_error(const Round *r, int member) {
     char call[200];
     snprintf(other, sizeof other, "its last collective was %s", flight_describe(&last, call, sizeof call));
   }
-  return fail(ERR_RANK, "rank %d of %d: %s: rank %d has left; %s", w->rank, w->size, flight_describe(&mine, text, sizeof text), rank, other);
+  return fail(ERR_RANK, "rank %d of %d: %s: rank %d has left; %s", w->rank, w->size,
+              flight_describe(&mine, text, sizeof text), rank, other);
 }
 
 /* The failure of the hub, as seen from this round. */
@@ -108,7 +120,8 @@ static Status failed_error(const Round *r) {
   FlightEntry mine = {0};
   char text[256];
   flight_get(&r->comm->world->flight, r->ticket, &mine);
-  return status_at(hub_error(r->group->hub), "rank %d, in %s", r->comm->world->rank, flight_describe(&mine, text, sizeof text));
+  return status_at(hub_error(r->group->hub), "rank %d, in %s", r->comm->world->rank,
+                   flight_describe(&mine, text, sizeof text));
 }
 
 RoundState round_look(const Round *r, Status *s) {
@@ -130,9 +143,7 @@ bool round_settled(const Round *r) {
   return true;
 }
 
-Status round_result(const Round *r) {
-  return scan(r, FLAG_DONE(r->sequence)) == ROUND_GO ? OK : failed_error(r);
-}
+Status round_result(const Round *r) { return scan(r, FLAG_DONE(r->sequence)) == ROUND_GO ? OK : failed_error(r); }
 
 /* ---- work -------------------------------------------------------------------------------- */
 
@@ -146,8 +157,8 @@ Status round_mismatch(const Round *r, int member, const char *what) {
     flight_describe_call(&other, call, sizeof call);
     if (!what) what = flight_difference(&mine, &other);
   }
-  return fail(ERR_RANK, "rank %d of %d: %s, but rank %d called %s%s%s", w->rank, w->size, flight_describe(&mine, text, sizeof text), rank, call,
-              what ? ": " : "", what ? what : "");
+  return fail(ERR_RANK, "rank %d of %d: %s, but rank %d called %s%s%s", w->rank, w->size,
+              flight_describe(&mine, text, sizeof text), rank, call, what ? ": " : "", what ? what : "");
 }
 
 Status round_work(const Round *r) {
@@ -163,8 +174,12 @@ typedef struct {
   Status status;
 } Waiting;
 
-static RoundState look_for_settled(void *arg) { return round_settled(((Waiting *)arg)->round) ? ROUND_GO : ROUND_WAIT; }
-static RoundState look_for_ready(void *arg) { return round_look(((Waiting *)arg)->round, &((Waiting *)arg)->status); }
+static RoundState look_for_settled(void *arg) {
+  return round_settled(((Waiting *)arg)->round) ? ROUND_GO : ROUND_WAIT;
+}
+static RoundState look_for_ready(void *arg) {
+  return round_look(((Waiting *)arg)->round, &((Waiting *)arg)->status);
+}
 
 static Bell *bell_of(const Round *r) { return &thread_world(r->comm)->bell[r->kind]; }
 
@@ -192,7 +207,8 @@ Status round_overdue(const Round *r, double seconds) {
   FlightEntry e = {0};
   char buf[256];
   flight_get(&r->comm->world->flight, r->ticket, &e);
-  text_printf(&text, "rank %d of %d: %s: after %g s ranks ", w->rank, w->size, flight_describe(&e, buf, sizeof buf), seconds);
+  text_printf(&text, "rank %d of %d: %s: after %g s ranks ", w->rank, w->size, flight_describe(&e, buf, sizeof buf),
+              seconds);
   bool first = true;
   for (int i = 0; i < r->n; i++) {
     if (atomic_load(&round_slot(r, i)->flag) < FLAG_READY(r->sequence)) continue;
@@ -205,7 +221,8 @@ Status round_overdue(const Round *r, double seconds) {
     if (atomic_load(&round_slot(r, i)->flag) >= FLAG_READY(r->sequence) || ++missing > MOST_MISSING) continue;
     int rank = r->group->ranks[i];
     bool any = flight_get(&r->group->hub->world[rank].base.flight, 0, &e);
-    text_printf(&text, " rank %d (%s%s)", rank, any ? (e.done ? "last seen after " : "it is in ") : "no collective so far",
+    text_printf(&text, " rank %d (%s%s)", rank,
+                any ? (e.done ? "last seen after " : "it is in ") : "no collective so far",
                 any ? flight_describe(&e, buf, sizeof buf) : "");
   }
   if (missing > MOST_MISSING) text_printf(&text, " and %d more", missing - MOST_MISSING);
@@ -223,7 +240,9 @@ static Status round_crossed(const Round *r) {
     const int rank = r->group->ranks[i];
     FlightEntry mine = {0}, other;
     if (atomic_load(&round_slot(r, i)->flag) >= FLAG_READY(r->sequence)) continue;
-    if (!flight_get(&r->group->hub->world[rank].base.flight, 0, &other) || !comm_is_awaited(w, &other, other.members, other.group_size)) continue;
+    if (!flight_get(&r->group->hub->world[rank].base.flight, 0, &other) ||
+        !comm_is_awaited(w, &other, other.members, other.group_size))
+      continue;
     if (atomic_load(&round_slot(r, i)->flag) >= FLAG_READY(r->sequence)) continue; /* it was on its way */
     flight_get(&w->flight, r->ticket, &mine);
     return comm_crossed(w, &mine, rank, &other, other.members);

@@ -164,7 +164,8 @@ static void *communicate(void *arg) {
 static Status begin_thread(ThreadWorld *world) {
   Engine *e = &world->engine;
   if (e->running) return OK;
-  if (pthread_create(&e->thread, NULL, communicate, world)) return fail(ERR_FAIL, "rank %d: no thread for started collectives", world->base.rank);
+  if (pthread_create(&e->thread, NULL, communicate, world))
+    return fail(ERR_FAIL, "rank %d: no thread for started collectives", world->base.rank);
   e->running = true;
   return OK;
 }
@@ -217,8 +218,9 @@ static Status overdue(ThreadWorld *world, ThreadWork *w) {
   FlightEntry entry = {0};
   char text[256];
   flight_get(&world->base.flight, w->base.ticket, &entry);
-  return fail(ERR_RANK, "rank %d of %d: %s: not done after %g s%s", c->world->rank, c->world->size, flight_describe(&entry, text, sizeof text),
-              world->base.timeout, w->pair ? "" : ", nor are those before it");
+  return fail(ERR_RANK, "rank %d of %d: %s: not done after %g s%s", c->world->rank, c->world->size,
+              flight_describe(&entry, text, sizeof text), world->base.timeout,
+              w->pair ? "" : ", nor are those before it");
 }
 
 Status engine_wait(CommWork *work) {
@@ -241,7 +243,8 @@ static void fail_unfinished(ThreadWorld *world, const ThreadWork *w) {
   FlightEntry entry = {0};
   char text[256];
   flight_get(&world->base.flight, w->base.ticket, &entry);
-  Status s = fail(ERR_RANK, "rank %d of %d left without waiting for its %s", world->base.rank, world->base.size, flight_describe(&entry, text, sizeof text));
+  Status s = fail(ERR_RANK, "rank %d of %d left without waiting for its %s", world->base.rank, world->base.size,
+                  flight_describe(&entry, text, sizeof text));
   hub_fail(world->hub, ERR_RANK, status_message(s));
   status_free(s);
 }

@@ -69,14 +69,13 @@ Status flight_save(Status s, World *const *ranks, int n, const char *path);
 Status flight_save_own(Status s, World *w);
 
 enum { MOST_MISSING = 8 }; /* ranks that a message describes */
-#define CROSSED_S 0.5 /* seconds that a rank waits before it asks whether two wait for each other */
+#define CROSSED_S 0.5      /* seconds that a rank waits before it asks whether two wait for each other */
 /* Is a rank in this blocking collective of a group of these members until rank w comes, who has
  * not called it? */
 bool comm_is_awaited(const World *w, const FlightEntry *call, const int *members, int n);
 /* The error of it: this rank is in `mine`, waiting for `rank`, which is in `other` (members may be
  * NULL). */
-Status comm_crossed(const World *w, const FlightEntry *mine, int rank, const FlightEntry *other, const int *members);
-
-double monotonic_now(void); /* seconds */
+Status comm_crossed(const World *w, const FlightEntry *mine, int rank, const FlightEntry *other,
+                    const int *members);
 
 #endif

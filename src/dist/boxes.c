@@ -11,7 +11,7 @@ Status region_of(const Layout *l, const int *coord, Arena *arena, Region *out) {
 
 /* A stretch, or `count` equal ones at equal distances (strided shards have thousands). */
 typedef struct {
-  int64_t a, b, size;           /* begins in the one's and in the other's local indices */
+  int64_t a, b, size; /* begins in the one's and in the other's local indices */
   int64_t count, a_step, b_step;
 } Stretch;
 
@@ -28,7 +28,8 @@ static Status common_stretches(const Runs *a, const Runs *b, Arena *arena, Stret
     Run x = a->run[i], y = b->run[j];
     int64_t begin = x.begin > y.begin ? x.begin : y.begin;
     int64_t x_end = x.begin + x.size, y_end = y.begin + y.size, end = x_end < y_end ? x_end : y_end;
-    if (begin < end) out->v[out->n++] = (Stretch){at_a + begin - x.begin, at_b + begin - y.begin, end - begin, 1, 0, 0};
+    if (begin < end)
+      out->v[out->n++] = (Stretch){at_a + begin - x.begin, at_b + begin - y.begin, end - begin, 1, 0, 0};
     if (x_end <= y_end) i++, at_a += x.size;
     if (y_end <= x_end) j++, at_b += y.size;
   }
@@ -43,7 +44,9 @@ static void merge_regular(Stretches *s) {
     int j = i + 1;
     if (j < s->n && s->v[j].size == first.size) {
       int64_t a_step = s->v[j].a - first.a, b_step = s->v[j].b - first.b;
-      while (j < s->n && s->v[j].size == first.size && s->v[j].a - s->v[j - 1].a == a_step && s->v[j].b - s->v[j - 1].b == b_step) j++;
+      while (j < s->n && s->v[j].size == first.size && s->v[j].a - s->v[j - 1].a == a_step &&
+             s->v[j].b - s->v[j - 1].b == b_step)
+        j++;
       first.count = j - i;
       first.a_step = a_step;
       first.b_step = b_step;
@@ -66,8 +69,8 @@ static void box_dim(Box *box, int64_t size, int64_t stride) {
   box->stride[box->ndim++] = stride;
 }
 
-Status boxes_shared(const Region *have, const int64_t *have_stride, const Region *want, const int64_t *want_stride, int peer,
-                    Arena *arena, BoxList *from, BoxList *into) {
+Status boxes_shared(const Region *have, const int64_t *have_stride, const Region *want, const int64_t *want_stride,
+                    int peer, Arena *arena, BoxList *from, BoxList *into) {
   Stretches per_dim[MAX_DIMS];
   int pick[MAX_DIMS] = {0}, spare = MAX_DIMS - have->ndim; /* dimensions left for repeats */
   for (int d = 0; d < have->ndim; d++) {

@@ -25,7 +25,7 @@ typedef struct {
 /* Adds the boxes that `have` and `want` share, as parts of have's buffer (strides
  * have_stride) to from, and of want's to into; either list may be NULL.  Both sides come
  * in the same order whoever asks. */
-Status boxes_shared(const Region *have, const int64_t *have_stride, const Region *want, const int64_t *want_stride, int peer,
-                    Arena *arena, BoxList *from, BoxList *into);
+Status boxes_shared(const Region *have, const int64_t *have_stride, const Region *want, const int64_t *want_stride,
+                    int peer, Arena *arena, BoxList *from, BoxList *into);
 
 #endif

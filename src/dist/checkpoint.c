@@ -8,10 +8,10 @@
 #include "base/strmap.h"
 #include "dist/boxes.h"
 
-#define ADD_ITEM(list, arena, element)                                                            \
-  do {                                                                                            \
-    TRY_NEW((list)->v, arena_more(arena, (list)->v, (list)->n, &(list)->cap));                    \
-    (list)->v[(list)->n++] = (element);                                                           \
+#define ADD_ITEM(list, arena, element)                                         \
+  do {                                                                         \
+    TRY_NEW((list)->v, arena_more(arena, (list)->v, (list)->n, &(list)->cap)); \
+    (list)->v[(list)->n++] = (element);                                        \
   } while (0)
 
 static int64_t volume(int ndim, const int64_t *size) {
@@ -109,7 +109,8 @@ Status dtensor_chunk(Scope *scope, const Tensor *t, const int64_t *offset, Tenso
 
 /* ---- saving -------------------------------------------------------------------------------------- */
 
-Status save_plan_add_layout(SavePlan *plan, Arena *arena, const char *fqn, Dtype dtype, const Layout *l, const int *coord) {
+Status save_plan_add_layout(SavePlan *plan, Arena *arena, const char *fqn, Dtype dtype, const Layout *l,
+                            const int *coord) {
   ChunkList list;
   Status s = chunks_of(l, coord, arena, &list);
   if (s) return status_at(s, "%s", fqn);
@@ -124,7 +125,8 @@ Status save_plan_add_layout(SavePlan *plan, Arena *arena, const char *fqn, Dtype
 Status save_plan_add(SavePlan *plan, Arena *arena, const char *fqn, const Tensor *t) {
   if (t->spec) {
     Layout l = spec_layout(t->spec);
-    return t->spec->mesh->inside ? save_plan_add_layout(plan, arena, fqn, t->dtype, &l, t->spec->mesh->coord) : refuse_partial(&l);
+    return t->spec->mesh->inside ? save_plan_add_layout(plan, arena, fqn, t->dtype, &l, t->spec->mesh->coord)
+                                 : refuse_partial(&l);
   }
   WriteItem item = {.fqn = fqn, .kind = ITEM_TENSOR, .dtype = t->dtype, .chunk = {.ndim = t->ndim}};
   memcpy(item.size, t->size, (size_t)t->ndim * sizeof *t->size);
@@ -146,9 +148,9 @@ static Status same_tensor(const WriteItem *a, int rank_a, const WriteItem *b, in
   char x[200], y[200];
   static const char *const kinds[] = {"shards of", "a plain", "bytes, not"};
   if (same) return OK;
-  return fail(ERR_RANK, "'%s' is %s %s%s on rank %d, %s %s%s on rank %d", a->fqn, kinds[a->kind], dtype_name(a->dtype),
-              shape_describe(a->chunk.ndim, a->size, x, sizeof x), rank_a, kinds[b->kind], dtype_name(b->dtype),
-              shape_describe(b->chunk.ndim, b->size, y, sizeof y), rank_b);
+  return fail(ERR_RANK, "'%s' is %s %s%s on rank %d, %s %s%s on rank %d", a->fqn, kinds[a->kind],
+              dtype_name(a->dtype), shape_describe(a->chunk.ndim, a->size, x, sizeof x), rank_a, kinds[b->kind],
+              dtype_name(b->dtype), shape_describe(b->chunk.ndim, b->size, y, sizeof y), rank_b);
 }
 
 /* An item wherever it is: name and offset as text. */
@@ -157,14 +159,16 @@ static Status item_key(const WriteItem *item, Arena *arena, const char **out) {
   char *text;
   TRY_NEW(text, arena_alloc(arena, cap));
   at = (size_t)snprintf(text, cap, "%s", item->fqn);
-  for (int d = 0; d < item->chunk.ndim; d++) at += (size_t)snprintf(text + at, cap - at, "\n%lld", (long long)item->chunk.offset[d]);
+  for (int d = 0; d < item->chunk.ndim; d++)
+    at += (size_t)snprintf(text + at, cap - at, "\n%lld", (long long)item->chunk.offset[d]);
   *out = text;
   return OK;
 }
 
 static int64_t item_bytes(const WriteItem *item, SaveTo to) {
   if (item->kind == ITEM_BYTES) return 1; /* nobody knows */
-  int64_t n = volume(item->chunk.ndim, to == SAVE_BALANCED_WHOLE ? item->size : item->chunk.size) * (int64_t)dtype_size(item->dtype);
+  int64_t n = volume(item->chunk.ndim, to == SAVE_BALANCED_WHOLE ? item->size : item->chunk.size) *
+              (int64_t)dtype_size(item->dtype);
   return n ? n : 1;
 }
 
@@ -262,13 +266,14 @@ static Status check_saved(const SavedTensor *t) {
     const Chunk *k = &t->chunk.v[i];
     for (int d = 0; d < t->ndim; d++)
       if (k->offset[d] < 0 || k->size[d] < 0 || k->offset[d] > t->size[d] - k->size[d])
-        return fail(ERR_FAIL, "'%s' %s: a chunk %s at %s lies outside", t->fqn, shape_describe(t->ndim, t->size, a, sizeof a),
-                    shape_describe(t->ndim, k->size, b, sizeof b), shape_describe(t->ndim, k->offset, c, sizeof c));
+        return fail(ERR_FAIL, "'%s' %s: a chunk %s at %s lies outside", t->fqn,
+                    shape_describe(t->ndim, t->size, a, sizeof a), shape_describe(t->ndim, k->size, b, sizeof b),
+                    shape_describe(t->ndim, k->offset, c, sizeof c));
     total += volume(t->ndim, k->size);
   }
   if (total == volume(t->ndim, t->size)) return OK;
-  return fail(ERR_FAIL, "'%s' %s has %lld elements, its chunks together %lld", t->fqn, shape_describe(t->ndim, t->size, a, sizeof a),
-              (long long)volume(t->ndim, t->size), (long long)total);
+  return fail(ERR_FAIL, "'%s' %s has %lld elements, its chunks together %lld", t->fqn,
+              shape_describe(t->ndim, t->size, a, sizeof a), (long long)volume(t->ndim, t->size), (long long)total);
 }
 
 Status saved_list(const SavePlan *plan, int nplans, Arena *arena, SavedList *out) {
@@ -317,14 +322,17 @@ Status read_plan(const char *fqn, const ChunkList *saved, const ChunkList *wante
     char a[200], b[200];
     for (int i = 0; i < saved->n; i++) {
       ReadItem r = {.chunk = i};
-      if (saved->v[i].ndim != want->ndim) return fail(ERR_FAIL, "'%s' has %d dimensions, saved were %d", fqn, want->ndim, saved->v[i].ndim);
+      if (saved->v[i].ndim != want->ndim)
+        return fail(ERR_FAIL, "'%s' has %d dimensions, saved were %d", fqn, want->ndim, saved->v[i].ndim);
       if (!share(&saved->v[i], want, &r)) continue;
       found += volume(want->ndim, r.size);
       ADD_ITEM(out, arena, r);
     }
     if (found != volume(want->ndim, want->size))
-      return fail(ERR_FAIL, "'%s': of the part %s at %s %lld elements were saved, not %lld", fqn, shape_describe(want->ndim, want->size, a, sizeof a),
-                  shape_describe(want->ndim, want->offset, b, sizeof b), (long long)found, (long long)volume(want->ndim, want->size));
+      return fail(ERR_FAIL, "'%s': of the part %s at %s %lld elements were saved, not %lld", fqn,
+                  shape_describe(want->ndim, want->size, a, sizeof a),
+                  shape_describe(want->ndim, want->offset, b, sizeof b), (long long)found,
+                  (long long)volume(want->ndim, want->size));
   }
   return OK;
 }

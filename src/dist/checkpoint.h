@@ -52,7 +52,8 @@ typedef struct {
 
 /* Adds the items of a rank at coord, of a tensor as this rank holds it (plain: all of it),
  * of something that is no tensor. */
-Status save_plan_add_layout(SavePlan *plan, Arena *arena, const char *fqn, Dtype dtype, const Layout *l, const int *coord);
+Status save_plan_add_layout(SavePlan *plan, Arena *arena, const char *fqn, Dtype dtype, const Layout *l,
+                            const int *coord);
 Status save_plan_add(SavePlan *plan, Arena *arena, const char *fqn, const Tensor *t);
 Status save_plan_add_bytes(SavePlan *plan, Arena *arena, const char *fqn);
 
@@ -89,9 +90,9 @@ Status saved_list(const SavePlan *plan, int nplans, Arena *arena, SavedList *out
 /* ---- loading ------------------------------------------------------------------------------- */
 
 typedef struct {
-  int chunk;               /* of the saved ones */
-  int64_t from[MAX_DIMS];  /* where it begins in that chunk */
-  int64_t into[MAX_DIMS];  /* ... and in the shard */
+  int chunk;              /* of the saved ones */
+  int64_t from[MAX_DIMS]; /* where it begins in that chunk */
+  int64_t into[MAX_DIMS]; /* ... and in the shard */
   int64_t size[MAX_DIMS];
 } ReadItem;
 

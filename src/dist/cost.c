@@ -1,11 +1,11 @@
-/* cost.c -- the cost model and PyTorch's greedy plan; see plan.h.
+/* cost.c -- the cost model and PyTorch's greedy route; see route.h.
  *
  * Microseconds = 6.6 per collective + hops * latency + bytes over the slowest link.
  */
 #include <math.h>
 #include <string.h>
 
-#include "dist/plan_steps.h"
+#include "dist/route_steps.h"
 
 static const double START = 6.6, FAST_BANDWIDTH = 87.7, FAST_LATENCY = 0.6, SLOW_SHARE = 0.22, SLOW_LATENCY = 2.7;
 
@@ -110,7 +110,8 @@ static double cost_of_kinds(const Spec *from, const Placement *to) {
   for (int i = 0; i < m->naxes; i++)
     if (placement_equal(&a[i], &b[i]) && !placement_equal(&from->place[i], &to[i]))
       cost += collective_cost(gib, m->axis[i], 1, l.latency[i], l.bandwidth[i]) + 1;
-  for (int i = 0; i < n; i++) cost += one_step(&l, move[i].axis, m->axis[move[i].axis], &move[i].from, &move[i].to, &gib);
+  for (int i = 0; i < n; i++)
+    cost += one_step(&l, move[i].axis, m->axis[move[i].axis], &move[i].from, &move[i].to, &gib);
   return cost;
 }
 
@@ -118,30 +119,34 @@ double redistribute_cost(const Spec *from, const Placement *to) {
   const Mesh *m = from->mesh;
   if (from->replicated || placements_equal(from->place, to, m->naxes)) return 0;
   Placement order[MAX_AXES];
-  if (!strided_to_order(from->place, m->axis, m->naxes, order) || !strided_to_order(to, m->axis, m->naxes, order)) return cost_of_kinds(from, to);
+  if (!strided_to_order(from->place, m->axis, m->naxes, order) || !strided_to_order(to, m->axis, m->naxes, order))
+    return cost_of_kinds(from, to);
   Move move[2 * MAX_AXES];
   int n = greedy_moves(from->place, to, m->naxes, spec_shards(from) > 1, move);
   Links l = mesh_links(m);
   double gib = spec_gib(from), cost = 0;
-  for (int i = 0; i < n; i++) cost += one_step(&l, move[i].axis, m->axis[move[i].axis], &move[i].from, &move[i].to, &gib);
+  for (int i = 0; i < n; i++)
+    cost += one_step(&l, move[i].axis, m->axis[move[i].axis], &move[i].from, &move[i].to, &gib);
   return cost;
 }
 
 static StepKind kind_of(const Placement *from, const Placement *to) {
   static const StepKind kind[3][3] = {
+      /* clang-format off */
       /* from \ to     R                S                    P              */
       [PLACE_R] = {STEP_SLICE,      STEP_SLICE,          STEP_PARTITION},
       [PLACE_S] = {STEP_ALL_GATHER, STEP_ALL_TO_ALL,     STEP_EXCHANGE},
       [PLACE_P] = {STEP_ALL_REDUCE, STEP_REDUCE_SCATTER, STEP_ALL_REDUCE},
+      /* clang-format on */
   };
   return kind[from->kind][to->kind];
 }
 
-Status plan_greedy(const Spec *from, const Spec *to, Arena *arena, Plan *out) {
+Status route_greedy(const Spec *from, const Spec *to, Arena *arena, Route *out) {
   const Mesh *m = from->mesh;
   Move move[2 * MAX_AXES];
   int n = greedy_moves(from->place, to->place, m->naxes, spec_shards(from) > 1, move);
-  *out = (Plan){.n = n};
+  *out = (Route){.n = n};
   TRY_NEW(out->step, arena_new_n(arena, Step, n ? n : 1));
   Links l = mesh_links(m);
   double gib = spec_gib(from);

@@ -187,7 +187,8 @@ static Status keep_decision(Arena *arena, const Call *c, const Decision *d, Deci
   int n = d->op->schema.nparams > c->op->schema.nparams ? d->op->schema.nparams : c->op->schema.nparams;
   TRY_NEW(out->arg, arena_new_n(arena, Value, n ? n : 1));
   for (int i = 0; d->rewritten && i < n; i++) {
-    if (d->arg[i].kind == VAL_TENSOR || d->arg[i].kind == VAL_TENSORS) out->arg[i] = (Value){.kind = d->arg[i].kind};
+    if (d->arg[i].kind == VAL_TENSOR || d->arg[i].kind == VAL_TENSORS)
+      out->arg[i] = (Value){.kind = d->arg[i].kind};
     else TRY(key_of(arena, &d->arg[i], &out->arg[i]));
   }
   return OK;
@@ -245,7 +246,8 @@ static const char *dtensor_name(const Tensor *t, char *buf, size_t cap) {
 
 static Status refuse_implicit(const Call *c, const Spec *from, const Spec *to) {
   char a[512], b[512];
-  return status_hint(op_fail(c, "needs %s as %s, and implicit redistribution is switched off here", spec_print(from, a, sizeof a),
+  return status_hint(op_fail(c, "needs %s as %s, and implicit redistribution is switched off here",
+                             spec_print(from, a, sizeof a),
                              placements_print(to->place, to->mesh->naxes, b, sizeof b)),
                      "redistribute it yourself before the call");
 }
@@ -254,7 +256,8 @@ static Status refuse_implicit(const Call *c, const Spec *from, const Spec *to) {
 static bool mesh_has_shards(const Ctx *ctx, const Mesh *m) { return (m->world || ctx->emitter) && m->inside; }
 
 /* why: the rule's words; NULL: it has none. */
-static Status move_for_rule(const Call *c, const char *why, const Spec *from, const Spec *to, Tensor *local, Tensor **out) {
+static Status move_for_rule(const Call *c, const char *why, const Spec *from, const Spec *to, Tensor *local,
+                            Tensor **out) {
   const char **rule = &from->mesh->dist->rule, *outer = *rule;
   *rule = why ? why : "";
   Status s = redistribute_local(c->ctx, from, to, local, c->op->schema.name, c->scope, out);
@@ -268,9 +271,11 @@ static Status local_input(const Call *c, const Decision *d, int i, Tensor *t, Te
   const Spec *from = d->have[i], *to = d->want[i];
   if (from == to) return OK;
   ImplicitMode mode = d->mesh->dist->implicit;
-  if (mode == IMPLICIT_STRICT || (mode == IMPLICIT_LOUD && redistribute_cost(from, to->place) > 0)) return refuse_implicit(c, from, to);
+  if (mode == IMPLICIT_STRICT || (mode == IMPLICIT_LOUD && redistribute_cost(from, to->place) > 0))
+    return refuse_implicit(c, from, to);
   TRY(move_for_rule(c, d->why, from, to, *out, out));
-  if (c->ctx->emitter && from->partial && !to->partial && t->spec) { /* paid once: whoever comes later finds it so */
+  if (c->ctx->emitter && from->partial && !to->partial &&
+      t->spec) { /* paid once: whoever comes later finds it so */
     t->spec = to;
     t->local = *out;
   }
@@ -300,7 +305,8 @@ static Status local_arguments(const Call *c, const Decision *d, Value *local) {
 /* In place: the results are the arguments themselves. */
 static Status alias_mutated(Call *c) {
   for (int i = 0; i < c->op->schema.nparams; i++)
-    if (c->op->schema.params[i].mutated && c->op->schema.nreturns && in_tensor(c, i)) TRY(out_alias(c, in_tensor(c, i)));
+    if (c->op->schema.params[i].mutated && c->op->schema.nreturns && in_tensor(c, i))
+      TRY(out_alias(c, in_tensor(c, i)));
   return OK;
 }
 
@@ -315,7 +321,8 @@ static Status write_back(Call *c, const Decision *d, const Value *local) {
       if (!t) continue;
       int k = flat++;
       if (!c->op->schema.params[i].mutated || d->have[k] == d->want[k]) continue;
-      if (d->have[k]->partial) return op_fail(c, "in place on a tensor placed P: argument '%s'", c->op->schema.params[i].name);
+      if (d->have[k]->partial)
+        return op_fail(c, "in place on a tensor placed P: argument '%s'", c->op->schema.params[i].name);
       TRY(redistribute_local(c->ctx, d->want[k], d->have[k], moved, c->op->schema.name, c->scope, &moved));
       kernel_copy(&c->ctx->kern, tensor_view(t->spec ? t->local : t), tensor_view(moved));
     }
@@ -341,17 +348,17 @@ static Status outside_shard(Call *c, const Spec *s, Tensor **out) {
   return s->mesh->world ? tensor_new(c->scope, s->dtype, s->local_ndim, s->local, out) : OK;
 }
 
-static void note_planned(const Call *c, const Decision *d) {
+static void note_decision(const Call *c, const Decision *d) {
   Dist *dist = d->mesh->dist;
-  dist->planned_cost += d->cost;
-  if (dist->planned) dist->planned(dist->planned_arg, c, d);
+  dist->decided_cost += d->cost;
+  if (dist->planned) dist->planned(dist->decided_arg, c, d);
 }
 
 static Status run_decision(Call *c, const Decision *d) {
   bool inplace = c->op->schema.mutates;
   Call local = {.ctx = c->ctx, .op = d->op, .scope = c->scope, .arena = c->arena};
   Value arg[MAX_PARAMS];
-  if (!d->mesh->world) note_planned(c, d);
+  if (!d->mesh->world) note_decision(c, d);
   if (mesh_has_shards(c->ctx, d->mesh)) {
     TRY(local_arguments(c, d, arg));
     local.arg = arg;
@@ -384,7 +391,8 @@ static Status return_whole(Call *c, const Value *local) {
     for (int j = 0; c->op->schema.params[i].mutated && j < n; j++) {
       Tensor *t = c->arg[i].kind == VAL_TENSORS ? c->arg[i].tensors[j] : c->arg[i].tensor;
       if (!t || !t->spec || t->spec->replicated) continue;
-      if (t->spec->partial) return op_fail(c, "in place on a tensor placed P: argument '%s'", c->op->schema.params[i].name);
+      if (t->spec->partial)
+        return op_fail(c, "in place on a tensor placed P: argument '%s'", c->op->schema.params[i].name);
       const Spec *whole;
       Tensor *part = local[i].kind == VAL_TENSORS ? local[i].tensors[j] : local[i].tensor;
       TRY(spec_with(t->spec, r, &whole));
@@ -414,8 +422,10 @@ static Status run_replicated(Call *c) {
       mesh = t->spec->mesh;
       TRY(spec_with(t->spec, r, &whole));
       if (whole != t->spec && mesh->dist->implicit == IMPLICIT_STRICT) return refuse_implicit(c, t->spec, whole);
-      if (!mesh->world && !c->ctx->emitter) return op_fail(c, "the sizes of its results depend on elements, and a plan has none");
-      if (!mesh->inside) return op_fail(c, "the sizes of its results depend on elements, and this rank is outside the mesh");
+      if (!mesh->world && !c->ctx->emitter)
+        return op_fail(c, "the sizes of its results depend on elements, and a plan has none");
+      if (!mesh->inside)
+        return op_fail(c, "the sizes of its results depend on elements, and this rank is outside the mesh");
       TRY(move_for_rule(c, "every rank needs all of its elements", t->spec, whole, t->local, &list[j]));
     }
     arg[i] = c->arg[i].kind == VAL_TENSORS ? val_tensors(list, n) : n ? val_tensor(list[0]) : c->arg[i];
@@ -438,7 +448,9 @@ static Status run_replicated(Call *c) {
 /* to = from, wherever the two lie. */
 static Status write_moved(Call *c, Tensor *to, Tensor *from) {
   char a[600], b[600];
-  if (!tensor_same_size(to, from)) return op_fail(c, "the result %s does not fit in place of %s", dtensor_name(from, a, sizeof a), dtensor_name(to, b, sizeof b));
+  if (!tensor_same_size(to, from))
+    return op_fail(c, "the result %s does not fit in place of %s", dtensor_name(from, a, sizeof a),
+                   dtensor_name(to, b, sizeof b));
   Tensor *part = from;
   if (to->spec && from->spec) {
     const Spec *there; /* as `to`, but of from's dtype */
@@ -455,7 +467,8 @@ static Status write_moved(Call *c, Tensor *to, Tensor *from) {
 static Status run_inplace_apart(Call *c, const Op *functional) {
   Value bound[MAX_PARAMS];
   NamedValue args[MAX_PARAMS];
-  int n = functional->schema.nparams < c->op->schema.nparams ? functional->schema.nparams : c->op->schema.nparams, next = 0;
+  int n = functional->schema.nparams < c->op->schema.nparams ? functional->schema.nparams : c->op->schema.nparams,
+      next = 0;
   for (int i = 0; i < n; i++) args[i] = (NamedValue){NULL, c->arg[i]};
   TRY(op_bind(c->arena, functional, args, n, bound));
   Call f = {.ctx = c->ctx, .op = functional, .arg = bound, .scope = c->scope, .arena = c->arena};
@@ -476,7 +489,8 @@ static Status run_inplace_apart(Call *c, const Op *functional) {
 /* Sizes and dtypes are those of the whole: handles answer by themselves. */
 static bool asks_for_sizes(const Op *op) {
   if (!(op->def->flags & OP_SCALAR) || !op->schema.nparams) return false;
-  return !strncmp(op->schema.name, "aten.sym_", 9) || !strcmp(op->schema.name, "aten._assert_tensor_metadata.default");
+  return !strncmp(op->schema.name, "aten.sym_", 9) ||
+         !strcmp(op->schema.name, "aten._assert_tensor_metadata.default");
 }
 
 /* Plain tensors that the parts make for themselves (masks, ranges) are alike on all ranks. */
@@ -492,7 +506,8 @@ static Status run_parts(Call *c, OpFn *parts) {
 static const Op *functional_of(const Op *op) { return op->def->inplace ? op_find(op->def->inplace) : op; }
 
 static bool has_rule_of_its_own(const Op *functional) {
-  return functional && (functional->def->place || functional->def->rule || functional->def->flags & OP_POINTWISE);
+  return functional &&
+         (functional->def->shard.place || functional->def->shard.rule || functional->def->flags & OP_POINTWISE);
 }
 
 static bool takes_apart(const Op *op, const Op *functional, bool has_rule) {
@@ -506,7 +521,9 @@ bool dispatch_takes_apart(const Op *op) {
   return takes_apart(op, functional, has_rule_of_its_own(functional));
 }
 
-bool dispatch_prefers_parts(const Op *op, const Decision *d) { return op->def->parts && d->cost > 0 && !d->have[0]->partial; }
+bool dispatch_prefers_parts(const Op *op, const Decision *d) {
+  return op->def->shard.compose_unmoved && d->cost > 0 && !d->have[0]->partial;
+}
 
 /* Every DTensor among the arguments is whole. */
 static bool is_replicated(const Call *c) {
@@ -523,15 +540,18 @@ static Status dispatch(Call *c) {
   const OpDef *def = c->op->def;
   const Op *functional = functional_of(c->op);
   bool has_rule = has_rule_of_its_own(functional);
-  if (c->ctx->emitter && def->compose && !has_rule && is_replicated(c)) return run_replicated(c); /* recorded as it is */
-  if (takes_apart(c->op, functional, has_rule)) return def->inplace ? run_inplace_apart(c, functional) : run_parts(c, def->compose);
+  if (c->ctx->emitter && def->compose && !has_rule && is_replicated(c))
+    return run_replicated(c); /* recorded as it is */
+  if (takes_apart(c->op, functional, has_rule))
+    return def->inplace ? run_inplace_apart(c, functional) : run_parts(c, def->compose);
   if (asks_for_sizes(c->op)) return op_eager(c);
-  if (def->spread) {
+  if (def->shard.compose_sharded) {
     bool done = false;
-    TRY(def->spread(c, &done));
+    TRY(def->shard.compose_sharded(c, &done));
     if (done) return OK;
   }
-  if ((def->flags & (OP_DYNAMIC | OP_SCALAR | OP_EFFECT) && !has_rule) || (!def->inplace && !def->infer)) return run_replicated(c);
+  if ((def->flags & (OP_DYNAMIC | OP_SCALAR | OP_EFFECT) && !has_rule) || (!def->inplace && !def->infer))
+    return run_replicated(c);
   Dist *d = c->ctx->dist;
   uint64_t hash = hash_mix(0, (uint64_t)(uintptr_t)c->op);
   for (int i = 0; i < c->op->schema.nparams; i++) hash = hash_value(hash, &c->arg[i]);
@@ -545,8 +565,10 @@ static Status dispatch(Call *c) {
     }
     TRY(s);
   }
-  if (c->ctx->emitter && e->d.draws) return run_replicated(c); /* a recorded call does not know whose part it draws */
-  if (def->parts && dispatch_prefers_parts(c->op, &e->d)) return run_parts(c, def->parts);
+  if (c->ctx->emitter && e->d.draws)
+    return run_replicated(c); /* a recorded call does not know whose part it draws */
+  if (def->shard.compose_unmoved && dispatch_prefers_parts(c->op, &e->d))
+    return run_parts(c, def->shard.compose_unmoved);
   return run_decision(c, &e->d);
 }
 
@@ -557,14 +579,14 @@ static bool in_parts(const Ctx *ctx, const Tensor *t, const bool *dims) {
   return false;
 }
 
-void ctx_spread(Ctx *ctx, Dist *d) {
+void ctx_attach_dist(Ctx *ctx, Dist *d) {
   ctx->dist = d;
   ctx->dispatch = dispatch;
   ctx->redistribute = redistribute_call;
   ctx->in_parts = in_parts;
 }
 
-void ctx_unspread(Ctx *ctx) {
+void ctx_detach_dist(Ctx *ctx) {
   ctx->dist = NULL;
   ctx->dispatch = NULL;
   ctx->redistribute = NULL;

@@ -1,6 +1,6 @@
 /* dispatch.h -- ops on DTensors: decide once per kind of call, then only run.
  *
- * ctx_spread() makes every op call of a context understand DTensors.  A call is looked up
+ * ctx_attach_dist() makes every op call of a context understand DTensors.  A call is looked up
  * by op, specs and plain arguments; on a hit it costs a hash, a comparison and one handle
  * per tensor beyond the local op.  Ops that are written with ops (compose) and have no
  * rule of their own are taken apart; their parts come back here.
@@ -15,8 +15,8 @@
 #include "dist/redistribute.h"
 
 /* d stays the caller's and outlives the context. */
-void ctx_spread(Ctx *ctx, Dist *d);
-void ctx_unspread(Ctx *ctx); /* plain tensors only again */
+void ctx_attach_dist(Ctx *ctx, Dist *d);
+void ctx_detach_dist(Ctx *ctx); /* plain tensors only again */
 
 /* A DTensor of this spec around a shard (plain, of the spec's local size; NULL on a mesh
  * without a world).  The handle lives in scope; local must live as long. */

@@ -12,17 +12,17 @@ struct Dist {
   Arena arena;
   Mesh *meshes;
   struct Spec *spec[SPEC_BUCKETS];
-  CommLog *log; /* innermost; NULL: nobody watches */
+  CommLog *log;     /* innermost; NULL: nobody watches */
   const char *rule; /* while an op's inputs are moved because its rule says so: its words; NULL: at other times */
   ImplicitMode implicit;
-  Mesh *current; /* mesh scope: what functions without a mesh argument use */
+  Mesh *current;             /* mesh scope: what functions without a mesh argument use */
   bool implicit_replication; /* plain tensors of any size meet DTensors as R */
-  bool in_parts; /* softmax, norms and losses over a cut dimension exchange their sums instead of gathering:
-                  * fewer bytes, other roundings.  PyTorch gathers; programs that are compiled do not */
-  double planned_cost; /* of all decisions on meshes without a world, microseconds */
+  bool in_parts;       /* softmax, norms and losses over a cut dimension exchange their sums instead of gathering:
+                        * fewer bytes, other roundings.  PyTorch gathers; programs that are compiled do not */
+  double decided_cost; /* of all decisions on meshes without a world, microseconds */
   /* Told of each of these (or NULL). */
   void (*planned)(void *arg, const Call *c, const Decision *d);
-  void *planned_arg;
+  void *decided_arg;
   struct Recording *recording; /* emit.c; NULL: nobody records */
   struct DispatchCache *cache;
   void (*cache_free)(struct DispatchCache *);

@@ -28,7 +28,13 @@ static Status gather_meta(Mesh *m, const Tensor *local, int64_t **out) {
   int64_t mine[META] = {(int64_t)local->dtype, local->ndim};
   memcpy(mine + 2, local->size, (size_t)local->ndim * sizeof *mine);
   TRY_NEW(*out, malloc((size_t)m->size * META * sizeof **out));
-  Coll c = {.kind = COLL_ALL_GATHER, .dtype = DT_I64, .send = mine, .recv = *out, .count = META, .where = m->hash, .why = "from_local(run_check)"};
+  Coll c = {.kind = COLL_ALL_GATHER,
+            .dtype = DT_I64,
+            .send = mine,
+            .recv = *out,
+            .count = META,
+            .where = m->hash,
+            .why = "from_local(run_check)"};
   return comm_run(group, &c);
 }
 
@@ -56,13 +62,15 @@ static Status compare_meta(const Mesh *m, const Placement *p, const int64_t *met
     int64_t want[MAX_DIMS];
     mesh_coord(m->axis, m->naxes, i, coord);
     if (other[0] != meta[0] || other[1] != meta[1])
-      return fail(ERR_RANK, "from_local: rank %d brings %s with %lld dimensions, rank %d %s with %lld", m->rank[0], dtype_name((Dtype)meta[0]),
-                  (long long)meta[1], m->rank[i], dtype_name((Dtype)other[0]), (long long)other[1]);
+      return fail(ERR_RANK, "from_local: rank %d brings %s with %lld dimensions, rank %d %s with %lld", m->rank[0],
+                  dtype_name((Dtype)meta[0]), (long long)meta[1], m->rank[i], dtype_name((Dtype)other[0]),
+                  (long long)other[1]);
     TRY(layout_local(&l, coord, want));
     if (memcmp(want, other + 2, (size_t)ndim * sizeof *want))
       return status_hint(fail(ERR_RANK, "from_local: rank %d brings %s, but %s placed %s gives it %s", m->rank[i],
-                              shape_describe(ndim, other + 2, a, sizeof a), shape_describe(ndim, shape, b, sizeof b),
-                              placements_print(p, m->naxes, c, sizeof c), shape_describe(ndim, want, (char[200]){0}, 200)),
+                              shape_describe(ndim, other + 2, a, sizeof a),
+                              shape_describe(ndim, shape, b, sizeof b), placements_print(p, m->naxes, c, sizeof c),
+                              shape_describe(ndim, want, (char[200]){0}, 200)),
                          "shards are cut as torch.chunk cuts: all alike but the last ones");
   }
   return OK;
@@ -79,13 +87,19 @@ static Status agree_on_replicas(Ctx *ctx, Scope *scope, Mesh *m, const Placement
   Tensor *dense;
   TRY(tensor_new(scope, (*local)->dtype, (*local)->ndim, (*local)->size, &dense));
   kernel_copy(&ctx->kern, tensor_view(dense), tensor_view(*local));
-  Coll c = {.kind = COLL_BROADCAST, .dtype = dense->dtype, .send = tensor_data(dense), .recv = tensor_data(dense), .count = tensor_numel(dense),
-            .where = m->hash, .why = "from_local(run_check)"};
+  Coll c = {.kind = COLL_BROADCAST,
+            .dtype = dense->dtype,
+            .send = tensor_data(dense),
+            .recv = tensor_data(dense),
+            .count = tensor_numel(dense),
+            .where = m->hash,
+            .why = "from_local(run_check)"};
   *local = dense;
   return comm_run(group, &c);
 }
 
-static Status run_check(Ctx *ctx, Scope *scope, Mesh *m, const Placement *p, bool known, int64_t *shape, Tensor **local) {
+static Status run_check(Ctx *ctx, Scope *scope, Mesh *m, const Placement *p, bool known, int64_t *shape,
+                        Tensor **local) {
   int64_t *meta = NULL;
   Status s = gather_meta(m, *local, &meta);
   if (!s && !known) sum_sizes(m, p, meta, (*local)->ndim, shape);
@@ -104,7 +118,8 @@ static void infer_global(const Layout *l, const int64_t *local_stride, int64_t *
   memcpy(stride, whole.stride, (size_t)l->ndim * sizeof *stride);
 }
 
-Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const Placement *place, const FromLocal *how, Tensor **out) {
+Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const Placement *place,
+                          const FromLocal *how, Tensor **out) {
   if (local->spec) return fail(ERR_USAGE, "from_local takes this rank's plain shard, not a DTensor");
   int ndim = how->shape ? how->ndim : local->ndim;
   int64_t shape[MAX_DIMS], stride[MAX_DIMS];
@@ -124,8 +139,8 @@ Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const 
   TRY(spec_new(m, local->dtype, ndim, shape, stride, place, &spec));
   if (m->inside && (local->ndim != ndim || memcmp(spec->local, local->size, (size_t)ndim * sizeof *shape))) {
     char a[200], b[600];
-    return status_hint(fail(ERR_USAGE, "from_local: this rank brings %s, but its part of %s is another size", tensor_describe(local, a, sizeof a),
-                            spec_print(spec, b, sizeof b)),
+    return status_hint(fail(ERR_USAGE, "from_local: this rank brings %s, but its part of %s is another size",
+                            tensor_describe(local, a, sizeof a), spec_print(spec, b, sizeof b)),
                        "give the global shape, or set run_check");
   }
   Tensor *kept;
@@ -147,7 +162,8 @@ static Status cast_local(Ctx *ctx, Scope *scope, Tensor *local, Dtype dtype, Ten
   return OK;
 }
 
-Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place, Dtype dtype, Tensor **out) {
+Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place,
+                            Dtype dtype, Tensor **out) {
   if (!t->spec) return status_hint(fail(ERR_USAGE, "redistribute of a plain tensor"), "distribute it first");
   const Spec *from = t->spec, *to;
   Mesh *m = mesh ? mesh : from->mesh;
@@ -177,7 +193,8 @@ Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out) {
 
 static Status refuse_again(const Tensor *t, const Spec *want) {
   char a[600], b[600];
-  return status_hint(fail(ERR_USAGE, "distribute_tensor of a DTensor %s as %s", spec_print(t->spec, a, sizeof a), spec_print(want, b, sizeof b)),
+  return status_hint(fail(ERR_USAGE, "distribute_tensor of a DTensor %s as %s", spec_print(t->spec, a, sizeof a),
+                          spec_print(want, b, sizeof b)),
                      "use redistribute");
 }
 
@@ -209,29 +226,43 @@ static Status scatter_parts(Ctx *ctx, Scope *scope, const Spec *to, Tensor *whol
   }
   if (!s) s = region_of(&parts, m->coord, &arena, &part);
   if (!s) s = boxes_shared(&region, none, &part, (*out)->stride, giver, &arena, NULL, &recv);
-  Coll c = {.kind = COLL_EXCHANGE, .dtype = to->dtype, .send = tensor_data(whole), .recv = tensor_data(*out), .send_box = send.v, .nsend = send.n,
-            .recv_box = recv.v, .nrecv = recv.n, .where = m->hash, .why = "distribute_tensor"};
-  if (!s) s = dist_log(m->dist, STEP_SCATTER, (1u << m->naxes) - 1u, to->local_numel * (int64_t)dtype_size(to->dtype), "distribute_tensor");
+  Coll c = {.kind = COLL_EXCHANGE,
+            .dtype = to->dtype,
+            .send = tensor_data(whole),
+            .recv = tensor_data(*out),
+            .send_box = send.v,
+            .nsend = send.n,
+            .recv_box = recv.v,
+            .nrecv = recv.n,
+            .where = m->hash,
+            .why = "distribute_tensor"};
+  if (!s)
+    s = dist_log(m->dist, STEP_SCATTER, (1u << m->naxes) - 1u, to->local_numel * (int64_t)dtype_size(to->dtype),
+                 "distribute_tensor");
   if (!s) s = comm_run(group, &c);
   arena_free(&arena);
   (void)ctx;
   return s;
 }
 
-Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Placement *place, int src, Tensor **out) {
+Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Placement *place, int src,
+                          Tensor **out) {
   TRY(check_placements(m, place, t->ndim, "distribute_tensor"));
   const Spec *to, *landed, *whole;
   int64_t stride[MAX_DIMS];
   local_strides(t->ndim, t->size, t->stride, stride); /* dense, dimensions in the order of t's */
   TRY(spec_new(m, t->dtype, t->ndim, t->size, stride, place, &to));
-  if (t->spec) return t->spec->mesh == m && placements_equal(t->spec->place, place, m->naxes) ? tensor_alias(scope, t, out) : refuse_again(t, to);
+  if (t->spec)
+    return t->spec->mesh == m && placements_equal(t->spec->place, place, m->naxes) ? tensor_alias(scope, t, out)
+                                                                                   : refuse_again(t, to);
   Placement arrive[MAX_AXES], r[MAX_AXES] = {{.kind = PLACE_R}};
   for (int a = 0; a < m->naxes; a++) arrive[a] = is_p(&place[a]) ? place_r() : place[a];
   TRY(spec_with(to, arrive, &landed));
   TRY(spec_with(to, r, &whole));
   Tensor *local = NULL;
   if (!m->world || !t->storage) {
-    if (m->world) TRY(tensor_meta(scope, t->dtype, to->local_ndim, to->local, &local)); /* a tensor without data: sizes only */
+    if (m->world)
+      TRY(tensor_meta(scope, t->dtype, to->local_ndim, to->local, &local)); /* a tensor without data: sizes only */
   } else if (!m->inside) TRY(empty_shard(scope, t->dtype, &local));
   else {
     if (src < 0) TRY(redistribute_local(ctx, whole, landed, t, "distribute_tensor", scope, &local));
@@ -242,7 +273,8 @@ Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Plac
   return dtensor_wrap(scope, to, local, out);
 }
 
-Status dtensor_fill(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, double value, Tensor **out) {
+Status dtensor_fill(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim,
+                    const int64_t *size, double value, Tensor **out) {
   TRY(check_placements(m, place, ndim, "a new DTensor"));
   const Spec *spec;
   TRY(spec_new(m, dtype, ndim, size, NULL, place, &spec));
@@ -280,7 +312,8 @@ const char *dtensor_print(const Tensor *t, char *buf, size_t cap) {
   if (!t->spec) return tensor_describe(t, buf, cap);
   if (t->local) tensor_describe(t->local, local, sizeof local);
   char whole[200];
-  snprintf(buf, cap, "DTensor(%s%s, %s, [%s], local %s)", dtype_name(t->dtype), shape_describe(t->ndim, t->size, whole, sizeof whole),
-           mesh_print(t->spec->mesh, mesh, sizeof mesh), placements_print(t->spec->place, t->spec->mesh->naxes, place, sizeof place), local);
+  snprintf(buf, cap, "DTensor(%s%s, %s, [%s], local %s)", dtype_name(t->dtype),
+           shape_describe(t->ndim, t->size, whole, sizeof whole), mesh_print(t->spec->mesh, mesh, sizeof mesh),
+           placements_print(t->spec->place, t->spec->mesh->naxes, place, sizeof place), local);
   return buf;
 }

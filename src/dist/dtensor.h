@@ -22,7 +22,8 @@ typedef struct {
   int ndim; /* of shape */
   bool run_check;
 } FromLocal;
-Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const Placement *place, const FromLocal *how, Tensor **out);
+Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const Placement *place,
+                          const FromLocal *how, Tensor **out);
 
 /* This rank's shard, in memory that it shares with the DTensor. */
 Status dtensor_to_local(Scope *scope, const Tensor *t, Tensor **out);
@@ -31,21 +32,26 @@ Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out);
 
 /* mesh NULL: its own.  dtype DT_NONE: its own; else values are cast before they are sent.
  * (collective; over the world if the mesh changes) */
-Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place, Dtype dtype, Tensor **out);
+Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place,
+                            Dtype dtype, Tensor **out);
 
 /* A plain tensor that all ranks have, spread.  src >= 0: the values are those of the rank
  * with coordinate (src, src ...); the others need only the right sizes.  (collective)
  * src < 0: each rank cuts its part out of its own; nothing is sent.
  * A DTensor is returned as it is if mesh and placements are the same, refused otherwise. */
-Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Placement *place, int src, Tensor **out);
+Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Placement *place, int src,
+                          Tensor **out);
 
 /* Of one value in every element. */
-Status dtensor_fill(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, double value, Tensor **out);
+Status dtensor_fill(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim,
+                    const int64_t *size, double value, Tensor **out);
 
 /* Random numbers, uniform in [0, 1) or normal: those of one rank with the same seed and
  * offset, however they are spread (dtensor_random.c).  Not P. */
-Status dtensor_rand(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, Tensor **out);
-Status dtensor_randn(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, Tensor **out);
+Status dtensor_rand(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim,
+                    const int64_t *size, Tensor **out);
+Status dtensor_randn(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim,
+                     const int64_t *size, Tensor **out);
 
 /* The same elements and specs?  (collective) */
 Status dtensor_equal(Ctx *ctx, const Tensor *a, const Tensor *b, bool *out);

@@ -5,8 +5,8 @@
 #include "dist/dtensor.h"
 
 /* The op's infer tells sizes and draws of the whole; its run is the shard's. */
-static Status make_random(Ctx *ctx, Scope *scope, const char *name, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size,
-                          Arena *arena, Tensor **out) {
+static Status make_random(Ctx *ctx, Scope *scope, const char *name, Mesh *m, const Placement *place, Dtype dtype,
+                          int ndim, const int64_t *size, Arena *arena, Tensor **out) {
   const Op *op = op_find(name);
   const Spec *spec;
   Value bound[MAX_PARAMS];
@@ -15,7 +15,9 @@ static Status make_random(Ctx *ctx, Scope *scope, const char *name, Mesh *m, con
   TRY(placements_check(place, m->naxes, ndim, "a random DTensor"));
   TRY(spec_new(m, dtype, ndim, size, NULL, place, &spec));
   if (spec->partial)
-    return status_hint(fail(ERR_USAGE, "a random DTensor cannot be placed P: nobody knows the distribution of the parts"), "place it R or S");
+    return status_hint(
+        fail(ERR_USAGE, "a random DTensor cannot be placed P: nobody knows the distribution of the parts"),
+        "place it R or S");
   Scope metas = {0};
   Call whole = {.ctx = ctx, .op = op, .arg = bound, .scope = &metas, .arena = arena};
   Status s = op_bind(arena, op, args, 2, bound);
@@ -37,17 +39,20 @@ static Status make_random(Ctx *ctx, Scope *scope, const char *name, Mesh *m, con
   return dtensor_wrap(scope, spec, local, out);
 }
 
-static Status with_arena(Ctx *ctx, Scope *scope, const char *name, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, Tensor **out) {
+static Status with_arena(Ctx *ctx, Scope *scope, const char *name, Mesh *m, const Placement *place, Dtype dtype,
+                         int ndim, const int64_t *size, Tensor **out) {
   Arena arena = {0};
   Status s = make_random(ctx, scope, name, m, place, dtype, ndim, size, &arena, out);
   arena_free(&arena);
   return s;
 }
 
-Status dtensor_rand(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, Tensor **out) {
+Status dtensor_rand(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim,
+                    const int64_t *size, Tensor **out) {
   return with_arena(ctx, scope, "aten.rand.default", m, place, dtype, ndim, size, out);
 }
 
-Status dtensor_randn(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim, const int64_t *size, Tensor **out) {
+Status dtensor_randn(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim,
+                     const int64_t *size, Tensor **out) {
   return with_arena(ctx, scope, "aten.randn.default", m, place, dtype, ndim, size, out);
 }

@@ -1,6 +1,6 @@
 /* emit.c -- redistributions of a program that is being recorded; see redistribute.h.
  *
- * Nothing is sent: the plan's steps become calls of ops on shards that have sizes and no
+ * Nothing is sent: the route's steps become calls of ops on shards that have sizes and no
  * elements yet.
  *
  *   slice       aten.slice per dimension that is cut; with several runs, their cat
@@ -60,9 +60,11 @@ static Status runs_within(const Runs *have, const Runs *want, Arena *arena, Runs
     while (at < end) {
       int64_t base = 0;
       int h = 0;
-      while (h < have->n && !(at >= have->run[h].begin && at < have->run[h].begin + have->run[h].size)) base += have->run[h++].size;
+      while (h < have->n && !(at >= have->run[h].begin && at < have->run[h].begin + have->run[h].size))
+        base += have->run[h++].size;
       if (h == have->n) return fail(ERR_FAIL, "a slice of elements that are not here");
-      int64_t stop = have->run[h].begin + have->run[h].size, n = (end < stop ? end : stop) - at, begin = base + at - have->run[h].begin;
+      int64_t stop = have->run[h].begin + have->run[h].size, n = (end < stop ? end : stop) - at,
+              begin = base + at - have->run[h].begin;
       Run *last = out->n ? &out->run[out->n - 1] : NULL;
       if (last && last->begin + last->size == begin) last->size += n;
       else out->run[out->n++] = (Run){begin, n};
@@ -77,7 +79,8 @@ static bool is_periodic(const Runs *part, int64_t size) {
   int64_t period = part->n ? size / part->n : 0;
   if (part->n < 2 || period * part->n != size || part->run[0].begin + part->run[0].size > period) return false;
   for (int i = 1; i < part->n; i++)
-    if (part->run[i].size != part->run[0].size || part->run[i].begin != part->run[0].begin + i * period) return false;
+    if (part->run[i].size != part->run[0].size || part->run[i].begin != part->run[0].begin + i * period)
+      return false;
   return true;
 }
 
@@ -89,7 +92,8 @@ static Status emit_cut_periodic(const Call *c, Tensor *t, int dim, const Runs *p
   closed[dim] = part->n * part->run[0].size;
   Run run = part->run[0];
   TRY(OP(c, "aten.reshape.default", &t, val_tensor(t), val_ints(opened, t->ndim + 1)));
-  TRY(OP(c, "aten.slice.Tensor", &t, val_tensor(t), val_int(dim + 1), val_int(run.begin), val_int(run.begin + run.size)));
+  TRY(OP(c, "aten.slice.Tensor", &t, val_tensor(t), val_int(dim + 1), val_int(run.begin),
+         val_int(run.begin + run.size)));
   return OP(c, "aten.reshape.default", out, val_tensor(t), val_ints(closed, t->ndim - 1));
 }
 
@@ -100,7 +104,8 @@ static Status emit_cut(const Call *c, Tensor *t, int dim, const Runs *part, Tens
   TRY_NEW(piece, arena_new_n(c->arena, Tensor *, n));
   for (int i = 0; i < n; i++) {
     Run run = part->n ? part->run[i] : (Run){0, 0};
-    TRY(OP(c, "aten.slice.Tensor", &piece[i], val_tensor(t), val_int(dim), val_int(run.begin), val_int(run.begin + run.size)));
+    TRY(OP(c, "aten.slice.Tensor", &piece[i], val_tensor(t), val_int(dim), val_int(run.begin),
+           val_int(run.begin + run.size)));
   }
   if (n == 1) return *out = piece[0], OK;
   return OP(c, "aten.cat.default", out, val_tensors(piece, n), val_int(dim));
@@ -108,7 +113,12 @@ static Status emit_cut(const Call *c, Tensor *t, int dim, const Runs *part, Tens
 
 static Status emit_slice(const Call *c, const Spec *spec, const Step *step, Tensor *t, Tensor **out) {
   const Mesh *m = spec->mesh;
-  Layout before = {.ndim = spec->ndim, .shape = spec->shape, .naxes = m->naxes, .axis = m->axis, .place = step->before}, after = before;
+  Layout before = {.ndim = spec->ndim,
+                   .shape = spec->shape,
+                   .naxes = m->naxes,
+                   .axis = m->axis,
+                   .place = step->before},
+         after = before;
   after.place = step->after;
   for (int d = 0; d < spec->ndim; d++) {
     Runs have, want, part;
@@ -130,7 +140,8 @@ static Status emit_partition(const Call *c, const Spec *spec, const Step *step, 
   double other;
   *out = t;
   if (partition_keeps(spec->mesh, step, &other)) return OK;
-  return OP(c, "aten.full_like.default", out, val_tensor(t), dtype_kind(t->dtype) < KIND_FLOAT ? val_int((int64_t)other) : val_float(other));
+  return OP(c, "aten.full_like.default", out, val_tensor(t),
+            dtype_kind(t->dtype) < KIND_FLOAT ? val_int((int64_t)other) : val_float(other));
 }
 
 static Status text_of(const Call *c, const char *text, Value *out) {
@@ -139,13 +150,15 @@ static Status text_of(const Call *c, const char *text, Value *out) {
   return OK;
 }
 
-static Status emit_move(const Call *c, const Spec *spec, const Step *step, const char *why, Tensor *t, Tensor **out) {
+static Status emit_move(const Call *c, const Spec *spec, const Step *step, const char *why, Tensor *t,
+                        Tensor **out) {
   const Mesh *m = spec->mesh;
   char text[1024];
   int64_t size[MAX_DIMS];
   int64_t *shape, *local;
   Value mesh, src, dst, reason;
-  Layout after = {.ndim = spec->ndim, .shape = spec->shape, .naxes = m->naxes, .axis = m->axis, .place = step->after};
+  Layout after = {
+      .ndim = spec->ndim, .shape = spec->shape, .naxes = m->naxes, .axis = m->axis, .place = step->after};
   TRY(layout_local(&after, m->coord, size));
   TRY_NEW(shape, arena_new_n(c->arena, int64_t, spec->ndim + 1));
   TRY_NEW(local, arena_new_n(c->arena, int64_t, spec->ndim + 1));
@@ -155,7 +168,8 @@ static Status emit_move(const Call *c, const Spec *spec, const Step *step, const
   TRY(text_of(c, placements_print(step->before, m->naxes, text, sizeof text), &src));
   TRY(text_of(c, placements_print(step->after, m->naxes, text, sizeof text), &dst));
   TRY(text_of(c, why ? why : "", &reason));
-  return OP(c, "tess.redistribute.default", out, val_tensor(t), mesh, src, dst, val_ints(shape, spec->ndim), val_ints(local, spec->ndim), reason);
+  return OP(c, "tess.redistribute.default", out, val_tensor(t), mesh, src, dst, val_ints(shape, spec->ndim),
+            val_ints(local, spec->ndim), reason);
 }
 
 static bool talks_to_nobody(const Mesh *m, const Step *s) {
@@ -164,9 +178,10 @@ static bool talks_to_nobody(const Mesh *m, const Step *s) {
   return step_communicates(s->kind);
 }
 
-static Status emit_plan(const Call *c, const Spec *from, const Plan *plan, const char *why, Tensor *t, Tensor **out) {
-  for (int i = 0; i < plan->n; i++) {
-    const Step *s = &plan->step[i];
+static Status emit_route(const Call *c, const Spec *from, const Route *route, const char *why, Tensor *t,
+                         Tensor **out) {
+  for (int i = 0; i < route->n; i++) {
+    const Step *s = &route->step[i];
     if (talks_to_nobody(from->mesh, s)) continue;
     if (s->kind == STEP_SLICE) TRY(emit_slice(c, from, s, t, &t));
     else if (s->kind == STEP_PARTITION) TRY(emit_partition(c, from, s, t, &t));
@@ -179,16 +194,17 @@ static Status emit_plan(const Call *c, const Spec *from, const Plan *plan, const
   return OK;
 }
 
-Status redistribute_emit(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out) {
+Status redistribute_emit(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope,
+                         Tensor **out) {
   Dist *d = from->mesh->dist;
   Moved **bucket = d->recording ? bucket_of(d->recording, local, to) : NULL;
   for (Moved *m = bucket ? *bucket : NULL; m; m = m->next)
     if (m->local == local && m->from == from && m->to == to) return *out = m->result, OK;
   Arena *arena = d->recording ? &d->recording->arena : &d->arena;
   Call c = {.ctx = ctx, .op = op_find("tess.redistribute.default"), .scope = scope, .arena = arena};
-  Plan plan;
-  TRY(plan_redistribute(from, to, arena, &plan));
-  TRY(emit_plan(&c, from, &plan, why, local, out));
+  Route route;
+  TRY(route_find(from, to, arena, &route));
+  TRY(emit_route(&c, from, &route, why, local, out));
   if (!bucket) return OK;
   Moved *m;
   TRY_NEW(m, arena_new(arena, Moved));

@@ -36,7 +36,9 @@ static Status check_axes(const int *axis, int naxes, const char *const *names, i
     n *= axis[a];
     if (n > MOST_MESH_RANKS) return fail(ERR_USAGE, "a mesh of more than %d ranks", MOST_MESH_RANKS);
     for (int b = 0; names && names[a] && b < a; b++)
-      if (names[b] && !strcmp(names[a], names[b])) return status_hint(fail(ERR_USAGE, "two mesh axes are called '%s'", names[a]), "give each axis a name of its own: dp=2,tp=4");
+      if (names[b] && !strcmp(names[a], names[b]))
+        return status_hint(fail(ERR_USAGE, "two mesh axes are called '%s'", names[a]),
+                           "give each axis a name of its own: dp=2,tp=4");
   }
   *size = (int)n;
   return OK;
@@ -46,11 +48,13 @@ static Status check_ranks(const World *w, const int *rank, int n) {
   int world = w ? world_size(w) : 1 << 24;
   if (!rank) {
     if (n > world)
-      return status_hint(fail(ERR_USAGE, "a mesh of %d ranks in a world of %d", n, world), "start %d ranks, or choose smaller axes", n);
+      return status_hint(fail(ERR_USAGE, "a mesh of %d ranks in a world of %d", n, world),
+                         "start %d ranks, or choose smaller axes", n);
     return OK;
   }
   for (int i = 0; i < n; i++) {
-    if (rank[i] < 0 || rank[i] >= world) return fail(ERR_USAGE, "rank %d in a mesh, but the world has ranks 0 to %d", rank[i], world - 1);
+    if (rank[i] < 0 || rank[i] >= world)
+      return fail(ERR_USAGE, "rank %d in a mesh, but the world has ranks 0 to %d", rank[i], world - 1);
     for (int j = 0; j < i; j++)
       if (rank[i] == rank[j]) return fail(ERR_USAGE, "rank %d is in the mesh twice", rank[i]);
   }
@@ -84,7 +88,8 @@ Status mesh_new(Dist *d, const int *axis, int naxes, const char *const *names, c
     }
   }
   m.rank = ranks;
-  m.hash = hash_bytes(hash_bytes(0xcbf29ce484222325u, m.axis, sizeof m.axis), ranks, (size_t)m.size * sizeof *ranks);
+  m.hash = hash_bytes(hash_bytes(0xcbf29ce484222325u, m.axis, sizeof m.axis), ranks,
+                      (size_t)m.size * sizeof *ranks);
   for (int a = 0; a < naxes; a++) m.name[a] = names ? names[a] : NULL;
   for (Mesh *other = d->meshes; other; other = other->next)
     if (same_mesh(other, &m)) {
@@ -111,8 +116,11 @@ Status mesh_parse(Dist *d, const char *text, Mesh **out) {
     names[n] = NULL;
     if (t[len] == '=' || (t[len] == 'x' && strchr(t, '='))) {
       len = strcspn(t, "=");
-      if (len >= sizeof name[0]) return fail(ERR_USAGE, "mesh: the name '%.20s...' of an axis has %zu characters; at most %zu are taken", t, len, sizeof name[0] - 1);
-      if (!len) return status_hint(fail(ERR_USAGE, "mesh '%s': an axis without a name at '%s'", text, t), "%s", hint);
+      if (len >= sizeof name[0])
+        return fail(ERR_USAGE, "mesh: the name '%.20s...' of an axis has %zu characters; at most %zu are taken", t,
+                    len, sizeof name[0] - 1);
+      if (!len)
+        return status_hint(fail(ERR_USAGE, "mesh '%s': an axis without a name at '%s'", text, t), "%s", hint);
       memcpy(name[n], t, len);
       name[n][len] = 0;
       names[n] = name[n];
@@ -120,14 +128,22 @@ Status mesh_parse(Dist *d, const char *text, Mesh **out) {
     }
     char *end;
     long v = strtol(t, &end, 10);
-    if (end == t) return status_hint(fail(ERR_USAGE, "mesh '%s': a number of ranks is expected %s%s%s", text, *t ? "at '" : "at its end", t, *t ? "'" : ""), "%s", hint);
+    if (end == t)
+      return status_hint(fail(ERR_USAGE, "mesh '%s': a number of ranks is expected %s%s%s", text,
+                              *t ? "at '" : "at its end", t, *t ? "'" : ""),
+                         "%s", hint);
     if (v < 1 || v > MOST_MESH_RANKS)
-      return status_hint(fail(ERR_USAGE, "mesh '%s': %.*s is no number of ranks; 1 to %d are taken", text, (int)(end - t), t, MOST_MESH_RANKS), "%s", hint);
+      return status_hint(fail(ERR_USAGE, "mesh '%s': %.*s is no number of ranks; 1 to %d are taken", text,
+                              (int)(end - t), t, MOST_MESH_RANKS),
+                         "%s", hint);
     axis[n++] = (int)v;
     t = end;
     if (*t == ',' || *t == 'x') t++;
-    else if (*t) return status_hint(fail(ERR_USAGE, "mesh '%s': a comma is expected between axes, not '%s'", text, t), "%s", hint);
-    if (!*t && (end[0] == ',' || end[0] == 'x')) return status_hint(fail(ERR_USAGE, "mesh '%s' ends with '%c'", text, end[0]), "%s", hint);
+    else if (*t)
+      return status_hint(fail(ERR_USAGE, "mesh '%s': a comma is expected between axes, not '%s'", text, t), "%s",
+                         hint);
+    if (!*t && (end[0] == ',' || end[0] == 'x'))
+      return status_hint(fail(ERR_USAGE, "mesh '%s' ends with '%c'", text, end[0]), "%s", hint);
   }
   if (!n) return status_hint(fail(ERR_USAGE, "an empty mesh"), "%s", hint);
   return mesh_new(d, axis, n, names, NULL, out);
@@ -189,7 +205,9 @@ int mesh_group_ranks(const Mesh *m, unsigned set, const int *coord, int *ranks) 
 }
 
 Status mesh_group(Mesh *m, unsigned set, Comm **out) {
-  if (!m->inside) return fail(ERR_RANK, "rank %d is outside the mesh and takes part in none of its groups", m->world ? world_rank(m->world) : 0);
+  if (!m->inside)
+    return fail(ERR_RANK, "rank %d is outside the mesh and takes part in none of its groups",
+                m->world ? world_rank(m->world) : 0);
   if (!m->world) return fail(ERR_FAIL, "a mesh made for planning has no ranks to talk to");
   if (!m->group[set]) {
     int *ranks;
@@ -206,7 +224,8 @@ Status mesh_group(Mesh *m, unsigned set, Comm **out) {
 static Status check_subset(const Mesh *m, const int *axes, int n) {
   unsigned seen = 0;
   for (int i = 0; i < n; i++) {
-    if (axes[i] < 0 || axes[i] >= m->naxes) return fail(ERR_USAGE, "a mesh of %d axes has no axis %d", m->naxes, axes[i]);
+    if (axes[i] < 0 || axes[i] >= m->naxes)
+      return fail(ERR_USAGE, "a mesh of %d axes has no axis %d", m->naxes, axes[i]);
     if (seen >> axes[i] & 1) return fail(ERR_USAGE, "mesh axis %d is named twice", axes[i]);
     seen |= 1u << axes[i];
   }
@@ -255,11 +274,11 @@ const char *mesh_text(const Mesh *m, char *buf, size_t cap) {
 
 const char *mesh_print(const Mesh *m, char *buf, size_t cap) {
   size_t at = 0;
-#define ADD(...)                                                 \
-  do {                                                           \
-    int wrote = snprintf(buf + at, cap - at, __VA_ARGS__);       \
-    at += wrote < 0 ? 0 : (size_t)wrote;                         \
-    if (at >= cap) at = cap - 1;                                 \
+#define ADD(...)                                           \
+  do {                                                     \
+    int wrote = snprintf(buf + at, cap - at, __VA_ARGS__); \
+    at += wrote < 0 ? 0 : (size_t)wrote;                   \
+    if (at >= cap) at = cap - 1;                           \
   } while (0)
   if (!cap) return "";
   bool plain = true;

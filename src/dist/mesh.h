@@ -23,17 +23,17 @@ struct TessMesh {
   int size;                   /* product of the axes */
   const int *rank;            /* size of them */
   bool inside;
-  int coord[MAX_AXES];        /* of this rank; of no meaning outside */
-  int devices_per_host;       /* for the cost model: axes within a host are fast */
+  int coord[MAX_AXES];  /* of this rank; of no meaning outside */
+  int devices_per_host; /* for the cost model: axes within a host are fast */
   World *world;
   Dist *dist;
   Comm *group[1 << MAX_AXES]; /* by set of axes: made when first asked for */
   uint64_t hash;
-  Mesh *next;                 /* in the table of its Dist */
+  Mesh *next; /* in the table of its Dist */
 };
 
 /* Everything distributed that a rank knows: its world, meshes, specs, decisions. */
-Status dist_new(World *w, Dist **out);       /* w may be NULL: plans only */
+Status dist_new(World *w, Dist **out); /* w may be NULL: plans only */
 void dist_free(Dist *d);
 World *dist_world(const Dist *d);
 Arena *dist_arena(Dist *d); /* lives as long as d */

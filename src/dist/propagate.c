@@ -137,10 +137,10 @@ typedef struct {
   Placement *now;          /* the strategy being weighed: tensor by tensor, naxes each */
   Placement *best;
   double best_cost;
-  int best_moves;          /* placements of inputs that it changes */
-  int best_class;          /* of Class */
-  bool listed;             /* by the rule, for all axes */
-  bool sparing;            /* of free strategies, the one that moves least */
+  int best_moves; /* placements of inputs that it changes */
+  int best_class; /* of Class */
+  bool listed;    /* by the rule, for all axes */
+  bool sparing;   /* of free strategies, the one that moves least */
 } Weigh;
 
 /* Each shard gets at least an element, as far as counts tell. */
@@ -209,7 +209,9 @@ static bool joins_empty(const Weigh *w, int i) {
     if (!placement_equal(&want[a], &have[a]) && !is_r(&have[a])) return false;
   for (int j = 0; j < r->nin; j++) {
     const Placement *other = w->now + (r->nout + j) * r->naxes;
-    if (j != i && placements_equal(other, w->have[j]->place, r->naxes) && !fills_shards(r->in[j], other, r->axis, r->naxes)) return true;
+    if (j != i && placements_equal(other, w->have[j]->place, r->naxes) &&
+        !fills_shards(r->in[j], other, r->axis, r->naxes))
+      return true;
   }
   return false;
 }
@@ -218,7 +220,8 @@ static bool admissible(const Weigh *w) {
   const Rules *r = w->r;
   bool owes = false;
   for (int t = 0; t < r->nout + r->nin; t++)
-    if (!placements_owe_alike(w->now + t * r->naxes, r->naxes) || !turns_agree(w->now + t * r->naxes, r->naxes)) return false;
+    if (!placements_owe_alike(w->now + t * r->naxes, r->naxes) || !turns_agree(w->now + t * r->naxes, r->naxes))
+      return false;
   for (int t = 0; t < r->nout + r->nin; t++)
     if (!segments_fit(r, t < r->nout ? r->out[t] : r->in[t - r->nout], w->now + t * r->naxes)) return false;
   for (int i = 0; i < r->nout * r->naxes; i++) owes |= is_p(&w->now[i]);
@@ -235,7 +238,8 @@ static bool admissible(const Weigh *w) {
     /* empty shards: fine where they are already there (or a rule knows what it does, or an
      * op in place has no choice) and no reduction meets them */
     if (!(r->uneven || !owes)) return false;
-    if (!w->listed && w->pinned < 0 && !placements_equal(want, w->have[i]->place, r->naxes) && !joins_empty(w, i)) return false;
+    if (!w->listed && w->pinned < 0 && !placements_equal(want, w->have[i]->place, r->naxes) && !joins_empty(w, i))
+      return false;
   }
   return true;
 }
@@ -252,7 +256,8 @@ static void weigh(Weigh *w, double extra) {
   }
   int rank = cost < 0 ? NEGATIVE : cost == 0 ? moves ? FREE : UNMOVED : MINIMUM;
   bool better = w->best_class == NOTHING || rank > w->best_class ||
-                (rank == w->best_class && (rank == UNMOVED || ((rank == MINIMUM || rank == NEGATIVE) && cost < w->best_cost)));
+                (rank == w->best_class &&
+                 (rank == UNMOVED || ((rank == MINIMUM || rank == NEGATIVE) && cost < w->best_cost)));
   /* a compiled program slices no more than it must: a cut here would be paid for later */
   if (w->sparing && rank == FREE && w->best_class == FREE) better = moves < w->best_moves;
   if (!better) return;
@@ -342,17 +347,18 @@ static void weigh_listed(Weigh *w) {
 
 static Status list_strategies(Rules *r) {
   const OpDef *def = r->call->op->def;
-  if (def->place) return def->place(r);
-  if (def->rule && !strchr(def->rule, '>')) return rule_words(r, def->rule);
-  if (def->rule) return rule_letters(r, def->rule, def->linear == LINEAR_MULTI);
-  if (def->flags & OP_POINTWISE) return rule_pointwise(r, def->linear);
+  if (def->shard.place) return def->shard.place(r);
+  if (def->shard.rule && !strchr(def->shard.rule, '>')) return rule_words(r, def->shard.rule);
+  if (def->shard.rule) return rule_letters(r, def->shard.rule, def->shard.linear == LINEAR_MULTI);
+  if (def->flags & OP_POINTWISE) return rule_pointwise(r, def->shard.linear);
   rule_why(r, "this op has no sharding rule");
   return OK;
 }
 
 static Status choose(Rules *r, const Spec *const *have, int pinned, const Placement *goal, Weigh *w) {
   size_t n = (size_t)((r->nout + r->nin) * r->naxes);
-  *w = (Weigh){.r = r, .have = have, .pinned = pinned, .goal = goal, .sparing = r->nin && have[0]->mesh->dist->in_parts};
+  *w = (Weigh){
+      .r = r, .have = have, .pinned = pinned, .goal = goal, .sparing = r->nin && have[0]->mesh->dist->in_parts};
   TRY_NEW(w->now, arena_new_n(r->arena, Placement, n ? n : 1));
   TRY_NEW(w->best, arena_new_n(r->arena, Placement, n ? n : 1));
   TRY(list_strategies(r));
@@ -399,13 +405,25 @@ static Status localize_sizes(Local *l) {
   return OK;
 }
 
-static Status localize(const Call *call, const Rules *r, const Placement *place, const int *coord, Arena *arena, Decision *out) {
+static Status localize(const Call *call, const Rules *r, const Placement *place, const int *coord, Arena *arena,
+                       Decision *out) {
   int n = call->op->schema.nparams;
   TRY_NEW(out->arg, arena_new_n(arena, Value, MAX_PARAMS)); /* another op may take more */
   if (n) memcpy(out->arg, call->arg, (size_t)n * sizeof *out->arg);
-  Local l = {.call = call, .def = r->call->op->def, .op = call->op, .arg = out->arg, .naxes = r->naxes, .axis = r->axis, .coord = coord, .nin = r->nin,
-             .nout = r->nout, .in = r->in, .out = r->out, .place = place, .arena = arena};
-  TRY(r->call->op->def->localize ? r->call->op->def->localize(&l) : localize_sizes(&l));
+  Local l = {.call = call,
+             .def = r->call->op->def,
+             .op = call->op,
+             .arg = out->arg,
+             .naxes = r->naxes,
+             .axis = r->axis,
+             .coord = coord,
+             .nin = r->nin,
+             .nout = r->nout,
+             .in = r->in,
+             .out = r->out,
+             .place = place,
+             .arena = arena};
+  TRY(r->call->op->def->shard.localize ? r->call->op->def->shard.localize(&l) : localize_sizes(&l));
   out->op = l.op;
   out->rewritten = l.op != call->op || (n && memcmp(out->arg, call->arg, (size_t)n * sizeof *out->arg));
   return OK;
@@ -430,7 +448,9 @@ static Status infer_global(Call *f) {
   return f->op->def->infer(f);
 }
 
-Status propagate(const Call *call, const int *coord, Arena *arena, Decision *out) { return propagate_for(call, coord, NULL, arena, out); }
+Status propagate(const Call *call, const int *coord, Arena *arena, Decision *out) {
+  return propagate_for(call, coord, NULL, arena, out);
+}
 
 Status propagate_for(const Call *call, const int *coord, const Placement *goal, Arena *arena, Decision *out) {
   Value bound[MAX_PARAMS];
@@ -468,6 +488,7 @@ Status propagate_for(const Call *call, const int *coord, const Placement *goal, 
     out->moves |= out->want[i] != out->have[i];
   }
   for (int i = 0; i < r.nout; i++)
-    TRY(spec_new(out->mesh, r.out[i]->dtype, r.out[i]->ndim, r.out[i]->size, r.out[i]->stride, w.best + i * r.naxes, &out->out[i]));
+    TRY(spec_new(out->mesh, r.out[i]->dtype, r.out[i]->ndim, r.out[i]->size, r.out[i]->stride, w.best + i * r.naxes,
+                 &out->out[i]));
   return localize(call, &r, w.best, coord ? coord : out->mesh->coord, arena, out);
 }

@@ -9,22 +9,22 @@
 #ifndef TESS_DIST_PROPAGATE_H
 #define TESS_DIST_PROPAGATE_H
 
-#include "dist/plan.h"
+#include "dist/route.h"
 #include "ops/rule.h"
 
 typedef struct {
   Mesh *mesh;
-  int nin, nout;          /* tensors, flat */
-  const Spec **have;      /* inputs as they come; plain tensors that joined are R */
-  const Spec **want;      /* inputs as the op gets them */
-  const Spec **out;       /* NULL where an output is no tensor */
-  const Op *op;           /* what each rank runs, on these arguments: */
-  Value *arg;             /* tensors are to be put in, see decision_bind() */
-  bool rewritten;         /* op or arg differ from the global call's */
-  bool moves;             /* some want differs from have */
-  int64_t draws;          /* blocks of random numbers that the whole takes */
-  double cost;            /* microseconds */
-  const char *why;        /* the rule's words, where it could not do better than R */
+  int nin, nout;     /* tensors, flat */
+  const Spec **have; /* inputs as they come; plain tensors that joined are R */
+  const Spec **want; /* inputs as the op gets them */
+  const Spec **out;  /* NULL where an output is no tensor */
+  const Op *op;      /* what each rank runs, on these arguments: */
+  Value *arg;        /* tensors are to be put in, see decision_bind() */
+  bool rewritten;    /* op or arg differ from the global call's */
+  bool moves;        /* some want differs from have */
+  int64_t draws;     /* blocks of random numbers that the whole takes */
+  double cost;       /* microseconds */
+  const char *why;   /* the rule's words, where it could not do better than R */
 } Decision;
 
 /* call: bound, tensors are global (DTensors, or handles with a spec and no data), outputs

@@ -19,12 +19,13 @@ typedef struct {
   Arena arena; /* for the step */
   Tensor *in, *out;
   Tensor *into; /* where the last step's result goes; NULL: new memory */
-  Comm *group; /* a step that communicates leaves its collective here */
+  Comm *group;  /* a step that communicates leaves its collective here */
   Coll coll;
 } Job;
 
 static Layout layout_with(const Job *j, const Placement *p) {
-  return (Layout){.ndim = j->spec->ndim, .shape = j->spec->shape, .naxes = j->mesh->naxes, .axis = j->mesh->axis, .place = p};
+  return (Layout){
+      .ndim = j->spec->ndim, .shape = j->spec->shape, .naxes = j->mesh->naxes, .axis = j->mesh->axis, .place = p};
 }
 
 static Status new_result(Job *j, int ndim, const int64_t *size, Tensor **out) {
@@ -54,7 +55,8 @@ static Status do_slice(Job *j) {
   BoxList from = {0}, into = {0};
   TRY(boxes_shared(&have, j->in->stride, &want, j->out->stride, 0, &j->arena, &from, &into));
   for (int i = 0; i < from.n; i++)
-    kernel_copy(&j->ctx->kern, box_view(tensor_data(j->out), j->out->dtype, &into.v[i]), box_view(tensor_data(j->in), j->in->dtype, &from.v[i]));
+    kernel_copy(&j->ctx->kern, box_view(tensor_data(j->out), j->out->dtype, &into.v[i]),
+                box_view(tensor_data(j->in), j->in->dtype, &from.v[i]));
   return OK;
 }
 
@@ -65,8 +67,9 @@ static const struct {
   bool everywhere;
   double other;
 } split_of[REDUCE_OP_COUNT] = {
-    [REDUCE_SUM] = {false, -0.0}, [REDUCE_AVG] = {true, 0},      [REDUCE_MIN] = {true, 0},  [REDUCE_MAX] = {true, 0},
-    [REDUCE_BAND] = {true, 0}, [REDUCE_PRODUCT] = {false, 1}, [REDUCE_BOR] = {true, 0}, [REDUCE_BXOR] = {false, 0},
+    [REDUCE_SUM] = {false, -0.0}, [REDUCE_AVG] = {true, 0},   [REDUCE_MIN] = {true, 0},
+    [REDUCE_MAX] = {true, 0},     [REDUCE_BAND] = {true, 0},  [REDUCE_PRODUCT] = {false, 1},
+    [REDUCE_BOR] = {true, 0},     [REDUCE_BXOR] = {false, 0},
 };
 
 bool partition_keeps(const Mesh *m, const Step *step, double *other) {
@@ -131,8 +134,16 @@ static Status do_move(Job *j) {
       TRY(boxes_shared(&other, stride, &wanted, j->out->stride, q, &j->arena, NULL, &recv));
     }
   }
-  j->coll = (Coll){.kind = COLL_EXCHANGE, .dtype = j->spec->dtype, .send = tensor_data(j->in), .recv = tensor_data(j->out),
-                   .send_box = send.v, .nsend = send.n, .recv_box = recv.v, .nrecv = recv.n, .where = j->mesh->hash, .why = j->why};
+  j->coll = (Coll){.kind = COLL_EXCHANGE,
+                   .dtype = j->spec->dtype,
+                   .send = tensor_data(j->in),
+                   .recv = tensor_data(j->out),
+                   .send_box = send.v,
+                   .nsend = send.n,
+                   .recv_box = recv.v,
+                   .nrecv = recv.n,
+                   .where = j->mesh->hash,
+                   .why = j->why};
   return OK;
 }
 
@@ -165,8 +176,14 @@ static Status do_all_reduce(Job *j) {
   TRY(mesh_group(j->mesh, j->step->axes, &j->group));
   TRY(contiguous_of(j, j->in, &in));
   TRY(new_result(j, in->ndim, in->size, &j->out));
-  j->coll = (Coll){.kind = COLL_ALL_REDUCE, .dtype = in->dtype, .op = owed(j)->op, .send = tensor_data(in), .recv = tensor_data(j->out),
-                   .count = tensor_numel(in), .where = j->mesh->hash, .why = j->why};
+  j->coll = (Coll){.kind = COLL_ALL_REDUCE,
+                   .dtype = in->dtype,
+                   .op = owed(j)->op,
+                   .send = tensor_data(in),
+                   .recv = tensor_data(j->out),
+                   .count = tensor_numel(in),
+                   .where = j->mesh->hash,
+                   .why = j->why};
   return OK;
 }
 
@@ -190,7 +207,8 @@ static Status pack_parts(Job *j, int members, int64_t *counts, Tensor **out) {
     if (!from.n) continue;
     char *base = (char *)tensor_data(*out) + at * (int64_t)dtype_size(j->in->dtype);
     for (int i = 0; i < from.n; i++)
-      kernel_copy(&j->ctx->kern, box_view(base, j->in->dtype, &into.v[i]), box_view(tensor_data(j->in), j->in->dtype, &from.v[i]));
+      kernel_copy(&j->ctx->kern, box_view(base, j->in->dtype, &into.v[i]),
+                  box_view(tensor_data(j->in), j->in->dtype, &from.v[i]));
     at += counts[q];
   }
   return OK;
@@ -203,12 +221,20 @@ static Status do_reduce_scatter(Job *j) {
   TRY_NEW(counts, arena_new_n(&j->arena, int64_t, comm_size(j->group)));
   TRY(pack_parts(j, comm_size(j->group), counts, &packed));
   TRY(new_local(j, j->step->after, &j->out));
-  j->coll = (Coll){.kind = COLL_REDUCE_SCATTER, .dtype = j->spec->dtype, .op = owed(j)->op, .send = tensor_data(packed),
-                   .recv = tensor_data(j->out), .counts = counts, .where = j->mesh->hash, .why = j->why};
+  j->coll = (Coll){.kind = COLL_REDUCE_SCATTER,
+                   .dtype = j->spec->dtype,
+                   .op = owed(j)->op,
+                   .send = tensor_data(packed),
+                   .recv = tensor_data(j->out),
+                   .counts = counts,
+                   .where = j->mesh->hash,
+                   .why = j->why};
   return OK;
 }
 
-static bool reduces(const Job *j) { return j->step->kind == STEP_ALL_REDUCE || j->step->kind == STEP_REDUCE_SCATTER; }
+static bool reduces(const Job *j) {
+  return j->step->kind == STEP_ALL_REDUCE || j->step->kind == STEP_REDUCE_SCATTER;
+}
 
 static Status do_reduce(Job *j) {
   double norm = owed(j)->norm;
@@ -279,21 +305,24 @@ static Status prepare_step(Job *j) {
 static Status finish_step(Job *j) { return reduces(j) ? finish_reduce(j) : OK; }
 
 /* A step that would talk to nobody leaves the layout as it is. */
-static bool is_idle(const Job *j) { return step_communicates(j->step->kind) && group_is_one(j->mesh, j->step->axes); }
+static bool is_idle(const Job *j) {
+  return step_communicates(j->step->kind) && group_is_one(j->mesh, j->step->axes);
+}
 
 /* Prepares step i; the result of the last step that was not idle is its input. */
-static Status begin_step(Job *j, const Plan *plan, int i) {
-  j->step = &plan->step[i];
+static Status begin_step(Job *j, const Route *route, int i) {
+  j->step = &route->step[i];
   j->in = j->out;
   if (is_idle(j)) return OK;
-  if (step_communicates(j->step->kind)) TRY(dist_log(j->mesh->dist, j->step->kind, j->step->axes, j->step->bytes, j->why));
+  if (step_communicates(j->step->kind))
+    TRY(dist_log(j->mesh->dist, j->step->kind, j->step->axes, j->step->bytes, j->why));
   return prepare_step(j);
 }
 
-static Status run_steps(Job *j, const Plan *plan, int begin, int end) {
+static Status run_steps(Job *j, const Route *route, int begin, int end) {
   Status s = OK;
   for (int i = begin; i < end && !s; i++) {
-    s = begin_step(j, plan, i);
+    s = begin_step(j, route, i);
     if (!s && !is_idle(j) && j->group) s = comm_run(j->group, &j->coll);
     if (!s && !is_idle(j)) s = finish_step(j);
     arena_free(&j->arena);
@@ -301,9 +330,10 @@ static Status run_steps(Job *j, const Plan *plan, int begin, int end) {
   return s;
 }
 
-static Status run_plan(Ctx *ctx, const Spec *from, const Plan *plan, Tensor *local, const char *why, Scope *scope, Tensor **out) {
+static Status run_plan(Ctx *ctx, const Spec *from, const Route *route, Tensor *local, const char *why, Scope *scope,
+                       Tensor **out) {
   Job j = {.ctx = ctx, .mesh = from->mesh, .spec = from, .why = why, .scope = scope, .in = local, .out = local};
-  Status s = run_steps(&j, plan, 0, plan->n);
+  Status s = run_steps(&j, route, 0, route->n);
   *out = j.out;
   return s;
 }
@@ -312,8 +342,8 @@ static Status run_plan(Ctx *ctx, const Spec *from, const Plan *plan, Tensor *loc
 
 struct Redistribution {
   Scope scope; /* of all tensors on the way */
-  Arena arena; /* of the plan */
-  Plan plan;
+  Arena arena; /* of the route */
+  Route route;
   Job job;
   int next; /* first step that is not begun */
   CommWork *work;
@@ -328,23 +358,27 @@ static void redistribution_free(Redistribution *r) {
 
 /* The last step that communicates: what comes after it is local. */
 static int last_collective(const Redistribution *r) {
-  int last = r->plan.n;
-  while (last > 0 && (!step_communicates(r->plan.step[last - 1].kind) || group_is_one(r->job.mesh, r->plan.step[last - 1].axes))) last--;
+  int last = r->route.n;
+  while (last > 0 && (!step_communicates(r->route.step[last - 1].kind) ||
+                      group_is_one(r->job.mesh, r->route.step[last - 1].axes)))
+    last--;
   return last - 1;
 }
 
 static Status start_plan(Redistribution *r, const Spec *from, const Spec *to) {
-  TRY(plan_redistribute(from, to, &r->arena, &r->plan));
+  TRY(route_find(from, to, &r->arena, &r->route));
   int last = last_collective(r);
   r->next = last + 1;
   if (last < 0) return OK;
-  TRY(run_steps(&r->job, &r->plan, 0, last));
-  TRY(begin_step(&r->job, &r->plan, last));
+  TRY(run_steps(&r->job, &r->route, 0, last));
+  TRY(begin_step(&r->job, &r->route, last));
   return comm_start(r->job.group, &r->job.coll, &r->work);
 }
 
-Status redistribute_start(Ctx *ctx, const Spec *from, const Spec *to, const Tensor *local, const char *why, Redistribution **out) {
-  if (from->mesh != to->mesh) return fail(ERR_USAGE, "only a redistribution within one mesh can be started and waited for");
+Status redistribute_start(Ctx *ctx, const Spec *from, const Spec *to, const Tensor *local, const char *why,
+                          Redistribution **out) {
+  if (from->mesh != to->mesh)
+    return fail(ERR_USAGE, "only a redistribution within one mesh can be started and waited for");
   Redistribution *r;
   TRY_NEW(r, calloc(1, sizeof *r));
   r->job = (Job){.ctx = ctx, .mesh = from->mesh, .spec = from, .why = why, .scope = &r->scope};
@@ -359,7 +393,7 @@ Status redistribute_wait(Redistribution *r, Scope *scope, Tensor **out) {
   Status s = r->work ? comm_wait(r->work) : OK;
   if (!s && r->work) s = finish_step(&r->job);
   arena_free(&r->job.arena);
-  if (!s) s = run_steps(&r->job, &r->plan, r->next, r->plan.n);
+  if (!s) s = run_steps(&r->job, &r->route, r->next, r->route.n);
   if (!s) s = tensor_alias(scope, r->job.out, out);
   redistribution_free(r);
   return s;
@@ -377,7 +411,8 @@ static bool gives_across(const Mesh *m, const Placement *place, const int *giver
   return true;
 }
 
-static Status exchange_across(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Tensor *out, Arena *arena) {
+static Status exchange_across(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why,
+                              Tensor *out, Arena *arena) {
   World *w = from->mesh->dist->world;
   Comm *all = world_comm(w);
   int me = world_rank(w);
@@ -398,18 +433,27 @@ static Status exchange_across(Ctx *ctx, const Spec *from, const Spec *to, Tensor
   if (taker) TRY(region_of(&after, mine, arena, &want));
   for (int i = 0; taker && i < from->mesh->size; i++) {
     mesh_coord(from->mesh->axis, from->mesh->naxes, i, theirs);
-    if (!gives_across(from->mesh, from->place, theirs, mesh_position(to->mesh->axis, to->mesh->naxes, mine))) continue;
+    if (!gives_across(from->mesh, from->place, theirs, mesh_position(to->mesh->axis, to->mesh->naxes, mine)))
+      continue;
     TRY(region_of(&before, theirs, arena, &other));
     TRY(boxes_shared(&other, stride, &want, out->stride, from->mesh->rank[i], arena, NULL, &recv));
   }
-  Coll c = {.kind = COLL_EXCHANGE, .dtype = from->dtype, .send = tensor_data(local), .recv = tensor_data(out), .send_box = send.v,
-            .nsend = send.n, .recv_box = recv.v, .nrecv = recv.n, .why = why};
+  Coll c = {.kind = COLL_EXCHANGE,
+            .dtype = from->dtype,
+            .send = tensor_data(local),
+            .recv = tensor_data(out),
+            .send_box = send.v,
+            .nsend = send.n,
+            .recv_box = recv.v,
+            .nrecv = recv.n,
+            .why = why};
   TRY(dist_log(from->mesh->dist, STEP_EXCHANGE, 0, to->local_numel * (int64_t)dtype_size(to->dtype), why));
   (void)ctx;
   return comm_run(all, &c);
 }
 
-static Status redistribute_across(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out) {
+static Status redistribute_across(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why,
+                                  Scope *scope, Tensor **out) {
   Placement paid[MAX_AXES], arrive[MAX_AXES];
   for (int a = 0; a < from->mesh->naxes; a++) paid[a] = is_p(&from->place[a]) ? place_r() : from->place[a];
   for (int a = 0; a < to->mesh->naxes; a++) arrive[a] = is_p(&to->place[a]) ? place_r() : to->place[a];
@@ -427,22 +471,23 @@ static Status redistribute_across(Ctx *ctx, const Spec *from, const Spec *to, Te
   return to->mesh->inside ? redistribute_local(ctx, landed, to, there, why, scope, out) : OK;
 }
 
-Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out) {
+Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope,
+                          Tensor **out) {
   *out = local;
   if (from == to) return OK;
   if (from->mesh != to->mesh) return redistribute_across(ctx, from, to, local, why, scope, out);
   if (!from->mesh->inside) return OK;
   if (ctx->emitter) return redistribute_emit(ctx, from, to, local, why, scope, out);
   Arena arena = {0};
-  Plan plan;
-  Status s = plan_redistribute(from, to, &arena, &plan);
-  if (!s) s = run_plan(ctx, from, &plan, local, why, scope, out);
+  Route route;
+  Status s = route_find(from, to, &arena, &route);
+  if (!s) s = run_plan(ctx, from, &route, local, why, scope, out);
   arena_free(&arena);
   return s;
 }
 
 /* The exponent of the norms that the last step pays; 0: none. */
-static double owed_norm(const Plan *p) {
+static double owed_norm(const Route *p) {
   const Step *last = &p->step[p->n - 1];
   for (int a = 0; a < MAX_AXES; a++)
     if (last->changed >> a & 1 && is_p(&last->before[a])) return last->before[a].norm;
@@ -451,11 +496,11 @@ static double owed_norm(const Plan *p) {
 
 /* ---- as an op of a recorded program ------------------------------------------------------------ */
 
-/* What a call site keeps: its plan, of one step. */
+/* What a call site keeps: its route, of one step. */
 typedef struct {
   Arena arena;
   const Spec *from;
-  Plan plan;
+  Route route;
 } Site;
 
 static void site_free(void *site) {
@@ -476,7 +521,7 @@ static Status site_read(Call *c, Site *site) {
   TRY(spec_new(mesh, in_tensor(c, 0)->dtype, shape.n, shape.v, NULL, place, &site->from));
   TRY(placements_parse(in_str(c, 3), shape.n, place, &n));
   TRY(spec_with(site->from, place, &to));
-  return plan_redistribute(site->from, to, &site->arena, &site->plan);
+  return route_find(site->from, to, &site->arena, &site->route);
 }
 
 static Status site_find(Call *c, Site **out) {
@@ -501,11 +546,17 @@ Status redistribute_call(Call *c) {
   Scope scope = {0};
   Tensor *out = out_tensor(c, 0);
   TRY(site_find(c, &site));
-  Job j = {.ctx = c->ctx, .mesh = site->from->mesh, .spec = site->from, .why = in_str(c, 6), .scope = &scope, .in = in_tensor(c, 0), .out = in_tensor(c, 0)};
-  Status s = run_steps(&j, &site->plan, 0, site->plan.n - 1);
-  bool direct = site->plan.n > 0 && tensor_is_contiguous(out) && owed_norm(&site->plan) == 0;
+  Job j = {.ctx = c->ctx,
+           .mesh = site->from->mesh,
+           .spec = site->from,
+           .why = in_str(c, 6),
+           .scope = &scope,
+           .in = in_tensor(c, 0),
+           .out = in_tensor(c, 0)};
+  Status s = run_steps(&j, &site->route, 0, site->route.n - 1);
+  bool direct = site->route.n > 0 && tensor_is_contiguous(out) && owed_norm(&site->route) == 0;
   j.into = direct ? out : NULL;
-  if (!s) s = run_steps(&j, &site->plan, site->plan.n - 1 < 0 ? 0 : site->plan.n - 1, site->plan.n);
+  if (!s) s = run_steps(&j, &site->route, site->route.n - 1 < 0 ? 0 : site->route.n - 1, site->route.n);
   if (!s && j.out != out) kernel_copy(&c->ctx->kern, tensor_view(out), tensor_view(j.out));
   scope_clear(&scope);
   if (!c->state) site_free(site);

@@ -1,22 +1,24 @@
-/* redistribute.h -- plans, carried out on this rank's shard. */
+/* redistribute.h -- routes, carried out on this rank's shard. */
 #ifndef TESS_DIST_REDISTRIBUTE_H
 #define TESS_DIST_REDISTRIBUTE_H
 
-#include "dist/plan.h"
+#include "dist/route.h"
 #include "ops/op.h"
 
 /* This rank's shard of `to`, from its shard of `from` (same shape and dtype; any two
  * meshes of the same world).  Collective over the mesh (over the world if the meshes
  * differ).  The result is contiguous, or `local` itself where nothing is to be done.
  * why: the op that needs it, for messages and comm_debug. */
-Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out);
+Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope,
+                          Tensor **out);
 
-/* The op tess.redistribute (ops/spread.c): one step of a plan, as a recorded program has it. */
+/* The op tess.redistribute (ops/program/redistribute.c): one step of a route, as a recorded program has it. */
 Status redistribute_call(Call *c);
 
-/* Instead of redistributing: the plan's steps as calls of ops, to whoever records.  Local
+/* Instead of redistributing: the route's steps as calls of ops, to whoever records.  Local
  * steps become slices and fills, others one tess.redistribute each. */
-Status redistribute_emit(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope, Tensor **out);
+Status redistribute_emit(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope,
+                         Tensor **out);
 
 /* What a rank holds after R -> P of the step: its value (true), or `other` in every element,
  * so that the reduction gives the value back bit for bit. */
@@ -25,16 +27,17 @@ bool partition_keeps(const Mesh *m, const Step *step, double *other);
 /* The same in two halves: between them the last collective goes on while the rank
  * computes.  Within one mesh.  Every start is waited for, once. */
 typedef struct Redistribution Redistribution;
-Status redistribute_start(Ctx *ctx, const Spec *from, const Spec *to, const Tensor *local, const char *why, Redistribution **out);
+Status redistribute_start(Ctx *ctx, const Spec *from, const Spec *to, const Tensor *local, const char *why,
+                          Redistribution **out);
 Status redistribute_wait(Redistribution *r, Scope *scope, Tensor **out);
 
 /* ---- watching what is communicated -------------------------------------------------------- */
 
 typedef struct {
   StepKind kind;
-  int64_t bytes;   /* that this rank receives */
+  int64_t bytes; /* that this rank receives */
   unsigned axes;
-  const char *why; /* lives as long as the Dist */
+  const char *why;       /* lives as long as the Dist */
   const Spec *from, *to; /* recorded ones: how the tensor lies before and after; else NULL */
   const char *rule;      /* nobody asked for it: an op's rule could not do without; its words, "" if it has none.
                           * NULL: somebody asked */

@@ -24,7 +24,8 @@ static bool same_spec(const struct Spec *a, const struct Spec *b) {
 }
 
 Layout spec_layout(const Spec *s) {
-  return (Layout){.ndim = s->ndim, .shape = s->shape, .naxes = s->mesh->naxes, .axis = s->mesh->axis, .place = s->place};
+  return (Layout){
+      .ndim = s->ndim, .shape = s->shape, .naxes = s->mesh->naxes, .axis = s->mesh->axis, .place = s->place};
 }
 
 static Status fill_local(struct Spec *s) {
@@ -43,7 +44,8 @@ static Status fill_local(struct Spec *s) {
   return OK;
 }
 
-Status spec_new(Mesh *m, Dtype dtype, int ndim, const int64_t *shape, const int64_t *stride, const Placement *place, const Spec **out) {
+Status spec_new(Mesh *m, Dtype dtype, int ndim, const int64_t *shape, const int64_t *stride, const Placement *place,
+                const Spec **out) {
   struct Spec s = {.mesh = m, .dtype = dtype, .ndim = ndim, .replicated = true};
   if (ndim > MAX_DIMS) return fail(ERR_USAGE, "a tensor of %d dimensions; at most %d are possible", ndim, MAX_DIMS);
   if (ndim) memcpy(s.shape, shape, (size_t)ndim * sizeof *shape);

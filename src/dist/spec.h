@@ -16,16 +16,17 @@ struct Spec {
   int64_t local[MAX_DIMS];                   /* sizes of this rank's shard; {0} of 1 dimension outside the mesh */
   int local_ndim;
   Placement place[MAX_AXES];
-  int64_t numel;       /* global */
+  int64_t numel; /* global */
   int64_t local_numel;
-  bool replicated;     /* every axis R */
-  bool partial;        /* some axis P */
+  bool replicated; /* every axis R */
+  bool partial;    /* some axis P */
   uint64_t hash;
   struct Spec *next;
 };
 
 /* stride NULL: contiguous.  Dims of placements are normalised (not negative). */
-Status spec_new(Mesh *m, Dtype dtype, int ndim, const int64_t *shape, const int64_t *stride, const Placement *place, const Spec **out);
+Status spec_new(Mesh *m, Dtype dtype, int ndim, const int64_t *shape, const int64_t *stride, const Placement *place,
+                const Spec **out);
 /* The same tensor placed otherwise. */
 Status spec_with(const Spec *s, const Placement *place, const Spec **out);
 

@@ -11,7 +11,8 @@ enum { FOLD_LIMIT = 64 << 20 };
 static Status builder_emit(Emitter *self, Call *c);
 
 void builder_init(GraphBuilder *b, Ctx *ctx, Exported *program) {
-  *b = (GraphBuilder){.emitter = {builder_emit}, .program = program, .ctx = ctx, .fold = true, .fold_limit = FOLD_LIMIT};
+  *b = (GraphBuilder){
+      .emitter = {builder_emit}, .program = program, .ctx = ctx, .fold = true, .fold_limit = FOLD_LIMIT};
 }
 
 Status builder_dispatch(GraphBuilder *b, Call *c) {
@@ -24,7 +25,8 @@ Status builder_dispatch(GraphBuilder *b, Call *c) {
 
 Status tensor_reserve(Tensor *t) {
   if (t->storage) return OK;
-  return storage_borrow(NULL, (size_t)(t->offset + tensor_extent(t)) * dtype_size(t->dtype), NULL, NULL, &t->storage);
+  return storage_borrow(NULL, (size_t)(t->offset + tensor_extent(t)) * dtype_size(t->dtype), NULL, NULL,
+                        &t->storage);
 }
 
 /* ---- constants ------------------------------------------------------------------ */
@@ -56,7 +58,8 @@ Status builder_constant(GraphBuilder *b, const char *wish, Tensor *t, Val **out)
 
 Status builder_val(GraphBuilder *b, Tensor *t, Val **out) {
   if (t->tag) return *out = t->tag, OK;
-  if (!tensor_data(t) && tensor_numel(t) && !b->dry_limit) return fail(ERR_FAIL, "a tensor that no node has made is used");
+  if (!tensor_data(t) && tensor_numel(t) && !b->dry_limit)
+    return fail(ERR_FAIL, "a tensor that no node has made is used");
   char name[32];
   snprintf(name, sizeof name, "folded_%d", b->folded++);
   return builder_constant(b, name, t, out);
@@ -143,7 +146,8 @@ static Status fold(GraphBuilder *b, Call *c, bool *done) {
 /* ---- nodes ------------------------------------------------------------------------ */
 
 static bool same_view(const Tensor *a, const Tensor *b) {
-  if (a->storage != b->storage || a->offset != b->offset || a->dtype != b->dtype || !tensor_same_size(a, b)) return false;
+  if (a->storage != b->storage || a->offset != b->offset || a->dtype != b->dtype || !tensor_same_size(a, b))
+    return false;
   for (int i = 0; i < a->ndim; i++) {
     if (a->size[i] > 1 && a->stride[i] != b->stride[i]) return false;
   }
@@ -191,7 +195,8 @@ static Status record(GraphBuilder *b, Call *c) {
   n->nargs = c->op->schema.nparams;
   TRY_NEW(n->args, arena_new_n(g->arena, Arg, n->nargs));
   for (int i = 0; i < n->nargs; i++)
-    if (!b->faithful || !is_default(&c->op->schema.params[i], &c->arg[i])) TRY(value_to_arg(g->arena, &c->arg[i], val_of, b, &n->args[i]));
+    if (!b->faithful || !is_default(&c->op->schema.params[i], &c->arg[i]))
+      TRY(value_to_arg(g->arena, &c->arg[i], val_of, b, &n->args[i]));
   if (b->origin) n->meta = b->origin->meta, n->nmeta = b->origin->nmeta;
   for (int i = 0; i < c->nout; i++) {
     Val *v;
@@ -216,7 +221,9 @@ static Status measure_emit(Emitter *self, Call *c) {
   if (def->flags & OP_SCALAR) return def->run(c);
   if (def->compose && !def->infer) return def->compose(c);
   if ((def->flags & OP_DYNAMIC) || !def->infer) {
-    return def->flags & OP_EFFECT ? OK : fail(ERR_DYNAMIC, "%s: the size of its result depends on data", c->op->schema.name);
+    return def->flags & OP_EFFECT
+               ? OK
+               : fail(ERR_DYNAMIC, "%s: the size of its result depends on data", c->op->schema.name);
   }
   TRY(def->infer(c));
   for (int i = 0; i < c->nout; i++)
@@ -250,13 +257,17 @@ static Status builder_emit(Emitter *self, Call *c) {
   GraphBuilder *b = (GraphBuilder *)self;
   const OpDef *def = c->op->def;
   if (def->flags & OP_SCALAR || checks_numbers(c)) return def->run(c);
-  if (def->inplace) return fail(ERR_FAIL, "%s writes to its argument; run the pass 'functionalize' first", c->op->schema.name);
+  if (def->inplace)
+    return fail(ERR_FAIL, "%s writes to its argument; run the pass 'functionalize' first", c->op->schema.name);
   bool done = false;
-  if ((b->fold || (b->faithful && (def->flags & OP_DYNAMIC || (!def->infer && !def->compose)))) && !(def->flags & (OP_RANDOM | OP_EFFECT)) && args_are_constant(c)) TRY(fold(b, c, &done));
+  if ((b->fold || (b->faithful && (def->flags & OP_DYNAMIC || (!def->infer && !def->compose)))) &&
+      !(def->flags & (OP_RANDOM | OP_EFFECT)) && args_are_constant(c))
+    TRY(fold(b, c, &done));
   if (done) return OK;
   if (def->compose) return b->faithful ? record_whole(b, c) : def->compose(c);
   if ((def->flags & OP_DYNAMIC) || !def->infer) {
-    if (!(def->flags & OP_EFFECT)) return fail(ERR_DYNAMIC, "%s: the size of its result depends on data", c->op->schema.name);
+    if (!(def->flags & OP_EFFECT))
+      return fail(ERR_DYNAMIC, "%s: the size of its result depends on data", c->op->schema.name);
     return record(b, c);
   }
   TRY(def->infer(c));

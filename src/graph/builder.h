@@ -37,7 +37,7 @@ void builder_init(GraphBuilder *b, Ctx *ctx, Exported *program);
 Status builder_val(GraphBuilder *b, Tensor *t, Val **out);
 /* A constant of the program: an input of kind tensor_constant. */
 Status builder_constant(GraphBuilder *b, const char *wish, Tensor *t, Val **out);
-/* A fresh tensor's place in memory: a storage without data that plan_memory fills. */
+/* A fresh tensor's place in memory: a storage without data that assign_memory fills. */
 Status tensor_reserve(Tensor *t);
 /* Runs fn with the builder as the context's emitter. */
 Status builder_dispatch(GraphBuilder *b, Call *c);

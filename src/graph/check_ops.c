@@ -67,7 +67,8 @@ static void describe(TextBuf *b, const Missing *m) {
   if (*source) text_printf(b, " at %s", source);
   if (*module) text_printf(b, ", module %s", module);
   const Op *near = op_nearest(n->target); /* a slip of the pen in a text, not another op */
-  if (near && near_distance(n->target, near->schema.name, 2) <= 2) text_printf(b, "; did you mean %s?", near->schema.name);
+  if (near && near_distance(n->target, near->schema.name, 2) <= 2)
+    text_printf(b, "; did you mean %s?", near->schema.name);
 }
 
 Status graph_check_ops(const Exported *e) {
@@ -78,8 +79,8 @@ Status graph_check_ops(const Exported *e) {
     TextBuf b = {0};
     for (const Missing *m = f.list; m; m = m->next) describe(&b, m);
     s = b.failed ? fail_oom()
-                 : fail(ERR_FILE, "%s: %d operator%s of this program %s not supported:%s", e->name, f.count, f.count == 1 ? "" : "s",
-                        f.count == 1 ? "is" : "are", b.text);
+                 : fail(ERR_FILE, "%s: %d operator%s of this program %s not supported:%s", e->name, f.count,
+                        f.count == 1 ? "" : "s", f.count == 1 ? "is" : "are", b.text);
     s = status_hint(s, "export the model without them, or decompose it first: program.run_decompositions()");
     text_free(&b);
   }

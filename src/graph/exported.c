@@ -55,7 +55,8 @@ int exported_user_inputs(const Exported *e) {
 bool exported_is_mutated(const Exported *e, const char *fqn) {
   for (int i = 0; i < e->graph->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
-    if ((k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION) && !strcmp(e->outputs[i].target, fqn)) return true;
+    if ((k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION) && !strcmp(e->outputs[i].target, fqn))
+      return true;
   }
   return false;
 }
@@ -67,7 +68,13 @@ const char *input_kind_name(InputKind k) {
 }
 
 const char *output_kind_name(OutputKind k) {
-  static const char *const names[] = {"user", "loss", "buffer_mutation", "parameter_mutation", "gradient_to_parameter",
-                                      "gradient_to_user_input", "user_input_mutation", "token"};
+  static const char *const names[] = {"user",
+                                      "loss",
+                                      "buffer_mutation",
+                                      "parameter_mutation",
+                                      "gradient_to_parameter",
+                                      "gradient_to_user_input",
+                                      "user_input_mutation",
+                                      "token"};
   return names[k];
 }

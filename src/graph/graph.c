@@ -104,16 +104,16 @@ static Status val_new(Graph *g, const char *name, ValType type, Val **out) {
 }
 
 /* Room for one more item in an arena array that doubles. */
-#define GROW(arena, array, count, cap, T)                                \
-  do {                                                                   \
-    if ((count) == (cap)) {                                              \
-      int grown_ = (cap) ? (cap) * 2 : 8;                                \
-      T *more_;                                                          \
-      TRY_NEW(more_, arena_new_n((arena), T, grown_));                   \
-      if (count) memcpy(more_, (array), (size_t)(count) * sizeof(T));    \
-      (array) = more_;                                                   \
-      (cap) = grown_;                                                    \
-    }                                                                    \
+#define GROW(arena, array, count, cap, T)                             \
+  do {                                                                \
+    if ((count) == (cap)) {                                           \
+      int grown_ = (cap) ? (cap)*2 : 8;                               \
+      T *more_;                                                       \
+      TRY_NEW(more_, arena_new_n((arena), T, grown_));                \
+      if (count) memcpy(more_, (array), (size_t)(count) * sizeof(T)); \
+      (array) = more_;                                                \
+      (cap) = grown_;                                                 \
+    }                                                                 \
   } while (0)
 
 Status graph_add_input(Graph *g, const char *name, ValType type, Val **out) {
@@ -199,7 +199,8 @@ Status node_set_args(Node *n, const Arg *args, const char *const *names, int nar
     int at = names && names[i] && *names[i] ? schema_find(s, names[i]) : i;
     if (at < 0) return fail(ERR_FILE, "%s has no argument '%s'", s->name, names[i]);
     if (at >= s->nparams) return fail(ERR_FILE, "%s takes %d arguments, %d are given", s->name, s->nparams, nargs);
-    if (n->args[at].kind != ARG_UNSET) return fail(ERR_FILE, "%s: argument '%s' is given twice", s->name, s->params[at].name);
+    if (n->args[at].kind != ARG_UNSET)
+      return fail(ERR_FILE, "%s: argument '%s' is given twice", s->name, s->params[at].name);
     n->args[at] = args[i];
   }
   return OK;
@@ -263,7 +264,8 @@ static void substitute(const Graph *sub, Arg *a, const Arg *args) {
 }
 
 Status graph_splice(Graph *g, Node *before, Graph *sub, const Arg *args, int nargs, Arg *outs) {
-  if (nargs != sub->ninputs) return fail(ERR_FILE, "a sub-graph of %d inputs gets %d arguments", sub->ninputs, nargs);
+  if (nargs != sub->ninputs)
+    return fail(ERR_FILE, "a sub-graph of %d inputs gets %d arguments", sub->ninputs, nargs);
   for (Node *n = sub->first, *next; n; n = next) {
     next = n->next;
     for (int i = 0; i < n->nargs; i++) substitute(sub, &n->args[i], args);

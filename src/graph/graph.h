@@ -93,11 +93,11 @@ struct Node {
   Arg *args;
   Val **outs;
   int nargs, nouts;
-  int mark; /* for passes */
-  bool outs_list; /* the results are one Tensor[]; known ops: see the schema */
-  const char *target; /* "aten.add.Tensor", "higher_order.cond" */
+  int mark;               /* for passes */
+  bool outs_list;         /* the results are one Tensor[]; known ops: see the schema */
+  const char *target;     /* "aten.add.Tensor", "higher_order.cond" */
   const char **arg_names; /* NULL for known ops (I3) */
-  MetaEntry *meta; /* stack_trace, nn_module_stack ...; shared between nodes */
+  MetaEntry *meta;        /* stack_trace, nn_module_stack ...; shared between nodes */
   int nmeta;
 };
 
@@ -110,7 +110,7 @@ struct Graph {
   int noutputs, outputs_cap;
   Node *first, *last;
   int nnodes;
-  int nvals; /* ids given out */
+  int nvals;             /* ids given out */
   struct NameSet *names; /* every value name ever used in this graph */
 };
 
@@ -128,7 +128,7 @@ Status node_add_out(Node *n, const char *name, ValType type, Val **out);
 /* Binds positional and named arguments to the op's schema (I3); does not check kinds. */
 Status node_set_args(Node *n, const Arg *args, const char *const *names, int nargs);
 void node_remove(Node *n);
-void node_move_before(Node *n, Node *before); /* NULL: to the end */
+void node_move_before(Node *n, Node *before);   /* NULL: to the end */
 Status val_copy_meta(Val *to, const Val *from); /* type, dtype, sizes */
 /* A copy of n before `before`: same arguments, outputs with the same meta and new names. */
 Status node_clone(const Node *n, Node *before, Node **out);
@@ -166,7 +166,9 @@ void arg_forward(Arg *a);
 bool graph_is_functional(const Graph *g);
 
 bool arg_equal(const Arg *a, const Arg *b);
-static inline bool node_is(const Node *n, const char *target) { return n && __builtin_strcmp(n->target, target) == 0; }
+static inline bool node_is(const Node *n, const char *target) {
+  return n && __builtin_strcmp(n->target, target) == 0;
+}
 const char *node_meta(const Node *n, const char *key); /* NULL if absent */
 /* "modeling_llama.py:176 in forward", "layers.0.mlp": from the metadata; "" if absent. */
 const char *node_source(const Node *n, char *buf, size_t cap);
@@ -226,19 +228,19 @@ typedef struct Exported {
   int state_indexed;
   SymRange *ranges;
   int nranges;
-  const char *name;          /* of the file, for messages */
-  const char *torch_version; /* "" if unknown */
-  const char *dialect;       /* TRAINING, ATEN */
+  const char *name;               /* of the file, for messages */
+  const char *torch_version;      /* "" if unknown */
+  const char *dialect;            /* TRAINING, ATEN */
   const char *in_spec, *out_spec; /* pytree of the root call, as in the file; NULL if absent */
-  const char *namedtuples;        /* field names of namedtuples in the specs, as in the file; NULL if there are none */
-  const char *const *arg_names;   /* forward's argument names; NULL if absent */
+  const char *namedtuples; /* field names of namedtuples in the specs, as in the file; NULL if there are none */
+  const char *const *arg_names; /* forward's argument names; NULL if absent */
   int narg_names;
   void *file; /* what the strings and weights point into */
   void (*file_free)(void *file);
 } Exported;
 
 Status exported_new(const char *name, Exported **out);
-void exported_free(Exported *e); /* NULL is fine */
+void exported_free(Exported *e);                                      /* NULL is fine */
 const StateEntry *exported_state(const Exported *e, const char *fqn); /* NULL if absent */
 /* Makes exported_state() fast for the entries that are there; whoever fills the state calls it. */
 Status exported_index_state(Exported *e);
@@ -261,7 +263,7 @@ bool node_is_supported(const Node *n); /* its target, not what is in its sub-gra
 struct TextBuf;
 typedef struct {
   bool meta;   /* also the nodes' metadata */
-  bool memory; /* also plan_memory's offsets, in specialised graphs */
+  bool memory; /* also assign_memory's offsets, in specialised graphs */
 } PrintOptions;
 void graph_print(struct TextBuf *b, const Exported *e, PrintOptions o);
 /* Reads what graph_print wrote.  State entries get no tensor: see exported_bind_state. */

@@ -18,7 +18,8 @@ static Status input_tensor(Exported *e, int i) {
   int64_t size[MAX_DIMS];
   if (v->ndim < 0 || v->ndim > MAX_DIMS) return fail(ERR_FILE, "input '%s' has no known size", v->name);
   for (int d = 0; d < v->ndim; d++) {
-    if (!sym_is_int(v->size[d])) return fail(ERR_USAGE, "input '%s': dimension %d is a symbol; sizes must be numbers here", v->name, d);
+    if (!sym_is_int(v->size[d]))
+      return fail(ERR_USAGE, "input '%s': dimension %d is a symbol; sizes must be numbers here", v->name, d);
     size[d] = v->size[d]->value;
   }
   TRY(tensor_meta(&e->scope, v->dtype, v->ndim, size, &v->tensor));
@@ -35,8 +36,10 @@ static Status infer_node(Ctx *ctx, Exported *e, Node *n, InferredFn *each, void 
   TRY(node_resolve(&e->arena, NULL, n, bound));
   Call c = {.ctx = ctx, .op = n->op, .arg = bound, .scope = &e->scope, .arena = &e->arena};
   if (def->infer) TRY(def->infer(&c));
-  else if (!(def->flags & OP_EFFECT)) return fail(ERR_DYNAMIC, "%s: its sizes are not known before it runs", n->target);
-  if (c.nout < n->nouts) return fail(ERR_FAIL, "%s gives %d results, the program takes %d", n->target, c.nout, n->nouts);
+  else if (!(def->flags & OP_EFFECT))
+    return fail(ERR_DYNAMIC, "%s: its sizes are not known before it runs", n->target);
+  if (c.nout < n->nouts)
+    return fail(ERR_FAIL, "%s gives %d results, the program takes %d", n->target, c.nout, n->nouts);
   for (int i = 0; i < c.nout; i++) {
     Tensor *t = out_tensor(&c, i);
     if (t) TRY(tensor_reserve(t));

@@ -94,7 +94,8 @@ static bool hex4(const char *p, unsigned *out) {
   *out = 0;
   for (int i = 0; i < 4; i++) {
     if (!isxdigit((unsigned char)p[i])) return false;
-    unsigned digit = isdigit((unsigned char)p[i]) ? (unsigned)(p[i] - '0') : (unsigned)(tolower((unsigned char)p[i]) - 'a' + 10);
+    unsigned digit = isdigit((unsigned char)p[i]) ? (unsigned)(p[i] - '0')
+                                                  : (unsigned)(tolower((unsigned char)p[i]) - 'a' + 10);
     *out = *out * 16 + digit;
   }
   return true;
@@ -131,11 +132,13 @@ static Status unescape(Lexer *l, char **to) {
   }
   if (*l->p != 'u' || !hex4(l->p + 1, &code)) return lex_error(l, at, "this escape is not known");
   l->p += 5;
-  if (code >= 0xd800 && code < 0xdc00 && l->p[0] == '\\' && l->p[1] == 'u' && hex4(l->p + 2, &low) && low >= 0xdc00 && low < 0xe000) {
+  if (code >= 0xd800 && code < 0xdc00 && l->p[0] == '\\' && l->p[1] == 'u' && hex4(l->p + 2, &low) &&
+      low >= 0xdc00 && low < 0xe000) {
     code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     l->p += 6;
   }
-  if (code == 0 || (code >= 0xd800 && code < 0xe000)) return lex_error(l, at, "this character cannot stand in a string");
+  if (code == 0 || (code >= 0xd800 && code < 0xe000))
+    return lex_error(l, at, "this character cannot stand in a string");
   *to = put_utf8(*to, code);
   return OK;
 }

@@ -9,9 +9,9 @@
 #include "graph/graph.h"
 
 typedef struct {
-  const char *name; /* of the file */
+  const char *name;           /* of the file */
   const char *text, *p, *end; /* end points to a NUL */
-  Arena *arena;     /* of strings */
+  Arena *arena;               /* of strings */
   SymTable *syms;
 } Lexer;
 
@@ -31,12 +31,12 @@ Status lex_locate(Lexer *l, const char *at, Status s);
 
 /* Letters, digits, '_' and '.'; a word begins with no digit.  NULL in *out: none is there. */
 Status lex_word(Lexer *l, const char **out);
-Status lex_string(Lexer *l, const char **out);         /* "..." */
+Status lex_string(Lexer *l, const char **out); /* "..." */
 Status lex_word_or_string(Lexer *l, const char *what, const char **out);
-Status lex_value_name(Lexer *l, const char **out);     /* %name or %"..." */
+Status lex_value_name(Lexer *l, const char **out); /* %name or %"..." */
 Status lex_int(Lexer *l, int64_t *out);
 Status lex_float(Lexer *l, double *out);
-Status lex_number(Lexer *l, Arg *out);                 /* int or float */
+Status lex_number(Lexer *l, Arg *out); /* int or float */
 Status lex_sym(Lexer *l, const Sym **out);
 
 #endif

@@ -10,7 +10,7 @@
  *   results  %x: TYPE {, %y: TYPE} | [ {%x: TYPE,} ]             [ ]: a list, of an op we do not know
  *   output   user ARG | loss ARG | token ARG | KIND "target" ARG
  *   TYPE     f32[2,s0] | f32[2,3]{1,2} | tensor | int | int(s0) | float | bool | none
- *            and, ignored, @N behind it: where plan_memory put it
+ *            and, ignored, @N behind it: where assign_memory put it
  *   ARG      %x | 3 | 2.5 | inf | nan | true | false | None | "text" | f32 | strided
  *            | channels_last ... | (1.0+2.0j) | device("cpu") | [ {ARG,} ]
  *            | graph( {%a: TYPE,} ) { {node} return {ARG,} }
@@ -175,7 +175,8 @@ static Status parse_word_arg(Body *b, Arg *out) {
     return lex_expect(l, ')');
   }
   for (int i = 0; i < 4; i++) {
-    if (!strcmp(word, text_memory_format[i])) return *out = (Arg){.kind = ARG_MEMORY_FORMAT, .memory_format = (MemoryFormat)i}, OK;
+    if (!strcmp(word, text_memory_format[i]))
+      return *out = (Arg){.kind = ARG_MEMORY_FORMAT, .memory_format = (MemoryFormat)i}, OK;
   }
   *out = arg_dtype(dtype_parse(word));
   return out->dtype != DT_NONE ? OK : lex_error(l, at, "this argument is not known");
@@ -353,7 +354,8 @@ static Status add_state(Parser *p, const InputSpec *in, bool frozen) {
   TRY_NEW(e->state, arena_more(&e->arena, e->state, e->nstate, &p->state_cap));
   e->state[e->nstate++] = (StateEntry){.fqn = in->target,
                                        .is_parameter = in->kind == IN_PARAMETER,
-                                       .is_constant = in->kind == IN_TENSOR_CONSTANT || (in->kind == IN_BUFFER && !in->persistent),
+                                       .is_constant = in->kind == IN_TENSOR_CONSTANT ||
+                                                      (in->kind == IN_BUFFER && !in->persistent),
                                        .requires_grad = in->kind == IN_PARAMETER && !frozen,
                                        .record = in->target};
   return OK;
@@ -500,7 +502,8 @@ Status graph_parse(const char *text, size_t len, const char *name, Exported **ou
   char *copy = arena_strndup(&p.e->arena, len ? text : "", len);
   Status s = copy ? OK : fail_oom();
   if (!s) {
-    p.l = (Lexer){.name = name, .text = copy, .p = copy, .end = copy + len, .arena = &p.e->arena, .syms = &p.e->syms};
+    p.l = (Lexer){
+        .name = name, .text = copy, .p = copy, .end = copy + len, .arena = &p.e->arena, .syms = &p.e->syms};
     s = parse_program(&p);
   }
   if (!s) s = exported_index_state(p.e);

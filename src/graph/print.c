@@ -104,8 +104,8 @@ static void print_value(Printer *p, const Val *v) {
       text_puts(p->b, ")");
     }
   }
-  if (p->o.memory && v->tensor && v->tensor->storage && v->tensor->storage->plan >= 0) {
-    text_printf(p->b, " @%lld", (long long)v->tensor->storage->plan);
+  if (p->o.memory && v->tensor && v->tensor->storage && v->tensor->storage->slab_offset >= 0) {
+    text_printf(p->b, " @%lld", (long long)v->tensor->storage->slab_offset);
   }
 }
 

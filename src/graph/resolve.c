@@ -6,7 +6,8 @@
 static Status resolve_val(const Value *env, const Val *v, Value *out) {
   if (env) {
     *out = env[v->id];
-    if (v->type == TY_TENSOR && out->kind == VAL_NONE) return fail(ERR_FAIL, "value '%s' is used before it is there", v->name);
+    if (v->type == TY_TENSOR && out->kind == VAL_NONE)
+      return fail(ERR_FAIL, "value '%s' is used before it is there", v->name);
   } else if (v->type == TY_TENSOR) {
     if (!v->tensor) return fail(ERR_FAIL, "value '%s' is used before it is there", v->name);
     *out = val_tensor(v->tensor);
@@ -88,9 +89,7 @@ Status value_to_arg(Arena *arena, const Value *v, ValOfFn *val_of, void *ctx, Ar
   *out = (Arg){.kind = ARG_NONE};
   switch (v->kind) {
     case VAL_NONE: return OK;
-    case VAL_TENSOR:
-      out->kind = ARG_VAL;
-      return val_of(ctx, v->tensor, &out->val);
+    case VAL_TENSOR: out->kind = ARG_VAL; return val_of(ctx, v->tensor, &out->val);
     case VAL_BOOL: *out = arg_bool(v->b); return OK;
     case VAL_INT: *out = arg_int(v->i); return OK;
     case VAL_FLOAT: *out = arg_float(v->f); return OK;
@@ -120,10 +119,11 @@ Status value_to_arg(Arena *arena, const Value *v, ValOfFn *val_of, void *ctx, Ar
   Arg *list;
   TRY_NEW(list, arena_new_n(arena, Arg, v->n));
   for (int i = 0; i < v->n; i++) {
-    Value item = v->kind == VAL_INTS ? val_int(v->ints[i])
-                 : v->kind == VAL_FLOATS ? val_float(v->floats[i])
-                 : v->kind == VAL_BOOLS ? val_bool(v->bools[i])
-                 : v->kind == VAL_TENSORS ? val_tensor(v->tensors[i]) : v->list[i];
+    Value item = v->kind == VAL_INTS      ? val_int(v->ints[i])
+                 : v->kind == VAL_FLOATS  ? val_float(v->floats[i])
+                 : v->kind == VAL_BOOLS   ? val_bool(v->bools[i])
+                 : v->kind == VAL_TENSORS ? val_tensor(v->tensors[i])
+                                          : v->list[i];
     TRY(value_to_arg(arena, &item, val_of, ctx, &list[i]));
   }
   *out = arg_list(list, v->n);

@@ -109,7 +109,9 @@ static int compare(const Sym *a, const Sym *b) {
   return sign(a->nargs, b->nargs);
 }
 
-static int compare_syms(const void *a, const void *b) { return compare(*(const Sym *const *)a, *(const Sym *const *)b); }
+static int compare_syms(const void *a, const void *b) {
+  return compare(*(const Sym *const *)a, *(const Sym *const *)b);
+}
 
 /* A term of a sum (number * sym) or a factor of a product (sym ** number). */
 typedef struct {
@@ -117,7 +119,9 @@ typedef struct {
   int64_t number;
 } Part;
 
-static int compare_parts(const void *a, const void *b) { return compare(((const Part *)a)->sym, ((const Part *)b)->sym); }
+static int compare_parts(const void *a, const void *b) {
+  return compare(((const Part *)a)->sym, ((const Part *)b)->sym);
+}
 
 /* Sorts and adds up the numbers of equal syms; false on overflow. */
 static bool collect(Part *parts, int *n) {
@@ -309,7 +313,8 @@ static const Sym *simplify_product(SymTable *t, const Sym *const *args, int n) {
   if (count == 0) return sym_int(t, number);
   if (number != 1 && !(factors[nfactors++] = sym_int(t, number))) return NULL;
   for (int i = 0; i < count; i++) {
-    const Sym *f = parts[i].number == 1 ? parts[i].sym : intern_pair(t, SYM_POW, parts[i].sym, sym_int(t, parts[i].number));
+    const Sym *f = parts[i].number == 1 ? parts[i].sym
+                                        : intern_pair(t, SYM_POW, parts[i].sym, sym_int(t, parts[i].number));
     if (!f) return NULL;
     factors[nfactors++] = f;
   }
@@ -401,7 +406,8 @@ static const Sym *simplify_division(SymTable *t, SymKind fn, const Sym *a, const
   if (fn == SYM_FLOORDIV && a->kind == SYM_INT && b->kind == SYM_INT && sym_floor_div(a->value, b->value, &r)) {
     return sym_int(t, r);
   }
-  if (fn == SYM_CEILDIV && a->kind == SYM_INT && b->kind == SYM_INT && sym_floor_div(a->value, b->value, &r) && r < INT64_MAX) {
+  if (fn == SYM_CEILDIV && a->kind == SYM_INT && b->kind == SYM_INT && sym_floor_div(a->value, b->value, &r) &&
+      r < INT64_MAX) {
     return sym_int(t, r + 1); /* not exact, or it would have gone above */
   }
   return intern_pair(t, fn, a, b);
@@ -416,7 +422,8 @@ static const Sym *simplify_mod(SymTable *t, SymKind fn, const Sym *a, const Sym 
 
 static const Sym *simplify_rounding(SymTable *t, SymKind fn, const Sym *a) {
   if (is_integer(a)) return a;
-  if ((fn == SYM_FLOOR || fn == SYM_CEIL) && a->kind == SYM_TRUEDIV && is_integer(a->args[0]) && is_integer(a->args[1])) {
+  if ((fn == SYM_FLOOR || fn == SYM_CEIL) && a->kind == SYM_TRUEDIV && is_integer(a->args[0]) &&
+      is_integer(a->args[1])) {
     return simplify_division(t, fn == SYM_FLOOR ? SYM_FLOORDIV : SYM_CEILDIV, a->args[0], a->args[1]);
   }
   return intern_call(t, fn, &a, 1);
@@ -469,13 +476,15 @@ static const Sym *simplify_relation(SymTable *t, SymKind fn, const Sym *a, const
 static const struct {
   signed char least, most; /* -1: any number */
 } arity[] = {
-    [SYM_ADD] = {0, -1},     [SYM_MUL] = {0, -1},    [SYM_FLOORDIV] = {2, 2}, [SYM_MOD] = {2, 2},     [SYM_POW] = {2, 2},
-    [SYM_MAX] = {1, -1},     [SYM_MIN] = {1, -1},    [SYM_TRUEDIV] = {2, 2},  [SYM_FTRUEDIV] = {2, 2}, [SYM_CEIL] = {1, 1},
-    [SYM_FLOOR] = {1, 1},    [SYM_TRUNC] = {1, 1},   [SYM_TRUNCF] = {1, 1},   [SYM_ROUND] = {1, 1},   [SYM_TOFLOAT] = {1, 1},
-    [SYM_PYMOD] = {2, 2},    [SYM_CLEANDIV] = {2, 2}, [SYM_CEILDIV] = {2, 2}, [SYM_POW2] = {2, 2},    [SYM_FPOW] = {2, 2},
-    [SYM_MODINDEX] = {3, 3}, [SYM_ABS] = {1, 1},     [SYM_SQRT] = {1, 1},     [SYM_EQ] = {2, 2},      [SYM_NE] = {2, 2},
-    [SYM_LT] = {2, 2},       [SYM_LE] = {2, 2},      [SYM_GT] = {2, 2},       [SYM_GE] = {2, 2},      [SYM_AND] = {1, -1},
-    [SYM_OR] = {1, -1},      [SYM_NOT] = {1, 1},     [SYM_WHERE] = {3, 3},
+    [SYM_ADD] = {0, -1},     [SYM_MUL] = {0, -1},    [SYM_FLOORDIV] = {2, 2}, [SYM_MOD] = {2, 2},
+    [SYM_POW] = {2, 2},      [SYM_MAX] = {1, -1},    [SYM_MIN] = {1, -1},     [SYM_TRUEDIV] = {2, 2},
+    [SYM_FTRUEDIV] = {2, 2}, [SYM_CEIL] = {1, 1},    [SYM_FLOOR] = {1, 1},    [SYM_TRUNC] = {1, 1},
+    [SYM_TRUNCF] = {1, 1},   [SYM_ROUND] = {1, 1},   [SYM_TOFLOAT] = {1, 1},  [SYM_PYMOD] = {2, 2},
+    [SYM_CLEANDIV] = {2, 2}, [SYM_CEILDIV] = {2, 2}, [SYM_POW2] = {2, 2},     [SYM_FPOW] = {2, 2},
+    [SYM_MODINDEX] = {3, 3}, [SYM_ABS] = {1, 1},     [SYM_SQRT] = {1, 1},     [SYM_EQ] = {2, 2},
+    [SYM_NE] = {2, 2},       [SYM_LT] = {2, 2},      [SYM_LE] = {2, 2},       [SYM_GT] = {2, 2},
+    [SYM_GE] = {2, 2},       [SYM_AND] = {1, -1},    [SYM_OR] = {1, -1},      [SYM_NOT] = {1, 1},
+    [SYM_WHERE] = {3, 3},
 };
 
 bool sym_takes(SymKind fn, int nargs) {
@@ -490,7 +499,9 @@ const Sym *sym_apply(SymTable *t, SymKind fn, const Sym *const *args, int n) {
     case SYM_ADD: return simplify_sum(t, args, n);
     case SYM_MUL: return simplify_product(t, args, n);
     case SYM_POW: return simplify_pow(t, args[0], args[1]);
-    case SYM_POW2: return args[0]->kind == SYM_INT && args[1]->kind == SYM_INT ? simplify_pow(t, args[0], args[1]) : intern_call(t, fn, args, n);
+    case SYM_POW2:
+      return args[0]->kind == SYM_INT && args[1]->kind == SYM_INT ? simplify_pow(t, args[0], args[1])
+                                                                  : intern_call(t, fn, args, n);
     case SYM_FLOORDIV:
     case SYM_CEILDIV:
     case SYM_CLEANDIV: return simplify_division(t, fn, args[0], args[1]);

@@ -18,6 +18,7 @@
 enum { SYM_MAX_DEPTH = 100 };
 
 /*    kind          name in srepr        */
+/* clang-format off */
 #define SYM_FUNCTIONS(X)                 \
   X(ADD,            "Add")               \
   X(MUL,            "Mul")               \
@@ -52,6 +53,7 @@ enum { SYM_MAX_DEPTH = 100 };
   X(OR,             "Or")                \
   X(NOT,            "Not")               \
   X(WHERE,          "Where")
+/* clang-format on */
 
 typedef enum {
   SYM_INT,    /* value */

@@ -47,7 +47,10 @@ static bool to_int(double f, int64_t *out) {
 }
 
 static Status round_number(const Sym *s, const Number *a, Number *out) {
-  double f = s->kind == SYM_CEIL ? ceil(a->f) : s->kind == SYM_FLOOR ? floor(a->f) : s->kind == SYM_TRUNC ? trunc(a->f) : rint(a->f);
+  double f = s->kind == SYM_CEIL    ? ceil(a->f)
+             : s->kind == SYM_FLOOR ? floor(a->f)
+             : s->kind == SYM_TRUNC ? trunc(a->f)
+                                    : rint(a->f);
   int64_t i = a->i;
   if (a->is_float && !to_int(f, &i)) return fail_sym(s, "the number is too large");
   *out = of_int(i);
@@ -230,7 +233,8 @@ static bool contains(const Sym *s, const Sym *symbol, int depth) {
 }
 
 /* s = factor * symbol + rest */
-static bool linear(const Sym *s, const Sym *symbol, const SymBindings *b, int depth, int64_t *factor, int64_t *rest) {
+static bool linear(const Sym *s, const Sym *symbol, const SymBindings *b, int depth, int64_t *factor,
+                   int64_t *rest) {
   *factor = s == symbol;
   *rest = 0;
   if (s == symbol) return true;

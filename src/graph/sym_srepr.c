@@ -23,8 +23,14 @@ static const struct {
 #define X(kind, name) {name, SYM_##kind},
     SYM_FUNCTIONS(X)
 #undef X
-    {"floor", SYM_FLOOR}, {"ceiling", SYM_CEIL}, {"Eq", SYM_EQ}, {"Ne", SYM_NE}, {"Lt", SYM_LT},
-    {"Le", SYM_LE},       {"Gt", SYM_GT},        {"Ge", SYM_GE},
+        {"floor", SYM_FLOOR},
+    {"ceiling", SYM_CEIL},
+    {"Eq", SYM_EQ},
+    {"Ne", SYM_NE},
+    {"Lt", SYM_LT},
+    {"Le", SYM_LE},
+    {"Gt", SYM_GT},
+    {"Ge", SYM_GE},
 };
 
 typedef struct {
@@ -62,7 +68,9 @@ static bool take_name(Parser *s, const char **name, size_t *len) {
   return *len > 0;
 }
 
-static bool named(const char *name, size_t len, const char *want) { return strlen(want) == len && !memcmp(name, want, len); }
+static bool named(const char *name, size_t len, const char *want) {
+  return strlen(want) == len && !memcmp(name, want, len);
+}
 
 static Status take_int(Parser *s, int64_t *out) {
   char *end;
@@ -70,7 +78,8 @@ static Status take_int(Parser *s, int64_t *out) {
   errno = 0;
   *out = strtoll(s->p, &end, 10);
   if (end == s->p) return expected(s, "a number");
-  if (errno) return fail(ERR_FILE, "symbolic size '%.100s': the number %.30s does not fit in 64 bits", s->text, s->p);
+  if (errno)
+    return fail(ERR_FILE, "symbolic size '%.100s': the number %.30s does not fit in 64 bits", s->text, s->p);
   s->p = end;
   return OK;
 }
@@ -103,7 +112,9 @@ static Status parse_symbol(Parser *s, const Sym **out) {
   TRY(take_string(s, &text, &len));
   bool good = len > 0 && !isdigit((unsigned char)*text) && !named(text, len, "inf") && !named(text, len, "nan");
   for (size_t i = 0; i < len; i++) good &= is_word(text[i]);
-  if (!good) return fail(ERR_FILE, "symbolic size '%.100s': '%.*s' cannot be a symbol", s->text, (int)(len > 60 ? 60 : len), text);
+  if (!good)
+    return fail(ERR_FILE, "symbolic size '%.100s': '%.*s' cannot be a symbol", s->text, (int)(len > 60 ? 60 : len),
+                text);
   char *name;
   TRY_NEW(name, arena_strndup(s->table->arena, text, len));
   TRY_NEW(*out, sym_symbol(s->table, name));
@@ -116,7 +127,9 @@ static Status parse_float(Parser *s, const Sym **out) {
   const char *end;
   TRY(take_string(s, &text, &len));
   double f = text_to_float(text, &end);
-  if (len == 0 || end != text + len) return fail(ERR_FILE, "symbolic size '%.100s': '%.*s' is not a number", s->text, (int)(len > 60 ? 60 : len), text);
+  if (len == 0 || end != text + len)
+    return fail(ERR_FILE, "symbolic size '%.100s': '%.*s' is not a number", s->text, (int)(len > 60 ? 60 : len),
+                text);
   TRY_NEW(*out, sym_float(s->table, f));
   return skip_keywords(s);
 }
@@ -170,18 +183,21 @@ static Status parse_function(Parser *s, const char *name, size_t len, const Sym 
     if (!named(name, len, functions[i].name)) continue;
     TRY(parse_args(s, &args, &nargs));
     if (!sym_takes(functions[i].kind, nargs)) {
-      return fail(ERR_FILE, "symbolic size '%.100s': %s does not take %d arguments", s->text, functions[i].name, nargs);
+      return fail(ERR_FILE, "symbolic size '%.100s': %s does not take %d arguments", s->text, functions[i].name,
+                  nargs);
     }
     TRY_NEW(*out, sym_apply(s->table, functions[i].kind, args, nargs));
     return OK;
   }
-  return fail(ERR_FILE, "symbolic size '%.100s': the function %.*s is not supported", s->text, (int)(len > 60 ? 60 : len), name);
+  return fail(ERR_FILE, "symbolic size '%.100s': the function %.*s is not supported", s->text,
+              (int)(len > 60 ? 60 : len), name);
 }
 
 static Status parse(Parser *s, const Sym **out) {
   const char *name;
   size_t len;
-  if (s->depth >= SYM_MAX_DEPTH) return fail(ERR_FILE, "symbolic size '%.100s': it nests more than %d levels deep", s->text, SYM_MAX_DEPTH);
+  if (s->depth >= SYM_MAX_DEPTH)
+    return fail(ERR_FILE, "symbolic size '%.100s': it nests more than %d levels deep", s->text, SYM_MAX_DEPTH);
   if (!take_name(s, &name, &len)) return expected(s, "a function");
   if (!take(s, '(')) {
     bool truth = named(name, len, "true");

@@ -228,7 +228,8 @@ static Status parse_call(Parser *s, const char *name, size_t len, const Sym **ou
       TRY(parse_relation(s, &x));
       TRY(list_add(s, &args, x));
     }
-    if (!sym_takes((SymKind)kind, args.n)) return fail(ERR_FILE, "symbolic size: %s does not take %d arguments", notation[kind].text, args.n);
+    if (!sym_takes((SymKind)kind, args.n))
+      return fail(ERR_FILE, "symbolic size: %s does not take %d arguments", notation[kind].text, args.n);
     return apply(s, (SymKind)kind, args.v, args.n, out);
   }
   return fail(ERR_FILE, "symbolic size: unknown function '%.*s'", (int)(len > 60 ? 60 : len), name);
@@ -238,7 +239,8 @@ static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
 static Status parse_atom(Parser *s, const Sym **out) {
   skip(s);
-  if (isdigit((unsigned char)*s->p) || (*s->p == '-' && isdigit((unsigned char)s->p[1]))) return parse_number(s, out);
+  if (isdigit((unsigned char)*s->p) || (*s->p == '-' && isdigit((unsigned char)s->p[1])))
+    return parse_number(s, out);
   if (take(s, "(")) {
     TRY(parse_relation(s, out));
     return take(s, ")") ? OK : expected(s, "')'");

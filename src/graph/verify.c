@@ -29,7 +29,8 @@ static Status refuse(const Check *c, const char *where, const char *what) {
 }
 
 static bool is_linked(const Graph *g, const Node *n) {
-  return n->graph == g && (n->prev ? n->prev->next == n : g->first == n) && (n->next ? n->next->prev == n : g->last == n);
+  return n->graph == g && (n->prev ? n->prev->next == n : g->first == n) &&
+         (n->next ? n->next->prev == n : g->last == n);
 }
 
 /* I1, I2: v belongs to this graph and is defined before node number `at`. */
@@ -38,8 +39,10 @@ static Status verify_use(const Check *c, const Val *v, int at, const char *where
   const Node *n = v->node;
   bool ours = n ? is_linked(c->g, n) && v->index >= 0 && v->index < n->nouts && n->outs[v->index] == v
                 : v->index >= 0 && v->index < c->g->ninputs && c->g->inputs[v->index] == v;
-  if (!ours) return fail(ERR_FAIL, "%s: %s uses the value %s, which is not of its graph", c->e->name, where, v->name);
-  if (n && n->mark >= at) return fail(ERR_FAIL, "%s: %s uses the value %s before it is defined", c->e->name, where, v->name);
+  if (!ours)
+    return fail(ERR_FAIL, "%s: %s uses the value %s, which is not of its graph", c->e->name, where, v->name);
+  if (n && n->mark >= at)
+    return fail(ERR_FAIL, "%s: %s uses the value %s before it is defined", c->e->name, where, v->name);
   return OK;
 }
 
@@ -75,10 +78,12 @@ static Status verify_val(const Check *c, const Val *v, StrMap *names) {
 
 /* I3 */
 static Status verify_call(const Check *c, const Node *n) {
-  if (!n->op) return n->nargs == 0 || n->arg_names ? OK : wrong(c, n->target, "an unknown op without argument names");
+  if (!n->op)
+    return n->nargs == 0 || n->arg_names ? OK : wrong(c, n->target, "an unknown op without argument names");
   const Schema *s = &n->op->schema;
   if (n->nargs != s->nparams) return wrong(c, n->target, "its arguments are not in schema order");
-  if (!s->returns_list && n->nouts > s->nreturns) return refuse(c, n->target, "it has more results than its schema");
+  if (!s->returns_list && n->nouts > s->nreturns)
+    return refuse(c, n->target, "it has more results than its schema");
   for (int i = 0; i < n->nargs; i++) {
     if (n->args[i].kind == ARG_UNSET && !s->params[i].has_default) {
       return fail(ERR_FILE, "%s: %s: the argument '%s' is missing", c->e->name, n->target, s->params[i].name);
@@ -92,7 +97,8 @@ static Status verify_node(const Check *c, const Node *n, StrMap *names) {
   TRY(verify_call(c, n));
   for (int i = 0; i < n->nargs; i++) TRY(verify_arg(c, &n->args[i], n->mark, n->target, 0));
   for (int i = 0; i < n->nouts; i++) {
-    if (n->outs[i] && (n->outs[i]->node != n || n->outs[i]->index != i)) return wrong(c, n->target, "a result is not its own");
+    if (n->outs[i] && (n->outs[i]->node != n || n->outs[i]->index != i))
+      return wrong(c, n->target, "a result is not its own");
     TRY(verify_val(c, n->outs[i], names));
   }
   return OK;
@@ -115,7 +121,8 @@ static Status verify_graph(const Check *outer, const Graph *g) {
   TRY(strmap_reserve(&names, c.arena, (size_t)g->ninputs + (size_t)g->nnodes));
   for (int i = 0; i < g->ninputs; i++) {
     TRY(verify_val(&c, g->inputs[i], &names));
-    if (g->inputs[i]->node || g->inputs[i]->index != i) return wrong(&c, g->inputs[i]->name, "an input that is not in its place");
+    if (g->inputs[i]->node || g->inputs[i]->index != i)
+      return wrong(&c, g->inputs[i]->name, "an input that is not in its place");
   }
   int count = 0;
   for (Node *n = g->first; n; n = n->next) {
@@ -135,14 +142,17 @@ static Status verify_signature(const Check *c) {
     const InputSpec *in = &e->inputs[i];
     const Val *v = e->graph->inputs[i];
     bool state = in->kind == IN_PARAMETER || in->kind == IN_BUFFER || in->kind == IN_TENSOR_CONSTANT;
-    if (state && (!in->target || v->type != TY_TENSOR)) return refuse(c, v->name, "an input from the state must be a tensor with a name");
-    if (in->kind == IN_CONSTANT && in->constant.kind == ARG_VAL) return refuse(c, v->name, "a constant input must be a constant");
+    if (state && (!in->target || v->type != TY_TENSOR))
+      return refuse(c, v->name, "an input from the state must be a tensor with a name");
+    if (in->kind == IN_CONSTANT && in->constant.kind == ARG_VAL)
+      return refuse(c, v->name, "a constant input must be a constant");
   }
   for (int i = 0; i < e->graph->noutputs; i++) {
     const OutputSpec *out = &e->outputs[i];
     bool targets = out->kind != OUT_USER && out->kind != OUT_LOSS && out->kind != OUT_TOKEN;
     if (targets && !out->target) return refuse(c, "an output", "what it writes to has no name");
-    if (targets && e->graph->outputs[i].kind != ARG_VAL) return refuse(c, out->target, "what is written must be a value");
+    if (targets && e->graph->outputs[i].kind != ARG_VAL)
+      return refuse(c, out->target, "what is written must be a value");
   }
   return OK;
 }
@@ -151,7 +161,8 @@ Status graph_verify(const Exported *e) {
   Arena arena = {0};
   Check c = {.e = e, .g = e->graph, .arena = &arena};
   Status s = OK;
-  if ((e->graph->ninputs && !e->inputs) || (e->graph->noutputs && !e->outputs)) s = wrong(&c, "graph", "the signature is missing");
+  if ((e->graph->ninputs && !e->inputs) || (e->graph->noutputs && !e->outputs))
+    s = wrong(&c, "graph", "the signature is missing");
   if (!s) s = verify_graph(&c, e->graph);
   if (!s) s = verify_signature(&c);
   arena_free(&arena);

@@ -10,15 +10,15 @@ Status status_at_node(Status s, const Node *n) {
   char source[256], module[256];
   node_source(n, source, sizeof source);
   node_module(n, module, sizeof module);
-  return status_at(s, "node '%s' (%s)%s%s%s%s", n->nouts ? n->outs[0]->name : "-", n->target, *module ? " in " : "", module,
-                   *source ? ", " : "", source);
+  return status_at(s, "node '%s' (%s)%s%s%s%s", n->nouts ? n->outs[0]->name : "-", n->target, *module ? " in " : "",
+                   module, *source ? ", " : "", source);
 }
 
 typedef struct {
   const Walk *w;
   const Graph *g;
-  Value *env;  /* by Val.id */
-  int *uses;   /* uses still to come, by Val.id */
+  Value *env; /* by Val.id */
+  int *uses;  /* uses still to come, by Val.id */
 } State;
 
 static void count(void *ctx, Val **ref) { ((int *)ctx)[(*ref)->id]++; }
@@ -31,7 +31,8 @@ static void release(void *ctx, Val **ref) {
 }
 
 static Status set_outs(State *s, const Node *n, const Value *outs, int nouts) {
-  if (nouts < n->nouts) return fail(ERR_FAIL, "%s gave %d results, the program takes %d", n->target, nouts, n->nouts);
+  if (nouts < n->nouts)
+    return fail(ERR_FAIL, "%s gave %d results, the program takes %d", n->target, nouts, n->nouts);
   for (int i = 0; i < n->nouts; i++) {
     Value *v = &s->env[n->outs[i]->id];
     *v = outs[i];
@@ -54,7 +55,8 @@ static Status call_op(State *s, const Node *n) {
 /* ---- higher-order ops ------------------------------------------------------------- */
 
 static Status call_graph(State *s, const Node *n, const Graph *sub, const Value *args, int nargs) {
-  if (nargs != sub->ninputs) return fail(ERR_FILE, "%s passes %d arguments to a sub-graph of %d inputs", n->target, nargs, sub->ninputs);
+  if (nargs != sub->ninputs)
+    return fail(ERR_FILE, "%s passes %d arguments to a sub-graph of %d inputs", n->target, nargs, sub->ninputs);
   Value *outs;
   TRY_NEW(outs, arena_new_n(s->w->arena, Value, sub->noutputs));
   TRY(graph_walk(s->w, sub, args, outs));
@@ -74,7 +76,11 @@ static Status spread_args(State *s, const Node *n, int from, Value **out, int *n
 
 /* The one element of a tensor that lies on a mesh. */
 static Status whole_number(State *s, Value *v) {
-  Call c = {.ctx = s->w->ctx, .op = op_find("aten._local_scalar_dense.default"), .arg = (Value[]){*v}, .scope = s->w->scope, .arena = s->w->arena};
+  Call c = {.ctx = s->w->ctx,
+            .op = op_find("aten._local_scalar_dense.default"),
+            .arg = (Value[]){*v},
+            .scope = s->w->scope,
+            .arena = s->w->arena};
   TRY(op_dispatch(&c));
   *v = c.out[0];
   return OK;
@@ -84,7 +90,8 @@ static Status whole_number(State *s, Value *v) {
 static Status call_cond(State *s, const Node *n) {
   Value pred, *args;
   int nargs;
-  if (n->nargs != 4 || n->args[1].kind != ARG_GRAPH || n->args[2].kind != ARG_GRAPH) return fail(ERR_FILE, "cond without its two sub-graphs");
+  if (n->nargs != 4 || n->args[1].kind != ARG_GRAPH || n->args[2].kind != ARG_GRAPH)
+    return fail(ERR_FILE, "cond without its two sub-graphs");
   TRY(arg_resolve(s->w->arena, s->env, &n->args[0], &pred));
   if (pred.kind == VAL_TENSOR && pred.tensor->spec) TRY(whole_number(s, &pred));
   if (pred.kind == VAL_TENSOR) {

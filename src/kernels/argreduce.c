@@ -20,8 +20,8 @@ typedef struct {
   Dtype as;
   View value, index, x;
   int dim;
-  int64_t n, step;      /* elements along dim, their stride */
-  int line;             /* dimension of the outputs that is walked innermost, -1: none */
+  int64_t n, step; /* elements along dim, their stride */
+  int line;        /* dimension of the outputs that is walked innermost, -1: none */
   int64_t line_size, tiles_per_line;
   bool rows;
   const ReduceLoops *fold;
@@ -45,8 +45,10 @@ static int64_t first_place(const Job *j, const void *x, int64_t n, Wide w) {
     while (i < n - 1 && v[i] != w.f && !(w.f != w.f && v[i] != v[i])) i++;
   } else {
     const float *v = x, f = (float)w.f;
-    if (f != f) while (i < n - 1 && v[i] == v[i]) i++;
-    else while (i < n - 1 && v[i] != f) i++;
+    if (f != f)
+      while (i < n - 1 && v[i] == v[i]) i++;
+    else
+      while (i < n - 1 && v[i] != f) i++;
   }
   return i;
 }
@@ -71,8 +73,8 @@ static void search_row(const Job *j, const char *x, char *value, int64_t *index)
 
 /* ---- across memory ---------------------------------------------------------------- */
 
-static void search_columns(const Job *j, const char *x, int64_t width, char *value, int64_t value_step, int64_t *index,
-                           int64_t index_step) {
+static void search_columns(const Job *j, const char *x, int64_t width, char *value, int64_t value_step,
+                           int64_t *index, int64_t index_step) {
   const int64_t bytes = (int64_t)dtype_size(j->x.dtype), step = j->x.stride[j->line];
   RunBuffer buffer;
   _Alignas(64) unsigned char best[TILE * 8];
@@ -92,7 +94,8 @@ static void search_tiles(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const Job *j = arg;
   for (int64_t t = begin; t < end; t++) {
-    int64_t start = t % j->tiles_per_line * TILE, rest = t / j->tiles_per_line, x_at = 0, value_at = 0, index_at = 0;
+    int64_t start = t % j->tiles_per_line * TILE, rest = t / j->tiles_per_line, x_at = 0, value_at = 0,
+            index_at = 0;
     if (j->rows) start = 0, rest = t;
     for (int d = j->x.ndim - 1; d >= 0; d--) {
       if (d == j->dim) continue;
@@ -118,7 +121,14 @@ static void search_tiles(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 void kernel_argreduce(Kern *k, bool largest, View value, View index, View x, int dim) {
-  Job j = {.largest = largest, .isa = k->isa, .value = value, .index = index, .x = x, .dim = dim, .line = -1, .tiles_per_line = 1};
+  Job j = {.largest = largest,
+           .isa = k->isa,
+           .value = value,
+           .index = index,
+           .x = x,
+           .dim = dim,
+           .line = -1,
+           .tiles_per_line = 1};
   j.as = x.dtype == DT_F64 ? DT_F64 : dtype_is_float(x.dtype) || dtype_size(x.dtype) < 4 ? DT_F32 : DT_I64;
   j.n = x.ndim ? x.size[dim] : 1;
   j.step = x.ndim ? x.stride[dim] : 1;

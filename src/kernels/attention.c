@@ -18,22 +18,32 @@
 #include "kernels/convert.h"
 #include "kernels/random_simd.h"
 
-enum { ROWS = 66, KEYS = GEMM_KC, STRIP = 32, WORK = 1 << 18 }; /* queries and keys of a block; multiplications worth a thread */
+enum {
+  ROWS = 66,
+  KEYS = GEMM_KC,
+  STRIP = 32,
+  WORK = 1 << 18
+}; /* queries and keys of a block; multiplications worth a thread */
 
 /* ---- shared with the other routes ----------------------------------------------------- */
 
 AttentionSize attention_size(const Attention *a) {
-  AttentionSize z = {a->q.size[0], a->q.size[1], a->k.size[1], 1, a->q.size[2], a->k.size[2], a->q.size[3], a->v.size[3]};
+  AttentionSize z = {a->q.size[0], a->q.size[1], a->k.size[1], 1,
+                     a->q.size[2], a->k.size[2], a->q.size[3], a->v.size[3]};
   z.per_group = z.groups ? z.heads / z.groups : 1;
   return z;
 }
 
 Matrix attention_head(View v, int64_t b, int64_t h) {
   int64_t at = b * v.stride[0] + h * v.stride[1];
-  return (Matrix){.data = (char *)v.data + at * (int64_t)dtype_size(v.dtype), .dtype = v.dtype, .row = v.stride[2], .col = v.stride[3]};
+  return (Matrix){.data = (char *)v.data + at * (int64_t)dtype_size(v.dtype),
+                  .dtype = v.dtype,
+                  .row = v.stride[2],
+                  .col = v.stride[3]};
 }
 
-float attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room) {
+float attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n,
+                         float *s, float *room) {
   const View *m = a->mask;
   if (!m) return SIMD_CALL(k->isa, attention_largest)(s, n);
   int64_t index[4] = {b, h, i, s0}, at = 0, step = 0;
@@ -59,7 +69,8 @@ float attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h
   return SIMD_CALL(k->isa, attention_add_mask)(s, (const float *)(const void *)row, n);
 }
 
-void attention_drop_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room) {
+void attention_drop_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n,
+                        float *s, float *room) {
   if (a->dropout <= 0) return;
   uint64_t first = attention_number(a, b, h, i) + (uint64_t)s0, skip = first % 4;
   uint32_t *words = (uint32_t *)(void *)room, threshold = (uint32_t)fmin(a->dropout * 0x1p32, 4294967295.0);
@@ -68,7 +79,8 @@ void attention_drop_row(const Kern *k, const Attention *a, int64_t b, int64_t h,
   SIMD_CALL(k->isa, attention_drop)(s, words + skip, threshold, factor, n);
 }
 
-void attention_store_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, float *o, float max, float sum) {
+void attention_store_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, float *o, float max,
+                         float sum) {
   Matrix out = attention_head(a->out, b, h);
   int64_t e = a->out.size[3];
   char *to = matrix_at(&out, 0, i, 0);
@@ -77,11 +89,14 @@ void attention_store_row(const Kern *k, const Attention *a, int64_t b, int64_t h
   else {
     int64_t run = out.col == 1 ? e : 1;
     SIMD_CALL(k->isa, attention_scale)(o, o, factor, e);
-    for (int64_t j = 0; j < e; j += run) SIMD_CALL(k->isa, convert_run)(matrix_at(&out, 0, i, j), out.dtype, o + j, DT_F32, run);
+    for (int64_t j = 0; j < e; j += run)
+      SIMD_CALL(k->isa, convert_run)(matrix_at(&out, 0, i, j), out.dtype, o + j, DT_F32, run);
   }
   if (!a->logsumexp) return;
   const View *l = a->logsumexp;
-  ((float *)l->data)[b * l->stride[0] + h * l->stride[1] + i * l->stride[2]] = sum == 0 ? 0 : max * ATTENTION_LN2 + logf(sum);
+  ((float *)l->data)[b * l->stride[0] + h * l->stride[1] + i * l->stride[2]] = sum == 0 ? 0
+                                                                                        : max * ATTENTION_LN2 +
+                                                                                              logf(sum);
 }
 
 /* ---- blocks --------------------------------------------------------------------------- */
@@ -99,11 +114,11 @@ typedef struct {
 
 /* What a worker has. */
 typedef struct {
-  float *k, *v;            /* panels: [s / nr][d][nr] and [e / nr][s][nr] */
-  float *q;                /* A blocks, one per GEMM_KC columns */
-  float *p;                /* A block: scores, then exp of them */
-  float *o, *max, *sum;    /* rows x ldo, rows, rows */
-  float *mask, *pack;      /* room for attention_mask_row, attention_drop_row, and for packing */
+  float *k, *v;         /* panels: [s / nr][d][nr] and [e / nr][s][nr] */
+  float *q;             /* A blocks, one per GEMM_KC columns */
+  float *p;             /* A block: scores, then exp of them */
+  float *o, *max, *sum; /* rows x ldo, rows, rows */
+  float *mask, *pack;   /* room for attention_mask_row, attention_drop_row, and for packing */
 } Room;
 
 static size_t take(char **at, int64_t n) {
@@ -142,12 +157,14 @@ static void pack_head(const Job *job, int64_t b, int64_t g, Room *r) {
   Matrix k = attention_head(job->a->k, b, g), v = attention_head(job->a->v, b, g), kt = k;
   kt.row = k.col;
   kt.col = k.row;
-  for (int64_t j = 0; j < z->s; j += nr) gemm_pack_panel(job->k, r->k + j * z->d, &kt, 0, j, least(z->s - j, nr), z->d, r->pack);
+  for (int64_t j = 0; j < z->s; j += nr)
+    gemm_pack_panel(job->k, r->k + j * z->d, &kt, 0, j, least(z->s - j, nr), z->d, r->pack);
   for (int64_t p = 0; p < z->s; p += STRIP) { /* all panels of a few rows: lines of v are read once */
     for (int64_t j = 0; j < z->e; j += nr) {
       Matrix part = v;
       part.data = matrix_at(&v, 0, p, 0);
-      gemm_pack_panel(job->k, r->v + j * z->s + p * nr, &part, 0, j, least(z->e - j, nr), least(z->s - p, STRIP), r->pack);
+      gemm_pack_panel(job->k, r->v + j * z->s + p * nr, &part, 0, j, least(z->e - j, nr), least(z->s - p, STRIP),
+                      r->pack);
     }
   }
 }
@@ -171,8 +188,9 @@ static void score_block(const Job *job, int64_t i0, int64_t rows, int64_t s0, in
       int64_t count = base + (tile < extra);
       if (attention_visible(job->a, i0 + i + count - 1, s0 + j, nr)) {
         for (int64_t p = 0; p < job->z.d; p += GEMM_KC) {
-          job->kernels->tile((int)count, (int)least(n - j, nr), least(job->z.d - p, GEMM_KC), r->q + p / GEMM_KC * job->rows * GEMM_LDA + i * GEMM_LDA,
-                             panel + p * nr, r->p + i * GEMM_LDA + j, GEMM_LDA, scale, p > 0);
+          job->kernels->tile((int)count, (int)least(n - j, nr), least(job->z.d - p, GEMM_KC),
+                             r->q + p / GEMM_KC * job->rows * GEMM_LDA + i * GEMM_LDA, panel + p * nr,
+                             r->p + i * GEMM_LDA + j, GEMM_LDA, scale, p > 0);
         }
       }
       i += count;
@@ -181,7 +199,8 @@ static void score_block(const Job *job, int64_t i0, int64_t rows, int64_t s0, in
 }
 
 /* exp of the masked scores, running max and sums; o shrinks with them. */
-static void softmax_block(const Job *job, int64_t b, int64_t h, int64_t i0, int64_t rows, int64_t s0, int64_t n, Room *r) {
+static void softmax_block(const Job *job, int64_t b, int64_t h, int64_t i0, int64_t rows, int64_t s0, int64_t n,
+                          Room *r) {
   for (int64_t i = 0; i < rows; i++) {
     float *s = r->p + i * GEMM_LDA;
     int64_t seen = attention_visible(job->a, i0 + i, s0, n);
@@ -189,7 +208,8 @@ static void softmax_block(const Job *job, int64_t b, int64_t h, int64_t i0, int6
     float shrink = SIMD_CALL(job->k->isa, attention_softmax_row)(s, seen, largest, &r->max[i], &r->sum[i]);
     attention_drop_row(job->k, job->a, b, h, i0 + i, s0, seen, s, r->mask);
     if (seen < n) memset(s + seen, 0, floats(n - seen));
-    if (s0 > 0 && shrink != 1) SIMD_CALL(job->k->isa, attention_scale)(r->o + i * job->ldo, r->o + i * job->ldo, shrink, job->ldo);
+    if (s0 > 0 && shrink != 1)
+      SIMD_CALL(job->k->isa, attention_scale)(r->o + i * job->ldo, r->o + i * job->ldo, shrink, job->ldo);
   }
 }
 
@@ -200,7 +220,9 @@ static void value_block(const Job *job, int64_t i0, int64_t rows, int64_t s0, in
     const float *panel = r->v + j * job->z.s + s0 * nr;
     for (int64_t tile = 0, i = 0; tile < tiles; tile++) {
       int64_t count = base + (tile < extra), seen = attention_visible(job->a, i0 + i + count - 1, s0, n);
-      if (seen) job->kernels->tile((int)count, (int)nr, seen, r->p + i * GEMM_LDA, panel, r->o + i * job->ldo + j, job->ldo, 1, s0 > 0);
+      if (seen)
+        job->kernels->tile((int)count, (int)nr, seen, r->p + i * GEMM_LDA, panel, r->o + i * job->ldo + j, job->ldo,
+                           1, s0 > 0);
       i += count;
     }
   }
@@ -220,7 +242,8 @@ static void run_block(const Job *job, int64_t b, int64_t h, int64_t i0, int64_t 
     softmax_block(job, b, h, i0, rows, s0, n, r);
     value_block(job, i0, rows, s0, n, r);
   }
-  for (int64_t i = 0; i < rows; i++) attention_store_row(job->k, job->a, b, h, i0 + i, r->o + i * job->ldo, r->max[i], r->sum[i]);
+  for (int64_t i = 0; i < rows; i++)
+    attention_store_row(job->k, job->a, b, h, i0 + i, r->o + i * job->ldo, r->max[i], r->sum[i]);
 }
 
 static void run_tasks(void *arg, int64_t begin, int64_t end, int worker) {
@@ -231,7 +254,8 @@ static void run_tasks(void *arg, int64_t begin, int64_t end, int worker) {
   lay_out(job, job->room + job->room_bytes * (size_t)worker, &r);
   for (int64_t task = begin; task < end; task++) {
     int64_t turn = task % job->blocks, head = task / job->blocks, h = head % z->heads, b = head / z->heads;
-    int64_t block = turn % 2 ? job->blocks - 1 - turn / 2 : turn / 2, i0 = block * job->rows, key_head = head / z->per_group;
+    int64_t block = turn % 2 ? job->blocks - 1 - turn / 2 : turn / 2, i0 = block * job->rows,
+            key_head = head / z->per_group;
     if (packed != key_head) pack_head(job, b, h / z->per_group, &r);
     packed = key_head;
     run_block(job, b, h, i0, least(z->t - i0, job->rows), &r);
@@ -247,7 +271,8 @@ static Status run_blocks(Kern *k, const Attention *a) {
   job.ldo = pieces(z->e, nr) * nr;
   Room unused;
   job.room_bytes = lay_out(&job, NULL, &unused);
-  int64_t tasks = z->batch * z->heads * job.blocks, grain = most(1, WORK / most(1, job.rows * z->s * (z->d + z->e)));
+  int64_t tasks = z->batch * z->heads * job.blocks,
+          grain = most(1, WORK / most(1, job.rows * z->s * (z->d + z->e)));
   TRY_NEW(job.room, kern_scratch(k, job.room_bytes * (size_t)parallel_workers(k->threads, tasks, grain)));
   parallel_for(k->threads, tasks, grain, run_tasks, &job);
   return OK;

@@ -17,7 +17,8 @@
 typedef struct {
   View q, k, v, out;
   const View *mask;      /* NULL: none */
-  const View *logsumexp; /* NULL, or out, (B, H, T), f32 (f64 for f64): log of the sum of exp(scores), 0 where no key is seen */
+  const View *logsumexp; /* NULL, or out, (B, H, T), f32 (f64 for f64): log of the sum of exp(scores), 0 where no
+                            key is seen */
   double scale;
   bool causal;
   /* Weights are zeroed with probability dropout, the others grow by 1 / (1 - dropout).  Weight

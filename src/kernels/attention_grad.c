@@ -44,10 +44,23 @@ static size_t lay_out(const Job *job, char *at, Room *r) {
   const struct {
     float **field;
     int64_t n;
-  } parts[] = {{&r->kt, ls * z->d}, {&r->vt, ls * z->e}, {&r->k, job->ldd * z->s}, {&r->dk, z->s * job->ldd}, {&r->dv, z->s * job->lde},
-               {&r->q, job->rows * GEMM_LDA}, {&r->go, job->rows * GEMM_LDA}, {&r->qp, job->ldd * job->rows}, {&r->gop, job->lde * job->rows},
-               {&r->p, job->rows * GEMM_LDA}, {&r->ds, job->rows * GEMM_LDA}, {&r->t, (int64_t)KEYS * GEMM_LDA}, {&r->dq, job->rows * job->ldd},
-               {&r->lse, job->rows}, {&r->delta, job->rows}, {&r->mask, KEYS}, {&r->pack, (int64_t)(gemm_pack_room(job->k) / sizeof(float))}};
+  } parts[] = {{&r->kt, ls * z->d},
+               {&r->vt, ls * z->e},
+               {&r->k, job->ldd * z->s},
+               {&r->dk, z->s * job->ldd},
+               {&r->dv, z->s * job->lde},
+               {&r->q, job->rows * GEMM_LDA},
+               {&r->go, job->rows * GEMM_LDA},
+               {&r->qp, job->ldd * job->rows},
+               {&r->gop, job->lde * job->rows},
+               {&r->p, job->rows * GEMM_LDA},
+               {&r->ds, job->rows * GEMM_LDA},
+               {&r->t, (int64_t)KEYS * GEMM_LDA},
+               {&r->dq, job->rows * job->ldd},
+               {&r->lse, job->rows},
+               {&r->delta, job->rows},
+               {&r->mask, KEYS},
+               {&r->pack, (int64_t)(gemm_pack_room(job->k) / sizeof(float))}};
   size_t total = 0;
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     *parts[i].field = (float *)(void *)(at ? at + total : NULL);
@@ -59,17 +72,19 @@ static size_t lay_out(const Job *job, char *at, Room *r) {
 /* ---- products of blocks ----------------------------------------------------------------- */
 
 /* c[rows, cols] = alpha * a panels (+ c): cols in whole panels that are `next` floats apart. */
-static void multiply(const Job *job, const float *a, int64_t rows, const float *panels, int64_t next, int64_t cols, int64_t depth, float *c, int64_t ldc,
-                     float alpha, bool add) {
+static void multiply(const Job *job, const float *a, int64_t rows, const float *panels, int64_t next, int64_t cols,
+                     int64_t depth, float *c, int64_t ldc, float alpha, bool add) {
   int64_t nr = job->kernels->nr, mr = job->kernels->mr;
   for (int64_t j = 0; j < cols; j += nr, panels += next) {
     for (int64_t i = 0; i < rows; i += mr) {
-      job->kernels->tile((int)least(rows - i, mr), (int)nr, depth, a + i * GEMM_LDA, panels, c + i * ldc + j, ldc, alpha, add);
+      job->kernels->tile((int)least(rows - i, mr), (int)nr, depth, a + i * GEMM_LDA, panels, c + i * ldc + j, ldc,
+                         alpha, add);
     }
   }
 }
 
-static void pack_panels(const Job *job, float *to, const Matrix *x, int64_t row, int64_t depth, int64_t cols, Room *r) {
+static void pack_panels(const Job *job, float *to, const Matrix *x, int64_t row, int64_t depth, int64_t cols,
+                        Room *r) {
   Matrix part = *x;
   part.data = matrix_at(x, 0, row, 0);
   for (int64_t j = 0; j < cols; j += job->kernels->nr) {
@@ -104,7 +119,8 @@ static float dot(const float *x, const float *y, int64_t n) {
 /* q, do, delta and logsumexp of queries i0 .. i0+rows. */
 static void read_queries(const Job *job, int64_t b, int64_t h, int64_t i0, int64_t rows, Room *r) {
   const Attention *f = &job->g->forward;
-  Matrix q = attention_head(f->q, b, h), go = attention_head(job->g->grad_out, b, h), out = attention_head(f->out, b, h);
+  Matrix q = attention_head(f->q, b, h), go = attention_head(job->g->grad_out, b, h),
+         out = attention_head(f->out, b, h);
   const View *l = f->logsumexp;
   gemm_pack_a(job->k, r->p, &out, 0, i0, 0, rows, job->z.e); /* p is free yet */
   gemm_pack_a(job->k, r->go, &go, 0, i0, 0, rows, job->z.e);
@@ -119,10 +135,12 @@ static void read_queries(const Job *job, int64_t b, int64_t h, int64_t i0, int64
 }
 
 /* p and ds for keys s0 .. s0+n. */
-static void score_block(const Job *job, int64_t b, int64_t h, int64_t i0, int64_t rows, int64_t s0, int64_t n, Room *r) {
+static void score_block(const Job *job, int64_t b, int64_t h, int64_t i0, int64_t rows, int64_t s0, int64_t n,
+                        Room *r) {
   const Attention *f = &job->g->forward;
   int64_t nr = job->kernels->nr, cols = pieces(n, nr) * nr;
-  multiply(job, r->q, rows, r->kt + s0 * job->z.d, nr * job->z.d, cols, job->z.d, r->p, GEMM_LDA, (float)f->scale * ATTENTION_LOG2E, false);
+  multiply(job, r->q, rows, r->kt + s0 * job->z.d, nr * job->z.d, cols, job->z.d, r->p, GEMM_LDA,
+           (float)f->scale * ATTENTION_LOG2E, false);
   multiply(job, r->go, rows, r->vt + s0 * job->z.e, nr * job->z.e, cols, job->z.e, r->ds, GEMM_LDA, 1, false);
   for (int64_t i = 0; i < rows; i++) {
     float *p = r->p + i * GEMM_LDA, *ds = r->ds + i * GEMM_LDA;
@@ -133,10 +151,12 @@ static void score_block(const Job *job, int64_t b, int64_t h, int64_t i0, int64_
   }
 }
 
-static void write_rows(const Job *job, const Matrix *to, int64_t i0, int64_t rows, int64_t cols, const float *from, int64_t ld) {
+static void write_rows(const Job *job, const Matrix *to, int64_t i0, int64_t rows, int64_t cols, const float *from,
+                       int64_t ld) {
   int64_t run = to->col == 1 ? cols : 1;
   for (int64_t i = 0; i < rows; i++) {
-    for (int64_t j = 0; j < cols; j += run) SIMD_CALL(job->k->isa, convert_run)(matrix_at(to, 0, i0 + i, j), to->dtype, from + i * ld + j, DT_F32, run);
+    for (int64_t j = 0; j < cols; j += run)
+      SIMD_CALL(job->k->isa, convert_run)(matrix_at(to, 0, i0 + i, j), to->dtype, from + i * ld + j, DT_F32, run);
   }
 }
 
@@ -145,7 +165,8 @@ static void run_head(const Job *job, int64_t b, int64_t h, Room *r) {
   const AttentionSize *z = &job->z;
   int64_t nr = job->kernels->nr;
   Matrix k = attention_head(f->k, b, h), v = attention_head(f->v, b, h), kt = turned(k), vt = turned(v);
-  Matrix dq = attention_head(job->g->grad_q, b, h), dk = attention_head(job->g->grad_k, b, h), dv = attention_head(job->g->grad_v, b, h);
+  Matrix dq = attention_head(job->g->grad_q, b, h), dk = attention_head(job->g->grad_k, b, h),
+         dv = attention_head(job->g->grad_v, b, h);
   pack_panels(job, r->kt, &kt, 0, z->d, z->s, r);
   pack_panels(job, r->vt, &vt, 0, z->e, z->s, r);
   pack_panels(job, r->k, &k, 0, z->s, z->d, r);

@@ -24,7 +24,8 @@ static double element(View v, int64_t b, int64_t h, int64_t i, int64_t j) {
 static double score(const Job *job, int64_t b, int64_t h, int64_t i, int64_t j) {
   const Attention *a = job->a;
   double s = 0;
-  for (int64_t d = 0; d < job->z.d; d++) s += element(a->q, b, h, i, d) * element(a->k, b, h / job->z.per_group, j, d);
+  for (int64_t d = 0; d < job->z.d; d++)
+    s += element(a->q, b, h, i, d) * element(a->k, b, h / job->z.per_group, j, d);
   s *= a->scale;
   if (!a->mask) return s;
   double m = element(*a->mask, b, h, i, j);
@@ -46,7 +47,8 @@ static void run_queries(void *arg, int64_t begin, int64_t end, int worker) {
   const AttentionSize *z = &job->z;
   double *s = job->room + worker * z->s;
   for (int64_t row = begin; row < end; row++) {
-    int64_t i = row % z->t, h = row / z->t % z->heads, b = row / z->t / z->heads, n = attention_visible(a, i, 0, z->s);
+    int64_t i = row % z->t, h = row / z->t % z->heads, b = row / z->t / z->heads,
+            n = attention_visible(a, i, 0, z->s);
     double max = -INFINITY, sum = 0;
     for (int64_t j = 0; j < n; j++) max = fmax(max, s[j] = score(job, b, h, i, j));
     for (int64_t j = 0; j < n; j++) sum += s[j] = max == -INFINITY && s[j] == max ? 0 : exp(s[j] - max);

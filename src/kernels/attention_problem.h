@@ -17,7 +17,8 @@ AttentionSize attention_size(const Attention *a);
 Matrix attention_head(View v, int64_t b, int64_t h);
 
 /* Masks the scores of one query: s[n] for keys s0 .. s0+n; gives the largest.  room: n floats. */
-float attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room);
+float attention_mask_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n,
+                         float *s, float *room);
 
 /* How many of n keys from s0 on query i sees. */
 static inline int64_t attention_visible(const Attention *a, int64_t i, int64_t s0, int64_t n) {
@@ -31,10 +32,12 @@ static inline uint64_t attention_number(const Attention *a, int64_t b, int64_t h
 }
 
 /* Dropout of the weights of one query, for keys s0 .. s0+n.  room: n + 8 words. */
-void attention_drop_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n, float *s, float *room);
+void attention_drop_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, int64_t s0, int64_t n,
+                        float *s, float *room);
 
 /* out[b, h, i, :] = o / sum (zeros for a query that saw nothing), and its logsumexp. */
-void attention_store_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, float *o, float max, float sum);
+void attention_store_row(const Kern *k, const Attention *a, int64_t b, int64_t h, int64_t i, float *o, float max,
+                         float sum);
 
 /* attention_thin.c: few queries per key head; k and v contiguous along their last dimension. */
 bool attention_thin_fits(const Attention *a);

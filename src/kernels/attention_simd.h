@@ -24,8 +24,10 @@ SIMD_DECLARE(void, attention_grad_row, (float *p, float *ds, int64_t n, float ls
 /* s[i] = words[i] < threshold ? 0 : s[i] * factor */
 SIMD_DECLARE(void, attention_drop, (float *s, const uint32_t *words, uint32_t threshold, float factor, int64_t n));
 /* s[j] = sum_d q[d] k[j, d] over n keys; k: f32, f16 or bf16. */
-SIMD_DECLARE(void, attention_scores, (float *s, const float *q, const void *k, int64_t ldk, Dtype dtype, int64_t n, int64_t d));
+SIMD_DECLARE(void, attention_scores,
+             (float *s, const float *q, const void *k, int64_t ldk, Dtype dtype, int64_t n, int64_t d));
 /* o[e] += sum_j p[j] v[j, e] over n keys. */
-SIMD_DECLARE(void, attention_values, (float *o, const float *p, const void *v, int64_t ldv, Dtype dtype, int64_t n, int64_t e));
+SIMD_DECLARE(void, attention_values,
+             (float *o, const float *p, const void *v, int64_t ldv, Dtype dtype, int64_t n, int64_t e));
 
 #endif

@@ -31,7 +31,8 @@ bool attention_thin_fits(const Attention *a) {
 static void read_query(const Job *job, int64_t b, int64_t h, int64_t i, float *to) {
   Matrix q = attention_head(job->a->q, b, h);
   int64_t run = q.col == 1 ? job->z.d : 1;
-  for (int64_t j = 0; j < job->z.d; j += run) SIMD_CALL(job->k->isa, convert_run)(to + j, DT_F32, matrix_at(&q, 0, i, j), q.dtype, run);
+  for (int64_t j = 0; j < job->z.d; j += run)
+    SIMD_CALL(job->k->isa, convert_run)(to + j, DT_F32, matrix_at(&q, 0, i, j), q.dtype, run);
   SIMD_CALL(job->k->isa, attention_scale)(to, to, (float)job->a->scale * ATTENTION_LOG2E, job->z.d);
 }
 
@@ -63,7 +64,8 @@ static void run_tasks(void *arg, int64_t begin, int64_t end, int worker) {
         SIMD_CALL(isa, attention_values)(o + r * z->e, s, matrix_at(&v, 0, s0, 0), v.row, v.dtype, n, z->e);
       }
     }
-    for (int64_t r = 0; r < rows; r++) attention_store_row(job->k, job->a, b, h0 + r / z->t, r % z->t, o + r * z->e, max[r], sum[r]);
+    for (int64_t r = 0; r < rows; r++)
+      attention_store_row(job->k, job->a, b, h0 + r / z->t, r % z->t, o + r * z->e, max[r], sum[r]);
   }
 }
 
@@ -74,7 +76,8 @@ Status attention_thin(Kern *k, const Attention *a) {
   job.heads = enough ? z->per_group : 1;
   job.tasks_per_group = z->per_group / job.heads;
   job.room_bytes = floats(job.heads * z->t * (z->d + z->e) + 2 * KEYS + 8);
-  int64_t tasks = z->batch * z->groups * job.tasks_per_group, grain = most(1, WORK / most(1, job.heads * z->t * z->s * (z->d + z->e)));
+  int64_t tasks = z->batch * z->groups * job.tasks_per_group,
+          grain = most(1, WORK / most(1, job.heads * z->t * z->s * (z->d + z->e)));
   TRY_NEW(job.room, kern_scratch(k, job.room_bytes * (size_t)parallel_workers(k->threads, tasks, grain)));
   parallel_for(k->threads, tasks, grain, run_tasks, &job);
   return OK;

@@ -13,6 +13,7 @@ typedef struct {
 
 static bool supports(ReduceOp op, DtypeKind kind) {
   static const bool table[REDUCE_OP_COUNT][KIND_DATA] = {
+      /* clang-format off */
       /*                    bool  int   float complex */
       [REDUCE_SUM] =     {true, true, true, true},
       [REDUCE_AVG] =     {false, true, true, true},
@@ -22,6 +23,7 @@ static bool supports(ReduceOp op, DtypeKind kind) {
       [REDUCE_BAND] =    {true, true, false, false},
       [REDUCE_BOR] =     {true, true, false, false},
       [REDUCE_BXOR] =    {true, true, false, false},
+      /* clang-format on */
   };
   return kind != KIND_DATA && table[op][kind];
 }
@@ -29,7 +31,8 @@ static bool supports(ReduceOp op, DtypeKind kind) {
 Status combine_check(ReduceOp op, Dtype d) {
   if ((unsigned)op >= REDUCE_OP_COUNT) return fail(ERR_USAGE, "there is no reduction number %d", (int)op);
   if ((unsigned)d >= DT_COUNT) return fail(ERR_USAGE, "there is no dtype number %d", (int)d);
-  if (!supports(op, dtype_kind(d))) return fail(ERR_USAGE, "%s is not defined for %s", reduce_op_name(op), dtype_name(d));
+  if (!supports(op, dtype_kind(d)))
+    return fail(ERR_USAGE, "%s is not defined for %s", reduce_op_name(op), dtype_name(d));
   return OK;
 }
 
@@ -41,7 +44,8 @@ static Dtype collected_as(ReduceOp op, Dtype d) {
 
 /* One tile in the type of the buffers: only the last step writes to dst, which may be any
  * of the sources. */
-static void combine_plain(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, size_t at, int64_t n) {
+static void combine_plain(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, size_t at,
+                          int64_t n) {
   Tile sum;
   const void *so_far = (const char *)src[0] + at;
   for (int i = 1; i < nsrc; i++) {
@@ -53,7 +57,8 @@ static void combine_plain(Isa isa, ReduceOp op, Dtype d, void *dst, const void *
 }
 
 /* One tile by way of a wider type. */
-static void combine_wide(Isa isa, ReduceOp op, Dtype d, Dtype as, void *dst, const void *const *src, int nsrc, size_t at, int64_t n) {
+static void combine_wide(Isa isa, ReduceOp op, Dtype d, Dtype as, void *dst, const void *const *src, int nsrc,
+                         size_t at, int64_t n) {
   Tile sum, next;
   SIMD_CALL(isa, convert_run)(sum.bytes, as, (const char *)src[0] + at, d, n);
   for (int i = 1; i < nsrc; i++) {

@@ -54,7 +54,8 @@ void conv_plan_free(ConvPlan *p) {
 
 enum { ANY_X = 1, ANY_W = 2, ANY_Y = 4 }; /* operands whose layout oneDNN may choose */
 
-static Status plan_onednn(ConvPlan *p, const ConvGeometry *g, const Operand *x, const Operand *w, const Operand *y, unsigned any) {
+static Status plan_onednn(ConvPlan *p, const ConvGeometry *g, const Operand *x, const Operand *w, const Operand *y,
+                          unsigned any) {
   OnednnDesc ours[4] = {0}, desc[4] = {0}; /* x, w, y, bias */
   int64_t right[3], one = 1;
   Status s;
@@ -67,8 +68,15 @@ static Status plan_onednn(ConvPlan *p, const ConvGeometry *g, const Operand *x, 
   if (p->key.bias) TRY_GOTO(done, onednn_desc(&desc[3], DT_F32, 1, &y->v.size[1], &one));
   right_padding(g, x->v.size, w->v.size, y->v.size, right);
   OnednnConv c = {.kind = g->transposed ? ONEDNN_DECONV : ONEDNN_CONV,
-                  .src = &desc[0], .weights = &desc[1], .dst = &desc[2], .bias = p->key.bias ? &desc[3] : NULL,
-                  .nd = g->nd, .stride = g->stride, .dilation = g->dilation, .pad_left = g->pad, .pad_right = right};
+                  .src = &desc[0],
+                  .weights = &desc[1],
+                  .dst = &desc[2],
+                  .bias = p->key.bias ? &desc[3] : NULL,
+                  .nd = g->nd,
+                  .stride = g->stride,
+                  .dilation = g->dilation,
+                  .pad_left = g->pad,
+                  .pad_right = right};
   TRY_GOTO(done, onednn_conv_new(&c, &p->conv));
   if (!p->conv) goto done; /* OK, but the caller finds no primitive */
   TRY_GOTO(done, reorder_for(p->conv, DNNL_ARG_SRC, &ours[0], false, &p->x_bytes, &p->x_in));
@@ -90,7 +98,7 @@ static bool is_pointwise(const ConvGeometry *g, const int64_t *w) {
 }
 
 enum { MANY_PIXELS = 400 }; /* of an image; with fewer, packed weights are worth their reorders */
-enum { FEW_TAPS = 25 }; /* of a depthwise window; with more, oneDNN's loops win over their reorders */
+enum { FEW_TAPS = 25 };     /* of a depthwise window; with more, oneDNN's loops win over their reorders */
 
 static bool windows_apart(const ConvGeometry *g, const int64_t *w) {
   for (int d = 0; d < g->nd; d++) {
@@ -99,7 +107,8 @@ static bool windows_apart(const ConvGeometry *g, const int64_t *w) {
   return true;
 }
 
-static Route choose_route(const ConvGeometry *g, const Operand *x, const Operand *w, const Operand *y, bool w_fixed) {
+static Route choose_route(const ConvGeometry *g, const Operand *x, const Operand *w, const Operand *y,
+                          bool w_fixed) {
   bool plain = operand_is_contiguous(x) && operand_is_contiguous(w) && operand_is_contiguous(y) && g->nd <= 2;
   if (g->transposed) return plain && g->groups == 1 && windows_apart(g, w->v.size) ? ROUTE_SCATTER : ROUTE_ONEDNN;
   int64_t taps = 1;
@@ -203,7 +212,8 @@ static void scatter_planes(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 /* columns (oc*k, hw) = w (ic, oc*k)^T * x (ic, hw), image by image, then scattered. */
-static Status run_scatter(Kern *k, const ConvSizes *c, const float *x, const float *w, const float *bias, float *y) {
+static Status run_scatter(Kern *k, const ConvSizes *c, const float *x, const float *w, const float *bias,
+                          float *y) {
   int64_t hw = c->small[1] * c->small[2], rows = c->oc * c->k[1] * c->k[2];
   float *columns;
   TRY_NEW(columns, kern_scratch(k, (size_t)(rows * hw) * sizeof *columns));
@@ -224,7 +234,8 @@ static Status run_route(Kern *k, ConvPlan *p, void *x, void *w, void *bias, void
 
 static void key_set(int64_t *to, const int64_t *from, int n) { memcpy(to, from, (size_t)n * sizeof *to); }
 
-static Status forward_f32(Kern *k, const ConvGeometry *g, View x, View w, View bias, View y, ConvPlan **kept, bool w_fixed) {
+static Status forward_f32(Kern *k, const ConvGeometry *g, View x, View w, View bias, View y, ConvPlan **kept,
+                          bool w_fixed) {
   Operand xo = operand_of(x), wo = operand_of(w), yo = operand_of(y);
   Key key;
   memset(&key, 0, sizeof key); /* padding, too: keys are compared as bytes */
@@ -260,7 +271,8 @@ static Status forward_f32(Kern *k, const ConvGeometry *g, View x, View w, View b
   return OK;
 }
 
-Status conv_forward(Kern *k, const ConvGeometry *g, View x, View w, View bias, View y, ConvPlan **plan, bool w_fixed) {
+Status conv_forward(Kern *k, const ConvGeometry *g, View x, View w, View bias, View y, ConvPlan **plan,
+                    bool w_fixed) {
   bool float32 = x.dtype == DT_F32 || x.dtype == DT_F16 || x.dtype == DT_BF16;
   if (view_numel(y) == 0) return OK;
   if (!float32 || view_numel(x) == 0 || view_numel(w) == 0) return conv_naive(k, g, x, w, bias, y);

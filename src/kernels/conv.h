@@ -28,7 +28,8 @@ void conv_plan_free(ConvPlan *p); /* NULL is fine */
 
 /* bias.data may be NULL.  plan: where to keep the plan, or NULL.  w_fixed: the weights
  * are those of the last run with this plan. */
-Status conv_forward(Kern *k, const ConvGeometry *g, View x, View w, View bias, View y, ConvPlan **plan, bool w_fixed);
+Status conv_forward(Kern *k, const ConvGeometry *g, View x, View w, View bias, View y, ConvPlan **plan,
+                    bool w_fixed);
 
 /* Gradient of the weights, dw; dy is the gradient of y.  (That of x is a conv_forward with
  * `transposed` flipped, of dy into dx.) */

@@ -32,7 +32,8 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* One row of the image to its places in `to` (the parts of different columns are
  * `part` apart); padded column pad comes first. */
-static void copy_row(Isa isa, float *to, const float *from, int64_t width, int64_t pad, int64_t stride, int64_t part) {
+static void copy_row(Isa isa, float *to, const float *from, int64_t width, int64_t pad, int64_t stride,
+                     int64_t part) {
   if (stride == 2) {
     int64_t n = width / 2, at = pad / 2;
     bool odd = pad & 1; /* column 0 of the image is an odd one */
@@ -47,7 +48,8 @@ static void copy_plane(const Job *j, float *copy, const float *x) {
   const ConvSizes *c = j->c;
   int64_t part = j->rows * j->pitch;
   if (c->stride[1] == 1 && c->stride[2] == 1) {
-    SIMD_CALL(j->isa, depthwise_copy)(copy + c->pad[1] * j->pitch + c->pad[2], j->pitch, x, c->big[2], c->big[1], c->big[2]);
+    SIMD_CALL(j->isa, depthwise_copy)
+    (copy + c->pad[1] * j->pitch + c->pad[2], j->pitch, x, c->big[2], c->big[1], c->big[2]);
     return;
   }
   for (int64_t r = 0; r < c->big[1]; r++) {
@@ -61,7 +63,8 @@ static void convolve(const Job *j, const float *copy, float *chunk, const float 
   int64_t height = j->c->small[1], width = j->c->small[2], rows = max(1, CHUNK / j->pitch);
   for (int64_t r = 0; r < height; r += rows) {
     int64_t n = r + rows < height ? rows : height - r;
-    SIMD_CALL(j->isa, depthwise_run)(chunk, (n - 1) * j->pitch + width, copy + r * j->pitch, j->offset, w, j->taps, bias);
+    SIMD_CALL(j->isa, depthwise_run)
+    (chunk, (n - 1) * j->pitch + width, copy + r * j->pitch, j->offset, w, j->taps, bias);
     SIMD_CALL(j->isa, depthwise_copy)(y, width, chunk, j->pitch, n, width);
     y += n * width;
   }
@@ -78,7 +81,8 @@ static void run_planes(void *arg, int64_t begin, int64_t end, int worker) {
     copy_plane(j, copy, j->x + p * in);
     for (int64_t e = 0; e < each; e++) {
       int64_t channel = p % c->groups * each + e;
-      convolve(j, copy, chunk, j->w + channel * j->taps, j->bias ? j->bias[channel] : 0, j->y + (p * each + e) * out);
+      convolve(j, copy, chunk, j->w + channel * j->taps, j->bias ? j->bias[channel] : 0,
+               j->y + (p * each + e) * out);
     }
   }
 }
@@ -100,7 +104,8 @@ static Status run(Kern *k, const ConvSizes *c, Job *j) {
   TRY_NEW(j->scratch, kern_scratch(k, j->worker_floats * (size_t)k->threads * sizeof *j->scratch));
   for (int t = 0; t < j->taps; t++) {
     int64_t h = t / c->k[2] * c->dilation[1], w = t % c->k[2] * c->dilation[2];
-    j->offset[t] = (h % c->stride[1] * c->stride[2] + w % c->stride[2]) * part + h / c->stride[1] * j->pitch + w / c->stride[2];
+    j->offset[t] = (h % c->stride[1] * c->stride[2] + w % c->stride[2]) * part + h / c->stride[1] * j->pitch +
+                   w / c->stride[2];
   }
   int64_t work = c->small[1] * c->small[2] * j->taps;
   parallel_for(k->threads, c->n * c->groups, 1 + 65536 / work, run_planes, j);

@@ -21,8 +21,15 @@ static Status grad_weights(Kern *k, const ConvGeometry *g, View x, View dy, View
     TRY_GOTO(end, operand_desc(&out, any, &d[2]));
   }
   right_padding(g, x.size, dw.size, dy.size, right);
-  OnednnConv c = {.kind = ONEDNN_CONV_WEIGHTS, .src = &desc[0], .weights = &desc[1], .dst = &desc[2], .nd = g->nd,
-                  .stride = g->stride, .dilation = g->dilation, .pad_left = g->pad, .pad_right = right};
+  OnednnConv c = {.kind = ONEDNN_CONV_WEIGHTS,
+                  .src = &desc[0],
+                  .weights = &desc[1],
+                  .dst = &desc[2],
+                  .nd = g->nd,
+                  .stride = g->stride,
+                  .dilation = g->dilation,
+                  .pad_left = g->pad,
+                  .pad_right = right};
   TRY_GOTO(end, onednn_conv_new(&c, &prim));
   *done = prim != NULL;
   if (!prim) goto end;
@@ -53,7 +60,8 @@ end:
 
 Status conv_grad_weights(Kern *k, const ConvGeometry *g, View x, View dy, View dw) {
   bool float32 = x.dtype == DT_F32 || x.dtype == DT_F16 || x.dtype == DT_BF16, done = false;
-  if (!float32 || view_numel(x) == 0 || view_numel(dy) == 0 || view_numel(dw) == 0) return conv_naive_grad_weights(k, g, x, dy, dw);
+  if (!float32 || view_numel(x) == 0 || view_numel(dy) == 0 || view_numel(dw) == 0)
+    return conv_naive_grad_weights(k, g, x, dy, dw);
   ConvGeometry plain = *g;
   plain.transposed = false;
   size_t mark = kern_mark(k);
@@ -70,25 +78,25 @@ typedef struct {
 } BiasJob;
 
 /* db in double, for channels [begin, end). */
-#define DEFINE_SUM(T)                                                                                       \
-  static void sum_##T(void *arg, int64_t begin, int64_t end, int worker) {                                  \
-    (void)worker;                                                                                           \
-    const BiasJob *j = arg;                                                                                 \
-    const View dy = j->dy;                                                                                  \
-    int64_t rows[3] = {1, 1, 1}, step[3] = {0, 0, 0}; /* spatial, right-aligned */                          \
+#define DEFINE_SUM(T)                                                                                           \
+  static void sum_##T(void *arg, int64_t begin, int64_t end, int worker) {                                      \
+    (void)worker;                                                                                               \
+    const BiasJob *j = arg;                                                                                     \
+    const View dy = j->dy;                                                                                      \
+    int64_t rows[3] = {1, 1, 1}, step[3] = {0, 0, 0}; /* spatial, right-aligned */                              \
     for (int i = 2; i < dy.ndim; i++) rows[i + 3 - dy.ndim] = dy.size[i], step[i + 3 - dy.ndim] = dy.stride[i]; \
-    for (int64_t c = begin; c < end; c++) {                                                                 \
-      double sum = 0;                                                                                       \
-      for (int64_t n = 0; n < dy.size[0]; n++) {                                                            \
-        for (int64_t a = 0; a < rows[0]; a++) {                                                             \
-          for (int64_t b = 0; b < rows[1]; b++) {                                                           \
-            const T *p = (const T *)dy.data + n * dy.stride[0] + c * dy.stride[1] + a * step[0] + b * step[1]; \
-            for (int64_t i = 0; i < rows[2]; i++) sum += (double)p[i * step[2]];                            \
-          }                                                                                                 \
-        }                                                                                                   \
-      }                                                                                                     \
-      j->db[c] = sum;                                                                                       \
-    }                                                                                                       \
+    for (int64_t c = begin; c < end; c++) {                                                                     \
+      double sum = 0;                                                                                           \
+      for (int64_t n = 0; n < dy.size[0]; n++) {                                                                \
+        for (int64_t a = 0; a < rows[0]; a++) {                                                                 \
+          for (int64_t b = 0; b < rows[1]; b++) {                                                               \
+            const T *p = (const T *)dy.data + n * dy.stride[0] + c * dy.stride[1] + a * step[0] + b * step[1];  \
+            for (int64_t i = 0; i < rows[2]; i++) sum += (double)p[i * step[2]];                                \
+          }                                                                                                     \
+        }                                                                                                       \
+      }                                                                                                         \
+      j->db[c] = sum;                                                                                           \
+    }                                                                                                           \
   }
 DEFINE_SUM(float)
 DEFINE_SUM(double)

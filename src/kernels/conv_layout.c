@@ -91,12 +91,14 @@ void right_padding(const ConvGeometry *g, const int64_t *x, const int64_t *w, co
   }
 }
 
-Status reorder_for(const OnednnPrim *prim, int arg, const OnednnDesc *ours, bool back, size_t *bytes, OnednnPrim **out) {
+Status reorder_for(const OnednnPrim *prim, int arg, const OnednnDesc *ours, bool back, size_t *bytes,
+                   OnednnPrim **out) {
   OnednnDesc theirs;
   TRY(onednn_prim_desc(prim, arg, &theirs));
   *bytes = onednn_desc_bytes(&theirs);
   Status s = OK;
-  if (!onednn_desc_equal(ours, &theirs)) s = back ? onednn_reorder_new(&theirs, ours, out) : onednn_reorder_new(ours, &theirs, out);
+  if (!onednn_desc_equal(ours, &theirs))
+    s = back ? onednn_reorder_new(&theirs, ours, out) : onednn_reorder_new(ours, &theirs, out);
   onednn_desc_free(&theirs);
   return s;
 }

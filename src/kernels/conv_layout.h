@@ -34,7 +34,8 @@ void right_padding(const ConvGeometry *g, const int64_t *x, const int64_t *w, co
 
 /* The reorder from our layout of a primitive's argument to the one it wants, or back;
  * *out stays NULL if they are the same.  bytes: size of the argument as it wants it. */
-Status reorder_for(const OnednnPrim *prim, int arg, const OnednnDesc *ours, bool back, size_t *bytes, OnednnPrim **out);
+Status reorder_for(const OnednnPrim *prim, int arg, const OnednnDesc *ours, bool back, size_t *bytes,
+                   OnednnPrim **out);
 /* Runs it into scratch memory; *data moves there.  NULL: does nothing. */
 Status reorder_run(Kern *k, OnednnPrim *reorder, size_t bytes, void **data);
 

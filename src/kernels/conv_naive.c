@@ -52,36 +52,36 @@ static inline int64_t small_offset(const ConvSizes *c, const int64_t *b, const i
   return at;
 }
 
-#define FOR3(v, size)                              \
-  for (v[0] = 0; v[0] < (size)[0]; v[0]++)         \
-    for (v[1] = 0; v[1] < (size)[1]; v[1]++)       \
+#define FOR3(v, size)                        \
+  for (v[0] = 0; v[0] < (size)[0]; v[0]++)   \
+    for (v[1] = 0; v[1] < (size)[1]; v[1]++) \
       for (v[2] = 0; v[2] < (size)[2]; v[2]++)
 
 /* T: the accumulator.  Planes [begin, end) of (n, oc). */
-#define DEFINE_FORWARD(T, suffix)                                                                                  \
-  static void forward_##suffix(void *arg, int64_t begin, int64_t end, int worker) {                                \
-    (void)worker;                                                                                                  \
-    const Job *j = arg;                                                                                            \
-    const ConvSizes *c = &j->c;                                                                                    \
-    const int64_t *out = j->transposed ? c->big : c->small, *in = j->transposed ? c->small : c->big;               \
-    int64_t icg = c->ic / c->groups, ocg = c->oc / c->groups, nk = volume(c->k), nin = volume(in);                 \
-    for (int64_t plane = begin; plane < end; plane++) {                                                            \
-      int64_t n = plane / c->oc, o = plane % c->oc, first = o / ocg * icg, at[3], k[3];                            \
-      T *y = (T *)j->y + plane * volume(out);                                                                      \
-      FOR3(at, out) {                                                                                              \
-        T sum = j->bias ? ((const T *)j->bias)[o] : 0;                                                             \
-        for (int64_t i = 0; i < icg; i++) {                                                                        \
-          const T *x = (const T *)j->x + (n * c->ic + first + i) * nin;                                            \
-          const T *w = (const T *)j->w + (j->transposed ? (first + i) * ocg + o % ocg : o * icg + i) * nk;         \
-          FOR3(k, c->k) {                                                                                          \
-            int64_t p = j->transposed ? small_offset(c, at, k) : big_offset(c, at, k);                             \
-            if (p >= 0) sum += x[p] * *w;                                                                          \
-            w++;                                                                                                   \
-          }                                                                                                        \
-        }                                                                                                          \
-        *y++ = sum;                                                                                                \
-      }                                                                                                            \
-    }                                                                                                              \
+#define DEFINE_FORWARD(T, suffix)                                                                          \
+  static void forward_##suffix(void *arg, int64_t begin, int64_t end, int worker) {                        \
+    (void)worker;                                                                                          \
+    const Job *j = arg;                                                                                    \
+    const ConvSizes *c = &j->c;                                                                            \
+    const int64_t *out = j->transposed ? c->big : c->small, *in = j->transposed ? c->small : c->big;       \
+    int64_t icg = c->ic / c->groups, ocg = c->oc / c->groups, nk = volume(c->k), nin = volume(in);         \
+    for (int64_t plane = begin; plane < end; plane++) {                                                    \
+      int64_t n = plane / c->oc, o = plane % c->oc, first = o / ocg * icg, at[3], k[3];                    \
+      T *y = (T *)j->y + plane * volume(out);                                                              \
+      FOR3(at, out) {                                                                                      \
+        T sum = j->bias ? ((const T *)j->bias)[o] : 0;                                                     \
+        for (int64_t i = 0; i < icg; i++) {                                                                \
+          const T *x = (const T *)j->x + (n * c->ic + first + i) * nin;                                    \
+          const T *w = (const T *)j->w + (j->transposed ? (first + i) * ocg + o % ocg : o * icg + i) * nk; \
+          FOR3(k, c->k) {                                                                                  \
+            int64_t p = j->transposed ? small_offset(c, at, k) : big_offset(c, at, k);                     \
+            if (p >= 0) sum += x[p] * *w;                                                                  \
+            w++;                                                                                           \
+          }                                                                                                \
+        }                                                                                                  \
+        *y++ = sum;                                                                                        \
+      }                                                                                                    \
+    }                                                                                                      \
   }
 DEFINE_FORWARD(double, f64)
 DEFINE_FORWARD(uint64_t, i64) /* unsigned, because integers wrap */

@@ -12,9 +12,9 @@
 #include "kernels/walk.h"
 
 enum {
-  CHUNK = 1024,        /* elements converted at a time */
-  GRAIN = 1 << 15,     /* elements worth a thread */
-  BLOCK = 16,          /* side of a transposed block: a cache line of f32 */
+  CHUNK = 1024,    /* elements converted at a time */
+  GRAIN = 1 << 15, /* elements worth a thread */
+  BLOCK = 16,      /* side of a transposed block: a cache line of f32 */
 };
 
 typedef struct {
@@ -39,10 +39,10 @@ typedef struct {
 void copy_strided(void *to, int64_t to_step, const void *from, int64_t from_step, size_t bytes, int64_t n) {
   char *dst = to;
   const char *src = from;
-#define LOOP(T)                                                       \
-  for (int64_t i = 0; i < n; i++) {                                   \
+#define LOOP(T)                                                                          \
+  for (int64_t i = 0; i < n; i++) {                                                      \
     *(T *)(void *)(dst + i * to_step) = *(const T *)(const void *)(src + i * from_step); \
-  }                                                                   \
+  }                                                                                      \
   break
   switch (bytes) {
     case 1: LOOP(Bits8);
@@ -55,12 +55,12 @@ void copy_strided(void *to, int64_t to_step, const void *from, int64_t from_step
 }
 
 void copy_splat(void *dst, const void *element, size_t bytes, int64_t n) {
-#define LOOP(T)                                     \
-  {                                                 \
-    T *d = dst;                                     \
-    const T e = *(const T *)element;                \
-    for (int64_t i = 0; i < n; i++) d[i] = e;       \
-    break;                                          \
+#define LOOP(T)                               \
+  {                                           \
+    T *d = dst;                               \
+    const T e = *(const T *)element;          \
+    for (int64_t i = 0; i < n; i++) d[i] = e; \
+    break;                                    \
   }
   switch (bytes) {
     case 1: LOOP(Bits8)
@@ -130,23 +130,24 @@ static void convert_rows(void *arg, int64_t begin, int64_t end, int worker) {
  * columns dst rows (step `down`).  By way of a buffer, so that every cache line of src is
  * read once and every line of dst written in one go, also where rows are a power of two
  * apart and lie in the same sets. */
-static void transpose_block(char *dst, int64_t down, const char *src, int64_t right, size_t bytes, int64_t rows, int64_t columns) {
-#define LOOP(T)                                                                         \
-  {                                                                                     \
-    T block[BLOCK][BLOCK];                                                              \
+static void transpose_block(char *dst, int64_t down, const char *src, int64_t right, size_t bytes, int64_t rows,
+                            int64_t columns) {
+#define LOOP(T)                                                                                        \
+  {                                                                                                    \
+    T block[BLOCK][BLOCK];                                                                             \
     for (int64_t i = 0; i < columns; i++) memcpy(block[i], src + i * right, (size_t)rows * sizeof(T)); \
-    if (rows == BLOCK && columns == BLOCK) {                                            \
-      for (int r = 0; r < BLOCK; r++) {                                                 \
-        T *d = (T *)(void *)(dst + r * down);                                           \
-        for (int i = 0; i < BLOCK; i++) d[i] = block[i][r];                             \
-      }                                                                                 \
-      break;                                                                            \
-    }                                                                                   \
-    for (int64_t r = 0; r < rows; r++) {                                                \
-      T *d = (T *)(void *)(dst + r * down);                                             \
-      for (int64_t i = 0; i < columns; i++) d[i] = block[i][r];                         \
-    }                                                                                   \
-    break;                                                                              \
+    if (rows == BLOCK && columns == BLOCK) {                                                           \
+      for (int r = 0; r < BLOCK; r++) {                                                                \
+        T *d = (T *)(void *)(dst + r * down);                                                          \
+        for (int i = 0; i < BLOCK; i++) d[i] = block[i][r];                                            \
+      }                                                                                                \
+      break;                                                                                           \
+    }                                                                                                  \
+    for (int64_t r = 0; r < rows; r++) {                                                               \
+      T *d = (T *)(void *)(dst + r * down);                                                            \
+      for (int64_t i = 0; i < columns; i++) d[i] = block[i][r];                                        \
+    }                                                                                                  \
+    break;                                                                                             \
   }
   switch (bytes) {
     case 1: LOOP(Bits8)
@@ -200,7 +201,13 @@ void kernel_copy(Kern *k, View dst, View src) {
   walk_add(&w, src);
   walk_plan(&w);
   if (w.numel == 0 || (dst.data == src.data && dst.dtype == src.dtype)) return;
-  Copy c = {.walk = &w, .dst = dst.data, .src = src.data, .to = dst.dtype, .from = src.dtype, .bytes = dtype_size(src.dtype), .isa = k->isa};
+  Copy c = {.walk = &w,
+            .dst = dst.data,
+            .src = src.data,
+            .to = dst.dtype,
+            .from = src.dtype,
+            .bytes = dtype_size(src.dtype),
+            .isa = k->isa};
   if (dst.dtype != src.dtype) {
     parallel_for(k->threads, w.numel, GRAIN, convert_rows, &c);
     return;
@@ -210,7 +217,8 @@ void kernel_copy(Kern *k, View dst, View src) {
     parallel_for(k->threads, w.numel, GRAIN, copy_rows, &c);
     return;
   }
-  int64_t height = w.size[c.across], strips = (w.size[0] + BLOCK - 1) / BLOCK, planes = w.numel / (w.size[0] * height);
+  int64_t height = w.size[c.across], strips = (w.size[0] + BLOCK - 1) / BLOCK,
+          planes = w.numel / (w.size[0] * height);
   parallel_for(k->threads, strips * planes, GRAIN / (height * BLOCK) + 1, transpose_strips, &c);
 }
 

@@ -36,7 +36,8 @@ static void later_rows(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-void kernel_distances(Kern *k, void *out, const void *a, const void *b, Dtype d, int64_t rows, int64_t columns, int64_t n, double p) {
+void kernel_distances(Kern *k, void *out, const void *a, const void *b, Dtype d, int64_t rows, int64_t columns,
+                      int64_t n, double p) {
   Job j = {out, a, b, d, k->isa, rows, columns, n, p};
   parallel_for(k->threads, rows, GRAIN / (columns * n + 1) + 1, all_of_rows, &j);
 }

@@ -9,7 +9,8 @@
 SIMD_DECLARE(double, distance_row, (Dtype as, const void *a, const void *b, int64_t n, double p));
 
 /* out[r][c] = |a[r] - b[c]| for r < rows, c < columns; all contiguous, of one dtype. */
-void kernel_distances(Kern *k, void *out, const void *a, const void *b, Dtype d, int64_t rows, int64_t columns, int64_t n, double p);
+void kernel_distances(Kern *k, void *out, const void *a, const void *b, Dtype d, int64_t rows, int64_t columns,
+                      int64_t n, double p);
 
 /* out = |a[i] - a[j]| for all i < j, in order. */
 void kernel_pair_distances(Kern *k, void *out, const void *a, Dtype d, int64_t rows, int64_t n, double p);

@@ -24,36 +24,36 @@ typedef struct {
 } BagJob;
 
 /* One row of a bag into its sum.  T: elements, A: sums. */
-#define BAG_ROWS(NAME, T, A)                                                                        \
-  static void bag_add_##NAME(const BagJob *j, int64_t bag, A *sum) {                                \
-    const Bags *b = j->bags;                                                                        \
-    int64_t width = b->table.size[1], step = b->table.stride[1], counted = 0;                       \
-    int64_t *largest = j->largest ? j->largest + bag * width : NULL;                                \
-    memset(sum, 0, (size_t)width * sizeof *sum);                                                    \
-    if (largest) memset(largest, 0, (size_t)width * sizeof *largest);                               \
-    for (int64_t i = b->offset[bag]; i < b->offset[bag + 1]; i++) {                                 \
-      int64_t row = b->indices[i];                                                                  \
-      if (row == b->padding) continue;                                                              \
-      const T *x = (const T *)b->table.data + row * b->table.stride[0];                             \
-      if (b->mode == BAG_MAX) {                                                                     \
-        for (int64_t d = 0; d < width; d++) {                                                       \
-          A v = load_##NAME(x[d * step]);                                                           \
-          if (counted && !(v > sum[d])) continue;                                                   \
-          sum[d] = v;                                                                               \
-          if (largest) largest[d] = row;                                                            \
-        }                                                                                           \
-      } else if (b->weight) {                                                                       \
-        A w = load_##NAME(((const T *)b->weight)[i * b->weight_step]);                              \
-        for (int64_t d = 0; d < width; d++) sum[d] += w * load_##NAME(x[d * step]);                 \
-      } else {                                                                                      \
-        for (int64_t d = 0; d < width; d++) sum[d] += load_##NAME(x[d * step]);                     \
-      }                                                                                             \
-      counted++;                                                                                    \
-    }                                                                                               \
-    T *to = (T *)j->out + bag * width;                                                              \
-    A by = b->mode == BAG_MEAN && counted ? (A)counted : 1;                                         \
-    for (int64_t d = 0; d < width; d++) to[d] = store_##NAME(sum[d] / by);                          \
-    if (j->size) j->size[bag] = counted;                                                            \
+#define BAG_ROWS(NAME, T, A)                                                        \
+  static void bag_add_##NAME(const BagJob *j, int64_t bag, A *sum) {                \
+    const Bags *b = j->bags;                                                        \
+    int64_t width = b->table.size[1], step = b->table.stride[1], counted = 0;       \
+    int64_t *largest = j->largest ? j->largest + bag * width : NULL;                \
+    memset(sum, 0, (size_t)width * sizeof *sum);                                    \
+    if (largest) memset(largest, 0, (size_t)width * sizeof *largest);               \
+    for (int64_t i = b->offset[bag]; i < b->offset[bag + 1]; i++) {                 \
+      int64_t row = b->indices[i];                                                  \
+      if (row == b->padding) continue;                                              \
+      const T *x = (const T *)b->table.data + row * b->table.stride[0];             \
+      if (b->mode == BAG_MAX) {                                                     \
+        for (int64_t d = 0; d < width; d++) {                                       \
+          A v = load_##NAME(x[d * step]);                                           \
+          if (counted && !(v > sum[d])) continue;                                   \
+          sum[d] = v;                                                               \
+          if (largest) largest[d] = row;                                            \
+        }                                                                           \
+      } else if (b->weight) {                                                       \
+        A w = load_##NAME(((const T *)b->weight)[i * b->weight_step]);              \
+        for (int64_t d = 0; d < width; d++) sum[d] += w * load_##NAME(x[d * step]); \
+      } else {                                                                      \
+        for (int64_t d = 0; d < width; d++) sum[d] += load_##NAME(x[d * step]);     \
+      }                                                                             \
+      counted++;                                                                    \
+    }                                                                               \
+    T *to = (T *)j->out + bag * width;                                              \
+    A by = b->mode == BAG_MEAN && counted ? (A)counted : 1;                         \
+    for (int64_t d = 0; d < width; d++) to[d] = store_##NAME(sum[d] / by);          \
+    if (j->size) j->size[bag] = counted;                                            \
   }
 BAG_ROWS(f16, uint16_t, float)
 BAG_ROWS(bf16, uint16_t, float)
@@ -87,12 +87,12 @@ bool kernel_embedding_bag(Kern *k, const Bags *bags, void *out, int64_t *size, i
 
 /* ---- the gradient of a table ----------------------------------------------------------------- */
 
-#define ADD_ROW(T)                                                                          \
-  do {                                                                                      \
-    T *to = (T *)s->out + row * s->width;                                                   \
-    const T *from = (const T *)s->grad + source * s->width;                                 \
-    T scale = s->scale ? (T)s->scale[i] : 1;                                                \
-    for (int64_t d = 0; d < s->width; d++) to[d] += scale * from[d];                        \
+#define ADD_ROW(T)                                                   \
+  do {                                                               \
+    T *to = (T *)s->out + row * s->width;                            \
+    const T *from = (const T *)s->grad + source * s->width;          \
+    T scale = s->scale ? (T)s->scale[i] : 1;                         \
+    for (int64_t d = 0; d < s->width; d++) to[d] += scale * from[d]; \
   } while (0)
 
 /* Every worker looks at all indices and takes those of its own rows. */

@@ -24,7 +24,7 @@ static void root(int64_t numerator, int64_t n, float *out) {
   out[1] = (float)-s;
 }
 
-static Status plan_stage(Kern *k, FftPlan *p, int radix, int64_t m) {
+static Status plan_stage(Kern *k, FftTables *p, int radix, int64_t m) {
   FftStage *st = &p->stage[p->stages++];
   float *tw, *roots;
   TRY_NEW(tw, kern_scratch(k, (size_t)(m * radix) * 2 * sizeof *tw));
@@ -37,12 +37,12 @@ static Status plan_stage(Kern *k, FftPlan *p, int radix, int64_t m) {
   return OK;
 }
 
-static Status plan_make(Kern *k, int64_t n, FftPlan *p);
+static Status plan_make(Kern *k, int64_t n, FftTables *p);
 
-static Status plan_bluestein(Kern *k, FftPlan *p) {
+static Status plan_bluestein(Kern *k, FftTables *p) {
   int64_t m = 1, n = p->n;
   while (m < 2 * n - 1) m *= 2;
-  FftPlan *inner;
+  FftTables *inner;
   float *chirp, *lanes, *work, *filter;
   TRY_NEW(inner, kern_scratch(k, sizeof *inner));
   TRY(plan_make(k, m, inner));
@@ -73,8 +73,8 @@ static Status plan_bluestein(Kern *k, FftPlan *p) {
   return OK;
 }
 
-static Status plan_make(Kern *k, int64_t n, FftPlan *p) {
-  *p = (FftPlan){.n = n};
+static Status plan_make(Kern *k, int64_t n, FftTables *p) {
+  *p = (FftTables){.n = n};
   int radix[FFT_STAGES], count = 0;
   int64_t rest = n;
   for (int r = 4; rest > 1 && r <= FFT_PRIME; r = r == 4 ? 2 : r == 2 ? 3 : r + 2) {
@@ -95,7 +95,7 @@ typedef enum { C2C, R2C, C2R } Kind;
 typedef struct {
   Kind kind;
   Isa isa;
-  const FftPlan *plan;
+  const FftTables *plan;
   bool forward;
   float scale;
   View x, y;
@@ -127,7 +127,8 @@ static void load_complex(const Job *j, int64_t sequence, float *re, float *im, i
   for (int64_t i = 0; i < n; i++) re[i * FFT_LANES] = x[i * step].re, im[i * FFT_LANES] = x[i * step].im;
 }
 
-static void store_complex(const Job *j, int64_t sequence, const float *re, const float *im, int64_t n, float scale) {
+static void store_complex(const Job *j, int64_t sequence, const float *re, const float *im, int64_t n,
+                          float scale) {
   Complex *y = (Complex *)j->y.data + sequence_offset(j->y, j->dim, sequence);
   int64_t step = j->y.stride[j->dim];
   for (int64_t i = 0; i < n; i++) y[i * step] = (Complex){re[i * FFT_LANES] * scale, im[i * FFT_LANES] * scale};
@@ -187,7 +188,8 @@ static void store_group(const Job *j, int64_t first, float *re, float *im, float
 
 static void run_groups(void *arg, int64_t begin, int64_t end, int worker) {
   const Job *j = arg;
-  float *re = j->scratch + (size_t)worker * j->worker_floats, *im = re + j->plan->n * FFT_LANES, *work = im + j->plan->n * FFT_LANES;
+  float *re = j->scratch + (size_t)worker * j->worker_floats, *im = re + j->plan->n * FFT_LANES,
+        *work = im + j->plan->n * FFT_LANES;
   int64_t group = FFT_LANES * (j->kind == C2C ? 1 : 2);
   for (int64_t g = begin; g < end; g++) {
     load_group(j, g * group, re, im);
@@ -197,7 +199,7 @@ static void run_groups(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 static Status run(Kern *k, Job *j, int64_t n) {
-  FftPlan plan;
+  FftTables plan;
   TRY(plan_make(k, n, &plan));
   j->isa = k->isa;
   j->plan = &plan;

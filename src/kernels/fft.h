@@ -31,24 +31,24 @@ typedef struct {
   const float *roots;   /* [radix][2], for radices without a loop of their own */
 } FftStage;
 
-typedef struct FftPlan FftPlan;
-struct FftPlan {
+typedef struct FftTables FftTables;
+struct FftTables {
   int64_t n;
   int stages;
   FftStage stage[FFT_STAGES];
   /* Bluestein: */
-  const FftPlan *inner; /* of a power of two >= 2n - 1; NULL if n is split */
-  const float *chirp;   /* [n][2]: exp(-pi i j^2 / n) */
-  const float *filter;  /* [inner n][2]: the transform of the conjugate chirp, over inner n */
+  const FftTables *inner; /* of a power of two >= 2n - 1; NULL if n is split */
+  const float *chirp;     /* [n][2]: exp(-pi i j^2 / n) */
+  const float *filter;    /* [inner n][2]: the transform of the conjugate chirp, over inner n */
 };
 
 /* re, im: [n][FFT_LANES], transformed in place (forward; swap them for the inverse).
  * work: fft_work() floats. */
-SIMD_DECLARE(void, fft_lanes, (const FftPlan *p, float *re, float *im, float *work));
+SIMD_DECLARE(void, fft_lanes, (const FftTables *p, float *re, float *im, float *work));
 /* z = a + ib with real a and b was transformed to (re, im), n elements: separates them.
  * A replaces the first m elements of (re, im), B goes to second: m of re, then of im. */
 SIMD_DECLARE(void, fft_split, (float *re, float *im, float *second, int64_t n, int64_t m, float scale));
-static inline size_t fft_work(const FftPlan *p) {
+static inline size_t fft_work(const FftTables *p) {
   size_t n = (size_t)(p->inner ? p->inner->n : p->n);
   return n * FFT_LANES * (p->inner ? 4 : 2);
 }

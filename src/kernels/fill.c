@@ -17,8 +17,8 @@ typedef struct {
 } Ramp;
 
 /* Unsigned, so that ranges wrap as ATen's do. */
-#define STORE_INTS(T)                                                                          \
-  for (int64_t i = begin; i < end; i++) {                                                      \
+#define STORE_INTS(T)                                                                                   \
+  for (int64_t i = begin; i < end; i++) {                                                               \
     ((T *)r->out.data)[i * stride] = (T)((uint64_t)r->start_int + (uint64_t)i * (uint64_t)r->step_int); \
   }
 
@@ -85,7 +85,8 @@ void kernel_arange_float(Kern *k, View out, double start, double step) {
 
 void kernel_linspace(Kern *k, View out, double start, double end, double base) {
   int64_t n = out.size[0];
-  Ramp r = {.out = out, .start = start, .end = end, .step = n > 1 ? (end - start) / (double)(n - 1) : 0, .base = base};
+  Ramp r = {
+      .out = out, .start = start, .end = end, .step = n > 1 ? (end - start) / (double)(n - 1) : 0, .base = base};
   parallel_for(k->threads, n, GRAIN, ramp_points, &r);
 }
 
@@ -116,18 +117,21 @@ static void copy_elements(char *to, int64_t to_step, const char *from, int64_t f
     memcpy(to, from, (size_t)n * item);
     return;
   }
-  for (int64_t i = 0; i < n; i++) memcpy(to + (size_t)(i * to_step) * item, from + (size_t)(i * from_step) * item, item);
+  for (int64_t i = 0; i < n; i++)
+    memcpy(to + (size_t)(i * to_step) * item, from + (size_t)(i * from_step) * item, item);
 }
 
 static void zero_elements(char *to, int64_t step, int64_t n, size_t item) {
   if (n > 0 && step == 1) memset(to, 0, (size_t)n * item);
-  else for (int64_t i = 0; i < n; i++) memset(to + (size_t)(i * step) * item, 0, item);
+  else
+    for (int64_t i = 0; i < n; i++) memset(to + (size_t)(i * step) * item, 0, item);
 }
 
 static void triangle_rows(void *arg, int64_t begin, int64_t end, int worker) {
   const Triangle *t = arg;
   int outer = t->out.ndim - 1;
-  int64_t columns = t->out.size[outer], rows = t->out.size[outer - 1], so = t->out.stride[outer], ss = t->self.stride[outer];
+  int64_t columns = t->out.size[outer], rows = t->out.size[outer - 1], so = t->out.stride[outer],
+          ss = t->self.stride[outer];
   size_t item = dtype_size(t->out.dtype);
   Odometer o = {.ndim = outer, .size = t->out.size, .views = 2, .stride = {t->out.stride, t->self.stride}};
   (void)worker;
@@ -154,7 +158,8 @@ void kernel_triangle(Kern *k, View out, View self, int64_t diagonal, bool lower)
 
 void kernel_min_max_i64(View v, int64_t *least, int64_t *most) {
   int outer = v.ndim > 0 ? v.ndim - 1 : 0;
-  int64_t inner = v.ndim > 0 ? v.size[outer] : 1, step = v.ndim > 0 ? v.stride[outer] : 0, rows = odometer_count(outer, v.size);
+  int64_t inner = v.ndim > 0 ? v.size[outer] : 1, step = v.ndim > 0 ? v.stride[outer] : 0,
+          rows = odometer_count(outer, v.size);
   *least = *most = 0;
   if (rows == 0 || inner == 0) return;
   int64_t low = INT64_MAX, high = INT64_MIN;
@@ -172,7 +177,8 @@ void kernel_min_max_i64(View v, int64_t *least, int64_t *most) {
 
 bool kernel_all_below(View v, int64_t extent) {
   int outer = v.ndim > 0 ? v.ndim - 1 : 0;
-  int64_t inner = v.ndim > 0 ? v.size[outer] : 1, step = v.ndim > 0 ? v.stride[outer] : 0, rows = odometer_count(outer, v.size);
+  int64_t inner = v.ndim > 0 ? v.size[outer] : 1, step = v.ndim > 0 ? v.stride[outer] : 0,
+          rows = odometer_count(outer, v.size);
   if (inner == 0) return true;
   uint64_t outside = 0; /* its sign bit: some x, or extent - 1 - x, is negative */
   Odometer o = {.ndim = outer, .size = v.size, .views = 1, .stride = {v.stride}};

@@ -21,7 +21,16 @@
 #include "kernels/gemm_problem.h"
 #include "kernels/onednn.h"
 
-typedef enum { ROUTE_NOTHING, ROUTE_EMPTY_SUM, ROUTE_PLAIN, ROUTE_NAIVE, ROUTE_THIN, ROUTE_PACKED, ROUTE_SGEMM, ROUTE_BLOCKED } Route;
+typedef enum {
+  ROUTE_NOTHING,
+  ROUTE_EMPTY_SUM,
+  ROUTE_PLAIN,
+  ROUTE_NAIVE,
+  ROUTE_THIN,
+  ROUTE_PACKED,
+  ROUTE_SGEMM,
+  ROUTE_BLOCKED
+} Route;
 
 /* ---- from views to problems ------------------------------------------------------------ */
 
@@ -80,7 +89,13 @@ static void batch_of(const View *const *views, Batch *b) {
 static void problem_of(const Gemm *g, Problem *p, Batch *batch) {
   const View *views[OPERANDS] = {&g->a, &g->b, &g->c, g->beta != 0 ? g->add : NULL, g->residual};
   View a = g->a, c = g->c;
-  *p = (Problem){.batch = 1, .m = c.size[c.ndim - 2], .n = c.size[c.ndim - 1], .k = a.size[a.ndim - 1], .alpha = g->alpha, .beta = g->beta, .act = g->act};
+  *p = (Problem){.batch = 1,
+                 .m = c.size[c.ndim - 2],
+                 .n = c.size[c.ndim - 1],
+                 .k = a.size[a.ndim - 1],
+                 .alpha = g->alpha,
+                 .beta = g->beta,
+                 .act = g->act};
   batch_of(views, batch);
   if (batch->n) p->batch = batch->size[--batch->n];
   for (int o = 0; o < OPERANDS; o++) {
@@ -125,22 +140,22 @@ static void fold_batch(Problem *p) {
 /* ---- routes --------------------------------------------------------------------------- */
 
 enum { /* what a problem is like */
-  IS_COMPLEX = 1,
-  IS_WIDE = 2,         /* f64 or integers */
-  IS_HALF = 4,         /* f16 or bf16 */
-  NO_K = 8,            /* an empty sum */
-  ALONG_K = 16,        /* b is contiguous along k: a weight [n,k] */
-  ALONG_N = 32,        /* b is contiguous along n */
-  HAS_PACK = 64,       /* a packed copy of b is there, or will be at the next use */
-  BLAS = 128,          /* f32, and sgemm reads and writes everything in place */
-  SMALL_BATCH = 256,   /* many products, each too small for several threads */
-  SAME_SETS = 512,     /* b along n, rows whole half pages apart: they fall into the same cache sets */
-  NARROW = 1024,
+       IS_COMPLEX = 1,
+       IS_WIDE = 2,       /* f64 or integers */
+       IS_HALF = 4,       /* f16 or bf16 */
+       NO_K = 8,          /* an empty sum */
+       ALONG_K = 16,      /* b is contiguous along k: a weight [n,k] */
+       ALONG_N = 32,      /* b is contiguous along n */
+       HAS_PACK = 64,     /* a packed copy of b is there, or will be at the next use */
+       BLAS = 128,        /* f32, and sgemm reads and writes everything in place */
+       SMALL_BATCH = 256, /* many products, each too small for several threads */
+       SAME_SETS = 512,   /* b along n, rows whole half pages apart: they fall into the same cache sets */
+       NARROW = 1024,
 };
 
 enum {
   ANY = -1,
-  SMALL_PRODUCT = 1 << 21,       /* multiplications */
+  SMALL_PRODUCT = 1 << 21, /* multiplications */
   NARROW_COLS = 512,
 };
 
@@ -150,6 +165,7 @@ static const struct {
   int64_t rows;
   Route route;
 } table[] = {
+    /* clang-format off */
     {IS_COMPLEX,                   ANY, ROUTE_NAIVE},
     {IS_WIDE | NO_K,               ANY, ROUTE_NAIVE},
     {IS_WIDE,                      ANY, ROUTE_PLAIN},
@@ -165,6 +181,7 @@ static const struct {
     {BLAS | SAME_SETS,             383, ROUTE_BLOCKED},
     {BLAS,                         ANY, ROUTE_SGEMM},
     {0,                            ANY, ROUTE_BLOCKED},
+    /* clang-format on */
 };
 
 /* Does BLAS take it: one stride is 1, the other spans the rows. */
@@ -202,14 +219,16 @@ static Route choose_route(const Problem *p, bool packed) {
 
 static Status sgemm_one(const Problem *p, int64_t z, float beta) {
   bool ta = p->a.col != 1, tb = p->b.col != 1;
-  return onednn_sgemm(ta, tb, p->m, p->n, p->k, (float)p->alpha, (const float *)(const void *)matrix_at(&p->a, z, 0, 0), ta ? p->a.col : p->a.row,
+  return onednn_sgemm(ta, tb, p->m, p->n, p->k, (float)p->alpha,
+                      (const float *)(const void *)matrix_at(&p->a, z, 0, 0), ta ? p->a.col : p->a.row,
                       (const float *)(const void *)matrix_at(&p->b, z, 0, 0), tb ? p->b.col : p->b.row, beta,
                       (float *)(void *)matrix_at(&p->c, z, 0, 0), p->c.row);
 }
 
 /* c = add, all of it. */
 static void copy_add(Kern *k, const Problem *p) {
-  int64_t size[3] = {p->batch, p->m, p->n}, c[3] = {p->c.batch, p->c.row, p->c.col}, add[3] = {p->add.batch, p->add.row, p->add.col};
+  int64_t size[3] = {p->batch, p->m, p->n}, c[3] = {p->c.batch, p->c.row, p->c.col},
+          add[3] = {p->add.batch, p->add.row, p->add.col};
   kernel_copy(k, (View){p->c.data, size, c, 3, p->c.dtype}, (View){p->add.data, size, add, 3, p->add.dtype});
 }
 
@@ -236,7 +255,8 @@ static Status run_empty_sum(Kern *k, const Problem *p) {
   float *room;
   TRY_NEW(room, kern_scratch(k, gemm_finish_bytes(WIDTH)));
   for (int64_t r = 0; r < p->batch * p->m; r++) {
-    for (int64_t j = 0; j < p->n; j += WIDTH) gemm_finish(k, p, r / p->m, r % p->m, 1, j, least(p->n - j, WIDTH), zero, 0, room);
+    for (int64_t j = 0; j < p->n; j += WIDTH)
+      gemm_finish(k, p, r / p->m, r % p->m, 1, j, least(p->n - j, WIDTH), zero, 0, room);
   }
   return OK;
 }

@@ -19,12 +19,21 @@
 #include "kernels/kernel.h"
 
 /* The functions are those of ATen's ops of these names; gelu is the one with erf. */
-#define GEMM_ACTS(X) X(NONE, "none") X(RELU, "relu") X(GELU, "gelu") X(GELU_TANH, "gelu_tanh") X(SILU, "silu") X(TANH, "tanh") X(SIGMOID, "sigmoid")
+#define GEMM_ACTS(X)        \
+  X(NONE, "none")           \
+  X(RELU, "relu")           \
+  X(GELU, "gelu")           \
+  X(GELU_TANH, "gelu_tanh") \
+  X(SILU, "silu")           \
+  X(TANH, "tanh")           \
+  X(SIGMOID, "sigmoid")
+/* clang-format off */
 typedef enum {
 #define X(id, name) GEMM_ACT_##id,
   GEMM_ACTS(X)
 #undef X
 } GemmAct;
+/* clang-format on */
 
 /* What a call site keeps of a b that never changes (Call.fixed): a packed copy, which call sites
  * with the same b share.  It is freed before b is. */

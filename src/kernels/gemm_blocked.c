@@ -19,12 +19,12 @@ enum {
   PACK_BYTES = 4 << 20,
   OWN_PACK_BYTES = 256 << 10, /* a b of at most this is packed by the task that uses it */
   PACK_ROWS = 16,
-  STRIP = 256,                /* columns that are finished at a time */
-  SUM_COLS = 2048,            /* columns of a block whose sums are in the room */
-  MANY_BLOCKS = 4,            /* of rows, for each worker */
-  LEAST_PANELS = 4,           /* of a block, when columns are split for the sake of threads */
-  LEAST_ROWS = 48,            /* the same with rows */
-  WORK = 1 << 18,             /* multiplications worth a thread */
+  STRIP = 256,      /* columns that are finished at a time */
+  SUM_COLS = 2048,  /* columns of a block whose sums are in the room */
+  MANY_BLOCKS = 4,  /* of rows, for each worker */
+  LEAST_PANELS = 4, /* of a block, when columns are split for the sake of threads */
+  LEAST_ROWS = 48,  /* the same with rows */
+  WORK = 1 << 18,   /* multiplications worth a thread */
 };
 
 /* Rows of a block, spread evenly over its tiles. */
@@ -32,7 +32,9 @@ typedef struct {
   int64_t count, tiles;
 } Rows;
 static Rows rows_of(int64_t count, int mr) { return (Rows){count, pieces(count, mr)}; }
-static int64_t tile_begin(Rows r, int64_t tile) { return r.count / r.tiles * tile + least(tile, r.count % r.tiles); }
+static int64_t tile_begin(Rows r, int64_t tile) {
+  return r.count / r.tiles * tile + least(tile, r.count % r.tiles);
+}
 
 /* ---- packing ------------------------------------------------------------------------ */
 
@@ -41,7 +43,8 @@ size_t gemm_pack_room(const Kern *k) {
   return floats((int64_t)GEMM_NR_MOST * GEMM_LDA);
 }
 
-void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int64_t j, int64_t cols, int64_t depth, float *room) {
+void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int64_t j, int64_t cols, int64_t depth,
+                     float *room) {
   const GemmKernels *kernels = SIMD_CALL(k->isa, gemm_kernels)();
   int nr = kernels->nr;
   for (int64_t p = 0; p < depth; p += GEMM_KC) {
@@ -50,14 +53,16 @@ void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int6
     if (b->row == 1 && b->dtype == DT_F32) {
       kernels->pack_rows(to, (const float *)(const void *)matrix_at(b, z, p, j), b->col, cols, kc);
     } else if (b->row == 1) {
-      for (int64_t c = 0; c < cols; c++) SIMD_CALL(k->isa, convert_run)(room + c * GEMM_LDA, DT_F32, matrix_at(b, z, p, j + c), b->dtype, kc);
+      for (int64_t c = 0; c < cols; c++)
+        SIMD_CALL(k->isa, convert_run)(room + c * GEMM_LDA, DT_F32, matrix_at(b, z, p, j + c), b->dtype, kc);
       kernels->pack_rows(to, room, GEMM_LDA, cols, kc);
     } else if (b->col == 1) {
       kernels->pack_cols(to, matrix_at(b, z, p, j), b->row, b->dtype, cols, kc);
     } else {
       for (int64_t q = 0; q < kc; q++) {
         for (int64_t c = 0; c < nr; c++) {
-          if (c < cols) SIMD_CALL(k->isa, convert_run)(to + q * nr + c, DT_F32, matrix_at(b, z, p + q, j + c), b->dtype, 1);
+          if (c < cols)
+            SIMD_CALL(k->isa, convert_run)(to + q * nr + c, DT_F32, matrix_at(b, z, p + q, j + c), b->dtype, 1);
           else to[q * nr + c] = 0;
         }
       }
@@ -65,7 +70,8 @@ void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int6
   }
 }
 
-void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, int64_t rows, int64_t kc) {
+void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, int64_t rows,
+                 int64_t kc) {
   if (a->row == 1 && a->col != 1) { /* walk its contiguous direction */
     float line[GEMM_MC];
     for (int64_t q = 0; q < kc; q++) {
@@ -83,11 +89,12 @@ void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t 
 }
 
 /* A block for tile_packed, rows spread evenly over the tiles.  room: gemm_pack_room(). */
-static void pack_tiles(const Kern *k, const GemmKernels *kernels, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, Rows rows, int64_t kc,
-                       float *room) {
+static void pack_tiles(const Kern *k, const GemmKernels *kernels, float *dst, const Matrix *a, int64_t z, int64_t i,
+                       int64_t p, Rows rows, int64_t kc, float *room) {
   for (int64_t t = 0; t < rows.tiles; t++, dst += kernels->mr * kc) {
     int64_t first = i + tile_begin(rows, t), count = tile_begin(rows, t + 1) - tile_begin(rows, t);
-    if (a->col == 1 && a->dtype == DT_F32) kernels->pack_a(dst, (const float *)(const void *)matrix_at(a, z, first, p), a->row, count, kc);
+    if (a->col == 1 && a->dtype == DT_F32)
+      kernels->pack_a(dst, (const float *)(const void *)matrix_at(a, z, first, p), a->row, count, kc);
     else {
       gemm_pack_a(k, room, a, z, first, p, count, kc);
       kernels->pack_a(dst, room, GEMM_LDA, count, kc);
@@ -113,12 +120,14 @@ static void pack_panels(void *arg, int64_t begin, int64_t end, int worker) {
     Matrix part = *job->b;
     part.data = matrix_at(job->b, job->z, p, 0);
     for (int64_t t = begin; t < end; t++) {
-      gemm_pack_panel(job->k, job->packed + t * nr * job->depth + p * nr, &part, 0, job->j + t * nr, least(job->n - t * nr, nr), least(job->depth - p, step), room);
+      gemm_pack_panel(job->k, job->packed + t * nr * job->depth + p * nr, &part, 0, job->j + t * nr,
+                      least(job->n - t * nr, nr), least(job->depth - p, step), room);
     }
   }
 }
 
-static void pack_columns(const Kern *k, const Matrix *b, int64_t z, int64_t j, int64_t n, int64_t depth, float *packed, float *room) {
+static void pack_columns(const Kern *k, const Matrix *b, int64_t z, int64_t j, int64_t n, int64_t depth,
+                         float *packed, float *room) {
   PackJob job = {k, SIMD_CALL(k->isa, gemm_kernels)(), b, z, j, n, depth, packed, room};
   parallel_for(k->threads, pieces(n, job.kernels->nr), 4, pack_panels, &job);
 }
@@ -128,7 +137,9 @@ size_t gemm_packed_bytes(const Kern *k, const Problem *p) {
   return floats(pieces(p->n, nr) * nr * p->k);
 }
 
-void gemm_pack_all(Kern *k, const Problem *p, float *packed, float *room) { pack_columns(k, &p->b, 0, 0, p->n, p->k, packed, room); }
+void gemm_pack_all(Kern *k, const Problem *p, float *packed, float *room) {
+  pack_columns(k, &p->b, 0, 0, p->n, p->k, packed, room);
+}
 
 /* ---- blocks of c ---------------------------------------------------------------------- */
 
@@ -176,20 +187,23 @@ static void run_strip(const Job *job, const Block *b, Sums c, int64_t begin, int
     int64_t cols = least(job->n - (b->panel0 + t) * nr, nr), left = b->kc * nr;
     const float *panel = b->packed + ((b->panel0 + t) * job->p->k + b->p) * nr, *next = panel_after(job, b, t);
     for (int64_t tile = 0; tile < b->rows.tiles; tile++) {
-      int64_t i = tile_begin(b->rows, tile), rows = tile_begin(b->rows, tile + 1) - i, fetched = b->kc / GEMM_AHEAD * GEMM_LINE;
-      kernels->tile_packed((int)rows, (int)cols, b->kc, b->a + tile * mr * b->kc, panel, c.at + i * c.ld + t * nr, c.ld, (float)job->p->alpha,
-                           b->p > 0, next);
+      int64_t i = tile_begin(b->rows, tile), rows = tile_begin(b->rows, tile + 1) - i,
+              fetched = b->kc / GEMM_AHEAD * GEMM_LINE;
+      kernels->tile_packed((int)rows, (int)cols, b->kc, b->a + tile * mr * b->kc, panel, c.at + i * c.ld + t * nr,
+                           c.ld, (float)job->p->alpha, b->p > 0, next);
       left -= fetched;
       next = next && left > 0 ? next + fetched : NULL;
     }
   }
 }
 
-static void run_block(const Job *job, int64_t z, int64_t i, int64_t rows, int64_t panel0, int64_t panels, const float *packed, char *room) {
+static void run_block(const Job *job, int64_t z, int64_t i, int64_t rows, int64_t panel0, int64_t panels,
+                      const float *packed, char *room) {
   const Problem *p = job->p;
   int nr = job->kernels->nr;
   int64_t j = job->j0 + panel0 * nr, strip = STRIP / nr;
-  float *a = (float *)(void *)room, *finish = (float *)(void *)(room + job->finish_at), *convert = (float *)(void *)(room + job->convert_at);
+  float *a = (float *)(void *)room, *finish = (float *)(void *)(room + job->finish_at),
+        *convert = (float *)(void *)(room + job->convert_at);
   Sums c = {(float *)(void *)(room + job->sums_at), panels * nr};
   if (job->sums_in_c) c = (Sums){(float *)(void *)matrix_at(&p->c, z, i, j), p->c.row};
   bool finishes = !job->sums_in_c || gemm_finish_needed(p);
@@ -200,7 +214,8 @@ static void run_block(const Job *job, int64_t z, int64_t i, int64_t rows, int64_
     for (int64_t t = 0; t < panels; t += strip) {
       int64_t end = least(panels, t + strip), cols = least(job->n - (panel0 + t) * nr, (end - t) * nr);
       run_strip(job, &b, c, t, end);
-      if (b.p + b.kc == p->k && finishes) gemm_finish(job->k, p, z, i, rows, j + t * nr, cols, c.at + t * nr, c.ld, finish);
+      if (b.p + b.kc == p->k && finishes)
+        gemm_finish(job->k, p, z, i, rows, j + t * nr, cols, c.at + t * nr, c.ld, finish);
     }
   }
 }
@@ -221,12 +236,14 @@ static void run_tasks(void *arg, int64_t begin, int64_t end, int worker) {
     if (!packed) {
       float *own = (float *)(void *)(room + job->own_at);
       for (int64_t q = 0; q < all_panels && packed_z != z; q++) {
-        gemm_pack_panel(job->k, own + q * nr * p->k, &p->b, z, q * nr, least(p->n - q * nr, nr), p->k, (float *)(void *)(room + job->convert_at));
+        gemm_pack_panel(job->k, own + q * nr * p->k, &p->b, z, q * nr, least(p->n - q * nr, nr), p->k,
+                        (float *)(void *)(room + job->convert_at));
       }
       packed_z = z;
       packed = own;
     }
-    run_block(job, z, i, least(p->m - i, job->m_block), panel, least(all_panels - panel, job->n_block), packed, room);
+    run_block(job, z, i, least(p->m - i, job->m_block), panel, least(all_panels - panel, job->n_block), packed,
+              room);
   }
 }
 
@@ -255,8 +272,10 @@ static void plan_blocks(Job *job, int64_t items) {
 }
 
 /* Products z0 .. z0+items, columns j0 .. j0+n. */
-static Status run_blocks(Kern *k, const Problem *p, const float *packed, int64_t z0, int64_t items, int64_t j0, int64_t n) {
-  Job job = {.k = k, .p = p, .kernels = SIMD_CALL(k->isa, gemm_kernels)(), .packed = packed, .z0 = z0, .j0 = j0, .n = n};
+static Status run_blocks(Kern *k, const Problem *p, const float *packed, int64_t z0, int64_t items, int64_t j0,
+                         int64_t n) {
+  Job job = {
+      .k = k, .p = p, .kernels = SIMD_CALL(k->isa, gemm_kernels)(), .packed = packed, .z0 = z0, .j0 = j0, .n = n};
   int nr = job.kernels->nr;
   job.sums_in_c = p->c.dtype == DT_F32 && p->c.col == 1 && p->add.data != p->c.data;
   plan_blocks(&job, items);
@@ -267,7 +286,9 @@ static Status run_blocks(Kern *k, const Problem *p, const float *packed, int64_t
   job.room_bytes = job.finish_at + aligned(gemm_finish_bytes(STRIP));
   int64_t grain = 1;
   job.tasks = items * job.m_blocks * job.n_blocks;
-  if (!packed) grain = most(job.m_blocks * job.n_blocks, pieces(WORK, most(1, p->m * p->n * p->k)) * job.m_blocks * job.n_blocks);
+  if (!packed)
+    grain = most(job.m_blocks * job.n_blocks,
+                 pieces(WORK, most(1, p->m * p->n * p->k)) * job.m_blocks * job.n_blocks);
   TRY_NEW(job.room, kern_scratch(k, job.room_bytes * (size_t)parallel_workers(k->threads, job.tasks, grain)));
   parallel_for(k->threads, job.tasks, grain, run_tasks, &job);
   return OK;
@@ -276,8 +297,10 @@ static Status run_blocks(Kern *k, const Problem *p, const float *packed, int64_t
 Status gemm_blocked(Kern *k, const Problem *p, const float *packed) {
   if (packed) return run_blocks(k, p, packed, 0, p->batch, 0, p->n);
   int nr = SIMD_CALL(k->isa, gemm_kernels)()->nr;
-  if (p->batch > 1 && p->b.batch != 0 && floats(p->k * p->n) <= OWN_PACK_BYTES) return run_blocks(k, p, NULL, 0, p->batch, 0, p->n);
-  int64_t width = most(nr, PACK_BYTES / (int64_t)sizeof(float) / p->k / nr * nr), items = p->b.batch == 0 ? p->batch : 1;
+  if (p->batch > 1 && p->b.batch != 0 && floats(p->k * p->n) <= OWN_PACK_BYTES)
+    return run_blocks(k, p, NULL, 0, p->batch, 0, p->n);
+  int64_t width = most(nr, PACK_BYTES / (int64_t)sizeof(float) / p->k / nr * nr),
+          items = p->b.batch == 0 ? p->batch : 1;
   float *columns, *room;
   TRY_NEW(columns, kern_scratch(k, floats(pieces(least(p->n, width), nr) * nr * p->k)));
   TRY_NEW(room, kern_scratch(k, gemm_pack_room(k) * (size_t)k->threads));

@@ -16,7 +16,8 @@ size_t gemm_finish_bytes(int64_t cols) { return floats(ROOMS * room_row(cols)); 
 static bool is_direct(const Matrix *x) { return x->dtype == DT_F32 && x->col == 1; }
 
 /* One row as f32. */
-static const float *read_row(const Kern *k, const Matrix *x, int64_t z, int64_t i, int64_t j, int64_t cols, float *room) {
+static const float *read_row(const Kern *k, const Matrix *x, int64_t z, int64_t i, int64_t j, int64_t cols,
+                             float *room) {
   if (!x->data) return NULL;
   const char *at = matrix_at(x, z, i, j);
   if (is_direct(x)) return (const float *)(const void *)at;
@@ -30,7 +31,8 @@ static const float *read_row(const Kern *k, const Matrix *x, int64_t z, int64_t 
   return room;
 }
 
-static void write_row(const Kern *k, const Matrix *c, int64_t z, int64_t i, int64_t j, int64_t cols, const float *y) {
+static void write_row(const Kern *k, const Matrix *c, int64_t z, int64_t i, int64_t j, int64_t cols,
+                      const float *y) {
   char *at = matrix_at(c, z, i, j);
   int64_t step = c->col * (int64_t)dtype_size(c->dtype);
   if (c->col == 1) SIMD_CALL(k->isa, convert_run)(at, c->dtype, y, DT_F32, cols);
@@ -39,8 +41,8 @@ static void write_row(const Kern *k, const Matrix *c, int64_t z, int64_t i, int6
   }
 }
 
-void gemm_finish(const Kern *k, const Problem *p, int64_t z, int64_t i, int64_t rows, int64_t j, int64_t cols, const float *x, int64_t ldx,
-                 float *room) {
+void gemm_finish(const Kern *k, const Problem *p, int64_t z, int64_t i, int64_t rows, int64_t j, int64_t cols,
+                 const float *x, int64_t ldx, float *room) {
   int64_t width = room_row(cols);
   bool direct = is_direct(&p->c);
   for (int64_t r = 0; r < rows; r++) {

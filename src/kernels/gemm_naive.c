@@ -55,7 +55,8 @@ static void float_element(const Problem *p, int64_t z, int64_t i, int64_t j) {
     sum.re += x.re * y.re - x.im * y.im;
     sum.im += x.re * y.im + x.im * y.re;
   }
-  double re = p->alpha * sum.re + (p->add.data ? p->beta * add.re : 0), im = p->alpha * sum.im + (p->add.data ? p->beta * add.im : 0);
+  double re = p->alpha * sum.re + (p->add.data ? p->beta * add.re : 0),
+         im = p->alpha * sum.im + (p->add.data ? p->beta * add.im : 0);
   char *to = matrix_at(&p->c, z, i, j);
   if (p->c.dtype == DT_C64) {
     memcpy(to, (float[2]){(float)re, (float)im}, 2 * sizeof(float));

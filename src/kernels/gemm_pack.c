@@ -37,7 +37,8 @@ struct GemmPack {
 enum { LEAST_ROWS = 5, MOST_EXTRA_MIB = 256, OF_PHYSICAL = 4 };
 
 static bool fits(const GemmPack *x, const Kern *k, const Problem *p) {
-  return x->b.data == p->b.data && x->b.dtype == p->b.dtype && x->b.row == p->b.row && x->b.col == p->b.col && x->n == p->n && x->k == p->k && x->isa == k->isa;
+  return x->b.data == p->b.data && x->b.dtype == p->b.dtype && x->b.row == p->b.row && x->b.col == p->b.col &&
+         x->n == p->n && x->k == p->k && x->isa == k->isa;
 }
 
 /* Drops one reference and the lock; whoever was last frees the cache. */
@@ -87,7 +88,8 @@ static bool cache_make(Kern *k) {
   k->gemm = c;
   if (!c) return false;
   c->refs = 1;
-  c->most = memory_physical() / OF_PHYSICAL / (size_t)most(1, k->sharers); /* copies cannot be dropped when memory is short, mapped files can */
+  c->most = memory_physical() / OF_PHYSICAL /
+            (size_t)most(1, k->sharers); /* copies cannot be dropped when memory is short, mapped files can */
   return true;
 }
 
@@ -108,7 +110,9 @@ static GemmPack *find(const Kern *k, const Problem *p, bool make) {
 }
 
 /* b is one piece of memory. */
-static bool is_dense(const GemmPack *x) { return (x->b.row == 1 && x->b.col == x->k) || (x->b.col == 1 && x->b.row == x->n); }
+static bool is_dense(const GemmPack *x) {
+  return (x->b.row == 1 && x->b.col == x->k) || (x->b.col == 1 && x->b.row == x->n);
+}
 
 /* Takes bytes from what copies may have, if that much is left.  A b that will be given back
  * costs nothing more: no two of them are in memory with their copies at a time. */
@@ -141,7 +145,8 @@ Status gemm_pack_ensure(Kern *k, const Problem *p, GemmPack **pack) {
     gemm_pack_free(*pack);
     *pack = NULL;
   }
-  if (p->a.dtype != DT_F32 || p->b.dtype != DT_F32 || p->batch != 1 || p->n == 0 || p->k == 0 || !cache_make(k)) return OK;
+  if (p->a.dtype != DT_F32 || p->b.dtype != DT_F32 || p->batch != 1 || p->n == 0 || p->k == 0 || !cache_make(k))
+    return OK;
   bool pays = p->m >= LEAST_ROWS;
   if (!*pack) *pack = find(k, p, pays);
   GemmPack *x = *pack;

@@ -30,13 +30,15 @@ typedef union {
 } Sums;
 
 /* Elements (i, j), (i + di, j + dj) ... of x as the inside dtype, `step` elements apart. */
-static void gather(const Job *job, const Matrix *x, int64_t i, int64_t j, int64_t di, int64_t dj, int64_t n, char *to, int64_t step) {
+static void gather(const Job *job, const Matrix *x, int64_t i, int64_t j, int64_t di, int64_t dj, int64_t n,
+                   char *to, int64_t step) {
   if (di * x->row + dj * x->col == 1 && step == 1) {
     SIMD_CALL(job->k->isa, convert_run)(to, job->inside, matrix_at(x, job->z, i, j), x->dtype, n);
     return;
   }
   for (int64_t q = 0; q < n; q++) {
-    SIMD_CALL(job->k->isa, convert_run)(to + q * step * job->width, job->inside, matrix_at(x, job->z, i + q * di, j + q * dj), x->dtype, 1);
+    SIMD_CALL(job->k->isa, convert_run)
+    (to + q * step * job->width, job->inside, matrix_at(x, job->z, i + q * di, j + q * dj), x->dtype, 1);
   }
 }
 
@@ -87,7 +89,8 @@ static void run_rows(void *arg, int64_t begin, int64_t end, int worker) {
   char *a = job->room + (size_t)worker * (size_t)(PLAIN_MR * p->k * w);
   for (int64_t i = begin; i < end; i += PLAIN_MR) {
     int64_t rows = least(end - i, PLAIN_MR);
-    for (int64_t r = 0; r < PLAIN_MR; r++) gather(job, &p->a, least(i + r, p->m - 1), 0, 0, 1, p->k, a + r * p->k * w, 1);
+    for (int64_t r = 0; r < PLAIN_MR; r++)
+      gather(job, &p->a, least(i + r, p->m - 1), 0, 0, 1, p->k, a + r * p->k * w, 1);
     for (int64_t j = 0; j < p->n; j += PLAIN_NR) {
       Sums sums;
       job->tile(p->k, a, job->packed + j * p->k * w, &sums);
@@ -97,16 +100,22 @@ static void run_rows(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 Status gemm_plain(Kern *k, const Problem *p) {
-  Job job = {.k = k, .p = p, .inside = p->a.dtype == DT_F64 ? DT_F64 : dtype_size(p->c.dtype) <= 4 ? DT_I32 : DT_I64};
+  Job job = {.k = k,
+             .p = p,
+             .inside = p->a.dtype == DT_F64          ? DT_F64
+                       : dtype_size(p->c.dtype) <= 4 ? DT_I32
+                                                     : DT_I64};
   job.width = (int64_t)dtype_size(job.inside);
   job.tile = job.inside == DT_F64   ? SIMD_CALL(k->isa, gemm_plain_tile_f64)
              : job.inside == DT_I64 ? SIMD_CALL(k->isa, gemm_plain_tile_i64)
                                     : SIMD_CALL(k->isa, gemm_plain_tile_i32);
-  int64_t panels = pieces(p->n, PLAIN_NR), grain = pieces(most(1, WORK / most(1, p->n * p->k)), PLAIN_MR) * PLAIN_MR;
+  int64_t panels = pieces(p->n, PLAIN_NR),
+          grain = pieces(most(1, WORK / most(1, p->n * p->k)), PLAIN_MR) * PLAIN_MR;
   TRY_NEW(job.packed, kern_scratch(k, (size_t)(panels * PLAIN_NR * p->k * job.width) + PLAIN_SPARE));
   TRY_NEW(job.room, kern_scratch(k, (size_t)(PLAIN_MR * p->k * job.width) * (size_t)k->threads));
   for (job.z = 0; job.z < p->batch; job.z++) {
-    if (job.z == 0 || p->b.batch) parallel_for(k->threads, panels, most(1, WORK / most(1, p->k)), pack_panels, &job);
+    if (job.z == 0 || p->b.batch)
+      parallel_for(k->threads, panels, most(1, WORK / most(1, p->k)), pack_panels, &job);
     parallel_for(k->threads, p->m, grain, run_rows, &job);
   }
   return OK;

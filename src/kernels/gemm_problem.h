@@ -33,8 +33,8 @@ static inline size_t floats(int64_t n) { return (size_t)n * sizeof(float); }
 size_t gemm_finish_bytes(int64_t cols);
 /* c = act(x + beta * add) + residual for a block of c.  x: f32 rows, ldx apart; may be c
  * itself.  room: gemm_finish_bytes(cols) of the calling worker. */
-void gemm_finish(const Kern *k, const Problem *p, int64_t z, int64_t i, int64_t rows, int64_t j, int64_t cols, const float *x, int64_t ldx,
-                 float *room);
+void gemm_finish(const Kern *k, const Problem *p, int64_t z, int64_t i, int64_t rows, int64_t j, int64_t cols,
+                 const float *x, int64_t ldx, float *room);
 /* Is there anything to do when x is c, in f32? */
 bool gemm_finish_needed(const Problem *p);
 /* All of c, by all workers, with x = c (f32). */
@@ -49,7 +49,8 @@ Status gemm_thin(Kern *k, const Problem *p);
  * gemm_pack_all(), or NULL. */
 Status gemm_blocked(Kern *k, const Problem *p, const float *packed);
 size_t gemm_packed_bytes(const Kern *k, const Problem *p);
-void gemm_pack_all(Kern *k, const Problem *p, float *packed, float *room); /* batch 1; room: gemm_pack_room() per worker */
+void gemm_pack_all(Kern *k, const Problem *p, float *packed,
+                   float *room); /* batch 1; room: gemm_pack_room() per worker */
 size_t gemm_pack_room(const Kern *k);
 
 /* gemm_pack.c: makes *pack the packed copy of p's b, if one pays and there is memory for it. */
@@ -59,9 +60,11 @@ const float *gemm_pack_data(const GemmPack *p);
 bool gemm_pack_planned(const GemmPack *x, const Problem *p);
 
 /* Panel dst[depth][nr] from columns j .. j+cols of b, cols <= nr, as f32.  room: gemm_pack_room(). */
-void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int64_t j, int64_t cols, int64_t depth, float *room);
+void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int64_t j, int64_t cols, int64_t depth,
+                     float *room);
 /* rows x kc of a, from (i, p) on, as f32 rows GEMM_LDA apart; kc <= GEMM_KC. */
-void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, int64_t rows, int64_t kc);
+void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, int64_t rows,
+                 int64_t kc);
 
 /* gemm_plain.c: f64 and integers. */
 Status gemm_plain(Kern *k, const Problem *p);

@@ -15,16 +15,18 @@ enum {
   GEMM_NR_MOST = 32,
   GEMM_LINE = 16, /* floats of a cache line */
   GEMM_AHEAD = 8, /* a packed tile fetches one line of the panel after it in so many steps of k */
-  GEMM_AXPY = 8, /* rows of b that axpy adds at a time */
+  GEMM_AXPY = 8,  /* rows of b that axpy adds at a time */
 };
 
 typedef struct {
   int mr, nr; /* register tile */
   /* c[rows, cols] = alpha * a[rows, k] b[k, nr] (+ c if add); rows <= mr, cols <= nr. */
-  void (*tile)(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add);
+  void (*tile)(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha,
+               bool add);
   /* The same with a packed a, which is 10 % faster.  next, if not NULL: the first of k / GEMM_AHEAD
    * lines that the caller will read later. */
-  void (*tile_packed)(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add, const float *next);
+  void (*tile_packed)(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
+                      float alpha, bool add, const float *next);
   /* dst[k][mr] from f32 rows src[rows][k], ld apart; rows <= mr, the others are not written. */
   void (*pack_a)(float *dst, const float *src, int64_t ld, int64_t rows, int64_t k);
   /* Panel dst[k][nr] from f32 rows src[cols][k], ld apart. */
@@ -41,6 +43,7 @@ SIMD_DECLARE(const GemmKernels *, gemm_kernels, (void));
 
 /* y = act(x + beta * add) + residual over one row; add and residual may be NULL, y may be x. */
 SIMD_DECLARE(void, gemm_finish_row,
-             (GemmAct act, int64_t n, float *y, const float *x, float beta, const float *add, const float *residual));
+             (GemmAct act, int64_t n, float *y, const float *x, float beta, const float *add,
+              const float *residual));
 
 #endif

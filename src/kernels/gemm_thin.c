@@ -48,7 +48,8 @@ static void dot_strip(const Job *job, int64_t z, int64_t j0, int64_t cols, float
     for (int64_t i = 0, rows; i < p->m; i += rows) {
       float four[3][4];
       rows = least(p->m - i, p->m - i == 4 ? 2 : 3);
-      job->kernels->dot((int)rows, p->k, a + i * job->lda, job->lda, matrix_at(&p->b, z, 0, at), ldw, p->b.dtype, four[0]);
+      job->kernels->dot((int)rows, p->k, a + i * job->lda, job->lda, matrix_at(&p->b, z, 0, at), ldw, p->b.dtype,
+                        four[0]);
       for (int64_t r = 0; r < rows; r++) {
         for (int64_t e = j0 + j - at; e < group; e++) y[(i + r) * STRIP + at + e - j0] = four[r][e];
       }
@@ -62,7 +63,8 @@ static void axpy_slice(const Job *job, int64_t z, int64_t j, int64_t cols, float
   for (int64_t i = 0; i < p->m; i++) memset(y + i * job->width, 0, floats(cols));
   for (int64_t q = 0; q < p->k; q += GEMM_AXPY) { /* some rows of b serve every row of a */
     for (int64_t i = 0; i < p->m; i++) {
-      job->kernels->axpy(cols, least(p->k - q, GEMM_AXPY), a + i * job->lda + q, matrix_at(&p->b, z, q, j), p->b.row, p->b.dtype, y + i * job->width);
+      job->kernels->axpy(cols, least(p->k - q, GEMM_AXPY), a + i * job->lda + q, matrix_at(&p->b, z, q, j),
+                         p->b.row, p->b.dtype, y + i * job->width);
     }
   }
 }
@@ -95,7 +97,8 @@ static Status read_a(Kern *k, Job *job) {
     for (int64_t i = 0; i < p->m; i++) {
       int64_t run = p->a.col == 1 ? p->k : 1;
       for (int64_t q = 0; q < p->k; q += run) {
-        SIMD_CALL(k->isa, convert_run)(copy + (z * p->m + i) * p->k + q, DT_F32, matrix_at(&p->a, z, i, q), p->a.dtype, run);
+        SIMD_CALL(k->isa, convert_run)
+        (copy + (z * p->m + i) * p->k + q, DT_F32, matrix_at(&p->a, z, i, q), p->a.dtype, run);
       }
     }
   }
@@ -118,7 +121,8 @@ Status gemm_thin(Kern *k, const Problem *p) {
   job.room_bytes = floats(p->m * job.width) + gemm_finish_bytes(job.width);
   int64_t grain = most(1, WORK / most(1, p->m * job.width * p->k));
   TRY(read_a(k, &job));
-  TRY_NEW(job.room, kern_scratch(k, job.room_bytes * (size_t)parallel_workers(k->threads, p->batch * job.strips, grain)));
+  TRY_NEW(job.room,
+          kern_scratch(k, job.room_bytes * (size_t)parallel_workers(k->threads, p->batch * job.strips, grain)));
   parallel_for(k->threads, p->batch * job.strips, grain, run_strips, &job);
   return OK;
 }

@@ -61,7 +61,8 @@ static void cubic_weights(double t, double *w) {
   const double a = -0.75;
   double x[4] = {t + 1, t, 1 - t, 2 - t};
   for (int i = 0; i < 4; i++) {
-    w[i] = i == 1 || i == 2 ? ((a + 2) * x[i] - (a + 3)) * x[i] * x[i] + 1 : ((a * x[i] - 5 * a) * x[i] + 8 * a) * x[i] - 4 * a;
+    w[i] = i == 1 || i == 2 ? ((a + 2) * x[i] - (a + 3)) * x[i] * x[i] + 1
+                            : ((a * x[i] - 5 * a) * x[i] + 8 * a) * x[i] - 4 * a;
   }
 }
 
@@ -112,7 +113,8 @@ static void find_position(const Job *j, int64_t i, Position *p) {
   double v[3] = {0};
   for (int d = 0; d < j->nd; d++) { /* x comes first */
     int64_t at = from + d * axis;
-    v[2 - d] = j->grid.dtype == DT_F64 ? ((const double *)j->grid.data)[at] : (double)((const float *)j->grid.data)[at];
+    v[2 - d] = j->grid.dtype == DT_F64 ? ((const double *)j->grid.data)[at]
+                                       : (double)((const float *)j->grid.data)[at];
   }
   Taps all;
   find_taps(j, v, &all);
@@ -127,24 +129,24 @@ static void find_position(const Job *j, int64_t i, Position *p) {
 enum { CHUNK = 32 }; /* positions at a time: neighbours in y, channel by channel */
 
 /* Positions [begin, end) of (n, out). */
-#define DEFINE_SAMPLE(T)                                                                                              \
-  static void sample_##T(void *arg, int64_t begin, int64_t end, int worker) {                                         \
-    (void)worker;                                                                                                     \
-    const Job *j = arg;                                                                                               \
-    Position position[CHUNK];                                                                                         \
-    for (int64_t i = begin; i < end; i += CHUNK) {                                                                    \
-      int64_t count = end - i < CHUNK ? end - i : CHUNK;                                                              \
-      for (int64_t q = 0; q < count; q++) find_position(j, i + q, &position[q]);                                      \
-      for (int64_t c = 0; c < j->x.size[1]; c++) {                                                                    \
-        for (int64_t q = 0; q < count; q++) {                                                                         \
-          const Taps *t = &position[q].taps;                                                                          \
-          const T *x = (const T *)j->x.data + position[q].image + c * j->x.stride[1];                                 \
-          T sum = 0;                                                                                                  \
-          for (int e = 0; e < t->n; e++) sum += (T)t->weight[e] * x[t->at[e]];                                        \
-          ((T *)j->y.data)[position[q].y + c * j->y.stride[1]] = sum;                                                 \
-        }                                                                                                             \
-      }                                                                                                               \
-    }                                                                                                                 \
+#define DEFINE_SAMPLE(T)                                                              \
+  static void sample_##T(void *arg, int64_t begin, int64_t end, int worker) {         \
+    (void)worker;                                                                     \
+    const Job *j = arg;                                                               \
+    Position position[CHUNK];                                                         \
+    for (int64_t i = begin; i < end; i += CHUNK) {                                    \
+      int64_t count = end - i < CHUNK ? end - i : CHUNK;                              \
+      for (int64_t q = 0; q < count; q++) find_position(j, i + q, &position[q]);      \
+      for (int64_t c = 0; c < j->x.size[1]; c++) {                                    \
+        for (int64_t q = 0; q < count; q++) {                                         \
+          const Taps *t = &position[q].taps;                                          \
+          const T *x = (const T *)j->x.data + position[q].image + c * j->x.stride[1]; \
+          T sum = 0;                                                                  \
+          for (int e = 0; e < t->n; e++) sum += (T)t->weight[e] * x[t->at[e]];        \
+          ((T *)j->y.data)[position[q].y + c * j->y.stride[1]] = sum;                 \
+        }                                                                             \
+      }                                                                               \
+    }                                                                                 \
   }
 DEFINE_SAMPLE(float)
 DEFINE_SAMPLE(double)
@@ -196,7 +198,8 @@ static Status sample_any(Kern *k, Job *j) {
 
 Status grid_sample(Kern *k, GridMode mode, GridPadding padding, bool align_corners, View x, View grid, View y) {
   if (numel(y) == 0) return OK;
-  Job j = {.mode = mode, .padding = padding, .align = align_corners, .nd = x.ndim - 2, .x = x, .grid = grid, .y = y};
+  Job j = {
+      .mode = mode, .padding = padding, .align = align_corners, .nd = x.ndim - 2, .x = x, .grid = grid, .y = y};
   size_t mark = kern_mark(k);
   Status s = sample_any(k, &j);
   kern_release(k, mark);

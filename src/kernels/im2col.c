@@ -59,8 +59,10 @@ static void fill_rows(void *arg, int64_t begin, int64_t end, int worker) {
         memset(to, 0, (size_t)ow * bytes);
         continue;
       }
-      int64_t sy = y * w->stride[0] - w->pad[0] + kh * w->dilation[0], sx = x0 * w->stride[1] - w->pad[1] + kw * w->dilation[1];
-      const char *from = (const char *)j->x.data + (c * j->x.stride[0] + sy * j->x.stride[1] + sx * j->x.stride[2]) * unit;
+      int64_t sy = y * w->stride[0] - w->pad[0] + kh * w->dilation[0],
+              sx = x0 * w->stride[1] - w->pad[1] + kw * w->dilation[1];
+      const char *from = (const char *)j->x.data +
+                         (c * j->x.stride[0] + sy * j->x.stride[1] + sx * j->x.stride[2]) * unit;
       memset(to, 0, (size_t)x0 * bytes);
       gather(to + x0 * unit, from, x1 - x0, w->stride[1] * j->x.stride[2] * unit, bytes);
       memset(to + x1 * unit, 0, (size_t)(ow - x1) * bytes);
@@ -90,7 +92,8 @@ static void sum_planes(void *arg, int64_t begin, int64_t end, int worker) {
       inside(w, 1, kw, wd, &x0, &x1);
       const double *col = (const double *)j->columns + (plane * nk + e) * nout;
       for (int64_t y = y0; y < y1; y++) {
-        double *to = x + (y * w->stride[0] - w->pad[0] + kh * w->dilation[0]) * wd - w->pad[1] + kw * w->dilation[1];
+        double *to = x + (y * w->stride[0] - w->pad[0] + kh * w->dilation[0]) * wd - w->pad[1] +
+                     kw * w->dilation[1];
         for (int64_t i = x0; i < x1; i++) to[i * w->stride[1]] += col[y * w->out[1] + i];
       }
     }
@@ -98,10 +101,12 @@ static void sum_planes(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 Status col2im(Kern *k, const Windows *win, View columns, View x) {
-  int64_t stride[4], cols = columns.size[0] * columns.size[1] * columns.size[2], planes = x.size[0] * x.size[1], hw = x.size[2] * x.size[3];
+  int64_t stride[4], cols = columns.size[0] * columns.size[1] * columns.size[2], planes = x.size[0] * x.size[1],
+                     hw = x.size[2] * x.size[3];
   if (planes * hw == 0) return OK;
   size_t mark = kern_mark(k);
-  double *from = kern_scratch(k, (size_t)(cols + 1) * sizeof *from), *to = from ? kern_scratch(k, (size_t)(planes * hw) * sizeof *to) : NULL;
+  double *from = kern_scratch(k, (size_t)(cols + 1) * sizeof *from),
+         *to = from ? kern_scratch(k, (size_t)(planes * hw) * sizeof *to) : NULL;
   if (to) {
     contiguous_strides(3, columns.size, stride);
     kernel_copy(k, (View){from, columns.size, stride, 3, DT_F64}, columns);

@@ -75,7 +75,12 @@ static void fold(Job *j) {
 }
 
 static Job job_of(const IndexMap *map, View near, const void *far, ScatterOp op) {
-  Job j = {.map = *map, .near = near.data, .far = (char *)(uintptr_t)far, .item = dtype_size(near.dtype), .dtype = near.dtype, .op = op};
+  Job j = {.map = *map,
+           .near = near.data,
+           .far = (char *)(uintptr_t)far,
+           .item = dtype_size(near.dtype),
+           .dtype = near.dtype,
+           .op = op};
   if (near.ndim) memcpy(j.near_stride, near.stride, (size_t)near.ndim * sizeof *near.stride);
   fold(&j);
   return j;
@@ -86,7 +91,7 @@ static Job job_of(const IndexMap *map, View near, const void *far, ScatterOp op)
 /* The part of a row that one call does; offsets are in elements. */
 typedef struct {
   int64_t n;
-  char *near, *far;          /* first element; far without what varies along the row */
+  char *near, *far; /* first element; far without what varies along the row */
   int64_t near_step, far_step;
   const int64_t *index[MAX_DIMS];
 } Row;
@@ -94,34 +99,35 @@ typedef struct {
 static inline int64_t place(const Job *j, const Row *r, int64_t i) {
   int64_t at = i * r->far_step;
   int last = j->map.ndim - 1;
-  for (int k = 0; k < j->map.nindex; k++) at += r->index[k][i * j->map.index[k].stride[last]] * j->map.index[k].step;
+  for (int k = 0; k < j->map.nindex; k++)
+    at += r->index[k][i * j->map.index[k].stride[last]] * j->map.index[k].step;
   return at;
 }
 
 /* Loops over a row with the common cases kept simple for the compiler: no index, one
  * index along the dimension itself, one index. */
-#define ROW_LOOP(BODY)                                                                        \
+#define ROW_LOOP(BODY)                                                                                             \
   const int64_t *index = r->index[0], next = j->map.index[0].stride[j->map.ndim - 1], step = j->map.index[0].step; \
-  if (!j->lookup) {                                                                           \
-    for (int64_t i = 0; i < r->n; i++) {                                                      \
-      int64_t at = i * r->far_step;                                                           \
-      BODY                                                                                    \
-    }                                                                                         \
-  } else if (j->map.nindex == 1 && next == 1 && step == 1 && r->far_step == 0) {              \
-    for (int64_t i = 0; i < r->n; i++) {                                                      \
-      int64_t at = index[i];                                                                  \
-      BODY                                                                                    \
-    }                                                                                         \
-  } else if (j->map.nindex == 1) {                                                            \
-    for (int64_t i = 0; i < r->n; i++) {                                                      \
-      int64_t at = i * r->far_step + index[i * next] * step;                                  \
-      BODY                                                                                    \
-    }                                                                                         \
-  } else {                                                                                    \
-    for (int64_t i = 0; i < r->n; i++) {                                                      \
-      int64_t at = place(j, r, i);                                                            \
-      BODY                                                                                    \
-    }                                                                                         \
+  if (!j->lookup) {                                                                                                \
+    for (int64_t i = 0; i < r->n; i++) {                                                                           \
+      int64_t at = i * r->far_step;                                                                                \
+      BODY                                                                                                         \
+    }                                                                                                              \
+  } else if (j->map.nindex == 1 && next == 1 && step == 1 && r->far_step == 0) {                                   \
+    for (int64_t i = 0; i < r->n; i++) {                                                                           \
+      int64_t at = index[i];                                                                                       \
+      BODY                                                                                                         \
+    }                                                                                                              \
+  } else if (j->map.nindex == 1) {                                                                                 \
+    for (int64_t i = 0; i < r->n; i++) {                                                                           \
+      int64_t at = i * r->far_step + index[i * next] * step;                                                       \
+      BODY                                                                                                         \
+    }                                                                                                              \
+  } else {                                                                                                         \
+    for (int64_t i = 0; i < r->n; i++) {                                                                           \
+      int64_t at = place(j, r, i);                                                                                 \
+      BODY                                                                                                         \
+    }                                                                                                              \
   }
 
 #define GATHER_ROW(T)                                      \
@@ -150,10 +156,10 @@ static void gather_row(const Job *j, const Row *r) {
   }
 }
 
-#define SCATTER_ROW(T, NAME, RESULT)                              \
-  static void scatter_row_##NAME(const Job *j, const Row *r) {    \
-    const T *near = (const T *)(const void *)r->near;             \
-    T *far = (T *)(void *)r->far;                                 \
+#define SCATTER_ROW(T, NAME, RESULT)                                                  \
+  static void scatter_row_##NAME(const Job *j, const Row *r) {                        \
+    const T *near = (const T *)(const void *)r->near;                                 \
+    T *far = (T *)(void *)r->far;                                                     \
     ROW_LOOP(T a = far[at]; T b = near[i * r->near_step]; (void)a; far[at] = RESULT;) \
   }
 SCATTER_ROW(Bits8, Bits8, b)
@@ -163,10 +169,10 @@ SCATTER_ROW(Bits64, Bits64, b)
 SCATTER_ROW(Bits128, Bits128, b)
 
 /* Integers add and multiply as unsigned ones: they wrap. */
-#define SCATTER_ARITHMETIC(T, U)                                \
-  SCATTER_ROW(T, add_##T, (T)((U)a + (U)b))                     \
-  SCATTER_ROW(T, mul_##T, (T)((U)a * (U)b))                     \
-  SCATTER_ROW(T, max_##T, (b != b || b > a) ? b : a)            \
+#define SCATTER_ARITHMETIC(T, U)                     \
+  SCATTER_ROW(T, add_##T, (T)((U)a + (U)b))          \
+  SCATTER_ROW(T, mul_##T, (T)((U)a * (U)b))          \
+  SCATTER_ROW(T, max_##T, (b != b || b > a) ? b : a) \
   SCATTER_ROW(T, min_##T, (b != b || b < a) ? b : a)
 SCATTER_ARITHMETIC(uint8_t, uint32_t)
 SCATTER_ARITHMETIC(int8_t, uint32_t)
@@ -176,7 +182,7 @@ SCATTER_ARITHMETIC(int64_t, uint64_t)
 SCATTER_ARITHMETIC(float, float)
 SCATTER_ARITHMETIC(double, double)
 SCATTER_ROW(bool, or_bool, a || b)
-SCATTER_ROW(bool, and_bool, a && b)
+SCATTER_ROW(bool, and_bool, a &&b)
 
 typedef struct {
   float re, im;
@@ -185,7 +191,8 @@ SCATTER_ROW(Complex, add_Complex, ((Complex){a.re + b.re, a.im + b.im}))
 
 typedef void RowFn(const Job *j, const Row *r);
 
-#define ARITHMETIC(T) {NULL, scatter_row_add_##T, scatter_row_mul_##T, scatter_row_max_##T, scatter_row_min_##T}
+#define ARITHMETIC(T) \
+  { NULL, scatter_row_add_##T, scatter_row_mul_##T, scatter_row_max_##T, scatter_row_min_##T }
 static RowFn *const scatter_rows[DT_COUNT][5] = {
     [DT_BOOL] = {NULL, scatter_row_or_bool, scatter_row_and_bool, scatter_row_or_bool, scatter_row_and_bool},
     [DT_U8] = ARITHMETIC(uint8_t),
@@ -294,11 +301,11 @@ void kernel_scatter(Kern *k, const IndexMap *map, void *far, View near, ScatterO
 
 /* ---- positions of what is not zero ---------------------------------------------------------- */
 
-#define NOT_ZERO(T, TEST)                                                   \
-  for (int64_t i = 0; i < n; i++) {                                         \
-    T x = ((const T *)(const void *)data)[i * step];                        \
-    flags[i] = TEST;                                                        \
-  }                                                                         \
+#define NOT_ZERO(T, TEST)                            \
+  for (int64_t i = 0; i < n; i++) {                  \
+    T x = ((const T *)(const void *)data)[i * step]; \
+    flags[i] = TEST;                                 \
+  }                                                  \
   break
 
 /* flags[i] = element i is not 0; nan is not, -0 is. */
@@ -326,14 +333,16 @@ enum { FLAGS = 1024 };
 static int64_t each_nonzero(View v, int64_t room, int64_t *lists, int64_t per_dim, int64_t per_item) {
   int last = v.ndim - 1, outer = v.ndim ? last : 0;
   int64_t one = 1, none = 0, count = 0, rows = odometer_count(outer, v.size);
-  View row = v.ndim ? (View){v.data, v.size + last, v.stride + last, 1, v.dtype} : (View){v.data, &one, &none, 1, v.dtype};
+  View row = v.ndim ? (View){v.data, v.size + last, v.stride + last, 1, v.dtype}
+                    : (View){v.data, &one, &none, 1, v.dtype};
   uint8_t flags[FLAGS];
   Odometer o = {.ndim = outer, .size = v.size, .views = 1, .stride = {v.stride}};
   odometer_begin(&o, 0);
   for (int64_t r = 0; r < rows; r++, odometer_next(&o)) {
     for (int64_t begin = 0; begin < row.size[0]; begin += FLAGS) {
       int64_t n = row.size[0] - begin < FLAGS ? row.size[0] - begin : FLAGS, found = 0;
-      not_zero((const char *)v.data + (o.offset[0] + begin * row.stride[0]) * (int64_t)dtype_size(v.dtype), row.stride[0], v.dtype, n, flags);
+      not_zero((const char *)v.data + (o.offset[0] + begin * row.stride[0]) * (int64_t)dtype_size(v.dtype),
+               row.stride[0], v.dtype, n, flags);
       for (int64_t i = 0; i < n; i++) found += flags[i];
       if (lists && found && found <= room - count) {
         int64_t columns[FLAGS + 1], at = 0, *to = lists + count * per_item;
@@ -357,13 +366,13 @@ void kernel_nonzero(View v, int64_t n, int64_t *coordinates, int64_t per_dim, in
 
 /* ---- flat numbers ------------------------------------------------------------------------------ */
 
-#define FLAT_DTYPES(X)            \
-  case DT_U8: X(uint8_t, uint32_t, by_int) \
-  case DT_I8: X(int8_t, uint32_t, by_int)  \
+#define FLAT_DTYPES(X)                      \
+  case DT_U8: X(uint8_t, uint32_t, by_int)  \
+  case DT_I8: X(int8_t, uint32_t, by_int)   \
   case DT_I16: X(int16_t, uint32_t, by_int) \
   case DT_I32: X(int32_t, uint32_t, by_int) \
   case DT_I64: X(int64_t, uint64_t, by_int) \
-  case DT_F32: X(float, float, by) \
+  case DT_F32: X(float, float, by)          \
   case DT_F64: X(double, double, by)
 
 void kernel_flat_scale(Dtype d, void *x, int64_t n, double by, int64_t by_int) {
@@ -383,11 +392,11 @@ void kernel_flat_scale(Dtype d, void *x, int64_t n, double by, int64_t by_int) {
 static int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0); /* b > 0 */ }
 
 void kernel_flat_divide(Dtype d, void *x, const int64_t *count, int64_t n) {
-#define DIVIDE(T, U, BY)                                                   \
-  for (int64_t i = 0; i < n; i++) {                                        \
-    T *y = (T *)x + i;                                                     \
+#define DIVIDE(T, U, BY)                                                                                 \
+  for (int64_t i = 0; i < n; i++) {                                                                      \
+    T *y = (T *)x + i;                                                                                   \
     if (count[i] > 1) *y = (T)0.5 != 0 ? (T)(*y / (T)count[i]) : (T)floor_divide((int64_t)*y, count[i]); \
-  }                                                                        \
+  }                                                                                                      \
   break;
   switch (d) {
     FLAT_DTYPES(DIVIDE)

@@ -63,8 +63,7 @@ void kern_release(Kern *k, size_t mark);
 #if defined TESS_X86 && defined TESS_NO_AVX512
 #define SIMD_CALL(isa, name) ((isa) >= ISA_AVX2 ? name##_avx2 : name##_base)
 #elif defined TESS_X86
-#define SIMD_CALL(isa, name) \
-  ((isa) == ISA_AVX512 ? name##_avx512 : (isa) == ISA_AVX2 ? name##_avx2 : name##_base)
+#define SIMD_CALL(isa, name) ((isa) == ISA_AVX512 ? name##_avx512 : (isa) == ISA_AVX2 ? name##_avx2 : name##_base)
 #else
 #define SIMD_CALL(isa, name) ((void)(isa), name##_base)
 #endif

@@ -30,10 +30,12 @@ typedef struct {
 static Status pick(const Nll *a, View places, int64_t n, int64_t h, int64_t w, Pick *p) {
   const int64_t *ts = a->target.stride, *xs = a->x.stride;
   int64_t at = n * ts[0] + h * ts[1] + w * ts[2];
-  int64_t t = a->target.dtype == DT_I64 ? ((const int64_t *)a->target.data)[at] : ((const uint8_t *)a->target.data)[at];
+  int64_t t = a->target.dtype == DT_I64 ? ((const int64_t *)a->target.data)[at]
+                                        : ((const uint8_t *)a->target.data)[at];
   bool ignored = t == a->ignore;
   if (!ignored && (t < 0 || t >= a->x.size[1])) {
-    return fail(ERR_FAIL, "nll_loss: target %lld is not one of %lld classes", (long long)t, (long long)a->x.size[1]);
+    return fail(ERR_FAIL, "nll_loss: target %lld is not one of %lld classes", (long long)t,
+                (long long)a->x.size[1]);
   }
   p->target = ignored ? -1 : t;
   p->x = n * xs[0] + t * xs[1] + h * xs[2] + w * xs[3];
@@ -41,9 +43,9 @@ static Status pick(const Nll *a, View places, int64_t n, int64_t h, int64_t w, P
   return OK;
 }
 
-#define FOR_PLACES(v)                               \
-  for (int64_t n = 0; n < (v).size[0]; n++)         \
-    for (int64_t h = 0; h < (v).size[1]; h++)       \
+#define FOR_PLACES(v)                         \
+  for (int64_t n = 0; n < (v).size[0]; n++)   \
+    for (int64_t h = 0; h < (v).size[1]; h++) \
       for (int64_t w = 0; w < (v).size[2]; w++)
 
 Status kernel_nll(Kern *k, const Nll *a, View out, View total) {

@@ -11,8 +11,8 @@
 typedef enum { REDUCTION_NONE, REDUCTION_MEAN, REDUCTION_SUM } LossReduction;
 
 typedef struct {
-  View x;      /* (n, classes, h, w), floats: log probabilities, or their gradient */
-  View target; /* (n, h, w) */
+  View x;               /* (n, classes, h, w), floats: log probabilities, or their gradient */
+  View target;          /* (n, h, w) */
   const double *weight; /* (classes) or NULL */
   int64_t ignore;
   LossReduction reduction;

@@ -18,7 +18,9 @@ enum {
   ROWS_IN_TYPE = 32, /* rows whose weight gradients are added before they are widened */
 };
 
-static void *at(const void *data, Dtype d, int64_t i) { return (char *)(uintptr_t)data + i * (int64_t)dtype_size(d); }
+static void *at(const void *data, Dtype d, int64_t i) {
+  return (char *)(uintptr_t)data + i * (int64_t)dtype_size(d);
+}
 
 static double load_one(Dtype d, const void *data, int64_t i) {
   switch (d) {
@@ -159,7 +161,8 @@ static void grad_rows(void *arg, int64_t begin, int64_t end, int worker) {
   const GradJob *j = arg;
   const NormRowsGrad *a = &j->a;
   const double n = (double)a->n;
-  void *gbuf = j->rows ? at(j->rows, j->as, 2 * worker * a->n) : NULL, *xbuf = j->rows ? at(gbuf, j->as, a->n) : NULL;
+  void *gbuf = j->rows ? at(j->rows, j->as, 2 * worker * a->n) : NULL,
+       *xbuf = j->rows ? at(gbuf, j->as, a->n) : NULL;
   void *sums = j->wants_sums ? at(j->sums, j->as, 2 * worker * a->n) : NULL;
   Wide *totals = j->wants_sums ? j->totals + 2 * worker * a->n : NULL;
   for (int64_t r = begin; r < end; r++) {
@@ -174,7 +177,8 @@ static void grad_rows(void *arg, int64_t begin, int64_t end, int worker) {
     if (gx) j->loops->grad_sums(g, x, j->weight, a->n, mean, rstd, s);
     if (!a->mean) s[0] = 0; /* rms: nothing was subtracted */
     j->loops->grad_row(gx ? (j->rows ? xbuf : gx) : NULL, a->gweight ? sums : NULL,
-                       a->gbias ? at(sums, j->as, a->n) : NULL, g, x, j->weight, a->n, mean, rstd, s[0] / n, s[1] / n);
+                       a->gbias ? at(sums, j->as, a->n) : NULL, g, x, j->weight, a->n, mean, rstd, s[0] / n,
+                       s[1] / n);
     if (gx && j->rows) SIMD_CALL(j->isa, convert_run)(gx, a->dtype, xbuf, j->as, a->n);
     if (sums && ((r - begin) % ROWS_IN_TYPE == ROWS_IN_TYPE - 1 || r == end - 1)) {
       j->sum->widen(totals, sums, 2 * a->n);
@@ -185,7 +189,11 @@ static void grad_rows(void *arg, int64_t begin, int64_t end, int worker) {
 
 Status kernel_norm_rows_backward(Kern *k, const NormRowsGrad *a) {
   Dtype as = a->dtype == DT_F64 ? DT_F64 : DT_F32;
-  GradJob j = {.a = *a, .isa = k->isa, .as = as, .loops = SIMD_CALL(k->isa, norm_loops)(as), .wants_sums = a->gweight || a->gbias};
+  GradJob j = {.a = *a,
+               .isa = k->isa,
+               .as = as,
+               .loops = SIMD_CALL(k->isa, norm_loops)(as),
+               .wants_sums = a->gweight || a->gbias};
   j.sum = SIMD_CALL(k->isa, reduce_loops)(FOLD_SUM, as);
   size_t mark = kern_mark(k);
   int64_t grain = GRAIN / (a->n + 1) + 1, pairs;
@@ -215,16 +223,17 @@ typedef struct {
   const NormLoops *loops;
   View y, x;
   int64_t channels, channel_in, channel_out;
-  bool across;    /* channels are neighbours in memory: rows of channels */
+  bool across;                  /* channels are neighbours in memory: rows of channels */
   int64_t run, run_in, run_out; /* otherwise runs of one channel */
-  int n;          /* the dimensions around, outermost first */
+  int n;                        /* the dimensions around, outermost first */
   int64_t size[MAX_DIMS], in[MAX_DIMS], out[MAX_DIMS];
   const double *mean, *scale, *shift;
   const char *typed; /* across: the three rows, of type as */
 } ChannelJob;
 
 /* y[i] = f(x[i]), i < n, in pieces that fit a buffer where one is needed. */
-static void channel_run(const ChannelJob *j, int64_t x_at, int64_t y_at, int64_t c, int64_t n, int64_t in, int64_t out) {
+static void channel_run(const ChannelJob *j, int64_t x_at, int64_t y_at, int64_t c, int64_t n, int64_t in,
+                        int64_t out) {
   RunBuffer xb, yb;
   bool x_direct = run_is_direct(j->as, j->x.dtype, in), y_direct = run_is_direct(j->as, j->y.dtype, out);
   int64_t piece = x_direct && y_direct ? n : RUN;
@@ -263,11 +272,23 @@ static void channel_runs(void *arg, int64_t begin, int64_t end, int worker) {
   }
 }
 
-Status kernel_channel_affine(Kern *k, View y, View x, int dim, const double *mean, const double *scale, const double *shift) {
+Status kernel_channel_affine(Kern *k, View y, View x, int dim, const double *mean, const double *scale,
+                             const double *shift) {
   Dtype as = y.dtype == DT_F64 ? DT_F64 : DT_F32;
-  ChannelJob j = {.isa = k->isa, .as = as, .loops = SIMD_CALL(k->isa, norm_loops)(as), .y = y, .x = x, .mean = mean,
-                  .scale = scale, .shift = shift, .channels = x.size[dim], .channel_in = x.stride[dim],
-                  .channel_out = y.stride[dim], .run = 1, .run_in = 1, .run_out = 1};
+  ChannelJob j = {.isa = k->isa,
+                  .as = as,
+                  .loops = SIMD_CALL(k->isa, norm_loops)(as),
+                  .y = y,
+                  .x = x,
+                  .mean = mean,
+                  .scale = scale,
+                  .shift = shift,
+                  .channels = x.size[dim],
+                  .channel_in = x.stride[dim],
+                  .channel_out = y.stride[dim],
+                  .run = 1,
+                  .run_in = 1,
+                  .run_out = 1};
   int64_t units = 1;
   for (int d = 0; d < x.ndim; d++) {
     units *= d == dim ? 1 : x.size[d];

@@ -42,7 +42,8 @@ Status kernel_norm_rows_backward(Kern *k, const NormRowsGrad *a);
 
 /* y = (x - mean[c]) * scale[c] + shift[c], c the index in dimension dim.  x and y may
  * have any strides. */
-Status kernel_channel_affine(Kern *k, View y, View x, int dim, const double *mean, const double *scale, const double *shift);
+Status kernel_channel_affine(Kern *k, View y, View x, int dim, const double *mean, const double *scale,
+                             const double *shift);
 
 /* ---- inner loops (simd/norm.c), on f32 or f64 -------------------------------------- */
 
@@ -57,8 +58,8 @@ typedef struct {
   /* sums[0] = sum g w, sums[1] = sum g w h,  h = (x - mean) * rstd; w may be NULL. */
   void (*grad_sums)(const void *g, const void *x, const void *w, int64_t n, double mean, double rstd, double *sums);
   /* gx = rstd * (g w - a - h b);  gw += g h;  gb += g.  Any of the three may be NULL. */
-  void (*grad_row)(void *gx, void *gw, void *gb, const void *g, const void *x, const void *w, int64_t n, double mean,
-                   double rstd, double a, double b);
+  void (*grad_row)(void *gx, void *gw, void *gb, const void *g, const void *x, const void *w, int64_t n,
+                   double mean, double rstd, double a, double b);
 } NormLoops;
 
 SIMD_DECLARE(const NormLoops *, norm_loops, (Dtype as));

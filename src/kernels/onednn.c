@@ -21,8 +21,9 @@ static struct {
 static void cap_isa(void) {
 #ifdef TESS_X86
   if (getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA")) return;
-  static const dnnl_cpu_isa_t caps[] = {
-      [ISA_BASE] = dnnl_cpu_isa_sse41, [ISA_AVX2] = dnnl_cpu_isa_avx2, [ISA_AVX512] = dnnl_cpu_isa_avx512_core_bf16};
+  static const dnnl_cpu_isa_t caps[] = {[ISA_BASE] = dnnl_cpu_isa_sse41,
+                                        [ISA_AVX2] = dnnl_cpu_isa_avx2,
+                                        [ISA_AVX512] = dnnl_cpu_isa_avx512_core_bf16};
   if (getenv("TESSERA_ISA")) {
     dnnl_set_max_cpu_isa(caps[isa_detect()]);
   } else if (!V3) {
@@ -114,7 +115,8 @@ static dnnl_data_type_t data_type(Dtype d) {
 Status onednn_desc(OnednnDesc *d, Dtype dtype, int ndim, const int64_t *size, const int64_t *stride) {
   dnnl_dims_t dims = {0}, strides = {0};
   *d = (OnednnDesc){0};
-  if (ndim < 1 || ndim > DNNL_MAX_NDIMS) return fail(ERR_FAIL, "oneDNN cannot describe a tensor of %d dimensions", ndim);
+  if (ndim < 1 || ndim > DNNL_MAX_NDIMS)
+    return fail(ERR_FAIL, "oneDNN cannot describe a tensor of %d dimensions", ndim);
   for (int i = 0; i < ndim; i++) {
     dims[i] = size[i];
     if (stride) strides[i] = stride[i];
@@ -139,7 +141,9 @@ void onednn_desc_free(OnednnDesc *d) {
 }
 
 size_t onednn_desc_bytes(const OnednnDesc *d) { return dnnl_memory_desc_get_size(ref(d)); }
-bool onednn_desc_equal(const OnednnDesc *a, const OnednnDesc *b) { return dnnl_memory_desc_equal(ref(a), ref(b)) != 0; }
+bool onednn_desc_equal(const OnednnDesc *a, const OnednnDesc *b) {
+  return dnnl_memory_desc_equal(ref(a), ref(b)) != 0;
+}
 
 /* ---- primitives ------------------------------------------------------------- */
 
@@ -150,7 +154,8 @@ Status onednn_attr_new(dnnl_primitive_attr_t *out) {
   return onednn_check(s, "set the scratchpad mode");
 }
 
-static dnnl_status_t add_memory(OnednnPrim *p, dnnl_engine_t engine, int arg, dnnl_query_t what, int index, size_t *bytes) {
+static dnnl_status_t add_memory(OnednnPrim *p, dnnl_engine_t engine, int arg, dnnl_query_t what, int index,
+                                size_t *bytes) {
   Ref md = dnnl_primitive_desc_query_md(p->pd, what, index);
   if (!md) return dnnl_invalid_arguments;
   if (bytes) *bytes = dnnl_memory_desc_get_size(md);
@@ -173,11 +178,15 @@ Status onednn_prim_new(dnnl_primitive_desc_t pd, const int *args, int nargs, One
   Status s;
   TRY_GOTO(failed, onednn_engine(&engine));
   TRY_GOTO(failed, onednn_check(dnnl_primitive_create(&p->prim, pd), "make a primitive"));
-  TRY_GOTO(failed, onednn_check(dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags), "make a stream"));
+  TRY_GOTO(failed,
+           onednn_check(dnnl_stream_create(&p->stream, engine, dnnl_stream_default_flags), "make a stream"));
   for (int i = 0; i < nargs; i++) {
-    TRY_GOTO(failed, onednn_check(add_memory(p, engine, args[i], dnnl_query_exec_arg_md, args[i], NULL), "make a memory object"));
+    TRY_GOTO(failed, onednn_check(add_memory(p, engine, args[i], dnnl_query_exec_arg_md, args[i], NULL),
+                                  "make a memory object"));
   }
-  TRY_GOTO(failed, onednn_check(add_memory(p, engine, DNNL_ARG_SCRATCHPAD, dnnl_query_scratchpad_md, 0, &p->scratch), "size a scratchpad"));
+  TRY_GOTO(failed,
+           onednn_check(add_memory(p, engine, DNNL_ARG_SCRATCHPAD, dnnl_query_scratchpad_md, 0, &p->scratch),
+                        "size a scratchpad"));
   *out = p;
   return OK;
 failed:
@@ -253,38 +262,42 @@ static Window window(const OnednnConv *c) {
 }
 
 #if V3
-static dnnl_status_t conv_pd(const OnednnConv *c, const Window *w, dnnl_engine_t e, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *pd) {
+static dnnl_status_t conv_pd(const OnednnConv *c, const Window *w, dnnl_engine_t e, dnnl_primitive_attr_t attr,
+                             dnnl_primitive_desc_t *pd) {
   Ref src = ref(c->src), wei = ref(c->weights), bias = ref(c->bias), dst = ref(c->dst);
   switch (c->kind) {
     case ONEDNN_CONV:
-      return dnnl_convolution_forward_primitive_desc_create(pd, e, dnnl_forward_inference, dnnl_convolution_direct, src, wei, bias, dst,
-                                                            w->stride, w->dilate, w->left, w->right, attr);
+      return dnnl_convolution_forward_primitive_desc_create(pd, e, dnnl_forward_inference, dnnl_convolution_direct,
+                                                            src, wei, bias, dst, w->stride, w->dilate, w->left,
+                                                            w->right, attr);
     case ONEDNN_DECONV:
-      return dnnl_deconvolution_forward_primitive_desc_create(pd, e, dnnl_forward_inference, dnnl_deconvolution_direct, src, wei, bias, dst,
+      return dnnl_deconvolution_forward_primitive_desc_create(pd, e, dnnl_forward_inference,
+                                                              dnnl_deconvolution_direct, src, wei, bias, dst,
                                                               w->stride, w->dilate, w->left, w->right, attr);
     case ONEDNN_CONV_WEIGHTS:
-      return dnnl_convolution_backward_weights_primitive_desc_create(pd, e, dnnl_convolution_direct, src, wei, bias, dst, w->stride, w->dilate,
-                                                                     w->left, w->right, NULL, attr);
+      return dnnl_convolution_backward_weights_primitive_desc_create(
+          pd, e, dnnl_convolution_direct, src, wei, bias, dst, w->stride, w->dilate, w->left, w->right, NULL, attr);
   }
   return dnnl_unimplemented;
 }
 #else
-static dnnl_status_t conv_pd(const OnednnConv *c, const Window *w, dnnl_engine_t e, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *pd) {
+static dnnl_status_t conv_pd(const OnednnConv *c, const Window *w, dnnl_engine_t e, dnnl_primitive_attr_t attr,
+                             dnnl_primitive_desc_t *pd) {
   Ref src = ref(c->src), wei = ref(c->weights), bias = ref(c->bias), dst = ref(c->dst);
   dnnl_convolution_desc_t d; /* deconvolutions use the same structure */
   dnnl_status_t s = dnnl_unimplemented;
   switch (c->kind) {
     case ONEDNN_CONV:
-      s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_inference, dnnl_convolution_direct, src, wei, bias, dst, w->stride,
-                                                     w->dilate, w->left, w->right);
+      s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_inference, dnnl_convolution_direct, src, wei,
+                                                     bias, dst, w->stride, w->dilate, w->left, w->right);
       break;
     case ONEDNN_DECONV:
-      s = dnnl_dilated_deconvolution_forward_desc_init(&d, dnnl_forward_inference, dnnl_deconvolution_direct, src, wei, bias, dst, w->stride,
-                                                       w->dilate, w->left, w->right);
+      s = dnnl_dilated_deconvolution_forward_desc_init(&d, dnnl_forward_inference, dnnl_deconvolution_direct, src,
+                                                       wei, bias, dst, w->stride, w->dilate, w->left, w->right);
       break;
     case ONEDNN_CONV_WEIGHTS:
-      s = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, src, wei, bias, dst, w->stride, w->dilate, w->left,
-                                                              w->right);
+      s = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, src, wei, bias, dst,
+                                                              w->stride, w->dilate, w->left, w->right);
       break;
   }
   return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, e, NULL) : s;
@@ -313,9 +326,10 @@ Status onednn_conv_new(const OnednnConv *c, OnednnPrim **out) {
 
 /* ---- matrix products -------------------------------------------------------- */
 
-Status onednn_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                    float beta, float *c, int64_t ldc) {
+Status onednn_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                    const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
   dnnl_engine_t engine;
   TRY(onednn_engine(&engine)); /* the instruction set is capped before the first use */
-  return onednn_check(dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc), "multiply matrices");
+  return onednn_check(dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc),
+                      "multiply matrices");
 }

@@ -91,7 +91,7 @@ Status onednn_conv_new(const OnednnConv *c, OnednnPrim **out);
 
 /* Row-major C[m,n] = alpha * op(A)[m,k] op(B)[k,n] + beta * C; ld* count elements per row
  * as stored. */
-Status onednn_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                    float beta, float *c, int64_t ldc);
+Status onednn_sgemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
+                    const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
 
 #endif

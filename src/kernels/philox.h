@@ -27,7 +27,8 @@ static inline PhiloxBlock philox4x32(PhiloxBlock counter, uint32_t key0, uint32_
 
 /* Block n of the stream that a seed begins. */
 static inline PhiloxBlock philox_block(uint64_t seed, uint64_t n) {
-  return philox4x32((PhiloxBlock){{(uint32_t)n, (uint32_t)(n >> 32), 0, 0}}, (uint32_t)seed, (uint32_t)(seed >> 32));
+  return philox4x32((PhiloxBlock){{(uint32_t)n, (uint32_t)(n >> 32), 0, 0}}, (uint32_t)seed,
+                    (uint32_t)(seed >> 32));
 }
 
 #endif

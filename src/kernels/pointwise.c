@@ -57,8 +57,12 @@ int pw_const(PwProgram *p, Dtype d, PwNumber value) {
 static int new_instr(PwProgram *p, PwOp op, Dtype klass, Dtype result, int x, int y, int z, const PwImm *imm) {
   if (p->ninstrs == PW_MAX_INSTRS) return p->too_long = true, 0;
   int dst = new_reg(p, PW_RESULT, result);
-  p->instr[p->ninstrs++] = (PwInstr){.op = (uint8_t)op, .klass = (uint8_t)klass, .dtype = (uint8_t)result, .dst = (int16_t)dst,
-                                     .src = {(int16_t)x, (int16_t)y, (int16_t)z}, .imm = imm ? *imm : (PwImm){{0}}};
+  p->instr[p->ninstrs++] = (PwInstr){.op = (uint8_t)op,
+                                     .klass = (uint8_t)klass,
+                                     .dtype = (uint8_t)result,
+                                     .dst = (int16_t)dst,
+                                     .src = {(int16_t)x, (int16_t)y, (int16_t)z},
+                                     .imm = imm ? *imm : (PwImm){{0}}};
   return dst;
 }
 

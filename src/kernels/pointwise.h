@@ -39,59 +39,142 @@ enum {
 /* What instructions there are.  SAME: the result is of the sources' class; BOOL: it is a
  * truth value; REAL: complex in, f32 out; PAIR: f32 in, complex out.  p, q, r: immediates.
  * The meaning of each is a row of kernels/simd/pointwise_*; not every class has every op. */
-#define PW_OPS(X)                                                                                     \
-  /* one source */                                                                                    \
-  X(COPY, SAME) X(NEG, SAME) X(ABS, SAME) X(SIGN, SAME) X(NOT, SAME)                                  \
-  X(SQUARE, SAME) X(CUBE, SAME) X(SQRT, SAME) X(RSQRT, SAME) X(RECIPROCAL, SAME)                      \
-  X(EXP, SAME) X(EXP2, SAME) X(EXPM1, SAME) X(LOG, SAME) X(LOG2, SAME) X(LOG10, SAME) X(LOG1P, SAME)  \
-  X(SIN, SAME) X(COS, SAME) X(TAN, SAME) X(ASIN, SAME) X(ACOS, SAME) X(ATAN, SAME)                    \
-  X(SINH, SAME) X(COSH, SAME) X(TANH, SAME) X(ASINH, SAME) X(ACOSH, SAME) X(ATANH, SAME)              \
-  X(ERF, SAME) X(ERFC, SAME) X(ERFINV, SAME) X(LGAMMA, SAME) X(DIGAMMA, SAME)                         \
-  X(CEIL, SAME) X(FLOOR, SAME) X(ROUND, SAME) X(TRUNC, SAME) X(FRAC, SAME)                            \
-  X(SIGMOID, SAME) X(LOG_SIGMOID, SAME) X(SILU, SAME) X(MISH, SAME) X(RELU, SAME)                     \
-  X(GELU_ERF, SAME) X(GELU_TANH, SAME) X(HARDSIGMOID, SAME) X(HARDSWISH, SAME)                        \
-  X(CLAMP, SAME)      /* p <= x <= q */                                                               \
-  X(LEAKY_RELU, SAME) /* slope p */                                                                   \
-  X(ELU, SAME)        /* x > 0 ? q x : p (e^(r x) - 1) */                                             \
-  X(SOFTPLUS, SAME)   /* beta p, threshold q */                                                       \
-  X(HARDSHRINK, SAME) X(SOFTSHRINK, SAME) /* p */                                                     \
-  X(THRESHOLD, SAME)  /* x > p ? x : q */                                                             \
-  X(NAN_TO_NUM, SAME) /* nan p, inf q, -inf r */                                                      \
-  X(ISNAN, BOOL) X(ISINF, BOOL) X(ISFINITE, BOOL) X(ISPOSINF, BOOL) X(ISNEGINF, BOOL) X(SIGNBIT, BOOL) \
-  X(CONJ, SAME) X(MAGNITUDE, REAL) X(ANGLE, REAL)                                                     \
-  /* two sources */                                                                                   \
-  X(ADD, SAME) X(SUB, SAME) X(MUL, SAME) X(DIV, SAME)                                                 \
-  X(ADD_SCALED, SAME) /* x + p y */                                                                   \
-  X(FLOOR_DIV, SAME) X(TRUNC_DIV, SAME) X(REMAINDER, SAME) X(FMOD, SAME)                              \
-  X(MAXIMUM, SAME) X(MINIMUM, SAME) X(FMAX, SAME) X(FMIN, SAME)                                       \
-  X(POW, SAME) X(ATAN2, SAME) X(HYPOT, SAME) X(COPYSIGN, SAME) X(XLOGY, SAME)                         \
-  X(LOGADDEXP, SAME) X(LOGADDEXP2, SAME) X(HEAVISIDE, SAME) X(PRELU, SAME)                            \
-  X(AND, SAME) X(OR, SAME) X(XOR, SAME) X(SHIFT_LEFT, SAME) X(SHIFT_RIGHT, SAME)                      \
-  X(EQ, BOOL) X(NE, BOOL) X(LT, BOOL) X(LE, BOOL) X(GT, BOOL) X(GE, BOOL)                             \
-  X(POLAR, PAIR)                                                                                      \
-  /* two sources: gradient of the output x, and y = the forward op's input, or output where said */   \
-  X(TANH_BACKWARD, SAME) X(SIGMOID_BACKWARD, SAME) /* output */                                       \
-  X(SILU_BACKWARD, SAME) X(MISH_BACKWARD, SAME) X(GELU_ERF_BACKWARD, SAME) X(GELU_TANH_BACKWARD, SAME) \
-  X(HARDSIGMOID_BACKWARD, SAME) X(HARDSWISH_BACKWARD, SAME) X(LOG_SIGMOID_BACKWARD, SAME)             \
-  X(THRESHOLD_BACKWARD, SAME)  /* y > p */                                                            \
-  X(HARDTANH_BACKWARD, SAME)   /* p < y < q */                                                        \
-  X(LEAKY_RELU_BACKWARD, SAME) /* slope p */                                                          \
-  X(ELU_BACKWARD, SAME) X(ELU_BACKWARD_RESULT, SAME) /* as ELU; from the output */                    \
-  X(SOFTPLUS_BACKWARD, SAME) X(HARDSHRINK_BACKWARD, SAME) X(SOFTSHRINK_BACKWARD, SAME)                \
-  /* three sources */                                                                                 \
-  X(WHERE, SAME)   /* x ? y : z */                                                                    \
-  X(ADDCMUL, SAME) /* x + p y z */                                                                    \
-  X(ADDCDIV, SAME) /* x + p y / z */                                                                  \
-  X(LERP, SAME)    /* x + z (y - x) */                                                                \
-  /* to another dtype; made by pw_cast() and pw_settle() */                                           \
+#define PW_OPS(X)                                                                                   \
+  /* one source */                                                                                  \
+  X(COPY, SAME)                                                                                     \
+  X(NEG, SAME)                                                                                      \
+  X(ABS, SAME)                                                                                      \
+  X(SIGN, SAME)                                                                                     \
+  X(NOT, SAME)                                                                                      \
+  X(SQUARE, SAME)                                                                                   \
+  X(CUBE, SAME)                                                                                     \
+  X(SQRT, SAME)                                                                                     \
+  X(RSQRT, SAME)                                                                                    \
+  X(RECIPROCAL, SAME)                                                                               \
+  X(EXP, SAME)                                                                                      \
+  X(EXP2, SAME)                                                                                     \
+  X(EXPM1, SAME)                                                                                    \
+  X(LOG, SAME)                                                                                      \
+  X(LOG2, SAME)                                                                                     \
+  X(LOG10, SAME)                                                                                    \
+  X(LOG1P, SAME)                                                                                    \
+  X(SIN, SAME)                                                                                      \
+  X(COS, SAME)                                                                                      \
+  X(TAN, SAME)                                                                                      \
+  X(ASIN, SAME)                                                                                     \
+  X(ACOS, SAME)                                                                                     \
+  X(ATAN, SAME)                                                                                     \
+  X(SINH, SAME)                                                                                     \
+  X(COSH, SAME)                                                                                     \
+  X(TANH, SAME)                                                                                     \
+  X(ASINH, SAME)                                                                                    \
+  X(ACOSH, SAME)                                                                                    \
+  X(ATANH, SAME)                                                                                    \
+  X(ERF, SAME)                                                                                      \
+  X(ERFC, SAME)                                                                                     \
+  X(ERFINV, SAME)                                                                                   \
+  X(LGAMMA, SAME)                                                                                   \
+  X(DIGAMMA, SAME)                                                                                  \
+  X(CEIL, SAME)                                                                                     \
+  X(FLOOR, SAME)                                                                                    \
+  X(ROUND, SAME)                                                                                    \
+  X(TRUNC, SAME)                                                                                    \
+  X(FRAC, SAME)                                                                                     \
+  X(SIGMOID, SAME)                                                                                  \
+  X(LOG_SIGMOID, SAME)                                                                              \
+  X(SILU, SAME)                                                                                     \
+  X(MISH, SAME)                                                                                     \
+  X(RELU, SAME)                                                                                     \
+  X(GELU_ERF, SAME)                                                                                 \
+  X(GELU_TANH, SAME)                                                                                \
+  X(HARDSIGMOID, SAME)                                                                              \
+  X(HARDSWISH, SAME)                                                                                \
+  X(CLAMP, SAME)      /* p <= x <= q */                                                             \
+  X(LEAKY_RELU, SAME) /* slope p */                                                                 \
+  X(ELU, SAME)        /* x > 0 ? q x : p (e^(r x) - 1) */                                           \
+  X(SOFTPLUS, SAME)   /* beta p, threshold q */                                                     \
+  X(HARDSHRINK, SAME)                                                                               \
+  X(SOFTSHRINK, SAME) /* p */                                                                       \
+  X(THRESHOLD, SAME)  /* x > p ? x : q */                                                           \
+  X(NAN_TO_NUM, SAME) /* nan p, inf q, -inf r */                                                    \
+  X(ISNAN, BOOL)                                                                                    \
+  X(ISINF, BOOL)                                                                                    \
+  X(ISFINITE, BOOL)                                                                                 \
+  X(ISPOSINF, BOOL)                                                                                 \
+  X(ISNEGINF, BOOL)                                                                                 \
+  X(SIGNBIT, BOOL)                                                                                  \
+  X(CONJ, SAME)                                                                                     \
+  X(MAGNITUDE, REAL)                                                                                \
+  X(ANGLE, REAL)                                                                                    \
+  /* two sources */                                                                                 \
+  X(ADD, SAME)                                                                                      \
+  X(SUB, SAME)                                                                                      \
+  X(MUL, SAME)                                                                                      \
+  X(DIV, SAME)                                                                                      \
+  X(ADD_SCALED, SAME) /* x + p y */                                                                 \
+  X(FLOOR_DIV, SAME)                                                                                \
+  X(TRUNC_DIV, SAME)                                                                                \
+  X(REMAINDER, SAME)                                                                                \
+  X(FMOD, SAME)                                                                                     \
+  X(MAXIMUM, SAME)                                                                                  \
+  X(MINIMUM, SAME)                                                                                  \
+  X(FMAX, SAME)                                                                                     \
+  X(FMIN, SAME)                                                                                     \
+  X(POW, SAME)                                                                                      \
+  X(ATAN2, SAME)                                                                                    \
+  X(HYPOT, SAME)                                                                                    \
+  X(COPYSIGN, SAME)                                                                                 \
+  X(XLOGY, SAME)                                                                                    \
+  X(LOGADDEXP, SAME)                                                                                \
+  X(LOGADDEXP2, SAME)                                                                               \
+  X(HEAVISIDE, SAME)                                                                                \
+  X(PRELU, SAME)                                                                                    \
+  X(AND, SAME)                                                                                      \
+  X(OR, SAME)                                                                                       \
+  X(XOR, SAME)                                                                                      \
+  X(SHIFT_LEFT, SAME)                                                                               \
+  X(SHIFT_RIGHT, SAME)                                                                              \
+  X(EQ, BOOL)                                                                                       \
+  X(NE, BOOL)                                                                                       \
+  X(LT, BOOL)                                                                                       \
+  X(LE, BOOL)                                                                                       \
+  X(GT, BOOL)                                                                                       \
+  X(GE, BOOL)                                                                                       \
+  X(POLAR, PAIR)                                                                                    \
+  /* two sources: gradient of the output x, and y = the forward op's input, or output where said */ \
+  X(TANH_BACKWARD, SAME)                                                                            \
+  X(SIGMOID_BACKWARD, SAME) /* output */                                                            \
+  X(SILU_BACKWARD, SAME)                                                                            \
+  X(MISH_BACKWARD, SAME)                                                                            \
+  X(GELU_ERF_BACKWARD, SAME)                                                                        \
+  X(GELU_TANH_BACKWARD, SAME)                                                                       \
+  X(HARDSIGMOID_BACKWARD, SAME)                                                                     \
+  X(HARDSWISH_BACKWARD, SAME)                                                                       \
+  X(LOG_SIGMOID_BACKWARD, SAME)                                                                     \
+  X(THRESHOLD_BACKWARD, SAME)  /* y > p */                                                          \
+  X(HARDTANH_BACKWARD, SAME)   /* p < y < q */                                                      \
+  X(LEAKY_RELU_BACKWARD, SAME) /* slope p */                                                        \
+  X(ELU_BACKWARD, SAME)                                                                             \
+  X(ELU_BACKWARD_RESULT, SAME) /* as ELU; from the output */                                        \
+  X(SOFTPLUS_BACKWARD, SAME)                                                                        \
+  X(HARDSHRINK_BACKWARD, SAME)                                                                      \
+  X(SOFTSHRINK_BACKWARD, SAME)                                                                      \
+  /* three sources */                                                                               \
+  X(WHERE, SAME)   /* x ? y : z */                                                                  \
+  X(ADDCMUL, SAME) /* x + p y z */                                                                  \
+  X(ADDCDIV, SAME) /* x + p y / z */                                                                \
+  X(LERP, SAME)    /* x + z (y - x) */                                                              \
+  /* to another dtype; made by pw_cast() and pw_settle() */                                         \
   X(CAST, SAME)
 
+/* clang-format off */
 typedef enum {
 #define X(op, result) PW_##op,
   PW_OPS(X)
 #undef X
   PW_OP_COUNT
 } PwOp;
+/* clang-format on */
 
 typedef struct {
   double re, im;
@@ -117,10 +200,10 @@ typedef struct {
 typedef enum { PW_INPUT, PW_CONST, PW_RESULT } PwKind;
 
 typedef struct {
-  uint8_t kind;  /* PwKind */
-  uint8_t klass; /* I1 */
-  uint8_t dtype; /* I2 */
-  bool loose;    /* I2 */
+  uint8_t kind;    /* PwKind */
+  uint8_t klass;   /* I1 */
+  uint8_t dtype;   /* I2 */
+  bool loose;      /* I2 */
   int16_t settled; /* the settled copy of a loose register, -1 if there is none yet */
   int16_t input;   /* which input */
   PwNumber value;  /* of a constant */

@@ -15,8 +15,8 @@
 
 enum {
   SLOT_BYTES = PW_TILE * 8,
-  SHORT_LOOP = 96,  /* innermost loops shorter than this share tiles */
-  GRAIN = 1 << 16,  /* element-instructions worth a thread */
+  SHORT_LOOP = 96,          /* innermost loops shorter than this share tiles */
+  GRAIN = 1 << 16,          /* element-instructions worth a thread */
   SMALLEST_GRAIN = 1 << 12, /* elements */
   ACROSS_NUMEL = 1 << 12,   /* elements from which on transposed inputs are copied first */
 };
@@ -26,11 +26,11 @@ typedef void Convert(void *dst, Dtype to, const void *src, Dtype from, int64_t n
 typedef struct {
   int16_t reg;
   Dtype dtype;
-  int64_t step;  /* bytes, innermost loop */
+  int64_t step; /* bytes, innermost loop */
   char *data;
-  bool linear;   /* the step holds through all loops */
-  bool direct;   /* the register may point into memory */
-  bool places;   /* this operand says where the register is: inputs, and outputs that instructions write */
+  bool linear; /* the step holds through all loops */
+  bool direct; /* the register may point into memory */
+  bool places; /* this operand says where the register is: inputs, and outputs that instructions write */
 } Operand;
 
 typedef struct {
@@ -42,7 +42,7 @@ typedef struct {
   int16_t slot[PW_MAX_REGS]; /* -1: none */
   char *scratch;             /* workers x (nslots + 1) slots; the last is for gathering */
   Convert *convert;
-  PwStep *step[DT_COUNT];    /* by class */
+  PwStep *step[DT_COUNT]; /* by class */
   atomic_int fault;
 } Job;
 
@@ -96,7 +96,8 @@ static void load(const Job *job, const Operand *o, Dtype to, char *dst, const ch
   }
 }
 
-static void store(const Job *job, const Operand *o, Dtype from, char *dst, const char *src, int64_t n, char *gather) {
+static void store(const Job *job, const Operand *o, Dtype from, char *dst, const char *src, int64_t n,
+                  char *gather) {
   size_t bytes = dtype_size(o->dtype);
   if (o->step == (int64_t)bytes) {
     job->convert(dst, o->dtype, src, from, n);
@@ -184,7 +185,8 @@ static PwFault run_tile(Worker *w, Cursor *c, int64_t n) {
     const Operand *o = &job->operand[k];
     char *target = o->data + start.offset[k];
     bool in_one = !several || o->linear;
-    if (in_one && w->at[o->reg] != target) store(job, o, (Dtype)p->reg[o->reg].klass, target, w->at[o->reg], n, w->gather);
+    if (in_one && w->at[o->reg] != target)
+      store(job, o, (Dtype)p->reg[o->reg].klass, target, w->at[o->reg], n, w->gather);
   }
   if (several) each_loop(w, &start, 0, nout, n);
   return PW_OK;
@@ -197,7 +199,13 @@ static void fill_constants(Worker *w, int64_t n) {
     const PwReg *reg = &job->p->reg[r];
     w->at[r] = slot_of(w, r);
     if (reg->kind != PW_CONST) continue;
-    union { uint8_t b; int64_t i; float f; double d; float c[2]; } e = {0};
+    union {
+      uint8_t b;
+      int64_t i;
+      float f;
+      double d;
+      float c[2];
+    } e = {0};
     switch ((Dtype)reg->klass) {
       case DT_BOOL: e.b = reg->value.i != 0; break;
       case DT_I64: e.i = reg->value.i; break;
@@ -209,7 +217,8 @@ static void fill_constants(Worker *w, int64_t n) {
   }
   for (int k = job->p->noutputs; k < job->walk.count; k++) {
     const Operand *o = &job->operand[k];
-    if (o->linear && o->step == 0) load(job, o, (Dtype)job->p->reg[o->reg].klass, slot_of(w, o->reg), o->data, n, w->gather);
+    if (o->linear && o->step == 0)
+      load(job, o, (Dtype)job->p->reg[o->reg].klass, slot_of(w, o->reg), o->data, n, w->gather);
   }
 }
 
@@ -253,7 +262,8 @@ static void bind_operands(Job *job, const View *out, const View *in) {
   int k = 0;
   for (; k < p->noutputs; k++) {
     int16_t r = p->output[k];
-    job->operand[k] = (Operand){.reg = r, .dtype = out[k].dtype, .data = out[k].data, .places = p->reg[r].kind == PW_RESULT && !taken[r]};
+    job->operand[k] = (Operand){
+        .reg = r, .dtype = out[k].dtype, .data = out[k].data, .places = p->reg[r].kind == PW_RESULT && !taken[r]};
     taken[r] = true;
   }
   for (int r = 0; r < p->nregs; r++) {
@@ -351,7 +361,8 @@ static Status run_job(Kern *k, Job *job) {
 }
 
 Status kernel_pointwise(Kern *k, const PwProgram *p, const View *out, const View *in) {
-  if (p->too_long || p->noutputs + p->ninputs > WALK_MAX) return fail(ERR_FAIL, "a pointwise program has too many instructions or operands");
+  if (p->too_long || p->noutputs + p->ninputs > WALK_MAX)
+    return fail(ERR_FAIL, "a pointwise program has too many instructions or operands");
   Job job;
   job.p = p;
   atomic_init(&job.fault, PW_OK);

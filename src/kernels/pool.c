@@ -88,9 +88,9 @@ static bool tap_at(const Job *j, int64_t n, int64_t c, const int64_t *o, const i
   return t->first < t->last;
 }
 
-#define FOR_TAPS(k, w)                                   \
-  for (k[0] = 0; k[0] < (w)->k[0]; k[0]++)               \
-    for (k[1] = 0; k[1] < (w)->k[1]; k[1]++)             \
+#define FOR_TAPS(k, w)                       \
+  for (k[0] = 0; k[0] < (w)->k[0]; k[0]++)   \
+    for (k[1] = 0; k[1] < (w)->k[1]; k[1]++) \
       for (k[2] = 0; k[2] < (w)->k[2]; k[2]++)
 
 static void store_indices(const Job *j, int64_t n, int64_t c, const int64_t *o, const int32_t *tap, int64_t lanes) {
@@ -106,87 +106,93 @@ static int64_t row_span(const Job *j, const int64_t *o) {
   return pool_span(j->w, j->include_pad, in[0], o[0], 0) * pool_span(j->w, j->include_pad, in[1], o[1], 1);
 }
 
-#define DEFINE_LANES(T, t, LOWEST)                                                                                        \
-  static void max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {                   \
-    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                                 \
-    int32_t number = 0;                                                                                                   \
-    T *acc = room;                                                                                                        \
-    for (int64_t i = 0; i < lanes; i++) acc[i] = LOWEST;                                                                  \
-    if (j->indices.data) memset(tap, 0xff, (size_t)lanes * sizeof *tap);                                                  \
-    FOR_TAPS(k, j->w) {                                                                                                   \
-      Tap p;                                                                                                              \
-      if (tap_at(j, n, c, o, k, &p)) {                                                                                    \
-        const T *x = (const T *)j->x.data + p.offset;                                                                     \
-        int64_t m = p.last - p.first;                                                                                     \
-        if (j->indices.data) SIMD_CALL(j->isa, pool_argmax_##t)(acc + p.first, tap + p.first, m, x, p.step, number);      \
-        else SIMD_CALL(j->isa, pool_max_##t)(acc + p.first, m, x, p.step);                                                \
-      }                                                                                                                   \
-      number++;                                                                                                           \
-    }                                                                                                                     \
-    if (j->indices.data) store_indices(j, n, c, o, tap, lanes);                                                           \
-    const int64_t *s = j->y.stride;                                                                                       \
-    T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                                \
-    for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = acc[i];                                 \
-  }                                                                                                                       \
-  static void avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {                   \
-    (void)tap;                                                                                                            \
-    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                                 \
-    T *acc = room;                                                                                                        \
-    memset(acc, 0, (size_t)lanes * sizeof *acc);                                                                          \
-    FOR_TAPS(k, j->w) {                                                                                                   \
-      Tap p;                                                                                                              \
-      if (!tap_at(j, n, c, o, k, &p)) continue;                                                                           \
-      SIMD_CALL(j->isa, pool_add_##t)(acc + p.first, p.last - p.first, (const T *)j->x.data + p.offset, p.step);          \
-    }                                                                                                                     \
-    const int64_t *s = j->y.stride;                                                                                       \
-    T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                                \
-    if (j->channel_lanes || j->divisor) {                                                                                 \
-      T by = (T)(j->divisor ? j->divisor : row_span(j, o) * j->spans[o[2]]);                                              \
-      for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = by != 0 ? acc[i] / by : 0;            \
-    } else {                                                                                                              \
-      int64_t rows = row_span(j, o);                                                                                      \
-      for (int64_t i = 0; i < lanes; i++) { /* a window may lie in the padding altogether */                              \
-        T by = (T)(rows * j->spans[i]);                                                                                   \
-        y[i * s[4]] = by != 0 ? acc[i] / by : 0;                                                                          \
-      }                                                                                                                   \
-    }                                                                                                                     \
-  }                                                                                                                       \
-  /* One result of an adaptive pooling. */                                                                                \
-  static void adaptive_avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {          \
-    (void)room, (void)tap;                                                                                                \
-    const int64_t *in = j->x.size + 2, *out = j->y.size + 2, *s = j->x.stride, *ys = j->y.stride;                         \
-    int64_t b[3], e[3];                                                                                                   \
-    for (int d = 0; d < 3; d++) b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]); \
-    const T *x = (const T *)j->x.data + n * s[0] + c * s[1];                                                              \
-    T sum = 0;                                                                                                            \
-    if (out[1] == 1 && out[2] == 1 && s[3] == in[2] * s[4]) { /* whole planes: one run */                                 \
-      for (int64_t d = b[0]; d < e[0]; d++) sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2], in[1] * in[2], s[4]);    \
-    } else {                                                                                                              \
-      for (int64_t d = b[0]; d < e[0]; d++) {                                                                             \
-        for (int64_t h = b[1]; h < e[1]; h++) {                                                                           \
-          sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2] + h * s[3] + b[2] * s[4], e[2] - b[2], s[4]);               \
-        }                                                                                                                 \
-      }                                                                                                                   \
-    }                                                                                                                     \
-    T by = (T)((e[0] - b[0]) * (e[1] - b[1]) * (e[2] - b[2]));                                                            \
-    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = sum / by;                      \
-  }                                                                                                                       \
-  static void adaptive_max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {          \
-    (void)room, (void)tap;                                                                                                \
-    const int64_t *in = j->x.size + 2, *out = j->y.size + 2, *s = j->x.stride, *ys = j->y.stride, *is = j->indices.stride; \
-    int64_t b[3], e[3], best = -1;                                                                                        \
-    for (int d = 0; d < 3; d++) b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]); \
-    T max = LOWEST;                                                                                                       \
-    for (int64_t z = b[0]; z < e[0]; z++) {                                                                               \
-      for (int64_t h = b[1]; h < e[1]; h++) {                                                                             \
-        for (int64_t w = b[2]; w < e[2]; w++) {                                                                           \
-          T v = ((const T *)j->x.data)[n * s[0] + c * s[1] + z * s[2] + h * s[3] + w * s[4]];                             \
-          if (best < 0 || v > max || v != v) max = v, best = (z * in[1] + h) * in[2] + w;                                 \
-        }                                                                                                                 \
-      }                                                                                                                   \
-    }                                                                                                                     \
-    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = max;                           \
-    if (j->indices.data) ((int64_t *)j->indices.data)[n * is[0] + c * is[1] + o[0] * is[2] + o[1] * is[3] + o[2] * is[4]] = best; \
+#define DEFINE_LANES(T, t, LOWEST)                                                                               \
+  static void max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {          \
+    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                        \
+    int32_t number = 0;                                                                                          \
+    T *acc = room;                                                                                               \
+    for (int64_t i = 0; i < lanes; i++) acc[i] = LOWEST;                                                         \
+    if (j->indices.data) memset(tap, 0xff, (size_t)lanes * sizeof *tap);                                         \
+    FOR_TAPS(k, j->w) {                                                                                          \
+      Tap p;                                                                                                     \
+      if (tap_at(j, n, c, o, k, &p)) {                                                                           \
+        const T *x = (const T *)j->x.data + p.offset;                                                            \
+        int64_t m = p.last - p.first;                                                                            \
+        if (j->indices.data)                                                                                     \
+          SIMD_CALL(j->isa, pool_argmax_##t)(acc + p.first, tap + p.first, m, x, p.step, number);                \
+        else SIMD_CALL(j->isa, pool_max_##t)(acc + p.first, m, x, p.step);                                       \
+      }                                                                                                          \
+      number++;                                                                                                  \
+    }                                                                                                            \
+    if (j->indices.data) store_indices(j, n, c, o, tap, lanes);                                                  \
+    const int64_t *s = j->y.stride;                                                                              \
+    T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                       \
+    for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = acc[i];                        \
+  }                                                                                                              \
+  static void avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {          \
+    (void)tap;                                                                                                   \
+    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                        \
+    T *acc = room;                                                                                               \
+    memset(acc, 0, (size_t)lanes * sizeof *acc);                                                                 \
+    FOR_TAPS(k, j->w) {                                                                                          \
+      Tap p;                                                                                                     \
+      if (!tap_at(j, n, c, o, k, &p)) continue;                                                                  \
+      SIMD_CALL(j->isa, pool_add_##t)(acc + p.first, p.last - p.first, (const T *)j->x.data + p.offset, p.step); \
+    }                                                                                                            \
+    const int64_t *s = j->y.stride;                                                                              \
+    T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                       \
+    if (j->channel_lanes || j->divisor) {                                                                        \
+      T by = (T)(j->divisor ? j->divisor : row_span(j, o) * j->spans[o[2]]);                                     \
+      for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = by != 0 ? acc[i] / by : 0;   \
+    } else {                                                                                                     \
+      int64_t rows = row_span(j, o);                                                                             \
+      for (int64_t i = 0; i < lanes; i++) { /* a window may lie in the padding altogether */                     \
+        T by = (T)(rows * j->spans[i]);                                                                          \
+        y[i * s[4]] = by != 0 ? acc[i] / by : 0;                                                                 \
+      }                                                                                                          \
+    }                                                                                                            \
+  }                                                                                                              \
+  /* One result of an adaptive pooling. */                                                                       \
+  static void adaptive_avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) { \
+    (void)room, (void)tap;                                                                                       \
+    const int64_t *in = j->x.size + 2, *out = j->y.size + 2, *s = j->x.stride, *ys = j->y.stride;                \
+    int64_t b[3], e[3];                                                                                          \
+    for (int d = 0; d < 3; d++)                                                                                  \
+      b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]);            \
+    const T *x = (const T *)j->x.data + n * s[0] + c * s[1];                                                     \
+    T sum = 0;                                                                                                   \
+    if (out[1] == 1 && out[2] == 1 && s[3] == in[2] * s[4]) { /* whole planes: one run */                        \
+      for (int64_t d = b[0]; d < e[0]; d++)                                                                      \
+        sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2], in[1] * in[2], s[4]);                               \
+    } else {                                                                                                     \
+      for (int64_t d = b[0]; d < e[0]; d++) {                                                                    \
+        for (int64_t h = b[1]; h < e[1]; h++) {                                                                  \
+          sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2] + h * s[3] + b[2] * s[4], e[2] - b[2], s[4]);      \
+        }                                                                                                        \
+      }                                                                                                          \
+    }                                                                                                            \
+    T by = (T)((e[0] - b[0]) * (e[1] - b[1]) * (e[2] - b[2]));                                                   \
+    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = sum / by;             \
+  }                                                                                                              \
+  static void adaptive_max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) { \
+    (void)room, (void)tap;                                                                                       \
+    const int64_t *in = j->x.size + 2, *out = j->y.size + 2, *s = j->x.stride, *ys = j->y.stride,                \
+                  *is = j->indices.stride;                                                                       \
+    int64_t b[3], e[3], best = -1;                                                                               \
+    for (int d = 0; d < 3; d++)                                                                                  \
+      b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]);            \
+    T max = LOWEST;                                                                                              \
+    for (int64_t z = b[0]; z < e[0]; z++) {                                                                      \
+      for (int64_t h = b[1]; h < e[1]; h++) {                                                                    \
+        for (int64_t w = b[2]; w < e[2]; w++) {                                                                  \
+          T v = ((const T *)j->x.data)[n * s[0] + c * s[1] + z * s[2] + h * s[3] + w * s[4]];                    \
+          if (best < 0 || v > max || v != v) max = v, best = (z * in[1] + h) * in[2] + w;                        \
+        }                                                                                                        \
+      }                                                                                                          \
+    }                                                                                                            \
+    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = max;                  \
+    if (j->indices.data)                                                                                         \
+      ((int64_t *)j->indices.data)[n * is[0] + c * is[1] + o[0] * is[2] + o[1] * is[3] + o[2] * is[4]] = best;   \
   }
 DEFINE_LANES(float, f32, -INFINITY)
 DEFINE_LANES(double, f64, -(double)INFINITY)
@@ -200,7 +206,8 @@ static void run_lanes(void *arg, int64_t begin, int64_t end, int worker) {
   const int64_t *out = j->y.size + 2;
   int64_t channels = j->channel_lanes ? 1 : j->y.size[1], width = j->channel_lanes ? out[2] : 1;
   for (int64_t i = begin; i < end; i++) {
-    int64_t o[3] = {i / width / out[1] % out[0], i / width % out[1], i % width}, plane = i / width / out[1] / out[0];
+    int64_t o[3] = {i / width / out[1] % out[0], i / width % out[1], i % width},
+            plane = i / width / out[1] / out[0];
     j->lanes(j, plane / channels, plane % channels, o, room, (int32_t *)(void *)(room + j->scratch_bytes / 3 * 2));
   }
 }
@@ -211,7 +218,8 @@ static void run_points(void *arg, int64_t begin, int64_t end, int worker) {
   const Job *j = arg;
   const int64_t *out = j->y.size + 2;
   for (int64_t i = begin; i < end; i++) {
-    int64_t o[3] = {i / out[2] / out[1] % out[0], i / out[2] % out[1], i % out[2]}, plane = i / out[2] / out[1] / out[0];
+    int64_t o[3] = {i / out[2] / out[1] % out[0], i / out[2] % out[1], i % out[2]},
+            plane = i / out[2] / out[1] / out[0];
     j->lanes(j, plane / j->y.size[1], plane % j->y.size[1], o, NULL, NULL);
   }
 }
@@ -228,7 +236,8 @@ static Status make_tables(Kern *k, Kind kind, Job *j) {
   } else if (j->indices.data) {
     TRY_NEW(j->deltas, kern_scratch(k, (size_t)taps * sizeof *j->deltas));
     for (int64_t t = 0; t < taps; t++) {
-      int64_t a = t / w->k[2] / w->k[1] * w->dilation[0], b = t / w->k[2] % w->k[1] * w->dilation[1], c = t % w->k[2] * w->dilation[2];
+      int64_t a = t / w->k[2] / w->k[1] * w->dilation[0], b = t / w->k[2] % w->k[1] * w->dilation[1],
+              c = t % w->k[2] * w->dilation[2];
       j->deltas[t] = (a * in[1] + b) * in[2] + c;
     }
   }
@@ -269,7 +278,8 @@ static Status pool(Kern *k, Kind kind, Job *j) {
   if (d != y.dtype) {
     contiguous_strides(POOL_DIMS, j->x.size, xs);
     contiguous_strides(POOL_DIMS, y.size, ys);
-    void *x_wide = kern_scratch(k, (size_t)numel(j->x) * dtype_size(d) + 8), *y_wide = kern_scratch(k, (size_t)numel(y) * dtype_size(d));
+    void *x_wide = kern_scratch(k, (size_t)numel(j->x) * dtype_size(d) + 8),
+         *y_wide = kern_scratch(k, (size_t)numel(y) * dtype_size(d));
     if (!x_wide || !y_wide) TRY_GOTO(end, fail_oom());
     View x = {x_wide, j->x.size, xs, POOL_DIMS, d};
     kernel_copy(k, x, j->x);

@@ -53,15 +53,17 @@ Status pool_unpool(Kern *k, View x, View indices, View y);
  * product over the dimensions. */
 int64_t pool_span(const PoolWindow *w, bool include_pad, int64_t in, int64_t o, int d);
 static inline int64_t pool_adaptive_begin(int64_t i, int64_t in, int64_t out) { return i * in / out; }
-static inline int64_t pool_adaptive_end(int64_t i, int64_t in, int64_t out) { return ((i + 1) * in + out - 1) / out; }
+static inline int64_t pool_adaptive_end(int64_t i, int64_t in, int64_t out) {
+  return ((i + 1) * in + out - 1) / out;
+}
 
 /* ---- lanes: the inner loops (simd/pool.c) -------------------------------------
  * n neighbouring results at once; the input of lane i is x[i*step].  max: tap[i] is the
  * number of the window's element that acc[i] came from, -1 before the first. */
-#define POOL_LANES(T, t)                                                                                        \
-  SIMD_DECLARE(void, pool_max_##t, (T * acc, int64_t n, const T *x, int64_t step));                             \
-  SIMD_DECLARE(void, pool_argmax_##t, (T * acc, int32_t *tap, int64_t n, const T *x, int64_t step, int32_t t)); \
-  SIMD_DECLARE(void, pool_add_##t, (T * acc, int64_t n, const T *x, int64_t step));                             \
+#define POOL_LANES(T, t)                                                                                         \
+  SIMD_DECLARE(void, pool_max_##t, (T * acc, int64_t n, const T *x, int64_t step));                              \
+  SIMD_DECLARE(void, pool_argmax_##t, (T * acc, int32_t * tap, int64_t n, const T *x, int64_t step, int32_t t)); \
+  SIMD_DECLARE(void, pool_add_##t, (T * acc, int64_t n, const T *x, int64_t step));                              \
   SIMD_DECLARE(T, pool_sum_##t, (const T *x, int64_t n, int64_t step))
 POOL_LANES(float, f32);
 POOL_LANES(double, f64);

@@ -15,10 +15,11 @@ static int64_t begin_of(int64_t i, double sample, int64_t in, int64_t out, int64
   return (int64_t)(((float)i + s) * alpha) - (int64_t)(s * alpha);
 }
 
-static void pool_plane(const double *x, const double *samples, const int64_t *in, const int64_t *out, const int64_t *k, bool wide, double *y,
-                       int64_t *index) {
+static void pool_plane(const double *x, const double *samples, const int64_t *in, const int64_t *out,
+                       const int64_t *k, bool wide, double *y, int64_t *index) {
   for (int64_t o = 0; o < out[0] * out[1]; o++) {
-    int64_t h0 = begin_of(o / out[1], samples[1], in[0], out[0], k[0], wide), w0 = begin_of(o % out[1], samples[0], in[1], out[1], k[1], wide);
+    int64_t h0 = begin_of(o / out[1], samples[1], in[0], out[0], k[0], wide),
+            w0 = begin_of(o % out[1], samples[0], in[1], out[1], k[1], wide);
     double best = -INFINITY;
     int64_t at = h0 * in[1] + w0;
     for (int64_t h = h0; h < h0 + k[0]; h++) {
@@ -43,7 +44,8 @@ static Status as_f64(Kern *k, View v, bool copy, int64_t *stride, View *out) {
 }
 
 static Status fractional(Kern *k, const int64_t *window, View samples, View x, View y, View indices) {
-  int64_t stride[4][POOL_DIMS], planes = x.size[0] * x.size[1], in = x.size[3] * x.size[4], out = y.size[3] * y.size[4];
+  int64_t stride[4][POOL_DIMS], planes = x.size[0] * x.size[1], in = x.size[3] * x.size[4],
+                                out = y.size[3] * y.size[4];
   View xw, sw, yw, iw = {.size = indices.size, .stride = stride[3], .ndim = indices.ndim, .dtype = DT_I64};
   TRY(as_f64(k, x, true, stride[0], &xw));
   TRY(as_f64(k, samples, true, stride[1], &sw));
@@ -51,8 +53,8 @@ static Status fractional(Kern *k, const int64_t *window, View samples, View x, V
   contiguous_strides(indices.ndim, indices.size, stride[3]);
   TRY_NEW(iw.data, kern_scratch(k, (size_t)(planes * out + 1) * sizeof(int64_t)));
   for (int64_t p = 0; p < planes; p++) {
-    pool_plane((const double *)xw.data + p * in, (const double *)sw.data + p * 2, x.size + 3, y.size + 3, window, x.dtype == DT_F64,
-               (double *)yw.data + p * out, (int64_t *)iw.data + p * out);
+    pool_plane((const double *)xw.data + p * in, (const double *)sw.data + p * 2, x.size + 3, y.size + 3, window,
+               x.dtype == DT_F64, (double *)yw.data + p * out, (int64_t *)iw.data + p * out);
   }
   kernel_copy(k, y, yw);
   kernel_copy(k, indices, iw);

@@ -38,46 +38,46 @@ static int64_t divisor_at(const Job *j, const int64_t *in, const int64_t *o) {
   return n;
 }
 
-#define DEFINE_GRADS(T, t)                                                                                            \
-  static void max_##t(const Job *j, int64_t plane) {                                                                  \
-    int64_t n = volume(j->dy.size);                                                                                   \
-    const T *dy = (const T *)j->dy.data + plane * n;                                                                  \
-    const int64_t *at = (const int64_t *)j->indices.data + plane * n;                                                 \
-    T *dx = (T *)j->dx.data + plane * volume(j->dx.size);                                                             \
-    for (int64_t i = 0; i < n; i++) {                                                                                 \
-      if (at[i] >= 0 && at[i] < volume(j->dx.size)) dx[at[i]] += dy[i];                                               \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  static void spread_##t(T *dx, const int64_t *in, const int64_t *b, const int64_t *e, T value) {                     \
-    for (int64_t d = b[0]; d < e[0]; d++) {                                                                           \
-      for (int64_t h = b[1]; h < e[1]; h++) {                                                                         \
-        for (int64_t w = b[2]; w < e[2]; w++) dx[(d * in[1] + h) * in[2] + w] += value;                               \
-      }                                                                                                               \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  static void avg_##t(const Job *j, int64_t plane) {                                                                  \
-    const int64_t *in = j->dx.size + 2, *out = j->dy.size + 2;                                                        \
-    const T *dy = (const T *)j->dy.data + plane * volume(j->dy.size);                                                 \
-    T *dx = (T *)j->dx.data + plane * volume(j->dx.size);                                                             \
-    int64_t o[3], b[3], e[3];                                                                                         \
-    FOR3(o, out) {                                                                                                    \
-      T by = (T)divisor_at(j, in, o);                                                                                 \
-      clipped(j->w, in, o, b, e);                                                                                     \
-      spread_##t(dx, in, b, e, *dy++ / by);                                                                           \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  static void adaptive_avg_##t(const Job *j, int64_t plane) {                                                         \
-    const int64_t *in = j->dx.size + 2, *out = j->dy.size + 2;                                                        \
-    const T *dy = (const T *)j->dy.data + plane * volume(j->dy.size);                                                 \
-    T *dx = (T *)j->dx.data + plane * volume(j->dx.size);                                                             \
-    int64_t o[3], b[3], e[3];                                                                                         \
-    FOR3(o, out) {                                                                                                    \
-      for (int d = 0; d < 3; d++) {                                                                                   \
-        b[d] = pool_adaptive_begin(o[d], in[d], out[d]);                                                              \
-        e[d] = pool_adaptive_end(o[d], in[d], out[d]);                                                                \
-      }                                                                                                               \
-      spread_##t(dx, in, b, e, *dy++ / (T)((e[0] - b[0]) * (e[1] - b[1]) * (e[2] - b[2])));                           \
-    }                                                                                                                 \
+#define DEFINE_GRADS(T, t)                                                                        \
+  static void max_##t(const Job *j, int64_t plane) {                                              \
+    int64_t n = volume(j->dy.size);                                                               \
+    const T *dy = (const T *)j->dy.data + plane * n;                                              \
+    const int64_t *at = (const int64_t *)j->indices.data + plane * n;                             \
+    T *dx = (T *)j->dx.data + plane * volume(j->dx.size);                                         \
+    for (int64_t i = 0; i < n; i++) {                                                             \
+      if (at[i] >= 0 && at[i] < volume(j->dx.size)) dx[at[i]] += dy[i];                           \
+    }                                                                                             \
+  }                                                                                               \
+  static void spread_##t(T *dx, const int64_t *in, const int64_t *b, const int64_t *e, T value) { \
+    for (int64_t d = b[0]; d < e[0]; d++) {                                                       \
+      for (int64_t h = b[1]; h < e[1]; h++) {                                                     \
+        for (int64_t w = b[2]; w < e[2]; w++) dx[(d * in[1] + h) * in[2] + w] += value;           \
+      }                                                                                           \
+    }                                                                                             \
+  }                                                                                               \
+  static void avg_##t(const Job *j, int64_t plane) {                                              \
+    const int64_t *in = j->dx.size + 2, *out = j->dy.size + 2;                                    \
+    const T *dy = (const T *)j->dy.data + plane * volume(j->dy.size);                             \
+    T *dx = (T *)j->dx.data + plane * volume(j->dx.size);                                         \
+    int64_t o[3], b[3], e[3];                                                                     \
+    FOR3(o, out) {                                                                                \
+      T by = (T)divisor_at(j, in, o);                                                             \
+      clipped(j->w, in, o, b, e);                                                                 \
+      spread_##t(dx, in, b, e, *dy++ / by);                                                       \
+    }                                                                                             \
+  }                                                                                               \
+  static void adaptive_avg_##t(const Job *j, int64_t plane) {                                     \
+    const int64_t *in = j->dx.size + 2, *out = j->dy.size + 2;                                    \
+    const T *dy = (const T *)j->dy.data + plane * volume(j->dy.size);                             \
+    T *dx = (T *)j->dx.data + plane * volume(j->dx.size);                                         \
+    int64_t o[3], b[3], e[3];                                                                     \
+    FOR3(o, out) {                                                                                \
+      for (int d = 0; d < 3; d++) {                                                               \
+        b[d] = pool_adaptive_begin(o[d], in[d], out[d]);                                          \
+        e[d] = pool_adaptive_end(o[d], in[d], out[d]);                                            \
+      }                                                                                           \
+      spread_##t(dx, in, b, e, *dy++ / (T)((e[0] - b[0]) * (e[1] - b[1]) * (e[2] - b[2])));       \
+    }                                                                                             \
   }
 DEFINE_GRADS(float, f32)
 DEFINE_GRADS(double, f64)
@@ -110,8 +110,9 @@ static Status contiguous(Kern *k, View v, Dtype d, bool copy, int64_t *stride, V
 typedef enum { MAX, AVG, ADAPTIVE_AVG } Kind;
 
 static Status grad(Kern *k, Kind kind, Job j) {
-  static void (*const table[3][2])(const Job *, int64_t) = {
-      [MAX] = {max_f32, max_f64}, [AVG] = {avg_f32, avg_f64}, [ADAPTIVE_AVG] = {adaptive_avg_f32, adaptive_avg_f64}};
+  static void (*const table[3][2])(const Job *, int64_t) = {[MAX] = {max_f32, max_f64},
+                                                            [AVG] = {avg_f32, avg_f64},
+                                                            [ADAPTIVE_AVG] = {adaptive_avg_f32, adaptive_avg_f64}};
   int64_t planes = j.dx.size[0] * j.dx.size[1], stride[3][POOL_DIMS];
   if (planes * volume(j.dx.size) == 0) return OK;
   View dx = j.dx;
@@ -129,13 +130,17 @@ end:
   return s;
 }
 
-Status pool_max_grad(Kern *k, View dy, View indices, View dx) { return grad(k, MAX, (Job){.dy = dy, .indices = indices, .dx = dx}); }
+Status pool_max_grad(Kern *k, View dy, View indices, View dx) {
+  return grad(k, MAX, (Job){.dy = dy, .indices = indices, .dx = dx});
+}
 
 Status pool_avg_grad(Kern *k, const PoolWindow *w, bool include_pad, int64_t divisor, View dy, View dx) {
   return grad(k, AVG, (Job){.w = w, .include_pad = include_pad, .divisor = divisor, .dy = dy, .dx = dx});
 }
 
-Status pool_adaptive_avg_grad(Kern *k, View dy, View dx) { return grad(k, ADAPTIVE_AVG, (Job){.dy = dy, .dx = dx}); }
+Status pool_adaptive_avg_grad(Kern *k, View dy, View dx) {
+  return grad(k, ADAPTIVE_AVG, (Job){.dy = dy, .dx = dx});
+}
 
 static Status unpool(Kern *k, View x, View indices, View y) {
   int64_t stride[3][POOL_DIMS], planes = y.size[0] * y.size[1], from = volume(x.size), to = volume(y.size);
@@ -147,7 +152,8 @@ static Status unpool(Kern *k, View x, View indices, View y) {
   memset(out.data, 0, (size_t)(planes * to) * item);
   for (int64_t i = 0; i < planes * from; i++) {
     int64_t at = ((const int64_t *)indices.data)[i];
-    if (at < 0 || at >= to) return fail(ERR_FAIL, "index %lld lies outside of a plane of %lld elements", (long long)at, (long long)to);
+    if (at < 0 || at >= to)
+      return fail(ERR_FAIL, "index %lld lies outside of a plane of %lld elements", (long long)at, (long long)to);
     memcpy((char *)out.data + (size_t)(i / from * to + at) * item, (const char *)x.data + (size_t)i * item, item);
   }
   if (out.data != y.data) kernel_copy(k, y, out);

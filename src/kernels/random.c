@@ -53,10 +53,18 @@ static void make_uniform(const Random *r, Dtype d, const uint32_t *w, int64_t n,
 
 static void store_floats(Dtype d, void *out, const double *x, int64_t n) {
   switch (d) {
-    case DT_F64: for (int64_t i = 0; i < n; i++) ((double *)out)[i] = x[i]; break;
-    case DT_F32: for (int64_t i = 0; i < n; i++) ((float *)out)[i] = (float)x[i]; break;
-    case DT_F16: for (int64_t i = 0; i < n; i++) ((uint16_t *)out)[i] = f32_to_f16((float)x[i]); break;
-    case DT_BF16: for (int64_t i = 0; i < n; i++) ((uint16_t *)out)[i] = f32_to_bf16((float)x[i]); break;
+    case DT_F64:
+      for (int64_t i = 0; i < n; i++) ((double *)out)[i] = x[i];
+      break;
+    case DT_F32:
+      for (int64_t i = 0; i < n; i++) ((float *)out)[i] = (float)x[i];
+      break;
+    case DT_F16:
+      for (int64_t i = 0; i < n; i++) ((uint16_t *)out)[i] = f32_to_f16((float)x[i]);
+      break;
+    case DT_BF16:
+      for (int64_t i = 0; i < n; i++) ((uint16_t *)out)[i] = f32_to_bf16((float)x[i]);
+      break;
     default: break;
   }
 }
@@ -64,12 +72,24 @@ static void store_floats(Dtype d, void *out, const double *x, int64_t n) {
 static void store_ints(Dtype d, void *out, const int64_t *x, int64_t n) {
   double f[CHUNK];
   switch (d) {
-    case DT_BOOL: for (int64_t i = 0; i < n; i++) ((bool *)out)[i] = x[i] != 0; break;
-    case DT_U8: for (int64_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)x[i]; break;
-    case DT_I8: for (int64_t i = 0; i < n; i++) ((int8_t *)out)[i] = (int8_t)x[i]; break;
-    case DT_I16: for (int64_t i = 0; i < n; i++) ((int16_t *)out)[i] = (int16_t)x[i]; break;
-    case DT_I32: for (int64_t i = 0; i < n; i++) ((int32_t *)out)[i] = (int32_t)x[i]; break;
-    case DT_I64: for (int64_t i = 0; i < n; i++) ((int64_t *)out)[i] = x[i]; break;
+    case DT_BOOL:
+      for (int64_t i = 0; i < n; i++) ((bool *)out)[i] = x[i] != 0;
+      break;
+    case DT_U8:
+      for (int64_t i = 0; i < n; i++) ((uint8_t *)out)[i] = (uint8_t)x[i];
+      break;
+    case DT_I8:
+      for (int64_t i = 0; i < n; i++) ((int8_t *)out)[i] = (int8_t)x[i];
+      break;
+    case DT_I16:
+      for (int64_t i = 0; i < n; i++) ((int16_t *)out)[i] = (int16_t)x[i];
+      break;
+    case DT_I32:
+      for (int64_t i = 0; i < n; i++) ((int32_t *)out)[i] = (int32_t)x[i];
+      break;
+    case DT_I64:
+      for (int64_t i = 0; i < n; i++) ((int64_t *)out)[i] = x[i];
+      break;
     default:
       for (int64_t i = 0; i < n; i++) f[i] = (double)x[i];
       store_floats(d, out, f, n);
@@ -86,7 +106,8 @@ typedef struct {
 
 /* Elements [begin, end) of the whole tensor, at most CHUNK; w are the words from element
  * `from` on, which is a multiple of 4. */
-static void make_elements(const RandomJob *j, int64_t from, int64_t begin, int64_t end, int words, const uint32_t *w) {
+static void make_elements(const RandomJob *j, int64_t from, int64_t begin, int64_t end, int words,
+                          const uint32_t *w) {
   const Random *r = j->r;
   int64_t n = end - begin, y[CHUNK];
   double x[CHUNK];
@@ -156,10 +177,12 @@ static int64_t outer_at(const RandomPart *p, int64_t outer) {
 
 /* Row i: stretch i % nstretches of outer index i / nstretches. */
 static RandomJob part_row(const PartJob *j, int64_t i, Random *r) {
-  int64_t outer = i / j->part->nstretches, s = i % j->part->nstretches, before = outer * j->inner + j->part->stretch[s].before;
+  int64_t outer = i / j->part->nstretches, s = i % j->part->nstretches,
+          before = outer * j->inner + j->part->stretch[s].before;
   *r = *j->r;
   if (r->p) r->p += before;
-  return (RandomJob){r, j->d, j->out + (size_t)before * dtype_size(j->d), outer_at(j->part, outer) + j->part->stretch[s].first, j->isa};
+  return (RandomJob){r, j->d, j->out + (size_t)before * dtype_size(j->d),
+                     outer_at(j->part, outer) + j->part->stretch[s].first, j->isa};
 }
 
 static void part_rows(void *arg, int64_t begin, int64_t end, int worker) {
@@ -210,7 +233,8 @@ static int64_t find_sum(const double *sums, int64_t n, double x) {
   return low;
 }
 
-static void draw_with_replacement(const Random *r, const double *p, int64_t n, int64_t count, int64_t element, double *sums, int64_t *out) {
+static void draw_with_replacement(const Random *r, const double *p, int64_t n, int64_t count, int64_t element,
+                                  double *sums, int64_t *out) {
   double total = 0;
   int64_t last = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -226,7 +250,8 @@ static void draw_with_replacement(const Random *r, const double *p, int64_t n, i
 
 /* The weights race: the time to the first event of each is exponential with its rate; the
  * order of arrival is a draw without replacement. */
-static void draw_without(const Random *r, const double *p, int64_t n, int64_t count, int64_t element, SortEntry *e, int64_t *out) {
+static void draw_without(const Random *r, const double *p, int64_t n, int64_t count, int64_t element, SortEntry *e,
+                         int64_t *out) {
   for (int64_t i = 0; i < n; i++) {
     double time = p[i] > 0 ? -log(positive_at(r, element + i)) / p[i] : INFINITY;
     sort_keys(DT_F64, &time, 1, 1, false, &e[i].key);
@@ -236,8 +261,8 @@ static void draw_without(const Random *r, const double *p, int64_t n, int64_t co
   for (int64_t j = 0; j < count; j++) out[j] = e[j].index;
 }
 
-void kernel_multinomial(const Random *r, const double *p, int64_t rows, int64_t n, int64_t count, bool replacement, const int64_t *number, void *spare,
-                        int64_t *out) {
+void kernel_multinomial(const Random *r, const double *p, int64_t rows, int64_t n, int64_t count, bool replacement,
+                        const int64_t *number, void *spare, int64_t *out) {
   for (int64_t row = 0; row < rows; row++) {
     int64_t global = number ? number[row] : row;
     if (replacement) draw_with_replacement(r, p + row * n, n, count, global * count, spare, out + row * count);

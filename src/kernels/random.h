@@ -40,9 +40,9 @@ typedef struct {
 } RandomStretch;
 
 typedef struct {
-  int ndim;                      /* outer dimensions */
-  const int64_t *size;           /* how many indices of each are there ... */
-  int64_t *const *at;            /* ... and the element that index i of dimension d begins with: at[d][i] */
+  int ndim;            /* outer dimensions */
+  const int64_t *size; /* how many indices of each are there ... */
+  int64_t *const *at;  /* ... and the element that index i of dimension d begins with: at[d][i] */
   const RandomStretch *stretch;
   int64_t nstretches;
 } RandomPart;
@@ -54,7 +54,7 @@ void kernel_random_part(Kern *k, const Random *r, Dtype d, void *out, const Rand
  * i * count + j of out.  Each takes two words with replacement; without, each weight
  * does.  number: rows of a larger tensor that these are; NULL: 0, 1, 2 ...
  * spare: 2 * n entries of 16 bytes. */
-void kernel_multinomial(const Random *r, const double *p, int64_t rows, int64_t n, int64_t count, bool replacement, const int64_t *number, void *spare,
-                        int64_t *out);
+void kernel_multinomial(const Random *r, const double *p, int64_t rows, int64_t n, int64_t count, bool replacement,
+                        const int64_t *number, void *spare, int64_t *out);
 
 #endif

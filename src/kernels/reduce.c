@@ -18,11 +18,11 @@
 #include "kernels/run.h"
 
 enum {
-  TILE = 512,          /* outputs of a tile */
-  ROWS_IN_TYPE = 32,   /* rows folded before the sums are widened */
-  GRAIN = 1 << 15,     /* elements worth a thread */
-  MAX_PARTS = 32,      /* threads that share the elements of an output */
-  SHORT_RUN = 24,      /* a run below this is not worth a call */
+  TILE = 512,        /* outputs of a tile */
+  ROWS_IN_TYPE = 32, /* rows folded before the sums are widened */
+  GRAIN = 1 << 15,   /* elements worth a thread */
+  MAX_PARTS = 32,    /* threads that share the elements of an output */
+  SHORT_RUN = 24,    /* a run below this is not worth a call */
 };
 
 typedef struct {
@@ -47,11 +47,11 @@ typedef struct {
   int64_t tiles_per_line; /* tiles of the innermost kept dimension */
   int64_t parts;          /* > 1: elements of an output are shared out */
   View x, out;
-  View centre_out;        /* p of each output is wanted too: same strides as out */
+  View centre_out;                 /* p of each output is wanted too: same strides as out */
   const ReduceLoops *first, *last; /* first: gives p, or NULL */
-  const double *centre;  /* parts: p of each output, from the first fold */
-  Wide *shared;          /* parts: [parts][outputs] */
-  bool in_first;         /* parts: which fold */
+  const double *centre;            /* parts: p of each output, from the first fold */
+  Wide *shared;                    /* parts: [parts][outputs] */
+  bool in_first;                   /* parts: which fold */
 } Job;
 
 /* ---- the plan --------------------------------------------------------------------- */
@@ -140,8 +140,8 @@ static void fold_row(const Job *j, const ReduceLoops *loops, const char *x, int6
   }
 }
 
-static void fold_columns(const Job *j, const ReduceLoops *loops, const char *x, int64_t begin, int64_t end, int64_t width,
-                         const double *p, Wide *into) {
+static void fold_columns(const Job *j, const ReduceLoops *loops, const char *x, int64_t begin, int64_t end,
+                         int64_t width, const double *p, Wide *into) {
   const Dim run = j->reduced.dim[0];
   const int64_t bytes = (int64_t)dtype_size(j->x.dtype), step = j->kept.dim[0].in;
   bool direct = run_is_direct(j->as, j->x.dtype, step);
@@ -159,7 +159,8 @@ static void fold_columns(const Job *j, const ReduceLoops *loops, const char *x, 
     for (int64_t left = end - begin < ROWS_IN_TYPE ? end - begin : ROWS_IN_TYPE; left > 0;) {
       int64_t rows = run.size - at < left ? run.size - at : left;
       if (!direct) rows = 1;
-      const void *part = run_load(j->isa, &buffer, j->as, x + (offset + at * run.in) * bytes, j->x.dtype, step, width);
+      const void *part = run_load(j->isa, &buffer, j->as, x + (offset + at * run.in) * bytes, j->x.dtype, step,
+                                  width);
       loops->columns(acc, part, run.in, rows, width, param);
       left -= rows;
       begin += rows;
@@ -193,14 +194,14 @@ static void fold(const Job *j, const ReduceLoops *loops, const char *x, int64_t 
 /* What a first fold gives the second: the mean, or the maximum (0 for -inf, so that
  * exp(-inf - p) is 0). */
 static double centre_of(const Job *j, Wide first) {
-  if (j->r.kind == FOLD_SPREAD) return first.f / (double)j->reduced.numel;
+  if (j->r.kind == FOLD_VARIANCE) return first.f / (double)j->reduced.numel;
   return first.f == -INFINITY ? 0 : first.f;
 }
 
 /* w[i].f becomes what the reduction is asked for. */
 static void finish(const Job *j, Wide *w, const double *centre, int64_t count) {
   const double n = (double)j->reduced.numel, free = n - j->r.param > 0 ? n - j->r.param : 0, param = j->r.param;
-  if (j->r.kind == FOLD_SPREAD && j->as == DT_F32) {
+  if (j->r.kind == FOLD_VARIANCE && j->as == DT_F32) {
     for (int64_t i = 0; i < count; i++) { /* the spread was taken around the mean as f32 */
       double off = centre[i] - (double)(float)centre[i], s = w[i].f - n * off * off;
       w[i].f = s < 0 ? 0 : s;
@@ -332,7 +333,7 @@ static void reduce(Kern *k, Reduction r, Dtype as, View out, View centre_out, Vi
   dims_merge(&j.reduced);
   dims_merge(&j.kept);
   j.last = loops_for(k->isa, r.kind, as);
-  if (r.kind == FOLD_SPREAD) j.first = loops_for(k->isa, FOLD_SUM, as);
+  if (r.kind == FOLD_VARIANCE) j.first = loops_for(k->isa, FOLD_SUM, as);
   if (r.kind == FOLD_EXPSUM) j.first = loops_for(k->isa, FOLD_MAX, as);
 
   int64_t line = j.kept.dim[0].size;
@@ -355,8 +356,9 @@ static void reduce(Kern *k, Reduction r, Dtype as, View out, View centre_out, Vi
     while (j.width > TILE / 8 && (line + j.width - 1) / j.width < wanted) j.width /= 2;
   }
   bool extreme = r.kind == FOLD_MAX || r.kind == FOLD_MIN || r.kind == FOLD_ABSMAX || r.kind == FOLD_ABSMIN;
-  bool narrow = !rows && !j.first && r.finish == FINISH_NONE && x.dtype == as && out.dtype == as && r.kind != FOLD_POWERS &&
-                j.kept.dim[0].in == 1 && j.kept.dim[0].out == 1 && (extreme || j.reduced.numel <= ROWS_IN_TYPE);
+  bool narrow = !rows && !j.first && r.finish == FINISH_NONE && x.dtype == as && out.dtype == as &&
+                r.kind != FOLD_POWERS && j.kept.dim[0].in == 1 && j.kept.dim[0].out == 1 &&
+                (extreme || j.reduced.numel <= ROWS_IN_TYPE);
   j.tiles_per_line = (line + j.width - 1) / j.width;
   int64_t tiles = j.kept.numel / line * j.tiles_per_line;
   int64_t each = (rows ? 1 : line < j.width ? line : j.width) * (j.reduced.numel + 1);
@@ -368,5 +370,5 @@ void kernel_reduce(Kern *k, Reduction r, Dtype as, View out, View x, const bool 
 }
 
 void kernel_var_mean(Kern *k, double correction, Dtype as, View var, View mean, View x, const bool *reduced) {
-  reduce(k, (Reduction){FOLD_SPREAD, FINISH_VAR, correction}, as, var, mean, x, reduced);
+  reduce(k, (Reduction){FOLD_VARIANCE, FINISH_VAR, correction}, as, var, mean, x, reduced);
 }

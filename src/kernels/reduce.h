@@ -15,6 +15,7 @@
 #include "kernels/kernel.h"
 
 /*      name      f(x, p)                    fold  identity  also for integers        */
+/* clang-format off */
 #define REDUCTIONS(X)                                                                 \
   X(SUM,     x,                              ADD,  0,        INTS)                    \
   X(COUNT,   x != 0,                         ADD,  0,        INTS)                    \
@@ -30,25 +31,28 @@
   X(POWERS,  POW(ABS(x), p),                 ADD,  0,        FLOATS)                  \
   X(ABSMAX,  ABS(x),                         MAX,  0,        FLOATS)                  \
   X(ABSMIN,  ABS(x),                         MIN,  HIGHEST,  FLOATS)                  \
-  X(SPREAD,  (x - p) * (x - p),              ADD,  0,        FLOATS) /* p: mean */    \
+  X(VARIANCE,  (x - p) * (x - p),              ADD,  0,        FLOATS) /* p: mean */    \
   X(EXPSUM,  EXP(x - p),                     ADD,  0,        FLOATS) /* p: maximum */
+/* clang-format on */
 
+/* clang-format off */
 typedef enum {
 #define X(name, ...) FOLD_##name,
   REDUCTIONS(X)
 #undef X
   FOLD_KINDS,
 } ReduceKind;
+/* clang-format on */
 
 /* What becomes of a fold s over n elements. */
 typedef enum {
-  FINISH_NONE,     /* s */
-  FINISH_MEAN,     /* s / n, or s / param if that is not 0 */
-  FINISH_VAR,      /* s / max(0, n - param) */
-  FINISH_STD,      /* the root of that */
-  FINISH_SQRT,     /* root of s */
-  FINISH_ROOT,     /* s ^ (1 / param) */
-  FINISH_LOG,      /* log s, plus the maximum */
+  FINISH_NONE, /* s */
+  FINISH_MEAN, /* s / n, or s / param if that is not 0 */
+  FINISH_VAR,  /* s / max(0, n - param) */
+  FINISH_STD,  /* the root of that */
+  FINISH_SQRT, /* root of s */
+  FINISH_ROOT, /* s ^ (1 / param) */
+  FINISH_LOG,  /* log s, plus the maximum */
 } ReduceFinish;
 
 typedef struct {
@@ -95,7 +99,8 @@ SIMD_DECLARE(const ReduceLoops *, reduce_loops, (ReduceKind kind, Dtype as));
 
 /* Columns of a search for extremes: where x[i], element number `at` of column i, beats
  * best[i], it and its number are kept. */
-SIMD_DECLARE(void, arg_columns, (Dtype as, bool largest, void *best, int64_t *place, const void *x, int64_t at, int64_t n));
+SIMD_DECLARE(void, arg_columns,
+             (Dtype as, bool largest, void *best, int64_t *place, const void *x, int64_t at, int64_t n));
 
 /* True if some byte (every byte) is not 0: any and all of bool, u8 and i8. */
 SIMD_DECLARE(bool, bytes_any, (const unsigned char *x, int64_t n));

@@ -11,7 +11,14 @@
 
 #include "kernels/kernel.h"
 
-typedef enum { RESAMPLE_NEAREST, RESAMPLE_NEAREST_EXACT, RESAMPLE_LINEAR, RESAMPLE_CUBIC, RESAMPLE_LINEAR_AA, RESAMPLE_CUBIC_AA } ResampleMode;
+typedef enum {
+  RESAMPLE_NEAREST,
+  RESAMPLE_NEAREST_EXACT,
+  RESAMPLE_LINEAR,
+  RESAMPLE_CUBIC,
+  RESAMPLE_LINEAR_AA,
+  RESAMPLE_CUBIC_AA
+} ResampleMode;
 
 typedef struct {
   int64_t in, out;
@@ -37,13 +44,15 @@ Status resample_grad(Kern *k, const ResampleAxis axis[3], View dy, View dx);
 
 /* ---- inner loops (simd/resample.c) ------------------------------------------- */
 
-#define RESAMPLE_LOOPS(T, t)                                                                  \
-  /* acc[i] (+)= w * x[i*step] */                                                             \
+#define RESAMPLE_LOOPS(T, t)                                                                             \
+  /* acc[i] (+)= w * x[i*step] */                                                                        \
   SIMD_DECLARE(void, resample_row_##t, (T * acc, const T *x, int64_t n, int64_t step, T w, bool first)); \
-  /* y[i] = sum_t w[t*n + i] * row[at[t*n + i]] */                                            \
-  SIMD_DECLARE(void, resample_taps_##t, (T * y, const T *row, const int32_t *at, const T *w, int taps, int64_t n)); \
-  /* The same for pixels of `channels` elements each. */                                      \
-  SIMD_DECLARE(void, resample_pixels_##t, (T * y, const T *row, const int32_t *at, const T *w, int taps, int64_t n, int64_t channels))
+  /* y[i] = sum_t w[t*n + i] * row[at[t*n + i]] */                                                       \
+  SIMD_DECLARE(void, resample_taps_##t,                                                                  \
+               (T * y, const T *row, const int32_t *at, const T *w, int taps, int64_t n));               \
+  /* The same for pixels of `channels` elements each. */                                                 \
+  SIMD_DECLARE(void, resample_pixels_##t,                                                                \
+               (T * y, const T *row, const int32_t *at, const T *w, int taps, int64_t n, int64_t channels))
 RESAMPLE_LOOPS(float, f32);
 RESAMPLE_LOOPS(double, f64);
 #undef RESAMPLE_LOOPS

@@ -101,7 +101,10 @@ static void fill_aa(const Grid *g, ResampleMode mode, ResampleAxis *a) {
 Status resample_axis(Kern *k, ResampleMode mode, const ResampleScale *s, bool wide, ResampleAxis *out) {
   Grid g = grid_of(s, wide && mode > RESAMPLE_NEAREST_EXACT);
   bool aa = mode == RESAMPLE_LINEAR_AA || mode == RESAMPLE_CUBIC_AA;
-  int taps = mode <= RESAMPLE_NEAREST_EXACT ? 1 : mode == RESAMPLE_LINEAR ? 2 : mode == RESAMPLE_CUBIC ? 4 : (int)ceil(aa_support(&g, mode)) * 2 + 1;
+  int taps = mode <= RESAMPLE_NEAREST_EXACT ? 1
+             : mode == RESAMPLE_LINEAR      ? 2
+             : mode == RESAMPLE_CUBIC       ? 4
+                                            : (int)ceil(aa_support(&g, mode)) * 2 + 1;
   *out = (ResampleAxis){.in = s->in, .out = s->out, .taps = taps};
   size_t n = (size_t)taps * (size_t)s->out + 1;
   TRY_NEW(out->at, kern_scratch(k, n * sizeof *out->at));

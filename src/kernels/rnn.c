@@ -35,7 +35,8 @@ static void dot_columns(void *arg, int64_t begin, int64_t end, int worker) {
   else SIMD_CALL(e->k->isa, rnn_dots_f32)(c, p->ldc, p->a, b, p->m, end - begin, p->k);
 }
 
-static Status product(const Env *e, void *c, int64_t ldc, const void *a, const void *b, int64_t m, int64_t n, int64_t k) {
+static Status product(const Env *e, void *c, int64_t ldc, const void *a, const void *b, int64_t m, int64_t n,
+                      int64_t k) {
   if (m == 0 || n == 0 || k == 0) return OK;
   if (!e->wide && m > FEW_ROWS) return onednn_sgemm(false, true, m, n, k, 1, a, k, b, k, 1, c, ldc);
   Product p = {e, c, ldc, a, b, m, n, k};
@@ -92,7 +93,8 @@ static Status run_step(const Env *e, const RnnLayer *l, const Room *r, int64_t t
     TRY(product(e, l->h, l->out, r->before, l->w_hr, n, l->out, l->hidden));
   }
   for (int64_t b = 0; b < n; b++) {
-    memcpy(at(e, l->y, (l->first[t] + b * l->row_step) * l->y_width), at(e, l->h, b * l->out), (size_t)l->out * e->item);
+    memcpy(at(e, l->y, (l->first[t] + b * l->row_step) * l->y_width), at(e, l->h, b * l->out),
+           (size_t)l->out * e->item);
   }
   return OK;
 }

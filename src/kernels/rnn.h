@@ -27,12 +27,12 @@ typedef struct {
   const int64_t *first; /* [steps] */
   const int64_t *alive; /* [steps] the first so many sequences have this step */
   int64_t row_step;
-  const void *x;                  /* (rows, in) */
-  const void *w_ih, *w_hh;        /* (gates*hidden, in), (gates*hidden, out) */
-  const void *b_ih, *b_hh;        /* (gates*hidden) or both NULL */
-  const void *w_hr;               /* (out, hidden) or NULL */
-  void *h, *c;                    /* (batch, out), (batch, hidden): initial state in, final out */
-  void *y;                        /* (rows, y_width): out columns from y on are written */
+  const void *x;           /* (rows, in) */
+  const void *w_ih, *w_hh; /* (gates*hidden, in), (gates*hidden, out) */
+  const void *b_ih, *b_hh; /* (gates*hidden) or both NULL */
+  const void *w_hr;        /* (out, hidden) or NULL */
+  void *h, *c;             /* (batch, out), (batch, hidden): initial state in, final out */
+  void *y;                 /* (rows, y_width): out columns from y on are written */
   int64_t y_width;
 } RnnLayer;
 
@@ -40,10 +40,14 @@ Status rnn_layer(Kern *k, Dtype d, const RnnLayer *l);
 
 /* One sequence, one step.  pre: x's part of the gates (and, but for GRU, h's); hid: h's
  * part (GRU).  h and c are read and written; RNN_LSTM writes h only. */
-SIMD_DECLARE(void, rnn_step_f32, (RnnKind kind, const float *pre, const float *hid, float *h, float *c, int64_t hidden));
-SIMD_DECLARE(void, rnn_step_f64, (RnnKind kind, const double *pre, const double *hid, double *h, double *c, int64_t hidden));
+SIMD_DECLARE(void, rnn_step_f32,
+             (RnnKind kind, const float *pre, const float *hid, float *h, float *c, int64_t hidden));
+SIMD_DECLARE(void, rnn_step_f64,
+             (RnnKind kind, const double *pre, const double *hid, double *h, double *c, int64_t hidden));
 /* acc[m*ld + n] += sum_k a[m,k] b[n,k] for few m: rows of b are read once. */
-SIMD_DECLARE(void, rnn_dots_f32, (float *acc, int64_t ld, const float *a, const float *b, int64_t m, int64_t n, int64_t k));
-SIMD_DECLARE(void, rnn_dots_f64, (double *acc, int64_t ld, const double *a, const double *b, int64_t m, int64_t n, int64_t k));
+SIMD_DECLARE(void, rnn_dots_f32,
+             (float *acc, int64_t ld, const float *a, const float *b, int64_t m, int64_t n, int64_t k));
+SIMD_DECLARE(void, rnn_dots_f64,
+             (double *acc, int64_t ld, const double *a, const double *b, int64_t m, int64_t n, int64_t k));
 
 #endif

@@ -6,8 +6,8 @@
 #include "kernels/convert.h"
 
 /* dst[i * to] = src[i * from], elements of `bytes` bytes. */
-static void spread(void *dst, int64_t to, const void *src, int64_t from, size_t bytes, int64_t n) {
-#define LOOP(T)                                                                \
+static void copy_strided(void *dst, int64_t to, const void *src, int64_t from, size_t bytes, int64_t n) {
+#define LOOP(T)                                                                    \
   for (int64_t i = 0; i < n; i++) ((T *)dst)[i * to] = ((const T *)src)[i * from]; \
   break
   switch (bytes) {
@@ -23,7 +23,7 @@ const void *run_load(Isa isa, RunBuffer *b, Dtype as, const void *src, Dtype fro
   if (run_is_direct(as, from, stride)) return src;
   if (stride != 1) {
     void *to = as == from ? b->dense : b->raw;
-    spread(to, 1, src, stride, dtype_size(from), n);
+    copy_strided(to, 1, src, stride, dtype_size(from), n);
     if (as == from) return to;
     src = to;
   }
@@ -41,5 +41,5 @@ void run_store(Isa isa, RunBuffer *b, void *dst, Dtype to, int64_t stride, const
     SIMD_CALL(isa, convert_run)(b->raw, to, src, as, n);
     src = b->raw;
   }
-  spread(dst, stride, src, 1, dtype_size(to), n);
+  copy_strided(dst, stride, src, 1, dtype_size(to), n);
 }

@@ -41,7 +41,8 @@ static Rows rows_of(const View *views, int count, int dim) {
 static int64_t step_of(const Rows *r, int view) { return r->view[view].ndim ? r->view[view].stride[r->dim] : 0; }
 
 static Odometer odometer_of(const Rows *r, int64_t begin) {
-  Odometer o = {.ndim = r->ndim, .size = r->size, .views = r->views, .stride = {r->stride[0], r->stride[1], r->stride[2]}};
+  Odometer o = {
+      .ndim = r->ndim, .size = r->size, .views = r->views, .stride = {r->stride[0], r->stride[1], r->stride[2]}};
   odometer_begin(&o, begin);
   return o;
 }
@@ -60,19 +61,20 @@ static double log_add(double a, double b) {
 }
 
 #define SAME(x) (x)
-#define SCAN_ROW(T, A, LOAD, STORE)                                               \
-  do {                                                                            \
-    T *x = (T *)r->view[0].data + o.offset[0];                                    \
-    if (r->op == SCAN_SUM) {                                                      \
-      A sum = 0;                                                                  \
-      for (int64_t i = 0; i < r->n; i++) sum += LOAD(x[i * step]), x[i * step] = (T)STORE(sum); \
-    } else if (r->op == SCAN_PROD) {                                              \
-      A product = 1;                                                              \
+#define SCAN_ROW(T, A, LOAD, STORE)                                                                     \
+  do {                                                                                                  \
+    T *x = (T *)r->view[0].data + o.offset[0];                                                          \
+    if (r->op == SCAN_SUM) {                                                                            \
+      A sum = 0;                                                                                        \
+      for (int64_t i = 0; i < r->n; i++) sum += LOAD(x[i * step]), x[i * step] = (T)STORE(sum);         \
+    } else if (r->op == SCAN_PROD) {                                                                    \
+      A product = 1;                                                                                    \
       for (int64_t i = 0; i < r->n; i++) product *= LOAD(x[i * step]), x[i * step] = (T)STORE(product); \
-    } else {                                                                      \
-      double sum = -INFINITY;                                                     \
-      for (int64_t i = 0; i < r->n; i++) sum = log_add(sum, (double)LOAD(x[i * step])), x[i * step] = (T)STORE((A)sum); \
-    }                                                                             \
+    } else {                                                                                            \
+      double sum = -INFINITY;                                                                           \
+      for (int64_t i = 0; i < r->n; i++)                                                                \
+        sum = log_add(sum, (double)LOAD(x[i * step])), x[i * step] = (T)STORE((A)sum);                  \
+    }                                                                                                   \
   } while (0)
 
 static void scan_part(void *arg, int64_t begin, int64_t end, int worker) {
@@ -92,18 +94,18 @@ static void scan_part(void *arg, int64_t begin, int64_t end, int worker) {
 }
 
 /* Rows begin .. end - 1, which lie side by side: their first elements are neighbours. */
-#define SCAN_COLUMNS(T, A)                                                                    \
-  do {                                                                                        \
-    A sum[COLUMNS];                                                                           \
-    for (int64_t j = 0; j < m; j++) sum[j] = r->op == SCAN_PROD;                              \
-    for (int64_t i = 0; i < r->n; i++) {                                                      \
-      T *x = (T *)r->view[0].data + o.offset[0] + i * step;                                   \
-      if (r->op == SCAN_SUM) {                                                                \
-        for (int64_t j = 0; j < m; j++) sum[j] += x[j], x[j] = (T)sum[j];                     \
-      } else {                                                                                \
-        for (int64_t j = 0; j < m; j++) sum[j] *= x[j], x[j] = (T)sum[j];                     \
-      }                                                                                       \
-    }                                                                                         \
+#define SCAN_COLUMNS(T, A)                                                \
+  do {                                                                    \
+    A sum[COLUMNS];                                                       \
+    for (int64_t j = 0; j < m; j++) sum[j] = r->op == SCAN_PROD;          \
+    for (int64_t i = 0; i < r->n; i++) {                                  \
+      T *x = (T *)r->view[0].data + o.offset[0] + i * step;               \
+      if (r->op == SCAN_SUM) {                                            \
+        for (int64_t j = 0; j < m; j++) sum[j] += x[j], x[j] = (T)sum[j]; \
+      } else {                                                            \
+        for (int64_t j = 0; j < m; j++) sum[j] *= x[j], x[j] = (T)sum[j]; \
+      }                                                                   \
+    }                                                                     \
   } while (0)
 
 static void scan_columns_part(void *arg, int64_t begin, int64_t end, int worker) {
@@ -141,19 +143,19 @@ void kernel_scan(Kern *k, View x, int dim, ScanOp op) {
 
 /* ---- extremes ------------------------------------------------------------------------------ */
 
-#define EXTREME_ROW(T, LOAD)                                                                    \
-  do {                                                                                          \
-    const T *x = (const T *)r->view[0].data + o.offset[0];                                      \
-    T *values = (T *)r->view[1].data + o.offset[1];                                             \
-    int64_t *indices = (int64_t *)r->view[2].data + o.offset[2], best = 0;                      \
-    for (int64_t i = 0; i < r->n; i++) {                                                        \
-      double_or_int(T) a = LOAD(x[best * s0]), b = LOAD(x[i * s0]);                             \
-      if (a == a && (b != b || (r->largest ? b >= a : b <= a))) best = i;                       \
-      values[i * s1] = x[best * s0];                                                            \
-      indices[i * s2] = best;                                                                   \
-    }                                                                                           \
+#define EXTREME_ROW(T, LOAD)                                               \
+  do {                                                                     \
+    const T *x = (const T *)r->view[0].data + o.offset[0];                 \
+    T *values = (T *)r->view[1].data + o.offset[1];                        \
+    int64_t *indices = (int64_t *)r->view[2].data + o.offset[2], best = 0; \
+    for (int64_t i = 0; i < r->n; i++) {                                   \
+      double_or_int(T) a = LOAD(x[best * s0]), b = LOAD(x[i * s0]);        \
+      if (a == a && (b != b || (r->largest ? b >= a : b <= a))) best = i;  \
+      values[i * s1] = x[best * s0];                                       \
+      indices[i * s2] = best;                                              \
+    }                                                                      \
   } while (0)
-#define double_or_int(T) __typeof__(_Generic((T)0, uint16_t: 0.f, float: 0.f, double: 0., default: (int64_t)0))
+#define double_or_int(T) __typeof__(_Generic((T)0, uint16_t : 0.f, float : 0.f, double : 0., default : (int64_t)0))
 
 static void extreme_part(void *arg, int64_t begin, int64_t end, int worker) {
   const Rows *r = arg;

@@ -25,7 +25,8 @@ typedef struct {
   void (*row)(SoftmaxKind kind, void *y, const void *x, int64_t n);
   void (*grad_row)(SoftmaxKind kind, void *gx, const void *g, const void *y, int64_t n);
   /* n rows of `width` columns, each column on its own; strides in elements. */
-  void (*columns)(SoftmaxKind kind, void *y, int64_t y_stride, const void *x, int64_t x_stride, int64_t n, int64_t width);
+  void (*columns)(SoftmaxKind kind, void *y, int64_t y_stride, const void *x, int64_t x_stride, int64_t n,
+                  int64_t width);
   void (*grad_columns)(SoftmaxKind kind, void *gx, int64_t gx_stride, const void *g, const void *y, int64_t stride,
                        int64_t n, int64_t width);
 } SoftmaxLoops;

@@ -43,7 +43,7 @@ int sort_key_bytes(Dtype d) { return d == DT_F16 || d == DT_BF16 ? 4 : (int)dtyp
 
 void sort_keys(Dtype d, const void *row, int64_t step, int64_t n, bool descending, uint64_t *keys) {
   uint64_t all = UINT64_MAX >> (64 - 8 * sort_key_bytes(d)), flip = descending ? all : 0;
-#define KEYS(T, key) \
+#define KEYS(T, key)                                                                \
   for (int64_t i = 0; i < n; i++) keys[i] = key(((const T *)row)[i * step]) ^ flip; \
   break
   switch (d) {
@@ -96,7 +96,9 @@ void sort_entries(SortEntry *entries, SortEntry *spare, int64_t n, int key_bytes
 /* ---- the first few of a row --------------------------------------------------------------- */
 
 /* The heap has the worst entry on top: the largest key, of equals the last index. */
-static inline bool is_worse(const SortEntry *a, const SortEntry *b) { return a->key > b->key || (a->key == b->key && a->index > b->index); }
+static inline bool is_worse(const SortEntry *a, const SortEntry *b) {
+  return a->key > b->key || (a->key == b->key && a->index > b->index);
+}
 
 static void sift_down(SortEntry *heap, int64_t n, int64_t i) {
   SortEntry x = heap[i];
@@ -125,7 +127,8 @@ static void sort_by_index(SortEntry *entries, SortEntry *spare, int64_t n) {
 }
 
 /* entries[0 .. keep) become the first `keep` of the row, in order. */
-static void select_first(Dtype d, const void *row, int64_t step, int64_t n, bool descending, int64_t keep, SortEntry *entries, SortEntry *spare) {
+static void select_first(Dtype d, const void *row, int64_t step, int64_t n, bool descending, int64_t keep,
+                         SortEntry *entries, SortEntry *spare) {
   uint64_t keys[CHUNK];
   size_t item = dtype_size(d);
   for (int64_t begin = 0; begin < n; begin += CHUNK) {
@@ -174,7 +177,8 @@ static void sort_part(void *arg, int64_t begin, int64_t end, int worker) {
   size_t item = dtype_size(d);
   int64_t n = j->in.size[j->dim], step = j->in.stride[j->dim];
   SortEntry *entries = j->entries + 2 * j->room * worker, *spare = entries + j->room;
-  Odometer o = {.ndim = j->in.ndim - 1, .size = j->size, .views = 3, .stride = {j->stride[0], j->stride[1], j->stride[2]}};
+  Odometer o = {
+      .ndim = j->in.ndim - 1, .size = j->size, .views = 3, .stride = {j->stride[0], j->stride[1], j->stride[2]}};
   odometer_begin(&o, begin);
   for (int64_t r = begin; r < end; r++, odometer_next(&o)) {
     const char *row = (const char *)j->in.data + o.offset[0] * (int64_t)item;
@@ -189,12 +193,14 @@ static void sort_part(void *arg, int64_t begin, int64_t end, int worker) {
     } else {
       select_first(d, row, step, n, j->descending, j->first + j->count, entries, spare);
     }
-    write_row(j, entries + j->first, row, j->values.data ? (char *)j->values.data + o.offset[1] * (int64_t)item : NULL,
+    write_row(j, entries + j->first, row,
+              j->values.data ? (char *)j->values.data + o.offset[1] * (int64_t)item : NULL,
               j->indices.data ? (int64_t *)j->indices.data + o.offset[2] : NULL);
   }
 }
 
-bool kernel_sort(Kern *k, View in, int dim, bool descending, int64_t first, int64_t count, View values, View indices) {
+bool kernel_sort(Kern *k, View in, int dim, bool descending, int64_t first, int64_t count, View values,
+                 View indices) {
   int64_t one = 1, zero = 0;
   if (in.ndim == 0) { /* a row of one */
     in = (View){in.data, &one, &zero, 1, in.dtype};
@@ -202,8 +208,15 @@ bool kernel_sort(Kern *k, View in, int dim, bool descending, int64_t first, int6
     indices = (View){indices.data, &one, &zero, 1, indices.dtype};
   }
   int64_t n = in.size[dim], rows = 1, keep = first + count;
-  SortJob j = {.in = in, .values = values, .indices = indices, .dim = dim, .descending = descending, .first = first, .count = count};
-  const int64_t *const strides[3] = {in.stride, values.data ? values.stride : in.stride, indices.data ? indices.stride : in.stride};
+  SortJob j = {.in = in,
+               .values = values,
+               .indices = indices,
+               .dim = dim,
+               .descending = descending,
+               .first = first,
+               .count = count};
+  const int64_t *const strides[3] = {in.stride, values.data ? values.stride : in.stride,
+                                     indices.data ? indices.stride : in.stride};
   for (int d = 0, to = 0; d < in.ndim; d++) {
     if (d == dim) continue;
     j.size[to] = in.size[d];
@@ -225,20 +238,21 @@ bool kernel_sort(Kern *k, View in, int dim, bool descending, int64_t first, int6
 
 /* ---- searching ----------------------------------------------------------------------------------- */
 
-#define SEARCH(T)                                                                            \
-  for (int64_t i = 0; i < count; i++) {                                                      \
-    const T *x = (const T *)row;                                                             \
-    T v = ((const T *)find)[i];                                                              \
-    int64_t low = 0, high = n;                                                               \
-    while (low < high) {                                                                     \
-      int64_t mid = low + (high - low) / 2;                                                  \
-      if (right ? !(x[mid] > v) : !(x[mid] >= v)) low = mid + 1;                             \
-      else high = mid;                                                                       \
-    }                                                                                        \
-    out[i] = low;                                                                            \
+#define SEARCH(T)                                                \
+  for (int64_t i = 0; i < count; i++) {                          \
+    const T *x = (const T *)row;                                 \
+    T v = ((const T *)find)[i];                                  \
+    int64_t low = 0, high = n;                                   \
+    while (low < high) {                                         \
+      int64_t mid = low + (high - low) / 2;                      \
+      if (right ? !(x[mid] > v) : !(x[mid] >= v)) low = mid + 1; \
+      else high = mid;                                           \
+    }                                                            \
+    out[i] = low;                                                \
   }
 
-void kernel_search_sorted(Dtype d, const void *row, int64_t n, const void *find, int64_t count, bool right, int64_t *out) {
+void kernel_search_sorted(Dtype d, const void *row, int64_t n, const void *find, int64_t count, bool right,
+                          int64_t *out) {
   if (d == DT_I64) {
     SEARCH(int64_t)
   } else {

@@ -27,10 +27,12 @@ int sort_key_bytes(Dtype d);
  * values (in's dtype) and indices (i64): views of in's size but for size[dim] = count.
  * Either may have NULL data.  A small first + count does not sort the whole row.
  * False: no scratch memory. */
-bool kernel_sort(Kern *k, View in, int dim, bool descending, int64_t first, int64_t count, View values, View indices);
+bool kernel_sort(Kern *k, View in, int dim, bool descending, int64_t first, int64_t count, View values,
+                 View indices);
 
 /* out[i] = how many of the row's n ascending elements are below x (right: or equal to
  * it), for x = find[i].  Rows of i64 or f64. */
-void kernel_search_sorted(Dtype d, const void *row, int64_t n, const void *find, int64_t count, bool right, int64_t *out);
+void kernel_search_sorted(Dtype d, const void *row, int64_t n, const void *find, int64_t count, bool right,
+                          int64_t *out);
 
 #endif

@@ -44,9 +44,12 @@ static Status write_result(Call *c, const char *name, Tensor *to, const Tensor *
   if (!to || !from) return op_fail(c, "nothing to write to argument '%s'", name);
   if (to->storage == from->storage && to->offset == from->offset) return OK; /* was made in place */
   if (!tensor_same_size(to, from) || !can_write(from->dtype, to->dtype)) {
-    return op_fail(c, "the result %s does not fit in place of %s", tensor_describe(from, a, sizeof a), tensor_describe(to, b, sizeof b));
+    return op_fail(c, "the result %s does not fit in place of %s", tensor_describe(from, a, sizeof a),
+                   tensor_describe(to, b, sizeof b));
   }
-  if (tensor_overlaps_itself(to)) return op_fail(c, "%s has elements that share memory and cannot be written to", tensor_describe(to, b, sizeof b));
+  if (tensor_overlaps_itself(to))
+    return op_fail(c, "%s has elements that share memory and cannot be written to",
+                   tensor_describe(to, b, sizeof b));
   if (c->ctx->groups) TRY(groups_wait(c->ctx->groups, from->storage));
   kernel_copy(&c->ctx->kern, tensor_view(to), tensor_view(from));
   return OK;
@@ -77,7 +80,8 @@ static Status run_in_memory(Call *c, Call *f, bool *done) {
   const OpDef *def = f->op->def;
   Tensor *self = in_tensor(c, 0), *out;
   *done = false;
-  if (!(def->flags & (OP_POINTWISE | OP_UPDATE)) || !def->infer || !def->run || !c->op->schema.params[0].mutated) return OK;
+  if (!(def->flags & (OP_POINTWISE | OP_UPDATE)) || !def->infer || !def->run || !c->op->schema.params[0].mutated)
+    return OK;
   if (!self || !self->storage || tensor_overlaps_itself(self) || operands_interfere(f, self)) return OK;
   Status s = def->infer(f);
   out = !s && f->nout == 1 ? out_tensor(f, 0) : NULL;
@@ -149,7 +153,7 @@ Status op_eager(Call *c) {
 }
 
 /* Is a DTensor among the arguments? */
-static bool is_spread(const Call *c) {
+static bool has_dtensor(const Call *c) {
   for (int i = 0; i < c->op->schema.nparams; i++) {
     const Value *v = &c->arg[i];
     if (v->kind == VAL_TENSOR && v->tensor->spec) return true;
@@ -162,7 +166,7 @@ static bool is_spread(const Call *c) {
 Status op_local(Call *c) { return c->ctx->emitter ? c->ctx->emitter->emit(c->ctx->emitter, c) : op_eager(c); }
 
 Status op_dispatch(Call *c) {
-  if (c->ctx->dispatch && is_spread(c)) return c->ctx->dispatch(c);
+  if (c->ctx->dispatch && has_dtensor(c)) return c->ctx->dispatch(c);
   return op_local(c);
 }
 
@@ -183,7 +187,8 @@ static Status call_named(const Call *c, const char *name, const Value *args, int
 Status op_call(const Call *c, const char *name, Tensor **out, int n, const Value *args, int nargs) {
   Call sub;
   TRY(call_named(c, name, args, nargs, &sub));
-  if (sub.nout < n) return fail(ERR_FAIL, "%s: '%s' gave %d results, %d are needed", c->op->schema.name, name, sub.nout, n);
+  if (sub.nout < n)
+    return fail(ERR_FAIL, "%s: '%s' gave %d results, %d are needed", c->op->schema.name, name, sub.nout, n);
   for (int i = 0; i < n; i++) out[i] = out_tensor(&sub, i);
   return OK;
 }

@@ -21,8 +21,10 @@ static void read_number(TypeKind type, Value *v) {
 
 /* A memory format may be given by its name. */
 static bool read_format(Value *v) {
-  static const char *const names[] = {[MEMORY_CONTIGUOUS] = "contiguous_format", [MEMORY_PRESERVE] = "preserve_format",
-                                      [MEMORY_CHANNELS_LAST] = "channels_last", [MEMORY_CHANNELS_LAST_3D] = "channels_last_3d"};
+  static const char *const names[] = {[MEMORY_CONTIGUOUS] = "contiguous_format",
+                                      [MEMORY_PRESERVE] = "preserve_format",
+                                      [MEMORY_CHANNELS_LAST] = "channels_last",
+                                      [MEMORY_CHANNELS_LAST_3D] = "channels_last_3d"};
   for (int i = 0; v->kind == VAL_STR && i < 4; i++)
     if (!strcmp(v->str, names[i])) *v = val_memory_format((MemoryFormat)i);
   return v->kind == VAL_MEMORY_FORMAT;
@@ -55,7 +57,8 @@ static bool scalar_fits(const Param *p, Value *v) {
 }
 
 static Status bind_list(Arena *arena, const Op *op, const Param *p, Value *v) {
-  static const ValueKind kinds[] = {[TYPE_TENSOR] = VAL_TENSORS, [TYPE_INT] = VAL_INTS, [TYPE_FLOAT] = VAL_FLOATS, [TYPE_BOOL] = VAL_BOOLS};
+  static const ValueKind kinds[] = {
+      [TYPE_TENSOR] = VAL_TENSORS, [TYPE_INT] = VAL_INTS, [TYPE_FLOAT] = VAL_FLOATS, [TYPE_BOOL] = VAL_BOOLS};
   ValueKind want = p->type <= TYPE_BOOL ? kinds[p->type] : VAL_LIST;
   bool is_list = v->kind >= VAL_INTS && v->kind <= VAL_LIST;
   if (v->kind == want) return OK;
@@ -95,8 +98,10 @@ static Status bind_list(Arena *arena, const Op *op, const Param *p, Value *v) {
     Value *list;
     TRY_NEW(list, arena_new_n(arena, Value, v->n));
     for (int i = 0; i < v->n; i++) {
-      list[i] = v->kind == VAL_INTS ? val_int(v->ints[i]) : v->kind == VAL_FLOATS ? val_float(v->floats[i])
-                : v->kind == VAL_BOOLS ? val_bool(v->bools[i]) : val_tensor(v->tensors[i]);
+      list[i] = v->kind == VAL_INTS     ? val_int(v->ints[i])
+                : v->kind == VAL_FLOATS ? val_float(v->floats[i])
+                : v->kind == VAL_BOOLS  ? val_bool(v->bools[i])
+                                        : val_tensor(v->tensors[i]);
     }
     *v = (Value){.kind = VAL_LIST, .n = v->n, .list = list};
     return OK;
@@ -105,7 +110,7 @@ static Status bind_list(Arena *arena, const Op *op, const Param *p, Value *v) {
 }
 
 /* int[2] stride=[2]: one element stands for all of them. */
-static Status spread(Arena *arena, const Param *p, Value *v) {
+static Status repeat_single(Arena *arena, const Param *p, Value *v) {
   if (p->type != TYPE_INT || v->n != 1 || p->length <= 1) return OK;
   int64_t *list;
   TRY_NEW(list, arena_new_n(arena, int64_t, p->length));
@@ -122,7 +127,7 @@ static Status bind_one(Arena *arena, const Op *op, const Param *p, Value *v) {
   }
   if (!p->list) return scalar_fits(p, v) ? OK : wrong(op, p, v);
   TRY(bind_list(arena, op, p, v));
-  return spread(arena, p, v);
+  return repeat_single(arena, p, v);
 }
 
 Status op_bind(Arena *arena, const Op *op, const NamedValue *args, int nargs, Value *bound) {
@@ -131,7 +136,8 @@ Status op_bind(Arena *arena, const Op *op, const NamedValue *args, int nargs, Va
   for (int i = 0; i < nargs; i++) {
     int at = args[i].name ? schema_find(s, args[i].name) : i;
     if (at < 0) return fail(ERR_FAIL, "%s: has no argument '%s'", s->name, args[i].name);
-    if (at >= s->nparams) return fail(ERR_FAIL, "%s: takes %d arguments, %d were given", s->name, s->nparams, nargs);
+    if (at >= s->nparams)
+      return fail(ERR_FAIL, "%s: takes %d arguments, %d were given", s->name, s->nparams, nargs);
     if (given[at]) return fail(ERR_FAIL, "%s: argument '%s' is given twice", s->name, s->params[at].name);
     given[at] = true;
     bound[at] = args[i].value;

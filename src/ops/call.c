@@ -18,7 +18,8 @@ Status op_fail(const Call *c, const char *fmt, ...) {
 Status wrap_dim(const Call *c, int64_t dim, int ndim, int *out) {
   int n = ndim ? ndim : 1;
   if (dim < -n || dim >= n) {
-    return op_fail(c, "dimension %lld is out of range for a tensor of %d dimension%s", (long long)dim, ndim, ndim == 1 ? "" : "s");
+    return op_fail(c, "dimension %lld is out of range for a tensor of %d dimension%s", (long long)dim, ndim,
+                   ndim == 1 ? "" : "s");
   }
   *out = (int)(dim < 0 ? dim + n : dim);
   return OK;

@@ -27,13 +27,13 @@ Tensor *f_widen(Formula *f, const Tensor *t) {
 void f_align(Formula *f, Tensor **t, int n) {
   Tensor *list[8], **out;
   int count = 0, got;
-  bool spread = false;
+  bool sharded = false;
   for (int i = 0; i < n && n <= 8; i++) {
     if (!t[i]) continue;
-    spread |= t[i]->spec != NULL;
+    sharded |= t[i]->spec != NULL;
     list[count++] = t[i];
   }
-  if (f->status || !spread) return;
+  if (f->status || !sharded) return;
   f->status = OP_LIST(f->c, "tess.align.default", &out, &got, val_tensors(list, count));
   for (int i = 0, k = 0; !f->status && i < n; i++)
     if (t[i]) t[i] = out[k++];

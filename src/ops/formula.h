@@ -32,23 +32,39 @@ Tensor *f_cast(Formula *f, const Tensor *t, Dtype d);
 void f_align(Formula *f, Tensor **t, int n);
 
 #define F_T val_tensor
-static inline Tensor *f_add(Formula *f, const Tensor *a, const Tensor *b) { return F_OP(f, "aten.add.Tensor", F_T(a), F_T(b)); }
-static inline Tensor *f_sub(Formula *f, const Tensor *a, const Tensor *b) { return F_OP(f, "aten.sub.Tensor", F_T(a), F_T(b)); }
-static inline Tensor *f_mul(Formula *f, const Tensor *a, const Tensor *b) { return F_OP(f, "aten.mul.Tensor", F_T(a), F_T(b)); }
-static inline Tensor *f_div(Formula *f, const Tensor *a, const Tensor *b) { return F_OP(f, "aten.div.Tensor", F_T(a), F_T(b)); }
-static inline Tensor *f_scale(Formula *f, const Tensor *a, double by) { return F_OP(f, "aten.mul.Scalar", F_T(a), val_float(by)); }
-static inline Tensor *f_shift(Formula *f, const Tensor *a, double by) { return F_OP(f, "aten.add.Scalar", F_T(a), val_float(by)); }
+static inline Tensor *f_add(Formula *f, const Tensor *a, const Tensor *b) {
+  return F_OP(f, "aten.add.Tensor", F_T(a), F_T(b));
+}
+static inline Tensor *f_sub(Formula *f, const Tensor *a, const Tensor *b) {
+  return F_OP(f, "aten.sub.Tensor", F_T(a), F_T(b));
+}
+static inline Tensor *f_mul(Formula *f, const Tensor *a, const Tensor *b) {
+  return F_OP(f, "aten.mul.Tensor", F_T(a), F_T(b));
+}
+static inline Tensor *f_div(Formula *f, const Tensor *a, const Tensor *b) {
+  return F_OP(f, "aten.div.Tensor", F_T(a), F_T(b));
+}
+static inline Tensor *f_scale(Formula *f, const Tensor *a, double by) {
+  return F_OP(f, "aten.mul.Scalar", F_T(a), val_float(by));
+}
+static inline Tensor *f_shift(Formula *f, const Tensor *a, double by) {
+  return F_OP(f, "aten.add.Scalar", F_T(a), val_float(by));
+}
 static inline Tensor *f_neg(Formula *f, const Tensor *a) { return F_OP(f, "aten.neg.default", F_T(a)); }
 static inline Tensor *f_abs(Formula *f, const Tensor *a) { return F_OP(f, "aten.abs.default", F_T(a)); }
 static inline Tensor *f_exp(Formula *f, const Tensor *a) { return F_OP(f, "aten.exp.default", F_T(a)); }
 static inline Tensor *f_log(Formula *f, const Tensor *a) { return F_OP(f, "aten.log.default", F_T(a)); }
 static inline Tensor *f_sqrt(Formula *f, const Tensor *a) { return F_OP(f, "aten.sqrt.default", F_T(a)); }
 static inline Tensor *f_rsqrt(Formula *f, const Tensor *a) { return F_OP(f, "aten.rsqrt.default", F_T(a)); }
-static inline Tensor *f_at_least(Formula *f, const Tensor *a, double low) { return F_OP(f, "aten.clamp_min.default", F_T(a), val_float(low)); }
+static inline Tensor *f_at_least(Formula *f, const Tensor *a, double low) {
+  return F_OP(f, "aten.clamp_min.default", F_T(a), val_float(low));
+}
 static inline Tensor *f_where(Formula *f, const Tensor *if_, const Tensor *a, const Tensor *b) {
   return F_OP(f, "aten.where.self", F_T(if_), F_T(a), F_T(b));
 }
-static inline Tensor *f_zeros_like(Formula *f, const Tensor *a) { return F_OP(f, "aten.zeros_like.default", F_T(a)); }
+static inline Tensor *f_zeros_like(Formula *f, const Tensor *a) {
+  return F_OP(f, "aten.zeros_like.default", F_T(a));
+}
 static inline Tensor *f_view(Formula *f, const Tensor *a, const int64_t *size, int n) {
   return F_OP(f, "aten.reshape.default", F_T(a), val_ints(size, n));
 }

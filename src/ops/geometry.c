@@ -40,7 +40,8 @@ View geometry_view(const Geometry *g, const Tensor *t) {
 Status need_tensor(const Call *c, int i, Tensor **out) {
   *out = in_tensor(c, i);
   if (*out) return OK;
-  return op_fail(c, "argument '%s' must be a tensor, it is a %s", c->op->schema.params[i].name, val_kind_name(c->arg[i].kind));
+  return op_fail(c, "argument '%s' must be a tensor, it is a %s", c->op->schema.params[i].name,
+                 val_kind_name(c->arg[i].kind));
 }
 
 Status in_number(const Call *c, int i, Value *out) {
@@ -49,7 +50,8 @@ Status in_number(const Call *c, int i, Value *out) {
   if (!t) return OK;
   if (tensor_numel(t) != 1 || !tensor_data(t)) {
     char buf[128];
-    return op_fail(c, "argument '%s' must be a number, it is %s", c->op->schema.params[i].name, tensor_describe(t, buf, sizeof buf));
+    return op_fail(c, "argument '%s' must be a number, it is %s", c->op->schema.params[i].name,
+                   tensor_describe(t, buf, sizeof buf));
   }
   *out = val_load(t->dtype, tensor_data(t));
   return OK;
@@ -114,7 +116,8 @@ Status geometry_mt(const Call *c, int first, Geometry *g) {
   if (g->ndim == 1 || (g->ndim == 0 && strstr(c->op->schema.name, "adjoint"))) {
     return op_fail(c, "expects a matrix or a batch of matrices, not %d dimensions", g->ndim);
   }
-  if (dtype_kind(g->dtype) == KIND_COMPLEX && !strstr(c->op->schema.name, "mT")) return op_fail(c, "does not take complex tensors");
+  if (dtype_kind(g->dtype) == KIND_COMPLEX && !strstr(c->op->schema.name, "mT"))
+    return op_fail(c, "does not take complex tensors");
   if (g->ndim) swap_dims(g, g->ndim - 2, g->ndim - 1);
   return OK;
 }
@@ -133,7 +136,8 @@ Status geometry_permute(const Call *c, int first, Geometry *g) {
 /* Dimension source[i] goes to destination[i]; the others keep their order. */
 static Status move_dims(const Call *c, Ints source, Ints destination, Geometry *g) {
   bool from[MAX_DIMS], to[MAX_DIMS];
-  if (source.n != destination.n) return op_fail(c, "%d dimensions cannot move to %d places", source.n, destination.n);
+  if (source.n != destination.n)
+    return op_fail(c, "%d dimensions cannot move to %d places", source.n, destination.n);
   TRY(wrap_dims(c, source, g->ndim, from));
   TRY(wrap_dims(c, destination, g->ndim, to));
   if (g->ndim == 0) return OK;
@@ -196,8 +200,8 @@ static Status expand(const Call *c, Ints size, Geometry *g) {
   int fresh = size.n - g->ndim;
   char a[128], b[128];
   if (fresh < 0 || size.n > MAX_DIMS) {
-    return op_fail(c, "size %s has too few or too many dimensions for %s", shape_describe(size.n, size.v, b, sizeof b),
-                   shape_describe(g->ndim, g->size, a, sizeof a));
+    return op_fail(c, "size %s has too few or too many dimensions for %s",
+                   shape_describe(size.n, size.v, b, sizeof b), shape_describe(g->ndim, g->size, a, sizeof a));
   }
   Geometry old = *g;
   for (int i = size.n - 1; i >= 0; i--) {
@@ -227,7 +231,8 @@ Status geometry_expand_as(const Call *c, int first, Geometry *g) {
 /* ---- parts ------------------------------------------------------------------------ */
 
 void slice_bounds(const Value *start, const Value *end, int64_t size, int64_t *from, int64_t *to) {
-  int64_t a = start->kind == VAL_NONE ? 0 : val_as_int(start), b = end->kind == VAL_NONE ? INT64_MAX : val_as_int(end);
+  int64_t a = start->kind == VAL_NONE ? 0 : val_as_int(start),
+          b = end->kind == VAL_NONE ? INT64_MAX : val_as_int(end);
   if (a < 0) a += size;
   if (b < 0) b += size;
   *from = a < 0 ? 0 : a > size ? size : a;
@@ -259,7 +264,8 @@ Status geometry_select(const Call *c, int first, Geometry *g) {
   TRY(wrap_dim(c, in_int(c, first), g->ndim, &dim));
   int64_t index = in_int(c, first + 1), size = g->size[dim];
   if (index < -size || index >= size) {
-    return op_fail(c, "index %lld is out of range for dimension %d with size %lld", (long long)index, dim, (long long)size);
+    return op_fail(c, "index %lld is out of range for dimension %d with size %lld", (long long)index, dim,
+                   (long long)size);
   }
   g->offset += (index < 0 ? index + size : index) * g->stride[dim];
   remove_dim(g, dim);
@@ -273,8 +279,8 @@ Status geometry_narrow(const Call *c, int first, Geometry *g) {
   int64_t given = in_int(c, first + 1), length = in_int(c, first + 2), size = g->size[dim];
   int64_t start = given < 0 ? given + size : given;
   if (start < 0 || length < 0 || start > size || length > size - start) {
-    return op_fail(c, "start %lld and length %lld exceed dimension %d of size %lld", (long long)given, (long long)length, dim,
-                   (long long)size);
+    return op_fail(c, "start %lld and length %lld exceed dimension %d of size %lld", (long long)given,
+                   (long long)length, dim, (long long)size);
   }
   return geometry_cut(c, g, dim, start, start + length, 1);
 }
@@ -300,8 +306,8 @@ Status geometry_unfold(const Call *c, int first, Geometry *g) {
   TRY(wrap_dim(c, in_int(c, first), g->ndim, &dim));
   int64_t size = in_int(c, first + 1), step = in_int(c, first + 2), have = g->ndim ? g->size[dim] : 1;
   if (size < 0 || step <= 0 || size > have) {
-    return op_fail(c, "windows of %lld every %lld elements do not fit dimension %d of size %lld", (long long)size, (long long)step, dim,
-                   (long long)have);
+    return op_fail(c, "windows of %lld every %lld elements do not fit dimension %d of size %lld", (long long)size,
+                   (long long)step, dim, (long long)have);
   }
   int64_t stride = g->ndim ? g->stride[dim] : 1;
   if (g->ndim) {
@@ -342,7 +348,8 @@ Status geometry_view_as_complex(const Call *c, int first, Geometry *g) {
   bool even = last >= 0 && g->size[last] == 2 && g->stride[last] == 1 && g->offset % 2 == 0;
   for (int i = 0; i < last; i++) even &= g->size[i] <= 1 || g->stride[i] % 2 == 0;
   if (g->dtype != DT_F32 || !even) {
-    return op_fail(c, "expects f32 pairs that lie together: a last dimension of size 2 and stride 1, other strides and the offset even");
+    return op_fail(c, "expects f32 pairs that lie together: a last dimension of size 2 and stride 1, other strides "
+                      "and the offset even");
   }
   for (int i = 0; i < last; i++) g->stride[i] /= 2;
   g->offset /= 2;
@@ -369,8 +376,10 @@ Status geometry_view_dtype(const Call *c, int first, Geometry *g) {
   Dtype to = in_dtype(c, first, g->dtype);
   int64_t from_size = (int64_t)dtype_size(g->dtype), to_size = (int64_t)dtype_size(to);
   int last = g->ndim - 1;
-  if (from_size > to_size ? last < 0 || g->stride[last] != 1 : from_size < to_size && (last < 0 || g->stride[last] != 1)) {
-    return op_fail(c, "the last dimension must have stride 1 to see %s as %s", dtype_name(g->dtype), dtype_name(to));
+  if (from_size > to_size ? last < 0 || g->stride[last] != 1
+                          : from_size < to_size && (last < 0 || g->stride[last] != 1)) {
+    return op_fail(c, "the last dimension must have stride 1 to see %s as %s", dtype_name(g->dtype),
+                   dtype_name(to));
   }
   if (from_size > to_size) {
     int64_t parts = from_size / to_size;
@@ -381,7 +390,9 @@ Status geometry_view_dtype(const Call *c, int first, Geometry *g) {
     int64_t parts = to_size / from_size;
     bool fits = g->size[last] % parts == 0 && g->offset % parts == 0;
     for (int i = 0; i < last; i++) fits &= g->stride[i] % parts == 0;
-    if (!fits) return op_fail(c, "size, strides and offset must be multiples of %lld to see %s as %s", (long long)parts, dtype_name(g->dtype), dtype_name(to));
+    if (!fits)
+      return op_fail(c, "size, strides and offset must be multiples of %lld to see %s as %s", (long long)parts,
+                     dtype_name(g->dtype), dtype_name(to));
     for (int i = 0; i < last; i++) g->stride[i] /= parts;
     g->size[last] /= parts;
     g->offset /= parts;
@@ -404,7 +415,8 @@ Status infer_size(const Call *c, Ints size, int64_t numel, int64_t *out) {
   }
   if (!bad && unknown >= 0 && known > 0) out[unknown] = numel / known, known *= out[unknown];
   if (bad || known != numel || (unknown >= 0 && out[unknown] < 0)) {
-    return op_fail(c, "%lld elements cannot have size %s", (long long)numel, shape_describe(size.n, size.v, buf, sizeof buf));
+    return op_fail(c, "%lld elements cannot have size %s", (long long)numel,
+                   shape_describe(size.n, size.v, buf, sizeof buf));
   }
   return OK;
 }
@@ -457,7 +469,8 @@ Status format_strides(const Call *c, MemoryFormat format, const Tensor *t, int64
 
 Status out_format(Call *c, Dtype d, const Tensor *t, const Value *format) {
   int64_t stride[MAX_DIMS];
-  TRY(format_strides(c, format && format->kind == VAL_MEMORY_FORMAT ? format->memory_format : MEMORY_PRESERVE, t, stride));
+  TRY(format_strides(c, format && format->kind == VAL_MEMORY_FORMAT ? format->memory_format : MEMORY_PRESERVE, t,
+                     stride));
   return out_strided(c, d, t->ndim, t->size, stride);
 }
 

@@ -34,10 +34,11 @@ View geometry_view(const Geometry *g, const Tensor *t);
 
 /* ---- the views; the argument lists are those of the op of the same name -------- */
 
-GeometryFn geometry_alias, geometry_transpose, geometry_t, geometry_reverse, geometry_mt, geometry_permute, geometry_expand,
-    geometry_expand_as, geometry_squeeze_all, geometry_squeeze_dim, geometry_squeeze_dims, geometry_unsqueeze, geometry_slice,
-    geometry_select, geometry_narrow, geometry_diagonal, geometry_as_strided, geometry_unfold, geometry_movedim,
-    geometry_movedims, geometry_view_as_real, geometry_view_as_complex, geometry_real, geometry_imag, geometry_view_dtype;
+GeometryFn geometry_alias, geometry_transpose, geometry_t, geometry_reverse, geometry_mt, geometry_permute,
+    geometry_expand, geometry_expand_as, geometry_squeeze_all, geometry_squeeze_dim, geometry_squeeze_dims,
+    geometry_unsqueeze, geometry_slice, geometry_select, geometry_narrow, geometry_diagonal, geometry_as_strided,
+    geometry_unfold, geometry_movedim, geometry_movedims, geometry_view_as_real, geometry_view_as_complex,
+    geometry_real, geometry_imag, geometry_view_dtype;
 
 /* ---- pieces that other ops need ------------------------------------------------ */
 

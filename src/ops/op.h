@@ -40,34 +40,34 @@ typedef Status LocalizeFn(Local *l);
 
 /* What an op does to values that are still owed (P), see rule.h. */
 typedef enum {
-  LINEAR_NO,    /* they must be paid first */
-  LINEAR_UNARY, /* f(a + b) = f(a) + f(b) */
-  LINEAR_JOINT, /* f(a1 + a2, b1 + b2) = f(a1, b1) + f(a2, b2): add, cat */
-  LINEAR_MULTI, /* in one operand at a time: mul */
-  LINEAR_FIRST, /* in the first operand only: div */
-  LINEAR_SHIFT, /* x + c: averages and extremes pass, sums do not */
-  LINEAR_ALL,   /* moves values only: everything passes */
-  LINEAR_NEG,   /* linear, and the largest becomes the smallest */
+  LINEAR_NO,     /* they must be paid first */
+  LINEAR_UNARY,  /* f(a + b) = f(a) + f(b) */
+  LINEAR_JOINT,  /* f(a1 + a2, b1 + b2) = f(a1, b1) + f(a2, b2): add, cat */
+  LINEAR_MULTI,  /* in one operand at a time: mul */
+  LINEAR_FIRST,  /* in the first operand only: div */
+  LINEAR_SHIFT,  /* x + c: averages and extremes pass, sums do not */
+  LINEAR_ALL,    /* moves values only: everything passes */
+  LINEAR_NEG,    /* linear, and the largest becomes the smallest */
   LINEAR_CHOOSE, /* where(condition, a, b): both owe alike */
-  RISING,       /* f(max(a, b)) = max(f(a), f(b)) */
-  FALLING,      /* f(max(a, b)) = min(f(a), f(b)) */
-  RISING_BOTH,  /* rising in each of two operands */
-  RISING_MAX,   /* ... and of both together, for the larger: maximum */
-  RISING_MIN,   /* ... and of both together, for the smaller: minimum */
+  RISING,        /* f(max(a, b)) = max(f(a), f(b)) */
+  FALLING,       /* f(max(a, b)) = min(f(a), f(b)) */
+  RISING_BOTH,   /* rising in each of two operands */
+  RISING_MAX,    /* ... and of both together, for the larger: maximum */
+  RISING_MIN,    /* ... and of both together, for the smaller: minimum */
   LINEAR_COUNT
 } Linear;
 
 typedef enum {
-  OP_DYNAMIC = 1,   /* output sizes depend on elements */
-  OP_RANDOM = 2,    /* not a function of its arguments: never folded, merged or dropped twice */
-  OP_SCALAR = 4,    /* works on numbers and sizes, results are numbers: done when a program is specialised */
-  OP_EFFECT = 8,    /* must stay, once, and in order with others of its kind (asserts, collectives); run
-                     * is called even if all outputs are views */
+  OP_DYNAMIC = 1,    /* output sizes depend on elements */
+  OP_RANDOM = 2,     /* not a function of its arguments: never folded, merged or dropped twice */
+  OP_SCALAR = 4,     /* works on numbers and sizes, results are numbers: done when a program is specialised */
+  OP_EFFECT = 8,     /* must stay, once, and in order with others of its kind (asserts, collectives); run
+                      * is called even if all outputs are views */
   OP_POINTWISE = 16, /* one output, broadcast of its operands, element by element: can be fused */
-  OP_UPDATE = 32, /* output 0 is of argument 0's size (it with some elements replaced): run is right, and
-                   * copies nothing, when both are the same memory */
-  OP_STARTS = 64, /* returns before it is done: its results are there after wait_tensor, and what it
-                   * reads must stay until then; results and operands (argument 0) go by pairs */
+  OP_UPDATE = 32,    /* output 0 is of argument 0's size (it with some elements replaced): run is right, and
+                      * copies nothing, when both are the same memory */
+  OP_STARTS = 64,    /* returns before it is done: its results are there after wait_tensor, and what it
+                      * reads must stay until then; results and operands (argument 0) go by pairs */
 } OpFlag;
 
 typedef struct {
@@ -75,20 +75,22 @@ typedef struct {
   OpFn *infer, *run, *compose;
   const char *inplace;
   unsigned flags;
-  const void *row;               /* the family's own table row */
-  double (*flops)(const Call *c); /* floating point operations; NULL: one per output element */
+  const void *row;                 /* the family's own table row */
+  double (*flops)(const Call *c);  /* floating point operations; NULL: one per output element */
   int64_t (*draws)(const Call *c); /* OP_RANDOM: blocks of random numbers that a call takes, outputs inferred */
   /* How it shards, rule.h; NULL and 0: the defaults told there. */
-  const char *rule;
-  PlaceFn *place;
-  LocalizeFn *localize;
-  Linear linear;
-  /* Of a DTensor, where no placement of a single call will do (done = true): the op written
-   * with other ops. */
-  Status (*spread)(Call *c, bool *done);
-  /* The op written with other ops, for DTensors that a single call would have to move: PyTorch
-   * decides these part by part. */
-  OpFn *parts;
+  struct {
+    const char *rule;
+    PlaceFn *place;
+    LocalizeFn *localize;
+    Linear linear;
+    /* The op written with other ops where a DTensor is sharded in a way that no placement of a
+     * single call can serve: asked before the rule, done = false declines. */
+    Status (*compose_sharded)(Call *c, bool *done);
+    /* The op written with other ops, taken instead of the single call where the rule's cheapest
+     * strategy would have to move its inputs: PyTorch decides these part by part. */
+    OpFn *compose_unmoved;
+  } shard;
   const void *vjp; /* gradient: filled by a later part */
 } OpDef;
 
@@ -131,14 +133,20 @@ typedef struct {
   int n;
 } Ints;
 
-static inline Tensor *in_tensor(const Call *c, int i) { return c->arg[i].kind == VAL_TENSOR ? c->arg[i].tensor : NULL; }
+static inline Tensor *in_tensor(const Call *c, int i) {
+  return c->arg[i].kind == VAL_TENSOR ? c->arg[i].tensor : NULL;
+}
 static inline View in_view(const Call *c, int i) { return tensor_view(c->arg[i].tensor); }
 static inline bool in_none(const Call *c, int i) { return c->arg[i].kind == VAL_NONE; }
 static inline int64_t in_int(const Call *c, int i) { return val_as_int(&c->arg[i]); }
 static inline double in_float(const Call *c, int i) { return val_as_float(&c->arg[i]); }
-static inline bool in_bool(const Call *c, int i) { return c->arg[i].kind == VAL_BOOL ? c->arg[i].b : c->arg[i].kind != VAL_NONE && val_as_float(&c->arg[i]) != 0; }
+static inline bool in_bool(const Call *c, int i) {
+  return c->arg[i].kind == VAL_BOOL ? c->arg[i].b : c->arg[i].kind != VAL_NONE && val_as_float(&c->arg[i]) != 0;
+}
 static inline const char *in_str(const Call *c, int i) { return c->arg[i].kind == VAL_STR ? c->arg[i].str : NULL; }
-static inline Dtype in_dtype(const Call *c, int i, Dtype otherwise) { return c->arg[i].kind == VAL_DTYPE ? c->arg[i].dtype : otherwise; }
+static inline Dtype in_dtype(const Call *c, int i, Dtype otherwise) {
+  return c->arg[i].kind == VAL_DTYPE ? c->arg[i].dtype : otherwise;
+}
 static inline Ints in_ints(const Call *c, int i) {
   return c->arg[i].kind == VAL_INTS ? (Ints){c->arg[i].ints, c->arg[i].n} : (Ints){NULL, 0};
 }
@@ -158,13 +166,16 @@ Status op_fail(const Call *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* ---- outputs ---------------------------------------------------------------- */
 
-Status out_new(Call *c, Dtype d, int ndim, const int64_t *size);     /* fresh, contiguous */
+Status out_new(Call *c, Dtype d, int ndim, const int64_t *size); /* fresh, contiguous */
 Status out_strided(Call *c, Dtype d, int ndim, const int64_t *size, const int64_t *stride);
-Status out_like(Call *c, Dtype d, const Tensor *t); /* fresh, t's size, t's dimension order if t is dense (preserve_format) */
+Status out_like(Call *c, Dtype d,
+                const Tensor *t); /* fresh, t's size, t's dimension order if t is dense (preserve_format) */
 Status out_view(Call *c, const Tensor *t, int ndim, const int64_t *size, const int64_t *stride, int64_t offset);
 Status out_alias(Call *c, const Tensor *t);
 Status out_value(Call *c, Value v); /* a number, None, or a handle that op_call gave */
-static inline Tensor *out_tensor(const Call *c, int i) { return c->out[i].kind == VAL_TENSOR ? c->out[i].tensor : NULL; }
+static inline Tensor *out_tensor(const Call *c, int i) {
+  return c->out[i].kind == VAL_TENSOR ? c->out[i].tensor : NULL;
+}
 static inline View out_view_of(const Call *c, int i) { return tensor_view(c->out[i].tensor); }
 
 /* ---- calling ops ------------------------------------------------------------ */
@@ -209,14 +220,14 @@ struct Emitter {
 
 struct TessCtx {
   Kern kern;
-  Emitter *emitter;      /* NULL: run eagerly */
-  uint64_t seed, offset; /* random numbers: Philox key and next counter */
+  Emitter *emitter;            /* NULL: run eagerly */
+  uint64_t seed, offset;       /* random numbers: Philox key and next counter */
   const struct ShardOf *shard; /* dist/: output 0 of a random op is this part of a larger tensor and takes
                                 * the numbers of its elements there; NULL: it is whole */
-  Scope scope;           /* handles given out by the public API */
+  Scope scope;                 /* handles given out by the public API */
   Arena arena;
-  Status error; /* the first error sticks (public API) */
-  struct Dist *dist; /* dist/: meshes, specs, decisions; NULL: a rank by itself */
+  Status error;          /* the first error sticks (public API) */
+  struct Dist *dist;     /* dist/: meshes, specs, decisions; NULL: a rank by itself */
   struct Groups *groups; /* comm/groups.h: whom collectives of a program reach; NULL: nobody */
   /* Calls with a DTensor among their arguments go here; set together with dist. */
   Status (*dispatch)(Call *c);

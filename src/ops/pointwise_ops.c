@@ -60,7 +60,8 @@ Status emit_unary(const Call *c, const PwRow *row, PwProgram *p, const int *reg,
 /* x + alpha y, x - alpha y. */
 static Status emit_scaled(const Call *c, const PwRow *row, PwProgram *p, Dtype d, int x, int y, PwValue *out) {
   const Value *alpha = &c->arg[2];
-  if (dtype_is_integral(d) && val_number_kind(alpha) > KIND_INT) return op_fail(c, "alpha must be an integer for %s operands", dtype_name(d));
+  if (dtype_is_integral(d) && val_number_kind(alpha) > KIND_INT)
+    return op_fail(c, "alpha must be an integer for %s operands", dtype_name(d));
   if (val_as_float(alpha) == 1) return pw_return(p, pw_op(p, row->op, x, y, -1, NULL), d, out);
   PwImm imm = {{0}};
   pw_set_imm(&imm, 0, d, alpha);
@@ -74,7 +75,8 @@ Status emit_binary(const Call *c, const PwRow *row, PwProgram *p, const int *reg
   Dtype d;
   TRY(promote_args(c, 3, &d));
   if (row->how & PW_FLOAT) d = promote_to_float(d);
-  int (*operand)(const Call *, PwProgram *, const int *, int, Dtype) = row->how & PW_WIDE ? pw_wide_operand : pw_operand;
+  int (*operand)(const Call *, PwProgram *, const int *, int, Dtype) = row->how & PW_WIDE ? pw_wide_operand
+                                                                                          : pw_operand;
   int x = operand(c, p, reg, 0, d), y = operand(c, p, reg, 1, d);
   if (row->how & PW_ALPHA) return emit_scaled(c, row, p, d, x, y, out);
   PwImm imm;
@@ -109,7 +111,9 @@ Status pointwise_infer(Call *c) {
   TRY(build(c, &p, &result));
   for (int i = 0; i < p.ninstrs; i++) {
     const PwInstr *in = &p.instr[i];
-    if (!pw_knows((PwOp)in->op, (Dtype)in->klass)) return op_fail(c, "is not defined for %s", dtype_name(in_tensor(c, 0) ? in_tensor(c, 0)->dtype : result.dtype));
+    if (!pw_knows((PwOp)in->op, (Dtype)in->klass))
+      return op_fail(c, "is not defined for %s",
+                     dtype_name(in_tensor(c, 0) ? in_tensor(c, 0)->dtype : result.dtype));
   }
   return out_broadcast(c, result.dtype, ~0u);
 }

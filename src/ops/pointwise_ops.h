@@ -68,8 +68,10 @@ PwEmit emit_unary, emit_binary;
 Status pointwise_infer(Call *c);
 Status pointwise_run(Call *c);
 
-#define POINTWISE(...) \
-  .infer = pointwise_infer, .run = pointwise_run, .flags = OP_POINTWISE, .row = &(const PwRow) { .emit = __VA_ARGS__ }
+#define POINTWISE(...)                                                                           \
+  .infer = pointwise_infer, .run = pointwise_run, .flags = OP_POINTWISE, .row = &(const PwRow) { \
+    .emit = __VA_ARGS__                                                                          \
+  }
 
 /* Argument i, tensor or number, as dtype d. */
 int pw_operand(const Call *c, PwProgram *p, const int *reg, int i, Dtype d);

@@ -16,7 +16,8 @@ static Dtype combine(Dtype high, Dtype low) {
 }
 
 static Dtype number_dtype(const Value *v) {
-  static const Dtype of_kind[] = {[KIND_BOOL] = DT_BOOL, [KIND_INT] = DT_I64, [KIND_FLOAT] = DT_F32, [KIND_COMPLEX] = DT_C64};
+  static const Dtype of_kind[] = {
+      [KIND_BOOL] = DT_BOOL, [KIND_INT] = DT_I64, [KIND_FLOAT] = DT_F32, [KIND_COMPLEX] = DT_C64};
   return of_kind[val_number_kind(v)];
 }
 
@@ -46,7 +47,8 @@ Status promote_args(const Call *c, unsigned args, Dtype *out) {
   char text[160] = "";
   size_t used = 0;
   for (int i = 0; i < n && used + 24 < sizeof text; i++) {
-    const char *name = values[i]->kind == VAL_TENSOR ? dtype_name(values[i]->tensor->dtype) : val_kind_name(values[i]->kind);
+    const char *name = values[i]->kind == VAL_TENSOR ? dtype_name(values[i]->tensor->dtype)
+                                                     : val_kind_name(values[i]->kind);
     size_t len = strlen(name);
     if (i) memcpy(text + used, ", ", 2), used += 2;
     memcpy(text + used, name, len + 1), used += len;
@@ -68,7 +70,8 @@ Status broadcast_args(const Call *c, unsigned args, int *ndim, int64_t *size) {
       if (t->size[d] == *s || t->size[d] == 1) continue;
       if (*s != 1) {
         char a[128], b[128];
-        return op_fail(c, "%s does not broadcast to %s", tensor_describe(t, a, sizeof a), shape_describe(n, size, b, sizeof b));
+        return op_fail(c, "%s does not broadcast to %s", tensor_describe(t, a, sizeof a),
+                       shape_describe(n, size, b, sizeof b));
       }
       *s = t->size[d];
     }

@@ -191,7 +191,7 @@ Status rule_pointwise(Rules *r, Linear linear) {
   return OK;
 }
 
-Status place_pointwise(Rules *r) { return rule_pointwise(r, r->call->op->def->linear); }
+Status place_pointwise(Rules *r) { return rule_pointwise(r, r->call->op->def->shard.linear); }
 
 /* ---- letters --------------------------------------------------------------------------- */
 
@@ -272,15 +272,18 @@ Status rule_letters(Rules *r, const char *text, bool multilinear) {
     if (nin == MAX_WORDS) break;
     in[nin++] = read_word(&t);
   }
-  if (nin < r->nin || nout < r->nout) return op_fail(r->call, "the sharding rule '%s' does not fit %d inputs and %d outputs", text, r->nin, r->nout);
+  if (nin < r->nin || nout < r->nout)
+    return op_fail(r->call, "the sharding rule '%s' does not fit %d inputs and %d outputs", text, r->nin, r->nout);
   for (int w = 0; w < nin + nout; w++) {
     const Word *word = w < nout ? &out[w] : &in[w - nout]; /* outputs first: PyTorch's order of strategies */
     for (int i = 0; i < word->n; i++)
-      if (!word->whole[i] && !strchr(letters, word->letter[i]) && nletters < MAX_LETTERS) letters[nletters++] = word->letter[i];
+      if (!word->whole[i] && !strchr(letters, word->letter[i]) && nletters < MAX_LETTERS)
+        letters[nletters++] = word->letter[i];
   }
   for (int i = 0; i < nletters; i++) TRY(add_letter(r, in, out, letters[i]));
   unsigned joins = 0;
   for (int i = 0; i < r->nin; i++) joins |= in[i].joins ? 1u << i : 0;
-  for (int i = 0; multilinear && i < r->nin; i++) TRY(in[i].joins || is_whole(&in[i]) ? OK : add_partial(r, REDUCE_SUM, 1u << i | joins));
+  for (int i = 0; multilinear && i < r->nin; i++)
+    TRY(in[i].joins || is_whole(&in[i]) ? OK : add_partial(r, REDUCE_SUM, 1u << i | joins));
   return OK;
 }

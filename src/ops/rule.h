@@ -36,15 +36,15 @@ typedef struct {
 struct Rules {
   const Call *call; /* bound arguments; tensors have global sizes; outputs are inferred */
   int naxes;
-  const int *axis;  /* sizes of the mesh axes */
+  const int *axis; /* sizes of the mesh axes */
   int nin, nout;
-  Tensor **in, **out;           /* flat; sizes are global */
-  const Placement *have;        /* input i on axis a: have[i * naxes + a] */
+  Tensor **in, **out;    /* flat; sizes are global */
+  const Placement *have; /* input i on axis a: have[i * naxes + a] */
   Arena *arena;
-  bool uneven;      /* set by a rule: shards may be empty where the input's placement stays */
-  bool filled;      /* set by a rule: no shard of an input may be empty */
-  bool whole_last;  /* set by a rule: all-R is the last strategy, not the first */
-  const char *why;  /* set by rule_why() */
+  bool uneven;     /* set by a rule: shards may be empty where the input's placement stays */
+  bool filled;     /* set by a rule: no shard of an input may be empty */
+  bool whole_last; /* set by a rule: all-R is the last strategy, not the first */
+  const char *why; /* set by rule_why() */
   /* what the rule listed, in order; strategies for one axis, and for all axes */
   StrategyList one, all;
 };
@@ -104,11 +104,11 @@ typedef struct {
   bool whole[MAX_DIMS]; /* its dimensions that must not be cut ... */
   bool owes;            /* ... or, if they are, leave this to be paid: */
   Placement owed;
-  bool drops;           /* whole dimensions are no dimensions of the results */
-  bool any;             /* list every shard that is possible; else: as the input lies */
-  bool offers;          /* any: also where no input is cut */
-  unsigned passes;      /* bit op: P(op) of the input becomes P(op) of the results */
-  double norm;          /* P(norm) that does so */
+  bool drops;      /* whole dimensions are no dimensions of the results */
+  bool any;        /* list every shard that is possible; else: as the input lies */
+  bool offers;     /* any: also where no input is cut */
+  unsigned passes; /* bit op: P(op) of the input becomes P(op) of the results */
+  double norm;     /* P(norm) that does so */
 } Fold;
 Status rule_fold(Rules *r, const Fold *f);
 
@@ -136,10 +136,10 @@ bool rule_is_even(const Rules *r, int i, const bool *mask);
  * local, offsets are added.  Default (no .localize): an argument that spells the sizes of
  * output 0 (the schema's `size`, `self_size`, `input_sizes` ...) gets the local ones. */
 struct Local {
-  const Call *call;  /* the global call */
-  const OpDef *def;  /* whose rule it is: of an op in place, that of its functional form */
-  const Op *op;      /* may be replaced */
-  Value *arg;        /* may be rewritten; lists are replaced, never written through */
+  const Call *call; /* the global call */
+  const OpDef *def; /* whose rule it is: of an op in place, that of its functional form */
+  const Op *op;     /* may be replaced */
+  Value *arg;       /* may be rewritten; lists are replaced, never written through */
   int naxes;
   const int *axis, *coord;
   int nin, nout;

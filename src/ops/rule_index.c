@@ -139,7 +139,8 @@ Status rule_gather(Rules *r) {
   *input_of(r, p, 1) = place_s(dim);
   TRY(rule_axis_offered(r, p));
   for (int d = 0; d < self->ndim; d++) {
-    if (d == dim || !rows_meet(r, 0, self->size[d], index->size[d])) continue; /* else their shards are of other rows */
+    if (d == dim || !rows_meet(r, 0, self->size[d], index->size[d]))
+      continue; /* else their shards are of other rows */
     TRY(blank(r, place_s(d), &p));
     *input_of(r, p, 0) = *input_of(r, p, 1) = place_s(d);
     TRY(rule_axis_exact(r, p));
@@ -273,7 +274,7 @@ Status rule_index_dim(Rules *r) {
     if (source >= 0 && r->in[source]->ndim > d) *input_of(r, p, source) = place_s(d);
     TRY(rule_axis(r, p));
   }
-  ReduceOp last = r->call->op->def->linear == LINEAR_JOINT ? REDUCE_AVG : REDUCE_PRODUCT;
+  ReduceOp last = r->call->op->def->shard.linear == LINEAR_JOINT ? REDUCE_AVG : REDUCE_PRODUCT;
   for (ReduceOp op = REDUCE_SUM; op <= last; op++) {
     Placement owed = place_p(op);
     if (source < 0 && !pass_partial(PASS_EQUAL, &owed)) continue;
@@ -319,5 +320,6 @@ Status rule_view_backward(Rules *r, GeometryFn *view) {
   for (int d = 0; d < r->in[0]->ndim; d++) back[d] = -1;
   for (int d = 0; d < r->out[0]->ndim; d++)
     if (to[d] >= 0) back[to[d]] = d;
-  return rule_renumber(r, back, view == geometry_unfold ? PASS_LINEAR : PASS_ALL); /* windows that overlap are added up */
+  return rule_renumber(r, back,
+                       view == geometry_unfold ? PASS_LINEAR : PASS_ALL); /* windows that overlap are added up */
 }

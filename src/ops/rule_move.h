@@ -41,9 +41,9 @@ Status rule_pieces(Rules *r, int dim);
 /* Output 0 combines the two halves of dimension dim of input 0, which is not linear. */
 Status rule_halves(Rules *r, int dim);
 
-LocalizeFn localize_view;     /* any reshape: as a view of the local sizes */
-LocalizeFn localize_expand;   /* any expand: argument 1 becomes the local sizes */
-LocalizeFn localize_squeeze;  /* as squeeze.dims: only what is 1 globally goes */
+LocalizeFn localize_view;    /* any reshape: as a view of the local sizes */
+LocalizeFn localize_expand;  /* any expand: argument 1 becomes the local sizes */
+LocalizeFn localize_squeeze; /* as squeeze.dims: only what is 1 globally goes */
 LocalizeFn localize_slice, localize_narrow, localize_as_strided;
 Status localize_pieces(Local *l, int dim); /* as split_with_sizes */
 

@@ -30,7 +30,8 @@ static Placement *of_input(const Rules *r, Placement *p, int i) { return p + (r-
 
 static void why_whole(Rules *r, const Placement *p, const char *because) {
   char text[128];
-  const char *why = arena_printf(r->arena, "%s of input 0 is gathered: %s", placement_print(p, text, sizeof text), because);
+  const char *why = arena_printf(r->arena, "%s of input 0 is gathered: %s", placement_print(p, text, sizeof text),
+                                 because);
   if (why) rule_why(r, why);
 }
 
@@ -85,7 +86,7 @@ Status rule_same_dims(Rules *r) {
   int to[MAX_DIMS];
   const Tensor *in = r->in[0], *out = r->out[0];
   for (int d = 0; d < in->ndim; d++) to[d] = d < out->ndim && in->size[d] == out->size[d] ? d : -1;
-  return rule_renumber(r, to, r->call->op->def->linear == LINEAR_UNARY ? PASS_LINEAR : PASS_NONE);
+  return rule_renumber(r, to, r->call->op->def->shard.linear == LINEAR_UNARY ? PASS_LINEAR : PASS_NONE);
 }
 
 Status rule_alias(Rules *r) {
@@ -97,7 +98,8 @@ Status rule_alias(Rules *r) {
 
 static void why_reshape(Rules *r, int i, const Placement *p) {
   char text[128], from[128], to[128];
-  const char *why = arena_printf(r->arena, "%s of %s is gathered: its cuts are no cuts along one dimension of %s", placement_print(p, text, sizeof text),
+  const char *why = arena_printf(r->arena, "%s of %s is gathered: its cuts are no cuts along one dimension of %s",
+                                 placement_print(p, text, sizeof text),
                                  shape_describe(r->in[i]->ndim, r->in[i]->size, from, sizeof from),
                                  shape_describe(r->out[i]->ndim, r->out[i]->size, to, sizeof to));
   if (why) rule_why(r, why);
@@ -183,7 +185,8 @@ Status rule_halves(Rules *r, int dim) {
 
 /* Every step-th element of all of a dimension: the dimension as (n / step, step), of which
  * one column is taken. */
-static bool columns_of(const Rules *r, int dim, int64_t begin, int64_t end, int64_t step, const Placement *in, Placement *out) {
+static bool columns_of(const Rules *r, int dim, int64_t begin, int64_t end, int64_t step, const Placement *in,
+                       Placement *out) {
   const Tensor *t = r->in[0];
   int64_t size[MAX_DIMS + 1];
   Axes m = axes_of(r);
@@ -251,7 +254,8 @@ static bool strided_order(const Call *c, const Tensor *t, int64_t *order) {
   if (c->op->schema.nparams > 3 && !in_none(c, 3)) own &= in_int(c, 3) == t->offset;
   for (int i = 0; own && i < size.n; i++) {
     int d = 0;
-    while (d < t->ndim && (used[d] || t->size[d] != size.v[i] || (t->stride[d] != stride.v[i] && size.v[i] > 1))) d++;
+    while (d < t->ndim && (used[d] || t->size[d] != size.v[i] || (t->stride[d] != stride.v[i] && size.v[i] > 1)))
+      d++;
     own = d < t->ndim;
     if (own) used[d] = true, order[i] = d;
   }
@@ -315,14 +319,20 @@ Status localize_squeeze(Local *l) {
     TRY(wrap_dim(c, given, in->ndim, &d));
     if (in->ndim && in->size[d] == 1) dims[n++] = d;
   }
-  TRY(as_op(l, c->op->schema.mutates ? "aten.squeeze_.dims" : c->op->def->run ? "aten.squeeze_copy.dims" : "aten.squeeze.dims"));
+  TRY(as_op(l, c->op->schema.mutates ? "aten.squeeze_.dims"
+               : c->op->def->run     ? "aten.squeeze_copy.dims"
+                                     : "aten.squeeze.dims"));
   return local_set_ints(l, 1, dims, n);
 }
 
 /* How many of this rank's indices of dimension dim come before `limit`; they are in
  * ascending order. */
 static Status held_before(const Local *l, int dim, int64_t limit, int64_t *out) {
-  Layout at = {.ndim = l->in[0]->ndim, .shape = l->in[0]->size, .naxes = l->naxes, .axis = l->axis, .place = local_place_in(l, 0)};
+  Layout at = {.ndim = l->in[0]->ndim,
+               .shape = l->in[0]->size,
+               .naxes = l->naxes,
+               .axis = l->axis,
+               .place = local_place_in(l, 0)};
   Runs runs;
   TRY(layout_runs(&at, l->coord, dim, l->arena, &runs));
   *out = 0;

@@ -38,10 +38,13 @@ static const struct {
   const char *name;
   TypeKind type;
 } type_names[] = {
-    {"Tensor", TYPE_TENSOR}, {"SymInt", TYPE_INT},     {"int", TYPE_INT},         {"float", TYPE_FLOAT},
-    {"bool", TYPE_BOOL},     {"Scalar", TYPE_SCALAR},  {"str", TYPE_STR},         {"ScalarType", TYPE_DTYPE},
-    {"Layout", TYPE_LAYOUT}, {"MemoryFormat", TYPE_MEMORY_FORMAT}, {"Device", TYPE_DEVICE},
-    {"Generator", TYPE_GENERATOR}, {"Graph", TYPE_GRAPH}, {"Any", TYPE_ANY},
+    {"Tensor", TYPE_TENSOR}, {"SymInt", TYPE_INT},
+    {"int", TYPE_INT},       {"float", TYPE_FLOAT},
+    {"bool", TYPE_BOOL},     {"Scalar", TYPE_SCALAR},
+    {"str", TYPE_STR},       {"ScalarType", TYPE_DTYPE},
+    {"Layout", TYPE_LAYOUT}, {"MemoryFormat", TYPE_MEMORY_FORMAT},
+    {"Device", TYPE_DEVICE}, {"Generator", TYPE_GENERATOR},
+    {"Graph", TYPE_GRAPH},   {"Any", TYPE_ANY},
 };
 
 /* Tensor(a!)[]?  int[2]  Tensor?[]  Tensor(a -> *) */
@@ -74,7 +77,8 @@ static Status parse_type(Parser *s, Param *out) {
 
 /* Defaults of these kinds are numbers of c10's enums, not of the .pt2 format. */
 static const Dtype c10_dtype[] = {DT_U8, DT_I8, DT_I16, DT_I32, DT_I64, DT_F16, DT_F32, DT_F64};
-static const MemoryFormat c10_memory_format[] = {MEMORY_CONTIGUOUS, MEMORY_PRESERVE, MEMORY_CHANNELS_LAST, MEMORY_CHANNELS_LAST_3D};
+static const MemoryFormat c10_memory_format[] = {MEMORY_CONTIGUOUS, MEMORY_PRESERVE, MEMORY_CHANNELS_LAST,
+                                                 MEMORY_CHANNELS_LAST_3D};
 
 static Value number(Parser *s, TypeKind type) {
   char *end_int;
@@ -162,7 +166,8 @@ static Status parse_returns(Parser *s, Schema *out) {
 
 /* Namespaces whose targets have no overload in .pt2 files. */
 static bool has_no_overload(const char *space) {
-  return !strcmp(space, "_operator") || !strcmp(space, "math") || !strcmp(space, "torch") || !strcmp(space, "higher_order");
+  return !strcmp(space, "_operator") || !strcmp(space, "math") || !strcmp(space, "torch") ||
+         !strcmp(space, "higher_order");
 }
 
 Status schema_parse(Arena *arena, const char *text, Schema *out) {

@@ -32,9 +32,9 @@ typedef struct {
   bool item_optional; /* Tensor?[] */
   bool keyword;       /* after '*' */
   bool has_default;
-  bool aliased;  /* (a): the result may be a view of it */
-  bool mutated;  /* (a!) */
-  Value value;   /* the default */
+  bool aliased; /* (a): the result may be a view of it */
+  bool mutated; /* (a!) */
+  Value value;  /* the default */
 } Param;
 
 typedef struct {

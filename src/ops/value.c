@@ -47,13 +47,15 @@ Value val_load(Dtype d, const void *e) {
     case DT_F32: return val_float((double)*(const float *)e);
     case DT_F64: return val_float(*(const double *)e);
     case DT_C64:
-      return (Value){.kind = VAL_COMPLEX, .complex_ = {(double)((const float *)e)[0], (double)((const float *)e)[1]}};
+      return (Value){.kind = VAL_COMPLEX,
+                     .complex_ = {(double)((const float *)e)[0], (double)((const float *)e)[1]}};
     default: return val_none();
   }
 }
 
 const char *val_kind_name(ValueKind k) {
-  static const char *const names[] = {"None", "Tensor", "bool", "int", "float", "complex", "str", "ScalarType", "Layout",
-                                      "MemoryFormat", "Device", "int[]", "float[]", "bool[]", "Tensor[]", "list", "graph"};
+  static const char *const names[] = {"None",    "Tensor",     "bool",     "int",          "float",  "complex",
+                                      "str",     "ScalarType", "Layout",   "MemoryFormat", "Device", "int[]",
+                                      "float[]", "bool[]",     "Tensor[]", "list",         "graph"};
   return names[k];
 }

@@ -65,18 +65,28 @@ static inline Value val_dtype(Dtype d) {
 static inline Value val_ints(const int64_t *v, int n) { return (Value){.kind = VAL_INTS, .n = n, .ints = v}; }
 static inline Value val_floats(const double *v, int n) { return (Value){.kind = VAL_FLOATS, .n = n, .floats = v}; }
 static inline Value val_bools(const bool *v, int n) { return (Value){.kind = VAL_BOOLS, .n = n, .bools = v}; }
-static inline Value val_tensors(Tensor *const *v, int n) { return (Value){.kind = VAL_TENSORS, .n = n, .tensors = v}; }
-static inline Value val_memory_format(MemoryFormat m) { return (Value){.kind = VAL_MEMORY_FORMAT, .memory_format = m}; }
+static inline Value val_tensors(Tensor *const *v, int n) {
+  return (Value){.kind = VAL_TENSORS, .n = n, .tensors = v};
+}
+static inline Value val_memory_format(MemoryFormat m) {
+  return (Value){.kind = VAL_MEMORY_FORMAT, .memory_format = m};
+}
 
 static inline bool val_is_number(const Value *v) { return v->kind >= VAL_BOOL && v->kind <= VAL_COMPLEX; }
 /* Numbers as C types; complex gives its real part. */
 static inline double val_as_float(const Value *v) {
-  return v->kind == VAL_FLOAT ? v->f : v->kind == VAL_INT ? (double)v->i : v->kind == VAL_BOOL ? (double)v->b : v->complex_[0];
+  return v->kind == VAL_FLOAT  ? v->f
+         : v->kind == VAL_INT  ? (double)v->i
+         : v->kind == VAL_BOOL ? (double)v->b
+                               : v->complex_[0];
 }
 int64_t val_as_int(const Value *v); /* floats are truncated, saturating */
 /* The kind of a number, for promotion: bool, int, float, complex. */
 static inline DtypeKind val_number_kind(const Value *v) {
-  return v->kind == VAL_BOOL ? KIND_BOOL : v->kind == VAL_INT ? KIND_INT : v->kind == VAL_FLOAT ? KIND_FLOAT : KIND_COMPLEX;
+  return v->kind == VAL_BOOL    ? KIND_BOOL
+         : v->kind == VAL_INT   ? KIND_INT
+         : v->kind == VAL_FLOAT ? KIND_FLOAT
+                                : KIND_COMPLEX;
 }
 /* Writes a number as one element of a dtype (as static_cast does, wrapping integers). */
 void val_store(const Value *v, Dtype d, void *element);

@@ -8,19 +8,61 @@
 
 /* f32 tensors go to the region's dtype. */
 static const char *const lower[] = {
-    "aten.linear.",     "aten.matmul.",  "aten.mm.",     "aten.bmm.",    "aten.addmm.",           "aten.baddbmm.",
-    "aten.addbmm.",     "aten.conv1d.",  "aten.conv2d.", "aten.conv3d.", "aten.conv_transpose1d.", "aten.conv_transpose2d.",
-    "aten.conv_transpose3d.", "aten._convolution.", "aten.scaled_dot_product_attention.", "aten._addmm_activation.", "aten.linalg_vecdot.",
+    "aten.linear.",
+    "aten.matmul.",
+    "aten.mm.",
+    "aten.bmm.",
+    "aten.addmm.",
+    "aten.baddbmm.",
+    "aten.addbmm.",
+    "aten.conv1d.",
+    "aten.conv2d.",
+    "aten.conv3d.",
+    "aten.conv_transpose1d.",
+    "aten.conv_transpose2d.",
+    "aten.conv_transpose3d.",
+    "aten._convolution.",
+    "aten.scaled_dot_product_attention.",
+    "aten._addmm_activation.",
+    "aten.linalg_vecdot.",
 };
 
 /* Half tensors go to f32. */
 static const char *const single[] = {
-    "aten.avg_pool3d.",   "aten.binary_cross_entropy", "aten.grid_sampler",  "aten.polar.",      "aten.prod.",        "aten.quantile.",
-    "aten.nanquantile.",  "aten.stft.",                "aten.cdist.",        "aten.trace.",      "aten.view_as_complex.", "aten.mse_loss.",
-    "aten.cosine_embedding_loss.", "aten.nll_loss",    "aten.hinge_embedding_loss.", "aten.poisson_nll_loss.", "aten.smooth_l1_loss.", "aten.cross_entropy_loss.",
-    "aten.l1_loss.",      "aten.huber_loss.",          "aten.margin_ranking_loss.", "aten.soft_margin_loss.", "aten.triplet_margin_loss.", "aten.multi_margin_loss.",
-    "aten.kl_div.",       "aten.fft_",                 "aten.linalg_",       "aten.max_pool3d.", "aten.adaptive_avg_pool3d.", "aten.adaptive_max_pool3d.",
-    "aten.replication_pad", "aten.reflection_pad",     "aten.prelu.",        "aten.fake_quantize_per_tensor_affine.",
+    "aten.avg_pool3d.",
+    "aten.binary_cross_entropy",
+    "aten.grid_sampler",
+    "aten.polar.",
+    "aten.prod.",
+    "aten.quantile.",
+    "aten.nanquantile.",
+    "aten.stft.",
+    "aten.cdist.",
+    "aten.trace.",
+    "aten.view_as_complex.",
+    "aten.mse_loss.",
+    "aten.cosine_embedding_loss.",
+    "aten.nll_loss",
+    "aten.hinge_embedding_loss.",
+    "aten.poisson_nll_loss.",
+    "aten.smooth_l1_loss.",
+    "aten.cross_entropy_loss.",
+    "aten.l1_loss.",
+    "aten.huber_loss.",
+    "aten.margin_ranking_loss.",
+    "aten.soft_margin_loss.",
+    "aten.triplet_margin_loss.",
+    "aten.multi_margin_loss.",
+    "aten.kl_div.",
+    "aten.fft_",
+    "aten.linalg_",
+    "aten.max_pool3d.",
+    "aten.adaptive_avg_pool3d.",
+    "aten.adaptive_max_pool3d.",
+    "aten.replication_pad",
+    "aten.reflection_pad",
+    "aten.prelu.",
+    "aten.fake_quantize_per_tensor_affine.",
 };
 
 static bool is_in(const Node *n, const char *const *list, size_t count) {
@@ -42,7 +84,8 @@ static void cast_ref(void *ctx, Val **ref) {
   Cast *c = ctx;
   Val *v = *ref, *out;
   bool half = v->dtype == DT_BF16 || v->dtype == DT_F16;
-  if (c->status || v->type != TY_TENSOR || v->dtype == c->to || !(c->from_half ? half : half || v->dtype == DT_F32)) return;
+  if (c->status || v->type != TY_TENSOR || v->dtype == c->to || !(c->from_half ? half : half || v->dtype == DT_F32))
+    return;
   Val like = *v;
   like.dtype = c->to;
   Arg args[] = {arg_val(v), arg_dtype(c->to)};
@@ -55,7 +98,8 @@ Status autocast_make_explicit(const Node *wrapper, Graph *region) {
   bool enabled = wrapper->args[2].kind == ARG_BOOL && wrapper->args[2].b;
   if (!enabled || wrapper->args[1].kind != ARG_DTYPE) return OK;
   for (Node *n = region->first; n; n = n->next) {
-    bool low = is_in(n, lower, sizeof lower / sizeof *lower), high = is_in(n, single, sizeof single / sizeof *single);
+    bool low = is_in(n, lower, sizeof lower / sizeof *lower),
+         high = is_in(n, single, sizeof single / sizeof *single);
     if (!low && !high) continue;
     Cast c = {region, n, low ? wrapper->args[1].dtype : DT_F32, !low, OK};
     node_each_val(n, cast_ref, &c);

@@ -20,13 +20,13 @@
 
 typedef enum {
   COMM_BLOCK,
-  COMM_UNUSED,     /* nobody uses it */
-  COMM_NO_WAIT,    /* something else than one wait uses a result */
+  COMM_UNUSED,  /* nobody uses it */
+  COMM_NO_WAIT, /* something else than one wait uses a result */
 } CommBlockKind;
 
 typedef struct {
-  int comm;       /* position */
-  int first;      /* in CommBlocks.nodes: waits in the order of the results, then followers, nearest first */
+  int comm;  /* position */
+  int first; /* in CommBlocks.nodes: waits in the order of the results, then followers, nearest first */
   int nnodes;
   int first_user; /* the first node outside that uses the block; the order's n: the outputs; -1: none */
 } CommBlock;

@@ -20,7 +20,8 @@ static void check_constant(void *ctx, Val **ref) {
 }
 
 static bool is_candidate(Node *n) {
-  if (!n->op || n->nouts == 0 || n->op->schema.mutates || (n->op->def->flags & (OP_RANDOM | OP_EFFECT | OP_SCALAR))) return false;
+  if (!n->op || n->nouts == 0 || n->op->schema.mutates || (n->op->def->flags & (OP_RANDOM | OP_EFFECT | OP_SCALAR)))
+    return false;
   if (n->op->schema.nreturns && n->op->schema.returns[0].aliased) return false;
   bool constant = true;
   node_each_val(n, check_constant, &constant);

@@ -42,7 +42,8 @@ static bool same_node(const Node *a, const Node *b) {
 }
 
 static bool is_candidate(const Node *n) {
-  if (!n->op || n->nouts == 0 || n->op->schema.mutates || (n->op->def->flags & (OP_RANDOM | OP_EFFECT))) return false;
+  if (!n->op || n->nouts == 0 || n->op->schema.mutates || (n->op->def->flags & (OP_RANDOM | OP_EFFECT)))
+    return false;
   for (int i = 0; i < n->nargs; i++) {
     if (n->args[i].kind == ARG_GRAPH) return false;
   }

@@ -26,11 +26,13 @@ typedef struct {
 
 /* wait -> split -> reshape ...: is the value what some collective left? */
 static bool is_reduced(const Val *v) {
-  static const char *const views[] = {"aten.reshape.", "aten.split.", "aten.split_with_sizes.", "aten.view.", "aten.alias.", "aten.detach."};
+  static const char *const views[] = {"aten.reshape.", "aten.split.", "aten.split_with_sizes.",
+                                      "aten.view.",    "aten.alias.", "aten.detach."};
   for (const Node *n = v->node; n;) {
     if (node_is(n, WAIT_TENSOR)) return true;
     bool is_view = false;
-    for (size_t i = 0; i < sizeof views / sizeof *views; i++) is_view |= !strncmp(n->target, views[i], strlen(views[i]));
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++)
+      is_view |= !strncmp(n->target, views[i], strlen(views[i]));
     n = is_view && n->args[0].kind == ARG_VAL ? n->args[0].val->node : NULL;
   }
   return false;
@@ -49,13 +51,15 @@ static void mark_gradients(Exported *e, Ddp *d, bool user_inputs) {
     const Arg *a = &e->graph->outputs[i];
     d->of_inputs += !user_inputs && e->outputs[i].kind == OUT_GRADIENT_TO_USER_INPUT;
     if (!is_gradient(&e->outputs[i], user_inputs)) continue;
-    if (a->kind != ARG_VAL || a->val->type != TY_TENSOR || (a->val->ndim >= 0 && dtype_is_integral(a->val->dtype))) d->others++;
+    if (a->kind != ARG_VAL || a->val->type != TY_TENSOR || (a->val->ndim >= 0 && dtype_is_integral(a->val->dtype)))
+      d->others++;
     else if (is_reduced(a->val)) d->already++;
     else a->val->mark = GRADIENT;
   }
 }
 
-static Status add_like(Ddp *d, Node *before, const Val *like, const char *target, const Arg *args, int nargs, const char *name, Val **out) {
+static Status add_like(Ddp *d, Node *before, const Val *like, const char *target, const Arg *args, int nargs,
+                       const char *name, Val **out) {
   Node *n;
   TRY(graph_add_node(d->graph, before, target, &n));
   TRY(node_set_args(n, args, NULL, nargs));
@@ -71,7 +75,8 @@ static Status reduce(Ddp *d, Val *grad, Node *before) {
   Val *v;
   TRY(add_like(d, before, grad, "aten.div.Tensor", (Arg[]){arg_val(grad), arg_int(d->ranks)}, 2, "div_tensor", &v));
   v->stride = grad->stride; /* keeps the dimension order */
-  TRY(add_like(d, before, grad, "_c10d_functional.all_reduce.default", (Arg[]){arg_val(v), arg_str("sum"), arg_str(d->group)}, 3, "all_reduce_default", &v));
+  TRY(add_like(d, before, grad, "_c10d_functional.all_reduce.default",
+               (Arg[]){arg_val(v), arg_str("sum"), arg_str(d->group)}, 3, "all_reduce_default", &v));
   Arg started = arg_val(v);
   TRY(add_like(d, before, grad, WAIT_TENSOR, &started, 1, "wait_tensor_default", &v));
   grad->forward = v;
@@ -100,10 +105,12 @@ static void tell(const PassArgs *args, const Ddp *d, bool at_end) {
     text_puts(args->stats, "ddp: the program has no gradient outputs: nothing to reduce\n");
     return;
   }
-  text_printf(args->stats, "ddp: %d gradient%s divided by %lld and reduced over group \"%s\"%s\n", d->reduced, d->reduced == 1 ? "" : "s", (long long)d->ranks, d->group,
+  text_printf(args->stats, "ddp: %d gradient%s divided by %lld and reduced over group \"%s\"%s\n", d->reduced,
+              d->reduced == 1 ? "" : "s", (long long)d->ranks, d->group,
               at_end ? ", at the end: the program writes to memory" : "");
   if (d->already) text_printf(args->stats, "  left alone: %d, reduced already\n", d->already);
-  if (d->of_inputs) text_printf(args->stats, "  left alone: %d, of inputs: the option user_inputs takes them too\n", d->of_inputs);
+  if (d->of_inputs)
+    text_printf(args->stats, "  left alone: %d, of inputs: the option user_inputs takes them too\n", d->of_inputs);
   if (d->others) text_printf(args->stats, "  left alone: %d, no tensors of floating point numbers\n", d->others);
 }
 

@@ -14,7 +14,9 @@ static bool count_elements(const Val *v, int64_t *numel) {
   *numel = 1;
   if (v->type != TY_TENSOR || v->ndim < 0 || v->dtype < 0 || v->dtype >= DT_COUNT) return false;
   for (int i = 0; i < v->ndim; i++) {
-    if (!sym_is_int(v->size[i]) || v->size[i]->value < 0 || __builtin_mul_overflow(*numel, v->size[i]->value, numel)) return false;
+    if (!sym_is_int(v->size[i]) || v->size[i]->value < 0 ||
+        __builtin_mul_overflow(*numel, v->size[i]->value, numel))
+      return false;
   }
   size_t bytes;
   return !__builtin_mul_overflow((size_t)*numel, dtype_size(v->dtype), &bytes);
@@ -94,7 +96,8 @@ static Status drop_written(Arena *arena, const Order *o, Buckets *all) {
   for (int i = 0; i < o->n; i++) comm_of[i] = -1;
   for (int i = 0; i < all->n; i++) comm_of[all->reduction[i].div] = all->reduction[i].comm;
   for (int at = 0; at < o->n; at++) {
-    for (int i = o->behind_start[at]; i < o->behind_start[at + 1]; i++) written[o->behind[i]] |= at < comm_of[o->behind[i]];
+    for (int i = o->behind_start[at]; i < o->behind_start[at + 1]; i++)
+      written[o->behind[i]] |= at < comm_of[o->behind[i]];
   }
   for (int i = 0; i < all->n; i++) {
     if (written[all->reduction[i].div]) all->reduction[i].alone = LEFT_WRITTEN;
@@ -124,14 +127,17 @@ static void print_divisor(TextBuf *b, const Arg *a) {
     case ARG_VAL: text_printf(b, "%%%s", a->val->name); break;
     case ARG_FLOAT:
       /* 2.0 divides like 2 */
-      if (a->f > -9e15 && a->f < 9e15 && a->f != 0 && a->f == (double)(int64_t)a->f) text_printf(b, "%lld", (long long)a->f);
+      if (a->f > -9e15 && a->f < 9e15 && a->f != 0 && a->f == (double)(int64_t)a->f)
+        text_printf(b, "%lld", (long long)a->f);
       else text_float(b, a->f);
       break;
     default: break;
   }
 }
 
-static const char *text_argument(const Node *n, int i) { return i < n->nargs && n->args[i].kind == ARG_STR ? n->args[i].str : ""; }
+static const char *text_argument(const Node *n, int i) {
+  return i < n->nargs && n->args[i].kind == ARG_STR ? n->args[i].str : "";
+}
 
 static void print_kind(TextBuf *b, const Order *o, const Reduction *r) {
   const Node *n = o->node[r->comm];
@@ -147,8 +153,9 @@ static void print_kind(TextBuf *b, const Order *o, const Reduction *r) {
 
 static bool same_kind(const Order *o, const Reduction *a, const Reduction *b) {
   const Node *x = o->node[a->comm], *y = o->node[b->comm];
-  return a->grad->dtype == b->grad->dtype && x->outs[0]->dtype == y->outs[0]->dtype && arg_equal(&a->divisor, &b->divisor) &&
-         !strcmp(text_argument(x, 1), text_argument(y, 1)) && !strcmp(text_argument(x, 2), text_argument(y, 2));
+  return a->grad->dtype == b->grad->dtype && x->outs[0]->dtype == y->outs[0]->dtype &&
+         arg_equal(&a->divisor, &b->divisor) && !strcmp(text_argument(x, 1), text_argument(y, 1)) &&
+         !strcmp(text_argument(x, 2), text_argument(y, 2));
 }
 
 static Status find_kinds(Arena *arena, const Order *o, Buckets *all) {
@@ -157,7 +164,8 @@ static Status find_kinds(Arena *arena, const Order *o, Buckets *all) {
     TextBuf b = {0};
     StrSlot *slot;
     if (all->reduction[i].alone != LEFT_COUNT) continue;
-    if (i && all->reduction[i - 1].kind >= 0 && same_kind(o, &all->reduction[i - 1], &all->reduction[i])) { /* most are */
+    if (i && all->reduction[i - 1].kind >= 0 &&
+        same_kind(o, &all->reduction[i - 1], &all->reduction[i])) { /* most are */
       all->reduction[i].kind = all->reduction[i - 1].kind;
       continue;
     }
@@ -295,7 +303,8 @@ static const char *const left_reason[LEFT_COUNT] = {
 
 static void tell_bucket(TextBuf *b, const Order *o, const Buckets *all, int index) {
   const Bucket *bucket = &all->bucket[index];
-  text_printf(b, "  bucket %d: %d gradient%s, %zu bytes", index, bucket->count, bucket->count == 1 ? "" : "s", bucket->bytes);
+  text_printf(b, "  bucket %d: %d gradient%s, %zu bytes", index, bucket->count, bucket->count == 1 ? "" : "s",
+              bucket->bytes);
   if (bucket->bytes >= 1 << 20) text_printf(b, " (%.1f MiB)", (double)bucket->bytes / (1 << 20));
   text_puts(b, ", ");
   const Reduction *r = &all->reduction[bucket->first];
@@ -312,11 +321,16 @@ void ddp_buckets_tell(TextBuf *b, const char *pass, const Order *o, const Bucket
     return;
   }
   int after = all->all_reduces - all->n + all->nbuckets;
-  text_printf(b, "%s: %d all-reduce%s -> %d, %d bucket%s%s\n", pass, all->all_reduces, all->all_reduces == 1 ? "" : "s", after, all->nbuckets, all->nbuckets == 1 ? "" : "s",
+  text_printf(b, "%s: %d all-reduce%s -> %d, %d bucket%s%s\n", pass, all->all_reduces,
+              all->all_reduces == 1 ? "" : "s", after, all->nbuckets, all->nbuckets == 1 ? "" : "s",
               after == all->all_reduces ? ": nothing to fuse" : "");
-  if (all->nkinds > 1) text_printf(b, "  %d kinds of all-reduce (group, op, divisor, dtype), each in buckets of its own\n", all->nkinds);
+  if (all->nkinds > 1)
+    text_printf(b, "  %d kinds of all-reduce (group, op, divisor, dtype), each in buckets of its own\n",
+                all->nkinds);
   for (int i = 0; i < all->nbuckets; i++) tell_bucket(b, o, all, i);
   for (int i = 0; i < LEFT_COUNT; i++) {
-    if (all->left[i]) text_printf(b, "  left alone: %d (%s%s): %s\n", all->left[i], all->left_example[i], all->left[i] > 1 ? ", ..." : "", left_reason[i]);
+    if (all->left[i])
+      text_printf(b, "  left alone: %d (%s%s): %s\n", all->left[i], all->left_example[i],
+                  all->left[i] > 1 ? ", ..." : "", left_reason[i]);
   }
 }

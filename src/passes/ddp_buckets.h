@@ -57,14 +57,14 @@ typedef struct {
   int n;
   Bucket *bucket; /* in the order of their first reductions */
   int nbuckets, nkinds;
-  int all_reduces; /* in the program */
-  int left[LEFT_COUNT]; /* those that are no gradients' */
+  int all_reduces;                      /* in the program */
+  int left[LEFT_COUNT];                 /* those that are no gradients' */
   const char *left_example[LEFT_COUNT]; /* name of the first one */
 } Buckets;
 
 typedef struct {
   double bucket_bytes, first_bytes; /* limits */
-  bool by_list; /* for _foreach_div: a tensor as divisor must have no dimensions */
+  bool by_list;                     /* for _foreach_div: a tensor as divisor must have no dimensions */
 } BucketRules;
 
 Status ddp_buckets_find(Arena *arena, const Order *o, const BucketRules *rules, Buckets *out);

@@ -50,7 +50,8 @@ static Val *root_of(State *s, Val *v) {
   return v;
 }
 
-static Status call(State *s, Node *before, const Node *origin, const char *op_name, const Arg *args, int nargs, const Val *like, Val **out) {
+static Status call(State *s, Node *before, const Node *origin, const char *op_name, const Arg *args, int nargs,
+                   const Val *like, Val **out) {
   const Op *op = op_find(op_name);
   if (!op) return fail(ERR_FAIL, "functionalize needs '%s', which is not in the registry", op_name);
   Node *n;
@@ -128,7 +129,8 @@ static Status in_dtype_of(State *s, Node *n, Val *v, Val *result, Val **out) {
   for (int i = 0; i < n->nargs; i++) {
     const Val *a = n->args[i].kind == ARG_VAL && n->args[i].val->type == TY_TENSOR ? n->args[i].val : NULL;
     bool decides = a && (a->ndim > 0 || v->ndim == 0 || dtype_kind(a->dtype) > dtype_kind(v->dtype));
-    if (decides && dtype_promote(result->dtype, a->dtype) != DT_NONE) result->dtype = dtype_promote(result->dtype, a->dtype);
+    if (decides && dtype_promote(result->dtype, a->dtype) != DT_NONE)
+      result->dtype = dtype_promote(result->dtype, a->dtype);
   }
   if (result->dtype == v->dtype) return *out = result, OK;
   Arg args[2] = {arg_val(result), arg_dtype(v->dtype)};
@@ -155,7 +157,8 @@ static Status write_result(State *s, Node *n, Node *f, int out, Val *v) {
  * and so on.  n's arguments have been read already; `given` are the original values. */
 static Status replace_inplace(State *s, Node *n, const Given *given) {
   const Op *functional = op_find(n->op->def->inplace);
-  if (!functional) return fail(ERR_FAIL, "%s: its functional form '%s' is not in the registry", n->target, n->op->def->inplace);
+  if (!functional)
+    return fail(ERR_FAIL, "%s: its functional form '%s' is not in the registry", n->target, n->op->def->inplace);
   Node *f;
   Arg args[MAX_PARAMS] = {{0}};
   int nargs = functional->schema.nparams < n->nargs ? functional->schema.nparams : n->nargs;
@@ -208,15 +211,18 @@ static const Op *view_twin(const Op *op) {
 }
 
 static bool trains_batch_norm(const Node *n) {
-  bool norm = node_is(n, "aten.batch_norm.default") || node_is(n, "aten.native_batch_norm.default") || node_is(n, "aten._native_batch_norm_legit.default");
-  return norm && n->args[5].kind == ARG_BOOL && n->args[5].b && n->args[3].kind == ARG_VAL && n->args[4].kind == ARG_VAL;
+  bool norm = node_is(n, "aten.batch_norm.default") || node_is(n, "aten.native_batch_norm.default") ||
+              node_is(n, "aten._native_batch_norm_legit.default");
+  return norm && n->args[5].kind == ARG_BOOL && n->args[5].b && n->args[3].kind == ARG_VAL &&
+         n->args[4].kind == ARG_VAL;
 }
 
 /* ---- the walk ------------------------------------------------------------------------------ */
 
 static void hang_view(State *s, Node *n, Val *parent) {
   for (int i = 0; i < n->nouts; i++) {
-    *track_of(s, n->outs[i]) = (Track){.parent = parent, .view = n, .now = n->outs[i], .version = track_of(s, root_of(s, parent))->version};
+    *track_of(s, n->outs[i]) = (Track){
+        .parent = parent, .view = n, .now = n->outs[i], .version = track_of(s, root_of(s, parent))->version};
   }
 }
 
@@ -307,7 +313,9 @@ static Status add_mutations(Exported *e, State *s) {
     /* A lifted tensor that is written to is no constant; mutations name buffers. */
     if (e->inputs[i].kind == IN_TENSOR_CONSTANT) e->inputs[i].kind = IN_BUFFER, e->inputs[i].persistent = false;
     InputKind k = e->inputs[i].kind;
-    OutputKind kind = k == IN_USER ? OUT_USER_INPUT_MUTATION : k == IN_PARAMETER ? OUT_PARAMETER_MUTATION : OUT_BUFFER_MUTATION;
+    OutputKind kind = k == IN_USER        ? OUT_USER_INPUT_MUTATION
+                      : k == IN_PARAMETER ? OUT_PARAMETER_MUTATION
+                                          : OUT_BUFFER_MUTATION;
     outputs[n] = arg_val(t->now);
     specs[n++] = (OutputSpec){kind, k == IN_USER ? g->inputs[i]->name : e->inputs[i].target};
   }
@@ -329,7 +337,8 @@ static Status functionalize_inner(Graph *g) {
       State s;
       Status status = functionalize_graph(sub, &s);
       for (int j = 0; !status && j < sub->ninputs; j++) {
-        if (s.track[sub->inputs[j]->id].version) status = fail(ERR_FILE, "a sub-graph of %s writes to its argument %d", n->target, j);
+        if (s.track[sub->inputs[j]->id].version)
+          status = fail(ERR_FILE, "a sub-graph of %s writes to its argument %d", n->target, j);
       }
       free(s.track);
       TRY(status);

@@ -6,7 +6,8 @@
 
 /* ---- adding nodes -------------------------------------------------------------------------------- */
 
-Status fuse_add(Fuse *f, Node *before, const char *target, const Arg *args, int nargs, const Node *like, Node **out) {
+Status fuse_add(Fuse *f, Node *before, const char *target, const Arg *args, int nargs, const Node *like,
+                Node **out) {
   TRY(graph_add_node(f->graph, before, target, out));
   TRY(node_set_args(*out, args, NULL, nargs));
   (*out)->mark = f->order->n + f->nnew++;
@@ -80,7 +81,8 @@ static void move_early_users(Early *e, const Buckets *all, int index, Node *last
   }
   for (int i = 0; i < e->count; i++) {
     int at = e->found[i];
-    for (int k = e->o->out_start[at]; k < e->o->out_start[at + 1]; k++) look_at_users(e, e->o->out[k], index + 1, limit);
+    for (int k = e->o->out_start[at]; k < e->o->out_start[at + 1]; k++)
+      look_at_users(e, e->o->out[k], index + 1, limit);
   }
   e->moved |= e->count > 0;
   qsort(e->found, (size_t)e->count, sizeof *e->found, compare_ints);

@@ -23,9 +23,9 @@ typedef struct {
 
 /* The nodes of one bucket, as its function leaves them. */
 typedef struct {
-  Node *last;     /* of all; those who used the results early are moved behind it */
-  Node *reduced;  /* behind it what was divided may be written to */
-  Val **results;  /* one per reduction, in their order */
+  Node *last;    /* of all; those who used the results early are moved behind it */
+  Node *reduced; /* behind it what was divided may be written to */
+  Val **results; /* one per reduction, in their order */
 } Fused;
 
 /* Adds nodes before (or behind) `last_div`, the last division of the bucket, which may go
@@ -33,7 +33,8 @@ typedef struct {
 typedef Status FuseFn(Fuse *f, const Bucket *b, Node *last_div, Fused *out);
 
 /* A call, placed before `before`, with the metadata of `like`. */
-Status fuse_add(Fuse *f, Node *before, const char *target, const Arg *args, int nargs, const Node *like, Node **out);
+Status fuse_add(Fuse *f, Node *before, const char *target, const Arg *args, int nargs, const Node *like,
+                Node **out);
 /* The node that was added last does the reduction's division. */
 void fuse_takes(Fuse *f, const Reduction *r);
 /* A result of known size; sizes are copied. */

@@ -45,7 +45,8 @@ static Status build(Fuse *f, const Bucket *b, Node *last_div, Fused *out) {
   TRY_NEW(started, arena_new_n(f->graph->arena, Arg, b->count));
   TRY(add_division(f, b, last_div, quotients));
   Arg list = arg_list(quotients, b->count);
-  TRY(fuse_add(f, last_div, "_c10d_functional.all_reduce_coalesced.default", (Arg[]){list, comm->args[1], comm->args[2]}, 3, comm, &n));
+  TRY(fuse_add(f, last_div, "_c10d_functional.all_reduce_coalesced.default",
+               (Arg[]){list, comm->args[1], comm->args[2]}, 3, comm, &n));
   TRY(add_results(f, b, n, started));
   for (int i = b->first; i >= 0; i = f->all->reduction[i].next, k++) {
     const Node *wait = f->order->node[f->all->reduction[i].wait];

@@ -32,7 +32,8 @@ static Status add_flat(Fuse *f, const Bucket *b, Node *before, Arg *flat, int64_
 /* cat, div, all_reduce, wait: one after the other on the whole bucket. */
 static Status add_chain(Fuse *f, const Bucket *b, Node *before, Arg *flat, int64_t total, Node **wait) {
   const Reduction *first = &f->all->reduction[b->first], *last = &f->all->reduction[b->last];
-  const Node *comm = f->order->node[last->comm], *old_wait = f->order->node[last->wait], *div = f->order->node[last->div];
+  const Node *comm = f->order->node[last->comm], *old_wait = f->order->node[last->wait],
+             *div = f->order->node[last->div];
   Arg parts = arg_list(flat, b->count);
   Dtype dtype = div->outs[0]->dtype;
   const Sym *length;
@@ -57,7 +58,8 @@ static Status add_split(Fuse *f, const Bucket *b, Node *before, const Node *wait
   Val *v;
   TRY_NEW(lengths, arena_new_n(f->graph->arena, Arg, b->count));
   for (int i = b->first; i >= 0; i = f->all->reduction[i].next) lengths[k++] = arg_int(f->all->reduction[i].numel);
-  TRY(fuse_add(f, before, "aten.split.sizes", (Arg[]){arg_val(wait->outs[0]), arg_list(lengths, b->count)}, 2, wait, out));
+  TRY(fuse_add(f, before, "aten.split.sizes", (Arg[]){arg_val(wait->outs[0]), arg_list(lengths, b->count)}, 2, wait,
+               out));
   for (int i = b->first; i >= 0; i = f->all->reduction[i].next) {
     const Sym *length;
     TRY(fuse_length(f, f->all->reduction[i].numel, &length));
@@ -76,7 +78,8 @@ static Status add_reshapes(Fuse *f, const Bucket *b, Node *before, const Node *s
     Node *n;
     TRY_NEW(size, arena_new_n(f->graph->arena, Arg, quotient->ndim + 1));
     for (int d = 0; d < quotient->ndim; d++) size[d] = arg_int(quotient->size[d]->value);
-    TRY(fuse_add(f, before, "aten.reshape.default", (Arg[]){arg_val(split->outs[k]), arg_list(size, quotient->ndim)}, 2, f->order->node[r->wait], &n));
+    TRY(fuse_add(f, before, "aten.reshape.default",
+                 (Arg[]){arg_val(split->outs[k]), arg_list(size, quotient->ndim)}, 2, f->order->node[r->wait], &n));
     TRY(fuse_result(n, "reshape", quotient->dtype, quotient->ndim, quotient->size, &out->results[k]));
     before = n;
     if (!k) out->last = n;

@@ -15,7 +15,10 @@
 static const char *activation_of(const Node *n) {
   static const struct {
     const char *target, *act;
-  } table[] = {{"aten.relu.default", "relu"}, {"aten.silu.default", "silu"}, {"aten.tanh.default", "tanh"}, {"aten.sigmoid.default", "sigmoid"}};
+  } table[] = {{"aten.relu.default", "relu"},
+               {"aten.silu.default", "silu"},
+               {"aten.tanh.default", "tanh"},
+               {"aten.sigmoid.default", "sigmoid"}};
   for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
     if (node_is(n, table[i].target)) return table[i].act;
   }

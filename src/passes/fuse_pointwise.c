@@ -48,7 +48,8 @@ static int find(Val *const *list, int n, const Val *v) {
 static int uses_in_group(const Group *g, const Val *v) {
   int n = 0;
   for (int k = 0; k < g->nnodes; k++) {
-    for (int i = 0; i < g->nodes[k]->nargs; i++) n += g->nodes[k]->args[i].kind == ARG_VAL && g->nodes[k]->args[i].val == v;
+    for (int i = 0; i < g->nodes[k]->nargs; i++)
+      n += g->nodes[k]->args[i].kind == ARG_VAL && g->nodes[k]->args[i].val == v;
   }
   return n;
 }

@@ -29,8 +29,8 @@ typedef struct {
   Exported *e;
   SymTable *syms;
   Arena arena;
-  Numbers *size;  /* of g->size */
-  bool *usable;   /* could be evaluated everywhere, and varies */
+  Numbers *size; /* of g->size */
+  bool *usable;  /* could be evaluated everywhere, and varies */
   Known *bucket[BUCKETS];
   Node *first;    /* computed sizes go before it */
   Val **computed; /* by Sym.id */
@@ -70,7 +70,9 @@ static bool solve(const Work *w, const Numbers *n, const Numbers *x, int64_t *fa
   *offset = n->v[0] - *factor * x->v[0];
   for (int i = 0; i < w->g->n; i++) {
     int64_t product, sum;
-    if (__builtin_mul_overflow(*factor, x->v[i], &product) || __builtin_add_overflow(product, *offset, &sum) || sum != n->v[i]) return false;
+    if (__builtin_mul_overflow(*factor, x->v[i], &product) || __builtin_add_overflow(product, *offset, &sum) ||
+        sum != n->v[i])
+      return false;
   }
   return true;
 }
@@ -81,7 +83,8 @@ static int plainness(int64_t factor, int64_t offset, int64_t divisor) {
   return offset == 0 ? 2 : factor == 1 ? 3 : 4;
 }
 
-static Status build(const Work *w, const Sym *size, int64_t divisor, int64_t factor, int64_t offset, const Sym **out) {
+static Status build(const Work *w, const Sym *size, int64_t divisor, int64_t factor, int64_t offset,
+                    const Sym **out) {
   const Sym *s = size;
   if (divisor != 1) s = sym_apply(w->syms, SYM_FLOORDIV, (const Sym *const[]){s, sym_int(w->syms, divisor)}, 2);
   if (factor != 1) s = sym_mul(w->syms, s, sym_int(w->syms, factor));
@@ -130,11 +133,15 @@ static Status unexplained(const Work *w, const Numbers *n, const char *what) {
   TextBuf b = {0};
   for (int i = 0; i < w->g->n; i++) {
     text_printf(&b, "%s%lld where ", i ? ", " : "", (long long)n->v[i]);
-    for (int s = 0; s < w->g->at[i].n; s++) text_printf(&b, "%s%s=%lld", s ? " " : "", w->g->at[i].v[s].name, (long long)w->g->at[i].v[s].value);
+    for (int s = 0; s < w->g->at[i].n; s++)
+      text_printf(&b, "%s%s=%lld", s ? " " : "", w->g->at[i].v[s].name, (long long)w->g->at[i].v[s].value);
   }
-  Status s = fail(ERR_FAIL, "%s is %s: no expression in the sizes of the inputs is known for it", what, b.text ? b.text : "");
+  Status s = fail(ERR_FAIL, "%s is %s: no expression in the sizes of the inputs is known for it", what,
+                  b.text ? b.text : "");
   text_free(&b);
-  return status_hint(s, "give that symbol a fixed size: --size %s=%lld", w->g->at[0].n ? w->g->at[0].v[0].name : "s0", w->g->at[0].n ? (long long)w->g->at[0].v[0].value : 2LL);
+  return status_hint(s, "give that symbol a fixed size: --size %s=%lld",
+                     w->g->at[0].n ? w->g->at[0].v[0].name : "s0",
+                     w->g->at[0].n ? (long long)w->g->at[0].v[0].value : 2LL);
 }
 
 /* ---- sizes that are computed ---------------------------------------------------------------------- */
@@ -145,7 +152,11 @@ static Status add_int(Work *w, const char *target, const Arg *args, int nargs, c
   TRY(graph_add_node(w->e->graph, w->first, target, &n));
   if (!n->op) return fail(ERR_FAIL, "%s is not in the registry", target);
   TRY(node_set_args(n, args, NULL, nargs));
-  TRY(node_add_out(n, nargs == 2 && args[0].kind == ARG_VAL && args[0].val->type == TY_TENSOR ? "sym_size_int" : dot ? dot + 1 : target, TY_INT, out));
+  TRY(node_add_out(n,
+                   nargs == 2 && args[0].kind == ARG_VAL && args[0].val->type == TY_TENSOR ? "sym_size_int"
+                   : dot                                                                   ? dot + 1
+                                                                                           : target,
+                   TY_INT, out));
   (*out)->sym = sym;
   return OK;
 }
@@ -173,16 +184,19 @@ static Status find_symbol(Work *w, const Sym *s, Val **out) {
     for (int d = 0; v->type == TY_TENSOR && d < v->ndim && !*out; d++)
       if (v->size[d] == s) TRY(add_int(w, "aten.sym_size.int", (Arg[]){arg_val(v), arg_int(d)}, 2, s, out));
   }
-  return *out ? OK : status_hint(fail(ERR_FAIL, "the symbol %s is the size of no input by itself", s->name), "give it a fixed size: --size %s=%lld", s->name, 2LL);
+  return *out ? OK
+              : status_hint(fail(ERR_FAIL, "the symbol %s is the size of no input by itself", s->name),
+                            "give it a fixed size: --size %s=%lld", s->name, 2LL);
 }
 
 static const struct {
   SymKind kind;
   const char *target;
 } operators[] = {
-    {SYM_ADD, "_operator.add"}, {SYM_MUL, "_operator.mul"},     {SYM_FLOORDIV, "_operator.floordiv"}, {SYM_CLEANDIV, "_operator.floordiv"},
-    {SYM_MOD, "_operator.mod"}, {SYM_PYMOD, "_operator.mod"},   {SYM_MAX, "torch.sym_max"},           {SYM_MIN, "torch.sym_min"},
-    {SYM_POW, "_operator.pow"}, {SYM_POW2, "_operator.pow"},
+    {SYM_ADD, "_operator.add"},           {SYM_MUL, "_operator.mul"}, {SYM_FLOORDIV, "_operator.floordiv"},
+    {SYM_CLEANDIV, "_operator.floordiv"}, {SYM_MOD, "_operator.mod"}, {SYM_PYMOD, "_operator.mod"},
+    {SYM_MAX, "torch.sym_max"},           {SYM_MIN, "torch.sym_min"}, {SYM_POW, "_operator.pow"},
+    {SYM_POW2, "_operator.pow"},
 };
 
 static Status compute(Work *w, const Sym *s, Arg *out);
@@ -229,7 +243,9 @@ static Status compute(Work *w, const Sym *s, Arg *out) {
 
 /* ---- comparing programs ----------------------------------------------------------------------------- */
 
-static Status differs(const char *what) { return fail(ERR_DYNAMIC, "programs of different sizes differ in %s", what); }
+static Status differs(const char *what) {
+  return fail(ERR_DYNAMIC, "programs of different sizes differ in %s", what);
+}
 
 static Status generalize_arg(Work *w, Arg *a, const Arg *const *other);
 
@@ -272,7 +288,8 @@ static Status generalize_float(Work *w, Arg *a, const Arg *const *other) {
 
 static Status generalize_arg(Work *w, Arg *a, const Arg *const *other) {
   for (int i = 1; i < w->g->n; i++) {
-    if (other[i]->kind != a->kind || (a->kind == ARG_LIST && other[i]->n != a->n)) return differs("the kind of an argument");
+    if (other[i]->kind != a->kind || (a->kind == ARG_LIST && other[i]->n != a->n))
+      return differs("the kind of an argument");
     if (a->kind == ARG_VAL && strcmp(other[i]->val->name, a->val->name)) return differs("what an argument is");
     if (a->kind == ARG_STR && strcmp(other[i]->str, a->str)) return differs("a word");
     if (a->kind == ARG_BOOL && other[i]->b != a->b) return differs("a truth value");
@@ -309,7 +326,8 @@ static Status generalize_val(Work *w, Val *v, Val *const *other) {
   bool varies = false;
   const Sym **size;
   for (int i = 1; i < w->g->n; i++)
-    if (other[i]->type != v->type || other[i]->ndim != v->ndim || other[i]->dtype != v->dtype) return differs("what a value is");
+    if (other[i]->type != v->type || other[i]->ndim != v->ndim || other[i]->dtype != v->dtype)
+      return differs("what a value is");
   if (v->type != TY_TENSOR) return OK;
   TRY_NEW(size, arena_new_n(&w->e->arena, const Sym *, v->ndim));
   for (int d = 0; d < v->ndim; d++) {
@@ -329,7 +347,9 @@ static Status generalize_val(Work *w, Val *v, Val *const *other) {
 
 static Status generalize_node(Work *w, Node *n, Node *const *other) {
   for (int i = 1; i < w->g->n; i++)
-    if (!other[i] || strcmp(other[i]->target, n->target) || other[i]->nargs != n->nargs || other[i]->nouts != n->nouts) return differs("their nodes");
+    if (!other[i] || strcmp(other[i]->target, n->target) || other[i]->nargs != n->nargs ||
+        other[i]->nouts != n->nouts)
+      return differs("their nodes");
   for (int k = 0; k < n->nargs; k++) {
     const Arg *arg[MAX_VARIANTS];
     for (int i = 1; i < w->g->n; i++) arg[i] = &other[i]->args[k];

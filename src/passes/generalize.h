@@ -21,8 +21,8 @@
 enum { MAX_VARIANTS = 8 };
 
 typedef struct {
-  Exported *program[MAX_VARIANTS];  /* the first is changed, the others are compared with it */
-  SymBindings at[MAX_VARIANTS];     /* its symbols, as program i has them */
+  Exported *program[MAX_VARIANTS]; /* the first is changed, the others are compared with it */
+  SymBindings at[MAX_VARIANTS];    /* its symbols, as program i has them */
   int n;
   const Sym *const *size; /* sizes that numbers may be made of, simple ones first; of program[0]'s table */
   int nsizes;
@@ -30,8 +30,8 @@ typedef struct {
   int ndivisors;
 } Generalize;
 
-/* User inputs of program[0] have their symbolic sizes already, and it has its ranges.  ERR_DYNAMIC if the programs differ
- * in more than numbers, ERR_FAIL (I1) if a number is not explained. */
+/* User inputs of program[0] have their symbolic sizes already, and it has its ranges.  ERR_DYNAMIC if the programs
+ * differ in more than numbers, ERR_FAIL (I1) if a number is not explained. */
 Status generalize(const Generalize *g);
 
 /* A copy of s in another table; a symbol becomes what the map says (its name -> const Sym *),

@@ -29,9 +29,11 @@ static Status dissolve(Graph *g, Node *n) {
   if (node_is(n, "higher_order.wrap_with_autocast")) TRY(autocast_make_explicit(n, sub));
   TRY_NEW(outs, arena_new_n(g->arena, Arg, sub->noutputs));
   TRY(graph_splice(g, n, sub, n->args + at + 1, n->nargs - at - 1, outs));
-  if (sub->noutputs < n->nouts) return fail(ERR_FILE, "%s: %d results of a sub-graph with %d outputs", n->target, n->nouts, sub->noutputs);
+  if (sub->noutputs < n->nouts)
+    return fail(ERR_FILE, "%s: %d results of a sub-graph with %d outputs", n->target, n->nouts, sub->noutputs);
   for (int i = 0; i < n->nouts; i++) {
-    if (outs[i].kind != ARG_VAL) return fail(ERR_FILE, "%s: result %d of its sub-graph is not a value", n->target, i);
+    if (outs[i].kind != ARG_VAL)
+      return fail(ERR_FILE, "%s: result %d of its sub-graph is not a value", n->target, i);
     n->outs[i]->forward = outs[i].val;
   }
   return OK;

@@ -19,7 +19,7 @@
 
 #include "dist/boxes.h"
 #include "dist/dist.h"
-#include "dist/plan.h"
+#include "dist/route.h"
 #include "passes/lower_torch.h"
 
 typedef struct {
@@ -34,11 +34,11 @@ typedef struct {
   const Spec *spec; /* shape and dtype */
   const Step *step;
   char group[256];
-  int k;            /* members of the group */
+  int k; /* members of the group */
   int (*coord)[MAX_AXES];
   Region *before, *after; /* per member */
   int me;
-  bool folded;      /* dimensions are opened: see unfold() */
+  bool folded; /* dimensions are opened: see unfold() */
   Tensor *in;
 } Move;
 
@@ -99,7 +99,8 @@ static Status runs_shared(const Runs *have, const Runs *want, bool local, Arena 
 static Status slice(const Move *v, Tensor *t, int dim, Run run, Tensor **out) {
   *out = t;
   if (run.begin == 0 && run.size == t->size[dim]) return OK;
-  return OP(v->c, "aten.slice.Tensor", out, val_tensor(t), val_int(dim), val_int(run.begin), val_int(run.begin + run.size));
+  return OP(v->c, "aten.slice.Tensor", out, val_tensor(t), val_int(dim), val_int(run.begin),
+            val_int(run.begin + run.size));
 }
 
 static Status join(const Move *v, Tensor **piece, int n, int dim, Tensor **out) {
@@ -154,7 +155,9 @@ static Status flat(const Move *v, Tensor *t, Tensor **out) {
   return t->ndim == 1 ? OK : OP(v->c, "aten.reshape.default", out, val_tensor(t), val_ints(&n, 1));
 }
 
-static Status finish(const Move *v, Tensor *t, Tensor **out) { return OP(v->c, "_c10d_functional.wait_tensor.default", out, val_tensor(t)); }
+static Status finish(const Move *v, Tensor *t, Tensor **out) {
+  return OP(v->c, "_c10d_functional.wait_tensor.default", out, val_tensor(t));
+}
 
 static void largest(const Region *r, int k, int64_t *size) {
   for (int d = 0; d < r[0].ndim; d++) {
@@ -174,7 +177,8 @@ static bool holds(const Piece *p, int dim, int64_t i) {
 static Status no_piece(void) { return fail(ERR_FAIL, "a part of a redistributed tensor is nowhere"); }
 
 /* Dimensions from dim on of what is wanted; box has the local runs of those before. */
-static Status assemble(const Move *v, const Region *want, int dim, Piece *const *piece, int n, Run *box, Tensor **out) {
+static Status assemble(const Move *v, const Region *want, int dim, Piece *const *piece, int n, Run *box,
+                       Tensor **out) {
   if (!n) return no_piece();
   if (dim == want->ndim) {
     Tensor *t = piece[0]->t;
@@ -249,7 +253,8 @@ static Status all_gather(Move *v, Tensor **out) {
   const Region *want = &v->after[v->me];
   largest(v->before, v->k, size);
   TRY(pad(v, v->in, size, &v->in));
-  TRY(OP(v->c, "_c10d_functional.all_gather_into_tensor.default", &all, val_tensor(v->in), val_int(v->k), val_str(v->group)));
+  TRY(OP(v->c, "_c10d_functional.all_gather_into_tensor.default", &all, val_tensor(v->in), val_int(v->k),
+         val_str(v->group)));
   TRY(finish(v, all, &all));
   if (in_rows(v->before, v->k, want)) return *out = all, OK;
   if (tensor_numel(all) == 0) return resize(v, all, want, out);
@@ -273,7 +278,8 @@ static Status reduce_scatter(Move *v, const char *op, Tensor **out) {
     }
     TRY(join(v, part, v->k, 0, &packed));
   }
-  TRY(OP(v->c, "_c10d_functional.reduce_scatter_tensor.default", out, val_tensor(packed), val_str(op), val_int(v->k), val_str(v->group)));
+  TRY(OP(v->c, "_c10d_functional.reduce_scatter_tensor.default", out, val_tensor(packed), val_str(op),
+         val_int(v->k), val_str(v->group)));
   TRY(finish(v, *out, out));
   for (int d = 0; d < want->ndim; d++) TRY(slice(v, *out, d, (Run){0, want->dim[d].size}, out));
   return OK;
@@ -311,7 +317,8 @@ static Status exchange(Move *v, Tensor **out) {
   for (int q = 0; q < k; q++) {
     Region shared;
     if (gives(v, v->coord[v->me], v->coord[q])) go[q] = region_shared(v, &have[v->me], &want[q], &shared, &s);
-    if (gives(v, v->coord[q], v->coord[v->me])) come[q] = region_shared(v, &have[q], &want[v->me], &piece[q].held, &s);
+    if (gives(v, v->coord[q], v->coord[v->me]))
+      come[q] = region_shared(v, &have[q], &want[v->me], &piece[q].held, &s);
     TRY(s);
     if (!go[q]) continue;
     TRY(cut_shared(v, v->in, &have[v->me], &want[q], &part[nparts]));
@@ -320,7 +327,8 @@ static Status exchange(Move *v, Tensor **out) {
   }
   if (nparts) TRY(join(v, part, nparts, 0, &all));
   else TRY(OP(v->c, "aten.new_zeros.default", &all, val_tensor(v->in), val_ints((int64_t[]){0}, 1)));
-  TRY(OP(v->c, "_c10d_functional.all_to_all_single.default", &got, val_tensor(all), val_ints(come, k), val_ints(go, k), val_str(v->group)));
+  TRY(OP(v->c, "_c10d_functional.all_to_all_single.default", &got, val_tensor(all), val_ints(come, k),
+         val_ints(go, k), val_str(v->group)));
   TRY(finish(v, got, &got));
   int64_t at = 0;
   for (int q = 0; q < k; q++) {
@@ -365,7 +373,8 @@ static Status partition(Move *v, Tensor **out) {
   double other;
   *out = v->in;
   if (partition_keeps(v->m, v->step, &other)) return OK;
-  return OP(v->c, "aten.full_like.default", out, val_tensor(v->in), dtype_kind(v->in->dtype) < KIND_FLOAT ? val_int((int64_t)other) : val_float(other));
+  return OP(v->c, "aten.full_like.default", out, val_tensor(v->in),
+            dtype_kind(v->in->dtype) < KIND_FLOAT ? val_int((int64_t)other) : val_float(other));
 }
 
 /* ---- the members -------------------------------------------------------------------------------------------- */
@@ -373,7 +382,12 @@ static Status partition(Move *v, Tensor **out) {
 static Status describe(Move *v) {
   int *ranks;
   const Mesh *m = v->m;
-  Layout before = {.ndim = v->spec->ndim, .shape = v->spec->shape, .naxes = m->naxes, .axis = m->axis, .place = v->step->before}, after = before;
+  Layout before = {.ndim = v->spec->ndim,
+                   .shape = v->spec->shape,
+                   .naxes = m->naxes,
+                   .axis = m->axis,
+                   .place = v->step->before},
+         after = before;
   after.place = v->step->after;
   TRY_NEW(ranks, arena_new_n(v->c->arena, int, m->size));
   v->k = mesh_group_ranks(m, v->step->axes, m->coord, ranks);
@@ -381,7 +395,8 @@ static Status describe(Move *v) {
   TRY_NEW(v->before, arena_new_n(v->c->arena, Region, v->k));
   TRY_NEW(v->after, arena_new_n(v->c->arena, Region, v->k));
   for (int q = 0; q < v->k; q++) {
-    if (!mesh_coord_of(m, ranks[q], v->coord[q])) return fail(ERR_FAIL, "rank %d is outside of its own group", ranks[q]);
+    if (!mesh_coord_of(m, ranks[q], v->coord[q]))
+      return fail(ERR_FAIL, "rank %d is outside of its own group", ranks[q]);
     if (ranks[q] == v->l->rank) v->me = q;
     TRY(region_of(&before, v->coord[q], v->c->arena, &v->before[q]));
     TRY(region_of(&after, v->coord[q], v->c->arena, &v->after[q]));
@@ -431,7 +446,8 @@ static Status unfold(Move *v, int dim, int64_t f) {
     TRY(one_period(&r->dim[dim], f, p, v->c->arena, &one[i], &alike));
   }
   if (!alike) return OK;
-  for (int i = 0; i < 2 * v->k; i++) open_dim(i < v->k ? &v->before[i] : &v->after[i - v->k], dim, f, &times[i], one[i]);
+  for (int i = 0; i < 2 * v->k; i++)
+    open_dim(i < v->k ? &v->before[i] : &v->after[i - v->k], dim, f, &times[i], one[i]);
   v->folded = true;
   return OK;
 }
@@ -473,7 +489,11 @@ static Status carry_out(Move *v, Tensor **out) {
 
 static Status lower_step(Move *v, Tensor **out) {
   int64_t size[MAX_DIMS];
-  Layout after = {.ndim = v->spec->ndim, .shape = v->spec->shape, .naxes = v->m->naxes, .axis = v->m->axis, .place = v->step->after};
+  Layout after = {.ndim = v->spec->ndim,
+                  .shape = v->spec->shape,
+                  .naxes = v->m->naxes,
+                  .axis = v->m->axis,
+                  .place = v->step->after};
   TRY(describe(v));
   TRY(unfold_all(v));
   TRY(carry_out(v, out));
@@ -484,7 +504,8 @@ static Status lower_step(Move *v, Tensor **out) {
 
 static Status find_mesh(Lower *l, const char *text, Mesh **out) {
   TRY(mesh_parse(l->dist, text, out));
-  if (!mesh_coord_of(*out, l->rank, (*out)->coord)) return fail(ERR_USAGE, "rank %d is outside of the mesh %s", l->rank, text);
+  if (!mesh_coord_of(*out, l->rank, (*out)->coord))
+    return fail(ERR_USAGE, "rank %d is outside of the mesh %s", l->rank, text);
   (*out)->inside = true;
   return OK;
 }
@@ -495,7 +516,7 @@ Status lower_redistribute(Lower *l, const Node *n, Tensor **out) {
   Placement place[MAX_AXES];
   int64_t shape[MAX_DIMS];
   const Spec *from, *to;
-  Plan plan;
+  Route plan;
   int naxes, ndim = n->args[4].n;
   for (int d = 0; d < ndim; d++) shape[d] = n->args[4].list[d].i;
   TRY(lower_tensor(l, n, 0, out));
@@ -504,7 +525,7 @@ Status lower_redistribute(Lower *l, const Node *n, Tensor **out) {
   TRY(spec_new(mesh, (*out)->dtype, ndim, shape, NULL, place, &from));
   TRY(placements_parse(n->args[3].str, ndim, place, &naxes));
   TRY(spec_with(from, place, &to));
-  TRY(plan_redistribute(from, to, l->call.arena, &plan));
+  TRY(route_find(from, to, l->call.arena, &plan));
   for (int i = 0; i < plan.n; i++) {
     Move v = {.l = l, .c = &l->call, .m = mesh, .spec = from, .step = &plan.step[i], .in = *out};
     TRY(lower_step(&v, out));

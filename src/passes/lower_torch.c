@@ -28,7 +28,8 @@ const char *mesh_group_name(const Mesh *m, unsigned axes, char *buf, size_t cap)
   buf[0] = 0;
   for (int a = 0; a < m->naxes && at < cap; a++) {
     if (!(axes >> a & 1) || m->axis[a] == 1) continue;
-    int n = m->name[a] ? snprintf(buf + at, cap - at, "%s%s", first ? "" : between, m->name[a]) : snprintf(buf + at, cap - at, "%saxis%d", first ? "" : between, a);
+    int n = m->name[a] ? snprintf(buf + at, cap - at, "%s%s", first ? "" : between, m->name[a])
+                       : snprintf(buf + at, cap - at, "%saxis%d", first ? "" : between, a);
     at += (size_t)n;
     first = false;
   }
@@ -39,9 +40,11 @@ const char *mesh_group_name(const Mesh *m, unsigned axes, char *buf, size_t cap)
 
 static Status tensor_of(Lower *l, Val *v, Tensor **out) {
   int64_t size[MAX_DIMS];
-  if (v->type != TY_TENSOR || v->ndim < 0 || v->ndim > MAX_DIMS) return fail(ERR_FAIL, "the sizes of %s are not known", v->name);
+  if (v->type != TY_TENSOR || v->ndim < 0 || v->ndim > MAX_DIMS)
+    return fail(ERR_FAIL, "the sizes of %s are not known", v->name);
   for (int d = 0; d < v->ndim; d++) {
-    if (!sym_is_int(v->size[d])) return fail(ERR_USAGE, "lower_torch needs sizes that are numbers; %s has others", v->name);
+    if (!sym_is_int(v->size[d]))
+      return fail(ERR_USAGE, "lower_torch needs sizes that are numbers; %s has others", v->name);
     size[d] = v->size[d]->value;
   }
   TRY(tensor_meta(l->call.scope, v->dtype, v->ndim, size, out));
@@ -121,8 +124,10 @@ static Status lower_mean(Lower *l, const Node *n, Tensor **out) {
   Value as = wide == self->dtype ? val_none() : val_dtype(wide);
   for (int d = 0; d < ndim; d++) dim[d] = dims->list[d].i;
   bool keep = n->args[2].kind == ARG_BOOL && n->args[2].b;
-  TRY(OP(c, "aten.sum.dim_IntList", out, val_tensor(self), ndim ? val_ints(dim, ndim) : val_none(), val_bool(keep), as));
-  TRY(OP(c, "aten.div.Scalar", out, val_tensor(*out), n->args[3].kind == ARG_INT ? val_float((double)n->args[3].i) : val_float(n->args[3].f)));
+  TRY(OP(c, "aten.sum.dim_IntList", out, val_tensor(self), ndim ? val_ints(dim, ndim) : val_none(), val_bool(keep),
+         as));
+  TRY(OP(c, "aten.div.Scalar", out, val_tensor(*out),
+         n->args[3].kind == ARG_INT ? val_float((double)n->args[3].i) : val_float(n->args[3].f)));
   return wide == result ? OK : OP(c, "aten.to.dtype", out, val_tensor(*out), val_dtype(result));
 }
 
@@ -134,16 +139,25 @@ static Status lower_wide(Lower *l, const Node *n, const char *op, Tensor **out) 
     Tensor *t;
     TRY(lower_tensor(l, n, i, &t));
     if (t) TRY(OP(c, "aten.to.dtype", &t, val_tensor(t), val_dtype(DT_F32)));
-    arg[i] = t ? val_tensor(t) : n->args[i].kind == ARG_FLOAT ? val_float(n->args[i].f) : n->args[i].kind == ARG_INT ? val_int(n->args[i].i) : val_none();
+    arg[i] = t                              ? val_tensor(t)
+             : n->args[i].kind == ARG_FLOAT ? val_float(n->args[i].f)
+             : n->args[i].kind == ARG_INT   ? val_int(n->args[i].i)
+                                            : val_none();
   }
   int given = n->nargs;
   while (given && arg[given - 1].kind == VAL_NONE) given--;
   return op_call(c, op, out, 1, arg, given);
 }
 
-static Status lower_linear(Lower *l, const Node *n, Tensor **out) { return lower_wide(l, n, "aten.linear.default", out); }
-static Status lower_addmm(Lower *l, const Node *n, Tensor **out) { return lower_wide(l, n, "aten.addmm.default", out); }
-static Status lower_matmul(Lower *l, const Node *n, Tensor **out) { return lower_wide(l, n, "aten.matmul.default", out); }
+static Status lower_linear(Lower *l, const Node *n, Tensor **out) {
+  return lower_wide(l, n, "aten.linear.default", out);
+}
+static Status lower_addmm(Lower *l, const Node *n, Tensor **out) {
+  return lower_wide(l, n, "aten.addmm.default", out);
+}
+static Status lower_matmul(Lower *l, const Node *n, Tensor **out) {
+  return lower_wide(l, n, "aten.matmul.default", out);
+}
 
 /* narrow_scatter(self, src, dim, start, length) */
 static Status lower_narrow(Lower *l, const Node *n, Tensor **out) {
@@ -153,7 +167,8 @@ static Status lower_narrow(Lower *l, const Node *n, Tensor **out) {
   int64_t dim = n->args[2].i, start = n->args[3].i;
   int64_t at = dim < 0 ? dim + self->ndim : dim;
   if (start < 0) start += self->size[at];
-  return OP(&l->call, "aten.slice_scatter.default", out, val_tensor(self), val_tensor(src), val_int(dim), val_int(start), val_int(start + n->args[4].i));
+  return OP(&l->call, "aten.slice_scatter.default", out, val_tensor(self), val_tensor(src), val_int(dim),
+            val_int(start), val_int(start + n->args[4].i));
 }
 
 /* align(tensors): placed so already. */
@@ -175,15 +190,24 @@ static Status open_view(Lower *l, Node *n) {
   return OK;
 }
 
-static bool is_view(const Node *n) { return node_is(n, "aten.view.default") || node_is(n, "aten._unsafe_view.default") || node_is(n, "aten.reshape.default"); }
+static bool is_view(const Node *n) {
+  return node_is(n, "aten.view.default") || node_is(n, "aten._unsafe_view.default") ||
+         node_is(n, "aten.reshape.default");
+}
 
 static const struct {
   const char *target;
   Status (*lower)(Lower *l, const Node *n, Tensor **out); /* one result per result of the node */
 } rows[] = {
-    {redistribute, lower_redistribute}, {"tess.embedding_part.default", lower_embedding}, {"tess.gather_part.default", lower_gather},
-    {"tess.mean_part.default", lower_mean},            {"tess.narrow_scatter.default", lower_narrow},    {"tess.align.default", lower_align},
-    {"tess.linear_wide.default", lower_linear},        {"tess.addmm_wide.default", lower_addmm},         {"tess.matmul_wide.default", lower_matmul},
+    {redistribute, lower_redistribute},
+    {"tess.embedding_part.default", lower_embedding},
+    {"tess.gather_part.default", lower_gather},
+    {"tess.mean_part.default", lower_mean},
+    {"tess.narrow_scatter.default", lower_narrow},
+    {"tess.align.default", lower_align},
+    {"tess.linear_wide.default", lower_linear},
+    {"tess.addmm_wide.default", lower_addmm},
+    {"tess.matmul_wide.default", lower_matmul},
 };
 
 /* ---- the pass ---------------------------------------------------------------------------------------- */

@@ -13,8 +13,8 @@
 typedef struct {
   GraphBuilder builder; /* records before the node that is being replaced */
   Exported *e;
-  Call call;            /* for OP(): context, scope, arena */
-  Dist *dist;           /* plans only */
+  Call call;  /* for OP(): context, scope, arena */
+  Dist *dist; /* plans only */
   int rank;
 } Lower;
 

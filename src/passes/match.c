@@ -3,9 +3,13 @@
 
 #include <string.h>
 
-Node *match_val_node(const Val *v, const char *target) { return v && v->node && !strcmp(v->node->target, target) ? v->node : NULL; }
+Node *match_val_node(const Val *v, const char *target) {
+  return v && v->node && !strcmp(v->node->target, target) ? v->node : NULL;
+}
 
-Node *match_node(const Arg *a, const char *target) { return a->kind == ARG_VAL ? match_val_node(a->val, target) : NULL; }
+Node *match_node(const Arg *a, const char *target) {
+  return a->kind == ARG_VAL ? match_val_node(a->val, target) : NULL;
+}
 
 bool match_number(const Arg *a, double *out) {
   switch (a->kind) {
@@ -25,10 +29,12 @@ bool match_number(const Arg *a, double *out) {
 bool match_scaled(const Val *v, Val **x, double *factor) {
   const Node *n = v->node;
   if (!n) return false;
-  bool mul = node_is(n, "aten.mul.Tensor") || node_is(n, "aten.mul.Scalar"), div = node_is(n, "aten.div.Tensor") || node_is(n, "aten.div.Scalar");
+  bool mul = node_is(n, "aten.mul.Tensor") || node_is(n, "aten.mul.Scalar"),
+       div = node_is(n, "aten.div.Tensor") || node_is(n, "aten.div.Scalar");
   if (!mul && !div) return false;
   int number = 1;
-  if (mul && n->args[0].kind == ARG_VAL && n->args[1].kind == ARG_VAL && match_number(&n->args[0], factor)) number = 0;
+  if (mul && n->args[0].kind == ARG_VAL && n->args[1].kind == ARG_VAL && match_number(&n->args[0], factor))
+    number = 0;
   if (n->args[1 - number].kind != ARG_VAL || !match_number(&n->args[number], factor)) return false;
   *x = n->args[1 - number].val;
   if (div) *factor = 1 / *factor;
@@ -44,7 +50,8 @@ Val *match_transposed(const Val *v) {
   Node *n = v->node;
   int64_t a, b;
   if (!n || v->ndim < 2) return NULL;
-  if (node_is(n, "aten.t.default") || node_is(n, "aten.numpy_T.default")) return v->ndim == 2 ? n->args[0].val : NULL;
+  if (node_is(n, "aten.t.default") || node_is(n, "aten.numpy_T.default"))
+    return v->ndim == 2 ? n->args[0].val : NULL;
   if (node_is(n, "aten.transpose.int")) {
     if (!match_int(&n->args[1], 0, &a) || !match_int(&n->args[2], 0, &b)) return NULL;
     a = a < 0 ? a + v->ndim : a;
@@ -67,11 +74,14 @@ bool same_last_sizes(const Val *a, const Val *b, int n) {
   return true;
 }
 
-bool same_sizes(const Val *a, const Val *b) { return a->ndim == b->ndim && a->ndim >= 0 && same_last_sizes(a, b, a->ndim); }
+bool same_sizes(const Val *a, const Val *b) {
+  return a->ndim == b->ndim && a->ndim >= 0 && same_last_sizes(a, b, a->ndim);
+}
 
 static bool keeps_order(const Node *n) {
-  static const char *const names[] = {"aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten.clone.default",
-                                      "aten.contiguous.default", "aten.flatten.using_ints", "aten.unflatten.int", "aten.unsqueeze.default"};
+  static const char *const names[] = {"aten.view.default",  "aten.reshape.default",    "aten._unsafe_view.default",
+                                      "aten.clone.default", "aten.contiguous.default", "aten.flatten.using_ints",
+                                      "aten.unflatten.int", "aten.unsqueeze.default"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     if (node_is(n, names[i])) return true;
   }
@@ -93,7 +103,8 @@ bool match_is_last_dim(const Arg *a, const Val *v, int64_t otherwise) {
   return match_int(a, otherwise, &d) && (d == -1 || d == v->ndim - 1);
 }
 
-Status match_emit(Graph *g, Node *before, const Node *origin, const char *op_name, const Arg *args, int nargs, const Val *like, Val **out) {
+Status match_emit(Graph *g, Node *before, const Node *origin, const char *op_name, const Arg *args, int nargs,
+                  const Val *like, Val **out) {
   const Op *op = op_find(op_name);
   if (!op) return fail(ERR_FAIL, "'%s' is not in the registry", op_name);
   Arg all[MAX_PARAMS] = {{0}};

@@ -35,6 +35,7 @@ bool match_is_last_dim(const Arg *a, const Val *v, int64_t otherwise);
 
 /* A call before `before` with the metadata of `origin` whose single result looks like
  * `like`; args has one Arg per parameter up to nargs. */
-Status match_emit(Graph *g, Node *before, const Node *origin, const char *op, const Arg *args, int nargs, const Val *like, Val **out);
+Status match_emit(Graph *g, Node *before, const Node *origin, const char *op, const Arg *args, int nargs,
+                  const Val *like, Val **out);
 
 #endif

@@ -142,7 +142,8 @@ static bool argument_is_shared(const Node *n, int i) {
   const Param *p = &n->op->schema.params[i];
   if (p->mutated) return true;
   if (p->aliased) return n->op->schema.nreturns > 0 && n->op->schema.returns[0].aliased;
-  return i == 0 && (is_wait(n) || node_is(n, "_c10d_functional._wrap_tensor_autograd.default") || node_is(n, "aten.dropout.default"));
+  return i == 0 && (is_wait(n) || node_is(n, "_c10d_functional._wrap_tensor_autograd.default") ||
+                    node_is(n, "aten.dropout.default"));
 }
 
 static int find_root(int *memory, int id) {
@@ -157,7 +158,8 @@ typedef struct {
 
 static void join_results(void *ctx, Val **ref) {
   const Joining *j = ctx;
-  for (int i = 0; i < j->node->nouts; i++) j->memory[find_root(j->memory, j->node->outs[i]->id)] = find_root(j->memory, (*ref)->id);
+  for (int i = 0; i < j->node->nouts; i++)
+    j->memory[find_root(j->memory, j->node->outs[i]->id)] = find_root(j->memory, (*ref)->id);
 }
 
 static Status find_memory(Arena *arena, Order *o) {
@@ -184,8 +186,8 @@ struct Reader {
 
 /* The present state of one piece of memory while the nodes are walked in order. */
 typedef struct {
-  bool written;   /* by some node, at some time */
-  int last_write; /* position, -1 */
+  bool written;    /* by some node, at some time */
+  int last_write;  /* position, -1 */
   Reader *readers; /* since then */
 } Memory;
 
@@ -286,7 +288,7 @@ Status order_new(Arena *arena, Graph *g, Order *out) {
  * is not there yet.  needs[..left) may still be missing; what is behind is there. */
 typedef struct {
   Node *node;
-  int first, left;      /* in Sort.needs */
+  int first, left; /* in Sort.needs */
   bool ready;
   int waiting, waiting_last, next; /* marks, -1 */
 } Item;
@@ -317,13 +319,15 @@ static void need_producer(void *ctx, Val **ref) {
 static void need_position(Sort *s, int position, int self) {
   const OrderChange *c = s->change;
   if (s->item[position].node) need(s, position);
-  for (int i = c->instead ? c->instead_start[position] : 0, end = c->instead ? c->instead_start[position + 1] : 0; i < end; i++) {
+  for (int i = c->instead ? c->instead_start[position] : 0, end = c->instead ? c->instead_start[position + 1] : 0;
+       i < end; i++) {
     if (c->instead[i] != self) need(s, c->instead[i]);
   }
 }
 
 static void need_place_of(Sort *s, int position, int self) {
-  for (int i = s->o->behind_start[position]; i < s->o->behind_start[position + 1]; i++) need_position(s, s->o->behind[i], self);
+  for (int i = s->o->behind_start[position]; i < s->o->behind_start[position + 1]; i++)
+    need_position(s, s->o->behind[i], self);
 }
 
 static void find_needs(Sort *s, Item *it, int mark) {
@@ -381,7 +385,8 @@ static Status sort_nodes(Sort *s, int *stack, Node **sorted) {
     sorted[done++] = it->node;
     top = release(s, mark, stack, top);
   }
-  return done == n ? OK : fail(ERR_FAIL, "the nodes cannot be put in order: %d of %d wait for each other", n - done, n);
+  return done == n ? OK
+                   : fail(ERR_FAIL, "the nodes cannot be put in order: %d of %d wait for each other", n - done, n);
 }
 
 Status order_sort(Arena *arena, const Order *o, const OrderChange *change) {

@@ -27,19 +27,19 @@ typedef enum { IN_TURN, HURRIED, PATIENT } Haste;
 typedef struct {
   Arena *arena;
   const Order *o;
-  Haste *haste;     /* all arrays by position */
+  Haste *haste; /* all arrays by position */
   bool *done;
-  int *missing;     /* hurried: needs that are not done yet */
+  int *missing;                     /* hurried: needs that are not done yet */
   int *next_start, *next_of, *next; /* hurried nodes that need this one */
-  size_t *bytes;    /* collectives: what it holds while it is under way */
-  int *waits_left;  /* collectives under way */
-  int *start_of;    /* waits: the collective; -1 */
-  int *start_before; /* in_order, collectives: the one before it; -1 */
-  int *order;       /* result */
+  size_t *bytes;                    /* collectives: what it holds while it is under way */
+  int *waits_left;                  /* collectives under way */
+  int *start_of;                    /* waits: the collective; -1 */
+  int *start_before;                /* in_order, collectives: the one before it; -1 */
+  int *order;                       /* result */
   int ndone;
-  int *ready, ready_head, ready_tail;       /* hurried nodes whose arguments are there */
-  int *held, held_head, held_tail;          /* of these, collectives that memory held back */
-  int *under_way, oldest, under_way_count;  /* collectives in the order of their start */
+  int *ready, ready_head, ready_tail;      /* hurried nodes whose arguments are there */
+  int *held, held_head, held_tail;         /* of these, collectives that memory held back */
+  int *under_way, oldest, under_way_count; /* collectives in the order of their start */
   int *stack;
   size_t limit, present, most;
 } Overlap;
@@ -47,14 +47,16 @@ typedef struct {
 /* ---- who hurries, who is patient --------------------------------------------------------------- */
 
 static bool is_view(const Node *n) {
-  return n->op && !n->op->schema.mutates && n->op->schema.nreturns > 0 && n->op->schema.returns[0].aliased && n->args[0].kind == ARG_VAL;
+  return n->op && !n->op->schema.mutates && n->op->schema.nreturns > 0 && n->op->schema.returns[0].aliased &&
+         n->args[0].kind == ARG_VAL;
 }
 
 /* Not worth a place of its own: moves or scales what a collective sends. */
 static bool is_cheap(const Node *n) {
   if (!n->op || n->op->schema.mutates || (n->op->def->flags & (OP_EFFECT | OP_RANDOM))) return false;
-  return is_view(n) || (n->op->def->flags & OP_POINTWISE) || node_is(n, "aten.cat.default") || node_is(n, "aten.clone.default") ||
-         !strncmp(n->target, "aten._foreach_div.", 18) || !strncmp(n->target, "aten._foreach_mul.", 18) || !strncmp(n->target, "aten._to_copy.", 14);
+  return is_view(n) || (n->op->def->flags & OP_POINTWISE) || node_is(n, "aten.cat.default") ||
+         node_is(n, "aten.clone.default") || !strncmp(n->target, "aten._foreach_div.", 18) ||
+         !strncmp(n->target, "aten._foreach_mul.", 18) || !strncmp(n->target, "aten._to_copy.", 14);
 }
 
 static bool all_users_hurry(const Overlap *v, const Node *n) {
@@ -256,12 +258,15 @@ static void walk(Overlap *v) {
 /* ---- the pass ------------------------------------------------------------------------------------------ */
 
 static Status allocate(Overlap *v) {
-  size_t n = (size_t)v->o->n + 1, needs = 2 * n + (size_t)v->o->behind_start[v->o->n] + (size_t)v->o->arg_start[v->o->n];
+  size_t n = (size_t)v->o->n + 1,
+         needs = 2 * n + (size_t)v->o->behind_start[v->o->n] + (size_t)v->o->arg_start[v->o->n];
   TRY_NEW(v->haste, arena_array(v->arena, n, sizeof *v->haste));
   TRY_NEW(v->done, arena_array(v->arena, n, sizeof *v->done));
   TRY_NEW(v->bytes, arena_array(v->arena, n, sizeof *v->bytes));
-  int **const arrays[] = {&v->missing, &v->next_of, &v->waits_left, &v->start_of, &v->start_before, &v->order, &v->ready, &v->held, &v->under_way};
-  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) TRY_NEW(*arrays[i], arena_array(v->arena, n, sizeof(int)));
+  int **const arrays[] = {&v->missing, &v->next_of, &v->waits_left, &v->start_of, &v->start_before,
+                          &v->order,   &v->ready,   &v->held,       &v->under_way};
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+    TRY_NEW(*arrays[i], arena_array(v->arena, n, sizeof(int)));
   TRY_NEW(v->next_start, arena_array(v->arena, n + 1, sizeof(int)));
   TRY_NEW(v->stack, arena_array(v->arena, needs + 1, sizeof(int)));
   return OK;
@@ -305,8 +310,10 @@ static Status tell(const PassArgs *args, const Overlap *v) {
     text_puts(args->stats, "overlap: no collectives in the program: nothing to overlap\n");
     return OK;
   }
-  text_printf(args->stats, "overlap: %d collective%s, starting earlier: %d, waits that are later: %d\n", g.collectives, g.collectives == 1 ? "" : "s", g.earlier, g.later);
-  text_printf(args->stats, "  nodes beside collectives, summed over waits: %lld -> %lld\n", (long long)g.beside_before, (long long)g.beside_after);
+  text_printf(args->stats, "overlap: %d collective%s, starting earlier: %d, waits that are later: %d\n",
+              g.collectives, g.collectives == 1 ? "" : "s", g.earlier, g.later);
+  text_printf(args->stats, "  nodes beside collectives, summed over waits: %lld -> %lld\n",
+              (long long)g.beside_before, (long long)g.beside_after);
   text_printf(args->stats, "  held by collectives under way: at most %zu bytes of %zu\n", v->most, v->limit);
   return OK;
 }

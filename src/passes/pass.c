@@ -60,7 +60,10 @@ Status pass_list_check(const char *list) {
     if (*p == '"') quoted = !quoted;
     if (!quoted) depth += *p == '(' ? 1 : *p == ')' ? -1 : 0;
     bool ends = !*p || (*p == ',' && !depth && !quoted);
-    if (ends && blank) return status_hint(fail(ERR_USAGE, "'%s': there is nothing %s", list, !*p ? "behind the last comma" : "before a comma"), "items stand with a single comma between them: a,b,c");
+    if (ends && blank)
+      return status_hint(
+          fail(ERR_USAGE, "'%s': there is nothing %s", list, !*p ? "behind the last comma" : "before a comma"),
+          "items stand with a single comma between them: a,b,c");
     if (!*p) return OK;
     blank = ends || (blank && *p == ' ');
   }

@@ -66,7 +66,8 @@ static Status set_value(const char *pass, const char *text, PassValue *v) {
   if (read_value(text, v)) return OK;
   TextBuf range = {0};
   pass_option_range(&range, v->option);
-  Status s = fail(ERR_USAGE, "pass '%s': %s=%s: it takes %s", pass, v->option->name, text, range.text ? range.text : "another value");
+  Status s = fail(ERR_USAGE, "pass '%s': %s=%s: it takes %s", pass, v->option->name, text,
+                  range.text ? range.text : "another value");
   text_free(&range);
   return status_hint(s, "%s: %s", v->option->name, v->option->what);
 }

@@ -18,7 +18,8 @@
 /* Values matter, memory layout does not: a copy is its argument. */
 static Status drop_copy(Graph *g, Node *n, Val **out) {
   (void)g;
-  bool copy = node_is(n, "aten.clone.default") || node_is(n, "aten.contiguous.default") || node_is(n, "aten.lift_fresh_copy.default");
+  bool copy = node_is(n, "aten.clone.default") || node_is(n, "aten.contiguous.default") ||
+              node_is(n, "aten.lift_fresh_copy.default");
   if (copy && n->args[0].kind == ARG_VAL && n->args[0].val->dtype == n->outs[0]->dtype) *out = n->args[0].val;
   return OK;
 }

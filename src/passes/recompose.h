@@ -8,6 +8,7 @@
 
 typedef Status RecomposeFn(Graph *g, Node *n, Val **out);
 
-RecomposeFn recompose_linear, recompose_attention, recompose_repeated_heads, recompose_rms_norm, recompose_gelu, recompose_silu;
+RecomposeFn recompose_linear, recompose_attention, recompose_repeated_heads, recompose_rms_norm, recompose_gelu,
+    recompose_silu;
 
 #endif

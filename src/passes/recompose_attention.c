@@ -82,9 +82,12 @@ static Val *strip_guard(Val *v, bool *guarded) {
   Node *not_inf = any ? match_node(&any->args[0], "aten.logical_not.default") : NULL;
   Node *eq = not_inf ? match_node(&not_inf->args[0], "aten.eq.Scalar") : NULL;
   double inf;
-  if (!is_zero || !eq || !match_number(&eq->args[1], &inf) || inf != -INFINITY || !match_is_last_dim(&any->args[1], any->args[0].val, 0)) return v;
+  if (!is_zero || !eq || !match_number(&eq->args[1], &inf) || inf != -INFINITY ||
+      !match_is_last_dim(&any->args[1], any->args[0].val, 0))
+    return v;
   Val *softmax = where->args[2].val;
-  if (!softmax->node || softmax->node->args[0].kind != ARG_VAL || softmax->node->args[0].val != eq->args[0].val) return v;
+  if (!softmax->node || softmax->node->args[0].kind != ARG_VAL || softmax->node->args[0].val != eq->args[0].val)
+    return v;
   *guarded = true;
   return softmax;
 }
@@ -98,7 +101,8 @@ static bool every_row_attends(const Val *mask) {
     int64_t offset = 0;
     bool open = false;
     for (int d = 0; d + 1 < t->ndim; d++) offset += at[d] * t->stride[d];
-    for (int64_t j = 0; j < cols && !open; j++) open = ((const float *)tensor_data(t))[offset + j * t->stride[t->ndim - 1]] > -INFINITY;
+    for (int64_t j = 0; j < cols && !open; j++)
+      open = ((const float *)tensor_data(t))[offset + j * t->stride[t->ndim - 1]] > -INFINITY;
     if (!open) return false;
     int d = t->ndim - 2;
     while (d >= 0 && ++at[d] == t->size[d]) at[d--] = 0;
@@ -135,7 +139,8 @@ static bool sizes_agree(const Attention *m) {
   for (int d = 0; d < 2; d++) {
     if (q->size[d] != k->size[d] || k->size[d] != v->size[d]) return false;
   }
-  bool dtypes = q->dtype == k->dtype && k->dtype == v->dtype && (q->dtype == DT_F32 || q->dtype == DT_F64) && (!m->mask || dtype_is_float(m->mask->dtype));
+  bool dtypes = q->dtype == k->dtype && k->dtype == v->dtype && (q->dtype == DT_F32 || q->dtype == DT_F64) &&
+                (!m->mask || dtype_is_float(m->mask->dtype));
   return dtypes && q->size[3] == k->size[3] && k->size[2] == v->size[2] && (!m->mask || m->mask->ndim <= 4);
 }
 
@@ -143,7 +148,8 @@ static bool sizes_agree(const Attention *m) {
 Status recompose_attention(Graph *g, Node *n, Val **out) {
   Val *root = n->outs[0], *p, *v;
   if (root->ndim != 4) return OK;
-  bool view = node_is(n, "aten.view.default") || node_is(n, "aten.reshape.default") || node_is(n, "aten._unsafe_view.default");
+  bool view = node_is(n, "aten.view.default") || node_is(n, "aten.reshape.default") ||
+              node_is(n, "aten._unsafe_view.default");
   Val *product = view ? n->args[0].val : root;
   if (view && product->ndim != 3) return OK;
   if (!match_bmm(product, &p, &v)) return OK;
@@ -159,7 +165,8 @@ Status recompose_attention(Graph *g, Node *n, Val **out) {
     wide.dtype = m.q->dtype;
     TRY(match_emit(g, n, n, "aten.to.dtype", cast, 2, &wide, &m.mask));
   }
-  Arg args[] = {arg_val(m.q), arg_val(m.k), arg_val(m.v), arg_val(m.mask), arg_float(0), arg_bool(false), arg_float(m.scale)};
+  Arg args[] = {arg_val(m.q), arg_val(m.k),    arg_val(m.v),      arg_val(m.mask),
+                arg_float(0), arg_bool(false), arg_float(m.scale)};
   Val like = *root;
   like.stride = NULL;
   return match_emit(g, n, n, "aten.scaled_dot_product_attention.default", args, 7, &like, out);
@@ -169,16 +176,20 @@ Status recompose_attention(Graph *g, Node *n, Val **out) {
 static Val *unrepeated(Val *x) {
   Val *v = x;
   for (; v->node && v->ndim != 5; v = v->node->args[0].val) {
-    if (!node_is(v->node, "aten.view.default") && !node_is(v->node, "aten.reshape.default") && !node_is(v->node, "aten.clone.default")) return NULL;
+    if (!node_is(v->node, "aten.view.default") && !node_is(v->node, "aten.reshape.default") &&
+        !node_is(v->node, "aten.clone.default"))
+      return NULL;
     if (v->node->args[0].kind != ARG_VAL) return NULL;
   }
-  Node *expand = match_val_node(match_val_node(v, "aten.clone.default") ? v->node->args[0].val : v, "aten.expand.default");
+  Node *expand = match_val_node(match_val_node(v, "aten.clone.default") ? v->node->args[0].val : v,
+                                "aten.expand.default");
   Node *unsqueeze = expand ? match_node(&expand->args[0], "aten.unsqueeze.default") : NULL;
   int64_t dim;
   if (!unsqueeze || !match_int(&unsqueeze->args[1], 0, &dim) || (dim != 2 && dim != -3)) return NULL;
   Val *source = unsqueeze->args[0].val;
   const Val *big = expand->outs[0];
-  if (source->ndim != 4 || x->ndim != 4 || source->size[0] != big->size[0] || source->size[1] != big->size[1]) return NULL;
+  if (source->ndim != 4 || x->ndim != 4 || source->size[0] != big->size[0] || source->size[1] != big->size[1])
+    return NULL;
   return same_last_sizes(source, x, 2) && same_last_sizes(source, big, 2) ? source : NULL;
 }
 

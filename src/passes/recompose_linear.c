@@ -73,13 +73,15 @@ Status recompose_linear(Graph *g, Node *n, Val **out) {
   if (match_product(n, &p)) return emit_linear(g, n, p.x, &p, n->outs[0], out);
   if (node_is(n, "aten.bmm.default")) return recompose_batched(g, n, out);
   /* view(linear(view(x)))  ->  linear(x) */
-  bool view = node_is(n, "aten.view.default") || node_is(n, "aten.reshape.default") || node_is(n, "aten._unsafe_view.default");
+  bool view = node_is(n, "aten.view.default") || node_is(n, "aten.reshape.default") ||
+              node_is(n, "aten._unsafe_view.default");
   Node *linear = view ? match_node(&n->args[0], "aten.linear.default") : NULL;
   if (!linear || linear->outs[0]->ndim != 2) return OK;
   Val *flat = linear->args[0].val, *x = flat;
   while (x->node && (node_is(x->node, "aten.view.default") || node_is(x->node, "aten.reshape.default"))) {
     x = x->node->args[0].val;
-    if (same_leading(x, n->outs[0]) && same_last_sizes(x, flat, 1) && same_last_sizes(n->outs[0], linear->outs[0], 1)) {
+    if (same_leading(x, n->outs[0]) && same_last_sizes(x, flat, 1) &&
+        same_last_sizes(n->outs[0], linear->outs[0], 1)) {
       Arg args[] = {arg_val(x), linear->args[1], linear->args[2]};
       return match_emit(g, n, linear, "aten.linear.default", args, 3, n->outs[0], out);
     }

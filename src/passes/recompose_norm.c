@@ -25,7 +25,8 @@ static bool match_inverse_rms(const Val *r, Val **x, double *eps) {
   double two;
   if (pow && match_number(&pow->args[1], &two) && two == 2) return *x = pow->args[0].val, true;
   Node *mul = match_node(&mean->args[0], "aten.mul.Tensor");
-  if (!mul || mul->args[0].kind != ARG_VAL || mul->args[1].kind != ARG_VAL || mul->args[0].val != mul->args[1].val) return false;
+  if (!mul || mul->args[0].kind != ARG_VAL || mul->args[1].kind != ARG_VAL || mul->args[0].val != mul->args[1].val)
+    return false;
   *x = mul->args[0].val;
   return true;
 }
@@ -51,7 +52,9 @@ Status recompose_rms_norm(Graph *g, Node *n, Val **out) {
     Val *normalized = n->args[side].val, *weight = n->args[1 - side].val;
     if (weight->ndim != 1 || !match_normalized(normalized, &x, &eps)) continue;
     const Sym *c = x->size[x->ndim - 1];
-    if (weight->size[0] != c || !sym_is_int(c) || x->dtype != DT_F32 || weight->dtype != DT_F32 || !same_sizes(x, n->outs[0])) continue;
+    if (weight->size[0] != c || !sym_is_int(c) || x->dtype != DT_F32 || weight->dtype != DT_F32 ||
+        !same_sizes(x, n->outs[0]))
+      continue;
     Arg *shape;
     TRY_NEW(shape, arena_new_n(g->arena, Arg, 1));
     shape[0] = arg_int(c->value);
@@ -82,7 +85,9 @@ Status recompose_gelu(Graph *g, Node *n, Val **out) {
     Node *tanh_node = match_node(&one_plus->args[0], "aten.tanh.default");
     Val *inner = tanh_node ? scaled_by(tanh_node->args[0].val, sqrt(2 / M_PI)) : NULL;
     Node *sum = inner ? match_val_node(inner, "aten.add.Tensor") : NULL;
-    if (!sum || sum->args[0].kind != ARG_VAL || sum->args[0].val != x || sum->args[1].kind != ARG_VAL || !match_plain_alpha(sum)) continue;
+    if (!sum || sum->args[0].kind != ARG_VAL || sum->args[0].val != x || sum->args[1].kind != ARG_VAL ||
+        !match_plain_alpha(sum))
+      continue;
     Val *third = scaled_by(sum->args[1].val, 0.044715);
     Node *pow = third ? match_val_node(third, "aten.pow.Tensor_Scalar") : NULL;
     if (!pow || pow->args[0].val != x || !match_number(&pow->args[1], &cube) || cube != 3) continue;

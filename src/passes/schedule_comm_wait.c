@@ -28,8 +28,8 @@ static bool is_in_place(const CommBlocks *all, const CommBlock *b) {
 typedef struct {
   const Order *o;
   const CommBlocks *all;
-  int *block_of;          /* by position: 1 + the block that it moves with; -1: several */
-  int *waiting, *next;    /* by position, + 1: who of the block waits for it; the next of those */
+  int *block_of;       /* by position: 1 + the block that it moves with; -1: several */
+  int *waiting, *next; /* by position, + 1: who of the block waits for it; the next of those */
   int *stack;
   bool sort; /* something may stand before what it uses */
 } Schedule;
@@ -112,9 +112,11 @@ static void tell(const PassArgs *args, const CommBlocks *blocks, int moved, int 
     return;
   }
   int count = blocks->n + blocks->left_out;
-  text_printf(args->stats, "schedule_comm_wait: %d all-reduce%s, the waits of %d moved later\n", count, count == 1 ? "" : "s", moved);
+  text_printf(args->stats, "schedule_comm_wait: %d all-reduce%s, the waits of %d moved later\n", count,
+              count == 1 ? "" : "s", moved);
   if (unused) text_printf(args->stats, "  %d left alone: nobody uses what was reduced\n", unused);
-  if (blocks->left_out) text_printf(args->stats, "  %d left alone: some result is not used by one wait alone\n", blocks->left_out);
+  if (blocks->left_out)
+    text_printf(args->stats, "  %d left alone: some result is not used by one wait alone\n", blocks->left_out);
 }
 
 static Status schedule(Arena *arena, Exported *e, const PassArgs *args) {

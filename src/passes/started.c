@@ -39,7 +39,8 @@ static Tensor *tensor_of(const Arg *a) { return a->kind == ARG_VAL ? with_storag
 static Status start(Holds *h, const Node *n, int at) {
   const Arg *operands = &n->args[0];
   for (int j = 0; j < n->nouts; j++) {
-    Tensor *out = with_storage(n->outs[j]->tensor), *in = tensor_of(operands->kind == ARG_LIST ? &operands->list[j] : operands);
+    Tensor *out = with_storage(n->outs[j]->tensor),
+           *in = tensor_of(operands->kind == ARG_LIST ? &operands->list[j] : operands);
     if (!out) continue;
     TRY(add(h, out, at, out->storage->mark));
     out->storage->mark = h->n - 1;

@@ -11,7 +11,7 @@
 /* Nodes are numbered from 0; the number of nodes stands for the end of the program, where
  * what nobody waited for is waited for. */
 typedef struct {
-  Tensor *tensor; /* its storage is held */
+  Tensor *tensor;  /* its storage is held */
   int from, until; /* the node that starts, the node that waits */
 } Hold;
 

@@ -17,7 +17,8 @@ static bool with_numbers(const Val *v, Tensor *t) {
   for (int pass = 0; pass < 2; pass++) {
     const Sym **list = pass ? v->stride : v->size;
     for (int d = 0; list && d < v->ndim; d++) {
-      for (const Sym *s; (s = sym_first_unbound(list[d], &b)) && b.n < 32; b.n++) room[b.n] = (SymBinding){s->name, primes[b.n]};
+      for (const Sym *s; (s = sym_first_unbound(list[d], &b)) && b.n < 32; b.n++)
+        room[b.n] = (SymBinding){s->name, primes[b.n]};
       int64_t value;
       Status status = sym_eval(list[d], &b, &value);
       if (status) return status_free(status), false;
@@ -31,8 +32,8 @@ static bool with_numbers(const Val *v, Tensor *t) {
 static bool reshape_is_view(const Node *n) {
   Tensor from, to;
   int64_t stride[MAX_DIMS];
-  return with_numbers(n->args[0].val, &from) && with_numbers(n->outs[0], &to) && tensor_numel(&from) == tensor_numel(&to) &&
-         view_strides(&from, to.ndim, to.size, stride);
+  return with_numbers(n->args[0].val, &from) && with_numbers(n->outs[0], &to) &&
+         tensor_numel(&from) == tensor_numel(&to) && view_strides(&from, to.ndim, to.size, stride);
 }
 
 static bool arg_is_true(const Node *n, const char *name) {
@@ -110,7 +111,8 @@ static Status dim_argument(const Node *view, int at, int ndim, int64_t *dim) {
   const Arg *a = &view->args[at];
   *dim = a->kind == ARG_INT ? a->i : 0;
   if (*dim < 0) *dim += ndim;
-  return *dim < 0 || *dim >= ndim ? fail(ERR_FILE, "%s: dimension %lld of %d", view->target, (long long)*dim, ndim) : OK;
+  return *dim < 0 || *dim >= ndim ? fail(ERR_FILE, "%s: dimension %lld of %d", view->target, (long long)*dim, ndim)
+                                  : OK;
 }
 
 /* Pieces of a split: where the i-th begins follows from the sizes of those before it. */
@@ -119,7 +121,8 @@ static Status inverse_split(const Node *view, int index, Val *parent, Val *part,
   TRY(dim_argument(view, 2, parent->ndim, &dim));
   for (int i = 0; i <= index; i++) {
     const Sym *size = view->outs[i]->size[dim];
-    if (!sym_is_int(size)) return fail(ERR_FAIL, "%s: a piece of symbolic size is written to; this is not supported", view->target);
+    if (!sym_is_int(size))
+      return fail(ERR_FAIL, "%s: a piece of symbolic size is written to; this is not supported", view->target);
     start += length;
     length = size->value;
   }
@@ -148,6 +151,7 @@ static const struct {
   const char *view, *op;
   InverseFn *fn;
 } inverses[] = {
+    /* clang-format off */
     {"aten.slice.Tensor",            "aten.slice_scatter.default",      inverse_scatter},
     {"aten.select.int",              "aten.select_scatter.default",     inverse_scatter},
     {"aten.diagonal.default",        "aten.diagonal_scatter.default",   inverse_scatter},
@@ -165,6 +169,7 @@ static const struct {
     {"aten.expand",                  NULL,                              NULL},
     {"aten.unfold",                  NULL,                              NULL},
     {"aten.",                        "aten.view_as.default",            inverse_reshape},
+    /* clang-format on */
 };
 
 Status view_inverse(const Node *view, int index, Val *parent, Val *part, const char **op, Arg *args, int *nargs) {
@@ -174,5 +179,6 @@ Status view_inverse(const Node *view, int index, Val *parent, Val *part, const c
     *op = inverses[i].op;
     return inverses[i].fn(view, index, parent, part, args, nargs);
   }
-  return fail(ERR_FAIL, "a view made by %s is written to: several of its elements are the same memory", view->target);
+  return fail(ERR_FAIL, "a view made by %s is written to: several of its elements are the same memory",
+              view->target);
 }

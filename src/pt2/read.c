@@ -27,7 +27,8 @@ static const struct {
   const char *entry, *what, *hint;
 } others[] = {
     {"serialized_exported_program.json", "was written by a PyTorch before 2.8", reexport},
-    {"constants.pkl", "is a TorchScript archive, not an exported program", "give a file that torch.export.save() wrote"},
+    {"constants.pkl", "is a TorchScript archive, not an exported program",
+     "give a file that torch.export.save() wrote"},
     {"data.pkl", "is a torch.save() file, not an exported program", "give a file that torch.export.save() wrote"},
     {"data/weights/model.pt", "was written by PyTorch 2.8, which pickles the weights", reexport},
 };
@@ -52,17 +53,20 @@ static Status check_archive(Reader *r) {
   const Archive *a = &r->file->archive;
   char text[MAX_MARKER];
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-    if (archive_find(a, others[i].entry)) return status_hint(fail(ERR_FILE, "%s %s", r->name, others[i].what), "%s", others[i].hint);
+    if (archive_find(a, others[i].entry))
+      return status_hint(fail(ERR_FILE, "%s %s", r->name, others[i].what), "%s", others[i].hint);
   }
   TRY(read_marker(r, "archive_format", text));
   if (strcmp(text, "pt2")) {
-    return status_hint(fail(ERR_FILE, "%s: not a .pt2 file: the archive does not say so", r->name), "give a file that torch.export.save() wrote");
+    return status_hint(fail(ERR_FILE, "%s: not a .pt2 file: the archive does not say so", r->name),
+                       "give a file that torch.export.save() wrote");
   }
   TRY(read_marker(r, "archive_version", text));
   if (strcmp(text, "0")) return fail(ERR_FILE, "%s: the archive version is '%s'; 0 is supported", r->name, text);
   TRY(read_marker(r, "byteorder", text));
   if (*text && strcmp(text, "little")) {
-    return status_hint(fail(ERR_FILE, "%s: the weights are in %s-endian byte order", r->name, text), "save the model on a little-endian machine");
+    return status_hint(fail(ERR_FILE, "%s: the weights are in %s-endian byte order", r->name, text),
+                       "save the model on a little-endian machine");
   }
   return OK;
 }
@@ -88,7 +92,8 @@ static Status find_model(Reader *r, char *name, size_t cap) {
     return status_hint(fail(ERR_FILE, "%s holds no exported program (models/model.json)", r->name),
                        "AOTInductor packages hold compiled code only: write the program with torch.export.save()");
   } else if (count > 1) {
-    return status_hint(fail(ERR_FILE, "%s holds %d programs", r->name, count), "save one program per file with torch.export.save()");
+    return status_hint(fail(ERR_FILE, "%s holds %d programs", r->name, count),
+                       "save one program per file with torch.export.save()");
   }
   if (len >= cap) return fail(ERR_FILE, "%s: the name of its program is too long", r->name);
   memcpy(name, found, len);
@@ -102,7 +107,8 @@ Status read_json(Reader *r, const char *entry, yyjson_doc **out) {
   const Archive *a = &r->file->archive;
   const ZipEntry *e = archive_find(a, entry);
   ZipData d;
-  if (!e) return status_hint(fail(ERR_FILE, "%s: '%s' is missing from the archive", r->name, entry), "%s", reexport);
+  if (!e)
+    return status_hint(fail(ERR_FILE, "%s: '%s' is missing from the archive", r->name, entry), "%s", reexport);
   TRY(zip_read(a->zip, e, &d));
   yyjson_read_err err = {0};
   /* Not json_parse(): our walk bounds its own depth, so a second look at every byte is
@@ -121,8 +127,11 @@ static Status check_schema(Reader *r) {
   TRY(json_int64(version, "major", r->name, &major));
   json_as_int64(yyjson_obj_get(version, "minor"), &minor);
   if (major == SCHEMA_MAJOR) return OK;
-  Status s = fail(ERR_FILE, "%s: the schema version is %lld.%lld; %d.x is supported", r->name, (long long)major, (long long)minor, SCHEMA_MAJOR);
-  if (major > SCHEMA_MAJOR) return status_hint(s, "it is newer than this program: export with a PyTorch between 2.9 and 2.13, or take a newer tessera");
+  Status s = fail(ERR_FILE, "%s: the schema version is %lld.%lld; %d.x is supported", r->name, (long long)major,
+                  (long long)minor, SCHEMA_MAJOR);
+  if (major > SCHEMA_MAJOR)
+    return status_hint(
+        s, "it is newer than this program: export with a PyTorch between 2.9 and 2.13, or take a newer tessera");
   return status_hint(s, "%s", reexport);
 }
 

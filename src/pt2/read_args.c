@@ -5,7 +5,8 @@
 
 Status read_union(yyjson_val *v, const char **tag, yyjson_val **value) {
   yyjson_obj_iter it;
-  if (yyjson_obj_size(v) != 1 || !yyjson_obj_iter_init(v, &it)) return fail(ERR_FILE, "expected an object with one member, its kind");
+  if (yyjson_obj_size(v) != 1 || !yyjson_obj_iter_init(v, &it))
+    return fail(ERR_FILE, "expected an object with one member, its kind");
   yyjson_val *key = yyjson_obj_iter_next(&it);
   *tag = yyjson_get_str(key);
   *value = yyjson_obj_iter_get_val(key);
@@ -37,7 +38,9 @@ static Status read_tensor(GraphReader *g, yyjson_val *v, Arg *out) {
 static Status read_int(GraphReader *g, yyjson_val *v, Arg *out) {
   (void)g;
   out->kind = ARG_INT;
-  return json_as_int64(v, &out->i) ? OK : fail(ERR_FILE, "expected an integer of 64 bits, found %s", yyjson_get_type_desc(v));
+  return json_as_int64(v, &out->i)
+             ? OK
+             : fail(ERR_FILE, "expected an integer of 64 bits, found %s", yyjson_get_type_desc(v));
 }
 
 static Status read_float_arg(GraphReader *g, yyjson_val *v, Arg *out) {
@@ -72,7 +75,8 @@ static Status read_scalar_type(GraphReader *g, yyjson_val *v, Arg *out) {
 }
 
 static Status read_memory_format(GraphReader *g, yyjson_val *v, Arg *out) {
-  static const MemoryFormat formats[] = {MEMORY_CONTIGUOUS, MEMORY_CHANNELS_LAST, MEMORY_CHANNELS_LAST_3D, MEMORY_PRESERVE};
+  static const MemoryFormat formats[] = {MEMORY_CONTIGUOUS, MEMORY_CHANNELS_LAST, MEMORY_CHANNELS_LAST_3D,
+                                         MEMORY_PRESERVE};
   int64_t code;
   (void)g;
   if (!json_as_int64(v, &code) || code < 1 || code > 4) return fail(ERR_FILE, "unknown memory format");
@@ -83,7 +87,8 @@ static Status read_memory_format(GraphReader *g, yyjson_val *v, Arg *out) {
 static Status read_layout(GraphReader *g, yyjson_val *v, Arg *out) {
   int64_t code;
   (void)g;
-  if (!json_as_int64(v, &code) || code != 7) return fail(ERR_FILE, "a layout that is not strided: only dense tensors are supported");
+  if (!json_as_int64(v, &code) || code != 7)
+    return fail(ERR_FILE, "a layout that is not strided: only dense tensors are supported");
   out->kind = ARG_LAYOUT;
   return OK;
 }
@@ -127,7 +132,8 @@ static Status read_optional_tensor(GraphReader *g, yyjson_val *v, Arg *out) {
 
 static Status read_sub_graph(GraphReader *g, yyjson_val *v, Arg *out) {
   yyjson_val *json;
-  if (g->depth == MAX_GRAPH_DEPTH) return fail(ERR_FILE, "sub-graphs nest more than %d levels deep", MAX_GRAPH_DEPTH);
+  if (g->depth == MAX_GRAPH_DEPTH)
+    return fail(ERR_FILE, "sub-graphs nest more than %d levels deep", MAX_GRAPH_DEPTH);
   TRY(json_object(v, "graph", "sub-graph", &json));
   out->kind = ARG_GRAPH;
   TRY(graph_new(g->g->arena, g->g->syms, &out->graph));
@@ -159,10 +165,16 @@ static Status read_bools(GraphReader *g, yyjson_val *v, Arg *out) { return read_
 static Status read_strings(GraphReader *g, yyjson_val *v, Arg *out) { return read_list(g, v, read_string, out); }
 static Status read_tensors(GraphReader *g, yyjson_val *v, Arg *out) { return read_list(g, v, read_tensor, out); }
 static Status read_sym_args(GraphReader *g, yyjson_val *v, Arg *out) { return read_list(g, v, read_sym_arg, out); }
-static Status read_optional_tensors(GraphReader *g, yyjson_val *v, Arg *out) { return read_list(g, v, read_optional_tensor, out); }
+static Status read_optional_tensors(GraphReader *g, yyjson_val *v, Arg *out) {
+  return read_list(g, v, read_optional_tensor, out);
+}
 static Status read_int_lists(GraphReader *g, yyjson_val *v, Arg *out) { return read_list(g, v, read_ints, out); }
-static Status read_float_lists(GraphReader *g, yyjson_val *v, Arg *out) { return read_list(g, v, read_floats, out); }
-static Status read_nested_tensors(GraphReader *g, yyjson_val *v, Arg *out) { return read_list(g, v, read_tensors, out); }
+static Status read_float_lists(GraphReader *g, yyjson_val *v, Arg *out) {
+  return read_list(g, v, read_floats, out);
+}
+static Status read_nested_tensors(GraphReader *g, yyjson_val *v, Arg *out) {
+  return read_list(g, v, read_tensors, out);
+}
 
 /* The most frequent kinds first. */
 static const struct {

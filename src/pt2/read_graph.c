@@ -35,7 +35,10 @@ Status graph_find_val(GraphReader *g, const char *name, Val **out) {
 static const struct {
   const char *key;
   ValType type;
-} tables[] = {{"tensor_values", TY_TENSOR}, {"sym_int_values", TY_INT}, {"sym_bool_values", TY_BOOL}, {"sym_float_values", TY_FLOAT}};
+} tables[] = {{"tensor_values", TY_TENSOR},
+              {"sym_int_values", TY_INT},
+              {"sym_bool_values", TY_BOOL},
+              {"sym_float_values", TY_FLOAT}};
 enum { TABLES = sizeof tables / sizeof *tables };
 
 static Status read_tables(GraphReader *g, yyjson_val *json) {
@@ -60,7 +63,8 @@ static Status read_tables(GraphReader *g, yyjson_val *json) {
 /* Fills a new value from its slot and makes the name known. */
 static Status define(GraphReader *g, Named *named, ValType type, Val *v) {
   named->val = v;
-  if (!named->meta) return type == TY_TENSOR && !v->node ? fail(ERR_FILE, "the input '%s' is not in tensor_values", v->name) : OK;
+  if (!named->meta)
+    return type == TY_TENSOR && !v->node ? fail(ERR_FILE, "the input '%s' is not in tensor_values", v->name) : OK;
   if (named->type != type) return fail(ERR_FILE, "the value '%s' is described as another kind of value", v->name);
   Status s = type == TY_TENSOR ? read_tensor_meta(g->r, named->meta, v) : read_sym(g->r, named->meta, &v->sym);
   return status_at(s, "value '%s'", v->name);
@@ -105,7 +109,8 @@ static Status read_input(GraphReader *g, yyjson_val *v, yyjson_val *spec) {
   TRY(value_name(v, &type, &name));
   TRY(read_union(v, &tag, &value));
   if (!strcmp(tag, "as_custom_obj")) {
-    return status_hint(fail(ERR_FILE, "the input '%.100s' is a custom object, which is Python or C++ code of its own",
+    return status_hint(fail(ERR_FILE,
+                            "the input '%.100s' is a custom object, which is Python or C++ code of its own",
                             json_as_string(yyjson_obj_get(value, "name"))),
                        "export the model without TorchBind objects (quantised or custom classes)");
   }
@@ -127,13 +132,14 @@ static Status read_inputs(GraphReader *g, yyjson_val *json, yyjson_val *specs) {
   size_t i, max;
   TRY(json_array(json, "inputs", "graph", &inputs));
   if (specs && yyjson_arr_size(specs) != yyjson_arr_size(inputs)) {
-    return fail(ERR_FILE, "the graph has %zu inputs, its signature %zu", yyjson_arr_size(inputs), yyjson_arr_size(specs));
+    return fail(ERR_FILE, "the graph has %zu inputs, its signature %zu", yyjson_arr_size(inputs),
+                yyjson_arr_size(specs));
   }
   yyjson_arr_iter it = {0};
   if (specs) yyjson_arr_iter_init(specs, &it);
   if (inputs) yyjson_arr_foreach(inputs, i, max, v) {
-    TRY(status_at(read_input(g, v, specs ? yyjson_arr_iter_next(&it) : NULL), "input %zu", i));
-  }
+      TRY(status_at(read_input(g, v, specs ? yyjson_arr_iter_next(&it) : NULL), "input %zu", i));
+    }
   return OK;
 }
 
@@ -159,20 +165,21 @@ static Status read_node_out(GraphReader *g, Node *n, yyjson_val *v) {
   if (!strcmp(tag, "as_tensors")) {
     n->outs_list = true;
     if (value) yyjson_arr_foreach(value, i, max, x) {
-      TRY(read_name(x, &name));
-      TRY(add_out(g, n, TY_TENSOR, name));
-    }
+        TRY(read_name(x, &name));
+        TRY(add_out(g, n, TY_TENSOR, name));
+      }
     return OK;
   }
   if (!strcmp(tag, "as_sym_ints")) {
-    if (value) yyjson_arr_foreach(value, i, max, x) TRY(add_out(g, n, TY_INT, json_as_string(yyjson_obj_get(x, "as_name"))));
+    if (value)
+      yyjson_arr_foreach(value, i, max, x) TRY(add_out(g, n, TY_INT, json_as_string(yyjson_obj_get(x, "as_name"))));
     return OK;
   }
   if (!strcmp(tag, "as_optional_tensors")) {
     if (value) yyjson_arr_foreach(value, i, max, x) {
-      TRY(value_name(x, &type, &name));
-      TRY(add_out(g, n, type, name));
-    }
+        TRY(value_name(x, &type, &name));
+        TRY(add_out(g, n, type, name));
+      }
     return OK;
   }
   if (!strcmp(tag, "as_optional_tensor")) v = value;
@@ -195,12 +202,13 @@ static Status read_node_args(GraphReader *g, Node *n, yyjson_val *inputs) {
     TRY_NEW(names, arena_new_n(g->g->arena, const char *, count));
   }
   if (inputs) yyjson_arr_foreach(inputs, i, max, v) {
-    args[i] = (Arg){0};
-    names[i] = json_as_string(yyjson_obj_get(v, "name"));
-    yyjson_val *arg = yyjson_obj_get(v, "arg");
-    if (!arg) return fail(ERR_FILE, "argument %zu has no value", i);
-    TRY(status_at(read_arg(g, arg, &args[i]), "argument %zu%s%s", i, names[i] && *names[i] ? ", " : "", names[i] ? names[i] : ""));
-  }
+      args[i] = (Arg){0};
+      names[i] = json_as_string(yyjson_obj_get(v, "name"));
+      yyjson_val *arg = yyjson_obj_get(v, "arg");
+      if (!arg) return fail(ERR_FILE, "argument %zu has no value", i);
+      TRY(status_at(read_arg(g, arg, &args[i]), "argument %zu%s%s", i, names[i] && *names[i] ? ", " : "",
+                    names[i] ? names[i] : ""));
+    }
   return node_set_args(n, args, names, (int)count);
 }
 
@@ -211,9 +219,9 @@ static Status read_metadata(GraphReader *g, Node *n, yyjson_val *meta) {
   if (yyjson_obj_size(meta) == 0) return OK;
   TRY_NEW(n->meta, arena_new_n(g->g->arena, MetaEntry, yyjson_obj_size(meta)));
   if (meta) yyjson_obj_foreach(meta, i, max, key, value) {
-    MetaEntry e = {json_as_string(key), json_as_string(value)};
-    if (e.key && e.value) n->meta[n->nmeta++] = e;
-  }
+      MetaEntry e = {json_as_string(key), json_as_string(value)};
+      if (e.key && e.value) n->meta[n->nmeta++] = e;
+    }
   return OK;
 }
 
@@ -237,8 +245,10 @@ static Status read_node(GraphReader *g, yyjson_val *v) {
 /* "node 12, add_1 (torch.ops.aten.add.Tensor)" */
 static Status at_node(Status s, yyjson_val *v, size_t i) {
   if (!s) return s;
-  const char *name = yyjson_get_str(yyjson_obj_get(v, "name")), *target = yyjson_get_str(yyjson_obj_get(v, "target"));
-  return status_at(s, "node %zu%s%.100s (%.100s)", i, name ? ", " : "", name ? name : "", target ? target : "no target");
+  const char *name = yyjson_get_str(yyjson_obj_get(v, "name")),
+             *target = yyjson_get_str(yyjson_obj_get(v, "target"));
+  return status_at(s, "node %zu%s%.100s (%.100s)", i, name ? ", " : "", name ? name : "",
+                   target ? target : "no target");
 }
 
 Status read_graph(Reader *r, yyjson_val *json, yyjson_val *input_specs, int depth, Graph *graph) {
@@ -250,13 +260,13 @@ Status read_graph(Reader *r, yyjson_val *json, yyjson_val *input_specs, int dept
   TRY(json_array(json, "nodes", "graph", &nodes));
   TRY(json_array(json, "outputs", "graph", &outputs));
   if (nodes) yyjson_arr_foreach(nodes, i, max, v) {
-    Status s = read_node(&g, v);
-    if (s) return at_node(s, v, i);
-  }
+      Status s = read_node(&g, v);
+      if (s) return at_node(s, v, i);
+    }
   if (outputs) yyjson_arr_foreach(outputs, i, max, v) {
-    Arg a = {0};
-    TRY(status_at(read_arg(&g, v, &a), "output %zu", i));
-    TRY(graph_add_output(graph, a));
-  }
+      Arg a = {0};
+      TRY(status_at(read_arg(&g, v, &a), "output %zu", i));
+      TRY(graph_add_output(graph, a));
+    }
   return OK;
 }

@@ -54,7 +54,8 @@ static Status find_entry(Payload *p, const char *path_name, const char **path, c
 
 static Status refuse_pickle(const char *fqn, const char *kind) {
   Status s = fail(ERR_FILE, "'%s' is stored as %s", fqn, kind);
-  return status_hint(s, "pickles are not read: export the model with plain tensors (no tensor subclasses, no custom objects)");
+  return status_hint(
+      s, "pickles are not read: export the model with plain tensors (no tensor subclasses, no custom objects)");
 }
 
 static Status make_tensor(Payload *p, Storage *storage, const PayloadMeta *m, Tensor **out) {
@@ -78,7 +79,8 @@ static Status read_entry(Payload *p, const char *fqn, yyjson_val *json, StateEnt
   PayloadMeta meta = {0};
   if (!fqn || !*fqn) return fail(ERR_FILE, "an entry without a name");
   TRY(json_string(json, "path_name", "payload", &path_name));
-  if (!strncmp(path_name, "custom_obj_", 11) || !strncmp(path_name, "opaque_obj_", 11)) return refuse_pickle(fqn, "a custom object");
+  if (!strncmp(path_name, "custom_obj_", 11) || !strncmp(path_name, "opaque_obj_", 11))
+    return refuse_pickle(fqn, "a custom object");
   if (yyjson_is_true(yyjson_obj_get(json, "use_pickle"))) return refuse_pickle(fqn, "a pickle");
   TRY(find_entry(p, path_name, &path, &entry));
   yyjson_val *tensor_meta;
@@ -103,15 +105,15 @@ static Status read_entries(Payload *p, yyjson_val *config) {
   size_t i, max;
   yyjson_val *key, *value;
   if (config) yyjson_obj_foreach(config, i, max, key, value) {
-    StateEntry *out = &e->state[e->nstate];
-    StrSlot *name;
-    const char *fqn = json_as_string(key);
-    TRY(status_at(read_entry(p, fqn, value, out), "'%s' in %s", fqn ? fqn : "?", p->folder));
-    TRY(strmap_slot(p->names, &e->arena, fqn, &name));
-    if (name->value) return fail(ERR_FILE, "'%s' occurs twice among the weights and constants", fqn);
-    name->value = out;
-    e->nstate++;
-  }
+      StateEntry *out = &e->state[e->nstate];
+      StrSlot *name;
+      const char *fqn = json_as_string(key);
+      TRY(status_at(read_entry(p, fqn, value, out), "'%s' in %s", fqn ? fqn : "?", p->folder));
+      TRY(strmap_slot(p->names, &e->arena, fqn, &name));
+      if (name->value) return fail(ERR_FILE, "'%s' occurs twice among the weights and constants", fqn);
+      name->value = out;
+      e->nstate++;
+    }
   return OK;
 }
 

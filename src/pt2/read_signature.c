@@ -13,7 +13,8 @@ static Status match_state(Reader *r, Val *v, const char *fqn) {
   for (int i = 0; same && i < t->ndim; i++) same = sym_is_int(v->size[i]) && v->size[i]->value == t->size[i];
   if (!same) {
     char buf[256];
-    return fail(ERR_FILE, "'%s' is stored as %s, but the graph says otherwise", fqn, tensor_describe(t, buf, sizeof buf));
+    return fail(ERR_FILE, "'%s' is stored as %s, but the graph says otherwise", fqn,
+                tensor_describe(t, buf, sizeof buf));
   }
   v->stride = NULL;
   if (tensor_is_contiguous(t)) return OK;
@@ -66,7 +67,8 @@ static Status read_input_spec(Reader *r, yyjson_val *json, yyjson_val *graph_inp
   }
   if (out->kind == IN_CONSTANT) return fail(ERR_FILE, "the signature calls the input '%s' a constant", v->name);
   const char *name = spec_name(yyjson_obj_get(spec, "arg")), *given = spec_name(graph_input);
-  if (!name || !given || strcmp(name, given)) return fail(ERR_FILE, "the signature calls it '%s'", name ? name : "?");
+  if (!name || !given || strcmp(name, given))
+    return fail(ERR_FILE, "the signature calls it '%s'", name ? name : "?");
   if (!input_kinds[k].target) return OK;
   TRY(json_string(spec, input_kinds[k].target, tag, &out->target));
   out->persistent = out->kind == IN_BUFFER && !yyjson_is_false(yyjson_obj_get(spec, "persistent"));
@@ -82,9 +84,10 @@ static Status read_inputs(Reader *r, yyjson_val *signature, yyjson_val *graph_in
   TRY_NEW(e->inputs, arena_new_n(&e->arena, InputSpec, e->graph->ninputs));
   yyjson_arr_iter_init(graph_inputs, &it);
   if (specs) yyjson_arr_foreach(specs, i, max, v) {
-    Val *val = e->graph->inputs[i];
-    TRY(status_at(read_input_spec(r, v, yyjson_arr_iter_next(&it), val, &e->inputs[i]), "input %zu, %s", i, val->name));
-  }
+      Val *val = e->graph->inputs[i];
+      TRY(status_at(read_input_spec(r, v, yyjson_arr_iter_next(&it), val, &e->inputs[i]), "input %zu, %s", i,
+                    val->name));
+    }
   return OK;
 }
 
@@ -140,18 +143,20 @@ static Status read_outputs(Reader *r, yyjson_val *signature, yyjson_val *graph_o
   size_t i, max;
   TRY(json_array(signature, "output_specs", "signature", &specs));
   if (yyjson_arr_size(specs) != (size_t)e->graph->noutputs) {
-    return fail(ERR_FILE, "the graph has %d outputs, its signature %zu", e->graph->noutputs, yyjson_arr_size(specs));
+    return fail(ERR_FILE, "the graph has %d outputs, its signature %zu", e->graph->noutputs,
+                yyjson_arr_size(specs));
   }
   TRY_NEW(e->outputs, arena_new_n(&e->arena, OutputSpec, e->graph->noutputs));
   yyjson_arr_iter_init(graph_outputs, &it);
   if (specs) yyjson_arr_foreach(specs, i, max, v) {
-    TRY(status_at(read_output_spec(r, v, yyjson_arr_iter_next(&it), &e->outputs[i]), "output %zu", i));
-  }
+      TRY(status_at(read_output_spec(r, v, yyjson_arr_iter_next(&it), &e->outputs[i]), "output %zu", i));
+    }
   return OK;
 }
 
 Status read_signature(Reader *r) {
-  yyjson_val *module = yyjson_obj_get(r->program, "graph_module"), *graph = yyjson_obj_get(module, "graph"), *signature;
+  yyjson_val *module = yyjson_obj_get(r->program, "graph_module"), *graph = yyjson_obj_get(module, "graph"),
+             *signature;
   TRY(json_object(module, "signature", "graph_module", &signature));
   TRY(read_inputs(r, signature, yyjson_obj_get(graph, "inputs")));
   return read_outputs(r, signature, yyjson_obj_get(graph, "outputs"));
@@ -167,17 +172,18 @@ Status read_ranges(Reader *r) {
   if (count > INT32_MAX) return fail(ERR_FILE, "too many range constraints");
   TRY_NEW(e->ranges, arena_new_n(&e->arena, SymRange, count));
   if (ranges) yyjson_obj_foreach(ranges, i, max, key, value) {
-    SymRange *range = &e->ranges[e->nranges];
-    *range = (SymRange){json_as_string(key), INT64_MIN, INT64_MAX, -1};
-    yyjson_val *least = yyjson_obj_get(value, "min_val"), *most = yyjson_obj_get(value, "max_val");
-    if (!range->symbol) return fail(ERR_FILE, "a range constraint without a symbol");
-    if (yyjson_is_num(least) && !json_as_int64(least, &range->min)) range->min = INT64_MIN;
-    if (yyjson_is_num(most) && !json_as_int64(most, &range->max)) range->max = INT64_MAX;
-    if (range->min > range->max) {
-      return fail(ERR_FILE, "the symbol %s has the empty range [%lld, %lld]", range->symbol, (long long)range->min, (long long)range->max);
+      SymRange *range = &e->ranges[e->nranges];
+      *range = (SymRange){json_as_string(key), INT64_MIN, INT64_MAX, -1};
+      yyjson_val *least = yyjson_obj_get(value, "min_val"), *most = yyjson_obj_get(value, "max_val");
+      if (!range->symbol) return fail(ERR_FILE, "a range constraint without a symbol");
+      if (yyjson_is_num(least) && !json_as_int64(least, &range->min)) range->min = INT64_MIN;
+      if (yyjson_is_num(most) && !json_as_int64(most, &range->max)) range->max = INT64_MAX;
+      if (range->min > range->max) {
+        return fail(ERR_FILE, "the symbol %s has the empty range [%lld, %lld]", range->symbol,
+                    (long long)range->min, (long long)range->max);
+      }
+      e->nranges++;
     }
-    e->nranges++;
-  }
   return OK;
 }
 
@@ -191,8 +197,8 @@ static Status read_arg_names(Reader *r, yyjson_val *names) {
   if (!yyjson_is_arr(names) || count > INT32_MAX) return OK;
   TRY_NEW(out, arena_new_n(&e->arena, const char *, count));
   if (names) yyjson_arr_foreach(names, i, max, v) {
-    if (!(out[i] = json_as_string(v))) return fail(ERR_FILE, "forward_arg_names must hold names");
-  }
+      if (!(out[i] = json_as_string(v))) return fail(ERR_FILE, "forward_arg_names must hold names");
+    }
   e->arg_names = out;
   e->narg_names = (int)count;
   return OK;
@@ -202,12 +208,12 @@ Status read_root_call(Reader *r) {
   yyjson_val *calls = yyjson_obj_get(yyjson_obj_get(r->program, "graph_module"), "module_call_graph"), *v;
   size_t i, max;
   if (calls) yyjson_arr_foreach(calls, i, max, v) {
-    const char *fqn = json_as_string(yyjson_obj_get(v, "fqn"));
-    yyjson_val *call = yyjson_obj_get(v, "signature");
-    if (!fqn || *fqn || !yyjson_is_obj(call)) continue;
-    r->e->in_spec = json_as_string(yyjson_obj_get(call, "in_spec"));
-    r->e->out_spec = json_as_string(yyjson_obj_get(call, "out_spec"));
-    return read_arg_names(r, yyjson_obj_get(call, "forward_arg_names"));
-  }
+      const char *fqn = json_as_string(yyjson_obj_get(v, "fqn"));
+      yyjson_val *call = yyjson_obj_get(v, "signature");
+      if (!fqn || *fqn || !yyjson_is_obj(call)) continue;
+      r->e->in_spec = json_as_string(yyjson_obj_get(call, "in_spec"));
+      r->e->out_spec = json_as_string(yyjson_obj_get(call, "out_spec"));
+      return read_arg_names(r, yyjson_obj_get(call, "forward_arg_names"));
+    }
   return OK;
 }

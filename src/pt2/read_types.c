@@ -8,7 +8,8 @@ enum { LAYOUT_STRIDED = 7 };
 
 Status read_dtype(yyjson_val *v, Dtype *out) {
   int64_t code;
-  if (!json_as_int64(v, &code)) return fail(ERR_FILE, "a dtype must be a number, it is %s", yyjson_get_type_desc(v));
+  if (!json_as_int64(v, &code))
+    return fail(ERR_FILE, "a dtype must be a number, it is %s", yyjson_get_type_desc(v));
   *out = code > 0 && code < 1000 ? dtype_from_pt2((int)code) : DT_NONE;
   if (*out == DT_NONE) return fail(ERR_FILE, "the dtype number %lld is not known", (long long)code);
   return OK;
@@ -68,7 +69,8 @@ static Status check_layout(yyjson_val *meta) {
   yyjson_val *layout = yyjson_obj_get(meta, "layout");
   int64_t code = LAYOUT_STRIDED;
   if (layout && !yyjson_is_null(layout) && (!json_as_int64(layout, &code) || code != LAYOUT_STRIDED)) {
-    return fail(ERR_FILE, "the tensor layout number %lld is not supported: only dense tensors are", (long long)code);
+    return fail(ERR_FILE, "the tensor layout number %lld is not supported: only dense tensors are",
+                (long long)code);
   }
   return OK;
 }
@@ -79,10 +81,11 @@ static Status read_syms(Reader *r, yyjson_val *array, int n, const Sym ***out) {
   const Sym **syms;
   TRY_NEW(syms, arena_new_n(&r->e->arena, const Sym *, n));
   if (array) yyjson_arr_foreach(array, i, max, v) {
-    TRY(read_sym(r, v, &syms[i]));
-    if (sym_is_int(syms[i]) && syms[i]->value < 0) return fail(ERR_FILE, "the size or stride %lld is negative", (long long)syms[i]->value);
-    if (syms[i]->kind == SYM_FLOAT) return fail(ERR_FILE, "a size or stride is not an integer");
-  }
+      TRY(read_sym(r, v, &syms[i]));
+      if (sym_is_int(syms[i]) && syms[i]->value < 0)
+        return fail(ERR_FILE, "the size or stride %lld is negative", (long long)syms[i]->value);
+      if (syms[i]->kind == SYM_FLOAT) return fail(ERR_FILE, "a size or stride is not an integer");
+    }
   *out = syms;
   return OK;
 }
@@ -110,7 +113,8 @@ Status read_tensor_meta(Reader *r, yyjson_val *meta, Val *out) {
   TRY(read_dtype(dtype, &out->dtype));
   size_t n = yyjson_arr_size(sizes);
   if (n > MAX_DIMS) return fail(ERR_FILE, "a tensor of %zu dimensions: at most %d are supported", n, MAX_DIMS);
-  if (yyjson_arr_size(strides) != n) return fail(ERR_FILE, "a tensor of %zu sizes and %zu strides", n, yyjson_arr_size(strides));
+  if (yyjson_arr_size(strides) != n)
+    return fail(ERR_FILE, "a tensor of %zu sizes and %zu strides", n, yyjson_arr_size(strides));
   out->ndim = (int)n;
   TRY(read_syms(r, sizes, out->ndim, &out->size));
   TRY(read_syms(r, strides, out->ndim, &out->stride));
@@ -128,7 +132,8 @@ static Status read_counts(yyjson_val *meta, const char *key, int *n, int64_t *ou
   yyjson_val *array, *v;
   size_t i, max;
   TRY(json_array(meta, key, "tensor_meta", &array));
-  if (yyjson_arr_size(array) > MAX_DIMS) return fail(ERR_FILE, "it has %zu dimensions: at most %d are supported", yyjson_arr_size(array), MAX_DIMS);
+  if (yyjson_arr_size(array) > MAX_DIMS)
+    return fail(ERR_FILE, "it has %zu dimensions: at most %d are supported", yyjson_arr_size(array), MAX_DIMS);
   *n = (int)yyjson_arr_size(array);
   if (array) yyjson_arr_foreach(array, i, max, v) TRY(read_count(v, key, &out[i]));
   return OK;
@@ -146,7 +151,8 @@ Status read_payload_meta(yyjson_val *meta, PayloadMeta *out) {
   TRY(json_member(meta, "storage_offset", "tensor_meta", &offset));
   TRY(read_count(offset, "storage_offset", &out->offset));
   int64_t numel, bytes;
-  if (!checked_numel(out->ndim, out->size, &numel) || __builtin_mul_overflow(numel, (int64_t)dtype_size(out->dtype), &bytes)) {
+  if (!checked_numel(out->ndim, out->size, &numel) ||
+      __builtin_mul_overflow(numel, (int64_t)dtype_size(out->dtype), &bytes)) {
     char buf[256];
     return fail(ERR_FILE, "its size %s is impossible", shape_describe(out->ndim, out->size, buf, sizeof buf));
   }

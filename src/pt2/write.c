@@ -58,10 +58,12 @@ static Status write_program(Writer *w) {
   write_signature(w);
   text_puts(&w->b, ", \"module_call_graph\": ");
   write_root_call(w);
-  text_printf(&w->b, ", \"metadata\": {}, \"treespec_namedtuple_fields\": %s}", e->namedtuples ? e->namedtuples : "{}");
+  text_printf(&w->b, ", \"metadata\": {}, \"treespec_namedtuple_fields\": %s}",
+              e->namedtuples ? e->namedtuples : "{}");
   text_printf(&w->b, ", \"opset_version\": {\"aten\": %d}, \"range_constraints\": ", OPSET);
   write_ranges(w);
-  text_printf(&w->b, ", \"schema_version\": {\"major\": %d, \"minor\": %d}, \"verifiers\": [", SCHEMA_MAJOR, SCHEMA_MINOR);
+  text_printf(&w->b, ", \"schema_version\": {\"major\": %d, \"minor\": %d}, \"verifiers\": [", SCHEMA_MAJOR,
+              SCHEMA_MINOR);
   text_json(&w->b, *e->dialect ? e->dialect : "TRAINING");
   text_puts(&w->b, "], \"torch_version\": ");
   text_json(&w->b, *e->torch_version ? e->torch_version : "2.9.0");
@@ -85,8 +87,11 @@ static Status add(Writer *w, ZipOut *z, const char *root, const char *name, cons
 }
 
 static Status write_entries(Writer *w, ZipOut *z, const char *root) {
-  static const char *const markers[][2] = {
-      {"data/sample_inputs/model.pt", ""}, {"archive_format", "pt2"}, {"archive_version", "0"}, {".data/version", "6\n"}, {"byteorder", "little"}};
+  static const char *const markers[][2] = {{"data/sample_inputs/model.pt", ""},
+                                           {"archive_format", "pt2"},
+                                           {"archive_version", "0"},
+                                           {".data/version", "6\n"},
+                                           {"byteorder", "little"}};
   TRY(write_state(w, z, root));
   TRY(write_program(w));
   TRY(add(w, z, root, "models/model.json", w->b.text, w->b.len));
@@ -114,7 +119,9 @@ done:
   return s;
 }
 
-Status pt2_write(const Exported *e, const char *path, bool force) { return write_file((Writer){.e = e}, path, force); }
+Status pt2_write(const Exported *e, const char *path, bool force) {
+  return write_file((Writer){.e = e}, path, force);
+}
 
 Status pt2_write_progress(const Exported *e, const char *path, bool force, Progress *progress) {
   return write_file((Writer){.e = e, .progress = progress}, path, force);

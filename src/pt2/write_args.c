@@ -6,8 +6,10 @@
 
 void write_val_ref(Writer *w, const Val *v) {
   static const char *const open[] = {
-      [TY_TENSOR] = "{\"as_tensor\": {\"name\": ",   [TY_INT] = "{\"as_sym_int\": {\"as_name\": ",
-      [TY_FLOAT] = "{\"as_sym_float\": {\"as_name\": ", [TY_BOOL] = "{\"as_sym_bool\": {\"as_name\": ",
+      [TY_TENSOR] = "{\"as_tensor\": {\"name\": ",
+      [TY_INT] = "{\"as_sym_int\": {\"as_name\": ",
+      [TY_FLOAT] = "{\"as_sym_float\": {\"as_name\": ",
+      [TY_BOOL] = "{\"as_sym_bool\": {\"as_name\": ",
   };
   if (v->type == TY_NONE) {
     text_puts(&w->b, "{\"as_none\": true}");
@@ -35,7 +37,17 @@ static void write_device(Writer *w, const char *device) {
 /* ---- lists ------------------------------------------------------------------------------ */
 
 /* What a list's items are decides its tag.  Bits, so that a mixture is their union. */
-enum { HAS_INT = 1, HAS_FLOAT = 2, HAS_BOOL = 4, HAS_STR = 8, HAS_TENSOR = 16, HAS_NONE = 32, HAS_SYM = 64, HAS_LIST = 128, HAS_OTHER = 256 };
+enum {
+  HAS_INT = 1,
+  HAS_FLOAT = 2,
+  HAS_BOOL = 4,
+  HAS_STR = 8,
+  HAS_TENSOR = 16,
+  HAS_NONE = 32,
+  HAS_SYM = 64,
+  HAS_LIST = 128,
+  HAS_OTHER = 256
+};
 
 static unsigned item_kind(const Arg *a) {
   switch (a->kind) {

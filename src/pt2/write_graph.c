@@ -27,7 +27,8 @@ static Status write_node_name(Writer *w, const Node *n) {
   int len = (int)strcspn(op, ".");
   for (int k = 0;; k++) {
     char *name;
-    TRY_NEW(name, k ? arena_printf(&w->arena, "%.*s_%d", len, op, k) : arena_printf(&w->arena, "%.*s_call", len, op));
+    TRY_NEW(name,
+            k ? arena_printf(&w->arena, "%.*s_%d", len, op, k) : arena_printf(&w->arena, "%.*s_call", len, op));
     size_t before = w->names.used;
     TRY(strmap_slot(&w->names, &w->arena, name, &slot));
     if (w->names.used == before) continue;
@@ -42,7 +43,8 @@ static Status write_node_name(Writer *w, const Node *n) {
 static void write_target(Writer *w, const char *target) {
   static const char *const plain[] = {"_operator.", "math.", "torch.", "builtins."};
   bool prefix = true;
-  for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) prefix &= strncmp(target, plain[i], strlen(plain[i])) != 0;
+  for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+    prefix &= strncmp(target, plain[i], strlen(plain[i])) != 0;
   TextBuf full = {0};
   text_printf(&full, "%s%s", prefix ? "torch.ops." : "", target);
   w->b.failed |= full.failed;
@@ -114,7 +116,8 @@ static Status write_node(Writer *w, const Node *n) {
     text_json(&w->b, n->meta[i].value);
   }
   /* Sub-graphs return tuples (below), so higher-order ops do. */
-  text_printf(&w->b, "}, \"is_hop_single_tensor_return\": %s, \"name\": ", strncmp(n->target, "higher_order.", 13) ? "null" : "false");
+  text_printf(&w->b, "}, \"is_hop_single_tensor_return\": %s, \"name\": ",
+              strncmp(n->target, "higher_order.", 13) ? "null" : "false");
   TRY(write_node_name(w, n));
   text_puts(&w->b, "}");
   return OK;

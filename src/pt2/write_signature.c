@@ -117,8 +117,10 @@ static void write_spec(Writer *w, const char *spec, bool input, int leaves) {
 void write_root_call(Writer *w) {
   const Exported *e = w->e;
   int inputs = 0, outputs = 0;
-  for (int i = 0; i < e->graph->ninputs; i++) inputs += e->inputs[i].kind == IN_USER || e->inputs[i].kind == IN_CONSTANT;
-  for (int i = 0; i < e->graph->noutputs; i++) outputs += e->outputs[i].kind == OUT_USER || e->outputs[i].kind == OUT_LOSS;
+  for (int i = 0; i < e->graph->ninputs; i++)
+    inputs += e->inputs[i].kind == IN_USER || e->inputs[i].kind == IN_CONSTANT;
+  for (int i = 0; i < e->graph->noutputs; i++)
+    outputs += e->outputs[i].kind == OUT_USER || e->outputs[i].kind == OUT_LOSS;
   text_puts(&w->b, "[{\"fqn\": \"\", \"signature\": {\"inputs\": [], \"outputs\": [], \"in_spec\": ");
   bool kept = e->in_spec && count_leaves(e->in_spec) == inputs;
   write_spec(w, e->in_spec, true, inputs);

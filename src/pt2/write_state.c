@@ -31,7 +31,8 @@ typedef struct {
 
 static bool same_view(const Tensor *a, const Tensor *b) {
   size_t bytes = (size_t)a->ndim * sizeof *a->size;
-  return a->offset == b->offset && a->ndim == b->ndim && (!bytes || (!memcmp(a->size, b->size, bytes) && !memcmp(a->stride, b->stride, bytes)));
+  return a->offset == b->offset && a->ndim == b->ndim &&
+         (!bytes || (!memcmp(a->size, b->size, bytes) && !memcmp(a->stride, b->stride, bytes)));
 }
 
 /* Where the group of a storage and dtype is, or is to be. */
@@ -48,7 +49,8 @@ static Status add_entry(Saver *s, int at) {
   const StateEntry *entry = &s->w->e->state[at];
   const Tensor *t = entry->tensor;
   if (!t || (tensor_numel(t) && !tensor_data(t))) {
-    return status_hint(fail(ERR_FAIL, "the program cannot be written: '%s' has no data", entry->fqn), "give its weights (--weights)");
+    return status_hint(fail(ERR_FAIL, "the program cannot be written: '%s' has no data", entry->fqn),
+                       "give its weights (--weights)");
   }
   int64_t begin = tensor_numel(t) ? t->offset : 0, end = begin + tensor_extent(t);
   int *slot = tensor_numel(t) && t->storage ? group_slot(s, t) : NULL;
@@ -91,7 +93,8 @@ static Status write_record(Saver *s, const Group *g) {
   TRY_NEW(name, arena_printf(&s->w->arena, "%s%s%s%d", s->root, s->folder, s->prefix, g->number));
   TRY(zip_out_begin(s->z, name, (uint64_t)count * item));
   if (is_packed(g)) TRY(write_packed(s, g->first));
-  else if (count) TRY(zip_out_write(s->z, (const char *)g->first->storage->data + (size_t)g->begin * item, (size_t)count * item));
+  else if (count)
+    TRY(zip_out_write(s->z, (const char *)g->first->storage->data + (size_t)g->begin * item, (size_t)count * item));
   return zip_out_end(s->z);
 }
 
@@ -103,8 +106,9 @@ static void write_entry(Saver *s, int at) {
   int64_t packed[MAX_DIMS];
   contiguous_strides(t->ndim, t->size, packed);
   text_json(b, entry->fqn);
-  text_printf(b, ": {\"path_name\": \"%s%d\", \"is_param\": %s, \"use_pickle\": false, \"tensor_meta\": ", s->prefix, g->number,
-              entry->is_parameter ? "true" : "false");
+  text_printf(b,
+              ": {\"path_name\": \"%s%d\", \"is_param\": %s, \"use_pickle\": false, \"tensor_meta\": ", s->prefix,
+              g->number, entry->is_parameter ? "true" : "false");
   bool whole = is_packed(g) || tensor_numel(t) == 0;
   write_tensor_meta(s->w, t, whole ? packed : t->stride, whole ? 0 : t->offset - g->begin, entry->requires_grad);
   text_puts(b, "}");
@@ -144,8 +148,19 @@ static Status write_part(Saver *s) {
 }
 
 Status write_state(Writer *w, ZipOut *z, const char *root) {
-  Saver weights = {.w = w, .z = z, .root = root, .folder = "data/weights/", .prefix = "weight_", .config = "model_weights_config.json"};
-  Saver constants = {.w = w, .z = z, .root = root, .folder = "data/constants/", .prefix = "tensor_", .config = "model_constants_config.json", .constants = true};
+  Saver weights = {.w = w,
+                   .z = z,
+                   .root = root,
+                   .folder = "data/weights/",
+                   .prefix = "weight_",
+                   .config = "model_weights_config.json"};
+  Saver constants = {.w = w,
+                     .z = z,
+                     .root = root,
+                     .folder = "data/constants/",
+                     .prefix = "tensor_",
+                     .config = "model_constants_config.json",
+                     .constants = true};
   TRY(write_part(&weights));
   return write_part(&constants);
 }

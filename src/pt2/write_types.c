@@ -59,7 +59,8 @@ static void grad_and_device(Writer *w, bool requires_grad) {
 }
 
 static void end_meta(Writer *w, int64_t offset) {
-  text_printf(&w->b, ", \"storage_offset\": {\"as_int\": %lld}, \"layout\": %d}", (long long)offset, LAYOUT_STRIDED);
+  text_printf(&w->b, ", \"storage_offset\": {\"as_int\": %lld}, \"layout\": %d}", (long long)offset,
+              LAYOUT_STRIDED);
 }
 
 void write_tensor_meta(Writer *w, const Tensor *t, const int64_t *stride, int64_t offset, bool requires_grad) {

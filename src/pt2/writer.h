@@ -25,7 +25,7 @@ typedef struct {
   SymBindings hints; /* of the symbols that have one */
   StrMap names;      /* names of nodes and sub-graphs that are taken */
   int subgraphs;
-  Progress *progress; /* or NULL */
+  Progress *progress;        /* or NULL */
   bool (*interrupted)(void); /* or NULL */
 } Writer;
 

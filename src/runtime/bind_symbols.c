@@ -21,13 +21,17 @@ static Status bind(SymBindings *b, const char *name, int64_t value) {
 static Status check_input(const Val *v, const Value *given) {
   char buf[128];
   if (v->type == TY_TENSOR) {
-    if (given->kind != VAL_TENSOR) return fail(ERR_FILE, "input '%s' must be a tensor, a %s was given", v->name, val_kind_name(given->kind));
+    if (given->kind != VAL_TENSOR)
+      return fail(ERR_FILE, "input '%s' must be a tensor, a %s was given", v->name, val_kind_name(given->kind));
     const Tensor *t = given->tensor;
     if (t->dtype != v->dtype) {
-      return status_hint(fail(ERR_FILE, "input '%s' is %s, the program wants %s", v->name, tensor_describe(t, buf, sizeof buf), dtype_name(v->dtype)),
+      return status_hint(fail(ERR_FILE, "input '%s' is %s, the program wants %s", v->name,
+                              tensor_describe(t, buf, sizeof buf), dtype_name(v->dtype)),
                          "convert it before saving: x.to(torch.%s)", dtype_info[v->dtype].torch);
     }
-    if (t->ndim != v->ndim) return fail(ERR_FILE, "input '%s' is %s, the program wants %d dimensions", v->name, tensor_describe(t, buf, sizeof buf), v->ndim);
+    if (t->ndim != v->ndim)
+      return fail(ERR_FILE, "input '%s' is %s, the program wants %d dimensions", v->name,
+                  tensor_describe(t, buf, sizeof buf), v->ndim);
     return OK;
   }
   if (v->type != TY_NONE && !val_is_number(given)) {
@@ -45,15 +49,18 @@ static Status bind_size(SymBindings *b, const Sym *s, int64_t value, int pass) {
   return unknown && sym_solve(s, unknown, b, value, &solved) ? bind(b, unknown->name, solved) : OK;
 }
 
-static Status size_differs(const Val *v, int dim, const Tensor *t, const Sym *s, const SymBindings *b, int64_t want) {
+static Status size_differs(const Val *v, int dim, const Tensor *t, const Sym *s, const SymBindings *b,
+                           int64_t want) {
   char buf[128];
   TextBuf expr = {0};
   sym_print(&expr, s);
   Status e = sym_is_int(s)
-                 ? fail(ERR_FILE, "input '%s' is %s: dimension %d must be %lld", v->name, tensor_describe(t, buf, sizeof buf), dim, (long long)want)
-                 : fail(ERR_FILE, "input '%s' is %s: dimension %d must be %s = %lld", v->name, tensor_describe(t, buf, sizeof buf), dim,
-                        expr.text ? expr.text : "?", (long long)want);
-  for (int i = 0; i < b->n && !sym_is_int(s); i++) e = status_at(e, "%s = %lld", b->v[i].name, (long long)b->v[i].value);
+                 ? fail(ERR_FILE, "input '%s' is %s: dimension %d must be %lld", v->name,
+                        tensor_describe(t, buf, sizeof buf), dim, (long long)want)
+                 : fail(ERR_FILE, "input '%s' is %s: dimension %d must be %s = %lld", v->name,
+                        tensor_describe(t, buf, sizeof buf), dim, expr.text ? expr.text : "?", (long long)want);
+  for (int i = 0; i < b->n && !sym_is_int(s); i++)
+    e = status_at(e, "%s = %lld", b->v[i].name, (long long)b->v[i].value);
   text_free(&expr);
   return e;
 }
@@ -76,9 +83,10 @@ static Status check_ranges(const Exported *e, const SymBindings *b) {
     char low[32], high[32];
     snprintf(low, sizeof low, "%lld", (long long)r->min);
     snprintf(high, sizeof high, "%lld", (long long)r->max);
-    return status_hint(fail(ERR_FILE, "symbol %s is %lld, outside its range [%s, %s]", r->symbol, (long long)*value,
-                            r->min == INT64_MIN ? "-inf" : low, r->max == INT64_MAX ? "inf" : high),
-                       "the program was exported for that range; give inputs inside it or export it with a wider Dim");
+    return status_hint(
+        fail(ERR_FILE, "symbol %s is %lld, outside its range [%s, %s]", r->symbol, (long long)*value,
+             r->min == INT64_MIN ? "-inf" : low, r->max == INT64_MAX ? "inf" : high),
+        "the program was exported for that range; give inputs inside it or export it with a wider Dim");
   }
   return OK;
 }
@@ -87,7 +95,8 @@ Status specialize_bind(const Exported *e, const Value *user, int ninputs, SymBin
   const Graph *g = e->graph;
   *b = (SymBindings){0};
   if (ninputs != exported_user_inputs(e)) {
-    return fail(ERR_FILE, "the program takes %d input%s, %d given", exported_user_inputs(e), exported_user_inputs(e) == 1 ? "" : "s", ninputs);
+    return fail(ERR_FILE, "the program takes %d input%s, %d given", exported_user_inputs(e),
+                exported_user_inputs(e) == 1 ? "" : "s", ninputs);
   }
   for (int pass = 0; pass < 2; pass++) {
     for (int i = 0, u = 0; i < g->ninputs; i++) {
@@ -95,7 +104,8 @@ Status specialize_bind(const Exported *e, const Value *user, int ninputs, SymBin
       if (e->inputs[i].kind != IN_USER) continue;
       const Value *given = &user[u++];
       TRY(check_input(v, given));
-      for (int d = 0; v->type == TY_TENSOR && d < v->ndim; d++) TRY(bind_size(b, v->size[d], given->tensor->size[d], pass));
+      for (int d = 0; v->type == TY_TENSOR && d < v->ndim; d++)
+        TRY(bind_size(b, v->size[d], given->tensor->size[d], pass));
       if (v->type == TY_INT && v->sym) TRY(bind_size(b, v->sym, val_as_int(given), pass));
     }
   }

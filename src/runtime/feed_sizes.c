@@ -34,7 +34,8 @@ Status feed_symbols(const Exported *e, bool hints, SymBindings *out) {
   *out = (SymBindings){0};
   for (int i = 0; i < e->graph->ninputs && !status; i++) {
     const Val *v = e->graph->inputs[i];
-    for (int d = 0; v->type == TY_TENSOR && d < v->ndim && !status; d++) status = choose_symbols(e, v->size[d], hints, out);
+    for (int d = 0; v->type == TY_TENSOR && d < v->ndim && !status; d++)
+      status = choose_symbols(e, v->size[d], hints, out);
     if (v->type == TY_INT && v->sym && !status) status = choose_symbols(e, v->sym, hints, out);
   }
   if (status) {

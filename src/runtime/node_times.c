@@ -2,13 +2,8 @@
 #include "runtime/node_times.h"
 
 #include <stdlib.h>
-#include <time.h>
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
+#include "base/clock.h"
 
 /* Gives every node its number from `first` on; list may be NULL: they are only counted. */
 static int number_nodes(const Graph *g, int first, NodeTime *list) {
@@ -38,7 +33,7 @@ Status node_times_begin(NodeTimes *t, Graph *g) {
 }
 
 void node_times_next(NodeTimes *t, const Node *n) {
-  double at = now();
+  double at = clock_now();
   if (t->current) t->current->seconds += at - t->since;
   t->current = n ? &t->list[n->mark] : NULL;
   if (n) t->current->calls++;

@@ -3,10 +3,10 @@
 #define TESS_RUNTIME_PLACE_CONCAT_H
 
 #include "runtime/program.h"
-#include "runtime/tenants.h"
+#include "runtime/storage_use.h"
 
 /* After reuse_memory's merges, before memory is planned.  Calls that have nothing left to
  * copy leave the program. */
-Status place_concat(Program *p, Tenants *t);
+Status place_concat(Program *p, StorageTable *t);
 
 #endif

@@ -3,13 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "comm/groups.h"
 #include "graph/infer.h"
 #include "graph/walk.h"
 #include "kernels/copy.h"
-#include "passes/plan_memory.h"
+#include "passes/assign_memory.h"
 #include "runtime/reuse.h"
 #include "runtime/specialize.h"
 
@@ -32,7 +32,8 @@ static bool only_views(const Call *c) {
     for (int a = 0; a < c->op->schema.nparams && !shared; a++) {
       const Value *v = &c->arg[a];
       shared = v->kind == VAL_TENSOR && v->tensor->storage == t->storage;
-      for (int j = 0; v->kind == VAL_TENSORS && j < v->n && !shared; j++) shared = v->tensors[j] && v->tensors[j]->storage == t->storage;
+      for (int j = 0; v->kind == VAL_TENSORS && j < v->n && !shared; j++)
+        shared = v->tensors[j] && v->tensors[j]->storage == t->storage;
     }
     fresh |= !shared;
   }
@@ -61,7 +62,7 @@ static void lower_node(void *arg, Node *n, const Call *c) {
   }
 }
 
-/* Storages whose memory comes with each run have an owner: plan_memory leaves them. */
+/* Storages whose memory comes with each run have an owner: assign_memory leaves them. */
 static bool is_reserved(const Storage *s) { return s && !s->data && !s->release && s->size; }
 
 static Status list_inputs(Program *p) {
@@ -100,7 +101,8 @@ static Status list_outputs(Program *p) {
       const StateEntry *state = kind == OUT_USER_INPUT_MUTATION ? NULL : exported_state(e, target);
       Val *input = kind == OUT_USER_INPUT_MUTATION ? input_named(e, target) : NULL;
       Tensor *to = state ? state->tensor : input ? input->tensor : NULL;
-      if (!to || a->kind != ARG_VAL) return fail(ERR_FILE, "output %d writes to '%s', which is not there", i, target);
+      if (!to || a->kind != ARG_VAL)
+        return fail(ERR_FILE, "output %d writes to '%s', which is not there", i, target);
       p->write_backs[p->nwrite_backs++] = (WriteBack){to, a->val->tensor};
       continue;
     }
@@ -152,7 +154,7 @@ static Status plan(Ctx *ctx, Program *p) {
   mark_outputs(p);
   TRY(reuse_memory(p));
   TRY(find_shared_outputs(p));
-  return plan_memory(p->graph->graph, &p->slab_bytes);
+  return assign_memory(p->graph->graph, &p->slab_bytes);
 }
 
 static Status build(Ctx *ctx, Program *p) {
@@ -163,7 +165,7 @@ static Status build(Ctx *ctx, Program *p) {
   for (Node *n = p->graph->graph->first; n; n = n->next) {
     for (int i = 0; i < n->nouts; i++) {
       Storage *s = n->outs[i]->tensor ? n->outs[i]->tensor->storage : NULL;
-      if (s && !s->data && s->plan >= 0) s->data = (char *)p->slab + s->plan;
+      if (s && !s->data && s->slab_offset >= 0) s->data = (char *)p->slab + s->slab_offset;
     }
   }
   for (int i = 0; i < p->ninstrs; i++) {
@@ -210,17 +212,12 @@ void program_free(Program *p) {
 
 /* ---- running ----------------------------------------------------------------------- */
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* The given tensor's data, or a contiguous copy where its strides differ. */
 static Status bind_input(Ctx *ctx, BoundInput *in, const Value *given, Scope *scope) {
   if (!in->tensor) return OK;
   Tensor *t = given->tensor;
-  if (!tensor_same_size(t, in->tensor) || t->dtype != in->tensor->dtype) return fail(ERR_FAIL, "an input does not have the size that the program was built for");
+  if (!tensor_same_size(t, in->tensor) || t->dtype != in->tensor->dtype)
+    return fail(ERR_FAIL, "an input does not have the size that the program was built for");
   if (!tensor_is_contiguous(t)) {
     Tensor *copy;
     TRY(tensor_new(scope, t->dtype, t->ndim, t->size, &copy));
@@ -269,7 +266,7 @@ static Status make_outputs(Program *p, Scope *scope, Value *outputs) {
 }
 
 static Status run_instrs(Program *p) {
-  double start = p->profile ? now() : 0;
+  double start = p->profile ? clock_now() : 0;
   for (int i = 0; i < p->ninstrs; i++) {
     Instr *in = &p->instrs[i];
     Status s = call_ready(&in->call);
@@ -277,7 +274,7 @@ static Status run_instrs(Program *p) {
     if (s) return status_at_node(s, in->node);
     progress_add(p->progress, 1);
     if (p->profile) {
-      double t = now();
+      double t = clock_now();
       in->seconds += t - start;
       start = t;
     }
@@ -290,7 +287,8 @@ static void forget_pointers(Program *p) {
     if (p->inputs[i].tensor) p->inputs[i].tensor->storage->data = NULL;
   }
   for (int i = 0; i < p->noutputs; i++) {
-    if (p->outputs[i].kind == VAL_TENSOR && p->outputs[i].tensor->storage->owner == p) p->outputs[i].tensor->storage->data = NULL;
+    if (p->outputs[i].kind == VAL_TENSOR && p->outputs[i].tensor->storage->owner == p)
+      p->outputs[i].tensor->storage->data = NULL;
   }
 }
 

@@ -7,7 +7,7 @@
  *     inputs are bound or outputs taken away.
  * I2  Results that the caller gets have memory of their own, which is used again once
  *     the caller has dropped them; everything else lives in the slab, at offsets that
- *     plan_memory chose.
+ *     assign_memory chose.
  * I3  Values written back to buffers are computed in the buffer's own memory where no
  *     later node reads the old value, else copied at the end.
  * I4  One run at a time per Program.
@@ -45,7 +45,7 @@ typedef struct Program {
   int ninputs;
   Value *outputs; /* user outputs in order */
   int noutputs;
-  int *output_first; /* per output: the first one in the same storage */
+  int *output_first;       /* per output: the first one in the same storage */
   Storage **output_memory; /* what the caller got last time, per output: taken again if he let it go */
   WriteBack *write_backs;
   int nwrite_backs;

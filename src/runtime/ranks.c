@@ -29,7 +29,8 @@ static Status as_rank_failure(Status s) {
 }
 
 static Status wrong_count(int wanted, int there) {
-  return status_hint(fail(ERR_USAGE, "%d rank%s launched, %d %s wanted", there, there == 1 ? " was" : "s were", wanted, wanted == 1 ? "is" : "are"),
+  return status_hint(fail(ERR_USAGE, "%d rank%s launched, %d %s wanted", there, there == 1 ? " was" : "s were",
+                          wanted, wanted == 1 ? "is" : "are"),
                      "start as many processes as there are ranks: mpirun -n %d", wanted);
 }
 

@@ -15,9 +15,9 @@
 #include "ops/op.h"
 
 typedef struct {
-  int n;        /* ranks; 0: as many as MPI launched.  Under MPI any other number must be that */
+  int n; /* ranks; 0: as many as MPI launched.  Under MPI any other number must be that */
   bool mpi;
-  int threads;  /* of each rank; 0: its share of the cores */
+  int threads;             /* of each rank; 0: its share of the cores */
   const GroupList *groups; /* NULL: none are named, every name means all ranks */
   const double *timeout;   /* seconds that a rank waits for others, 0: for ever; NULL: as always */
   const char *flight;      /* where the flight records go if it fails; NULL: nowhere */

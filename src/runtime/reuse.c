@@ -6,7 +6,7 @@
 
 #include "passes/started.h"
 #include "runtime/place_concat.h"
-#include "runtime/tenants.h"
+#include "runtime/storage_use.h"
 
 static bool is_written_back(const Program *p, const Storage *s) {
   for (int i = 0; i < p->nwrite_backs; i++) {
@@ -16,16 +16,19 @@ static bool is_written_back(const Program *p, const Storage *s) {
 }
 
 static bool whole_storage(const Tensor *t) {
-  return tensor_is_contiguous(t) && t->offset == 0 && (size_t)tensor_numel(t) * dtype_size(t->dtype) == t->storage->size;
+  return tensor_is_contiguous(t) && t->offset == 0 &&
+         (size_t)tensor_numel(t) * dtype_size(t->dtype) == t->storage->size;
 }
 
 /* May `out` be made in `self`'s memory at node number `at`?  If the caller gets it, rather
  * `self` in the memory of `out`. */
-static bool can_reuse(const Program *p, const Tenants *t, const Tensor *self, const Tensor *out, int64_t at) {
-  if (self->storage == out->storage || self->storage->frozen || tenants_of(t, self->storage)->last > at) return false;
-  if (self->dtype != out->dtype || !tensor_same_size(self, out) || !whole_storage(self) || !whole_storage(out)) return false;
+static bool can_reuse(const Program *p, const StorageTable *t, const Tensor *self, const Tensor *out, int64_t at) {
+  if (self->storage == out->storage || self->storage->frozen || storage_use_of(t, self->storage)->last > at)
+    return false;
+  if (self->dtype != out->dtype || !tensor_same_size(self, out) || !whole_storage(self) || !whole_storage(out))
+    return false;
   bool planned = !self->storage->data && !self->storage->owner;
-  if (out->storage->owner == p) return planned && tenants_of(t, out->storage)->first == at;
+  if (out->storage->owner == p) return planned && storage_use_of(t, out->storage)->first == at;
   return planned || is_written_back(p, self->storage);
 }
 
@@ -35,7 +38,9 @@ static bool same_view(const Tensor *a, const Tensor *b) {
 }
 
 /* An op that reads element i of each operand before it writes element i of its result. */
-static bool is_pointwise(const Node *n) { return (n->op->def->flags & OP_POINTWISE) || node_is(n, "tess.pointwise.default"); }
+static bool is_pointwise(const Node *n) {
+  return (n->op->def->flags & OP_POINTWISE) || node_is(n, "tess.pointwise.default");
+}
 
 /* Does the node see `self`'s memory through no other view than `self`? */
 static bool sees_once(const Node *n, const Tensor *self) {
@@ -51,7 +56,7 @@ static bool sees_once(const Node *n, const Tensor *self) {
 }
 
 /* The operand in whose memory the node's result may be made; NULL if there is none. */
-static Tensor *find_room(const Program *p, const Tenants *tenants, const Node *n, int64_t at) {
+static Tensor *find_room(const Program *p, const StorageTable *tenants, const Node *n, int64_t at) {
   Tensor *out = n->nouts ? n->outs[0]->tensor : NULL;
   if (!out || !n->op || !n->nargs) return NULL;
   if (n->op->def->flags & OP_UPDATE) {
@@ -72,15 +77,15 @@ static Tensor *find_room(const Program *p, const Tenants *tenants, const Node *n
 
 /* A started collective uses its operands up to its wait; it may itself work in their memory,
  * so this comes after the question for room. */
-static int hold(const Tenants *t, const Hold *h, int i, int n, int64_t at) {
+static int hold(const StorageTable *t, const Hold *h, int i, int n, int64_t at) {
   for (; i < n && h[i].from + 1 == at; i++) {
-    Tenancy *home = tenants_of(t, h[i].tensor->storage);
+    StorageUse *home = storage_use_of(t, h[i].tensor->storage);
     if (home->last < h[i].until + 1) home->last = h[i].until + 1;
   }
   return i;
 }
 
-static void reuse_operands(Program *p, Tenants *t, const Hold *h, int nholds) {
+static void reuse_operands(Program *p, StorageTable *t, const Hold *h, int nholds) {
   int64_t at = 0;
   int held = 0;
   for (Node *n = p->graph->graph->first; n; n = n->next) {
@@ -88,8 +93,8 @@ static void reuse_operands(Program *p, Tenants *t, const Hold *h, int nholds) {
     Tensor *self = find_room(p, t, n, at);
     if (self) {
       Storage *in = storage_ref(self->storage), *out = storage_ref(n->outs[0]->tensor->storage);
-      if (out->owner == p) tenants_move(t, in, out, 0);
-      else tenants_move(t, out, in, 0);
+      if (out->owner == p) storage_table_move(t, in, out, 0);
+      else storage_table_move(t, out, in, 0);
       storage_unref(in);
       storage_unref(out);
     }
@@ -108,14 +113,14 @@ static void drop_write_backs(Program *p) {
 Status reuse_memory(Program *p) {
   Hold *h;
   int n;
-  Tenants t;
+  StorageTable t;
   TRY(started_holds(p->graph->graph, &h, &n));
-  Status s = tenants_new(p->graph->graph, &t);
+  Status s = storage_table_new(p->graph->graph, &t);
   if (!s) {
     reuse_operands(p, &t, h, n);
     s = place_concat(p, &t);
     drop_write_backs(p);
-    tenants_free(&t);
+    storage_table_free(&t);
   }
   free(h);
   return s;

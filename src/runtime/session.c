@@ -11,7 +11,7 @@
 #include "graph/walk.h"
 #include "kernels/copy.h"
 #include "passes/pass.h"
-#include "runtime/plan_auto.h"
+#include "runtime/auto_plan.h"
 #include "runtime/shards.h"
 
 enum { MAX_PROGRAMS = 16 };
@@ -29,7 +29,7 @@ typedef struct {
 struct Session {
   Ctx *ctx;
   Exported *program;
-  Marks *marks;  /* NULL: one rank */
+  Marks *marks;   /* NULL: one rank */
   Tensor **shard; /* of the state, with marks: parallel to program->state */
   Entry entries[MAX_PROGRAMS];
   int nentries;
@@ -77,7 +77,7 @@ static Status open_on(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, S
   s->ctx = ctx;
   s->program = e;
   Status status = prepare(s);
-  if (!status && mesh) status = mark_planned(e, mesh, plan, NULL, &s->marks);
+  if (!status && mesh) status = mark_with_plan(e, mesh, plan, NULL, &s->marks);
   if (!status && mesh) status = shards_of_state(&ctx->kern, e, s->marks, &e->scope, &e->arena, &s->shard);
   if (!status) status = own_buffers(s);
   if (status) session_free(s);
@@ -86,7 +86,9 @@ static Status open_on(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, S
 }
 
 Status session_open(Ctx *ctx, Exported *e, Session **out) { return open_on(ctx, e, NULL, NULL, out); }
-Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out) { return open_on(ctx, e, mesh, plan, out); }
+Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out) {
+  return open_on(ctx, e, mesh, plan, out);
+}
 
 const Marks *session_marks(const Session *s) { return s->marks; }
 Ctx *session_ctx(const Session *s) { return s->ctx; }
@@ -146,8 +148,8 @@ static Status make_key(const Value *inputs, int n, int64_t **key, int *nkey) {
 
 static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
   Exported *special;
-  Spread spread = {.marks = s->marks, .state = s->shard};
-  TRY(specialize(s->ctx, s->program, s->marks ? &spread : NULL, inputs, ninputs, &special));
+  MeshRank rank = {.marks = s->marks, .state = s->shard};
+  TRY(specialize(s->ctx, s->program, s->marks ? &rank : NULL, inputs, ninputs, &special));
   Status status = pass_run_list(special, session_passes_specialized, s->ctx, NULL);
   if (status) {
     exported_free(special);
@@ -249,11 +251,15 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
   for (int i = 0, u = 0; i < g->ninputs; i++) {
     const InputSpec *spec = &e->inputs[i];
     const StateEntry *state = spec->target ? exported_state(e, spec->target) : NULL;
-    if (spec->kind == IN_USER && user[u].kind == VAL_TENSOR) TRY(wrap_input(s, i, user[u++].tensor, NULL, scope, &inputs[i]));
+    if (spec->kind == IN_USER && user[u].kind == VAL_TENSOR)
+      TRY(wrap_input(s, i, user[u++].tensor, NULL, scope, &inputs[i]));
     else if (spec->kind == IN_USER) inputs[i] = user[u++];
     else if (spec->kind == IN_CONSTANT) TRY(arg_resolve(arena, NULL, &spec->constant, &inputs[i]));
-    else if (state && state->tensor) TRY(wrap_input(s, i, state->tensor, s->shard ? s->shard[state - e->state] : NULL, scope, &inputs[i]));
-    else if (spec->kind != IN_TOKEN) return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target), "give the weights (--weights FILE)");
+    else if (state && state->tensor)
+      TRY(wrap_input(s, i, state->tensor, s->shard ? s->shard[state - e->state] : NULL, scope, &inputs[i]));
+    else if (spec->kind != IN_TOKEN)
+      return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target),
+                         "give the weights (--weights FILE)");
   }
   Walk w = {.ctx = s->ctx, .scope = scope, .arena = arena, .before = before_node, .arg = s};
   if (s->marks || s->watch) w.call = interpreted_call;
@@ -265,7 +271,8 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
   *noutputs = 0;
   for (int i = 0; i < g->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
-    if (k == OUT_TOKEN || k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION) continue;
+    if (k == OUT_TOKEN || k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION)
+      continue;
     Value *out = &outputs[(*noutputs)++];
     *out = all[i];
     if (out->kind != VAL_TENSOR) continue; /* a copy: it may share memory with a buffer */
@@ -282,7 +289,8 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
       to = s->shard ? s->shard[state - e->state] : state->tensor;
     }
     for (int j = 0; k == OUT_USER_INPUT_MUTATION && j < g->ninputs; j++) {
-      if (!strcmp(g->inputs[j]->name, e->outputs[i].target)) to = inputs[j].tensor->spec ? inputs[j].tensor->local : inputs[j].tensor;
+      if (!strcmp(g->inputs[j]->name, e->outputs[i].target))
+        to = inputs[j].tensor->spec ? inputs[j].tensor->local : inputs[j].tensor;
     }
     if (to) kernel_copy(&s->ctx->kern, tensor_view(to), tensor_view(all[i].tensor));
   }
@@ -290,7 +298,8 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
 }
 
 /* The shards of the user inputs. */
-static Status local_inputs(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, const Value **out) {
+static Status local_inputs(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena,
+                           const Value **out) {
   const Exported *e = s->program;
   Value *local;
   *out = inputs;
@@ -309,7 +318,8 @@ static Status local_inputs(Session *s, const Value *inputs, int ninputs, Scope *
   return OK;
 }
 
-static Status interpret_spread(Session *s, const Value *inputs, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
+static Status interpret_on_mesh(Session *s, const Value *inputs, Scope *scope, Arena *arena, Value *outputs,
+                                int *noutputs) {
   Dist *d = s->marks ? s->marks->mesh->dist : NULL;
   if (!d) return interpret(s, inputs, scope, arena, outputs, noutputs);
   bool replicates = d->implicit_replication, parts = d->in_parts;
@@ -320,7 +330,8 @@ static Status interpret_spread(Session *s, const Value *inputs, Scope *scope, Ar
   return status;
 }
 
-Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, Value **outputs, int *noutputs) {
+Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, Value **outputs,
+                   int *noutputs) {
   Program *p;
   TRY_NEW(*outputs, arena_new_n(arena, Value, s->program->graph->noutputs));
   TRY(session_prepare(s, inputs, ninputs, &p));
@@ -335,5 +346,5 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
   Status status = specialize_bind(s->program, inputs, ninputs, &b);
   free(b.v);
   TRY(status);
-  return interpret_spread(s, inputs, scope, arena, *outputs, noutputs);
+  return interpret_on_mesh(s, inputs, scope, arena, *outputs, noutputs);
 }

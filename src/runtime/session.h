@@ -25,8 +25,8 @@ Status session_open(Ctx *ctx, Exported *e, Session **out);
 /* The program as this rank of a mesh runs it: ctx is spread over the world's Dist, every
  * rank of the mesh opens it and makes the same calls.  Calls get whole inputs and give
  * whole outputs, or shards where the plan leaves them so.  plan NULL: nothing is cut. */
-Status session_open_spread(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out);
-void session_free(Session *s); /* NULL is fine */
+Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out);
+void session_free(Session *s);                /* NULL is fine */
 const Marks *session_marks(const Session *s); /* NULL: not spread */
 Ctx *session_ctx(const Session *s);
 
@@ -36,7 +36,8 @@ const Exported *session_program(const Session *s);
 /* One Value per user input (exported_user_inputs); tensors whose program writes to them
  * must be writable.  *outputs has one Value per user output; handles live in scope, the
  * array in arena. */
-Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, Value **outputs, int *noutputs);
+Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, Value **outputs,
+                   int *noutputs);
 
 /* Builds the Program for these sizes without running it; NULL in *out if the program is
  * interpreted. */

@@ -32,7 +32,8 @@ static Status copy_of(Kern *kern, Scope *scope, Tensor *whole, const Region *par
   int64_t width = (int64_t)dtype_size(whole->dtype);
   for (int i = 0; i < from.n; i++) {
     const Box *a = &from.v[i], *b = &into.v[i];
-    kernel_copy(kern, (View){dst + b->offset * width, b->size, b->stride, b->ndim, whole->dtype}, (View){src + a->offset * width, a->size, a->stride, a->ndim, whole->dtype});
+    kernel_copy(kern, (View){dst + b->offset * width, b->size, b->stride, b->ndim, whole->dtype},
+                (View){src + a->offset * width, a->size, a->stride, a->ndim, whole->dtype});
   }
   return OK;
 }
@@ -53,12 +54,13 @@ Status shard_of(Kern *kern, Scope *scope, Tensor *whole, const Spec *spec, Tenso
 
 /* Entries of the state by the record they lie in: only these can be tied. */
 typedef struct {
-  StrMap last;   /* record -> 1 + position of the last entry seen */
-  int *before;   /* of an entry: the one seen before it in the same record; -1 */
+  StrMap last; /* record -> 1 + position of the last entry seen */
+  int *before; /* of an entry: the one seen before it in the same record; -1 */
 } Tied;
 
 /* The shard of another entry that is the same part of the same memory. */
-static Status shard_of_tied(Tied *tied, Arena *arena, const Exported *e, Tensor *const *shard, const Spec *const *spec, int at, Tensor **out) {
+static Status shard_of_tied(Tied *tied, Arena *arena, const Exported *e, Tensor *const *shard,
+                            const Spec *const *spec, int at, Tensor **out) {
   const Tensor *t = e->state[at].tensor;
   StrSlot *slot;
   *out = NULL;
@@ -68,12 +70,15 @@ static Status shard_of_tied(Tied *tied, Arena *arena, const Exported *e, Tensor 
   slot->value = (void *)(intptr_t)(at + 1);
   for (int i = tied->before[at]; i >= 0 && !*out; i = tied->before[i]) {
     const Tensor *o = e->state[i].tensor;
-    if (shard[i] && spec[i] == spec[at] && o->storage == t->storage && o->offset == t->offset && !memcmp(o->stride, t->stride, (size_t)t->ndim * sizeof *t->stride)) *out = shard[i];
+    if (shard[i] && spec[i] == spec[at] && o->storage == t->storage && o->offset == t->offset &&
+        !memcmp(o->stride, t->stride, (size_t)t->ndim * sizeof *t->stride))
+      *out = shard[i];
   }
   return OK;
 }
 
-Status shards_of_state(Kern *kern, const Exported *e, const Marks *marks, Scope *scope, Arena *arena, Tensor ***out) {
+Status shards_of_state(Kern *kern, const Exported *e, const Marks *marks, Scope *scope, Arena *arena,
+                       Tensor ***out) {
   const Spec **spec;
   Tensor **shard;
   Tied tied = {0};

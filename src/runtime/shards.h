@@ -5,7 +5,7 @@
 
 #include "dist/spec.h"
 #include "kernels/kernel.h"
-#include "passes/mark.h"
+#include "plan/mark.h"
 
 /* The part of `whole` that the spec leaves this rank: a view where each dimension is one
  * run, else a copy.  Not for P. */
@@ -13,6 +13,7 @@ Status shard_of(Kern *kern, Scope *scope, Tensor *whole, const Spec *spec, Tenso
 
 /* Of every entry of the program's state that is an input, as the marks place it; NULL where
  * it is none.  Weights that are tied stay tied.  Handles in scope, the array in arena. */
-Status shards_of_state(Kern *kern, const Exported *e, const Marks *marks, Scope *scope, Arena *arena, Tensor ***out);
+Status shards_of_state(Kern *kern, const Exported *e, const Marks *marks, Scope *scope, Arena *arena,
+                       Tensor ***out);
 
 #endif

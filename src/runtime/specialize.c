@@ -14,7 +14,7 @@ typedef struct {
   GraphBuilder builder;
   const Exported *from;
   Exported *to;
-  const Spread *spread; /* NULL: one rank */
+  const MeshRank *rank; /* NULL: one rank */
 } Specializer;
 
 /* A handle of the new program on the same bytes. */
@@ -25,8 +25,9 @@ static Status copy_state(Specializer *s) {
   TRY_NEW(to->state, arena_new_n(&to->arena, StateEntry, from->nstate));
   for (int i = 0; i < from->nstate; i++) {
     to->state[i] = from->state[i];
-    Tensor *shard = s->spread ? s->spread->state[i] : NULL;
-    if (from->state[i].tensor) TRY(tensor_alias(&to->scope, shard ? shard : from->state[i].tensor, &to->state[i].tensor));
+    Tensor *shard = s->rank ? s->rank->state[i] : NULL;
+    if (from->state[i].tensor)
+      TRY(tensor_alias(&to->scope, shard ? shard : from->state[i].tensor, &to->state[i].tensor));
   }
   return exported_index_state(to);
 }
@@ -96,7 +97,8 @@ static Status call_wide(const Op *wide, const Want *want, Dtype dtype, Call *c) 
 
 Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
   if (n->graph != m->graph) return op_dispatch(c);
-  if (n->nouts && n->outs[0]->id < m->nvals && m->before[n->outs[0]->id]) TRY(anchor_arguments(c->ctx, c->scope, m, n, bound));
+  if (n->nouts && n->outs[0]->id < m->nvals && m->before[n->outs[0]->id])
+    TRY(anchor_arguments(c->ctx, c->scope, m, n, bound));
   const Want *owed = n->nouts == 1 && n->outs[0]->id < m->nvals ? m->after[n->outs[0]->id] : NULL;
   const Op *wide = owed && owed->pays && !m->torch_ops ? wide_op(c->op, n->outs[0]->dtype) : NULL;
   if (wide) return call_wide(wide, owed, n->outs[0]->dtype, c);
@@ -113,14 +115,14 @@ Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
 
 static Status call_node(void *arg, const Node *n, Value *bound, Call *c) {
   const Specializer *s = arg;
-  const SpreadWatch *w = s->spread->watch;
+  const WalkWatch *w = s->rank->watch;
   if (w) TRY(w->before(w->arg, n));
-  TRY(marks_call(s->spread->marks, n, bound, c));
+  TRY(marks_call(s->rank->marks, n, bound, c));
   return w ? w->after(w->arg, n, c->out, c->nout, s->to) : OK;
 }
 
 static Status input_spec(const Specializer *s, int i, const Tensor *whole, const Spec **out) {
-  const Marks *m = s->spread->marks;
+  const Marks *m = s->rank->marks;
   Placement place[MAX_AXES];
   marks_input_places(m, i, whole->ndim ? whole->size[0] : 0, place);
   return spec_new(m->mesh, whole->dtype, whole->ndim, whole->size, NULL, place, out);
@@ -143,13 +145,16 @@ static Status add_input(Specializer *s, int i, const Value *user, Value *out) {
       *out = w->number = *user;
       return OK;
     }
-    if (s->spread) TRY(input_spec(s, i, user->tensor, &shard));
-    TRY(tensor_meta(&s->to->scope, user->tensor->dtype, user->tensor->ndim, shard ? shard->local : user->tensor->size, &t));
+    if (s->rank) TRY(input_spec(s, i, user->tensor, &shard));
+    TRY(tensor_meta(&s->to->scope, user->tensor->dtype, user->tensor->ndim,
+                    shard ? shard->local : user->tensor->size, &t));
     TRY(tensor_reserve(t));
   } else {
     const StateEntry *e = exported_state(s->to, spec->target);
-    if (!e || !e->tensor) return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target), "give the weights (--weights FILE)");
-    if (s->spread) TRY(input_spec(s, i, exported_state(s->from, spec->target)->tensor, &shard));
+    if (!e || !e->tensor)
+      return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target),
+                         "give the weights (--weights FILE)");
+    if (s->rank) TRY(input_spec(s, i, exported_state(s->from, spec->target)->tensor, &shard));
     TRY(tensor_alias(&s->to->scope, e->tensor, &t));
     w->constant = tensor_data(t) && !exported_is_mutated(s->from, spec->target);
   }
@@ -167,7 +172,7 @@ static Status val_of(void *ctx, Tensor *t, Val **out) { return builder_val(ctx, 
 static Status specialize_graph(Specializer *s, const Value *user) {
   const Graph *g = s->from->graph;
   Arena *arena = &s->to->arena;
-  const SpreadWatch *watch = s->spread ? s->spread->watch : NULL;
+  const WalkWatch *watch = s->rank ? s->rank->watch : NULL;
   Value *inputs, *outputs;
   TRY_NEW(inputs, arena_new_n(arena, Value, g->ninputs));
   TRY_NEW(outputs, arena_new_n(arena, Value, g->noutputs));
@@ -179,14 +184,14 @@ static Status specialize_graph(Specializer *s, const Value *user) {
     u += s->from->inputs[i].kind == IN_USER;
   }
   Walk w = {.ctx = s->builder.ctx, .scope = &s->to->scope, .arena = arena, .before = before_node, .arg = s};
-  if (s->spread) w.call = call_node;
+  if (s->rank) w.call = call_node;
   TRY(graph_walk(&w, g, inputs, outputs));
   TRY_NEW(s->to->outputs, arena_new_n(arena, OutputSpec, g->noutputs));
   for (int i = 0; i < g->noutputs; i++) {
     Arg a;
     if (outputs[i].kind == VAL_TENSOR && outputs[i].tensor->spec) {
       Tensor *t;
-      TRY(want_apply(s->builder.ctx, &s->to->scope, &s->spread->marks->output[i], outputs[i].tensor, &t));
+      TRY(want_apply(s->builder.ctx, &s->to->scope, &s->rank->marks->output[i], outputs[i].tensor, &t));
       if (watch) TRY(watch->output(watch->arg, i, t, s->to));
       outputs[i] = val_tensor(t->local);
     }
@@ -198,7 +203,7 @@ static Status specialize_graph(Specializer *s, const Value *user) {
 }
 
 static Status specialize_recorded(Specializer *s, const Value *user) {
-  Dist *d = s->spread ? s->spread->marks->mesh->dist : NULL;
+  Dist *d = s->rank ? s->rank->marks->mesh->dist : NULL;
   struct Recording *outer = NULL;
   if (!d) return specialize_graph(s, user);
   bool replicates = d->implicit_replication;
@@ -213,12 +218,13 @@ static Status specialize_recorded(Specializer *s, const Value *user) {
   return status;
 }
 
-Status specialize(Ctx *ctx, const Exported *e, const Spread *spread, const Value *user, int ninputs, Exported **out) {
+Status specialize(Ctx *ctx, const Exported *e, const MeshRank *rank, const Value *user, int ninputs,
+                  Exported **out) {
   SymBindings bindings;
   Status status = specialize_bind(e, user, ninputs, &bindings);
   free(bindings.v);
   TRY(status);
-  Specializer s = {.from = e, .spread = spread};
+  Specializer s = {.from = e, .rank = rank};
   TRY(exported_new(e->name, &s.to));
   s.to->torch_version = e->torch_version;
   s.to->dialect = e->dialect;
@@ -228,8 +234,8 @@ Status specialize(Ctx *ctx, const Exported *e, const Spread *spread, const Value
   s.to->arg_names = e->arg_names;
   s.to->narg_names = e->narg_names;
   builder_init(&s.builder, ctx, s.to);
-  if (spread) s.builder.dry_limit = spread->dry_limit;
-  if (spread && spread->faithful) s.builder.faithful = true, s.builder.fold = false;
+  if (rank) s.builder.dry_limit = rank->dry_limit;
+  if (rank && rank->faithful) s.builder.faithful = true, s.builder.fold = false;
   Emitter *outer = ctx->emitter;
   ctx->emitter = &s.builder.emitter;
   status = specialize_recorded(&s, user);

@@ -11,7 +11,7 @@
 #ifndef TESS_RUNTIME_SPECIALIZE_H
 #define TESS_RUNTIME_SPECIALIZE_H
 
-#include "passes/mark.h"
+#include "plan/mark.h"
 
 /* Which symbol has which value, from the sizes of the user inputs (in the order of the
  * signature; tensors or numbers).  Checks dtypes, fixed sizes and ranges; errors name
@@ -20,27 +20,29 @@ Status specialize_bind(const Exported *e, const Value *user_inputs, int ninputs,
 
 /* The same program as one rank of a mesh runs it ("partition"): inputs and weights are
  * this rank's shards, sizes in arguments are local, redistributions are nodes, results lie
- * as the marks say.  ctx has been spread (ctx_spread) over the marks' Dist. */
+ * as the marks say.  ctx has been spread (ctx_attach_dist) over the marks' Dist. */
 typedef struct {
   const Marks *marks;
   Tensor *const *state; /* shards, parallel to the program's state; NULL entries: whole */
   bool faithful;        /* for a file: calls stay as the program has them (builder.h), nothing is folded */
-  int64_t dry_limit;    /* builder.h: nothing larger is computed ahead, weights need no data; the result cannot be run */
-  const struct SpreadWatch *watch; /* NULL: nobody */
-} Spread;
+  int64_t
+      dry_limit; /* builder.h: nothing larger is computed ahead, weights need no data; the result cannot be run */
+  const struct WalkWatch *watch; /* NULL: nobody */
+} MeshRank;
 
 /* Told of the walk as it goes on.  to: what has been recorded so far. */
-typedef struct SpreadWatch {
+typedef struct WalkWatch {
   void *arg;
-  Status (*input)(void *arg, int i, const Value *v);          /* graph input i, a DTensor if it is a tensor */
+  Status (*input)(void *arg, int i, const Value *v); /* graph input i, a DTensor if it is a tensor */
   Status (*before)(void *arg, const Node *n);
   Status (*after)(void *arg, const Node *n, const Value *outs, int nouts, const Exported *to);
   Status (*output)(void *arg, int i, const Tensor *t, const Exported *to); /* graph output i, where it is wanted */
-} SpreadWatch;
+} WalkWatch;
 
 /* spread NULL: the whole on one rank.  user_inputs have the sizes of the whole.
  * ERR_DYNAMIC if some size depends on data: such a program is interpreted. */
-Status specialize(Ctx *ctx, const Exported *e, const Spread *spread, const Value *user_inputs, int ninputs, Exported **out);
+Status specialize(Ctx *ctx, const Exported *e, const MeshRank *rank, const Value *user_inputs, int ninputs,
+                  Exported **out);
 
 /* A call of a walk over DTensors, with what the marks ask for around it. */
 Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c);

@@ -66,8 +66,8 @@ static Status segment_of(const Placement *p, int64_t n, int64_t i, int64_t *begi
   for (int s = 0; s < p->nsegments; s++)
     if (!total || (p->segment[s] * n) % total) {
       char text[256];
-      return fail(ERR_USAGE, "%s: segments of %lld elements in all do not fit an extent of %lld", placement_print(p, text, sizeof text),
-                  (long long)total, (long long)n);
+      return fail(ERR_USAGE, "%s: segments of %lld elements in all do not fit an extent of %lld",
+                  placement_print(p, text, sizeof text), (long long)total, (long long)n);
     }
   *begin = before * n / total;
   *size = p->segment[i] * n / total;
@@ -96,7 +96,8 @@ Status layout_local(const Layout *l, const int *coord, int64_t *local) {
   for (int d = 0; d < l->ndim; d++) {
     int axes[MAX_AXES], n = layout_cuts(l, d, axes);
     local[d] = l->shape[d];
-    for (int i = 0; i < n; i++) TRY(piece_size(&l->place[axes[i]], local[d], l->axis[axes[i]], coord[axes[i]], &local[d]));
+    for (int i = 0; i < n; i++)
+      TRY(piece_size(&l->place[axes[i]], local[d], l->axis[axes[i]], coord[axes[i]], &local[d]));
   }
   return OK;
 }
@@ -193,7 +194,8 @@ Status layout_runs(const Layout *l, const int *coord, int dim, Arena *arena, Run
   out->run[0] = (Run){0, l->shape[dim]};
   out->n = l->shape[dim] > 0;
   out->size = l->shape[dim];
-  for (int i = 0; i < n; i++) TRY(cut_runs(&l->place[axes[i]], l->axis[axes[i]], coord[axes[i]], out, arena)); /* I4 */
+  for (int i = 0; i < n; i++)
+    TRY(cut_runs(&l->place[axes[i]], l->axis[axes[i]], coord[axes[i]], out, arena)); /* I4 */
   return OK;
 }
 

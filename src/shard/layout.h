@@ -24,7 +24,7 @@ typedef struct {
   int ndim;
   const int64_t *shape; /* global */
   int naxes;
-  const int *axis;      /* sizes of the mesh axes */
+  const int *axis; /* sizes of the mesh axes */
   const Placement *place;
 } Layout;
 

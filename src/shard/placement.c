@@ -10,8 +10,7 @@ bool placement_equal(const Placement *a, const Placement *b) {
   if (a->kind == PLACE_R) return true;
   if (a->kind == PLACE_P) return a->op == b->op && a->norm == b->norm;
   return a->dim == b->dim && a->turn == b->turn && a->factor == b->factor && a->unit == b->unit &&
-         a->nsegments == b->nsegments &&
-         !memcmp(a->segment, b->segment, (size_t)a->nsegments * sizeof *a->segment);
+         a->nsegments == b->nsegments && !memcmp(a->segment, b->segment, (size_t)a->nsegments * sizeof *a->segment);
 }
 
 bool placements_equal(const Placement *a, const Placement *b, int n) {
@@ -47,7 +46,8 @@ Status place_segments(int dim, const int64_t *size, int n, int64_t unit, Placeme
     out->factor = n > 0 ? n : 1;
     return OK;
   }
-  if (n > MAX_SEGMENTS) return fail(ERR_USAGE, "a shard has at most %d segments of unequal sizes, not %d", MAX_SEGMENTS, n);
+  if (n > MAX_SEGMENTS)
+    return fail(ERR_USAGE, "a shard has at most %d segments of unequal sizes, not %d", MAX_SEGMENTS, n);
   out->nsegments = n;
   memcpy(out->segment, size, (size_t)n * sizeof *size);
   return OK;
@@ -107,7 +107,8 @@ Status placements_check(const Placement *p, int n, int ndim, const char *what) {
   int with, clash = first_clash(p, n, &with);
   if (clash >= 0) {
     char a[64], b[64];
-    return fail(ERR_USAGE, "%s: %s and %s cannot be owed at once", what, placement_print(&p[with], a, sizeof a), placement_print(&p[clash], b, sizeof b));
+    return fail(ERR_USAGE, "%s: %s and %s cannot be owed at once", what, placement_print(&p[with], a, sizeof a),
+                placement_print(&p[clash], b, sizeof b));
   }
   return check_turns(p, n, what);
 }

@@ -27,18 +27,20 @@ typedef enum { PLACE_R, PLACE_S, PLACE_P } PlaceKind;
 
 typedef struct {
   PlaceKind kind;
-  ReduceOp op;      /* P */
-  double norm;      /* P: not 0: values are norms of this exponent, (sum |x|^p)^(1/p); op is sum */
-  int dim;          /* S: counted from the front */
-  int turn;         /* S: 0 = no turn given, else 1 + its place in the order */
-  int64_t factor;   /* S: >= 1 */
-  int64_t unit;     /* S: >= 1 */
-  int nsegments;    /* S: 0 = `factor` equal ones */
+  ReduceOp op;    /* P */
+  double norm;    /* P: not 0: values are norms of this exponent, (sum |x|^p)^(1/p); op is sum */
+  int dim;        /* S: counted from the front */
+  int turn;       /* S: 0 = no turn given, else 1 + its place in the order */
+  int64_t factor; /* S: >= 1 */
+  int64_t unit;   /* S: >= 1 */
+  int nsegments;  /* S: 0 = `factor` equal ones */
   int64_t segment[MAX_SEGMENTS];
 } Placement;
 
 static inline Placement place_r(void) { return (Placement){.kind = PLACE_R}; }
-static inline Placement place_s(int dim) { return (Placement){.kind = PLACE_S, .dim = dim, .factor = 1, .unit = 1}; }
+static inline Placement place_s(int dim) {
+  return (Placement){.kind = PLACE_S, .dim = dim, .factor = 1, .unit = 1};
+}
 static inline Placement place_strided(int dim, int64_t factor) {
   return (Placement){.kind = PLACE_S, .dim = dim, .factor = factor, .unit = 1};
 }

@@ -12,9 +12,9 @@
 
 static void print_shard(const Placement *p, char *buf, size_t cap) {
   size_t at = 0;
-#define ADD(...)                                                                  \
-  do {                                                                            \
-    int wrote = snprintf(buf + at, cap - at, __VA_ARGS__);                        \
+#define ADD(...)                                                                   \
+  do {                                                                             \
+    int wrote = snprintf(buf + at, cap - at, __VA_ARGS__);                         \
     at += wrote < 0 ? 0 : (size_t)wrote < cap - at ? (size_t)wrote : cap - at - 1; \
   } while (0)
   bool strided = p->factor != 1 && p->unit == 1;
@@ -63,7 +63,8 @@ typedef struct {
 
 static Status complain(const Reader *r, const char *why) {
   return status_hint(fail(ERR_USAGE, "placement '%s': %s at '%s'", r->whole, why, *r->at ? r->at : "the end"),
-                     "write R, S(dim), _S(dim, factor), S(dim; segments 64,16,16; unit 16), or P(sum|avg|min|max|product|band|bor|bxor)");
+                     "write R, S(dim), _S(dim, factor), S(dim; segments 64,16,16; unit 16), or "
+                     "P(sum|avg|min|max|product|band|bor|bxor)");
 }
 
 static void skip_spaces(Reader *r) {
@@ -90,7 +91,9 @@ static Status read_int(Reader *r, int64_t *out) {
   return OK;
 }
 
-static Status expect(Reader *r, const char *word) { return take(r, word) ? OK : complain(r, word[0] == ')' ? "')' is expected" : "something is missing"); }
+static Status expect(Reader *r, const char *word) {
+  return take(r, word) ? OK : complain(r, word[0] == ')' ? "')' is expected" : "something is missing");
+}
 
 static Status read_dim(Reader *r, int *out) {
   int64_t dim;
@@ -100,7 +103,8 @@ static Status read_dim(Reader *r, int *out) {
   if (dim < 0 && r->ndim >= 0) dim += r->ndim;
   if (dim < 0 || dim >= (r->ndim >= 0 ? r->ndim : MAX_SEGMENTS * MAX_AXES)) {
     if (r->ndim < 0) return fail(ERR_USAGE, "placement '%s': there is no dimension %lld", r->whole, given);
-    return fail(ERR_USAGE, "placement '%s': there is no dimension %lld in a tensor of %d", r->whole, given, r->ndim);
+    return fail(ERR_USAGE, "placement '%s': there is no dimension %lld in a tensor of %d", r->whole, given,
+                r->ndim);
   }
   *out = (int)dim;
   return OK;
@@ -187,11 +191,15 @@ static Status read_one(Reader *r, Placement *out) {
     *out = place_r();
     return OK;
   }
-  if (take(r, "_StridedShard") || take(r, "StridedShard") || take(r, "_S") || take(r, "Shard")) return read_shard(r, out);
+  if (take(r, "_StridedShard") || take(r, "StridedShard") || take(r, "_S") || take(r, "Shard"))
+    return read_shard(r, out);
   if (take(r, "Partial")) return read_partial(r, out);
   skip_spaces(r);
   switch (*r->at) {
-    case 'R': r->at++; *out = place_r(); return OK;
+    case 'R':
+      r->at++;
+      *out = place_r();
+      return OK;
     case 'S': r->at++; return read_shard(r, out);
     case 'P': r->at++; return read_partial(r, out);
     default: return complain(r, "no placement begins so");

@@ -79,7 +79,8 @@ static bool cut_same(const Cut *a, const Cut *b, int k) {
   if (first) return true;
   if (a->copies != b->copies || a->n != b->n) return false;
   for (int i = 0; i < a->n; i++)
-    if (a->size[i] != b->size[i] || chunk_size(a->size[i], k, a->unit) != chunk_size(b->size[i], k, b->unit)) return false;
+    if (a->size[i] != b->size[i] || chunk_size(a->size[i], k, a->unit) != chunk_size(b->size[i], k, b->unit))
+      return false;
   return true;
 }
 
@@ -136,7 +137,8 @@ static bool image_fits(const Reshape *v, const Placement *in, const Placement *o
   for (int i = 0; i < v->now.n; i++) {
     Cut a, b;
     const int64_t *size = v->now.row[i];
-    if (!flat_cut(in, v->from, size, &a) || !flat_cut(out, v->to, size + v->from, &b) || !cut_same(&a, &b, k)) return false;
+    if (!flat_cut(in, v->from, size, &a) || !flat_cut(out, v->to, size + v->from, &b) || !cut_same(&a, &b, k))
+      return false;
   }
   return true;
 }
@@ -146,7 +148,8 @@ typedef enum { UNIT_NONE, UNIT_SCALED, UNIT_CHUNK, UNIT_KINDS } UnitKind;
 
 /* The placement on dimension dim of `size` that cuts as `flat` does, if sizes allow one.
  * first: flat leaves everything to rank 0, which any dimension can say. */
-static bool candidate(const Cut *flat, int ndim, const int64_t *size, int dim, int k, bool first, UnitKind kind, Placement *out) {
+static bool candidate(const Cut *flat, int ndim, const int64_t *size, int dim, int k, bool first, UnitKind kind,
+                      Placement *out) {
   int64_t outer = product(size, dim), inner = product(size + dim + 1, ndim - dim - 1), unit = 1;
   int64_t copies = first ? 1 : flat->copies / outer;
   if (!first && flat->copies % outer) return false;
@@ -184,7 +187,8 @@ static int kinship(const Reshape *v, int from, int d) {
 
 /* I2: kinds of units first, then the smallest factor, the nearest kin, the first dimension. */
 static bool find_image(const Reshape *v, const Placement *in, int k, Placement *out) {
-  static const UnitKind plain[UNIT_KINDS] = {UNIT_NONE, UNIT_SCALED, UNIT_CHUNK}, given[UNIT_KINDS] = {UNIT_SCALED, UNIT_NONE, UNIT_CHUNK};
+  static const UnitKind plain[UNIT_KINDS] = {UNIT_NONE, UNIT_SCALED, UNIT_CHUNK},
+                        given[UNIT_KINDS] = {UNIT_SCALED, UNIT_NONE, UNIT_CHUNK};
   const UnitKind *kinds = in->unit > 1 ? given : plain;
   const int64_t *size = v->now.row[0];
   Cut flat;
@@ -228,21 +232,23 @@ static bool reshape_step(Reshape *v, const Placement *in, const Placement *out, 
 }
 
 /* No elements: a dimension keeps its shards if the sizes up to it, or from it, stay. */
-static bool reshape_empty(const Axes *m, int from_ndim, const int64_t *from, int to_ndim, const int64_t *to, const Placement *in, Placement *out,
-                          int *bad) {
+static bool reshape_empty(const Axes *m, int from_ndim, const int64_t *from, int to_ndim, const int64_t *to,
+                          const Placement *in, Placement *out, int *bad) {
   for (int a = 0; a < m->naxes; a++) {
     out[a] = in[a];
     if (!is_s(&in[a])) continue;
     int d = in[a].dim, tail = from_ndim - d;
     if (d < to_ndim && !memcmp(from, to, (size_t)(d + 1) * sizeof *from)) continue;
-    if (tail <= to_ndim && !memcmp(from + d, to + to_ndim - tail, (size_t)tail * sizeof *from)) out[a].dim = to_ndim - tail;
+    if (tail <= to_ndim && !memcmp(from + d, to + to_ndim - tail, (size_t)tail * sizeof *from))
+      out[a].dim = to_ndim - tail;
     else return *bad = a, false;
   }
   return true;
 }
 
 /* I3 */
-static bool without_turns(const Axes *m, int ndim, const int64_t *size, const Placement *in, Placement *out, int *bad) {
+static bool without_turns(const Axes *m, int ndim, const int64_t *size, const Placement *in, Placement *out,
+                          int *bad) {
   memcpy(out, in, (size_t)m->naxes * sizeof *out);
   for (int a = 0; a < m->naxes; a++) {
     if (!is_s(&in[a]) || !in[a].turn) continue;
@@ -254,8 +260,8 @@ static bool without_turns(const Axes *m, int ndim, const int64_t *size, const Pl
   return true;
 }
 
-bool view_reshape(const Axes *m, int from_ndim, const int64_t *from, int to_ndim, const int64_t *to, const Placement *in, Placement *out,
-                  int *bad) {
+bool view_reshape(const Axes *m, int from_ndim, const int64_t *from, int to_ndim, const int64_t *to,
+                  const Placement *in, Placement *out, int *bad) {
   Placement have[MAX_AXES];
   if (!without_turns(m, from_ndim, from, in, have, bad)) return false;
   if (!product(from, from_ndim)) return reshape_empty(m, from_ndim, from, to_ndim, to, have, out, bad);
@@ -269,7 +275,8 @@ bool view_reshape(const Axes *m, int from_ndim, const int64_t *from, int to_ndim
   for (int a = 0; a < m->naxes; a++) {
     out[a] = have[a];
     if (!is_s(&have[a])) continue;
-    if (!find_image(&v, &have[a], m->axis[a], &out[a]) || !reshape_step(&v, &have[a], &out[a], m->axis[a])) return *bad = a, false;
+    if (!find_image(&v, &have[a], m->axis[a], &out[a]) || !reshape_step(&v, &have[a], &out[a], m->axis[a]))
+      return *bad = a, false;
   }
   return true;
 }
@@ -327,7 +334,8 @@ static int64_t piece_before(const Cut *c, int64_t limit, int k, int r) {
   return cut_between(c, 0, limit, &front) ? cut_piece(&front, k, r) : 0;
 }
 
-bool view_cut(const Axes *m, int dim, int64_t n, int64_t begin, int64_t end, const Placement *in, Placement *out, int *bad) {
+bool view_cut(const Axes *m, int dim, int64_t n, int64_t begin, int64_t end, const Placement *in, Placement *out,
+              int *bad) {
   States now = {.width = 3}, next = {.width = 3}; /* extent, begin, end */
   states_add(&now, (int64_t[]){n, begin, end});
   for (int a = 0; a < m->naxes; a++) {
@@ -344,7 +352,8 @@ bool view_cut(const Axes *m, int dim, int64_t n, int64_t begin, int64_t end, con
       if (i == 0 && !place_cut(dim, &part, &out[a])) return false;
       if (!cut_of(&out[a], s[2] - s[1], &told) || (s[2] > s[1] && !cut_same(&part, &told, k))) return false;
       for (int r = 0; r < k; r++) {
-        int64_t row[3] = {cut_piece(&whole, k, r), piece_before(&whole, s[1], k, r), piece_before(&whole, s[2], k, r)};
+        int64_t row[3] = {cut_piece(&whole, k, r), piece_before(&whole, s[1], k, r),
+                          piece_before(&whole, s[2], k, r)};
         if (row[0] && !states_add(&next, row)) return false;
       }
     }
@@ -388,7 +397,8 @@ static bool join_row(const Placement *in, int naxes, const int64_t *size, int co
   return true;
 }
 
-bool view_join(const Axes *m, int dim, const int64_t *size, int count, const Placement *in, Placement *out, int *bad) {
+bool view_join(const Axes *m, int dim, const int64_t *size, int count, const Placement *in, Placement *out,
+               int *bad) {
   *bad = 0;
   if (count > STATE_WIDTH || count > MAX_JOINED) return false;
   States now = {.width = count}, next = {.width = count};

@@ -29,16 +29,18 @@ typedef struct {
 /* Row-major reshape of `from` (global sizes) to `to`, both with the same number of
  * elements.  in and out: one placement per axis; R and P pass.  False: *bad is the first
  * axis whose shards of `from` are no shards of `to`; in is then to be R there. */
-bool view_reshape(const Axes *m, int from_ndim, const int64_t *from, int to_ndim, const int64_t *to, const Placement *in, Placement *out,
-                  int *bad);
+bool view_reshape(const Axes *m, int from_ndim, const int64_t *from, int to_ndim, const int64_t *to,
+                  const Placement *in, Placement *out, int *bad);
 
 /* Elements [begin, end) of dimension dim, which has n: slices, and each piece of a split.
  * Right where the cuts fall between segments.  Other dimensions are not looked at. */
-bool view_cut(const Axes *m, int dim, int64_t n, int64_t begin, int64_t end, const Placement *in, Placement *out, int *bad);
+bool view_cut(const Axes *m, int dim, int64_t n, int64_t begin, int64_t end, const Placement *in, Placement *out,
+              int *bad);
 
 /* Concatenation along dim of `count` tensors with size[t] there.  in: tensor t on axis a
  * is in[t * naxes + a]; on an axis where one is S(dim) all must be, in the same units. */
 enum { MAX_JOINED = 32 };
-bool view_join(const Axes *m, int dim, const int64_t *size, int count, const Placement *in, Placement *out, int *bad);
+bool view_join(const Axes *m, int dim, const int64_t *size, int count, const Placement *in, Placement *out,
+               int *bad);
 
 #endif

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 /*    id       short    torch            safetensors  .pt2  bytes  kind      */
+/* clang-format off */
 #define DTYPES(X)                                                       \
   X(BOOL,     "bool", "bool",           "BOOL",      12,   1, BOOL)     \
   X(U8,       "u8",   "uint8",          "U8",         1,   1, INT)      \
@@ -33,7 +34,9 @@
   X(F8E4M3Z,  "f8e4m3fnuz", "float8_e4m3fnuz", "",        31, 1, DATA)  \
   X(F8E5M2Z,  "f8e5m2fnuz", "float8_e5m2fnuz", "",        32, 1, DATA)  \
   X(F8E8M0,   "f8e8m0fnu",  "float8_e8m0fnu",  "F8_E8M0", 33, 1, DATA)
+/* clang-format on */
 
+/* clang-format off */
 typedef enum {
 #define X(id, ...) DT_##id,
   DTYPES(X)
@@ -41,6 +44,7 @@ typedef enum {
   DT_COUNT,
   DT_NONE = -1
 } Dtype;
+/* clang-format on */
 
 /* Promotion compares kinds: bool < int < float < complex. */
 typedef enum { KIND_BOOL, KIND_INT, KIND_FLOAT, KIND_COMPLEX, KIND_DATA } DtypeKind;
@@ -76,11 +80,17 @@ Dtype dtype_promote(Dtype a, Dtype b);
 /* ---- 16-bit floats: bits and their values --------------------------------- */
 
 static inline float f32_from_bits(uint32_t u) {
-  union { uint32_t u; float f; } x = {u};
+  union {
+    uint32_t u;
+    float f;
+  } x = {u};
   return x.f;
 }
 static inline uint32_t f32_bits(float f) {
-  union { float f; uint32_t u; } x = {f};
+  union {
+    float f;
+    uint32_t u;
+  } x = {f};
   return x.u;
 }
 static inline float bf16_to_f32(uint16_t b) { return f32_from_bits((uint32_t)b << 16); }

@@ -6,7 +6,11 @@
 
 #include "base/json.h"
 
-enum { LENGTH = 8, MAX_HEADER = 100 * 1000 * 1000, MAX_ENTRIES = 1 << 24 }; /* the format's own limit on the header */
+enum {
+  LENGTH = 8,
+  MAX_HEADER = 100 * 1000 * 1000,
+  MAX_ENTRIES = 1 << 24
+}; /* the format's own limit on the header */
 
 /* ---- reading ---------------------------------------------------------------- */
 
@@ -18,12 +22,14 @@ static Status read_shape(const SafeTensors *st, SafeEntry *e, yyjson_val *shape)
   if (!yyjson_is_arr(shape)) return fail_entry(st, e->name, "'shape' must be an array");
   size_t n = yyjson_arr_size(shape), i, max;
   if (n > MAX_DIMS) {
-    return fail(ERR_FILE, "%s: tensor '%s' has %zu dimensions: at most %d are supported", st->file->path, e->name, n, MAX_DIMS);
+    return fail(ERR_FILE, "%s: tensor '%s' has %zu dimensions: at most %d are supported", st->file->path, e->name,
+                n, MAX_DIMS);
   }
   e->ndim = (int)n;
   yyjson_val *v;
   yyjson_arr_foreach(shape, i, max, v) {
-    if (!json_as_int64(v, &e->size[i]) || e->size[i] < 0) return fail_entry(st, e->name, "'shape' must hold sizes of 0 or more");
+    if (!json_as_int64(v, &e->size[i]) || e->size[i] < 0)
+      return fail_entry(st, e->name, "'shape' must hold sizes of 0 or more");
   }
   return OK;
 }
@@ -35,17 +41,19 @@ static Status read_offsets(const SafeTensors *st, SafeEntry *e, yyjson_val *offs
   }
   uint64_t begin = yyjson_get_uint(a), end = yyjson_get_uint(b), have = st->file->size - data_begin;
   if (begin > end || end > have) {
-    return fail(ERR_FILE, "%s: tensor '%s': data_offsets [%llu, %llu] are outside the file, which has %llu bytes of data", st->file->path,
-                e->name, (unsigned long long)begin, (unsigned long long)end, (unsigned long long)have);
+    return fail(
+        ERR_FILE, "%s: tensor '%s': data_offsets [%llu, %llu] are outside the file, which has %llu bytes of data",
+        st->file->path, e->name, (unsigned long long)begin, (unsigned long long)end, (unsigned long long)have);
   }
   e->begin = data_begin + begin;
   e->end = data_begin + end;
   int64_t numel, bytes;
   char shape[256];
-  if (!checked_numel(e->ndim, e->size, &numel) || __builtin_mul_overflow(numel, (int64_t)dtype_size(e->dtype), &bytes) ||
-      (uint64_t)bytes != end - begin) {
-    return fail(ERR_FILE, "%s: tensor '%s': %s%s does not fill its %llu bytes exactly", st->file->path, e->name, dtype_name(e->dtype),
-                shape_describe(e->ndim, e->size, shape, sizeof shape), (unsigned long long)(end - begin));
+  if (!checked_numel(e->ndim, e->size, &numel) ||
+      __builtin_mul_overflow(numel, (int64_t)dtype_size(e->dtype), &bytes) || (uint64_t)bytes != end - begin) {
+    return fail(ERR_FILE, "%s: tensor '%s': %s%s does not fill its %llu bytes exactly", st->file->path, e->name,
+                dtype_name(e->dtype), shape_describe(e->ndim, e->size, shape, sizeof shape),
+                (unsigned long long)(end - begin));
   }
   return OK;
 }
@@ -54,11 +62,14 @@ static Status read_entry(SafeTensors *st, yyjson_val *key, yyjson_val *value, ui
   SafeEntry *e = &st->entries[st->count];
   TRY_NEW(e->name, arena_strdup(&st->arena, yyjson_get_str(key)));
   if (!yyjson_is_obj(value)) return fail_entry(st, e->name, "its entry must be an object");
-  if (yyjson_obj_size(value) != 3) return fail_entry(st, e->name, "its entry must have 'dtype', 'shape' and 'data_offsets'");
+  if (yyjson_obj_size(value) != 3)
+    return fail_entry(st, e->name, "its entry must have 'dtype', 'shape' and 'data_offsets'");
   const char *dtype = json_as_string(yyjson_obj_get(value, "dtype"));
   if (!dtype) return fail_entry(st, e->name, "'dtype' must be a string");
   e->dtype = dtype_from_safetensors(dtype);
-  if (e->dtype == DT_NONE) return fail(ERR_FILE, "%s: tensor '%s' has the dtype '%s', which is not supported", st->file->path, e->name, dtype);
+  if (e->dtype == DT_NONE)
+    return fail(ERR_FILE, "%s: tensor '%s' has the dtype '%s', which is not supported", st->file->path, e->name,
+                dtype);
   TRY(read_shape(st, e, yyjson_obj_get(value, "shape")));
   TRY(read_offsets(st, e, yyjson_obj_get(value, "data_offsets"), data_begin));
   st->count++;
@@ -73,7 +84,8 @@ static Status read_metadata(SafeTensors *st, yyjson_val *meta) {
   yyjson_val *key, *value;
   yyjson_obj_foreach(meta, i, max, key, value) {
     const char *text = json_as_string(value);
-    if (!text) return fail(ERR_FILE, "%s: '%s' in '__metadata__' must be a string", st->file->path, yyjson_get_str(key));
+    if (!text)
+      return fail(ERR_FILE, "%s: '%s' in '__metadata__' must be a string", st->file->path, yyjson_get_str(key));
     SafeText *t = &st->text[st->texts++];
     TRY_NEW(t->key, arena_strdup(&st->arena, yyjson_get_str(key)));
     TRY_NEW(t->value, arena_strdup(&st->arena, text));
@@ -87,7 +99,9 @@ static int by_place(const void *a, const void *b) {
   return x->end < y->end ? -1 : x->end > y->end;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(((const SafeEntry *)a)->name, ((const SafeEntry *)b)->name); }
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const SafeEntry *)a)->name, ((const SafeEntry *)b)->name);
+}
 
 /* In the order of the file, each entry begins where the one before ends (I1). */
 static Status check_cover(SafeTensors *st, uint64_t data_begin) {
@@ -95,11 +109,14 @@ static Status check_cover(SafeTensors *st, uint64_t data_begin) {
   if (st->count) qsort(st->entries, (size_t)st->count, sizeof *st->entries, by_place);
   for (int i = 0; i < st->count; i++) {
     const SafeEntry *e = &st->entries[i];
-    if (e->begin != at) return fail_entry(st, e->name, e->begin < at ? "its data overlaps another tensor's" : "there is a hole before its data");
+    if (e->begin != at)
+      return fail_entry(st, e->name,
+                        e->begin < at ? "its data overlaps another tensor's" : "there is a hole before its data");
     at = e->end;
   }
   if (at != st->file->size) {
-    return fail(ERR_FILE, "%s: %llu bytes at the end belong to no tensor", st->file->path, (unsigned long long)(st->file->size - at));
+    return fail(ERR_FILE, "%s: %llu bytes at the end belong to no tensor", st->file->path,
+                (unsigned long long)(st->file->size - at));
   }
   if (st->count) qsort(st->entries, (size_t)st->count, sizeof *st->entries, by_name);
   return OK;
@@ -108,7 +125,8 @@ static Status check_cover(SafeTensors *st, uint64_t data_begin) {
 static Status read_header(SafeTensors *st, yyjson_val *root, uint64_t data_begin) {
   const char *path = st->file->path;
   if (!yyjson_is_obj(root)) return fail(ERR_FILE, "%s: the header must be a JSON object", path);
-  if (yyjson_obj_size(root) > MAX_ENTRIES) return fail(ERR_FILE, "%s: %zu tensors are too many", path, yyjson_obj_size(root));
+  if (yyjson_obj_size(root) > MAX_ENTRIES)
+    return fail(ERR_FILE, "%s: %zu tensors are too many", path, yyjson_obj_size(root));
   TRY(json_check_keys(root, path));
   TRY_NEW(st->entries, arena_new_n(&st->arena, SafeEntry, yyjson_obj_size(root)));
   size_t i, max;
@@ -122,14 +140,16 @@ static Status read_header(SafeTensors *st, yyjson_val *root, uint64_t data_begin
 
 static Status read_file(SafeTensors *st) {
   const FileMap *f = st->file;
-  if (f->size < LENGTH) return fail(ERR_FILE, "%s: %zu bytes are too few for a .safetensors file", f->path, f->size);
+  if (f->size < LENGTH)
+    return fail(ERR_FILE, "%s: %zu bytes are too few for a .safetensors file", f->path, f->size);
   uint64_t length = 0;
   for (int i = LENGTH - 1; i >= 0; i--) length = length << 8 | f->data[i];
   if (length > MAX_HEADER || length > f->size - LENGTH) {
-    return fail(ERR_FILE, "%s: not a .safetensors file, or cut off: its header has %llu bytes, the file %zu", f->path,
-                (unsigned long long)length, f->size);
+    return fail(ERR_FILE, "%s: not a .safetensors file, or cut off: its header has %llu bytes, the file %zu",
+                f->path, (unsigned long long)length, f->size);
   }
-  if (length == 0 || f->data[LENGTH] != '{') return fail(ERR_FILE, "%s: not a .safetensors file: its header does not begin with '{'", f->path);
+  if (length == 0 || f->data[LENGTH] != '{')
+    return fail(ERR_FILE, "%s: not a .safetensors file: its header does not begin with '{'", f->path);
   yyjson_doc *doc;
   TRY(json_parse(f->path, f->data + LENGTH, (size_t)length, 0, &doc));
   Status s = read_header(st, yyjson_doc_get_root(doc), LENGTH + length);
@@ -230,9 +250,11 @@ static Status place(const SafeItem *items, int n, Placed *placed) {
   for (int i = 0; i < n; i++) {
     const Tensor *t = items[i].tensor;
     if (!*dtype_info[t->dtype].safetensors) {
-      return fail(ERR_FAIL, "tensor '%s': a .safetensors file cannot hold the dtype %s", items[i].name, dtype_name(t->dtype));
+      return fail(ERR_FAIL, "tensor '%s': a .safetensors file cannot hold the dtype %s", items[i].name,
+                  dtype_name(t->dtype));
     }
-    if (!tensor_data(t) && tensor_numel(t)) return fail(ERR_FAIL, "tensor '%s' has no data to be written", items[i].name);
+    if (!tensor_data(t) && tensor_numel(t))
+      return fail(ERR_FAIL, "tensor '%s' has no data to be written", items[i].name);
     placed[i] = (Placed){.tensor = t, .at = i};
   }
   qsort(placed, (size_t)n, sizeof *placed, by_alignment);
@@ -249,12 +271,14 @@ static bool add_entry(yyjson_mut_doc *doc, yyjson_mut_val *root, const char *nam
   bool ok = yyjson_mut_obj_add_str(doc, entry, "dtype", dtype_info[p->tensor->dtype].safetensors);
   for (int i = 0; i < p->tensor->ndim; i++) ok &= yyjson_mut_arr_add_int(doc, shape, p->tensor->size[i]);
   ok &= yyjson_mut_arr_add_uint(doc, offsets, p->begin) && yyjson_mut_arr_add_uint(doc, offsets, p->end);
-  ok &= yyjson_mut_obj_add_val(doc, entry, "shape", shape) && yyjson_mut_obj_add_val(doc, entry, "data_offsets", offsets);
+  ok &= yyjson_mut_obj_add_val(doc, entry, "shape", shape) &&
+        yyjson_mut_obj_add_val(doc, entry, "data_offsets", offsets);
   return ok && yyjson_mut_obj_add_val(doc, root, name, entry);
 }
 
 /* placed is in the caller's order.  text is freed with free(). */
-static Status header_text(const SafeItem *items, const Placed *placed, int n, const SafeText *text, int texts, char **out, size_t *length) {
+static Status header_text(const SafeItem *items, const Placed *placed, int n, const SafeText *text, int texts,
+                          char **out, size_t *length) {
   yyjson_mut_doc *doc;
   TRY_NEW(doc, yyjson_mut_doc_new(NULL));
   yyjson_mut_val *root = yyjson_mut_obj(doc), *meta = yyjson_mut_obj(doc);
@@ -270,7 +294,8 @@ static Status header_text(const SafeItem *items, const Placed *placed, int n, co
   }
   yyjson_mut_doc_free(doc);
   if (*out) return OK;
-  return err.code == YYJSON_WRITE_ERROR_MEMORY_ALLOCATION ? fail_oom() : fail(ERR_FAIL, "a name cannot be written: %s", err.msg);
+  return err.code == YYJSON_WRITE_ERROR_MEMORY_ALLOCATION ? fail_oom()
+                                                          : fail(ERR_FAIL, "a name cannot be written: %s", err.msg);
 }
 
 /* Row-major order whatever the strides: the innermost run that is contiguous goes out
@@ -304,7 +329,9 @@ static Status write_file(FileOut *f, const char *header, size_t length, const Pl
   return OK;
 }
 
-static int by_item_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int by_item_name(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 static Status check_names(const SafeItem *items, int n) {
   const char **names;
@@ -321,7 +348,8 @@ static Status check_names(const SafeItem *items, int n) {
   return s;
 }
 
-Status safetensors_save(const char *path, const SafeItem *items, int n, const SafeText *text, int texts, unsigned flags) {
+Status safetensors_save(const char *path, const SafeItem *items, int n, const SafeText *text, int texts,
+                        unsigned flags) {
   FileOut f = {0};
   char *header = NULL;
   size_t length = 0;

@@ -55,6 +55,7 @@ typedef struct {
 
 /* Names keep the given order in the header; the data is ordered by element size, so that
  * every tensor is aligned.  flags: FileFlags.  The file appears whole or not at all. */
-Status safetensors_save(const char *path, const SafeItem *items, int n, const SafeText *text, int texts, unsigned flags);
+Status safetensors_save(const char *path, const SafeItem *items, int n, const SafeText *text, int texts,
+                        unsigned flags);
 
 #endif

@@ -17,7 +17,7 @@ Status storage_borrow(void *data, size_t bytes, void (*release)(Storage *), void
   s->size = bytes;
   s->release = release;
   s->owner = owner;
-  s->plan = -1;
+  s->slab_offset = -1;
   *out = s;
   return OK;
 }

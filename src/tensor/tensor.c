@@ -46,7 +46,8 @@ Status tensor_meta(Scope *s, Dtype d, int ndim, const int64_t *size, Tensor **ou
   int64_t numel, bytes;
   if (!checked_numel(ndim, size, &numel) || __builtin_mul_overflow(numel, (int64_t)dtype_size(d), &bytes)) {
     char buf[256];
-    return fail(ERR_FAIL, "impossible size %s for a tensor of %s", shape_describe(ndim, size, buf, sizeof buf), dtype_name(d));
+    return fail(ERR_FAIL, "impossible size %s for a tensor of %s", shape_describe(ndim, size, buf, sizeof buf),
+                dtype_name(d));
   }
   Tensor *t;
   TRY_NEW(t, scope_tensor(s));

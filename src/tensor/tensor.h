@@ -25,11 +25,11 @@ enum { MAX_DIMS = 16 };
 typedef struct Storage Storage;
 struct Storage {
   atomic_int refs;
-  void *data;   /* NULL: not there yet (planned or bound at run time) */
-  size_t size;  /* bytes */
+  void *data;                 /* NULL: not there yet (planned or bound at run time) */
+  size_t size;                /* bytes */
   void (*release)(Storage *); /* frees data; NULL: data is borrowed */
   void *owner;                /* for release: a mapping, an array of another library ... */
-  int64_t plan;               /* plan_memory: byte offset in the slab, -1 = not planned */
+  int64_t slab_offset;        /* assign_memory: byte offset in the slab, -1 = not in it */
   int64_t mark;               /* for passes: meaning is theirs */
   bool frozen;                /* the bytes never change: packed copies of them may be kept */
 };
@@ -49,8 +49,8 @@ struct TessTensor {
   const Spec *spec; /* NULL: a plain tensor */
   Tensor *local;    /* DTensor: this rank's shard, a plain tensor in the same scope; size and
                      * stride here are then those of the whole, and storage is NULL */
-  void *tag;      /* whoever records calls: the graph value that this handle stands for */
-  int64_t offset; /* elements from the start of the storage */
+  void *tag;        /* whoever records calls: the graph value that this handle stands for */
+  int64_t offset;   /* elements from the start of the storage */
   Dtype dtype;
   int ndim;
   int64_t size[MAX_DIMS];
@@ -66,7 +66,8 @@ typedef struct {
 } View;
 
 static inline void *tensor_data(const Tensor *t) {
-  return t->storage && t->storage->data ? (char *)t->storage->data + (size_t)t->offset * dtype_size(t->dtype) : NULL;
+  return t->storage && t->storage->data ? (char *)t->storage->data + (size_t)t->offset * dtype_size(t->dtype)
+                                        : NULL;
 }
 static inline View tensor_view(const Tensor *t) {
   return (View){tensor_data(t), t->size, t->stride, t->ndim, t->dtype};

@@ -83,7 +83,9 @@ static void close_row(const Reader *r, const Val *v) {
   m->hash = of_row(m->piece, m->n);
 }
 
-static uint64_t divided(const Reader *r, uint64_t by_what, const Arg *divisor, Dtype to) { return hash_mix(of_arg(r, hash_mix(11, by_what), divisor), (uint64_t)to); }
+static uint64_t divided(const Reader *r, uint64_t by_what, const Arg *divisor, Dtype to) {
+  return hash_mix(of_arg(r, hash_mix(11, by_what), divisor), (uint64_t)to);
+}
 
 static uint64_t reduced(const Node *n, uint64_t what) {
   uint64_t h = hash_mix(13, what);
@@ -163,7 +165,8 @@ static void read_plain(Reader *r, const Node *n) {
   uint64_t h = hash_text(n->target);
   if (n->op && (n->op->def->flags & OP_RANDOM)) h = hash_mix(h, ++r->draws);
   for (int i = 0; i < n->nargs; i++) h = of_arg(r, hash_mix(h, (uint64_t)i), &n->args[i]);
-  for (int i = 0; i < n->nouts; i++) r->val[n->outs[i]->id] = (Meaning){.hash = hash_mix(hash_mix(h, (uint64_t)i), (uint64_t)n->outs[i]->dtype)};
+  for (int i = 0; i < n->nouts; i++)
+    r->val[n->outs[i]->id] = (Meaning){.hash = hash_mix(hash_mix(h, (uint64_t)i), (uint64_t)n->outs[i]->dtype)};
 }
 
 static void write_arguments(Reader *r, const Node *n, uint64_t h) {
@@ -177,7 +180,8 @@ static void write_arguments(Reader *r, const Node *n, uint64_t h) {
 
 static Status read_node(Reader *r, const Node *n) {
   const Arg *a = n->args;
-  bool all_reduce = node_is(n, "_c10d_functional.all_reduce.default") || node_is(n, "_c10d_functional.all_reduce_.default");
+  bool all_reduce = node_is(n, "_c10d_functional.all_reduce.default") ||
+                    node_is(n, "_c10d_functional.all_reduce_.default");
   bool is_div = node_is(n, "aten.div.Tensor");
   if (node_is(n, "_c10d_functional.wait_tensor.default")) {
     r->val[n->outs[0]->id] = r->val[a[0].val->id];
@@ -202,7 +206,8 @@ static Status read_node(Reader *r, const Node *n) {
     for (int i = 0; i < n->nouts; i++)
       r->val[n->outs[i]->id] = (Meaning){.hash = divided(r, of_val(r, a[0].list[i].val), &a[1], n->outs[i]->dtype)};
   } else if (node_is(n, "_c10d_functional.all_reduce_coalesced.default")) {
-    for (int i = 0; i < n->nouts; i++) r->val[n->outs[i]->id] = (Meaning){.hash = reduced(n, of_val(r, a[0].list[i].val))};
+    for (int i = 0; i < n->nouts; i++)
+      r->val[n->outs[i]->id] = (Meaning){.hash = reduced(n, of_val(r, a[0].list[i].val))};
   } else {
     read_plain(r, n);
     uint64_t h = hash_text(n->target);

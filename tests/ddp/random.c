@@ -90,14 +90,18 @@ static void divide(Maker *m) {
 }
 
 static void start(Maker *m) {
-  static const char *const how[] = {", \"sum\", \"0\"", ", \"sum\", \"0\"", ", \"sum\", \"0\"", ", \"max\", \"0\"", ", \"sum\", \"1\""};
+  static const char *const how[] = {", \"sum\", \"0\"", ", \"sum\", \"0\"", ", \"sum\", \"0\"", ", \"max\", \"0\"",
+                                    ", \"sum\", \"1\""};
   int quotient = take(m, &m->quotients, 10);
-  const char *target = chance(m, 25) ? "_c10d_functional.all_reduce_.default" : "_c10d_functional.all_reduce.default";
+  const char *target = chance(m, 25) ? "_c10d_functional.all_reduce_.default"
+                                     : "_c10d_functional.all_reduce.default";
   add(&m->started, call(m, target, quotient, how[draw(m, 5)], false));
   if (chance(m, 10)) add(&m->vals, quotient);
 }
 
-static void finish(Maker *m) { add(&m->waited, call(m, "_c10d_functional.wait_tensor.default", take(m, &m->started, 5), "", false)); }
+static void finish(Maker *m) {
+  add(&m->waited, call(m, "_c10d_functional.wait_tensor.default", take(m, &m->started, 5), "", false));
+}
 
 static void use(Maker *m) {
   int reduced = take(m, &m->waited, 7);

@@ -37,7 +37,8 @@ static uint64_t hash_node(const Node *n, const uint64_t *val) {
 
 static uint64_t hash_type(uint64_t h, const Val *v) {
   h = hash_mix(hash_mix(h, (uint64_t)v->dtype), (uint64_t)v->ndim);
-  for (int i = 0; i < v->ndim; i++) h = hash_mix(h, sym_is_int(v->size[i]) ? (uint64_t)v->size[i]->value : v->size[i]->hash);
+  for (int i = 0; i < v->ndim; i++)
+    h = hash_mix(h, sym_is_int(v->size[i]) ? (uint64_t)v->size[i]->value : v->size[i]->hash);
   return h;
 }
 
@@ -99,7 +100,8 @@ bool ddp_same_graph(const Exported *a, const Exported *b, bool any_order, TextBu
   Arena arena = {0};
   bool same = false;
   if (g->nnodes != h->nnodes) text_printf(why, "%d nodes, not %d", g->nnodes, h->nnodes);
-  else if (g->ninputs != h->ninputs || g->noutputs != h->noutputs) text_puts(why, "inputs or outputs differ in number");
+  else if (g->ninputs != h->ninputs || g->noutputs != h->noutputs)
+    text_puts(why, "inputs or outputs differ in number");
   else same = same_hashes(&arena, g, h, any_order, why);
   arena_free(&arena);
   return same;

@@ -26,8 +26,9 @@ static const char *member(yyjson_val *node, const char *key) {
 static bool has_several(yyjson_val *node) { return yyjson_is_arr(yyjson_obj_get(node, "dtype")); }
 
 static const char *dtype_word(const char *torch) {
-  static const char *const words[][2] = {{"float32", "f32"}, {"float64", "f64"}, {"float16", "f16"}, {"bfloat16", "bf16"}, {"int64", "i64"},
-                                         {"int32", "i32"},   {"int16", "i16"},   {"int8", "i8"},     {"uint8", "u8"},      {"bool", "bool"}};
+  static const char *const words[][2] = {
+      {"float32", "f32"}, {"float64", "f64"}, {"float16", "f16"}, {"bfloat16", "bf16"}, {"int64", "i64"},
+      {"int32", "i32"},   {"int16", "i16"},   {"int8", "i8"},     {"uint8", "u8"},      {"bool", "bool"}};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     if (!strcmp(words[i][0], torch)) return words[i][1];
   }
@@ -54,7 +55,8 @@ static Status name_pieces(Writer *w, yyjson_val *node) {
   TRY_NEW(p, arena_new(&w->arena, Pieces));
   p->n = (int)yyjson_arr_size(yyjson_obj_get(node, "dtype"));
   TRY_NEW(p->name, arena_new_n(&w->arena, const char *, p->n + 1));
-  for (int i = 0; i < p->n; i++) TRY_NEW(p->name[i], arena_printf(&w->arena, "%s_unused_%d", member(node, "name"), i));
+  for (int i = 0; i < p->n; i++)
+    TRY_NEW(p->name[i], arena_printf(&w->arena, "%s_unused_%d", member(node, "name"), i));
   TRY(strmap_slot(&w->pieces, &w->arena, member(node, "name"), &slot));
   slot->value = p;
   return OK;
@@ -104,7 +106,9 @@ static void write_object(Writer *w, yyjson_val *v) {
   else if ((s = yyjson_get_str(yyjson_obj_get(v, "memory_format")))) {
     const char *dot = strrchr(s, '.');
     s = dot ? dot + 1 : s;
-    text_puts(w->out, !strcmp(s, "contiguous_format") ? "contiguous" : !strcmp(s, "preserve_format") ? "preserve" : s);
+    text_puts(w->out, !strcmp(s, "contiguous_format") ? "contiguous"
+                      : !strcmp(s, "preserve_format") ? "preserve"
+                                                      : s);
   } else text_puts(w->out, "None");
 }
 
@@ -132,8 +136,9 @@ static void write_argument(Writer *w, yyjson_val *v) {
 
 /* The overload that PyTorch takes for the packets that its pass writes. */
 static const char *full_target(const char *target) {
-  static const char *const packets[][2] = {
-      {"aten.cat", "aten.cat.default"}, {"aten.split", "aten.split.sizes"}, {"aten.reshape", "aten.reshape.default"}};
+  static const char *const packets[][2] = {{"aten.cat", "aten.cat.default"},
+                                           {"aten.split", "aten.split.sizes"},
+                                           {"aten.reshape", "aten.reshape.default"}};
   for (size_t i = 0; i < sizeof packets / sizeof *packets; i++) {
     if (!strcmp(target, packets[i][0])) return packets[i][1];
   }

@@ -16,7 +16,8 @@ static Status read_wanted(Rank *r, const char *size, Wanted *w) {
   int n;
   TRY(rank_mesh(r, &w->mesh));
   w->ndim = read_ints(field(r->c, size), w->size, MAX_DIMS);
-  if (!read_placements(field(r->c, "placements"), w->ndim, w->place, &n)) return fail(ERR_FAIL, "a placement does not parse");
+  if (!read_placements(field(r->c, "placements"), w->ndim, w->place, &n))
+    return fail(ERR_FAIL, "a placement does not parse");
   return OK;
 }
 
@@ -58,7 +59,8 @@ static Status check_distribute(Rank *r) {
   Wanted w;
   Tensor *brought, *t, *local, *told, *full;
   TRY(read_wanted(r, "shape", &w));
-  int world = world_size(r->w), src = yyjson_is_int(field(r->c, "src_data_rank")) ? yyjson_get_int(field(r->c, "src_data_rank")) : -1;
+  int world = world_size(r->w),
+      src = yyjson_is_int(field(r->c, "src_data_rank")) ? yyjson_get_int(field(r->c, "src_data_rank")) : -1;
   TRY(rank_arange(r, DT_F32, w.ndim, w.size, world, 1000.0 * world * r->me, &brought));
   TRY(dtensor_distribute(&r->ctx, &r->scope, brought, w.mesh, w.place, src, &t));
   if (field(r->c, "error")) r->better = true;
@@ -93,7 +95,8 @@ static Status check_from_local(Rank *r) {
   TRY(rank_mesh(r, &w.mesh));
   int64_t size[MAX_DIMS], shape[MAX_DIMS], stride[MAX_DIMS];
   int ndim = read_ints(yyjson_arr_get(field(r->c, "local_shapes"), (size_t)r->me), size, MAX_DIMS), n;
-  if (!read_placements(field(r->c, "placements"), ndim, w.place, &n)) return fail(ERR_FAIL, "a placement does not parse");
+  if (!read_placements(field(r->c, "placements"), ndim, w.place, &n))
+    return fail(ERR_FAIL, "a placement does not parse");
   TRY(rank_arange(r, DT_F32, ndim, size, 0, r->me, &local));
   FromLocal how = {.run_check = yyjson_get_bool(field(r->c, "run_check"))};
   if (field(r->c, "shape")) {
@@ -115,7 +118,8 @@ static Status check_from_local(Rank *r) {
   TRY(same_spec(r, t, NULL, yyjson_arr_get(field(r->c, "global"), (size_t)r->me), strides));
   yyjson_val *fill = yyjson_arr_get(yyjson_arr_get(field(r->c, "fill"), (size_t)r->me), 0);
   double first = fill ? yyjson_get_num(fill) : 0;
-  if (tensor_numel(kept) && (double)*(float *)tensor_data(kept) != first) return fail(ERR_DIFF, "filled with %g, not %g", (double)*(float *)tensor_data(kept), first);
+  if (tensor_numel(kept) && (double)*(float *)tensor_data(kept) != first)
+    return fail(ERR_DIFF, "filled with %g, not %g", (double)*(float *)tensor_data(kept), first);
   return OK;
 }
 
@@ -125,7 +129,8 @@ static Status check_from_local(Rank *r) {
 static Status check_random(Rank *r, const Wanted *w, Dtype dtype, bool normal) {
   Tensor *t, *plain, *full;
   r->ctx.seed = 5;
-  Status s = (normal ? dtensor_randn : dtensor_rand)(&r->ctx, &r->scope, w->mesh, w->place, dtype, w->ndim, w->size, &t);
+  Status s = (normal ? dtensor_randn : dtensor_rand)(&r->ctx, &r->scope, w->mesh, w->place, dtype, w->ndim, w->size,
+                                                     &t);
   bool partial = false;
   for (int a = 0; a < w->mesh->naxes; a++) partial |= is_p(&w->place[a]);
   if (partial || !dtype_is_float(dtype)) {
@@ -135,7 +140,8 @@ static Status check_random(Rank *r, const Wanted *w, Dtype dtype, bool normal) {
   }
   TRY(s);
   r->ctx.offset = 0;
-  TRY(OP(&r->call, normal ? "aten.randn.default" : "aten.rand.default", &plain, val_ints(w->size, w->ndim), val_dtype(dtype)));
+  TRY(OP(&r->call, normal ? "aten.randn.default" : "aten.rand.default", &plain, val_ints(w->size, w->ndim),
+         val_dtype(dtype)));
   TRY(dtensor_full(&r->ctx, &r->scope, t, &full));
   r->better = true;
   return rank_same(r, full, plain, "random numbers");
@@ -153,8 +159,10 @@ static Status check_factory(Rank *r) {
   Tensor *t;
   TRY(dtensor_fill(&r->ctx, &r->scope, w.mesh, w.place, dtype, w.ndim, w.size, fill, &t));
   TRY(same_spec(r, t, NULL, field(r->c, "global"), field(r->c, "stride")));
-  if (t->dtype != dtype_parse(yyjson_get_str(field(r->c, "out_dtype")))) return fail(ERR_DIFF, "a tensor of %s", dtype_name(t->dtype));
-  TRY(rank_same_ints(yyjson_arr_get(field(r->c, "local_shape"), (size_t)r->me), t->local->size, t->local->ndim, "local size"));
+  if (t->dtype != dtype_parse(yyjson_get_str(field(r->c, "out_dtype"))))
+    return fail(ERR_DIFF, "a tensor of %s", dtype_name(t->dtype));
+  TRY(rank_same_ints(yyjson_arr_get(field(r->c, "local_shape"), (size_t)r->me), t->local->size, t->local->ndim,
+                     "local size"));
   yyjson_val *first = yyjson_arr_get(yyjson_arr_get(field(r->c, "value"), (size_t)r->me), 0);
   if (!first) return OK;
   Tensor *told;
@@ -181,7 +189,10 @@ Verdict case_api(Case *c) {
   static const struct {
     const char *kind;
     RankCheck *check;
-  } table[] = {{"distribute_tensor", check_distribute}, {"from_local", check_from_local}, {"factory", check_factory}, {"full_tensor", check_full}};
+  } table[] = {{"distribute_tensor", check_distribute},
+               {"from_local", check_from_local},
+               {"factory", check_factory},
+               {"full_tensor", check_full}};
   const char *kind = yyjson_get_str(field(c, "kind"));
   int axis[MAX_AXES], n = read_sizes(field(c, "mesh"), axis, MAX_AXES), ranks = 1;
   for (int a = 0; a < n; a++) ranks *= axis[a];

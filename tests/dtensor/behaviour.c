@@ -100,14 +100,17 @@ static Status distribute_partial_product(Rank *r, Tensor **out) {
 }
 
 static Status distribute_mixed_partial(Rank *r, Tensor **out) { return place_x(r, "a=2,b=2", "P(sum)P(max)", out); }
-static Status distribute_sum_avg_mixed_ok(Rank *r, Tensor **out) { return place_x(r, "a=2,b=2", "P(sum)P(avg)", out); }
+static Status distribute_sum_avg_mixed_ok(Rank *r, Tensor **out) {
+  return place_x(r, "a=2,b=2", "P(sum)P(avg)", out);
+}
 
 static Status distribute_dtensor_same(Rank *r, Tensor **out) {
   Tensor *t, *again;
   TRY(place_x(r, "a=4", "S(0)", &t));
   TRY(place_tensor(r, t, "a=4", "S(0)", &again));
   (void)out;
-  return again->spec == t->spec && again->local->storage == t->local->storage ? OK : fail(ERR_DIFF, "another tensor");
+  return again->spec == t->spec && again->local->storage == t->local->storage ? OK
+                                                                              : fail(ERR_DIFF, "another tensor");
 }
 
 static Status distribute_dtensor_other_placement(Rank *r, Tensor **out) {
@@ -130,7 +133,8 @@ static Status distribute_meta(Rank *r, Tensor **out) {
 
 /* ---- from_local -------------------------------------------------------------------------------------- */
 
-static Status from_local(Rank *r, Tensor *local, const char *mesh, const char *place, const FromLocal *how, Tensor **out) {
+static Status from_local(Rank *r, Tensor *local, const char *mesh, const char *place, const FromLocal *how,
+                         Tensor **out) {
   Mesh *m;
   Placement p[MAX_AXES];
   int n;
@@ -150,7 +154,9 @@ static Status from_local_dtensor(Rank *r, Tensor **out) {
   TRY(place_x(r, "a=4", "S(0)", &t));
   return from_local(r, t, "a=4", "R", &(FromLocal){0}, out);
 }
-static Status from_local_mixed_partial(Rank *r, Tensor **out) { return from_local_x(r, "a=2,b=2", "P(sum)P(max)", out); }
+static Status from_local_mixed_partial(Rank *r, Tensor **out) {
+  return from_local_x(r, "a=2,b=2", "P(sum)P(max)", out);
+}
 static Status from_local_negative_dim(Rank *r, Tensor **out) { return from_local_x(r, "a=4", "S(-1)", out); }
 
 static Status from_local_dim_out_of_range(Rank *r, Tensor **out) {
@@ -214,7 +220,9 @@ static Status to_partial(Rank *r, const char *from, const char *to, Tensor **out
 }
 static Status redistribute_to_partial(Rank *r, Tensor **out) { return to_partial(r, "R", "P(sum)", out); }
 static Status redistribute_shard_to_partial(Rank *r, Tensor **out) { return to_partial(r, "S(0)", "P(sum)", out); }
-static Status redistribute_partial_other_op(Rank *r, Tensor **out) { return to_partial(r, "P(sum)", "P(max)", out); }
+static Status redistribute_partial_other_op(Rank *r, Tensor **out) {
+  return to_partial(r, "P(sum)", "P(max)", out);
+}
 
 static Status redistributed(Rank *r, const char *from, const char *to, Tensor **out) {
   Tensor *t;
@@ -247,7 +255,8 @@ static Status redistribute_out_of_place(Rank *r, Tensor **out) {
   TRY(place_x(r, "a=4", "S(0)", &t));
   TRY(redistribute(r, t, "S(0)", &u));
   (void)out;
-  return u != t && u->local->storage == t->local->storage ? OK : fail(ERR_DIFF, "not another handle on the same memory");
+  return u != t && u->local->storage == t->local->storage ? OK
+                                                          : fail(ERR_DIFF, "not another handle on the same memory");
 }
 
 static Status redistribute_forward_dtype(Rank *r, Tensor **out) {
@@ -305,7 +314,8 @@ static Status partial_times_partial(Rank *r, Tensor **out) {
 
 static Status number_of(Rank *r, Tensor *t, Value *out) {
   Value bound[MAX_PARAMS];
-  Call c = {.ctx = &r->ctx, .op = op_find("aten.item.default"), .arg = bound, .scope = &r->scope, .arena = &r->arena};
+  Call c = {
+      .ctx = &r->ctx, .op = op_find("aten.item.default"), .arg = bound, .scope = &r->scope, .arena = &r->arena};
   if (!c.op) c.op = op_find("aten._local_scalar_dense.default");
   if (!c.op) return fail(ERR_FAIL, "no op gives a number");
   TRY(op_bind(&r->arena, c.op, &(NamedValue){NULL, val_tensor(t)}, 1, bound));
@@ -376,11 +386,21 @@ static Status like_one_rank(Rank *r, const char *op, int64_t rows, Value arg, Te
   TRY(op_call(&r->call, op, out, 1, (const Value[]){val_tensor(d), arg}, n));
   return sensible(r, *out, plain);
 }
-static Status unsupported_op(Rank *r, Tensor **out) { return like_one_rank(r, "aten.nonzero.default", 8, val_none(), out); }
-static Status view_unshardable(Rank *r, Tensor **out) { return like_one_rank(r, "aten.view.default", 4, val_ints((const int64_t[]){3, 4}, 2), out); }
-static Status reshape_unshardable(Rank *r, Tensor **out) { return like_one_rank(r, "aten.reshape.default", 4, val_ints((const int64_t[]){3, 4}, 2), out); }
-static Status unbind_sharded(Rank *r, Tensor **out) { return like_one_rank(r, "aten.unbind.int", 8, val_int(0), out); }
-static Status expand_sharded_singleton(Rank *r, Tensor **out) { return like_one_rank(r, "aten.expand.default", 1, val_ints((const int64_t[]){8, 3}, 2), out); }
+static Status unsupported_op(Rank *r, Tensor **out) {
+  return like_one_rank(r, "aten.nonzero.default", 8, val_none(), out);
+}
+static Status view_unshardable(Rank *r, Tensor **out) {
+  return like_one_rank(r, "aten.view.default", 4, val_ints((const int64_t[]){3, 4}, 2), out);
+}
+static Status reshape_unshardable(Rank *r, Tensor **out) {
+  return like_one_rank(r, "aten.reshape.default", 4, val_ints((const int64_t[]){3, 4}, 2), out);
+}
+static Status unbind_sharded(Rank *r, Tensor **out) {
+  return like_one_rank(r, "aten.unbind.int", 8, val_int(0), out);
+}
+static Status expand_sharded_singleton(Rank *r, Tensor **out) {
+  return like_one_rank(r, "aten.expand.default", 1, val_ints((const int64_t[]){8, 3}, 2), out);
+}
 
 static Status checkpoint_partial(Rank *r, Tensor **out) {
   Tensor *d;
@@ -422,7 +442,8 @@ static Status repr(Rank *r, Tensor **out) {
   return strcmp(dtensor_print(d, text, sizeof text), ours) ? fail(ERR_DIFF, "%s", text) : OK;
 }
 
-/* ---- factories and meshes ------------------------------------------------------------------------------------- */
+/* ---- factories and meshes -------------------------------------------------------------------------------------
+ */
 
 static Status zeros(Rank *r, Mesh *m, const char *place, Tensor **out) {
   Placement p[MAX_AXES];
@@ -474,42 +495,113 @@ static Status mesh_slice_unknown(Rank *r, Tensor **out) {
   return mesh_axis_named(m, "zz") < 0 ? fail(ERR_USAGE, "no axis zz") : OK;
 }
 
-/* ---- the table --------------------------------------------------------------------------------------------------- */
+/* ---- the table
+ * --------------------------------------------------------------------------------------------------- */
 
-static const char count_fixed[] = "there are as many placements as the mesh has axes", always_given[] = "the argument is always given",
-                  gradients[] = "gradients of DTensors come later", modules[] = "modules belong to the public API: unit/test_dtensor.c, python/tests/test_module.py",
+static const char count_fixed[] = "there are as many placements as the mesh has axes",
+                  always_given[] = "the argument is always given", gradients[] = "gradients of DTensors come later",
+                  modules[] = "modules belong to the public API: unit/test_dtensor.c, python/tests/test_module.py",
                   only_dense[] = "tensors are strided, sizes a list";
 
-#define DO(name) {#name, name, NULL}
-#define SKIP(name, why) {#name, NULL, why}
+#define DO(name) \
+  { #name, name, NULL }
+#define SKIP(name, why) \
+  { #name, NULL, why }
 
 static const struct {
   const char *name;
   Behave *fn;
   const char *why; /* skipped */
 } table[] = {
-    SKIP(distribute_len_mismatch, count_fixed), SKIP(distribute_len_mismatch_2d, count_fixed), DO(distribute_dim_out_of_range),
-    DO(distribute_dim_far_out_of_range), DO(distribute_negative_dim), DO(distribute_dim_below_range), DO(distribute_scalar_shard),
-    DO(distribute_scalar_replicate), SKIP(distribute_non_leaf, gradients), DO(distribute_partial_sum), DO(distribute_partial_avg),
-    DO(distribute_partial_product), DO(distribute_mixed_partial), DO(distribute_sum_avg_mixed_ok), DO(distribute_dtensor_same),
-    DO(distribute_dtensor_other_placement), DO(distribute_dtensor_other_mesh), SKIP(distribute_default_replicates, always_given),
-    SKIP(distribute_keeps_requires_grad, gradients), DO(distribute_meta), SKIP(distribute_no_mesh, always_given),
-    SKIP(distribute_mesh_context, always_given), DO(from_local_dtensor), DO(from_local_mixed_partial), SKIP(from_local_default, always_given),
-    DO(from_local_negative_dim), DO(from_local_dim_out_of_range), SKIP(from_local_len_mismatch_short, count_fixed),
-    SKIP(from_local_len_mismatch_long, count_fixed), DO(from_local_shape_without_stride), DO(from_local_uneven_silent),
-    DO(from_local_uneven_run_check), DO(from_local_run_check_dtype), DO(from_local_run_check_broadcasts), DO(from_local_no_check_keeps),
-    DO(from_local_shares_memory), SKIP(redistribute_no_placements, always_given), DO(redistribute_to_partial), DO(redistribute_shard_to_partial),
-    DO(redistribute_partial_other_op), DO(redistribute_partial_same), DO(redistribute_cross_mesh), SKIP(redistribute_len_mismatch_short, count_fixed),
-    SKIP(redistribute_len_mismatch_long, count_fixed), DO(redistribute_dim_out_of_range), DO(redistribute_negative_dim), DO(redistribute_out_of_place),
-    DO(redistribute_forward_dtype), SKIP(redistribute_forward_dtype_grad, gradients), SKIP(redistribute_backward_dtype_grad, gradients),
-    DO(mixed_tensor_dtensor), DO(mixed_scalar_tensor), DO(mixed_one_element_tensor), DO(mixed_python_scalar), DO(mixed_implicit_replication),
-    DO(cross_mesh_op), DO(add_scalar_to_partial), DO(mul_partial_by_scalar), DO(partial_times_partial), DO(item_on_partial), DO(item_on_shard),
-    DO(equal_op), DO(equal_op_false_on_one_rank), DO(inplace_on_partial_relu), DO(inplace_add_needs_redistribute), DO(unsupported_op),
-    DO(view_unshardable), DO(reshape_unshardable), DO(unbind_sharded), DO(expand_sharded_singleton), DO(checkpoint_partial), DO(deepcopy),
-    DO(to_dtype), DO(to_local_no_grad_identity), DO(repr), SKIP(factory_len_mismatch, count_fixed), SKIP(factory_layout, only_dense),
-    DO(factory_dim_out_of_range), DO(factory_negative_dim), SKIP(factory_default_replicates, always_given), SKIP(factory_size_forms, only_dense),
-    SKIP(factory_requires_grad, gradients), SKIP(factory_no_mesh, always_given), DO(submesh_distribute), DO(submesh_factory), DO(submesh_op),
-    DO(submesh_redistribute), DO(mesh_too_big), DO(mesh_slice_unknown),
+    SKIP(distribute_len_mismatch, count_fixed),
+    SKIP(distribute_len_mismatch_2d, count_fixed),
+    DO(distribute_dim_out_of_range),
+    DO(distribute_dim_far_out_of_range),
+    DO(distribute_negative_dim),
+    DO(distribute_dim_below_range),
+    DO(distribute_scalar_shard),
+    DO(distribute_scalar_replicate),
+    SKIP(distribute_non_leaf, gradients),
+    DO(distribute_partial_sum),
+    DO(distribute_partial_avg),
+    DO(distribute_partial_product),
+    DO(distribute_mixed_partial),
+    DO(distribute_sum_avg_mixed_ok),
+    DO(distribute_dtensor_same),
+    DO(distribute_dtensor_other_placement),
+    DO(distribute_dtensor_other_mesh),
+    SKIP(distribute_default_replicates, always_given),
+    SKIP(distribute_keeps_requires_grad, gradients),
+    DO(distribute_meta),
+    SKIP(distribute_no_mesh, always_given),
+    SKIP(distribute_mesh_context, always_given),
+    DO(from_local_dtensor),
+    DO(from_local_mixed_partial),
+    SKIP(from_local_default, always_given),
+    DO(from_local_negative_dim),
+    DO(from_local_dim_out_of_range),
+    SKIP(from_local_len_mismatch_short, count_fixed),
+    SKIP(from_local_len_mismatch_long, count_fixed),
+    DO(from_local_shape_without_stride),
+    DO(from_local_uneven_silent),
+    DO(from_local_uneven_run_check),
+    DO(from_local_run_check_dtype),
+    DO(from_local_run_check_broadcasts),
+    DO(from_local_no_check_keeps),
+    DO(from_local_shares_memory),
+    SKIP(redistribute_no_placements, always_given),
+    DO(redistribute_to_partial),
+    DO(redistribute_shard_to_partial),
+    DO(redistribute_partial_other_op),
+    DO(redistribute_partial_same),
+    DO(redistribute_cross_mesh),
+    SKIP(redistribute_len_mismatch_short, count_fixed),
+    SKIP(redistribute_len_mismatch_long, count_fixed),
+    DO(redistribute_dim_out_of_range),
+    DO(redistribute_negative_dim),
+    DO(redistribute_out_of_place),
+    DO(redistribute_forward_dtype),
+    SKIP(redistribute_forward_dtype_grad, gradients),
+    SKIP(redistribute_backward_dtype_grad, gradients),
+    DO(mixed_tensor_dtensor),
+    DO(mixed_scalar_tensor),
+    DO(mixed_one_element_tensor),
+    DO(mixed_python_scalar),
+    DO(mixed_implicit_replication),
+    DO(cross_mesh_op),
+    DO(add_scalar_to_partial),
+    DO(mul_partial_by_scalar),
+    DO(partial_times_partial),
+    DO(item_on_partial),
+    DO(item_on_shard),
+    DO(equal_op),
+    DO(equal_op_false_on_one_rank),
+    DO(inplace_on_partial_relu),
+    DO(inplace_add_needs_redistribute),
+    DO(unsupported_op),
+    DO(view_unshardable),
+    DO(reshape_unshardable),
+    DO(unbind_sharded),
+    DO(expand_sharded_singleton),
+    DO(checkpoint_partial),
+    DO(deepcopy),
+    DO(to_dtype),
+    DO(to_local_no_grad_identity),
+    DO(repr),
+    SKIP(factory_len_mismatch, count_fixed),
+    SKIP(factory_layout, only_dense),
+    DO(factory_dim_out_of_range),
+    DO(factory_negative_dim),
+    SKIP(factory_default_replicates, always_given),
+    SKIP(factory_size_forms, only_dense),
+    SKIP(factory_requires_grad, gradients),
+    SKIP(factory_no_mesh, always_given),
+    DO(submesh_distribute),
+    DO(submesh_factory),
+    DO(submesh_op),
+    DO(submesh_redistribute),
+    DO(mesh_too_big),
+    DO(mesh_slice_unknown),
 };
 
 static Behave *find_behaviour(const char *name, const char **why) {
@@ -529,7 +621,8 @@ static yyjson_val *for_rank(yyjson_val *list, int rank) {
 }
 
 static Status compare(Rank *r, Tensor *t) {
-  yyjson_val *places = field(r->c, "placements"), *size = field(r->c, "global"), *local = field(r->c, "local_shape"), *full = field(r->c, "full");
+  yyjson_val *places = field(r->c, "placements"), *size = field(r->c, "global"),
+             *local = field(r->c, "local_shape"), *full = field(r->c, "full");
   Placement p[MAX_AXES];
   int n;
   char text[200];

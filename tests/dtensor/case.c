@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SAY(verdict)                                \
-  do {                                              \
-    va_list args;                                   \
-    va_start(args, fmt);                            \
-    vsnprintf(c->text, sizeof c->text, fmt, args);  \
-    va_end(args);                                   \
-    return verdict;                                 \
+#define SAY(verdict)                               \
+  do {                                             \
+    va_list args;                                  \
+    va_start(args, fmt);                           \
+    vsnprintf(c->text, sizeof c->text, fmt, args); \
+    va_end(args);                                  \
+    return verdict;                                \
   } while (0)
 
 Verdict wrong(Case *c, const char *fmt, ...) { SAY(WRONG); }

@@ -20,7 +20,8 @@ static void read_mesh(Trial *t) {
 
 /* [offsets, sizes] */
 static bool same_chunk(yyjson_val *told, const Chunk *ours) {
-  return same_ints(yyjson_arr_get(told, 0), ours->offset, ours->ndim) && same_ints(yyjson_arr_get(told, 1), ours->size, ours->ndim);
+  return same_ints(yyjson_arr_get(told, 0), ours->offset, ours->ndim) &&
+         same_ints(yyjson_arr_get(told, 1), ours->size, ours->ndim);
 }
 
 /* ---- chunks ------------------------------------------------------------------------------ */
@@ -68,17 +69,20 @@ static Verdict check_chunks(Trial *t) {
     if (s) return wrong_status(c, s);
     if (!covers(&l, coord, &list, &t->arena)) return wrong(c, "the chunks of rank %d are not what it holds", r);
     several |= list.n > 1;
-    if (list.n == 1 && !same_chunk(yyjson_arr_get(field(c, "chunks"), (size_t)r), &list.v[0])) return wrong(c, "the chunk of rank %d", r);
+    if (list.n == 1 && !same_chunk(yyjson_arr_get(field(c, "chunks"), (size_t)r), &list.v[0]))
+      return wrong(c, "the chunk of rank %d", r);
   }
   bool torch_wrong = field(c, "torch_wrong");
-  if (several != torch_wrong) return wrong(c, several ? "several chunks where one will do" : "one chunk where PyTorch's one is wrong");
+  if (several != torch_wrong)
+    return wrong(c, several ? "several chunks where one will do" : "one chunk where PyTorch's one is wrong");
   return several ? better(c, "PyTorch writes scattered rows as one box") : SAME;
 }
 
 /* ---- saving ------------------------------------------------------------------------------- */
 
 static Status add_entry(Trial *t, yyjson_val *entry, int rank, SavePlan *plan) {
-  const char *fqn = yyjson_get_str(yyjson_obj_get(entry, "fqn")), *kind = yyjson_get_str(yyjson_obj_get(entry, "kind"));
+  const char *fqn = yyjson_get_str(yyjson_obj_get(entry, "fqn")),
+             *kind = yyjson_get_str(yyjson_obj_get(entry, "kind"));
   if (!strcmp(kind, "bytes")) return save_plan_add_bytes(plan, &t->arena, fqn);
   int64_t *shape;
   TRY_NEW(shape, arena_new_n(&t->arena, int64_t, MAX_DIMS));
@@ -90,7 +94,8 @@ static Status add_entry(Trial *t, yyjson_val *entry, int rank, SavePlan *plan) {
     return save_plan_add(plan, &t->arena, fqn, &plain);
   }
   Placement place[MAX_AXES];
-  if (!read_placements(yyjson_obj_get(entry, "placements"), ndim, place, &n)) return fail(ERR_FAIL, "a placement does not parse");
+  if (!read_placements(yyjson_obj_get(entry, "placements"), ndim, place, &n))
+    return fail(ERR_FAIL, "a placement does not parse");
   Layout l = {.ndim = ndim, .shape = shape, .naxes = t->naxes, .axis = t->axis, .place = place};
   mesh_coord(t->axis, t->naxes, rank, coord);
   return save_plan_add_layout(plan, &t->arena, fqn, dtype, &l, coord);
@@ -141,7 +146,8 @@ static Verdict check_save(Trial *t) {
   SavePlan plans[64];
   SavedList saved;
   Status s = make_plans(t, SAVE_LOWEST_RANK, plans);
-  if (!s && !same_plans(field(c, "written_by_lowest_rank"), plans, t->ranks)) return wrong(c, "the plans of the lowest ranks");
+  if (!s && !same_plans(field(c, "written_by_lowest_rank"), plans, t->ranks))
+    return wrong(c, "the plans of the lowest ranks");
   if (!s) s = make_plans(t, SAVE_BALANCED, plans); /* another choice, but whole: saved_list() counts */
   if (!s) s = saved_list(plans, t->ranks, &t->arena, &saved);
   if (!s && (int)yyjson_obj_size(field(c, "metadata")) != saved.n) return wrong(c, "balanced plans lose a tensor");
@@ -165,7 +171,8 @@ static bool same_reads(yyjson_val *told, const ReadPlan *ours, int ndim) {
   if ((int)yyjson_arr_size(told) != ours->n) return false;
   for (int i = 0; i < ours->n; i++) {
     bool found = false;
-    for (int j = 0; j < ours->n && !found; j++) found = same_read(yyjson_arr_get(told, (size_t)j), &ours->v[i], ndim);
+    for (int j = 0; j < ours->n && !found; j++)
+      found = same_read(yyjson_arr_get(told, (size_t)j), &ours->v[i], ndim);
     if (!found) return false;
   }
   return true;
@@ -193,7 +200,8 @@ static Verdict check_read(Trial *t) {
     Status s = chunks_of(&l, coord, &t->arena, &wanted);
     if (!s) s = read_plan("x", &saved, &wanted, &t->arena, &plan);
     if (s) return wrong_status(c, s);
-    if (!same_reads(yyjson_arr_get(field(c, "reads"), (size_t)r), &plan, ndim)) return wrong(c, "the reads of rank %d", r);
+    if (!same_reads(yyjson_arr_get(field(c, "reads"), (size_t)r), &plan, ndim))
+      return wrong(c, "the reads of rank %d", r);
   }
   return SAME;
 }

@@ -21,7 +21,8 @@ static Verdict check_chunk(Case *c) {
     int64_t first = runs.n ? runs.run[0].begin : strided ? -1 : n;
     arena_free(&arena);
     if (runs.size != size || first != off)
-      return wrong(c, "rank %d holds %lld from %lld, not %lld from %lld", r, (long long)runs.size, (long long)first, (long long)size, (long long)off);
+      return wrong(c, "rank %d holds %lld from %lld, not %lld from %lld", r, (long long)runs.size, (long long)first,
+                   (long long)size, (long long)off);
   }
   return SAME;
 }
@@ -67,8 +68,10 @@ static Verdict check_layout(Case *c) {
     Status s = layout_local(&l, coord, local);
     if (!s) s = layout_offset(&l, coord, offset);
     if (s) return wrong_status(c, s);
-    if (!same_ints(yyjson_arr_get(field(c, "local"), (size_t)rank), local, ndim)) return wrong(c, "local size of rank %d", rank);
-    if (!same_ints(yyjson_arr_get(field(c, "offset"), (size_t)rank), offset, ndim)) return wrong(c, "offset of rank %d", rank);
+    if (!same_ints(yyjson_arr_get(field(c, "local"), (size_t)rank), local, ndim))
+      return wrong(c, "local size of rank %d", rank);
+    if (!same_ints(yyjson_arr_get(field(c, "offset"), (size_t)rank), offset, ndim))
+      return wrong(c, "offset of rank %d", rank);
     if (!all_hold(c, &l, field(c, "held"), rank, coord)) return wrong(c, "elements of rank %d", rank);
   }
   return SAME;
@@ -81,35 +84,44 @@ static Verdict check_order(Case *c) {
   Placement place[MAX_AXES], strided[MAX_AXES], made[MAX_AXES], back[MAX_AXES], decoded[MAX_AXES];
   char text[512];
   if (!read_placements(field(c, "placements"), ndim, place, &n)) return wrong(c, "a placement does not parse");
-  if (!read_placements(field(c, "strided"), ndim, strided, &n)) return wrong(c, "a strided placement does not parse");
+  if (!read_placements(field(c, "strided"), ndim, strided, &n))
+    return wrong(c, "a strided placement does not parse");
   memcpy(decoded, place, sizeof decoded);
-  if (yyjson_is_null(field(c, "order"))) return strided_to_order(strided, axis, naxes, back) ? wrong(c, "factors that spell no order were decoded") : SAME;
+  if (yyjson_is_null(field(c, "order")))
+    return strided_to_order(strided, axis, naxes, back) ? wrong(c, "factors that spell no order were decoded")
+                                                        : SAME;
   read_turns(field(c, "order"), place);
   order_to_strided(place, axis, naxes, made);
-  if (!placements_equal(made, strided, naxes)) return wrong(c, "the strided form is %s", placements_print(made, naxes, text, sizeof text));
+  if (!placements_equal(made, strided, naxes))
+    return wrong(c, "the strided form is %s", placements_print(made, naxes, text, sizeof text));
   bool spells = strided_to_order(strided, axis, naxes, back);
   yyjson_val *told = field(c, "decoded");
   if (yyjson_is_null(told) != !spells) return wrong(c, "decodable: %d", spells);
   if (spells) {
     read_turns(told, decoded);
-    if (!placements_equal(back, decoded, naxes)) return wrong(c, "decoded as %s", placements_print(back, naxes, text, sizeof text));
+    if (!placements_equal(back, decoded, naxes))
+      return wrong(c, "decoded as %s", placements_print(back, naxes, text, sizeof text));
   }
-  Layout by_order = {.ndim = ndim, .shape = shape, .naxes = naxes, .axis = axis, .place = place}, by_strided = by_order;
+  Layout by_order = {.ndim = ndim, .shape = shape, .naxes = naxes, .axis = axis, .place = place},
+         by_strided = by_order;
   by_strided.place = strided;
   int64_t positions = 1;
   for (int a = 0; a < naxes; a++) positions *= axis[a];
   for (int at = 0; at < positions; at++) {
     int coord[MAX_AXES];
     mesh_coord(axis, naxes, at, coord);
-    if (!all_hold(c, &by_order, field(c, "held_by_order"), at, coord)) return wrong(c, "elements of rank %d by order", at);
+    if (!all_hold(c, &by_order, field(c, "held_by_order"), at, coord))
+      return wrong(c, "elements of rank %d by order", at);
     yyjson_val *other = field(c, "held_by_strided");
-    if (!all_hold(c, &by_strided, other ? other : field(c, "held_by_order"), at, coord)) return wrong(c, "elements of rank %d by factors", at);
+    if (!all_hold(c, &by_strided, other ? other : field(c, "held_by_order"), at, coord))
+      return wrong(c, "elements of rank %d by factors", at);
   }
   return SAME;
 }
 
 static Verdict check_stride(Case *c) {
-  int64_t shape[MAX_DIMS], stride[MAX_DIMS], local[MAX_DIMS], ours[MAX_DIMS], global[MAX_DIMS], global_stride[MAX_DIMS];
+  int64_t shape[MAX_DIMS], stride[MAX_DIMS], local[MAX_DIMS], ours[MAX_DIMS], global[MAX_DIMS],
+      global_stride[MAX_DIMS];
   int axis[MAX_AXES], naxes = read_sizes(field(c, "mesh"), axis, MAX_AXES), n;
   int ndim = read_ints(field(c, "shape"), shape, MAX_DIMS);
   read_ints(field(c, "stride"), stride, MAX_DIMS);
@@ -128,7 +140,8 @@ static Verdict check_stride(Case *c) {
   }
   global_from_local(&l, stride, global, global_stride);
   if (!same_ints(field(c, "as_local_global"), global, ndim)) return wrong(c, "global size of equal shards");
-  if (!same_ints(field(c, "as_local_global_stride"), global_stride, ndim)) return wrong(c, "global strides of equal shards");
+  if (!same_ints(field(c, "as_local_global_stride"), global_stride, ndim))
+    return wrong(c, "global strides of equal shards");
   return SAME;
 }
 
@@ -170,7 +183,11 @@ Verdict case_layout(Case *c) {
   static const struct {
     const char *kind;
     CaseFn *check;
-  } table[] = {{"chunk", check_chunk}, {"layout", check_layout}, {"order", check_order}, {"stride", check_stride}, {"mesh", check_mesh}};
+  } table[] = {{"chunk", check_chunk},
+               {"layout", check_layout},
+               {"order", check_order},
+               {"stride", check_stride},
+               {"mesh", check_mesh}};
   const char *kind = yyjson_get_str(field(c, "kind"));
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
     if (!strcmp(kind, table[i].kind)) return table[i].check(c);

@@ -24,7 +24,7 @@ static Status run_rank(World *w, void *arg) {
   r.call = (Call){.ctx = &r.ctx, .scope = &r.scope, .arena = &r.arena, .op = op_find("aten.add.Tensor")};
   world_watch(w, count_collective, &r);
   Status s = dist_new(w, &r.dist);
-  if (!s) ctx_spread(&r.ctx, r.dist);
+  if (!s) ctx_attach_dist(&r.ctx, r.dist);
   if (!s) s = t->check(&r);
   world_watch(w, NULL, NULL);
   t->better[r.me] = r.better;
@@ -69,7 +69,7 @@ Status rank_read(Rank *r, Dtype dtype, yyjson_val *local, Tensor **out) {
   TRY(tensor_new(&r->scope, DT_F64, ndim, size, &wide));
   yyjson_val *e;
   size_t i, n;
-  yyjson_arr_foreach(yyjson_arr_get(local, 1), i, n, e) ((double *)tensor_data(wide))[i] = element(e);
+  yyjson_arr_foreach(yyjson_arr_get(local, 1), i, n, e)((double *)tensor_data(wide))[i] = element(e);
   return OP(&r->call, "aten.to.dtype", out, val_tensor(wide), val_dtype(dtype));
 }
 
@@ -89,12 +89,14 @@ Status rank_same(Rank *r, const Tensor *ours, const Tensor *told, const char *wh
   Tensor *a, *b;
   char x[128], y[128];
   if (!tensor_same_size(ours, told))
-    return fail(ERR_DIFF, "%s: %s, not %s", what, tensor_describe(ours, x, sizeof x), tensor_describe(told, y, sizeof y));
+    return fail(ERR_DIFF, "%s: %s, not %s", what, tensor_describe(ours, x, sizeof x),
+                tensor_describe(told, y, sizeof y));
   TRY(as_doubles(r, ours, &a));
   TRY(as_doubles(r, told, &b));
   for (int64_t i = 0; i < tensor_numel(a); i++) {
     double p = ((double *)tensor_data(a))[i], q = ((double *)tensor_data(b))[i];
-    if (p != q && !(isnan(p) && isnan(q)) && !(fabs(p - q) <= 1e-5 * fabs(q))) return fail(ERR_DIFF, "%s: element %lld is %g, not %g", what, (long long)i, p, q);
+    if (p != q && !(isnan(p) && isnan(q)) && !(fabs(p - q) <= 1e-5 * fabs(q)))
+      return fail(ERR_DIFF, "%s: element %lld is %g, not %g", what, (long long)i, p, q);
   }
   return OK;
 }

@@ -11,11 +11,11 @@ static int told_collectives(Case *c, const int *axis) {
   yyjson_val *plan = field(c, "greedy") ? field(c, "greedy") : field(c, "graph"), *step;
   size_t i, m;
   if (yyjson_obj_get(plan, "steps")) yyjson_arr_foreach(yyjson_obj_get(plan, "steps"), i, m, step) {
-    yyjson_val *dim = yyjson_arr_get(step, 0);
-    const char *from = yyjson_get_str(yyjson_arr_get(step, 1));
-    bool several = yyjson_is_arr(dim) || axis[yyjson_get_int(dim)] > 1;
-    n += several && from[0] != 'R';
-  }
+      yyjson_val *dim = yyjson_arr_get(step, 0);
+      const char *from = yyjson_get_str(yyjson_arr_get(step, 1));
+      bool several = yyjson_is_arr(dim) || axis[yyjson_get_int(dim)] > 1;
+      n += several && from[0] != 'R';
+    }
   return n;
 }
 
@@ -42,7 +42,7 @@ static Status read_local(Ctx *ctx, Scope *scope, Dtype dtype, yyjson_val *v, Ten
   TRY(tensor_new(scope, DT_F64, ndim, size, &wide));
   yyjson_val *e;
   size_t i, n;
-  yyjson_arr_foreach(yyjson_arr_get(v, 1), i, n, e) ((double *)tensor_data(wide))[i] = element(e);
+  yyjson_arr_foreach(yyjson_arr_get(v, 1), i, n, e)((double *)tensor_data(wide))[i] = element(e);
   Call c = {.ctx = ctx, .scope = scope, .arena = &ctx->arena, .op = op_find("aten.to.dtype")};
   return OP(&c, "aten.to.dtype", out, val_tensor(wide), val_dtype(dtype));
 }
@@ -85,7 +85,7 @@ static Status check_rank(Trial *t, World *w, Dist *dist, Ctx *ctx, Scope *scope,
       TRY(tensor_new(scope, DT_F64, t->ndim, t->shape, &flat));
       yyjson_val *e;
       size_t i, n;
-      yyjson_arr_foreach(dense, i, n, e) ((double *)tensor_data(flat))[i] = element(e);
+      yyjson_arr_foreach(dense, i, n, e)((double *)tensor_data(flat))[i] = element(e);
       *verdict = same_local(ctx, scope, out, flat) ? BETTER : WRONG;
       return OK;
     }
@@ -128,26 +128,28 @@ static Verdict check_plan(Trial *t) {
   Mesh *m;
   const Spec *from, *to;
   Arena arena = {0};
-  Plan plan, greedy;
+  Route plan, greedy;
   Status s = dist_new(NULL, &d);
   if (!s) s = mesh_new(d, t->axis, t->naxes, NULL, NULL, &m);
   if (!s && field(c, "devices_per_host")) m->devices_per_host = yyjson_get_int(field(c, "devices_per_host"));
   if (!s) s = spec_new(m, t->dtype, t->ndim, t->shape, NULL, t->src, &from);
   if (!s) s = spec_with(from, t->dst, &to);
-  if (!s) s = plan_redistribute(from, to, &arena, &plan);
-  if (!s) s = plan_greedy(from, to, &arena, &greedy);
+  if (!s) s = route_find(from, to, &arena, &plan);
+  if (!s) s = route_greedy(from, to, &arena, &greedy);
   Verdict v = SAME;
   if (s) v = wrong_status(c, s);
   else if (field(c, "greedy") && !yyjson_obj_get(field(c, "greedy"), "error")) {
     char text[512];
     int told = told_collectives(c, t->axis);
     if (plan.collectives > told)
-      v = wrong(c, "%d collectives, PyTorch %d: %s", plan.collectives, told, plan_print(&plan, m->naxes, text, sizeof text));
+      v = wrong(c, "%d collectives, PyTorch %d: %s", plan.collectives, told,
+                route_print(&plan, m->naxes, text, sizeof text));
     const char *steps = yyjson_get_str(yyjson_obj_get(field(c, "greedy"), "text"));
-    plan_print(&greedy, m->naxes, text, sizeof text);
+    route_print(&greedy, m->naxes, text, sizeof text);
     bool turned = false;
     for (int a = 0; a < m->naxes; a++) turned |= t->src[a].turn || t->dst[a].turn;
-    if (v == SAME && steps && !strchr(steps, '[') && !strstr(steps, "-->") && !turned && !field(c, "flat") && greedy.n && strcmp(steps, text))
+    if (v == SAME && steps && !strchr(steps, '[') && !strstr(steps, "-->") && !turned && !field(c, "flat") &&
+        greedy.n && strcmp(steps, text))
       v = wrong(c, "the greedy plan is %s", text);
     yyjson_val *cost = field(c, "cost");
     if (v == SAME && cost && yyjson_is_num(cost)) {
@@ -167,7 +169,8 @@ Verdict case_redistribute(Case *c) {
   t.ndim = read_ints(field(c, "shape"), t.shape, MAX_DIMS);
   t.dtype = read_dtype(field(c, "dtype"));
   for (int a = 0; a < t.naxes; a++) t.size *= t.axis[a];
-  if (!read_placements(field(c, "src"), t.ndim, t.src, &n) || !read_placements(field(c, "dst"), t.ndim, t.dst, &n)) return wrong(c, "a placement does not parse");
+  if (!read_placements(field(c, "src"), t.ndim, t.src, &n) || !read_placements(field(c, "dst"), t.ndim, t.dst, &n))
+    return wrong(c, "a placement does not parse");
   read_turns(field(c, "src_order"), t.src);
   read_turns(field(c, "dst_order"), t.dst);
   Verdict v = check_plan(&t);

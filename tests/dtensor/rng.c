@@ -29,7 +29,8 @@ typedef struct {
 
 static bool read_problem(Case *c, Problem *p) {
   int n;
-  p->layout = (Layout){.ndim = read_ints(field(c, "shape"), p->shape, MAX_DIMS), .naxes = read_sizes(field(c, "mesh"), p->axis, MAX_AXES)};
+  p->layout = (Layout){.ndim = read_ints(field(c, "shape"), p->shape, MAX_DIMS),
+                       .naxes = read_sizes(field(c, "mesh"), p->axis, MAX_AXES)};
   p->layout.shape = p->shape;
   p->layout.axis = p->axis;
   p->layout.place = p->place;
@@ -47,7 +48,8 @@ static void shard_number(const Problem *p, const int *coord, int64_t *index, int
   }
 }
 
-static Status draw(Ctx *ctx, Scope *scope, Arena *arena, int ndim, const int64_t *size, const ShardOf *shard, Tensor **out) {
+static Status draw(Ctx *ctx, Scope *scope, Arena *arena, int ndim, const int64_t *size, const ShardOf *shard,
+                   Tensor **out) {
   Call c = {.ctx = ctx, .scope = scope, .arena = arena, .op = op_find("aten.rand.default")};
   ctx->seed = 42;
   ctx->offset = 0;
@@ -64,7 +66,8 @@ static Status compare_part(const ShardOf *s, const Tensor *whole, const Tensor *
   for (int64_t i = 0; i < tensor_numel(part); i++) {
     int64_t rest = i, at = 0;
     for (int d = whole->ndim - 1; d >= 0; rest /= n[d], d--) at += index[d][rest % n[d]] * whole->stride[d];
-    if (((float *)tensor_data(whole))[at] != ((float *)tensor_data(part))[i]) return fail(ERR_DIFF, "element %lld of the whole is another number", (long long)at);
+    if (((float *)tensor_data(whole))[at] != ((float *)tensor_data(part))[i])
+      return fail(ERR_DIFF, "element %lld of the whole is another number", (long long)at);
   }
   return OK;
 }
@@ -95,11 +98,14 @@ static Verdict check_rank(Case *c, const Problem *p, int rank, bool *elsewhere) 
   mesh_coord(p->axis, p->layout.naxes, rank, coord);
   shard_number(p, coord, index, count);
   yyjson_val *told = yyjson_arr_get(field(c, "ranks"), (size_t)rank);
-  if (!same_ints(yyjson_obj_get(told, "shard_idx"), index, p->layout.ndim)) return wrong(c, "the shard of rank %d", rank);
-  if (!same_ints(yyjson_obj_get(told, "num_shards"), count, p->layout.ndim)) return wrong(c, "the number of shards, rank %d", rank);
+  if (!same_ints(yyjson_obj_get(told, "shard_idx"), index, p->layout.ndim))
+    return wrong(c, "the shard of rank %d", rank);
+  if (!same_ints(yyjson_obj_get(told, "num_shards"), count, p->layout.ndim))
+    return wrong(c, "the number of shards, rank %d", rank);
   for (int d = 0; d < p->layout.ndim; d++) numbers[d] = (int)index[d], counts[d] = (int)count[d];
   int64_t linear = mesh_position(counts, p->layout.ndim, numbers);
-  if (linear != yyjson_get_sint(yyjson_obj_get(told, "linear_idx"))) return wrong(c, "the place of rank %d's shard", rank);
+  if (linear != yyjson_get_sint(yyjson_obj_get(told, "linear_idx")))
+    return wrong(c, "the place of rank %d's shard", rank);
   read_ints(field(c, "first_shard"), first, MAX_DIMS);
   for (int d = 0; d < p->layout.ndim; d++) elements *= first[d];
   int64_t start = yyjson_get_sint(yyjson_obj_get(told, "start"));

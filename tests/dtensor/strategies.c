@@ -24,11 +24,13 @@ static Status read_tensor(Trial *t, yyjson_val *v, Tensor **out) {
   int64_t shape[MAX_DIMS], stride[MAX_DIMS];
   int ndim = read_ints(yyjson_obj_get(v, "t"), shape, MAX_DIMS), n;
   Placement place[MAX_AXES];
-  if (!read_placements(yyjson_obj_get(v, "p"), ndim, place, &n)) return fail(ERR_FAIL, "a placement does not parse");
+  if (!read_placements(yyjson_obj_get(v, "p"), ndim, place, &n))
+    return fail(ERR_FAIL, "a placement does not parse");
   yyjson_val *strides = yyjson_obj_get(v, "stride");
   if (strides) read_ints(strides, stride, MAX_DIMS);
   const Spec *spec;
-  TRY(spec_new(t->mesh, read_dtype(yyjson_obj_get(v, "dtype")), ndim, shape, strides ? stride : NULL, place, &spec));
+  TRY(spec_new(t->mesh, read_dtype(yyjson_obj_get(v, "dtype")), ndim, shape, strides ? stride : NULL, place,
+               &spec));
   TRY(dtensor_wrap(&t->scope, spec, NULL, out));
   if (t->nin == MOST_TENSORS) return fail(ERR_FAIL, "too many tensors");
   t->in[t->nin++] = *out;
@@ -96,7 +98,9 @@ static Status read_value(Trial *t, yyjson_val *v, Value *out) {
   else if (yyjson_is_num(v)) *out = val_float(yyjson_get_num(v));
   else if (yyjson_is_str(v)) {
     const char *text = yyjson_get_str(v);
-    *out = !strcmp(text, "inf") ? val_float(INFINITY) : !strcmp(text, "-inf") ? val_float(-INFINITY) : val_str(text);
+    *out = !strcmp(text, "inf")    ? val_float(INFINITY)
+           : !strcmp(text, "-inf") ? val_float(-INFINITY)
+                                   : val_str(text);
   } else return read_list(t, v, out);
   return OK;
 }
@@ -111,9 +115,9 @@ static Status bind_call(Trial *t, const Op *op, Value *bound) {
     TRY(read_value(t, e, &args[n++].value));
   }
   if (field(t->c, "kwargs")) yyjson_obj_foreach(field(t->c, "kwargs"), i, m, key, e) {
-    args[n].name = yyjson_get_str(key);
-    TRY(read_value(t, e, &args[n++].value));
-  }
+      args[n].name = yyjson_get_str(key);
+      TRY(read_value(t, e, &args[n++].value));
+    }
   return op_bind(&t->arena, op, args, n, bound);
 }
 
@@ -130,7 +134,11 @@ static const char *describe(const Decision *d, char *buf, size_t cap) {
   char text[256];
   for (int i = 0; i < d->nin + d->nout && at < cap; i++) {
     const Spec *s = i < d->nin ? d->want[i] : d->out[i - d->nin];
-    at += (size_t)snprintf(buf + at, cap - at, "%s%s", i == d->nin ? " -> " : i ? ", " : "", placements_print(s->place, s->mesh->naxes, text, sizeof text));
+    at += (size_t)snprintf(buf + at, cap - at, "%s%s",
+                           i == d->nin ? " -> "
+                           : i         ? ", "
+                                       : "",
+                           placements_print(s->place, s->mesh->naxes, text, sizeof text));
   }
   return buf;
 }
@@ -181,7 +189,8 @@ static bool same_call(Trial *t, const Decision *d) {
   size_t i, m;
   if (!told) return true;
   if (strcmp(d->op->schema.name + strlen("aten."), yyjson_get_str(yyjson_obj_get(told, "op")))) return false;
-  if (yyjson_obj_get(told, "args")) yyjson_arr_foreach(yyjson_obj_get(told, "args"), i, m, e) if (!same_number(e, &d->arg[i])) return false;
+  if (yyjson_obj_get(told, "args"))
+    yyjson_arr_foreach(yyjson_obj_get(told, "args"), i, m, e) if (!same_number(e, &d->arg[i])) return false;
   return true;
 }
 
@@ -191,7 +200,8 @@ static const char *describe_call(const Decision *d, char *buf, size_t cap) {
     char text[128];
     const Value *v = &d->arg[i];
     if (v->kind == VAL_INT) at += (size_t)snprintf(buf + at, cap - at, "%lld, ", (long long)v->i);
-    if (v->kind == VAL_INTS) at += (size_t)snprintf(buf + at, cap - at, "%s, ", shape_describe(v->n, v->ints, text, sizeof text));
+    if (v->kind == VAL_INTS)
+      at += (size_t)snprintf(buf + at, cap - at, "%s, ", shape_describe(v->n, v->ints, text, sizeof text));
   }
   return buf;
 }
@@ -290,11 +300,13 @@ static Verdict compare(Trial *t, const Decision *d) {
   if (same_wants(t, d) && same_outputs(t, d)) {
     if (same_call(t, d)) return SAME;
     describe_call(d, text, sizeof text);
-    return failed ? better(t->c, "PyTorch's is '%s'; rank 0 runs %s", run, text) : wrong(t->c, "rank 0 runs %s", text);
+    return failed ? better(t->c, "PyTorch's is '%s'; rank 0 runs %s", run, text)
+                  : wrong(t->c, "rank 0 runs %s", text);
   }
   yyjson_val *told = field(t->c, "cost");
   double cost = told && yyjson_is_num(told) ? yyjson_get_num(told) : told ? INFINITY : 0;
-  if (d->cost < cost - 1e-9) return better(t->c, "costs %g us, PyTorch's %g: %s", d->cost, cost, describe(d, text, sizeof text));
+  if (d->cost < cost - 1e-9)
+    return better(t->c, "costs %g us, PyTorch's %g: %s", d->cost, cost, describe(d, text, sizeof text));
   if (failed) return better(t->c, "PyTorch's is '%s'; ours: %s", run, describe(d, text, sizeof text));
   return wrong(t->c, "ours (%g us, PyTorch's %g): %s", d->cost, cost, describe(d, text, sizeof text));
 }
@@ -320,7 +332,9 @@ static const char *describe_results(const Call *call, char *buf, size_t cap) {
   buf[0] = 0;
   for (int i = 0; i < call->nout && at < cap; i++) {
     const Tensor *out = out_tensor(call, i);
-    if (out && out->spec) at += (size_t)snprintf(buf + at, cap - at, "%s%s", i ? ", " : "", placements_print(out->spec->place, out->spec->mesh->naxes, text, sizeof text));
+    if (out && out->spec)
+      at += (size_t)snprintf(buf + at, cap - at, "%s%s", i ? ", " : "",
+                             placements_print(out->spec->place, out->spec->mesh->naxes, text, sizeof text));
   }
   return buf;
 }
@@ -332,7 +346,8 @@ static bool contradicts_itself(Trial *t, const Tensor *in, yyjson_val *told) {
   int coord[MAX_AXES], naxes, ndim = read_ints(yyjson_obj_get(told, "t"), size, MAX_DIMS);
   Placement p[MAX_AXES];
   if (field(t->c, "in") || !read_placements(yyjson_obj_get(told, "p"), ndim, p, &naxes)) return false;
-  Layout from = spec_layout(in->spec), to = {.ndim = ndim, .shape = size, .naxes = naxes, .axis = t->mesh->axis, .place = p};
+  Layout from = spec_layout(in->spec),
+         to = {.ndim = ndim, .shape = size, .naxes = naxes, .axis = t->mesh->axis, .place = p};
   for (int rank = 0; rank < t->mesh->size; rank++) {
     const Layout *both[2] = {&from, &to};
     int64_t count[2] = {1, 1};
@@ -354,7 +369,9 @@ static double cost_of_told(Trial *t, const Call *call) {
   Decision d;
   int n;
   if (flat_outputs(field(t->c, "out"), list, MOST_TENSORS) < 1) return INFINITY;
-  if (!read_placements(yyjson_obj_get(list[0], "p"), read_ints(yyjson_obj_get(list[0], "t"), (int64_t[MAX_DIMS]){0}, MAX_DIMS), goal, &n)) return INFINITY;
+  if (!read_placements(yyjson_obj_get(list[0], "p"),
+                       read_ints(yyjson_obj_get(list[0], "t"), (int64_t[MAX_DIMS]){0}, MAX_DIMS), goal, &n))
+    return INFINITY;
   Call fresh = *call;
   fresh.out = NULL;
   fresh.nout = fresh.out_cap = 0;
@@ -367,14 +384,15 @@ static double cost_of_told(Trial *t, const Call *call) {
 static Verdict compare_composite(Trial *t, const Call *call, double ours, const char *text) {
   double theirs = dispatch_takes_apart(call->op) ? -1 : cost_of_told(t, call);
   if (ours <= theirs) return better(t->c, "costs %g us, PyTorch's result %g: %s", ours, theirs, text);
-  if (strcmp(yyjson_get_str(field(t->c, "fn")), "cross_entropy")) return skipped(t->c, "placed otherwise (%g us in parts), and what PyTorch's costs is not told: %s", ours, text);
+  if (strcmp(yyjson_get_str(field(t->c, "fn")), "cross_entropy"))
+    return skipped(t->c, "placed otherwise (%g us in parts), and what PyTorch's costs is not told: %s", ours, text);
   return better(t->c, "PyTorch's is a mean of means; ours: %s", text);
 }
 
 /* Its parts are decided one by one: what counts is what comes out, and what it costs. */
 static Verdict run_apart(Trial *t, Call *call) {
   char text[1500];
-  t->dist->planned_cost = 0;
+  t->dist->decided_cost = 0;
   Status s = op_dispatch(call);
   if (s && field(t->c, "error")) {
     status_free(s);
@@ -385,12 +403,16 @@ static Verdict run_apart(Trial *t, Call *call) {
   if (field(t->c, "error")) return better(t->c, "PyTorch refuses; ours: %s", text);
   if (same_results(t, call)) return SAME;
   yyjson_val *told = field(t->c, "cost");
-  double ours = t->dist->planned_cost, cost = told && yyjson_is_num(told) ? yyjson_get_num(told) : told ? INFINITY : 0;
+  double ours = t->dist->decided_cost, cost = told && yyjson_is_num(told) ? yyjson_get_num(told)
+                                              : told                      ? INFINITY
+                                                                          : 0;
   const char *run = run_failure(t);
   if (run) return better(t->c, "PyTorch's is '%s'; ours: %s", run, text);
-  if (ours < cost - 1e-9 || ours == 0) return better(t->c, "in parts it costs %g us, PyTorch's %g: %s", ours, cost, text);
+  if (ours < cost - 1e-9 || ours == 0)
+    return better(t->c, "in parts it costs %g us, PyTorch's %g: %s", ours, cost, text);
   yyjson_val *list[MOST_TENSORS];
-  if (!strncmp(call->op->schema.name, "aten.pixel_", 11) && flat_outputs(field(t->c, "out"), list, MOST_TENSORS) && contradicts_itself(t, t->in[0], list[0]))
+  if (!strncmp(call->op->schema.name, "aten.pixel_", 11) && flat_outputs(field(t->c, "out"), list, MOST_TENSORS) &&
+      contradicts_itself(t, t->in[0], list[0]))
     return better(t->c, "PyTorch's shards are too large or too small; ours: %s", text);
   if (field(t->c, "fn")) return compare_composite(t, call, ours, text);
   return wrong(t->c, "in parts (%g us, PyTorch's %g): %s", ours, cost, text);
@@ -398,25 +420,19 @@ static Verdict run_apart(Trial *t, Call *call) {
 
 static bool is_apart(const Op *op) {
   const Op *f = op->def->inplace ? op_find(op->def->inplace) : op;
-  return f && (f->def->spread || (f->def->compose && !f->def->place && !f->def->rule));
+  return f && (f->def->shard.compose_sharded || (f->def->compose && !f->def->shard.place && !f->def->shard.rule));
 }
 
 /* Functions of torch.nn.functional, as the ops that they are here. */
 static const struct {
   const char *fn, *op;
 } composites[] = {
-    {"linear", "aten.linear.default"},
-    {"matmul", "aten.matmul.default"},
-    {"layer_norm", "aten.layer_norm.default"},
-    {"rms_norm", "aten.rms_norm.default"},
-    {"softmax", "aten.softmax.int"},
-    {"sdpa", "aten.scaled_dot_product_attention.default"},
-    {"chunk", "aten.chunk.default"},
-    {"flatten", "aten.flatten.using_ints"},
-    {"einsum", "aten.einsum.default"},
-    {"cross_entropy", "aten.cross_entropy_loss.default"},
-    {"conv2d", "aten.conv2d.default"},
-    {"group_norm", "aten.group_norm.default"},
+    {"linear", "aten.linear.default"},         {"matmul", "aten.matmul.default"},
+    {"layer_norm", "aten.layer_norm.default"}, {"rms_norm", "aten.rms_norm.default"},
+    {"softmax", "aten.softmax.int"},           {"sdpa", "aten.scaled_dot_product_attention.default"},
+    {"chunk", "aten.chunk.default"},           {"flatten", "aten.flatten.using_ints"},
+    {"einsum", "aten.einsum.default"},         {"cross_entropy", "aten.cross_entropy_loss.default"},
+    {"conv2d", "aten.conv2d.default"},         {"group_norm", "aten.group_norm.default"},
 };
 
 /* The arguments beyond the tensors, as the golden data's README tells them. */
@@ -438,8 +454,10 @@ static int composite_args(Trial *t, const char *fn, Value *v, int n, NamedValue 
   }
   if (!strcmp(fn, "softmax")) args[n++] = (NamedValue){NULL, val_int(-1)};
   if (!strcmp(fn, "chunk")) args[n++] = (NamedValue){NULL, val_int(3)}, args[n++] = (NamedValue){NULL, val_int(-1)};
-  if (!strcmp(fn, "flatten")) args[n++] = (NamedValue){NULL, val_int(0)}, args[n++] = (NamedValue){NULL, val_int(1)};
-  if (!strcmp(fn, "conv2d")) args[n++] = (NamedValue){NULL, val_ints(ones, 2)}, args[n++] = (NamedValue){NULL, val_ints(ones, 2)};
+  if (!strcmp(fn, "flatten"))
+    args[n++] = (NamedValue){NULL, val_int(0)}, args[n++] = (NamedValue){NULL, val_int(1)};
+  if (!strcmp(fn, "conv2d"))
+    args[n++] = (NamedValue){NULL, val_ints(ones, 2)}, args[n++] = (NamedValue){NULL, val_ints(ones, 2)};
   if (!strcmp(fn, "einsum")) {
     Tensor **list = arena_new_n(&t->arena, Tensor *, n);
     for (int i = 0; list && i < n; i++) list[i] = v[i].tensor;
@@ -460,13 +478,17 @@ static Verdict run_reshape_heads(Trial *t) {
   Call first = {.ctx = &t->ctx, .op = view, .arg = bound, .scope = &t->scope, .arena = &t->arena};
   s = op_bind(&t->arena, view, (NamedValue[]){{NULL, x}, {NULL, val_ints(size, 4)}}, 2, bound);
   if (!s) s = op_dispatch(&first);
-  if (!s) s = op_bind(&t->arena, transpose, (NamedValue[]){{NULL, val_tensor(out_tensor(&first, 0))}, {NULL, val_int(1)}, {NULL, val_int(2)}}, 3, turned);
+  if (!s)
+    s = op_bind(&t->arena, transpose,
+                (NamedValue[]){{NULL, val_tensor(out_tensor(&first, 0))}, {NULL, val_int(1)}, {NULL, val_int(2)}},
+                3, turned);
   if (s && field(t->c, "error")) {
     status_free(s);
     return SAME;
   }
   if (s) return wrong_status(t->c, s);
-  return run_apart(t, &(Call){.ctx = &t->ctx, .op = transpose, .arg = turned, .scope = &t->scope, .arena = &t->arena});
+  return run_apart(t,
+                   &(Call){.ctx = &t->ctx, .op = transpose, .arg = turned, .scope = &t->scope, .arena = &t->arena});
 }
 
 static Verdict run_composite(Trial *t) {
@@ -519,7 +541,7 @@ Verdict case_strategy(Case *c) {
   Verdict v;
   if (s) v = wrong_status(c, s);
   else {
-    ctx_spread(&t.ctx, t.dist);
+    ctx_attach_dist(&t.ctx, t.dist);
     v = strcmp(yyjson_get_str(field(c, "kind")), "op") ? run_composite(&t) : run_op(&t);
   }
   scope_clear(&t.scope);

@@ -3,22 +3,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "spread/plan_report.h"
+#include "report/plan_report.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char program[] =
-    "symbol s0 in [1, 8] hint 4\n"
-    "graph(%e: f32[10,6] = parameter \"embed.weight\", %w: f32[12,6] = parameter \"layers.0.up.weight\", %b: f32[12] = parameter \"layers.0.up.bias\",\n"
-    "      %v: f32[6,12] = parameter \"layers.0.down.weight\", %cache: f32[4,6] = buffer \"cache\", %ids: i64[s0,5] = user) {\n"
-    "  %x: f32[s0,5,6] = aten.embedding.default(%e, %ids)\n"
-    "  %y: f32[s0,5,12] = aten.linear.default(%x, %w, %b)\n"
-    "  %h: f32[s0,5,4,3] = aten.view.default(%y, [-1, 5, 4, 3])\n"
-    "  %g: f32[s0,5,4,3] = aten.gelu.default(%h)\n"
-    "  %f: f32[s0,5,12] = aten.view.default(%g, [-1, 5, 12])\n"
-    "  %z: f32[s0,5,6] = aten.linear.default(%f, %v)\n"
-    "  %o: f32[s0,5,6] = aten.add.Tensor(%z, %x)\n"
-    "  return user %o\n}\n";
+static const char program[] = "symbol s0 in [1, 8] hint 4\n"
+                              "graph(%e: f32[10,6] = parameter \"embed.weight\", %w: f32[12,6] = parameter "
+                              "\"layers.0.up.weight\", %b: f32[12] = parameter \"layers.0.up.bias\",\n"
+                              "      %v: f32[6,12] = parameter \"layers.0.down.weight\", %cache: f32[4,6] = buffer "
+                              "\"cache\", %ids: i64[s0,5] = user) {\n"
+                              "  %x: f32[s0,5,6] = aten.embedding.default(%e, %ids)\n"
+                              "  %y: f32[s0,5,12] = aten.linear.default(%x, %w, %b)\n"
+                              "  %h: f32[s0,5,4,3] = aten.view.default(%y, [-1, 5, 4, 3])\n"
+                              "  %g: f32[s0,5,4,3] = aten.gelu.default(%h)\n"
+                              "  %f: f32[s0,5,12] = aten.view.default(%g, [-1, 5, 12])\n"
+                              "  %z: f32[s0,5,6] = aten.linear.default(%f, %v)\n"
+                              "  %o: f32[s0,5,6] = aten.add.Tensor(%z, %x)\n"
+                              "  return user %o\n}\n";
 
 static void lay_over(const PlanFile *plan, const Machine *machine) {
   Exported *e;
@@ -34,7 +35,8 @@ static void lay_over(const PlanFile *plan, const Machine *machine) {
   if (!s) s = tensor_meta(&scope, DT_I64, 2, (int64_t[]){4, 5}, &ids);
   if (s) abort();
   Value input = val_tensor(ids);
-  s = plan_report(e, &(PlanRequest){.mesh = "dp=2,tp=3", .plan = plan, .inputs = &input, .ninputs = 1, .machine = machine}, &r);
+  s = plan_report(
+      e, &(PlanRequest){.mesh = "dp=2,tp=3", .plan = plan, .inputs = &input, .ninputs = 1, .machine = machine}, &r);
   if (!s) plan_report_text(&b, r, (PlanTextOptions){.nodes = true, .weights = true});
   status_free(s);
   text_free(&b);

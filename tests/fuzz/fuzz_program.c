@@ -29,7 +29,8 @@ static void add_entry(Bytes *out, Bytes *directory, const char *name, const void
   put_fields(out, (uint32_t[]){0x04034b50, 0, 0, 0, 0, 0, 0, bytes, bytes, n, 0}, "42222244422");
   put(out, name, n);
   put(out, data, size);
-  put_fields(directory, (uint32_t[]){0x02014b50, 0, 0, 0, 0, 0, 0, 0, bytes, bytes, n, 0, 0, 0, 0, 0, at}, "42222224442222244");
+  put_fields(directory, (uint32_t[]){0x02014b50, 0, 0, 0, 0, 0, 0, 0, bytes, bytes, n, 0, 0, 0, 0, 0, at},
+             "42222224442222244");
   put(directory, name, n);
 }
 

@@ -27,7 +27,8 @@ static void replay_bytes(unsigned char *data, size_t size) {
   for (size_t i = 0; i < CUTS && i < size; i++) LLVMFuzzerTestOneInput(data, size <= CUTS ? i : size * i / CUTS);
   for (int i = 0; size && i < FLIPS; i++) {
     size_t at = next_random(&state) % size;
-    unsigned char old = data[at], turned = (unsigned char)(next_random(&state) % 3 ? old ^ (1u << i % 8) : next_random(&state));
+    unsigned char old = data[at],
+                  turned = (unsigned char)(next_random(&state) % 3 ? old ^ (1u << i % 8) : next_random(&state));
     data[at] = turned;
     LLVMFuzzerTestOneInput(data, size);
     data[at] = old;

@@ -29,7 +29,8 @@ static void ops_by_name(void **state) {
 static void errors_stick(void **state) {
   (void)state;
   TessCtx *ctx = tess_ctx_new(1);
-  TessTensor *a = tess_tensor_new(ctx, TESS_F32, 2, (int64_t[]){2, 3}), *b = tess_tensor_new(ctx, TESS_F32, 2, (int64_t[]){4, 5});
+  TessTensor *a = tess_tensor_new(ctx, TESS_F32, 2, (int64_t[]){2, 3}),
+             *b = tess_tensor_new(ctx, TESS_F32, 2, (int64_t[]){4, 5});
   assert_null(tess_call(ctx, "aten.mm.default", tess_t(a), tess_t(b)));
   assert_int_equal(tess_error(ctx), 1);
   assert_non_null(strstr(tess_error_message(ctx), "aten.mm"));
@@ -103,7 +104,10 @@ static void results_of_any_kind(void **state) {
   TessArg out[1];
   assert_int_equal(tess_call_values(ctx, "aten.sym_size.int", (TessArg[]){tess_t(t), tess_i(0)}, 2, out, 1), 1);
   assert_true(out[0].kind == TESS_ARG_INT && out[0].v.i == 3);
-  assert_int_equal(tess_call_values(ctx, "aten.clone.default", (TessArg[]){tess_t(t), tess_named("memory_format", tess_s("contiguous_format"))}, 2, out, 1), 1);
+  assert_int_equal(
+      tess_call_values(ctx, "aten.clone.default",
+                       (TessArg[]){tess_t(t), tess_named("memory_format", tess_s("contiguous_format"))}, 2, out, 1),
+      1);
   assert_int_equal(out[0].kind, TESS_ARG_TENSOR);
   assert_non_null(strstr(tess_op_schema("aten.clone.default"), "aten::clone(Tensor self"));
   assert_null(tess_op_schema("aten.none.such"));
@@ -112,7 +116,8 @@ static void results_of_any_kind(void **state) {
 
 static void told(TessCtx *ctx, int code, const char *part) {
   assert_int_equal(tess_error(ctx), code);
-  if (!strstr(tess_error_message(ctx), part)) test_failed("error '%s' does not say '%s'", tess_error_message(ctx), part);
+  if (!strstr(tess_error_message(ctx), part))
+    test_failed("error '%s' does not say '%s'", tess_error_message(ctx), part);
   tess_error_clear(ctx);
 }
 
@@ -165,8 +170,9 @@ static void programs(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(ops_by_name), cmocka_unit_test(errors_stick), cmocka_unit_test(scopes),
-                                     cmocka_unit_test(borrowed_memory), cmocka_unit_test(mistakes_are_told),
-                                     cmocka_unit_test(held_handles), cmocka_unit_test(results_of_any_kind), cmocka_unit_test(programs)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ops_by_name),         cmocka_unit_test(errors_stick),      cmocka_unit_test(scopes),
+      cmocka_unit_test(borrowed_memory),     cmocka_unit_test(mistakes_are_told), cmocka_unit_test(held_handles),
+      cmocka_unit_test(results_of_any_kind), cmocka_unit_test(programs)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,6 +43,7 @@ static void strings(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(zeroed_and_aligned), cmocka_unit_test(overflow), cmocka_unit_test(strings)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(zeroed_and_aligned), cmocka_unit_test(overflow),
+                                     cmocka_unit_test(strings)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,8 @@ static void compare(const Array *got, const Array *want, double tolerance, const
     for (int d = 3; d >= 0; rest /= got->size[d], d--) at += rest % got->size[d] * got->stride[d];
     convert_run_base(&x, DT_F64, (char *)got->v.data + (size_t)at * dtype_size(got->v.dtype), got->v.dtype, 1);
     convert_run_base(&y, DT_F64, (char *)want->v.data + (size_t)at * dtype_size(got->v.dtype), got->v.dtype, 1);
-    if (!(fabs(x - y) <= tolerance * (1 + fabs(y)))) test_failed("%s: element %lld is %.9g, should be %.9g", what, (long long)i, x, y);
+    if (!(fabs(x - y) <= tolerance * (1 + fabs(y))))
+      test_failed("%s: element %lld is %.9g, should be %.9g", what, (long long)i, x, y);
   }
 }
 
@@ -64,8 +65,10 @@ typedef struct {
 static void case_make(Case *c, const Kern *k, int number, bool grads) {
   static const Dtype dtypes[] = {DT_F32, DT_F32, DT_F32, DT_F16, DT_BF16, DT_F64};
   Dtype d = grads ? DT_F32 : dtypes[pick(0, 5)];
-  int64_t per_group = grads ? 1 : pick(1, 3), groups = pick(1, 3), b = pick(1, 2), t = pick(0, 2) ? pick(1, 40) : pick(60, 150);
-  int64_t s = pick(0, 2) ? pick(1, 40) : pick(120, 500), depth = pick(0, 3) ? pick(1, 40) : 64, e = pick(0, 1) ? depth : pick(1, 50), h = groups * per_group;
+  int64_t per_group = grads ? 1 : pick(1, 3), groups = pick(1, 3), b = pick(1, 2),
+          t = pick(0, 2) ? pick(1, 40) : pick(60, 150);
+  int64_t s = pick(0, 2) ? pick(1, 40) : pick(120, 500), depth = pick(0, 3) ? pick(1, 40) : 64,
+          e = pick(0, 1) ? depth : pick(1, 50), h = groups * per_group;
   if (!grads && pick(0, 20) == 0) depth = 400;
   if (pick(0, 3) == 0) t = 1;
   array_make(&c->q, d, b, h, t, depth);
@@ -75,13 +78,22 @@ static void case_make(Case *c, const Kern *k, int number, bool grads) {
   array_copy(&c->want, &c->out);
   array_make(&c->lse, d == DT_F64 ? DT_F64 : DT_F32, b, h, t, 1);
   array_copy(&c->lse_want, &c->lse);
-  array_make(&c->mask, pick(0, 1) ? DT_BOOL : DT_F32, pick(0, 1) ? b : 1, pick(0, 1) ? h : 1, pick(0, 1) ? t : 1, pick(0, 5) ? s : 1);
+  array_make(&c->mask, pick(0, 1) ? DT_BOOL : DT_F32, pick(0, 1) ? b : 1, pick(0, 1) ? h : 1, pick(0, 1) ? t : 1,
+             pick(0, 5) ? s : 1);
   c->lse.v.ndim = c->lse_want.v.ndim = 3;
-  c->a = (Attention){.q = c->q.v, .k = c->k.v, .v = c->v.v, .out = c->out.v, .logsumexp = &c->lse.v, .scale = 0.4, .causal = pick(0, 2) == 0};
+  c->a = (Attention){.q = c->q.v,
+                     .k = c->k.v,
+                     .v = c->v.v,
+                     .out = c->out.v,
+                     .logsumexp = &c->lse.v,
+                     .scale = 0.4,
+                     .causal = pick(0, 2) == 0};
   if (pick(0, 1)) c->a.mask = &c->mask.v;
   if (!grads && pick(0, 4) == 0) c->a.dropout = 0.3, c->a.seed = 5, c->a.offset = 7;
-  snprintf(c->what, sizeof c->what, "case %d: %s, heads %lld of %lld, t %lld, s %lld, d %lld, e %lld, causal %d, mask %d, %s", number, dtype_name(d),
-           (long long)h, (long long)groups, (long long)t, (long long)s, (long long)depth, (long long)e, c->a.causal, c->a.mask != NULL, isa_name(k->isa));
+  snprintf(c->what, sizeof c->what,
+           "case %d: %s, heads %lld of %lld, t %lld, s %lld, d %lld, e %lld, causal %d, mask %d, %s", number,
+           dtype_name(d), (long long)h, (long long)groups, (long long)t, (long long)s, (long long)depth,
+           (long long)e, c->a.causal, c->a.mask != NULL, isa_name(k->isa));
 }
 
 static void case_free(Case *c) {

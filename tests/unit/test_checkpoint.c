@@ -7,26 +7,34 @@
 typedef struct {
   int axis[2], naxes;
   const char *place;
-} Spread;
+} MeshRank;
 
-static const Spread spreads[] = {
-    {{1}, 1, "R"},          {{3}, 1, "S(0)"},          {{4}, 1, "S(1)"},           {{2}, 1, "_S(0, 2)"},     {{3}, 1, "_S(1, 4)"},
-    {{2, 2}, 2, "S(0)S(0)"}, {{2, 2}, 2, "_S(0, 2)S(0)"}, {{2, 3}, 2, "S(1)_S(0, 3)"}, {{4, 2}, 2, "_S(0, 2)_S(1, 2)"}, {{8}, 1, "S(0)"},
+static const MeshRank spreads[] = {
+    {{1}, 1, "R"},
+    {{3}, 1, "S(0)"},
+    {{4}, 1, "S(1)"},
+    {{2}, 1, "_S(0, 2)"},
+    {{3}, 1, "_S(1, 4)"},
+    {{2, 2}, 2, "S(0)S(0)"},
+    {{2, 2}, 2, "_S(0, 2)S(0)"},
+    {{2, 3}, 2, "S(1)_S(0, 3)"},
+    {{4, 2}, 2, "_S(0, 2)_S(1, 2)"},
+    {{8}, 1, "S(0)"},
 };
 
 enum { KINDS = sizeof spreads / sizeof *spreads };
 
 static const int64_t shape[2] = {7, 10};
 
-static Layout layout_of(const Spread *s, Placement *place) {
+static Layout layout_of(const MeshRank *s, Placement *place) {
   int n;
   assert_ok(placements_parse(s->place, 2, place, &n));
   return (Layout){.ndim = 2, .shape = shape, .naxes = s->naxes, .axis = s->axis, .place = place};
 }
 
-static int ranks_of(const Spread *s) { return s->naxes == 2 ? s->axis[0] * s->axis[1] : s->axis[0]; }
+static int ranks_of(const MeshRank *s) { return s->naxes == 2 ? s->axis[0] * s->axis[1] : s->axis[0]; }
 
-static void save(const Spread *s, Arena *arena, ChunkList *out) {
+static void save(const MeshRank *s, Arena *arena, ChunkList *out) {
   Placement place[MAX_AXES];
   Layout l = layout_of(s, place);
   SavePlan plans[16] = {{0}};
@@ -43,7 +51,8 @@ static void save(const Spread *s, Arena *arena, ChunkList *out) {
 }
 
 /* Every element of the rank's shard is written once, with the right one. */
-static void check_reads(const ReadPlan *plan, const ChunkList *saved, const Layout *l, const int *coord, Arena *arena) {
+static void check_reads(const ReadPlan *plan, const ChunkList *saved, const Layout *l, const int *coord,
+                        Arena *arena) {
   int64_t *row, *col, rows, cols;
   assert_ok(layout_indices(l, coord, 0, arena, &row, &rows));
   assert_ok(layout_indices(l, coord, 1, arena, &col, &cols));
@@ -134,7 +143,8 @@ static Status look_at_chunks(World *w, void *arg) {
   for (int i = 0; i < list.n; i++) {
     TRY(dtensor_chunk(&ctx.scope, t, list.v[i].offset, &part));
     for (int64_t j = 0; j < tensor_numel(part); j++)
-      if (((float *)tensor_data(part))[j] != (float)(list.v[i].offset[0] * 10 + j)) return fail(ERR_DIFF, "element %lld of chunk %d", (long long)j, i);
+      if (((float *)tensor_data(part))[j] != (float)(list.v[i].offset[0] * 10 + j))
+        return fail(ERR_DIFF, "element %lld of chunk %d", (long long)j, i);
   }
   Status s = dtensor_chunk(&ctx.scope, t, nowhere, &part);
   if (!s) return fail(ERR_DIFF, "a chunk that is nowhere");

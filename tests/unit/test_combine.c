@@ -62,7 +62,9 @@ static void check_case(Isa isa, ReduceOp op, Dtype d, int nsrc, int in_place, in
   combine(isa, op, d, dst, src, nsrc, n);
   convert_run_base(got, DT_F64, dst, d, n);
   for (int64_t i = 0; i < n; i++) {
-    if (got[i] != want[i]) test_failed("%s of %d %s buffers, element %lld: %g, expected %g", reduce_op_name(op), nsrc, dtype_name(d), (long long)i, got[i], want[i]);
+    if (got[i] != want[i])
+      test_failed("%s of %d %s buffers, element %lld: %g, expected %g", reduce_op_name(op), nsrc, dtype_name(d),
+                  (long long)i, got[i], want[i]);
   }
 }
 
@@ -126,7 +128,8 @@ static void integers_wrap_and_averages_do_not(void **state) {
 /* Eight times 0.25 beside 512: in f16 each step alone would be lost. */
 static void halves_round_once(void **state) {
   (void)state;
-  uint16_t x[5] = {f32_to_f16(1024), f32_to_f16(0.25f), f32_to_f16(0.25f), f32_to_f16(0.25f), f32_to_f16(0.25f)}, out;
+  uint16_t x[5] = {f32_to_f16(1024), f32_to_f16(0.25f), f32_to_f16(0.25f), f32_to_f16(0.25f), f32_to_f16(0.25f)},
+           out;
   const void *src[] = {&x[0], &x[1], &x[2], &x[3], &x[4]};
   combine(isa_detect(), REDUCE_SUM, DT_F16, &out, src, 5, 1);
   assert_int_equal(out, f32_to_f16(1025));
@@ -153,9 +156,13 @@ static void words(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(agrees_with_one_at_a_time), cmocka_unit_test(refuses_by_name), cmocka_unit_test(nan_wins),
-      cmocka_unit_test(integers_wrap_and_averages_do_not), cmocka_unit_test(halves_round_once),
-      cmocka_unit_test(complex_numbers), cmocka_unit_test(words),
+      cmocka_unit_test(agrees_with_one_at_a_time),
+      cmocka_unit_test(refuses_by_name),
+      cmocka_unit_test(nan_wins),
+      cmocka_unit_test(integers_wrap_and_averages_do_not),
+      cmocka_unit_test(halves_round_once),
+      cmocka_unit_test(complex_numbers),
+      cmocka_unit_test(words),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,8 +101,10 @@ static void mismatches(void **state) {
 
 static void mismatches_of_pairs(void **state) {
   (void)state;
-  assert_error(world_threads(2, mistaken_boxes, NULL, NULL), "box 0 from rank 1 to rank 0 is [3] as sent, [4] as expected");
-  assert_error(world_threads(2, mistaken_pair, NULL, NULL), "recv #1 (stage): f32[16], from 0, but rank 0 called send f32[8], to 1 (stage)");
+  assert_error(world_threads(2, mistaken_boxes, NULL, NULL),
+               "box 0 from rank 1 to rank 0 is [3] as sent, [4] as expected");
+  assert_error(world_threads(2, mistaken_pair, NULL, NULL),
+               "recv #1 (stage): f32[16], from 0, but rank 0 called send f32[8], to 1 (stage)");
 }
 
 /* Found long before the timeout. */
@@ -118,11 +120,19 @@ static void bad_arguments(void **state) {
   assert_ok(world_alone(&w));
   Comm *c = world_comm(w);
   float x[8];
-  assert_error(comm_run(c, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x + 1, .count = 4, .why = "w"}), "rank 0 of 1: all_reduce (w): send and recv overlap");
-  assert_error(comm_run(c, &(Coll){.kind = COLL_REDUCE_SCATTER, .dtype = DT_F32, .send = x, .recv = x, .count = 4}), "overlap");
-  assert_error(comm_run(c, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = NULL, .recv = x, .count = 4}), "send is NULL");
-  assert_error(comm_run(c, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x, .count = -4}), "-4");
-  assert_error(comm_run(c, &(Coll){.kind = COLL_BROADCAST, .dtype = DT_F32, .send = x, .recv = x, .count = 4, .root = 3}), "no member 3 of 1");
+  assert_error(
+      comm_run(c,
+               &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x + 1, .count = 4, .why = "w"}),
+      "rank 0 of 1: all_reduce (w): send and recv overlap");
+  assert_error(comm_run(c, &(Coll){.kind = COLL_REDUCE_SCATTER, .dtype = DT_F32, .send = x, .recv = x, .count = 4}),
+               "overlap");
+  assert_error(comm_run(c, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = NULL, .recv = x, .count = 4}),
+               "send is NULL");
+  assert_error(comm_run(c, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x, .count = -4}),
+               "-4");
+  assert_error(
+      comm_run(c, &(Coll){.kind = COLL_BROADCAST, .dtype = DT_F32, .send = x, .recv = x, .count = 4, .root = 3}),
+      "no member 3 of 1");
   assert_error(comm_run(c, &(Coll){.kind = COLL_SEND, .dtype = DT_F32, .send = x, .count = 4}), "itself");
   assert_error(comm_run(c, &(Coll){.kind = (CollKind)77}), "77");
   assert_ok(comm_run(c, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x, .count = 8}));

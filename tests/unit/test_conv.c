@@ -10,7 +10,8 @@ typedef struct {
   const char *what;
   bool transposed;
   int nd;
-  int64_t n, ic, oc, groups, in[3], k[3], stride[3], pad[3], dilation[3], extra; /* extra rows of a transposed output */
+  int64_t n, ic, oc, groups, in[3], k[3], stride[3], pad[3], dilation[3],
+      extra; /* extra rows of a transposed output */
 } Shape;
 
 /* One for each route, and what might trip it. */
@@ -90,7 +91,9 @@ static void problem_free(Problem *p) {
 static void check_close(const Array *got, const Array *want, double scale, const char *what) {
   for (int64_t i = 0; i < got->n; i++) {
     double d = fabs((double)got->data[i] - (double)want->data[i]);
-    if (!(d <= 2e-5 * scale)) test_failed("%s: element %lld is %g, should be %g", what, (long long)i, (double)got->data[i], (double)want->data[i]);
+    if (!(d <= 2e-5 * scale))
+      test_failed("%s: element %lld is %g, should be %g", what, (long long)i, (double)got->data[i],
+                  (double)want->data[i]);
   }
 }
 
@@ -107,7 +110,8 @@ static void routes_agree(void **state) {
       ConvPlan *plan = NULL;
       assert_ok(conv_naive(&k, &p.g, view(&p.x, n), view(&p.w, n), bias, view(&p.want, n)));
       for (int run = 0; run < 2; run++) {
-        assert_ok(conv_forward(&k, &p.g, view(&p.x, n), view(&p.w, n), bias, view(&p.y, n), variant & 4 ? &plan : NULL, variant & 4));
+        assert_ok(conv_forward(&k, &p.g, view(&p.x, n), view(&p.w, n), bias, view(&p.y, n),
+                               variant & 4 ? &plan : NULL, variant & 4));
         check_close(&p.y, &p.want, 10, shapes[i].what);
       }
       conv_plan_free(plan);

@@ -69,7 +69,8 @@ static void copy_once(Kern *k, Dtype f, char *src, char *dst) {
   }
   Dtype t = below(2) ? f : (Dtype)below(11);
   size_t tb = dtype_size(t), fb = dtype_size(f);
-  kernel_copy(k, (View){dst, to.size, to.stride, to.ndim, t}, (View){src, from.size + skip, from.stride + skip, from.ndim - skip, f});
+  kernel_copy(k, (View){dst, to.size, to.stride, to.ndim, t},
+              (View){src, from.size + skip, from.stride + skip, from.ndim - skip, f});
   int64_t n = 1, at[5] = {0};
   for (int d = 0; d < to.ndim; d++) n *= to.size[d];
   for (int64_t i = 0; i < n; i++) {
@@ -84,7 +85,8 @@ static void copy_once(Kern *k, Dtype f, char *src, char *dst) {
     if (t == f) memcpy(want, src + (size_t)s * fb, fb);
     /* Out of range, the result depends on the widths on the way. */
     bool defined = !dtype_is_int(t) || v.kind == VAL_INT || v.kind == VAL_BOOL || fabs(val_as_float(&v)) < 1e6;
-    if (defined && !same_element(t, want, dst + (size_t)o * tb)) test_failed("%s to %s: element %lld differs", dtype_name(f), dtype_name(t), (long long)i);
+    if (defined && !same_element(t, want, dst + (size_t)o * tb))
+      test_failed("%s to %s: element %lld differs", dtype_name(f), dtype_name(t), (long long)i);
     for (int d = to.ndim - 1; d >= 0 && ++at[d] == to.size[d]; d--) at[d] = 0;
   }
 }
@@ -130,7 +132,8 @@ static void test_transposes(void **state) {
   static const int64_t sides[] = {3, 15, 16, 17, 64, 1000};
   for (size_t a = 0; a < 6; a++) {
     for (size_t b = 0; b < 6; b++) {
-      int64_t rows = sides[a], columns = sides[b], size[3] = {2, rows, columns}, to[3] = {rows * columns, columns, 1}, from[3] = {rows * columns, 1, rows};
+      int64_t rows = sides[a], columns = sides[b], size[3] = {2, rows, columns},
+              to[3] = {rows * columns, columns, 1}, from[3] = {rows * columns, 1, rows};
       for (size_t bytes = 1; bytes <= 16; bytes *= 2) {
         static const Dtype of_size[] = {[1] = DT_U8, [2] = DT_BF16, [4] = DT_F32, [8] = DT_I64, [16] = DT_C128};
         size_t n = (size_t)(2 * rows * columns);
@@ -142,7 +145,8 @@ static void test_transposes(void **state) {
         for (int64_t p = 0; p < 2; p++) {
           for (int64_t r = 0; r < rows; r++) {
             for (int64_t c = 0; c < columns; c++) {
-              assert_memory_equal(y + (size_t)(p * to[0] + r * to[1] + c) * bytes, x + (size_t)(p * from[0] + r + c * rows) * bytes, bytes);
+              assert_memory_equal(y + (size_t)(p * to[0] + r * to[1] + c) * bytes,
+                                  x + (size_t)(p * from[0] + r + c * rows) * bytes, bytes);
             }
           }
         }
@@ -155,6 +159,7 @@ static void test_transposes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies), cmocka_unit_test(test_fill), cmocka_unit_test(test_transposes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies), cmocka_unit_test(test_fill),
+                                     cmocka_unit_test(test_transposes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

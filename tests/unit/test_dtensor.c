@@ -12,12 +12,12 @@
 
 #include "tessera.h"
 
-#define CHECK(condition)                                                   \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
+#define CHECK(condition)                                                                   \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
       fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, tess_error_message(ctx)); \
-      return 1;                                                            \
-    }                                                                      \
+      return 1;                                                                            \
+    }                                                                                      \
   } while (0)
 
 static void on_ranks(int n, TessRankFn *fn) {
@@ -36,13 +36,16 @@ static TessTensor *counting(TessCtx *ctx, int rows, int cols) {
 /* A product with every pair of placements is the product on one rank. */
 static int multiply(TessCtx *ctx, void *arg) {
   (void)arg;
-  static const char *const places[] = {"RR", "S(0)R", "RS(1)", "S(0)S(1)", "S(1)S(1)", "P(sum)R", "_S(0, 2)S(0)", "S(1)P(sum)", "S(0)[1]S(0)[0]"};
+  static const char *const places[] = {"RR",      "S(0)R",        "RS(1)",      "S(0)S(1)",      "S(1)S(1)",
+                                       "P(sum)R", "_S(0, 2)S(0)", "S(1)P(sum)", "S(0)[1]S(0)[0]"};
   TessMesh *mesh = tess_init_device_mesh(ctx, 2, (int[]){2, 2}, (const char *const[]){"dp", "tp"});
-  TessTensor *a = counting(ctx, 7, 9), *b = counting(ctx, 9, 5), *want = tess_call(ctx, "aten.mm.default", tess_t(a), tess_t(b));
+  TessTensor *a = counting(ctx, 7, 9), *b = counting(ctx, 9, 5),
+             *want = tess_call(ctx, "aten.mm.default", tess_t(a), tess_t(b));
   for (size_t i = 0; i < sizeof places / sizeof *places; i++)
     for (size_t j = 0; j < sizeof places / sizeof *places; j++) {
       TessScope *scope = tess_scope_begin(ctx);
-      TessTensor *x = tess_distribute_tensor(ctx, a, mesh, places[i], 0), *y = tess_distribute_tensor(ctx, b, mesh, places[j], 0);
+      TessTensor *x = tess_distribute_tensor(ctx, a, mesh, places[i], 0),
+                 *y = tess_distribute_tensor(ctx, b, mesh, places[j], 0);
       TessTensor *z = tess_call(ctx, "aten.mm.default", tess_t(x), tess_t(y));
       CHECK(z && tess_is_dtensor(z) && tess_size(z)[0] == 7 && tess_size(z)[1] == 5);
       CHECK(tess_equal(ctx, z, want) == 1);
@@ -69,7 +72,8 @@ static int meshes(TessCtx *ctx, void *arg) {
   TessMesh *flat = tess_mesh_flatten(ctx, mesh, (const char *const[]){"dp", "tp"}, 2, NULL);
   CHECK(flat && tess_mesh_size(flat, 0) == 6 && !strcmp(tess_mesh_name(flat, 0), "dp_tp"));
   TessTensor *t = tess_distribute_tensor(ctx, counting(ctx, 8, 3), tp, "S(0)", 0); /* each row of ranks by itself */
-  TessTensor *u = tess_redistribute(ctx, tess_distribute_tensor(ctx, counting(ctx, 8, 3), flat, "S(0)", 0), mesh, "S(1)S(0)", -1); /* across meshes */
+  TessTensor *u = tess_redistribute(ctx, tess_distribute_tensor(ctx, counting(ctx, 8, 3), flat, "S(0)", 0), mesh,
+                                    "S(1)S(0)", -1); /* across meshes */
   CHECK(t && u && tess_equal(ctx, tess_full_tensor(ctx, t), tess_full_tensor(ctx, u)) == 1);
   CHECK(!tess_mesh_sub(ctx, mesh, (const char *const[]){"pp"}, 1) && strstr(tess_error_message(ctx), "pp"));
   tess_error_clear(ctx);
@@ -86,7 +90,8 @@ static void test_meshes(void **state) {
 static int watching(TessCtx *ctx, void *arg) {
   (void)arg;
   TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){2}, NULL);
-  TessTensor *x = tess_distribute_tensor(ctx, counting(ctx, 4, 6), mesh, "S(1)", -1), *w = tess_distribute_tensor(ctx, counting(ctx, 6, 4), mesh, "S(0)", -1);
+  TessTensor *x = tess_distribute_tensor(ctx, counting(ctx, 4, 6), mesh, "S(1)", -1),
+             *w = tess_distribute_tensor(ctx, counting(ctx, 6, 4), mesh, "S(0)", -1);
   CHECK(tess_comm_debug_begin(ctx) == 0);
   TessTensor *y = tess_call(ctx, "aten.mm.default", tess_t(x), tess_t(w)); /* owed: nothing is sent */
   char *text = tess_comm_debug_end(ctx);
@@ -99,12 +104,15 @@ static int watching(TessCtx *ctx, void *arg) {
   CHECK(strstr(text, "\"total\": 1") && strstr(text, "aten.relu.default"));
   tess_free(text);
   CHECK(tess_explicit_redistribution(ctx, 1) == 0);
-  CHECK(!tess_call(ctx, "aten.relu.default", tess_t(y)) && strstr(tess_error_message(ctx), "implicit redistribution"));
+  CHECK(!tess_call(ctx, "aten.relu.default", tess_t(y)) &&
+        strstr(tess_error_message(ctx), "implicit redistribution"));
   tess_error_clear(ctx);
   CHECK(tess_explicit_redistribution(ctx, 0) == 1);
-  CHECK(!tess_call(ctx, "aten.add.Tensor", tess_t(x), tess_t(counting(ctx, 4, 6))) && strstr(tess_error_message(ctx), "plain tensor"));
+  CHECK(!tess_call(ctx, "aten.add.Tensor", tess_t(x), tess_t(counting(ctx, 4, 6))) &&
+        strstr(tess_error_message(ctx), "plain tensor"));
   tess_error_clear(ctx);
-  CHECK(tess_implicit_replication(ctx, 1) == 0 && tess_call(ctx, "aten.add.Tensor", tess_t(x), tess_t(counting(ctx, 4, 6))));
+  CHECK(tess_implicit_replication(ctx, 1) == 0 &&
+        tess_call(ctx, "aten.add.Tensor", tess_t(x), tess_t(counting(ctx, 4, 6))));
   return 0;
 }
 
@@ -117,7 +125,8 @@ static int uneven_local(TessCtx *ctx, void *arg) {
   (void)arg;
   static const int rows[] = {2, 2, 2, 1};
   TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){4}, NULL);
-  TessTensor *mine = tess_dtensor_full(ctx, mesh, "R", TESS_F32, 2, (int64_t[]){rows[tess_rank(ctx)], 2}, tess_rank(ctx));
+  TessTensor *mine = tess_dtensor_full(ctx, mesh, "R", TESS_F32, 2, (int64_t[]){rows[tess_rank(ctx)], 2},
+                                       tess_rank(ctx));
   TessTensor *t = tess_from_local(ctx, tess_to_local(ctx, mine), mesh, "S(0)", 1, 0, NULL, NULL);
   CHECK(t && tess_size(t)[0] == 7);
   TessTensor *whole = tess_full_tensor(ctx, t);
@@ -211,7 +220,8 @@ static void test_modules(void **state) {
 /* Started redistributions beside computing, waited for later. */
 static int started(TessCtx *ctx, void *arg) {
   (void)arg;
-  static const char *const from[] = {"S(0)R", "P(sum)S(1)", "S(0)S(0)", "RR"}, *const to[] = {"RS(0)", "S(0)R", "RS(1)", "S(1)S(1)"};
+  static const char *const from[] = {"S(0)R", "P(sum)S(1)", "S(0)S(0)", "RR"}, *const to[] = {"RS(0)", "S(0)R",
+                                                                                              "RS(1)", "S(1)S(1)"};
   TessMesh *mesh = tess_init_device_mesh(ctx, 2, (int[]){2, 3}, NULL);
   TessTensor *a = counting(ctx, 7, 9);
   TessWork *work[4];
@@ -293,7 +303,8 @@ static void test_planning(void **state) {
   char *text = tess_plan_layout(ctx, 2, (int64_t[]){9, 4}, 1, (int[]){4}, "_S(0, 2)", (int[]){1});
   assert_string_equal(text, "{\"shape\": [3, 4], \"offset\": [2, 0], \"runs\": [[[2, 2], [6, 1]], [[0, 4]]]}");
   tess_free(text);
-  text = tess_plan_redistribute(ctx, TESS_F32, 2, (int64_t[]){1024, 1024}, 2, (int[]){2, 4}, "S(0)S(1)", "S(1)S(0)", 0);
+  text = tess_plan_redistribute(ctx, TESS_F32, 2, (int64_t[]){1024, 1024}, 2, (int[]){2, 4}, "S(0)S(1)", "S(1)S(0)",
+                                0);
   assert_non_null(strstr(text, "\"collectives\": 1"));
   tess_free(text);
   TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){64}, NULL);
@@ -305,8 +316,10 @@ static void test_planning(void **state) {
   text = tess_propagate(ctx, "aten.linalg_cross.default", (TessArg[]){tess_t(x)}, 1);
   assert_null(text);
   tess_error_clear(ctx);
-  TessTensor *v = tess_plan_tensor(ctx, mesh, "S(0)", TESS_F32, 1, (int64_t[]){64}, NULL); /* taken apart: view, mm, view */
-  text = tess_propagate(ctx, "aten.einsum.default", (TessArg[]){tess_s("ij,j->i"), tess_tensors((const TessTensor *[]){x, v}, 2)}, 2);
+  TessTensor *v = tess_plan_tensor(ctx, mesh, "S(0)", TESS_F32, 1, (int64_t[]){64},
+                                   NULL); /* taken apart: view, mm, view */
+  text = tess_propagate(ctx, "aten.einsum.default",
+                        (TessArg[]){tess_s("ij,j->i"), tess_tensors((const TessTensor *[]){x, v}, 2)}, 2);
   assert_non_null(text);
   assert_non_null(strstr(text, "\"inputs\": [[\"S(0)\"], [\""));
   assert_non_null(strstr(text, "\"op\": null"));
@@ -319,12 +332,15 @@ static void test_planning(void **state) {
 static void test_checkpoint_plans(void **state) {
   (void)state;
   TessCtx *ctx = tess_ctx_plan();
-  const TessSaved saved[] = {{"w", TESS_F32, 2, (int64_t[]){7, 4}, "_S(0, 2)"}, {"b", TESS_BF16, 1, (int64_t[]){4}, NULL}};
+  const TessSaved saved[] = {{"w", TESS_F32, 2, (int64_t[]){7, 4}, "_S(0, 2)"},
+                             {"b", TESS_BF16, 1, (int64_t[]){4}, NULL}};
   const TessSaved wanted[] = {{"w", TESS_F32, 2, (int64_t[]){7, 4}, "S(1)"}};
   char *plan = tess_plan_save(ctx, 1, (int[]){2}, saved, 2, 0);
   assert_non_null(plan);
-  assert_non_null(strstr(plan, "{\"name\": \"w\", \"dtype\": \"f32\", \"shape\": [7, 4], \"chunks\": [{\"rank\": 0, \"offset\": [0, 0], \"size\": [2, 4]}, "));
-  assert_non_null(strstr(plan, "\"chunks\": [{\"rank\": 1, \"offset\": [0], \"size\": [4]}]")); /* rank 1 writes less of w */
+  assert_non_null(strstr(plan, "{\"name\": \"w\", \"dtype\": \"f32\", \"shape\": [7, 4], \"chunks\": [{\"rank\": "
+                               "0, \"offset\": [0, 0], \"size\": [2, 4]}, "));
+  assert_non_null(
+      strstr(plan, "\"chunks\": [{\"rank\": 1, \"offset\": [0], \"size\": [4]}]")); /* rank 1 writes less of w */
   char *reads = tess_plan_load(ctx, plan, 1, (int[]){4}, wanted, 1, (int[]){1});
   assert_non_null(reads);
   assert_non_null(strstr(reads, "{\"chunk\": 0, \"from\": [0, 1], \"into\": [0, 0], \"size\": [2, 1]}"));
@@ -340,11 +356,13 @@ static void test_checkpoint_plans(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      /* clang-format off */
       cmocka_unit_test(test_multiply),     cmocka_unit_test(test_meshes),
       cmocka_unit_test(test_watching),     cmocka_unit_test(test_uneven_local),
       cmocka_unit_test(test_failure_reaches_all), cmocka_unit_test(test_planning),
       cmocka_unit_test(test_modules),      cmocka_unit_test(test_started),
       cmocka_unit_test(test_in_parts),     cmocka_unit_test(test_flight),
+      /* clang-format on */
       cmocka_unit_test(test_checkpoint_plans),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

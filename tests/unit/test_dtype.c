@@ -10,7 +10,8 @@ static double half_value(uint16_t h, int exponent_bits) {
   int mantissa_bits = 15 - exponent_bits, bias = (1 << (exponent_bits - 1)) - 1;
   int e = (h & 0x7fff) >> mantissa_bits, m = h & ((1 << mantissa_bits) - 1);
   double v = e == (1 << exponent_bits) - 1 ? (m ? NAN : INFINITY)
-             : e ? ldexp(1 + ldexp(m, -mantissa_bits), e - bias) : ldexp(m, 1 - bias - mantissa_bits);
+             : e                           ? ldexp(1 + ldexp(m, -mantissa_bits), e - bias)
+                                           : ldexp(m, 1 - bias - mantissa_bits);
   return h & 0x8000 ? -v : v;
 }
 
@@ -39,7 +40,8 @@ static void check_half(const Half *h) {
     if ((bits & 0x7fff) >= inf) continue;
     uint16_t next = (uint16_t)(bits + 1);
     /* The largest finite value's neighbour is where infinity would continue the row. */
-    double above = (next & 0x7fff) == inf ? (bits & 0x8000 ? -1 : 1) * ldexp(1, 1 << (h->exponent_bits - 1)) : half_value(next, h->exponent_bits);
+    double above = (next & 0x7fff) == inf ? (bits & 0x8000 ? -1 : 1) * ldexp(1, 1 << (h->exponent_bits - 1))
+                                          : half_value(next, h->exponent_bits);
     float middle = (float)((want + above) / 2), away = bits & 0x8000 ? -INFINITY : INFINITY;
     if ((double)middle != (want + above) / 2) continue; /* bf16 subnormals at the end of f32 */
     assert_int_equal(h->down(middle), bits & 1 ? next : bits);
@@ -78,9 +80,11 @@ static void names(void **state) {
 static void promotion(void **state) {
   (void)state;
   /* clang-format off */
-  enum { b = DT_BOOL, u = DT_U8, i1 = DT_I8, i2 = DT_I16, i4 = DT_I32, i8 = DT_I64, h = DT_F16, g = DT_BF16, f = DT_F32, d = DT_F64 };
+  enum { b = DT_BOOL, u = DT_U8, i1 = DT_I8, i2 = DT_I16, i4 = DT_I32, i8 = DT_I64, h = DT_F16, g = DT_BF16,
+      f = DT_F32, d = DT_F64 };
   static const int order[10] = {b, u, i1, i2, i4, i8, h, g, f, d};
   static const int want[10][10] = {
+  /* clang-format off */
   /*        b   u   i1  i2  i4  i8  h   g   f   d  */
   /* b  */ {b,  u,  i1, i2, i4, i8, h,  g,  f,  d},
   /* u  */ {u,  u,  i2, i2, i4, i8, h,  g,  f,  d},
@@ -92,6 +96,7 @@ static void promotion(void **state) {
   /* g  */ {g,  g,  g,  g,  g,  g,  f,  g,  f,  d},
   /* f  */ {f,  f,  f,  f,  f,  f,  f,  f,  f,  d},
   /* d  */ {d,  d,  d,  d,  d,  d,  d,  d,  d,  d},
+      /* clang-format on */
   };
   /* clang-format on */
   for (int x = 0; x < 10; x++) {
@@ -101,7 +106,7 @@ static void promotion(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(f16_exhaustive), cmocka_unit_test(bf16_exhaustive), cmocka_unit_test(names),
-                                     cmocka_unit_test(promotion)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(f16_exhaustive), cmocka_unit_test(bf16_exhaustive),
+                                     cmocka_unit_test(names), cmocka_unit_test(promotion)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

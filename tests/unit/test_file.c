@@ -166,8 +166,9 @@ static void folders(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(maps), cmocka_unit_test(never_overwrites_unasked), cmocka_unit_test(discarded),
-                                     cmocka_unit_test(large_and_padded), cmocka_unit_test(full_disk), cmocka_unit_test(devices_and_links),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(maps),      cmocka_unit_test(never_overwrites_unasked),
+                                     cmocka_unit_test(discarded), cmocka_unit_test(large_and_padded),
+                                     cmocka_unit_test(full_disk), cmocka_unit_test(devices_and_links),
                                      cmocka_unit_test(folders)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

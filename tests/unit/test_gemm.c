@@ -48,7 +48,8 @@ static void array_make(Array *a, Dtype d, int ndim, const int64_t *size, bool re
 }
 
 static void compare(View got, View want, double k, const char *what) {
-  static const double eps[DT_COUNT] = {[DT_F32] = 2e-6, [DT_C64] = 2e-6, [DT_F64] = 1e-14, [DT_BF16] = 8e-3, [DT_F16] = 1e-3};
+  static const double eps[DT_COUNT] = {
+      [DT_F32] = 2e-6, [DT_C64] = 2e-6, [DT_F64] = 1e-14, [DT_BF16] = 8e-3, [DT_F16] = 1e-3};
   int64_t n = 1;
   for (int d = 0; d < got.ndim; d++) n *= got.size[d];
   for (int64_t i = 0; i < n; i++) {
@@ -60,7 +61,8 @@ static void compare(View got, View want, double k, const char *what) {
       double x, y;
       convert_run_base(&x, DT_F64, (char *)got.data + byte, d, 1);
       convert_run_base(&y, DT_F64, (char *)want.data + byte, d, 1);
-      if (!(fabs(x - y) <= eps[got.dtype] * (fabs(y) + sqrt(k) + 1))) test_failed("%s: element %lld is %.9g, should be %.9g", what, (long long)i, x, y);
+      if (!(fabs(x - y) <= eps[got.dtype] * (fabs(y) + sqrt(k) + 1)))
+        test_failed("%s: element %lld is %.9g, should be %.9g", what, (long long)i, x, y);
     }
   }
 }
@@ -71,7 +73,10 @@ static void one_case(Kern *k, int number) {
   Dtype d = dtypes[pick(0, 9)];
   bool small = d != DT_F32, real = d == DT_F32 || d == DT_BF16 || d == DT_F16;
   int batches = pick(0, 2) ? 0 : (int)pick(1, 2);
-  int64_t m = rows[pick(0, small ? 9 : 12)], n = pick(0, 3) ? pick(1, 70) : pick(100, 300), depth = pick(0, 9) ? pick(1, 90) : pick(0, 1) ? 0 : 900;
+  int64_t m = rows[pick(0, small ? 9 : 12)], n = pick(0, 3) ? pick(1, 70) : pick(100, 300),
+          depth = pick(0, 9)   ? pick(1, 90)
+                  : pick(0, 1) ? 0
+                               : 900;
   int64_t a_size[4], b_size[4], c_size[4], add_size[4];
   for (int i = 0; i < batches; i++) a_size[i] = b_size[i] = c_size[i] = pick(1, 3);
   memcpy(a_size + batches, (int64_t[]){m, depth}, 16);
@@ -95,8 +100,8 @@ static void one_case(Kern *k, int number) {
   if (real && pick(0, 1)) g.act = (GemmAct)pick(0, GEMM_ACT_SIGMOID);
   if (real && pick(0, 1)) g.residual = &residual.v;
   char what[160];
-  snprintf(what, sizeof what, "case %d: %s, %d batch dimensions, m %lld, n %lld, k %lld, %s", number, dtype_name(d), batches, (long long)m, (long long)n,
-           (long long)depth, isa_name(k->isa));
+  snprintf(what, sizeof what, "case %d: %s, %d batch dimensions, m %lld, n %lld, k %lld, %s", number, dtype_name(d),
+           batches, (long long)m, (long long)n, (long long)depth, isa_name(k->isa));
   GemmPack *pack = NULL;
   bool fixed = pick(0, 1);
   for (int turn = 0; turn < (fixed ? 3 : 1); turn++) { /* packed from the second on */
@@ -140,7 +145,12 @@ static void add_may_be_the_result(void **state) {
     for (int64_t j = 0; j < m * N; j++) c[j] = want[j] = (float)pick(-9, 9);
     Array x = {{m, K}, {K, 1}, {0}}, y = {{K, N}, {N, 1}, {0}}, z = {{m, N}, {N, 1}, {0}};
     View add = {c, z.size, z.stride, 2, DT_F32};
-    Gemm g = {.a = {a, x.size, x.stride, 2, DT_F32}, .b = {b, y.size, y.stride, 2, DT_F32}, .c = add, .add = &add, .alpha = 1, .beta = 2};
+    Gemm g = {.a = {a, x.size, x.stride, 2, DT_F32},
+              .b = {b, y.size, y.stride, 2, DT_F32},
+              .c = add,
+              .add = &add,
+              .alpha = 1,
+              .beta = 2};
     for (int act = 0; act < 2; act++) {
       g.act = act ? GEMM_ACT_RELU : GEMM_ACT_NONE;
       for (int64_t r = 0; r < m; r++) {
@@ -165,7 +175,11 @@ static void beta_zero_does_not_read(void **state) {
   float a[6] = {1, 2, 3, 4, 5, 6}, b[6] = {1, 0, 0, 1, 1, NAN}, c[4], add[4] = {NAN, NAN, NAN, NAN};
   int64_t as[2] = {2, 3}, at[2] = {3, 1}, bs[2] = {3, 2}, bt[2] = {2, 1}, cs[2] = {2, 2}, ct[2] = {2, 1};
   View addend = {add, cs, ct, 2, DT_F32};
-  assert_ok(gemm(&k, &(Gemm){.a = {a, as, at, 2, DT_F32}, .b = {b, bs, bt, 2, DT_F32}, .c = {c, cs, ct, 2, DT_F32}, .add = &addend, .alpha = 1}));
+  assert_ok(gemm(&k, &(Gemm){.a = {a, as, at, 2, DT_F32},
+                             .b = {b, bs, bt, 2, DT_F32},
+                             .c = {c, cs, ct, 2, DT_F32},
+                             .add = &addend,
+                             .alpha = 1}));
   assert_true(c[0] == 4 && c[2] == 10 && isnan(c[1]) && isnan(c[3]));
   kern_free(&k);
 }

@@ -35,12 +35,22 @@ enum { ROWS = 37, COLUMNS = 41, PICKED = 53, DEPTH = 29 };
  * element, two indices that broadcast. */
 static int make_maps(IndexMap *maps, int64_t *index) {
   const int64_t stride[3] = {DEPTH * COLUMNS, COLUMNS, 1};
-  maps[0] = (IndexMap){.ndim = 3, .size = {ROWS, PICKED, COLUMNS}, .stride = {stride[0], 0, 1}, .nindex = 1,
+  maps[0] = (IndexMap){.ndim = 3,
+                       .size = {ROWS, PICKED, COLUMNS},
+                       .stride = {stride[0], 0, 1},
+                       .nindex = 1,
                        .index = {{.data = index, .stride = {0, 1, 0}, .step = stride[1]}}};
-  maps[1] = (IndexMap){.ndim = 3, .size = {ROWS, PICKED, COLUMNS}, .stride = {stride[0], 0, 1}, .nindex = 1,
+  maps[1] = (IndexMap){.ndim = 3,
+                       .size = {ROWS, PICKED, COLUMNS},
+                       .stride = {stride[0], 0, 1},
+                       .nindex = 1,
                        .index = {{.data = index, .stride = {PICKED * COLUMNS, COLUMNS, 1}, .step = stride[1]}}};
-  maps[2] = (IndexMap){.ndim = 3, .size = {PICKED, ROWS, COLUMNS}, .stride = {0, 0, 1}, .nindex = 2,
-                       .index = {{.data = index, .stride = {1, 0, 0}, .step = stride[0]}, {.data = index, .stride = {0, 1, 0}, .step = stride[1]}}};
+  maps[2] = (IndexMap){.ndim = 3,
+                       .size = {PICKED, ROWS, COLUMNS},
+                       .stride = {0, 0, 1},
+                       .nindex = 2,
+                       .index = {{.data = index, .stride = {1, 0, 0}, .step = stride[0]},
+                                 {.data = index, .stride = {0, 1, 0}, .step = stride[1]}}};
   return 3;
 }
 
@@ -54,7 +64,8 @@ static void gathers_and_scatters_follow_the_map(void **state) {
   IndexMap maps[3];
   enum { FAR = ROWS * DEPTH * COLUMNS, NEAR = ROWS * PICKED * COLUMNS };
   for (int i = 0; i < FAR; i++) far[i] = (float)(next_random(&seed) % 64);
-  for (int i = 0; i < NEAR; i++) near_data[i] = (float)(next_random(&seed) % 64), indices[i] = (int64_t)(next_random(&seed) % DEPTH);
+  for (int i = 0; i < NEAR; i++)
+    near_data[i] = (float)(next_random(&seed) % 64), indices[i] = (int64_t)(next_random(&seed) % DEPTH);
   int count = make_maps(maps, indices);
   for (int threads = 1; threads <= 3; threads += 2) {
     Kern k;
@@ -75,7 +86,10 @@ static void gathers_and_scatters_follow_the_map(void **state) {
         for (int64_t p = 0; p < NEAR; p++) {
           int64_t place = place_of(m, stride, p, &at);
           float *x = &expected[place], v = near_data[at];
-          *x = op == SCATTER_ADD ? *x + v : op == SCATTER_MAX ? (v > *x ? v : *x) : op == SCATTER_MIN ? (v < *x ? v : *x) : v;
+          *x = op == SCATTER_ADD   ? *x + v
+               : op == SCATTER_MAX ? (v > *x ? v : *x)
+               : op == SCATTER_MIN ? (v < *x ? v : *x)
+                                   : v;
         }
         kernel_scatter(&k, m, got, near, op);
         assert_memory_equal(got, expected, sizeof got);
@@ -87,7 +101,8 @@ static void gathers_and_scatters_follow_the_map(void **state) {
 
 /* Row r of the sorted result is right if it is ordered, equals keep their order, and
  * every index occurs once. */
-static void check_sorted(const float *row, int64_t n, const float *values, const int64_t *index, int64_t count, bool descending) {
+static void check_sorted(const float *row, int64_t n, const float *values, const int64_t *index, int64_t count,
+                         bool descending) {
   static bool seen[5000];
   memset(seen, 0, sizeof seen);
   for (int64_t i = 0; i < count; i++) {
@@ -118,9 +133,11 @@ static void rows_are_sorted(void **state) {
       for (int64_t keep = 1; keep <= n; keep = keep * 5 > n && keep < n ? n : keep * 5) {
         int64_t size[2] = {7, n}, kept[2] = {7, keep}, stride[2] = {n, 1}, out[2] = {keep, 1};
         for (int descending = 0; descending < 2; descending++) {
-          View in = {x, size, stride, 2, DT_F32}, v = {values, kept, out, 2, DT_F32}, i = {index, kept, out, 2, DT_I64};
+          View in = {x, size, stride, 2, DT_F32}, v = {values, kept, out, 2, DT_F32},
+               i = {index, kept, out, 2, DT_I64};
           assert_true(kernel_sort(&k, in, 1, descending, 0, keep, v, i));
-          for (int64_t r = 0; r < 7; r++) check_sorted(x + r * n, n, values + r * keep, index + r * keep, keep, descending);
+          for (int64_t r = 0; r < 7; r++)
+            check_sorted(x + r * n, n, values + r * keep, index + r * keep, keep, descending);
         }
       }
     }

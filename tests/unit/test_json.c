@@ -35,7 +35,8 @@ static void depth(void **state) {
 
 static void members(void **state) {
   (void)state;
-  static const char text[] = "{\"i\": -3, \"big\": 18446744073709551615, \"s\": \"t\", \"nul\": \"a\\u0000b\", \"b\": true, \"a\": [], \"o\": {\"k\": 1, \"k\": 2}}";
+  static const char text[] = "{\"i\": -3, \"big\": 18446744073709551615, \"s\": \"t\", \"nul\": \"a\\u0000b\", "
+                             "\"b\": true, \"a\": [], \"o\": {\"k\": 1, \"k\": 2}}";
   yyjson_doc *doc;
   assert_ok(json_parse("f", text, sizeof text - 1, 0, &doc));
   yyjson_val *root = yyjson_doc_get_root(doc), *v;
@@ -60,6 +61,7 @@ static void members(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(errors_say_where), cmocka_unit_test(depth), cmocka_unit_test(members)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(errors_say_where), cmocka_unit_test(depth),
+                                     cmocka_unit_test(members)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

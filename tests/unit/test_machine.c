@@ -1,5 +1,5 @@
 /* Machines: which link an axis has, what ops and collectives take. */
-#include "spread/machine.h"
+#include "report/machine.h"
 
 #include <math.h>
 
@@ -7,8 +7,10 @@
 #include "unit.h"
 
 static const char text[] =
-    "{\"name\": \"m\", \"flops\": {\"f32\": 1e9, \"bf16\": 4e9}, \"memory_bandwidth\": 1e8, \"op_latency\": 1e-6, \"ranks_per_node\": 4,"
-    " \"links\": {\"dp\": {\"bandwidth\": 1e6, \"latency\": 1e-3}, \"node\": {\"bandwidth\": 1e9, \"latency\": 1e-6}, \"network\": {\"bandwidth\": 1e8, \"latency\": 1e-5}}}";
+    "{\"name\": \"m\", \"flops\": {\"f32\": 1e9, \"bf16\": 4e9}, \"memory_bandwidth\": 1e8, \"op_latency\": 1e-6, "
+    "\"ranks_per_node\": 4,"
+    " \"links\": {\"dp\": {\"bandwidth\": 1e6, \"latency\": 1e-3}, \"node\": {\"bandwidth\": 1e9, \"latency\": "
+    "1e-6}, \"network\": {\"bandwidth\": 1e8, \"latency\": 1e-5}}}";
 
 static void near(double got, double want) {
   if (fabs(got - want) > 1e-12 + 1e-9 * fabs(want)) test_failed("%.12g, expected %.12g", got, want);
@@ -28,7 +30,8 @@ static void links(void **state) {
   assert_string_equal(machine_link(&m, mesh, 2)->name, "node");
   near(machine_collective_seconds(&m, mesh, STEP_ALL_REDUCE, 1u << 2, 1000000), 2 * 2 * 1e-6 + 1e-3);
   near(machine_collective_seconds(&m, mesh, STEP_ALL_GATHER, 1u << 1, 1000000), 3 * 1e-5 + 1e-2);
-  near(machine_collective_seconds(&m, mesh, STEP_REDUCE_SCATTER, 1u << 1 | 1u << 2, 1000000), 5 * 1e-5 + 1e-2); /* the slower of both */
+  near(machine_collective_seconds(&m, mesh, STEP_REDUCE_SCATTER, 1u << 1 | 1u << 2, 1000000),
+       5 * 1e-5 + 1e-2); /* the slower of both */
   dist_free(d);
 }
 

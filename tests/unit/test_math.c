@@ -22,13 +22,33 @@ static const struct {
   double (*want)(double);
   double ulp, slack;
 } rows[] = {
-    {PW_EXP, exp, 1, 0},         {PW_EXP2, exp2, 2, 0},       {PW_EXPM1, expm1, 2, 0},     {PW_LOG, log, 1, 0},
-    {PW_LOG2, log2, 2, 0},       {PW_LOG10, log10, 2, 0},     {PW_LOG1P, log1p, 2, 0},     {PW_SIN, sin, 2, 0},
-    {PW_COS, cos, 2, 0},         {PW_TAN, tan, 4, 0},         {PW_ASIN, asin, 3, 0},       {PW_ACOS, acos, 2, 0},
-    {PW_ATAN, atan, 2, 0},       {PW_SINH, sinh, 3, 0},       {PW_COSH, cosh, 3, 0},       {PW_TANH, tanh, 3, 0},
-    {PW_ASINH, asinh, 2, 0},     {PW_ACOSH, acosh, 2, 0},     {PW_ATANH, atanh, 3, 0},     {PW_ERF, erf, 2, 0},
-    {PW_RSQRT, rsqrt, 2, 0},     {PW_SIGMOID, sigmoid, 3, 1e-37}, {PW_SILU, silu, 3, 1e-35}, {PW_GELU_ERF, gelu, 4, 1e-7},
-    {PW_MISH, mish, 6, 1e-37},   {PW_GELU_TANH, gelu_tanh, 4, 1e-6}, {PW_LOG_SIGMOID, log_sigmoid, 3, 1e-37},
+    {PW_EXP, exp, 1, 0},
+    {PW_EXP2, exp2, 2, 0},
+    {PW_EXPM1, expm1, 2, 0},
+    {PW_LOG, log, 1, 0},
+    {PW_LOG2, log2, 2, 0},
+    {PW_LOG10, log10, 2, 0},
+    {PW_LOG1P, log1p, 2, 0},
+    {PW_SIN, sin, 2, 0},
+    {PW_COS, cos, 2, 0},
+    {PW_TAN, tan, 4, 0},
+    {PW_ASIN, asin, 3, 0},
+    {PW_ACOS, acos, 2, 0},
+    {PW_ATAN, atan, 2, 0},
+    {PW_SINH, sinh, 3, 0},
+    {PW_COSH, cosh, 3, 0},
+    {PW_TANH, tanh, 3, 0},
+    {PW_ASINH, asinh, 2, 0},
+    {PW_ACOSH, acosh, 2, 0},
+    {PW_ATANH, atanh, 3, 0},
+    {PW_ERF, erf, 2, 0},
+    {PW_RSQRT, rsqrt, 2, 0},
+    {PW_SIGMOID, sigmoid, 3, 1e-37},
+    {PW_SILU, silu, 3, 1e-35},
+    {PW_GELU_ERF, gelu, 4, 1e-7},
+    {PW_MISH, mish, 6, 1e-37},
+    {PW_GELU_TANH, gelu_tanh, 4, 1e-6},
+    {PW_LOG_SIGMOID, log_sigmoid, 3, 1e-37},
 };
 
 static PwStep *step_of(int isa) { return SIMD_CALL((Isa)isa, pw_step_f32); }
@@ -36,7 +56,8 @@ static PwStep *step_of(int isa) { return SIMD_CALL((Isa)isa, pw_step_f32); }
 /* Is got within `ulp` units in the last place of want? */
 static bool is_near(float got, double want, double ulp, double slack) {
   if (isnan(want) || isnan(got)) return isnan(want) && isnan(got);
-  if (isinf((float)want) || isinf(got)) return (float)want == got || (fabs(want) > 3.4e38 && fabs((double)got) > 3.4e38);
+  if (isinf((float)want) || isinf(got))
+    return (float)want == got || (fabs(want) > 3.4e38 && fabs((double)got) > 3.4e38);
   int e;
   frexp(want, &e);
   return fabs((double)got - want) <= ulp * ldexp(1, (e < -125 ? -125 : e) - 24) + slack;
@@ -55,7 +76,8 @@ static void test_functions(void **state) {
           double want = rows[row].want((double)x[i]);
           if (isinf(x[i]) && isnan(y[i])) continue; /* inf times 0, as in ATen */
           if (!is_near(y[i], want, rows[row].ulp, rows[row].slack)) {
-            test_failed("%s(%a) on %s: %.9g, should be %.9g", pw_op_name(rows[row].op), (double)x[i], isa_name((Isa)isa), (double)y[i], want);
+            test_failed("%s(%a) on %s: %.9g, should be %.9g", pw_op_name(rows[row].op), (double)x[i],
+                        isa_name((Isa)isa), (double)y[i], want);
           }
         }
       }
@@ -63,8 +85,10 @@ static void test_functions(void **state) {
   }
 }
 
-static const float edges[] = {0, -0.0f, 1, -1, 2, -2, 0.5f, -0.5f, 3, -3, INFINITY, -INFINITY, NAN, 1e-40f, -1e-40f, 1e38f, -1e38f,
-                              8388607, 8388609, 16777215, 16777216, -16777218, 1e10f, 8388607.5f, -3.5f, 1.0000001f, 0.99999994f};
+static const float edges[] = {0,         -0.0f, 1,          -1,       2,          -2,         0.5f,
+                              -0.5f,     3,     -3,         INFINITY, -INFINITY,  NAN,        1e-40f,
+                              -1e-40f,   1e38f, -1e38f,     8388607,  8388609,    16777215,   16777216,
+                              -16777218, 1e10f, 8388607.5f, -3.5f,    1.0000001f, 0.99999994f};
 enum { EDGES = sizeof edges / sizeof *edges };
 
 static void check_two(PwOp op, double (*want)(double, double), double ulp, const float *x, const float *y, int n) {
@@ -74,7 +98,9 @@ static void check_two(PwOp op, double (*want)(double, double), double ulp, const
     assert_int_equal(step_of(isa)(&in, z, x, y, NULL, n), PW_OK);
     for (int i = 0; i < n; i++) {
       double w = want((double)x[i], (double)y[i]);
-      if (!is_near(z[i], w, ulp, 0)) test_failed("%s(%g, %g) on %s: %.9g, should be %.9g", pw_op_name(op), (double)x[i], (double)y[i], isa_name((Isa)isa), (double)z[i], w);
+      if (!is_near(z[i], w, ulp, 0))
+        test_failed("%s(%g, %g) on %s: %.9g, should be %.9g", pw_op_name(op), (double)x[i], (double)y[i],
+                    isa_name((Isa)isa), (double)z[i], w);
     }
   }
 }

@@ -34,7 +34,8 @@ static void naive_softmax(SoftmaxKind kind, double *y, const float *x, int64_t n
 
 static void check_softmax(Kern *k, SoftmaxKind kind, int64_t outer, int64_t n, int64_t inner, float range) {
   const int64_t size[3] = {outer, n, inner}, stride[3] = {n * inner, inner, 1}, total = outer * n * inner;
-  float *x = make_data(total, 7, -range, range), *y = malloc((size_t)total * sizeof *y), *g = make_data(total, 9, -1, 1);
+  float *x = make_data(total, 7, -range, range), *y = malloc((size_t)total * sizeof *y),
+        *g = make_data(total, 9, -1, 1);
   double *want = malloc((size_t)n * sizeof *want);
   assert_true(y && want);
   View xv = {x, size, stride, 3, DT_F32}, yv = {y, size, stride, 3, DT_F32}, gv = {g, size, stride, 3, DT_F32};
@@ -44,7 +45,9 @@ static void check_softmax(Kern *k, SoftmaxKind kind, int64_t outer, int64_t n, i
       int64_t at = o * n * inner + i;
       naive_softmax(kind, want, x + at, n, inner);
       for (int64_t j = 0; j < n; j++) {
-        assert_close((double)y[at + j * inner], want[j], kind == SOFTMAX_LOG ? 3e-6 * (1 + fabs(want[j])) : (3e-6 + 2e-7 * (double)range) * want[j] + 1e-37);
+        assert_close((double)y[at + j * inner], want[j],
+                     kind == SOFTMAX_LOG ? 3e-6 * (1 + fabs(want[j]))
+                                         : (3e-6 + 2e-7 * (double)range) * want[j] + 1e-37);
       }
     }
   }
@@ -55,7 +58,8 @@ static void check_softmax(Kern *k, SoftmaxKind kind, int64_t outer, int64_t n, i
     for (int64_t i = 0; i < inner; i++) {
       int64_t at = o * n * inner + i;
       double sum = 0;
-      for (int64_t j = 0; j < n; j++) sum += (double)g0[at + j * inner] * (kind == SOFTMAX_LOG ? 1 : (double)y[at + j * inner]);
+      for (int64_t j = 0; j < n; j++)
+        sum += (double)g0[at + j * inner] * (kind == SOFTMAX_LOG ? 1 : (double)y[at + j * inner]);
       for (int64_t j = 0; j < n; j++) {
         double yj = (double)y[at + j * inner], gj = (double)g0[at + j * inner];
         double gx = kind == SOFTMAX_LOG ? gj - exp(yj) * sum : yj * (gj - sum);
@@ -67,7 +71,8 @@ static void check_softmax(Kern *k, SoftmaxKind kind, int64_t outer, int64_t n, i
 }
 
 static void softmax_shapes(Kern *k) {
-  static const int64_t shapes[][3] = {{1, 1, 1}, {3, 5, 1}, {7, 33, 1}, {5, 2050, 1}, {2, 66000, 1}, {2, 70001, 1}, {3, 9, 4}, {2, 40, 300}, {1, 3000, 130}};
+  static const int64_t shapes[][3] = {{1, 1, 1},     {3, 5, 1}, {7, 33, 1},   {5, 2050, 1},  {2, 66000, 1},
+                                      {2, 70001, 1}, {3, 9, 4}, {2, 40, 300}, {1, 3000, 130}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     for (SoftmaxKind kind = SOFTMAX; kind <= SOFTMAX_SAFE; kind++) {
       check_softmax(k, kind, shapes[i][0], shapes[i][1], shapes[i][2], 3);
@@ -104,10 +109,24 @@ static void test_masked(void **state) {
 
 static void check_rows(Kern *k, int64_t rows, int64_t n, float low, float high, bool rms) {
   float *x = make_data(rows * n, 3, low, high), *w = make_data(n, 4, -1, 1), *b = make_data(n, 5, -1, 1);
-  float *y = malloc((size_t)(rows * n) * sizeof *y), *mean = malloc((size_t)rows * sizeof *mean), *rstd = malloc((size_t)rows * sizeof *rstd);
+  float *y = malloc((size_t)(rows * n) * sizeof *y), *mean = malloc((size_t)rows * sizeof *mean),
+        *rstd = malloc((size_t)rows * sizeof *rstd);
   assert_true(y && mean && rstd);
-  NormRows a = {.y = y, .x = x, .dtype = DT_F32, .rows = rows, .n = n, .groups = 1, .inner = 1, .weight = w, .bias = b,
-                .param = DT_F32, .eps = 1e-5, .rms = rms, .mean = rms ? NULL : mean, .rstd = rstd, .stat = DT_F32};
+  NormRows a = {.y = y,
+                .x = x,
+                .dtype = DT_F32,
+                .rows = rows,
+                .n = n,
+                .groups = 1,
+                .inner = 1,
+                .weight = w,
+                .bias = b,
+                .param = DT_F32,
+                .eps = 1e-5,
+                .rms = rms,
+                .mean = rms ? NULL : mean,
+                .rstd = rstd,
+                .stat = DT_F32};
   assert_ok(kernel_norm_rows(k, &a));
   for (int64_t r = 0; r < rows; r++) {
     double m = 0, v = 0;
@@ -125,12 +144,24 @@ static void check_rows(Kern *k, int64_t rows, int64_t n, float low, float high, 
 
 static void check_rows_backward(Kern *k, int64_t rows, int64_t n, bool rms) {
   float *x = make_data(rows * n, 3, -1, 2), *w = make_data(n, 4, -1, 1), *g = make_data(rows * n, 6, -1, 1);
-  float *mean = make_data(rows, 7, 0.4f, 0.6f), *rstd = make_data(rows, 8, 0.9f, 1.1f), *gx = malloc((size_t)(rows * n) * sizeof *gx);
+  float *mean = make_data(rows, 7, 0.4f, 0.6f), *rstd = make_data(rows, 8, 0.9f, 1.1f),
+        *gx = malloc((size_t)(rows * n) * sizeof *gx);
   float *gw = malloc((size_t)n * sizeof *gw), *gb = malloc((size_t)n * sizeof *gb);
   double *want_w = calloc((size_t)n, sizeof *want_w), *want_b = calloc((size_t)n, sizeof *want_b);
   assert_true(gx && gw && gb && want_w && want_b);
-  NormRowsGrad a = {.gx = gx, .gweight = gw, .gbias = rms ? NULL : gb, .g = g, .x = x, .mean = rms ? NULL : mean, .rstd = rstd, .weight = w,
-                    .dtype = DT_F32, .param = DT_F32, .stat = DT_F32, .rows = rows, .n = n};
+  NormRowsGrad a = {.gx = gx,
+                    .gweight = gw,
+                    .gbias = rms ? NULL : gb,
+                    .g = g,
+                    .x = x,
+                    .mean = rms ? NULL : mean,
+                    .rstd = rstd,
+                    .weight = w,
+                    .dtype = DT_F32,
+                    .param = DT_F32,
+                    .stat = DT_F32,
+                    .rows = rows,
+                    .n = n};
   assert_ok(kernel_norm_rows_backward(k, &a));
   for (int64_t r = 0; r < rows; r++) {
     double sum = 0, along = 0, m = rms ? 0 : (double)mean[r], s = (double)rstd[r];
@@ -194,7 +225,16 @@ static void test_outlier(void **state) {
   enum { N = 512 };
   float *x = make_data(N, 2, -1, 1), y[N], rstd;
   for (int i = 0; i < 8; i++) x[i] = 3e4f;
-  NormRows a = {.y = y, .x = x, .dtype = DT_F32, .rows = 1, .n = N, .groups = 1, .inner = 1, .eps = 1e-5, .rstd = &rstd, .stat = DT_F32};
+  NormRows a = {.y = y,
+                .x = x,
+                .dtype = DT_F32,
+                .rows = 1,
+                .n = N,
+                .groups = 1,
+                .inner = 1,
+                .eps = 1e-5,
+                .rstd = &rstd,
+                .stat = DT_F32};
   assert_ok(kernel_norm_rows(&k, &a));
   double m = 0, v = 0;
   for (int i = 0; i < N; i++) m += (double)x[i] / N;
@@ -205,7 +245,7 @@ static void test_outlier(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_softmax), cmocka_unit_test(test_masked), cmocka_unit_test(test_norms),
-                                     cmocka_unit_test(test_outlier)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_softmax), cmocka_unit_test(test_masked),
+                                     cmocka_unit_test(test_norms), cmocka_unit_test(test_outlier)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/zip.h"
 #include "passes/pass.h"
-#include "spread/plan_report.h"
+#include "report/plan_report.h"
 #include "tensor/safetensors.h"
 #include "unit.h"
 
@@ -151,12 +151,15 @@ static void passes(void **state) {
   (void)state;
   status_free(run_passes("dce")); /* the registry of ops is made once, and is not freed */
   assert_true(starve(run_passes, "fuse_ddp_with_concat_op,schedule_comm_wait,overlap") > 4);
-  assert_true(starve(run_passes, "ddp(world_size=2,group=\"a, b\"),fuse_ddp_with_coalesced_op(bucket_size_mb=1)") > 4);
+  assert_true(starve(run_passes, "ddp(world_size=2,group=\"a, b\"),fuse_ddp_with_coalesced_op(bucket_size_mb=1)") >
+              4);
 }
 
 static const char blocks[] =
-    "graph(%w: f32[8,4] = parameter \"up.weight\", %b: f32[8] = parameter \"up.bias\", %v: f32[4,8] = parameter \"down.weight\", %x: f32[6,4] = user) {\n"
-    "  %y: f32[6,8] = aten.linear.default(%x, %w, %b)\n  %z: f32[6,8] = aten.relu.default(%y)\n  %o: f32[6,4] = aten.linear.default(%z, %v)\n  return user %o\n}\n";
+    "graph(%w: f32[8,4] = parameter \"up.weight\", %b: f32[8] = parameter \"up.bias\", %v: f32[4,8] = parameter "
+    "\"down.weight\", %x: f32[6,4] = user) {\n"
+    "  %y: f32[6,8] = aten.linear.default(%x, %w, %b)\n  %z: f32[6,8] = aten.relu.default(%y)\n  %o: f32[6,4] = "
+    "aten.linear.default(%z, %v)\n  return user %o\n}\n";
 static const char plan_text[] = "{\"parallelize\": {\"up\": \"colwise\", \"down\": \"rowwise\"}}";
 
 static Status report_on(Exported *e, const PlanFile *plan) {
@@ -185,7 +188,8 @@ static Status make_report(const char *plan_file) {
   Exported *e;
   PlanFile *plan = NULL;
   TRY(graph_parse(blocks, sizeof blocks - 1, "x", &e));
-  Status s = *plan_file == '{' ? plan_file_parse("plan.json", plan_file, strlen(plan_file), &plan) : plan_file_read(plan_file, &plan);
+  Status s = *plan_file == '{' ? plan_file_parse("plan.json", plan_file, strlen(plan_file), &plan)
+                               : plan_file_read(plan_file, &plan);
   if (!s) s = report_on(e, plan);
   plan_file_free(plan);
   exported_free(e);
@@ -221,6 +225,8 @@ static void json_text(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_files), cmocka_unit_test(archives), cmocka_unit_test(json_text), cmocka_unit_test(passes), cmocka_unit_test(reports)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_files), cmocka_unit_test(archives),
+                                     cmocka_unit_test(json_text), cmocka_unit_test(passes),
+                                     cmocka_unit_test(reports)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -14,18 +14,19 @@
 
 enum { RANKS = 3, ROWS = 5, COLS = 4 };
 
-#define CHECK(condition)                                                                          \
-  do {                                                                                            \
-    if (!(condition)) {                                                                           \
-      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, tess_error_message(ctx));        \
-      return 1;                                                                                   \
-    }                                                                                             \
+#define CHECK(condition)                                                                   \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, tess_error_message(ctx)); \
+      return 1;                                                                            \
+    }                                                                                      \
   } while (0)
 
 /* Different on each rank, of both signs, never 0. */
 static TessTensor *part(TessCtx *ctx, int salt) {
   float data[ROWS * COLS];
-  for (int i = 0; i < ROWS * COLS; i++) data[i] = (float)(((i + 1) * 37 + (tess_rank(ctx) + 1) * 53 + salt * 11) % 29) / 7.0f - 2.05f;
+  for (int i = 0; i < ROWS * COLS; i++)
+    data[i] = (float)(((i + 1) * 37 + (tess_rank(ctx) + 1) * 53 + salt * 11) % 29) / 7.0f - 2.05f;
   return tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){ROWS, COLS}, data);
 }
 
@@ -36,36 +37,44 @@ static TessTensor *same(TessCtx *ctx, int salt) {
 }
 
 static int close_to(TessCtx *ctx, const TessTensor *a, const TessTensor *b) {
-  TessTensor *x = tess_call(ctx, "aten.to.dtype", tess_t(a), tess_d(TESS_F32)), *y = tess_call(ctx, "aten.to.dtype", tess_t(b), tess_d(TESS_F32));
+  TessTensor *x = tess_call(ctx, "aten.to.dtype", tess_t(a), tess_d(TESS_F32)),
+             *y = tess_call(ctx, "aten.to.dtype", tess_t(b), tess_d(TESS_F32));
   float p[ROWS * COLS], q[ROWS * COLS];
   if (!x || !y || tess_numel(x) != tess_numel(y) || tess_read(ctx, x, p) || tess_read(ctx, y, q)) return 0;
   for (int64_t i = 0; i < tess_numel(x); i++)
-    if (!(p[i] == q[i] || fabsf(p[i] - q[i]) <= 1e-4f * (1 + fabsf(q[i])) || (isnan(p[i]) && isnan(q[i])))) return 0;
+    if (!(p[i] == q[i] || fabsf(p[i] - q[i]) <= 1e-4f * (1 + fabsf(q[i])) || (isnan(p[i]) && isnan(q[i]))))
+      return 0;
   return 1;
 }
 
 typedef struct {
   const char *op;
-  int tensors;      /* leading arguments that are tensors */
-  int numbers;      /* then so many numbers */
+  int tensors; /* leading arguments that are tensors */
+  int numbers; /* then so many numbers */
   double number[2];
 } Trial;
 
 static const Trial trials[] = {
-    {"aten.exp.default", 1, 0, {0}},        {"aten.neg.default", 1, 0, {0}},          {"aten.erfc.default", 1, 0, {0}},
-    {"aten.sign.default", 1, 0, {0}},       {"aten.relu.default", 1, 0, {0}},         {"aten.hardtanh.default", 1, 0, {0}},
-    {"aten.floor.default", 1, 0, {0}},      {"aten.square.default", 1, 0, {0}},       {"aten.softshrink.default", 1, 0, {0}},
-    {"aten.clamp.default", 1, 2, {-1, 1}},  {"aten.clone.default", 1, 0, {0}},        {"aten.deg2rad.default", 1, 0, {0}},
-    {"aten.add.Scalar", 1, 1, {1.5}},       {"aten.sub.Scalar", 1, 1, {1.5}},         {"aten.mul.Scalar", 1, 1, {-1.5}},
-    {"aten.div.Scalar", 1, 1, {-1.5}},      {"aten.rsub.Scalar", 1, 1, {2}},          {"aten.mul.Tensor", 1, 1, {-2}},
-    {"aten.add.Tensor", 1, 1, {-2}},        {"aten.div.Tensor", 1, 1, {-2}},          {"aten.add.Tensor", 2, 0, {0}},
-    {"aten.sub.Tensor", 2, 0, {0}},         {"aten.mul.Tensor", 2, 0, {0}},           {"aten.div.Tensor", 2, 0, {0}},
-    {"aten.maximum.default", 2, 0, {0}},    {"aten.minimum.default", 2, 0, {0}},      {"aten.logaddexp.default", 2, 0, {0}},
-    {"aten.clamp_min.Tensor", 2, 0, {0}},   {"aten.rsub.Tensor", 2, 0, {0}},          {"aten.copy.default", 2, 0, {0}},
-    {"aten.sum.default", 1, 0, {0}},        {"aten.mean.default", 1, 0, {0}},         {"aten.amax.default", 1, 0, {0}},
-    {"aten.amin.default", 1, 0, {0}},       {"aten.any.default", 1, 0, {0}},          {"aten.all.default", 1, 0, {0}},
-    {"aten.max.default", 1, 0, {0}},        {"aten.norm.Scalar", 1, 0, {0}},          {"aten.var.default", 1, 0, {0}},
-    {"aten.mse_loss.default", 2, 0, {0}},
+    {"aten.exp.default", 1, 0, {0}},        {"aten.neg.default", 1, 0, {0}},
+    {"aten.erfc.default", 1, 0, {0}},       {"aten.sign.default", 1, 0, {0}},
+    {"aten.relu.default", 1, 0, {0}},       {"aten.hardtanh.default", 1, 0, {0}},
+    {"aten.floor.default", 1, 0, {0}},      {"aten.square.default", 1, 0, {0}},
+    {"aten.softshrink.default", 1, 0, {0}}, {"aten.clamp.default", 1, 2, {-1, 1}},
+    {"aten.clone.default", 1, 0, {0}},      {"aten.deg2rad.default", 1, 0, {0}},
+    {"aten.add.Scalar", 1, 1, {1.5}},       {"aten.sub.Scalar", 1, 1, {1.5}},
+    {"aten.mul.Scalar", 1, 1, {-1.5}},      {"aten.div.Scalar", 1, 1, {-1.5}},
+    {"aten.rsub.Scalar", 1, 1, {2}},        {"aten.mul.Tensor", 1, 1, {-2}},
+    {"aten.add.Tensor", 1, 1, {-2}},        {"aten.div.Tensor", 1, 1, {-2}},
+    {"aten.add.Tensor", 2, 0, {0}},         {"aten.sub.Tensor", 2, 0, {0}},
+    {"aten.mul.Tensor", 2, 0, {0}},         {"aten.div.Tensor", 2, 0, {0}},
+    {"aten.maximum.default", 2, 0, {0}},    {"aten.minimum.default", 2, 0, {0}},
+    {"aten.logaddexp.default", 2, 0, {0}},  {"aten.clamp_min.Tensor", 2, 0, {0}},
+    {"aten.rsub.Tensor", 2, 0, {0}},        {"aten.copy.default", 2, 0, {0}},
+    {"aten.sum.default", 1, 0, {0}},        {"aten.mean.default", 1, 0, {0}},
+    {"aten.amax.default", 1, 0, {0}},       {"aten.amin.default", 1, 0, {0}},
+    {"aten.any.default", 1, 0, {0}},        {"aten.all.default", 1, 0, {0}},
+    {"aten.max.default", 1, 0, {0}},        {"aten.norm.Scalar", 1, 0, {0}},
+    {"aten.var.default", 1, 0, {0}},        {"aten.mse_loss.default", 2, 0, {0}},
 };
 
 /* Every way to place two operands. */
@@ -83,7 +92,8 @@ static int through(TessCtx *ctx, void *arg) {
       int n = 0;
       for (; n < t->tensors; n++) {
         const char *p = place[n ? pair / PLACES : pair % PLACES];
-        TessTensor *x = p[0] == 'P' ? tess_from_local(ctx, part(ctx, n), mesh, p, 0, 0, NULL, NULL) : tess_distribute_tensor(ctx, same(ctx, n), mesh, p, 0);
+        TessTensor *x = p[0] == 'P' ? tess_from_local(ctx, part(ctx, n), mesh, p, 0, 0, NULL, NULL)
+                                    : tess_distribute_tensor(ctx, same(ctx, n), mesh, p, 0);
         CHECK(x);
         spread[n] = tess_t(x);
         whole[n] = tess_t(tess_full_tensor(ctx, x));
@@ -94,7 +104,8 @@ static int through(TessCtx *ctx, void *arg) {
       TessTensor *full = tess_full_tensor(ctx, got);
       char text[64];
       if (!full || !close_to(ctx, full, want)) {
-        fprintf(stderr, "%s of %s, %s gives another value (%s)\n", t->op, place[pair % PLACES], t->tensors > 1 ? place[pair / PLACES] : "-", tess_placements(got, text, sizeof text));
+        fprintf(stderr, "%s of %s, %s gives another value (%s)\n", t->op, place[pair % PLACES],
+                t->tensors > 1 ? place[pair / PLACES] : "-", tess_placements(got, text, sizeof text));
         return 1;
       }
       tess_scope_end(ctx, scope);

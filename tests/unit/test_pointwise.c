@@ -86,9 +86,12 @@ static void check_layout(Kern *k, char *data[4]) {
   int64_t n = 1, at[4] = {0};
   for (int i = 0; i < l[0].ndim; i++) n *= l[0].size[i];
   for (int64_t i = 0; i < n; i++) {
-    float want = as_f32(d[1], data[1], offset_of(&l[1], at)) * as_f32(d[2], data[2], offset_of(&l[2], at)) + as_f32(d[3], data[3], offset_of(&l[3], at));
+    float want = as_f32(d[1], data[1], offset_of(&l[1], at)) * as_f32(d[2], data[2], offset_of(&l[2], at)) +
+                 as_f32(d[3], data[3], offset_of(&l[3], at));
     float got = as_f32(d[0], data[0], offset_of(&l[0], at));
-    if (want != got) test_failed("element %lld of %lld is %g, should be %g", (long long)i, (long long)n, (double)got, (double)want);
+    if (want != got)
+      test_failed("element %lld of %lld is %g, should be %g", (long long)i, (long long)n, (double)got,
+                  (double)want);
     for (int j = l[0].ndim - 1; j >= 0 && ++at[j] == l[0].size[j]; j--) at[j] = 0;
   }
 }
@@ -119,7 +122,8 @@ static void test_instructions(void **state) {
   static uint8_t condition[N];
   seed = 5;
   for (int i = 0; i < N; i++) {
-    dx[i] = x[i] = (float)uniform(0.01, 0.99), dy[i] = y[i] = (float)uniform(0.5, 3), dz[i] = z[i] = (float)uniform(-2, -0.1);
+    dx[i] = x[i] = (float)uniform(0.01, 0.99), dy[i] = y[i] = (float)uniform(0.5, 3),
+    dz[i] = z[i] = (float)uniform(-2, -0.1);
     condition[i] = below(2) == 1;
   }
   PwInstr in = {.imm = {.f = {0.5, 2, 1.25}}};
@@ -130,13 +134,15 @@ static void test_instructions(void **state) {
     bool where = op == PW_WHERE;
     assert_int_equal(pw_step_f64_base(&in, want, where ? (const void *)condition : dx, dy, dz, N), PW_OK);
     for (int isa = 0; isa <= (int)isa_detect(); isa++) {
-      assert_int_equal(SIMD_CALL((Isa)isa, pw_step_f32)(&in, got, where ? (const void *)condition : x, y, z, N), PW_OK);
+      assert_int_equal(SIMD_CALL((Isa)isa, pw_step_f32)(&in, got, where ? (const void *)condition : x, y, z, N),
+                       PW_OK);
       for (int i = 0; i < N; i++) {
         bool truth = (op >= PW_ISNAN && op <= PW_SIGNBIT) || (op >= PW_EQ && op <= PW_GE);
         double g = truth ? ((uint8_t *)got)[i] : (double)got[i], w = truth ? ((uint8_t *)want)[i] : want[i];
         if (op == PW_ACOSH && isnan(w) && isnan(g)) continue;
         if (!(fabs(g - w) <= 2e-6 + 3e-6 * fabs(w))) {
-          test_failed("%s of %g, %g, %g on %s: %.9g, should be %.9g", pw_op_name((PwOp)op), dx[i], dy[i], dz[i], isa_name((Isa)isa), g, w);
+          test_failed("%s of %g, %g, %g on %s: %.9g, should be %.9g", pw_op_name((PwOp)op), dx[i], dy[i], dz[i],
+                      isa_name((Isa)isa), g, w);
         }
       }
     }
@@ -175,11 +181,21 @@ typedef struct {
 } Choice;
 
 static const Choice choices[] = {
-    {"aten.add.Tensor", 2, {{0}}, 0},         {"aten.sub.Tensor", 2, {{0}}, 0},      {"aten.mul.Tensor", 2, {{0}}, 0},
-    {"aten.div.Tensor", 2, {{0}}, 0},         {"aten.maximum.default", 2, {{0}}, 0}, {"aten.gt.Tensor", 2, {{0}}, 0},
-    {"aten.logical_and.default", 2, {{0}}, 0}, {"aten.where.self", 3, {{0}}, 0},      {"aten.sigmoid.default", 1, {{0}}, 0},
-    {"aten.gelu.default", 1, {{0}}, 0},       {"aten.silu.default", 1, {{0}}, 0},    {"aten.abs.default", 1, {{0}}, 0},
-    {"aten.tanh.default", 1, {{0}}, 0},       {"aten.exp.default", 1, {{0}}, 0},     {"aten.isnan.default", 1, {{0}}, 0},
+    {"aten.add.Tensor", 2, {{0}}, 0},
+    {"aten.sub.Tensor", 2, {{0}}, 0},
+    {"aten.mul.Tensor", 2, {{0}}, 0},
+    {"aten.div.Tensor", 2, {{0}}, 0},
+    {"aten.maximum.default", 2, {{0}}, 0},
+    {"aten.gt.Tensor", 2, {{0}}, 0},
+    {"aten.logical_and.default", 2, {{0}}, 0},
+    {"aten.where.self", 3, {{0}}, 0},
+    {"aten.sigmoid.default", 1, {{0}}, 0},
+    {"aten.gelu.default", 1, {{0}}, 0},
+    {"aten.silu.default", 1, {{0}}, 0},
+    {"aten.abs.default", 1, {{0}}, 0},
+    {"aten.tanh.default", 1, {{0}}, 0},
+    {"aten.exp.default", 1, {{0}}, 0},
+    {"aten.isnan.default", 1, {{0}}, 0},
     {"aten.mul.Scalar", 1, {{.kind = VAL_FLOAT, .f = 0.3}}, 1},
     {"aten.add.Scalar", 1, {{.kind = VAL_INT, .i = 3}}, 1},
     {"aten.pow.Tensor_Scalar", 1, {{.kind = VAL_INT, .i = 2}}, 1},
@@ -259,7 +275,8 @@ static void check_chain(Ctx *ctx) {
       const char *a = got[k] + (size_t)i * bytes, *b = (char *)tensor_data(want) + (size_t)i * bytes;
       Value x = val_load(want->dtype, a), y = val_load(want->dtype, b);
       if (memcmp(a, b, bytes) && !(isnan(val_as_float(&x)) && isnan(val_as_float(&y)))) {
-        test_failed("%s element %lld: %.9g in the chain, %.9g one by one", dtype_name(want->dtype), (long long)i, val_as_float(&x), val_as_float(&y));
+        test_failed("%s element %lld: %.9g in the chain, %.9g one by one", dtype_name(want->dtype), (long long)i,
+                    val_as_float(&x), val_as_float(&y));
       }
     }
   }
@@ -280,7 +297,7 @@ static void test_chains(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_instructions), cmocka_unit_test(test_zero_division),
-                                     cmocka_unit_test(test_chains)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_instructions),
+                                     cmocka_unit_test(test_zero_division), cmocka_unit_test(test_chains)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,8 +10,8 @@
 #include "unit.h"
 
 /* Ranks are threads: what is not so there is an error, which ends up in the test's. */
-#define NEED(what)                                                     \
-  do {                                                                 \
+#define NEED(what)                                                      \
+  do {                                                                  \
     if (!(what)) return fail(ERR_DIFF, "line %d: %s", __LINE__, #what); \
   } while (0)
 
@@ -208,20 +208,19 @@ static void parts_that_are_used_later(void **state) {
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 
-static const char bucket[] =
-    "graph(%x: f32[3,5] = user, %y: f32[5,4] = user) {\n"
-    "  %a: f32[3,4] = aten.mm.default(%x, %y)\n"
-    "  %b: f32[5] = aten.sum.dim_IntList(%x, [0])\n"
-    "  %fa: f32[12] = aten.flatten.using_ints(%a)\n"
-    "  %fb: f32[5] = aten.flatten.using_ints(%b)\n"
-    "  %c: f32[17] = aten.cat.default([%fa, %fb])\n"
-    "  %d: f32[17] = aten.div.Tensor(%c, 2)\n"
-    "  %r: f32[17] = _c10d_functional.all_reduce.default(%d, \"sum\", \"0\")\n"
-    "  %w: f32[17] = _c10d_functional.wait_tensor.default(%r)\n"
-    "  %p0: f32[12], %p1: f32[5] = aten.split.sizes(%w, [12, 5])\n"
-    "  %g0: f32[3,4] = aten.reshape.default(%p0, [3, 4])\n"
-    "  %g1: f32[5] = aten.reshape.default(%p1, [5])\n"
-    "  return user %g0, user %g1\n}\n";
+static const char bucket[] = "graph(%x: f32[3,5] = user, %y: f32[5,4] = user) {\n"
+                             "  %a: f32[3,4] = aten.mm.default(%x, %y)\n"
+                             "  %b: f32[5] = aten.sum.dim_IntList(%x, [0])\n"
+                             "  %fa: f32[12] = aten.flatten.using_ints(%a)\n"
+                             "  %fb: f32[5] = aten.flatten.using_ints(%b)\n"
+                             "  %c: f32[17] = aten.cat.default([%fa, %fb])\n"
+                             "  %d: f32[17] = aten.div.Tensor(%c, 2)\n"
+                             "  %r: f32[17] = _c10d_functional.all_reduce.default(%d, \"sum\", \"0\")\n"
+                             "  %w: f32[17] = _c10d_functional.wait_tensor.default(%r)\n"
+                             "  %p0: f32[12], %p1: f32[5] = aten.split.sizes(%w, [12, 5])\n"
+                             "  %g0: f32[3,4] = aten.reshape.default(%p0, [3, 4])\n"
+                             "  %g1: f32[5] = aten.reshape.default(%p1, [5])\n"
+                             "  return user %g0, user %g1\n}\n";
 
 /* Gradients are made in the bucket, divided and reduced there, and results are views of it:
  * no copy, one memory, and that is the caller's. */
@@ -288,16 +287,15 @@ static void what_a_collective_reads_stays(void **state) {
 }
 
 /* Nobody waits for %r, and %q is read without a wait: both are done when the call ends. */
-static const char unwaited[] =
-    "graph(%x: f32[33] = user) {\n"
-    "  %a: f32[33] = aten.neg.default(%x)\n"
-    "  %r: f32[33] = _c10d_functional.all_reduce.default(%a, \"sum\", \"0\")\n"
-    "  %b: f32[33] = aten.exp.default(%x)\n"
-    "  %q: f32[33] = _c10d_functional.all_reduce.default(%b, \"max\", \"0\")\n"
-    "  %c: f32[33] = aten.neg.default(%q)\n"
-    "  %u: f32[33] = _c10d_functional.all_reduce.default(%c, \"max\", \"0\")\n"
-    "  %o: f32[33] = aten.abs.default(%x)\n"
-    "  return user %o, user %c, user %r\n}\n";
+static const char unwaited[] = "graph(%x: f32[33] = user) {\n"
+                               "  %a: f32[33] = aten.neg.default(%x)\n"
+                               "  %r: f32[33] = _c10d_functional.all_reduce.default(%a, \"sum\", \"0\")\n"
+                               "  %b: f32[33] = aten.exp.default(%x)\n"
+                               "  %q: f32[33] = _c10d_functional.all_reduce.default(%b, \"max\", \"0\")\n"
+                               "  %c: f32[33] = aten.neg.default(%q)\n"
+                               "  %u: f32[33] = _c10d_functional.all_reduce.default(%c, \"max\", \"0\")\n"
+                               "  %o: f32[33] = aten.abs.default(%x)\n"
+                               "  return user %o, user %c, user %r\n}\n";
 
 static Status unwaited_on_rank(Ctx *ctx, World *w, void *arg) {
   (void)w, (void)arg;
@@ -317,8 +315,12 @@ static void what_nobody_waits_for_ends(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(parts_are_made_in_place), cmocka_unit_test(chains_of_concatenations),      cmocka_unit_test(parts_that_stay),
-      cmocka_unit_test(parts_that_are_used_later), cmocka_unit_test(buckets_are_not_copied), cmocka_unit_test(what_a_collective_reads_stays),
+      cmocka_unit_test(parts_are_made_in_place),
+      cmocka_unit_test(chains_of_concatenations),
+      cmocka_unit_test(parts_that_stay),
+      cmocka_unit_test(parts_that_are_used_later),
+      cmocka_unit_test(buckets_are_not_copied),
+      cmocka_unit_test(what_a_collective_reads_stays),
       cmocka_unit_test(what_nobody_waits_for_ends),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,8 @@ static void silent_in_a_pipe(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(draws_at_a_terminal), cmocka_unit_test(stays_in_one_line), cmocka_unit_test(silent_in_a_pipe)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(draws_at_a_terminal), cmocka_unit_test(stays_in_one_line),
+                                     cmocka_unit_test(silent_in_a_pipe)};
   setenv("NO_COLOR", "1", 1);
   setenv("TERM", "xterm", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
 #include "pt2/read.h"
 #include "unit.h"
 
-#define META(dtype, sizes, strides, offset)                                                                       \
+#define META(dtype, sizes, strides, offset)                                                                        \
   "{\"dtype\":" #dtype ",\"sizes\":" sizes ",\"requires_grad\":true,\"device\":{\"type\":\"cpu\",\"index\":null}," \
   "\"strides\":" strides ",\"storage_offset\":{\"as_int\":" #offset "},\"layout\":7}"
 #define SYM "{\"as_expr\":{\"expr_str\":\"Symbol('s0', positive=True, integer=True)\",\"hint\":{\"as_int\":5}}}"
@@ -14,58 +14,139 @@
 /* y = relu(x @ w + b); the buffer n counts; a constant input; a symbolic batch. */
 static const char model_json[] =
     "{\"graph_module\":{\"graph\":{"
-    "\"inputs\":[" T("p_w") "," T("p_b") "," T("b_n") "," T("x") ",{\"as_int\":3}],"
-    "\"outputs\":[" T("n_1") "," T("y") "," T("x") ",{\"as_none\":true},{\"as_int\":7}],"
-    "\"nodes\":["
-    "{\"target\":\"torch.ops.aten.sym_size.int\",\"inputs\":[" A("self", T("x")) "," A("dim", "{\"as_int\":0}") "],"
-    "\"outputs\":[{\"as_sym_int\":{\"as_name\":\"batch\"}}],\"metadata\":{}},"
-    "{\"target\":\"torch.ops.my.addmm.default\",\"inputs\":[" A("self", T("p_b")) "," A("mat1", T("x")) "," A("mat2", T("p_w")) "],"
-    "\"outputs\":[" T("h") "],\"metadata\":{\"stack_trace\":\"File \\\"a.py\\\", line 3, in forward\",\"torch_fn\":\"f\"}},"
-    "{\"target\":\"torch.ops.my.pair.default\",\"inputs\":[" A("self", T("h")) ","
-    "{\"name\":\"k\",\"arg\":{\"as_sym_ints\":[{\"as_name\":\"batch\"},{\"as_int\":2}]},\"kind\":2},"
-    "{\"name\":\"o\",\"arg\":{\"as_optional_tensors\":[{\"as_none\":true}," T("h") "]},\"kind\":2},"
-    "{\"name\":\"f\",\"arg\":{\"as_float\":\"-Infinity\"},\"kind\":2},"
-    "{\"name\":\"c\",\"arg\":{\"as_complex\":{\"real\":1.0,\"imag\":-2.0}},\"kind\":2},"
-    "{\"name\":\"l\",\"arg\":{\"as_int_lists\":[[1],[2,3]]},\"kind\":2},"
-    "{\"name\":\"d\",\"arg\":{\"as_device\":{\"type\":\"cuda\",\"index\":1}},\"kind\":2},"
-    "{\"name\":\"t\",\"arg\":{\"as_scalar_type\":13},\"kind\":2},"
-    "{\"name\":\"m\",\"arg\":{\"as_memory_format\":2},\"kind\":2}],"
-    "\"outputs\":[{\"as_tensors\":[{\"name\":\"y\"},{\"name\":\"n_1\"}]}],\"metadata\":{}}"
-    "],"
-    "\"tensor_values\":{"
-    "\"p_w\":" META(7, "[{\"as_int\":2},{\"as_int\":3}]", "[{\"as_int\":1},{\"as_int\":2}]", 9) ","
-    "\"p_b\":" META(7, "[{\"as_int\":3}]", "[{\"as_int\":1}]", 0) ","
-    "\"b_n\":" META(5, "[]", "[]", 0) ",\"n_1\":" META(5, "[]", "[]", 0) ","
-    "\"x\":" META(7, "[" SYM ",{\"as_int\":2}]", "[{\"as_int\":2},{\"as_int\":1}]", 0) ","
-    "\"h\":" META(7, "[" SYM ",{\"as_int\":3}]", "[{\"as_int\":3},{\"as_int\":1}]", 0) ","
-    "\"y\":" META(7, "[" SYM ",{\"as_int\":3}]", "[{\"as_int\":3},{\"as_int\":1}]", 0) ","
-    "\"nobody\":" META(7, "[]", "[]", 0) "},"
-    "\"sym_int_values\":{\"batch\":" SYM "},\"sym_bool_values\":{},\"is_single_tensor_return\":false,"
-    "\"custom_obj_values\":{},\"sym_float_values\":{}},"
-    "\"signature\":{\"input_specs\":["
-    "{\"parameter\":{\"arg\":{\"name\":\"p_w\"},\"parameter_name\":\"w\"}},"
-    "{\"parameter\":{\"arg\":{\"name\":\"p_b\"},\"parameter_name\":\"b\"}},"
-    "{\"buffer\":{\"arg\":{\"name\":\"b_n\"},\"buffer_name\":\"n\",\"persistent\":false}},"
-    "{\"user_input\":{\"arg\":" T("x") "}},"
-    "{\"constant_input\":{\"name\":\"power\",\"value\":{\"as_int\":3}}}],"
-    "\"output_specs\":["
-    "{\"buffer_mutation\":{\"arg\":{\"name\":\"n_1\"},\"buffer_name\":\"n\"}},"
-    "{\"user_output\":{\"arg\":" T("y") "}},{\"user_output\":{\"arg\":" T("x") "}},"
-    "{\"user_output\":{\"arg\":{\"as_none\":true}}},{\"user_output\":{\"arg\":{\"as_int\":7}}}]},"
-    "\"module_call_graph\":[{\"fqn\":\"\",\"signature\":{\"inputs\":[],\"outputs\":[],\"in_spec\":\"[1, 2]\","
-    "\"out_spec\":\"[1, 3]\",\"forward_arg_names\":[\"x\",\"power\"]}}],\"metadata\":{}},"
-    "\"opset_version\":{\"aten\":10},\"range_constraints\":{\"s0\":{\"min_val\":2,\"max_val\":null}},"
-    "\"schema_version\":{\"major\":8,\"minor\":20},\"verifiers\":[\"TRAINING\"],\"torch_version\":\"2.13.0\",\"guards_code\":[]}";
+    "\"inputs\":[" T("p_w") "," T("p_b") "," T("b_n") "," T(
+        "x") ",{\"as_int\":3}],"
+             "\"outputs\":[" T("n_1") "," T("y") "," T(
+                 "x") ",{\"as_none\":true},{\"as_int\":7}],"
+                      "\"nodes\":["
+                      "{\"target\":\"torch.ops.aten.sym_size.int\",\"inputs\":[" A("self", T("x")) "," A(
+                          "dim",
+                          "{\"as_int\":0}") "],"
+                                            "\"outputs\":[{\"as_sym_int\":{\"as_name\":"
+                                            "\"batch\"}}],\"metadata\":{}},"
+                                            "{\"target\":\"torch.ops.my.addmm.default\","
+                                            "\"inputs\":[" A("self", T("p_b")) "," A("mat1", T("x")) "," A(
+                                                "mat2",
+                                                T("p_w")) "],"
+                                                          "\"outputs\":[" T(
+                                                              "h") "],\"metadata\":{\"stack_trace\":\"File "
+                                                                   "\\\"a.py\\\", line 3, in "
+                                                                   "forward\",\"torch_fn\":\"f\"}},"
+                                                                   "{\"target\":\"torch.ops.my.pair.default\","
+                                                                   "\"inputs\":[" A(
+                                                                       "self",
+                                                                       T("h")) ","
+                                                                               "{\"name\":\"k\",\"arg\":{\"as_sym_"
+                                                                               "ints\":[{\"as_name\":\"batch\"},{"
+                                                                               "\"as_int\":2}]},\"kind\":2},"
+                                                                               "{\"name\":\"o\",\"arg\":{\"as_"
+                                                                               "optional_tensors\":[{\"as_none\":"
+                                                                               "true}," T(
+                                                                                   "h") "]},\"kind\":2},"
+                                                                                        "{\"name\":\"f\",\"arg\":{"
+                                                                                        "\"as_float\":\"-"
+                                                                                        "Infinity\"},\"kind\":2},"
+                                                                                        "{\"name\":\"c\",\"arg\":{"
+                                                                                        "\"as_complex\":{\"real\":"
+                                                                                        "1.0,\"imag\":-2.0}},"
+                                                                                        "\"kind\":2},"
+                                                                                        "{\"name\":\"l\",\"arg\":{"
+                                                                                        "\"as_int_lists\":[[1],[2,"
+                                                                                        "3]]},\"kind\":2},"
+                                                                                        "{\"name\":\"d\",\"arg\":{"
+                                                                                        "\"as_device\":{\"type\":"
+                                                                                        "\"cuda\",\"index\":1}},"
+                                                                                        "\"kind\":2},"
+                                                                                        "{\"name\":\"t\",\"arg\":{"
+                                                                                        "\"as_scalar_type\":13},"
+                                                                                        "\"kind\":2},"
+                                                                                        "{\"name\":\"m\",\"arg\":{"
+                                                                                        "\"as_memory_format\":2},"
+                                                                                        "\"kind\":2}],"
+                                                                                        "\"outputs\":[{\"as_"
+                                                                                        "tensors\":[{\"name\":"
+                                                                                        "\"y\"},{\"name\":\"n_1\"}]"
+                                                                                        "}],\"metadata\":{}}"
+                                                                                        "],"
+                                                                                        "\"tensor_values\":{"
+                                                                                        "\"p_w\":" META(
+                                                                                            7,
+                                                                                            "[{\"as_int\":2},{\"as_"
+                                                                                            "int\":3}]",
+                                                                                            "[{\"as_int\":1},{\"as_"
+                                                                                            "int\":2}]",
+                                                                                            9) ","
+                                                                                               "\"p_b\":" META(
+                                                                                                   7,
+                                                                                                   "[{\"as_int\":3}"
+                                                                                                   "]",
+                                                                                                   "[{\"as_int\":1}"
+                                                                                                   "]",
+                                                                                                   0) ","
+                                                                                                      "\"b_"
+                                                                                                      "n\":" META(5, "[]", "[]", 0) ",\"n_1\":" META(
+                                                                                                          5, "[]",
+                                                                                                          "[]",
+                                                                                                          0) ","
+                                                                                                             "\"x\""
+                                                                                                             ":" META(
+                                                                                                                 7,
+                                                                                                                 "[" SYM
+                                                                                                                 ","
+                                                                                                                 "{"
+                                                                                                                 "\"as_int\":2}]",
+                                                                                                                 "["
+                                                                                                                 "{"
+                                                                                                                 "\"as_int\":2},{\"as_int\":1}]",
+                                                                                                                 0) ","
+                                                                                                                    "\"h\":" META(
+                                                                                                                        7,
+                                                                                                                        "[" SYM
+                                                                                                                        ",{\"as_int\":3}]",
+                                                                                                                        "[{\"as_int\":3},{\"as_int\":1}]",
+                                                                                                                        0) ","
+                                                                                                                           "\"y\":" META(
+                                                                                                                               7,
+                                                                                                                               "[" SYM
+                                                                                                                               ",{\"as_int\":3}]",
+                                                                                                                               "[{\"as_int\":3},{\"as_int\":1}]",
+                                                                                                                               0) ","
+                                                                                                                                  "\"nobody\":" META(
+                                                                                                                                      7,
+                                                                                                                                      "[]",
+                                                                                                                                      "[]",
+                                                                                                                                      0) "},"
+                                                                                                                                         "\"sym_int_values\":{\"batch\":" SYM
+                                                                                                                                         "},\"sym_bool_values\":{},\"is_single_tensor_return\":false,"
+                                                                                                                                         "\"custom_obj_values\":{},\"sym_float_values\":{}},"
+                                                                                                                                         "\"signature\":{\"input_specs\":["
+                                                                                                                                         "{\"parameter\":{\"arg\":{\"name\":\"p_w\"},\"parameter_name\":\"w\"}},"
+                                                                                                                                         "{\"parameter\":{\"arg\":{\"name\":\"p_b\"},\"parameter_name\":\"b\"}},"
+                                                                                                                                         "{\"buffer\":{\"arg\":{\"name\":\"b_n\"},\"buffer_name\":\"n\",\"persistent\":false}},"
+                                                                                                                                         "{\"user_input\":{\"arg\":" T(
+                                                                                                                                             "x") "}},"
+                                                                                                                                                  "{\"constant_input\":{\"name\":\"power\",\"value\":{\"as_int\":3}}}],"
+                                                                                                                                                  "\"output_specs\":["
+                                                                                                                                                  "{\"buffer_mutation\":{\"arg\":{\"name\":\"n_1\"},\"buffer_name\":\"n\"}},"
+                                                                                                                                                  "{\"user_output\":{\"arg\":" T("y") "}},{\"user_output\":{\"arg\":" T(
+                                                                                                                                                      "x") "}},"
+                                                                                                                                                           "{\"user_output\":{\"arg\":{\"as_none\":true}}},{\"user_output\":{\"arg\":{\"as_int\":7}}}]},"
+                                                                                                                                                           "\"module_call_graph\":[{\"fqn\":\"\",\"signature\":{\"inputs\":[],\"outputs\":[],\"in_spec\":\"[1, 2]\","
+                                                                                                                                                           "\"out_spec\":\"[1, 3]\",\"forward_arg_names\":[\"x\",\"power\"]}}],\"metadata\":{}},"
+                                                                                                                                                           "\"opset_version\":{\"aten\":10},\"range_constraints\":{\"s0\":{\"min_val\":2,\"max_val\":null}},"
+                                                                                                                                                           "\"schema_version\":{\"major\":8,\"minor\":20},\"verifiers\":[\"TRAINING\"],\"torch_version\":\"2.13.0\",\"guards_code\":[]}";
 
 /* w and b lie in one record of 9 floats. */
 static const char weights_json[] =
-    "{\"config\":{\"w\":{\"path_name\":\"weight_0\",\"is_param\":true,\"use_pickle\":false,\"tensor_meta\":"
-    META(7, "[{\"as_int\":2},{\"as_int\":3}]", "[{\"as_int\":1},{\"as_int\":2}]", 3) "},"
-    "\"b\":{\"path_name\":\"weight_0\",\"is_param\":true,\"use_pickle\":false,\"tensor_meta\":"
-    META(7, "[{\"as_int\":3}]", "[{\"as_int\":1}]", 0) "}}}";
+    "{\"config\":{\"w\":{\"path_name\":\"weight_0\",\"is_param\":true,\"use_pickle\":false,\"tensor_meta\":" META(
+        7, "[{\"as_int\":2},{\"as_int\":3}]", "[{\"as_int\":1},{\"as_int\":2}]",
+        3) "},"
+           "\"b\":{\"path_name\":\"weight_0\",\"is_param\":true,\"use_pickle\":false,\"tensor_meta\":" META(
+               7, "[{\"as_int\":3}]", "[{\"as_int\":1}]", 0) "}}}";
 
 static const char constants_json[] =
-    "{\"config\":{\"n\":{\"path_name\":\"tensor_0\",\"is_param\":false,\"use_pickle\":false,\"tensor_meta\":" META(5, "[]", "[]", 0) "}}}";
+    "{\"config\":{\"n\":{\"path_name\":\"tensor_0\",\"is_param\":false,\"use_pickle\":false,\"tensor_meta\":" META(
+        5, "[]", "[]", 0) "}}}";
 
 typedef struct {
   const char *name, *text;
@@ -109,26 +190,26 @@ static void reads_all(void **state) {
   assert_ok(graph_verify(e));
   TextBuf b = {0};
   graph_print(&b, e, (PrintOptions){.meta = true});
-  assert_string_equal(b.text,
-                      "program \"m\" torch \"2.13.0\" dialect TRAINING\n"
-                      "symbol s0 in [2, inf] hint 5\n"
-                      "in_spec \"[1, 2]\"\n"
-                      "out_spec \"[1, 3]\"\n"
-                      "arg_names [\"x\", \"power\"]\n"
-                      "graph(\n"
-                      "  %p_w: f32[2,3]{1,2} = parameter \"w\",\n"
-                      "  %p_b: f32[3] = parameter \"b\",\n"
-                      "  %b_n: i64[] = buffer \"n\" non_persistent,\n"
-                      "  %x: f32[s0,2] = user,\n"
-                      "  %power: none = constant 3\n"
-                      ") {\n"
-                      "  %batch: int(s0) = aten.sym_size.int(%x, 0)\n"
-                      "  %h: f32[s0,3] = my.addmm.default(self=%p_b, mat1=%x, mat2=%p_w) "
-                      "!{\"stack_trace\": \"File \\\"a.py\\\", line 3, in forward\", \"torch_fn\": \"f\"}\n"
-                      "  [%y: f32[s0,3], %n_1: i64[]] = my.pair.default(self=%h, k=[%batch, 2], o=[None, %h], f=-inf, "
-                      "c=(1.0-2.0j), l=[[1], [2, 3]], d=device(\"cuda:1\"), t=bf16, m=channels_last)\n"
-                      "  return buffer_mutation \"n\" %n_1, user %y, user %x, user None, user 7\n"
-                      "}\n");
+  assert_string_equal(
+      b.text, "program \"m\" torch \"2.13.0\" dialect TRAINING\n"
+              "symbol s0 in [2, inf] hint 5\n"
+              "in_spec \"[1, 2]\"\n"
+              "out_spec \"[1, 3]\"\n"
+              "arg_names [\"x\", \"power\"]\n"
+              "graph(\n"
+              "  %p_w: f32[2,3]{1,2} = parameter \"w\",\n"
+              "  %p_b: f32[3] = parameter \"b\",\n"
+              "  %b_n: i64[] = buffer \"n\" non_persistent,\n"
+              "  %x: f32[s0,2] = user,\n"
+              "  %power: none = constant 3\n"
+              ") {\n"
+              "  %batch: int(s0) = aten.sym_size.int(%x, 0)\n"
+              "  %h: f32[s0,3] = my.addmm.default(self=%p_b, mat1=%x, mat2=%p_w) "
+              "!{\"stack_trace\": \"File \\\"a.py\\\", line 3, in forward\", \"torch_fn\": \"f\"}\n"
+              "  [%y: f32[s0,3], %n_1: i64[]] = my.pair.default(self=%h, k=[%batch, 2], o=[None, %h], f=-inf, "
+              "c=(1.0-2.0j), l=[[1], [2, 3]], d=device(\"cuda:1\"), t=bf16, m=channels_last)\n"
+              "  return buffer_mutation \"n\" %n_1, user %y, user %x, user None, user 7\n"
+              "}\n");
   text_free(&b);
 
   const StateEntry *w = exported_state(e, "w"), *bias = exported_state(e, "b"), *n = exported_state(e, "n");
@@ -184,11 +265,13 @@ static const struct {
     {MODEL, "\"mat1\",\"arg\":" T("x"), "\"mat1\",\"arg\":" T("y"), 0, "'y' is used before it is defined"},
     {MODEL, "\"mat1\",\"arg\":" T("x"), "\"mat1\",\"arg\":{\"as_spam\":1}", 0, "kind 'as_spam'"},
     {MODEL, "\"mat1\",\"arg\":" T("x"), "\"mat1\",\"arg\":{}", 0, "one member"},
-    {MODEL, "\"mat1\",\"arg\":" T("x"), "\"mat1\",\"arg\":{\"as_custom_obj\":{\"name\":\"o\"}}", 0, "custom object"},
+    {MODEL, "\"mat1\",\"arg\":" T("x"), "\"mat1\",\"arg\":{\"as_custom_obj\":{\"name\":\"o\"}}", 0,
+     "custom object"},
     {MODEL, "\"mat1\",\"arg\":" T("x"), "\"mat1\",\"arg\":{\"as_layout\":1}", 0, "not strided"},
     {MODEL, "\"mat1\",\"arg\":" T("x"), "\"mat1\",\"arg\":{\"as_int\":1.5}", 0, "integer"},
     {MODEL, "\"outputs\":[" T("h") "]", "\"outputs\":[" T("x") "]", 0, "'x' is defined twice"},
-    {MODEL, "\"name\":\"p_w\"},\"parameter_name\"", "\"name\":\"p_q\"},\"parameter_name\"", 0, "the signature calls it 'p_q'"},
+    {MODEL, "\"name\":\"p_w\"},\"parameter_name\"", "\"name\":\"p_q\"},\"parameter_name\"", 0,
+     "the signature calls it 'p_q'"},
     {MODEL, "\"parameter_name\":\"w\"", "\"parameter_name\":\"q\"", 0, "'q' is not among the weights"},
     {MODEL, "{\"parameter\":{", "{\"custom_obj\":{", 0, "custom object"},
     {MODEL, "{\"parameter\":{", "{\"spam\":{", 0, "kind 'spam'"},
@@ -276,21 +359,20 @@ static void other_files(void **state) {
   make_folder(folder, sizeof folder);
   snprintf(path, sizeof path, "%s/m.pt2", folder);
   static const Entry before_2_8[] = {{"serialized_exported_program.json", "{}", 0}, {"version", "1", 0}};
-  static const Entry torch_2_8[] = {{"m/archive_format", "pt2", 0}, {"m/models/model.json", "{}", 0}, {"m/data/weights/model.pt", "x", 0}};
+  static const Entry torch_2_8[] = {
+      {"m/archive_format", "pt2", 0}, {"m/models/model.json", "{}", 0}, {"m/data/weights/model.pt", "x", 0}};
   static const Entry script[] = {{"s/data.pkl", "x", 0}, {"s/constants.pkl", "x", 0}, {"s/version", "3", 0}};
   static const Entry checkpoint[] = {{"archive/data.pkl", "x", 0}, {"archive/version", "3", 0}};
-  static const Entry inductor[] = {{"m/archive_format", "pt2", 0}, {"m/archive_version", "0", 0}, {"m/data/aotinductor/model/x.so", "x", 0}};
+  static const Entry inductor[] = {
+      {"m/archive_format", "pt2", 0}, {"m/archive_version", "0", 0}, {"m/data/aotinductor/model/x.so", "x", 0}};
   static const struct {
     const Entry *entries;
     int n;
     const char *message;
   } cases[] = {
-      {before_2_8, 2, "a PyTorch before 2.8"},
-      {torch_2_8, 3, "PyTorch 2.8"},
-      {checkpoint, 2, "a torch.save() file"},
-      {script, 3, "a TorchScript archive"},
-      {inductor, 3, "holds no exported program"},
-      {NULL, 0, "not a ZIP archive"},
+      {before_2_8, 2, "a PyTorch before 2.8"},    {torch_2_8, 3, "PyTorch 2.8"},
+      {checkpoint, 2, "a torch.save() file"},     {script, 3, "a TorchScript archive"},
+      {inductor, 3, "holds no exported program"}, {NULL, 0, "not a ZIP archive"},
   };
   Exported *e;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -152,9 +152,10 @@ static void refuses(void **state) {
 /* The pytree of the file is kept while it fits; else inputs and outputs become tuples. */
 static void specs_follow_the_outputs(void **state) {
   (void)state;
-  static const char spec[] = "[1, {\"type\": \"builtins.dict\", \"context\": \"[\\\"y\\\", \\\"k\\\", \\\"n\\\"]\", \"children_spec\": "
-                             "[{\"type\": null, \"context\": null, \"children_spec\": []}, {\"type\": null, \"context\": null, "
-                             "\"children_spec\": []}, {\"type\": null, \"context\": null, \"children_spec\": []}]}]";
+  static const char spec[] =
+      "[1, {\"type\": \"builtins.dict\", \"context\": \"[\\\"y\\\", \\\"k\\\", \\\"n\\\"]\", \"children_spec\": "
+      "[{\"type\": null, \"context\": null, \"children_spec\": []}, {\"type\": null, \"context\": null, "
+      "\"children_spec\": []}, {\"type\": null, \"context\": null, \"children_spec\": []}]}]";
   Fixture f;
   Exported *e;
   begin(&f);

@@ -13,8 +13,12 @@ static const struct {
   uint32_t counter[4], key[2], answer[4];
 } known[] = {
     {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-    {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-    {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+     {0xffffffff, 0xffffffff},
+     {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+    {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+     {0xa4093822, 0x299f31d0},
+     {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 };
 
 static void philox_known_answers(void **state) {
@@ -33,7 +37,7 @@ static const struct {
   RandomKind kind;
   Dtype dtype;
 } kinds[] = {
-    {RANDOM_UNIFORM, DT_F32}, {RANDOM_UNIFORM, DT_F64},   {RANDOM_UNIFORM, DT_BF16},  {RANDOM_NORMAL, DT_F32},
+    {RANDOM_UNIFORM, DT_F32}, {RANDOM_UNIFORM, DT_F64},     {RANDOM_UNIFORM, DT_BF16},   {RANDOM_NORMAL, DT_F32},
     {RANDOM_NORMAL, DT_F64},  {RANDOM_EXPONENTIAL, DT_F32}, {RANDOM_BERNOULLI, DT_BOOL}, {RANDOM_INTEGER, DT_I64},
 };
 

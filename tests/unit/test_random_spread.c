@@ -10,19 +10,34 @@ enum { RANKS = 5 }; /* one more than the meshes have: it stays outside */
 
 typedef struct {
   const char *mesh, *place;
-} Spread;
+} MeshRank;
 
-static const Spread spreads[] = {
-    {"4", "R"},        {"4", "S(0)"},       {"4", "S(1)"},         {"4", "S(2)"},     {"4", "_S(1, 2)"},   {"3", "_S(0, 3)"},
-    {"2x2", "S(0)S(1)"}, {"2x2", "S(1)S(1)"}, {"2x2", "_S(1, 2)S(1)"}, {"2x2", "RS(2)"},  {"2x2", "S(0)S(0)"}, {"2x2", "S(0)[1]S(0)[0]"},
-    {"3", "S(1; unit 2)"}, {"2x2", "S(2)R"},
+static const MeshRank spreads[] = {
+    {"4", "R"},
+    {"4", "S(0)"},
+    {"4", "S(1)"},
+    {"4", "S(2)"},
+    {"4", "_S(1, 2)"},
+    {"3", "_S(0, 3)"},
+    {"2x2", "S(0)S(1)"},
+    {"2x2", "S(1)S(1)"},
+    {"2x2", "_S(1, 2)S(1)"},
+    {"2x2", "RS(2)"},
+    {"2x2", "S(0)S(0)"},
+    {"2x2", "S(0)[1]S(0)[0]"},
+    {"3", "S(1; unit 2)"},
+    {"2x2", "S(2)R"},
 };
 
 static const struct {
   Dtype dtype;
   int64_t size[4];
   int ndim;
-} shapes[] = {{DT_F32, {6, 7, 5}, 3}, {DT_F64, {3, 2, 9}, 3}, {DT_BF16, {1, 40, 3}, 3}, {DT_F32, {2, 0, 3}, 3}, {DT_F32, {70, 90, 3}, 3}};
+} shapes[] = {{DT_F32, {6, 7, 5}, 3},
+              {DT_F64, {3, 2, 9}, 3},
+              {DT_BF16, {1, 40, 3}, 3},
+              {DT_F32, {2, 0, 3}, 3},
+              {DT_F32, {70, 90, 3}, 3}};
 
 /* Of one tensor of probabilities. */
 static const struct {
@@ -73,25 +88,27 @@ static bool close_to(const Tensor *a, const Tensor *b) {
 static Status compare(Rank *r, Tensor *spread, const Tensor *plain, uint64_t offset) {
   Tensor *full;
   if (r->ctx.offset != offset)
-    return fail(ERR_DIFF, "%s: the stream of rank %d stands at %llu, not %llu", r->what, world_rank(r->w), (unsigned long long)r->ctx.offset,
-                (unsigned long long)offset);
+    return fail(ERR_DIFF, "%s: the stream of rank %d stands at %llu, not %llu", r->what, world_rank(r->w),
+                (unsigned long long)r->ctx.offset, (unsigned long long)offset);
   if (!r->mesh->inside) return OK;
   TRY(dtensor_full(&r->ctx, &r->scope, spread, &full));
   Tensor *dense, *want;
   TRY(OP(&r->call, "aten.contiguous.default", &dense, val_tensor(full)));
   TRY(OP(&r->call, "aten.contiguous.default", &want, val_tensor(plain)));
-  if (!tensor_same_size(dense, want) || dense->dtype != want->dtype) return fail(ERR_DIFF, "%s: another size", r->what);
-  bool same = !tensor_numel(want) || !memcmp(tensor_data(dense), tensor_data(want), (size_t)tensor_numel(want) * dtype_size(want->dtype));
+  if (!tensor_same_size(dense, want) || dense->dtype != want->dtype)
+    return fail(ERR_DIFF, "%s: another size", r->what);
+  bool same = !tensor_numel(want) ||
+              !memcmp(tensor_data(dense), tensor_data(want), (size_t)tensor_numel(want) * dtype_size(want->dtype));
   if (!same && strstr(r->what, "attention")) same = close_to(dense, want);
-  if (!same)
-    return fail(ERR_DIFF, "%s: rank %d has other numbers", r->what, world_rank(r->w));
+  if (!same) return fail(ERR_DIFF, "%s: rank %d has other numbers", r->what, world_rank(r->w));
   return OK;
 }
 
 static Status probabilities(Rank *r, Dtype dtype, int ndim, const int64_t *size, Tensor **out) {
   Tensor *wide;
   TRY(tensor_new(&r->scope, DT_F64, ndim, size, &wide));
-  for (int64_t i = 0; i < tensor_numel(wide); i++) ((double *)tensor_data(wide))[i] = (double)((i * 37 + 5) % 64) / 64;
+  for (int64_t i = 0; i < tensor_numel(wide); i++)
+    ((double *)tensor_data(wide))[i] = (double)((i * 37 + 5) % 64) / 64;
   return OP(&r->call, "aten.to.dtype", out, val_tensor(wide), val_dtype(dtype));
 }
 
@@ -176,7 +193,7 @@ static Status check_spread(Rank *r) {
 }
 
 static Status on_rank(World *w, void *arg) {
-  const Spread *s = arg;
+  const MeshRank *s = arg;
   Rank r = {.w = w};
   int n;
   ctx_init(&r.ctx, 1);
@@ -184,7 +201,7 @@ static Status on_rank(World *w, void *arg) {
   Status st = dist_new(w, &r.dist);
   if (!st) st = mesh_parse(r.dist, s->mesh, &r.mesh);
   if (!st) st = placements_parse(s->place, 3, r.place, &n);
-  if (!st) ctx_spread(&r.ctx, r.dist);
+  if (!st) ctx_attach_dist(&r.ctx, r.dist);
   if (!st) st = check_spread(&r);
   if (st) st = status_at(st, "mesh %s placed %s", s->mesh, s->place);
   scope_clear(&r.scope);
@@ -197,7 +214,7 @@ static Status on_rank(World *w, void *arg) {
 static void spread_gives_the_same_numbers(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof spreads / sizeof *spreads; i++) {
-    Spread s = spreads[i];
+    MeshRank s = spreads[i];
     assert_ok(world_threads(RANKS, on_rank, &s, NULL));
   }
 }
@@ -236,10 +253,12 @@ static void attention_drops_the_same_weights(void **state) {
     for (int at = 0; at < 4; at++) {
       mesh_coord(axis, 2, at, coord);
       ShardOf s = {{.ndim = 4, .shape = shape, .naxes = 2, .axis = axis, .place = p}, coord};
-      Tensor *in[3] = {held(c, held(c, held(c, q, &s, 0), &s, 1), &s, 2), held(c, held(c, k, &s, 0), &s, 1), held(c, held(c, held(c, v, &s, 0), &s, 1), &s, 3)};
+      Tensor *in[3] = {held(c, held(c, held(c, q, &s, 0), &s, 1), &s, 2), held(c, held(c, k, &s, 0), &s, 1),
+                       held(c, held(c, held(c, v, &s, 0), &s, 1), &s, 3)};
       begin_stream(&r);
       r.ctx.shard = &s;
-      assert_ok(OP(c, r.what, &part, val_tensor(in[0]), val_tensor(in[1]), val_tensor(in[2]), val_none(), val_float(0.5)));
+      assert_ok(OP(c, r.what, &part, val_tensor(in[0]), val_tensor(in[1]), val_tensor(in[2]), val_none(),
+                   val_float(0.5)));
       r.ctx.shard = NULL;
       Tensor *want = held(c, held(c, held(c, held(c, whole, &s, 0), &s, 1), &s, 2), &s, 3);
       assert_true(tensor_same_size(part, want));
@@ -267,7 +286,8 @@ static void owed_numbers_are_refused(void **state) {
   assert_ok(mesh_new(d, &axis, 1, NULL, NULL, &m));
   assert_error(dtensor_rand(&ctx, &ctx.scope, m, &p, DT_F32, 1, &size, &t), "cannot be placed P");
   p = place_s(0);
-  assert_ok(dtensor_rand(&ctx, &ctx.scope, m, &p, DT_F32, 1, &size, &t)); /* a plan: no shard, but the stream moves */
+  assert_ok(
+      dtensor_rand(&ctx, &ctx.scope, m, &p, DT_F32, 1, &size, &t)); /* a plan: no shard, but the stream moves */
   assert_null(t->local);
   assert_int_equal(ctx.offset, 1);
   ctx_free(&ctx);
@@ -277,7 +297,8 @@ static void owed_numbers_are_refused(void **state) {
 static void states_are_sixteen_bytes(void **state) {
   (void)state;
   Ctx ctx = {.seed = 0x0102030405060708u, .offset = 0x1112131415161718u}, back = {0};
-  unsigned char bytes[RANDOM_STATE_BYTES], want[] = {8, 7, 6, 5, 4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11};
+  unsigned char bytes[RANDOM_STATE_BYTES],
+      want[] = {8, 7, 6, 5, 4, 3, 2, 1, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11};
   ctx_random_state(&ctx, bytes);
   assert_memory_equal(bytes, want, sizeof want);
   ctx_set_random_state(&back, bytes);

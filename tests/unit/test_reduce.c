@@ -61,7 +61,7 @@ static void naive(const Layout *l, const bool *reduced, const float *x, ReduceKi
   double *mean = calloc((size_t)(n ? n : 1), sizeof *mean);
   assert_non_null(mean);
   for (int64_t i = 0; i < n; i++) out[i] = kind == FOLD_MAX ? -INFINITY : kind == FOLD_MIN ? INFINITY : 0;
-  for (int pass = kind == FOLD_SPREAD ? 0 : 1; pass < 2; pass++) {
+  for (int pass = kind == FOLD_VARIANCE ? 0 : 1; pass < 2; pass++) {
     for (int64_t a = 0; a < size[0]; a++) {
       for (int64_t b = 0; b < size[1]; b++) {
         for (int64_t c = 0; c < size[2]; c++) {
@@ -70,7 +70,7 @@ static void naive(const Layout *l, const bool *reduced, const float *x, ReduceKi
           if (pass == 0) mean[to] += v / (double)per;
           else if (kind == FOLD_SUM) *o += v;
           else if (kind == FOLD_SQUARES) *o += v * v;
-          else if (kind == FOLD_SPREAD) *o += (v - mean[to]) * (v - mean[to]) / (double)per;
+          else if (kind == FOLD_VARIANCE) *o += (v - mean[to]) * (v - mean[to]) / (double)per;
           else if (kind == FOLD_MAX) *o = v > *o || isnan(v) ? v : *o;
           else if (kind == FOLD_MIN) *o = v < *o || isnan(v) ? v : *o;
         }
@@ -105,11 +105,12 @@ static void check(Kern *k, const Layout *l, const bool *reduced, ReduceKind kind
   assert_true(want && got);
   naive(l, reduced, x, kind, want);
   View in = {x, l->size, l->stride, l->ndim, DT_F32}, out = {got, size, stride, l->ndim, DT_F32};
-  Reduction r = {kind, kind == FOLD_SPREAD ? FINISH_VAR : FINISH_NONE, 0};
+  Reduction r = {kind, kind == FOLD_VARIANCE ? FINISH_VAR : FINISH_NONE, 0};
   kernel_reduce(k, r, DT_F32, out, in, reduced);
   /* A few roundings of partial sums of a block, and that of the result. */
-  double tolerance = kind == FOLD_SPREAD ? 1e-5 : extreme ? 0 : 1e-6 * (1 + sqrt((double)per));
-  for (int64_t i = 0; i < n && per; i++) assert_close((double)got[i], want[i], tolerance + (extreme ? 0 : 5e-7 * fabs(want[i])));
+  double tolerance = kind == FOLD_VARIANCE ? 1e-5 : extreme ? 0 : 1e-6 * (1 + sqrt((double)per));
+  for (int64_t i = 0; i < n && per; i++)
+    assert_close((double)got[i], want[i], tolerance + (extreme ? 0 : 5e-7 * fabs(want[i])));
   free(x), free(want), free(got);
 }
 
@@ -139,14 +140,16 @@ static void check_search(Kern *k, const Layout *l, int dim, bool largest) {
       rest /= l->size[d];
     }
     assert_close((double)value[i], want[i], 0);
-    while (!(isnan(want[i]) ? isnan(x[start + first * l->stride[dim]]) : (double)x[start + first * l->stride[dim]] == want[i])) first++;
+    while (!(isnan(want[i]) ? isnan(x[start + first * l->stride[dim]])
+                            : (double)x[start + first * l->stride[dim]] == want[i]))
+      first++;
     assert_int_equal(index[i], first);
   }
   free(x), free(want), free(value), free(index);
 }
 
 static void every_layout(Kern *k) {
-  static const ReduceKind kinds[] = {FOLD_SUM, FOLD_SQUARES, FOLD_MAX, FOLD_MIN, FOLD_SPREAD};
+  static const ReduceKind kinds[] = {FOLD_SUM, FOLD_SQUARES, FOLD_MAX, FOLD_MIN, FOLD_VARIANCE};
   for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
     const Layout *l = &layouts[i];
     for (int set = 0; set < 1 << l->ndim; set++) {
@@ -181,7 +184,8 @@ static void test_long_sum(void **state) {
   assert_non_null(x);
   for (int64_t i = 0; i < n; i++) x[i] = 0.1f;
   bool reduced[1] = {true};
-  kernel_reduce(&k, (Reduction){FOLD_SUM, FINISH_NONE, 0}, DT_F32, (View){&got, one, zero, 1, DT_F32}, (View){x, size, stride, 1, DT_F32}, reduced);
+  kernel_reduce(&k, (Reduction){FOLD_SUM, FINISH_NONE, 0}, DT_F32, (View){&got, one, zero, 1, DT_F32},
+                (View){x, size, stride, 1, DT_F32}, reduced);
   assert_close((double)got, (double)0.1f * (double)n, 0.13);
   free(x);
   kern_free(&k);
@@ -210,6 +214,7 @@ static void test_bytes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_reduce), cmocka_unit_test(test_long_sum), cmocka_unit_test(test_bytes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_reduce), cmocka_unit_test(test_long_sum),
+                                     cmocka_unit_test(test_bytes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,11 +45,17 @@ static void counts(void **state) {
   near(sim_total(w, COLL_ALL_REDUCE).seconds, 2 * (5e-6 + 500 / 1e8));
   near(sim_total(w, COLL_BARRIER).seconds, 12 * 5e-6);
   assert_int_equal(sim_total(w, COLL_KIND_COUNT).calls, 4);
-  Box boxes[] = {{.peer = 0, .ndim = 1, .size = {100}}, {.peer = 2, .ndim = 1, .size = {50}}, {.peer = 1, .ndim = 1, .size = {500}}};
+  Box boxes[] = {{.peer = 0, .ndim = 1, .size = {100}},
+                 {.peer = 2, .ndim = 1, .size = {50}},
+                 {.peer = 1, .ndim = 1, .size = {500}}};
   sim_reset(w);
-  assert_ok(comm_run(close, &(Coll){.kind = COLL_EXCHANGE, .dtype = DT_F64, .send_box = boxes, .nsend = 3, .recv_box = boxes, .nrecv = 1}));
+  assert_ok(comm_run(
+      close,
+      &(Coll){
+          .kind = COLL_EXCHANGE, .dtype = DT_F64, .send_box = boxes, .nsend = 3, .recv_box = boxes, .nrecv = 1}));
   near(sim_total(w, COLL_EXCHANGE).seconds, 2e-6 + 150 * 8e-9); /* 1 is this rank itself */
-  assert_error(comm_run(close, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_C64, .op = REDUCE_MAX, .count = 1}), "max is not defined for c64");
+  assert_error(comm_run(close, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_C64, .op = REDUCE_MAX, .count = 1}),
+               "max is not defined for c64");
   world_free(w);
   assert_error(world_sim(4, 4, &w), "no rank 4 of 4");
 }

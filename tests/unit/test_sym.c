@@ -93,7 +93,8 @@ static void srepr_both_ways(void **state) {
       {"Symbol('s77', positive=True, integer=True)", "s77"},
       {"Symbol('u0', integer=True)", "u0"},
       {"Integer(-4)", "-4"},
-      {"Add(Mul(Integer(32), Symbol('u0', integer=True)), Mul(Integer(32), Symbol('u1', integer=True)))", "32*u0 + 32*u1"},
+      {"Add(Mul(Integer(32), Symbol('u0', integer=True)), Mul(Integer(32), Symbol('u1', integer=True)))",
+       "32*u0 + 32*u1"},
       {"Mul(Integer(8), Pow(Symbol('s53', positive=True, integer=True), Integer(2)))", "8*s53**2"},
       {"FloorDiv(Add(Symbol('s0', positive=True, integer=True), Integer(1)), Integer(2))", "(s0 + 1) // 2"},
       {"torch.utils._sympy.functions.FloorDiv(Symbol('s0', positive=True, integer=True), Integer(3))", "s0 // 3"},
@@ -174,10 +175,25 @@ static void evaluates(void **state) {
     const char *text;
     int64_t value;
   } cases[] = {
-      {"2*s0 + s1", 17},  {"s0 // 2", 2},        {"(0 - s0) // 2", -3}, {"(0 - s0) % 3", 1},      {"s0 / s0", 1},
-      {"ceil_div(s0, 2)", 3}, {"s0**2", 25},     {"max(s0, s1)", 7},    {"min(s0, s1, 3)", 3},    {"s0 < s1", 1},
-      {"not(s0 < s1)", 0}, {"mod_index(s1, 2, 2)", 1}, {"round(s0 / 2)", 2}, {"trunc(-s0 / 2)", -2}, {"abs(-s0)", 5},
-      {"sqrt(s0 + 4)", 3}, {"where(s0 == 5, s1, 0)", 7}, {"and(s0, s1 == 7)", 1}, {"float_pow(s0, 2)", 25},
+      {"2*s0 + s1", 17},
+      {"s0 // 2", 2},
+      {"(0 - s0) // 2", -3},
+      {"(0 - s0) % 3", 1},
+      {"s0 / s0", 1},
+      {"ceil_div(s0, 2)", 3},
+      {"s0**2", 25},
+      {"max(s0, s1)", 7},
+      {"min(s0, s1, 3)", 3},
+      {"s0 < s1", 1},
+      {"not(s0 < s1)", 0},
+      {"mod_index(s1, 2, 2)", 1},
+      {"round(s0 / 2)", 2},
+      {"trunc(-s0 / 2)", -2},
+      {"abs(-s0)", 5},
+      {"sqrt(s0 + 4)", 3},
+      {"where(s0 == 5, s1, 0)", 7},
+      {"and(s0, s1 == 7)", 1},
+      {"float_pow(s0, 2)", 25},
       {"floor(49*s0 / 49)", 5},
   };
   SymBinding values[] = {{"s0", 5}, {"s1", 7}};
@@ -192,8 +208,9 @@ static void evaluates(void **state) {
     arena_free(&f.arena);
   }
   static const char *const failures[][2] = {
-      {"s0 + s9", "s9 has no value"}, {"s0 // (s1 - 7)", "division by zero"}, {"s0 / 2", "not an integer"},
-      {"9223372036854775807*s0", "too large"}, {"s0**s0**s0", "too large"},
+      {"s0 + s9", "s9 has no value"}, {"s0 // (s1 - 7)", "division by zero"},
+      {"s0 / 2", "not an integer"},   {"9223372036854775807*s0", "too large"},
+      {"s0**s0**s0", "too large"},
   };
   for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
     Fixture f;
@@ -233,8 +250,10 @@ static void solves(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      /* clang-format off */
       cmocka_unit_test(normal_forms),     cmocka_unit_test(srepr_both_ways), cmocka_unit_test(errors_say_what),
       cmocka_unit_test(depth_is_bounded), cmocka_unit_test(evaluates),       cmocka_unit_test(solves),
+      /* clang-format on */
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,8 @@ static Status call(const char *name, const Value *args, int n, Value *out) {
   *out = c.nout ? c.out[0] : val_none();
   return OK;
 }
-#define CALL(name, out, ...) call(name, (const Value[]){__VA_ARGS__}, (int)(sizeof((const Value[]){__VA_ARGS__}) / sizeof(Value)), out)
+#define CALL(name, out, ...) \
+  call(name, (const Value[]){__VA_ARGS__}, (int)(sizeof((const Value[]){__VA_ARGS__}) / sizeof(Value)), out)
 
 #define I(x) val_int(x)
 #define F(x) val_float(x)
@@ -31,27 +32,41 @@ static void numbers_are_pythons(void **state) {
     const char *name;
     Value a, b, want;
   } cases[] = {
-      {"_operator.add", I(2), B(true), I(3)},           {"_operator.add", I(2), F(0.5), F(2.5)},
-      {"_operator.mul", B(true), B(true), I(1)},        {"_operator.sub", I(2), I(5), I(-3)},
-      {"_operator.truediv", I(7), I(2), F(3.5)},        {"_operator.truediv", I(4), I(2), F(2)},
-      {"_operator.floordiv", I(-7), I(2), I(-4)},       {"_operator.floordiv", I(7), I(-2), I(-4)},
-      {"_operator.floordiv", I(-6), I(2), I(-3)},       {"_operator.floordiv", F(-7), I(2), F(-4)},
-      {"_operator.mod", I(-7), I(3), I(2)},             {"_operator.mod", I(7), I(-3), I(-2)},
-      {"_operator.mod", I(-6), I(3), I(0)},             {"_operator.mod", F(-7.5), I(2), F(0.5)},
-      {"_operator.pow", I(3), I(4), I(81)},             {"_operator.pow", I(2), I(-1), F(0.5)},
-      {"_operator.pow", I(5), I(0), I(1)},              {"_operator.lshift", I(3), I(4), I(48)},
-      {"_operator.rshift", I(-5), I(1), I(-3)},         {"_operator.eq", I(2), F(2), B(true)},
-      {"_operator.lt", I(2), I(2), B(false)},           {"_operator.le", I(2), I(2), B(true)},
-      {"_operator.and_", B(true), B(false), B(false)},  {"_operator.and_", I(6), I(3), I(2)},
-      {"_operator.or_", B(true), I(2), I(3)},           {"torch.sym_max", I(2), F(1), F(2)},
+      {"_operator.add", I(2), B(true), I(3)},
+      {"_operator.add", I(2), F(0.5), F(2.5)},
+      {"_operator.mul", B(true), B(true), I(1)},
+      {"_operator.sub", I(2), I(5), I(-3)},
+      {"_operator.truediv", I(7), I(2), F(3.5)},
+      {"_operator.truediv", I(4), I(2), F(2)},
+      {"_operator.floordiv", I(-7), I(2), I(-4)},
+      {"_operator.floordiv", I(7), I(-2), I(-4)},
+      {"_operator.floordiv", I(-6), I(2), I(-3)},
+      {"_operator.floordiv", F(-7), I(2), F(-4)},
+      {"_operator.mod", I(-7), I(3), I(2)},
+      {"_operator.mod", I(7), I(-3), I(-2)},
+      {"_operator.mod", I(-6), I(3), I(0)},
+      {"_operator.mod", F(-7.5), I(2), F(0.5)},
+      {"_operator.pow", I(3), I(4), I(81)},
+      {"_operator.pow", I(2), I(-1), F(0.5)},
+      {"_operator.pow", I(5), I(0), I(1)},
+      {"_operator.lshift", I(3), I(4), I(48)},
+      {"_operator.rshift", I(-5), I(1), I(-3)},
+      {"_operator.eq", I(2), F(2), B(true)},
+      {"_operator.lt", I(2), I(2), B(false)},
+      {"_operator.le", I(2), I(2), B(true)},
+      {"_operator.and_", B(true), B(false), B(false)},
+      {"_operator.and_", I(6), I(3), I(2)},
+      {"_operator.or_", B(true), I(2), I(3)},
+      {"torch.sym_max", I(2), F(1), F(2)},
       {"torch.sym_min", I(2), I(1), I(1)},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Value got;
     assert_ok(CALL(cases[i].name, &got, cases[i].a, cases[i].b));
     if (got.kind != cases[i].want.kind || val_as_float(&got) != val_as_float(&cases[i].want)) {
-      test_failed("%s of %g and %g gives %s %g, should be %s %g", cases[i].name, val_as_float(&cases[i].a), val_as_float(&cases[i].b),
-                  val_kind_name(got.kind), val_as_float(&got), val_kind_name(cases[i].want.kind), val_as_float(&cases[i].want));
+      test_failed("%s of %g and %g gives %s %g, should be %s %g", cases[i].name, val_as_float(&cases[i].a),
+                  val_as_float(&cases[i].b), val_kind_name(got.kind), val_as_float(&got),
+                  val_kind_name(cases[i].want.kind), val_as_float(&cases[i].want));
     }
   }
 }
@@ -62,9 +77,9 @@ static void of_one_number(void **state) {
     const char *name;
     Value a, want;
   } cases[] = {
-      {"_operator.neg", B(true), I(-1)}, {"_operator.not_", I(0), B(true)},  {"torch.sym_not", B(true), B(false)},
-      {"torch.sym_int", F(-2.7), I(-2)}, {"torch.sym_float", I(3), F(3)},    {"math.trunc", F(-2.7), I(-2)},
-      {"math.ceil", F(-2.7), I(-2)},     {"math.floor", F(-2.7), I(-3)},     {"math.ceil", I(4), I(4)},
+      {"_operator.neg", B(true), I(-1)}, {"_operator.not_", I(0), B(true)}, {"torch.sym_not", B(true), B(false)},
+      {"torch.sym_int", F(-2.7), I(-2)}, {"torch.sym_float", I(3), F(3)},   {"math.trunc", F(-2.7), I(-2)},
+      {"math.ceil", F(-2.7), I(-2)},     {"math.floor", F(-2.7), I(-3)},    {"math.ceil", I(4), I(4)},
       {"torch._sym_sqrt", I(9), F(3)},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -98,14 +113,19 @@ static void errors_say_what_is_wrong(void **state) {
   const int64_t size[2] = {3, 4}, two = 2, wrong[2] = {5, 5};
   Tensor *x = numbers(DT_F32, 2, size, 0), *index = numbers(DT_I64, 1, &two, 2);
   Value got;
-  assert_error(CALL("aten.index_select.default", &got, val_tensor(x), I(0), val_tensor(index)), "index 3 is out of bounds for dimension 0 with size 3");
+  assert_error(CALL("aten.index_select.default", &got, val_tensor(x), I(0), val_tensor(index)),
+               "index 3 is out of bounds for dimension 0 with size 3");
   assert_error(CALL("aten.embedding.default", &got, val_tensor(x), val_tensor(index)), "index 3 is out of bounds");
-  assert_error(CALL("aten.view.default", &got, val_tensor(x), val_ints(wrong, 2)), "12 elements cannot have size [5,5]");
-  assert_error(CALL("aten.select.int", &got, val_tensor(x), I(1), I(4)), "index 4 is out of range for dimension 1 with size 4");
+  assert_error(CALL("aten.view.default", &got, val_tensor(x), val_ints(wrong, 2)),
+               "12 elements cannot have size [5,5]");
+  assert_error(CALL("aten.select.int", &got, val_tensor(x), I(1), I(4)),
+               "index 4 is out of range for dimension 1 with size 4");
   assert_error(CALL("aten.transpose.int", &got, val_tensor(x), I(0), I(2)), "dimension 2 is out of range");
   assert_error(CALL("aten.view.default", &got, I(3), val_ints(wrong, 2)), "must be a tensor");
-  assert_error(CALL("aten._assert_tensor_metadata.default", &got, val_tensor(x), val_ints(wrong, 2)), "should have size [5,5], it is f32[3,4]");
-  assert_error(CALL("aten._assert_scalar.default", &got, B(false), val_str("u0 >= 0")), "assertion failed: u0 >= 0");
+  assert_error(CALL("aten._assert_tensor_metadata.default", &got, val_tensor(x), val_ints(wrong, 2)),
+               "should have size [5,5], it is f32[3,4]");
+  assert_error(CALL("aten._assert_scalar.default", &got, B(false), val_str("u0 >= 0")),
+               "assertion failed: u0 >= 0");
   assert_error(CALL("aten.sym_constrain_range_for_size.default", &got, I(-1)), "-1 is outside the range");
   assert_ok(CALL("aten._assert_scalar.default", &got, B(true), val_str("")));
 }

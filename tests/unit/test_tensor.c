@@ -128,7 +128,8 @@ static void questions(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(views), cmocka_unit_test(bounds), cmocka_unit_test(impossible_sizes),
-                                     cmocka_unit_test(lifetimes), cmocka_unit_test(questions)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(views), cmocka_unit_test(bounds),
+                                     cmocka_unit_test(impossible_sizes), cmocka_unit_test(lifetimes),
+                                     cmocka_unit_test(questions)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

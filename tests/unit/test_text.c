@@ -22,7 +22,8 @@ static const char everything[] =
     ") {\n"
     "  %\"odd name\": tensor = my.op.default(%x, 1, -2, 2.5, 1e-05, inf, -inf, nan, true, false, None)\n"
     "  %a: f32[2,8]{16,1}, %d: f32[2,8]{16,1} = my.split(%x, [1, [2, 3], []], name=\"text\", \"odd key\"=f16)\n"
-    "  %i: int(max(s0, 3)), %f: float, %t: bool(s0 > 2), %none: none = my.numbers(strided, channels_last, contiguous)\n"
+    "  %i: int(max(s0, 3)), %f: float, %t: bool(s0 > 2), %none: none = my.numbers(strided, channels_last, "
+    "contiguous)\n"
     "  my.effect(device(\"cuda:0\"), (1.0-2.5j), (0.0+infj))\n"
     "  \"return\"()\n"
     "  [%l0: f32[2], %l1: f32[2]] = my.chunk(%x)\n"
@@ -36,18 +37,18 @@ static const char everything[] =
     "  return buffer_mutation \"count\" %a, user %y, user %y, user None, user 3, loss %d, token %token\n"
     "}\n";
 
-static const char with_meta[] =
-    "program \"m\"\n"
-    "in_spec \"[1, {}]\"\n"
-    "out_spec \"[1]\"\n"
-    "namedtuples \"{\\\"P\\\":{}}\"\n"
-    "arg_names [\"x\", \"y\"]\n"
-    "graph(\n"
-    "  %x: f32[2] = user\n"
-    ") {\n"
-    "  %y: f32[2] = my.op(%x) !{\"stack_trace\": \"File \\\"a.py\\\", line 3, in forward\\n    x + 1\", \"torch_fn\": \"\"}\n"
-    "  return user %y\n"
-    "}\n";
+static const char with_meta[] = "program \"m\"\n"
+                                "in_spec \"[1, {}]\"\n"
+                                "out_spec \"[1]\"\n"
+                                "namedtuples \"{\\\"P\\\":{}}\"\n"
+                                "arg_names [\"x\", \"y\"]\n"
+                                "graph(\n"
+                                "  %x: f32[2] = user\n"
+                                ") {\n"
+                                "  %y: f32[2] = my.op(%x) !{\"stack_trace\": \"File \\\"a.py\\\", line 3, in "
+                                "forward\\n    x + 1\", \"torch_fn\": \"\"}\n"
+                                "  return user %y\n"
+                                "}\n";
 
 static void check_same(const char *text, PrintOptions o) {
   Exported *e;
@@ -69,7 +70,8 @@ static void round_trip(void **state) {
 
 static void comments_and_space(void **state) {
   (void)state;
-  static const char text[] = "# a comment\nprogram\"x\"graph(%a :f32[ 2 , 3 ]= user)# more\n{return user %a}  # end";
+  static const char text[] =
+      "# a comment\nprogram\"x\"graph(%a :f32[ 2 , 3 ]= user)# more\n{return user %a}  # end";
   Exported *e;
   TextBuf b = {0};
   assert_ok(graph_parse(text, strlen(text), "t.txt", &e));
@@ -149,7 +151,8 @@ static void depth_is_bounded(void **state) {
 /* Floats keep every bit. */
 static void floats_are_exact(void **state) {
   (void)state;
-  static const double values[] = {0.1, 1.0 / 3, 1e300, 5e-324, -0.0, 123456789.123456789, 1e16, 0x1.fffffffffffffp1023, 1.0};
+  static const double values[] = {
+      0.1, 1.0 / 3, 1e300, 5e-324, -0.0, 123456789.123456789, 1e16, 0x1.fffffffffffffp1023, 1.0};
   for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
     TextBuf b = {0};
     Exported *e;
@@ -204,9 +207,11 @@ static void unknown_ops_are_listed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      /* clang-format off */
       cmocka_unit_test(round_trip),       cmocka_unit_test(comments_and_space), cmocka_unit_test(state_entries),
       cmocka_unit_test(errors_say_where), cmocka_unit_test(depth_is_bounded),   cmocka_unit_test(floats_are_exact),
       cmocka_unit_test(verifier_finds),   cmocka_unit_test(unknown_ops_are_listed),
+      /* clang-format on */
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

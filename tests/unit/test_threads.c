@@ -21,8 +21,9 @@ typedef struct {
 } Job;
 
 static void run_calls(TessCtx *ctx, TessProgram *p, Job *job) {
-  static const size_t width[] = {[TESS_BOOL] = 1, [TESS_U8] = 1, [TESS_I8] = 1, [TESS_I16] = 2, [TESS_I32] = 4, [TESS_I64] = 8,
-                                 [TESS_F16] = 2, [TESS_BF16] = 2, [TESS_F32] = 4, [TESS_F64] = 8, [TESS_C64] = 8};
+  static const size_t width[] = {
+      [TESS_BOOL] = 1, [TESS_U8] = 1,   [TESS_I8] = 1,  [TESS_I16] = 2, [TESS_I32] = 4, [TESS_I64] = 8,
+      [TESS_F16] = 2,  [TESS_BF16] = 2, [TESS_F32] = 4, [TESS_F64] = 8, [TESS_C64] = 8};
   char path[512];
   const TessTensor *in[16];
   TessTensor *out[16];

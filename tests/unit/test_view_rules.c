@@ -128,8 +128,10 @@ static void same_elements(const Layout *from, const Layout *to) {
     Arena arena = {0};
     int64_t n = held(from, coord, &arena, from_held), m = held(to, coord, &arena, to_held);
     if (n != m || memcmp(from_held, to_held, (size_t)n * sizeof *to_held))
-      test_failed("%s of %s is not %s of %s", placements_print(from->place, from->naxes, a, sizeof a), shape_describe(from->ndim, from->shape, x, sizeof x),
-                  placements_print(to->place, to->naxes, b, sizeof b), shape_describe(to->ndim, to->shape, y, sizeof y));
+      test_failed("%s of %s is not %s of %s", placements_print(from->place, from->naxes, a, sizeof a),
+                  shape_describe(from->ndim, from->shape, x, sizeof x),
+                  placements_print(to->place, to->naxes, b, sizeof b),
+                  shape_describe(to->ndim, to->shape, y, sizeof y));
     arena_free(&arena);
   } while (next_coord(from->axis, from->naxes, coord));
 }
@@ -140,7 +142,8 @@ static void reshapes_keep_elements(void **state) {
   int told = 0, tries = 0;
   for (int i = 0; i < 20000; i++) {
     int64_t from[MAX_DIMS], to[MAX_DIMS];
-    int axis[MAX_AXES], naxes = draw_mesh(&seed, axis), ndim = draw_shape(&seed, from), n = draw_reshape(&seed, ndim, from, to), bad;
+    int axis[MAX_AXES], naxes = draw_mesh(&seed, axis), ndim = draw_shape(&seed, from),
+                        n = draw_reshape(&seed, ndim, from, to), bad;
     Placement in[MAX_AXES], out[MAX_AXES];
     for (int a = 0; a < naxes; a++) in[a] = draw_place(&seed, ndim, from);
     Layout l = {.ndim = ndim, .shape = from, .naxes = naxes, .axis = axis, .place = in};
@@ -173,6 +176,7 @@ static int read_numbers(const char *text, int64_t *out) {
 }
 
 static const Rule rules[] = {
+    /* clang-format off */
     /* mesh  from        placed               to            gives */
     {"2",    "4,6",      "S(0)",              "24",         "S(0)"},
     {"2",    "4,6",      "S(1)",              "24",         "_S(0, 4)"},
@@ -193,18 +197,21 @@ static const Rule rules[] = {
     {"2,2",  "24",       "_S(0, 4)S(0)",      "4,6",        "S(1)S(0)"},
     {"2",    "2,1,3",    "S(1)",              "6",          "S(0; factor 2; unit 3)"},
     {"4",    "1,6",      "S(0)",              "6,1",        "S(0; unit 6)"},
+    /* clang-format on */
 };
 
 static void rules_of_the_calculus(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
     int64_t mesh[MAX_AXES], from[MAX_DIMS], to[MAX_DIMS];
-    int naxes = read_numbers(rules[i].mesh, mesh), ndim = read_numbers(rules[i].from, from), n = read_numbers(rules[i].to, to), axis[MAX_AXES], count, bad;
+    int naxes = read_numbers(rules[i].mesh, mesh), ndim = read_numbers(rules[i].from, from),
+        n = read_numbers(rules[i].to, to), axis[MAX_AXES], count, bad;
     Placement in[MAX_AXES], out[MAX_AXES];
     char text[256] = "nothing";
     for (int a = 0; a < naxes; a++) axis[a] = (int)mesh[a];
     assert_ok(placements_parse(rules[i].in, ndim, in, &count));
-    if (view_reshape(&(Axes){naxes, axis}, ndim, from, n, to, in, out, &bad)) placements_print(out, naxes, text, sizeof text);
+    if (view_reshape(&(Axes){naxes, axis}, ndim, from, n, to, in, out, &bad))
+      placements_print(out, naxes, text, sizeof text);
     if (strcmp(text, rules[i].out ? rules[i].out : "nothing"))
       test_failed("%s of [%s] as [%s] on %s: %s", rules[i].in, rules[i].from, rules[i].to, rules[i].mesh, text);
   }
@@ -214,12 +221,12 @@ static void rules_of_the_calculus(void **state) {
 
 typedef struct {
   uint64_t *seed;
-  Tensor *self;     /* i64, its elements count from 0 */
-  Value args[6];    /* behind self */
+  Tensor *self;  /* i64, its elements count from 0 */
+  Value args[6]; /* behind self */
   int nargs;
   int64_t numbers[64];
   int used;
-  Tensor *list[4];  /* a list instead of self */
+  Tensor *list[4]; /* a list instead of self */
   int nlist;
 } Drawn;
 
@@ -275,7 +282,8 @@ static void draw_some_dims(Drawn *d) {
 static void draw_expand(Drawn *d) {
   int64_t *to = numbers(d, d->self->ndim + 1);
   to[0] = 3;
-  for (int i = 0; i < d->self->ndim; i++) to[i + 1] = d->self->size[i] == 1 ? 1 + upto(d->seed, 3) : upto(d->seed, 2) ? -1 : d->self->size[i];
+  for (int i = 0; i < d->self->ndim; i++)
+    to[i + 1] = d->self->size[i] == 1 ? 1 + upto(d->seed, 3) : upto(d->seed, 2) ? -1 : d->self->size[i];
   add(d, val_ints(to, d->self->ndim + 1));
 }
 
@@ -291,7 +299,8 @@ static void draw_cut(Drawn *d, int64_t *dim, int64_t *begin, int64_t *end) {
 static void draw_slice(Drawn *d) {
   int64_t dim, begin, end;
   draw_cut(d, &dim, &begin, &end);
-  add(d, val_int(dim)), add(d, upto(d->seed, 4) ? val_int(begin) : val_none()), add(d, upto(d->seed, 4) ? val_int(end) : val_none());
+  add(d, val_int(dim)), add(d, upto(d->seed, 4) ? val_int(begin) : val_none()),
+      add(d, upto(d->seed, 4) ? val_int(end) : val_none());
   add(d, val_int(upto(d->seed, 4) ? 1 : 2));
 }
 
@@ -323,12 +332,15 @@ static void draw_piece_sizes(Drawn *d) {
   add(d, val_ints(sizes, 3)), add(d, val_int(dim));
 }
 
-static void draw_diagonal(Drawn *d) { add(d, val_int(upto(d->seed, 3) - 1)), add(d, val_int(0)), add(d, val_int(d->self->ndim - 1)); }
+static void draw_diagonal(Drawn *d) {
+  add(d, val_int(upto(d->seed, 3) - 1)), add(d, val_int(0)), add(d, val_int(d->self->ndim - 1));
+}
 static void draw_offset(Drawn *d) { add(d, val_int(upto(d->seed, 7) - 3)); }
 
 static void draw_windows(Drawn *d) {
   int dim = any_dim(d);
-  add(d, val_int(dim)), add(d, val_int(1 + upto(d->seed, d->self->size[dim]))), add(d, val_int(1 + upto(d->seed, 2)));
+  add(d, val_int(dim)), add(d, val_int(1 + upto(d->seed, d->self->size[dim]))),
+      add(d, val_int(1 + upto(d->seed, 2)));
 }
 
 static void draw_padding(Drawn *d) {
@@ -364,26 +376,46 @@ typedef struct {
 } Case;
 
 static const Case cases[] = {
-    {"aten.view.default", draw_sizes},           {"aten.reshape.default", draw_sizes},
-    {"aten._unsafe_view.default", draw_sizes},   {"aten.view_copy.default", draw_sizes},
-    {"aten.flatten.using_ints", draw_flatten},   {"aten.unflatten.int", draw_unflatten},
-    {"aten.ravel.default", draw_nothing},        {"aten.permute.default", draw_order},
-    {"aten.transpose.int", draw_two_dims},       {"aten.swapaxes.default", draw_two_dims},
-    {"aten.movedim.int", draw_two_dims},         {"aten.numpy_T.default", draw_nothing},
-    {"aten.squeeze.default", draw_nothing},      {"aten.squeeze.dim", draw_dim},
-    {"aten.squeeze.dims", draw_some_dims},       {"aten.unsqueeze.default", draw_new_dim},
-    {"aten.expand.default", draw_expand},        {"aten.expand_copy.default", draw_expand},
-    {"aten.slice.Tensor", draw_slice},           {"aten.slice_copy.Tensor", draw_slice},
-    {"aten.narrow.default", draw_narrow},        {"aten.select.int", draw_select},
-    {"aten.split.Tensor", draw_pieces},          {"aten.split_with_sizes.default", draw_piece_sizes},
-    {"aten.chunk.default", draw_chunks},         {"aten.tensor_split.sections", draw_chunks},
-    {"aten.unbind.int", draw_dim},               {"aten.diagonal.default", draw_diagonal},
-    {"aten.unfold.default", draw_windows},       {"aten.clone.default", draw_nothing},
-    {"aten.tril.default", draw_offset},          {"aten.triu.default", draw_offset},
-    {"aten.flip.default", draw_some_dims},       {"aten.roll.default", draw_roll},
-    {"aten.constant_pad_nd.default", draw_padding}, {"aten.cat.default", draw_list},
-    {"aten.repeat.default", draw_repeats},       {"aten.repeat_interleave.self_int", draw_interleave},
-    {"aten.stack.default", draw_list},           {"aten.atleast_3d.default", draw_nothing},
+    {"aten.view.default", draw_sizes},
+    {"aten.reshape.default", draw_sizes},
+    {"aten._unsafe_view.default", draw_sizes},
+    {"aten.view_copy.default", draw_sizes},
+    {"aten.flatten.using_ints", draw_flatten},
+    {"aten.unflatten.int", draw_unflatten},
+    {"aten.ravel.default", draw_nothing},
+    {"aten.permute.default", draw_order},
+    {"aten.transpose.int", draw_two_dims},
+    {"aten.swapaxes.default", draw_two_dims},
+    {"aten.movedim.int", draw_two_dims},
+    {"aten.numpy_T.default", draw_nothing},
+    {"aten.squeeze.default", draw_nothing},
+    {"aten.squeeze.dim", draw_dim},
+    {"aten.squeeze.dims", draw_some_dims},
+    {"aten.unsqueeze.default", draw_new_dim},
+    {"aten.expand.default", draw_expand},
+    {"aten.expand_copy.default", draw_expand},
+    {"aten.slice.Tensor", draw_slice},
+    {"aten.slice_copy.Tensor", draw_slice},
+    {"aten.narrow.default", draw_narrow},
+    {"aten.select.int", draw_select},
+    {"aten.split.Tensor", draw_pieces},
+    {"aten.split_with_sizes.default", draw_piece_sizes},
+    {"aten.chunk.default", draw_chunks},
+    {"aten.tensor_split.sections", draw_chunks},
+    {"aten.unbind.int", draw_dim},
+    {"aten.diagonal.default", draw_diagonal},
+    {"aten.unfold.default", draw_windows},
+    {"aten.clone.default", draw_nothing},
+    {"aten.tril.default", draw_offset},
+    {"aten.triu.default", draw_offset},
+    {"aten.flip.default", draw_some_dims},
+    {"aten.roll.default", draw_roll},
+    {"aten.constant_pad_nd.default", draw_padding},
+    {"aten.cat.default", draw_list},
+    {"aten.repeat.default", draw_repeats},
+    {"aten.repeat_interleave.self_int", draw_interleave},
+    {"aten.stack.default", draw_list},
+    {"aten.atleast_3d.default", draw_nothing},
 };
 
 /* i64, elements first, first + 1, ... */
@@ -436,7 +468,8 @@ static Tensor *part_of(Trial *t, const Tensor *whole, const Spec *spec, const in
   return out;
 }
 
-static void compare_part(Trial *t, const Op *op, const Tensor *got, const Tensor *whole, const Decision *d, int i, const int *coord) {
+static void compare_part(Trial *t, const Op *op, const Tensor *got, const Tensor *whole, const Decision *d, int i,
+                         const int *coord) {
   Tensor *want = part_of(t, whole, d->out[i], coord);
   char a[128], b[128], c[128], have[256], in[256], out[256];
   bool same = tensor_same_size(got, want);
@@ -446,10 +479,12 @@ static void compare_part(Trial *t, const Op *op, const Tensor *got, const Tensor
     same = !memcmp(from_held, to_held, (size_t)tensor_numel(want) * sizeof *to_held);
   }
   if (!same)
-    test_failed("%s of %s %s -> %s: %s, rank %d has %s, not %s", op->schema.name, tensor_describe(whole, b, sizeof b),
-                placements_print(d->have[0]->place, t->mesh->naxes, have, sizeof have), placements_print(d->want[0]->place, t->mesh->naxes, in, sizeof in),
-                placements_print(d->out[i]->place, t->mesh->naxes, out, sizeof out), coord[0], shape_describe(got->ndim, got->size, a, sizeof a),
-                shape_describe(want->ndim, want->size, c, sizeof c));
+    test_failed(
+        "%s of %s %s -> %s: %s, rank %d has %s, not %s", op->schema.name, tensor_describe(whole, b, sizeof b),
+        placements_print(d->have[0]->place, t->mesh->naxes, have, sizeof have),
+        placements_print(d->want[0]->place, t->mesh->naxes, in, sizeof in),
+        placements_print(d->out[i]->place, t->mesh->naxes, out, sizeof out), coord[0],
+        shape_describe(got->ndim, got->size, a, sizeof a), shape_describe(want->ndim, want->size, c, sizeof c));
 }
 
 /* Input i of the global call, plain and as a DTensor without shards. */
@@ -484,7 +519,8 @@ static bool check_ranks(Trial *t, const Op *op, Inputs *in, const Call *whole) {
     Tensor *parts[4];
     for (int i = 0; i < in->n; i++) parts[i] = part_of(t, in->plain[i], d.want[i], coord);
     arg[0] = in->is_list ? val_tensors(parts, in->n) : val_tensor(parts[0]);
-    if (!call_op(t, d.op, arg, &local)) test_failed("%s: the local call %s fails", op->schema.name, d.op->schema.name);
+    if (!call_op(t, d.op, arg, &local))
+      test_failed("%s: the local call %s fails", op->schema.name, d.op->schema.name);
     assert_int_equal(local.nout, whole->nout);
     for (int i = 0; i < whole->nout; i++) {
       compare_part(t, op, out_tensor(&local, i), out_tensor(whole, i), &d, i, coord);
@@ -530,7 +566,8 @@ static int check_case(const Case *c, uint64_t *seed) {
   ctx_init(&t.ctx, 1);
   assert_ok(dist_new(NULL, &t.dist));
   assert_ok(mesh_new(t.dist, axis, naxes, NULL, NULL, &t.mesh));
-  if (draw_inputs(&t, c, &d, &in, seed) && bind_all(&t, op, &d, &in) && call_op(&t, op, in.plain_arg, &whole) && !op->def->compose)
+  if (draw_inputs(&t, c, &d, &in, seed) && bind_all(&t, op, &d, &in) && call_op(&t, op, in.plain_arg, &whole) &&
+      !op->def->compose)
     result = check_ranks(&t, op, &in, &whole);
   scope_clear(&t.scope);
   arena_free(&t.arena);

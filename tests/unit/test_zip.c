@@ -72,12 +72,14 @@ static void build(Bytes *b, const Entry *entries, int n) {
     const Entry *e = &entries[i];
     size_t length = e->name_length ? e->name_length : strlen(e->name);
     put(b, 0x02014b50, 4), put(b, 20, 2), put(b, 20, 2), put(b, e->flags, 2), put(b, e->method, 2), put(b, 0, 4);
-    put(b, e->crc, 4), put(b, e->packed, 4), put(b, e->size, 4), put(b, length, 2), put(b, 0, 2), put(b, 0, 2), put(b, 0, 2), put(b, 0, 2);
+    put(b, e->crc, 4), put(b, e->packed, 4), put(b, e->size, 4), put(b, length, 2), put(b, 0, 2), put(b, 0, 2),
+        put(b, 0, 2), put(b, 0, 2);
     put(b, 0, 4), put(b, (uint64_t)((int64_t)offset[i] + e->move), 4);
     put_text(b, e->name, length);
   }
   size_t size = b->size - begin;
-  put(b, 0x06054b50, 4), put(b, 0, 2), put(b, 0, 2), put(b, (uint64_t)n, 2), put(b, (uint64_t)n, 2), put(b, size, 4), put(b, begin, 4), put(b, 0, 2);
+  put(b, 0x06054b50, 4), put(b, 0, 2), put(b, 0, 2), put(b, (uint64_t)n, 2), put(b, (uint64_t)n, 2),
+      put(b, size, 4), put(b, begin, 4), put(b, 0, 2);
 }
 
 static Status read_entries(const Entry *entries, int n) {
@@ -88,13 +90,18 @@ static Status read_entries(const Entry *entries, int n) {
 
 static Entry stored(const char *name, const char *content) {
   size_t n = strlen(content);
-  return (Entry){.name = name, .content = content, .packed = n, .size = n, .crc = (uint32_t)crc32(0, (const Bytef *)content, (uInt)n)};
+  return (Entry){.name = name,
+                 .content = content,
+                 .packed = n,
+                 .size = n,
+                 .crc = (uint32_t)crc32(0, (const Bytef *)content, (uInt)n)};
 }
 
 static void names(void **state) {
   (void)state;
   static const char *const good[] = {"a", "a/b", ".data/version", "...", "a/..b", "\xc3\xa4", "a/"};
-  static const char *const bad[] = {"", "/a", "..", "../a", "a/../b", "a/..", ".", "a/./b", "a//b", "a\\b", "a\nb", "\x7f", "//"};
+  static const char *const bad[] = {"",      "/a",   "..",   "../a", "a/../b", "a/..", ".",
+                                    "a/./b", "a//b", "a\\b", "a\nb", "\x7f",   "//"};
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) assert_true(zip_name_ok(good[i]));
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     assert_false(zip_name_ok(bad[i]));
@@ -120,7 +127,8 @@ static void hostile(void **state) {
   assert_error(read_entries(two, 2), "does not agree");
   static Bytes inner; /* b's header and data, inside a's data */
   build(&inner, &b, 1);
-  two[0] = (Entry){.name = "a", .content = inner.data, .packed = 36, .size = 36, .crc = (uint32_t)crc32(0, inner.data, 36)};
+  two[0] = (Entry){
+      .name = "a", .content = inner.data, .packed = 36, .size = 36, .crc = (uint32_t)crc32(0, inner.data, 36)};
   two[1].move = -36;
   assert_error(read_entries(two, 2), "overlaps");
   e = a, e.flags = 1;
@@ -147,11 +155,17 @@ static void hostile(void **state) {
 }
 
 static Entry deflated(const char *name, const void *content, size_t size, unsigned char *buf, size_t cap) {
-  z_stream s = {.next_in = (Bytef *)(uintptr_t)content, .avail_in = (uInt)size, .next_out = buf, .avail_out = (uInt)cap};
+  z_stream s = {
+      .next_in = (Bytef *)(uintptr_t)content, .avail_in = (uInt)size, .next_out = buf, .avail_out = (uInt)cap};
   assert_int_equal(deflateInit2(&s, 9, Z_DEFLATED, -15, 9, Z_DEFAULT_STRATEGY), Z_OK);
   assert_int_equal(deflate(&s, Z_FINISH), Z_STREAM_END);
   deflateEnd(&s);
-  return (Entry){.name = name, .content = buf, .packed = s.total_out, .size = size, .method = 8, .crc = (uint32_t)crc32(0, content, (uInt)size)};
+  return (Entry){.name = name,
+                 .content = buf,
+                 .packed = s.total_out,
+                 .size = size,
+                 .method = 8,
+                 .crc = (uint32_t)crc32(0, content, (uInt)size)};
 }
 
 static void compressed(void **state) {
@@ -260,7 +274,8 @@ static void writer_refuses(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(hostile), cmocka_unit_test(compressed),
-                                     cmocka_unit_test(round_trip_and_damage), cmocka_unit_test(writer_refuses)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(hostile),
+                                     cmocka_unit_test(compressed), cmocka_unit_test(round_trip_and_damage),
+                                     cmocka_unit_test(writer_refuses)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

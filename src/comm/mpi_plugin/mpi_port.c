@@ -96,7 +96,8 @@ __attribute__((visibility("default"))) PortOpenFn tessera_port_open;
 
 int tessera_port_open(uint32_t version, Port *out, char *error, size_t cap) {
   if (version != PORT_VERSION) {
-    snprintf(error, cap, "the plug-in speaks version %d, tessera %u: build both from the same source", PORT_VERSION, (unsigned)version);
+    snprintf(error, cap, "the plug-in speaks version %d, tessera %u: build both from the same source", PORT_VERSION,
+             (unsigned)version);
     return -1;
   }
   MpiState *s = calloc(1, sizeof *s);
@@ -107,8 +108,15 @@ int tessera_port_open(uint32_t version, Port *out, char *error, size_t cap) {
   MPI_Comm_set_errhandler(s->comm, MPI_ERRORS_RETURN);
   MPI_Get_library_version(s->library, &length);
   s->library[strcspn(s->library, ",\n")] = 0; /* the rest is how it was built */
-  *out = (Port){.state = s, .any_thread = threads >= MPI_THREAD_SERIALIZED, .library = s->library, .send = port_send, .recv = port_recv,
-                .test = port_test, .cancel = port_cancel, .error_text = port_error_text, .close = port_close};
+  *out = (Port){.state = s,
+                .any_thread = threads >= MPI_THREAD_SERIALIZED,
+                .library = s->library,
+                .send = port_send,
+                .recv = port_recv,
+                .test = port_test,
+                .cancel = port_cancel,
+                .error_text = port_error_text,
+                .close = port_close};
   MPI_Comm_rank(s->comm, &out->rank);
   MPI_Comm_size(s->comm, &out->size);
   return 0;

@@ -4,16 +4,16 @@
 #include "kernels/reduce.h"
 
 /* A nan beats anything but an earlier nan. */
-#define FLOAT_BEATS(v, OP, b) (((v) OP (b)) | (((v) != (v)) & ((b) == (b))))
-#define INT_BEATS(v, OP, b) ((v) OP (b))
+#define FLOAT_BEATS(v, OP, b) (((v)OP(b)) | (((v) != (v)) & ((b) == (b))))
+#define INT_BEATS(v, OP, b) ((v)OP(b))
 
-#define LOOP(NAME, T, OP, BEATS)                                                                                 \
-  static void NAME(T *restrict best, int64_t *restrict place, const T *restrict x, int64_t at, int64_t n) {      \
-    for (int64_t i = 0; i < n; i++) {                                                                            \
-      bool take = BEATS(x[i], OP, best[i]);                                                                      \
-      best[i] = take ? x[i] : best[i];                                                                           \
-      place[i] = take ? at : place[i];                                                                           \
-    }                                                                                                            \
+#define LOOP(NAME, T, OP, BEATS)                                                                            \
+  static void NAME(T *restrict best, int64_t *restrict place, const T *restrict x, int64_t at, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) {                                                                       \
+      bool take = BEATS(x[i], OP, best[i]);                                                                 \
+      best[i] = take ? x[i] : best[i];                                                                      \
+      place[i] = take ? at : place[i];                                                                      \
+    }                                                                                                       \
   }
 
 LOOP(largest_f32, float, >, FLOAT_BEATS)

@@ -51,24 +51,24 @@ float SIMD(attention_softmax_row)(float *s, int64_t n, float largest, float *max
 
 /* ---- the largest score, once masked; nan is passed over ----------------------------------- */
 
-#define LARGEST(one, rest)                                             \
-  vf a = splat(-F32_INF), b = a;                                       \
-  int64_t i = 0;                                                       \
-  for (; i + 2 * VL <= n; i += 2 * VL) {                               \
-    a = max_v(one(s + i, i), a);                                       \
-    b = max_v(one(s + i + VL, i + VL), b);                             \
-  }                                                                    \
-  float top = largest_v(max_v(a, b));                                  \
-  for (; i < n; i++) {                                                 \
-    float x = rest(s + i, i);                                          \
-    top = x > top ? x : top;                                           \
-  }                                                                    \
+#define LARGEST(one, rest)                 \
+  vf a = splat(-F32_INF), b = a;           \
+  int64_t i = 0;                           \
+  for (; i + 2 * VL <= n; i += 2 * VL) {   \
+    a = max_v(one(s + i, i), a);           \
+    b = max_v(one(s + i + VL, i + VL), b); \
+  }                                        \
+  float top = largest_v(max_v(a, b));      \
+  for (; i < n; i++) {                     \
+    float x = rest(s + i, i);              \
+    top = x > top ? x : top;               \
+  }                                        \
   return top;
 
-float SIMD(attention_largest)(const float *s, int64_t n) {
+float SIMD(attention_largest)(const float *s, int64_t n){
 #define ONE(p, i) load(p)
 #define REST(p, i) (*(p))
-  LARGEST(ONE, REST)
+    LARGEST(ONE, REST)
 #undef ONE
 #undef REST
 }
@@ -79,10 +79,10 @@ INLINE vf add_vector(float *p, const float *mask) {
   return x;
 }
 
-float SIMD(attention_add_mask)(float *s, const float *mask, int64_t n) {
+float SIMD(attention_add_mask)(float *s, const float *mask, int64_t n){
 #define ONE(p, i) add_vector(p, mask + (i))
 #define REST(p, i) (*(p) = fma_f32(mask[i], ATTENTION_LOG2E, *(p)))
-  LARGEST(ONE, REST)
+    LARGEST(ONE, REST)
 #undef ONE
 #undef REST
 }
@@ -134,14 +134,16 @@ INLINE void scores(float *s, const float *q, const void *k, int64_t ldk, Dtype d
   }
 }
 
-void SIMD(attention_scores)(float *s, const float *q, const void *k, int64_t ldk, Dtype dtype, int64_t n, int64_t d) {
+void SIMD(attention_scores)(float *s, const float *q, const void *k, int64_t ldk, Dtype dtype, int64_t n,
+                            int64_t d) {
   if (dtype == DT_F32) scores(s, q, k, ldk, DT_F32, n, d);
   else if (dtype == DT_BF16) scores(s, q, k, ldk, DT_BF16, n, d);
   else scores(s, q, k, ldk, DT_F16, n, d);
 }
 
 /* A piece of o of `vectors` vectors stays in registers over all keys. */
-INLINE void values_piece(int vectors, float *o, const float *p, const void *v, int64_t ldv, Dtype dtype, int64_t n, int64_t at) {
+INLINE void values_piece(int vectors, float *o, const float *p, const void *v, int64_t ldv, Dtype dtype, int64_t n,
+                         int64_t at) {
   vf acc[8];
   UNROLL for (int i = 0; i < vectors; i++) acc[i] = load(o + at + i * VL);
   for (int64_t j = 0; j < n; j++) {
@@ -161,7 +163,8 @@ INLINE void values(float *o, const float *p, const void *v, int64_t ldv, Dtype d
   }
 }
 
-void SIMD(attention_values)(float *o, const float *p, const void *v, int64_t ldv, Dtype dtype, int64_t n, int64_t e) {
+void SIMD(attention_values)(float *o, const float *p, const void *v, int64_t ldv, Dtype dtype, int64_t n,
+                            int64_t e) {
   if (dtype == DT_F32) values(o, p, v, ldv, DT_F32, n, e);
   else if (dtype == DT_BF16) values(o, p, v, ldv, DT_BF16, n, e);
   else values(o, p, v, ldv, DT_F16, n, e);

@@ -6,49 +6,49 @@ typedef struct {
 } Complex;
 
 /* d[i] = EXPR of p = a[i] and q = b[i]. */
-#define EACH(T, EXPR)                                    \
-  {                                                      \
-    T *d = dst;                                          \
-    const T *x = a, *y = b;                              \
-    SIMD_LOOP                                            \
-    for (int64_t i = 0; i < n; i++) {                    \
-      const T p = x[i], q = y[i];                        \
-      d[i] = EXPR;                                       \
-    }                                                    \
-    break;                                               \
+#define EACH(T, EXPR)                 \
+  {                                   \
+    T *d = dst;                       \
+    const T *x = a, *y = b;           \
+    SIMD_LOOP                         \
+    for (int64_t i = 0; i < n; i++) { \
+      const T p = x[i], q = y[i];     \
+      d[i] = EXPR;                    \
+    }                                 \
+    break;                            \
   }
 
 #define PAIR(TAG) static void pair_##TAG(ReduceOp op, void *dst, const void *a, const void *b, int64_t n)
 
 /* A nan on either side is the result: q is taken unless p is less or nan. */
-#define FLOATS(TAG, T)                                              \
-  PAIR(TAG) {                                                       \
-    switch (op) {                                                   \
-      case REDUCE_SUM:                                              \
-      case REDUCE_AVG: EACH(T, p + q)                               \
-      case REDUCE_PRODUCT: EACH(T, p * q)                           \
-      case REDUCE_MIN: EACH(T, ((p < q) | (p != p)) ? p : q)          \
-      case REDUCE_MAX: EACH(T, ((p > q) | (p != p)) ? p : q)          \
-      default: break;                                               \
-    }                                                               \
+#define FLOATS(TAG, T)                                       \
+  PAIR(TAG) {                                                \
+    switch (op) {                                            \
+      case REDUCE_SUM:                                       \
+      case REDUCE_AVG: EACH(T, p + q)                        \
+      case REDUCE_PRODUCT: EACH(T, p *q)                     \
+      case REDUCE_MIN: EACH(T, ((p < q) | (p != p)) ? p : q) \
+      case REDUCE_MAX: EACH(T, ((p > q) | (p != p)) ? p : q) \
+      default: break;                                        \
+    }                                                        \
   }
 FLOATS(F32, float)
 FLOATS(F64, double)
 
 /* W: unsigned, at least as wide as int, so that wrapping is defined. */
-#define INTEGERS(TAG, T, W)                                         \
-  PAIR(TAG) {                                                       \
-    switch (op) {                                                   \
-      case REDUCE_SUM:                                              \
-      case REDUCE_AVG: EACH(T, (T)((W)p + (W)q))                    \
-      case REDUCE_PRODUCT: EACH(T, (T)((W)p * (W)q))                \
-      case REDUCE_MIN: EACH(T, p < q ? p : q)                       \
-      case REDUCE_MAX: EACH(T, p > q ? p : q)                       \
-      case REDUCE_BAND: EACH(T, (T)(p & q))                         \
-      case REDUCE_BOR: EACH(T, (T)(p | q))                          \
-      case REDUCE_BXOR: EACH(T, (T)(p ^ q))                         \
-      default: break;                                               \
-    }                                                               \
+#define INTEGERS(TAG, T, W)                          \
+  PAIR(TAG) {                                        \
+    switch (op) {                                    \
+      case REDUCE_SUM:                               \
+      case REDUCE_AVG: EACH(T, (T)((W)p + (W)q))     \
+      case REDUCE_PRODUCT: EACH(T, (T)((W)p * (W)q)) \
+      case REDUCE_MIN: EACH(T, p < q ? p : q)        \
+      case REDUCE_MAX: EACH(T, p > q ? p : q)        \
+      case REDUCE_BAND: EACH(T, (T)(p & q))          \
+      case REDUCE_BOR: EACH(T, (T)(p | q))           \
+      case REDUCE_BXOR: EACH(T, (T)(p ^ q))          \
+      default: break;                                \
+    }                                                \
   }
 INTEGERS(U8, uint8_t, uint32_t)
 INTEGERS(I8, int8_t, uint32_t)
@@ -82,18 +82,22 @@ PAIR(C64) {
 
 void SIMD(combine_pair)(ReduceOp op, Dtype d, void *dst, const void *a, const void *b, int64_t n) {
   switch (d) {
-#define CASE(TAG) case DT_##TAG: pair_##TAG(op, dst, a, b, n); break;
-    CASE(BOOL) CASE(U8) CASE(I8) CASE(I16) CASE(I32) CASE(I64) CASE(F32) CASE(F64) CASE(C64)
+#define CASE(TAG) \
+  case DT_##TAG: pair_##TAG(op, dst, a, b, n); break;
+    CASE(BOOL)
+    CASE(U8)
+    CASE(I8)
+    CASE(I16) CASE(I32) CASE(I64) CASE(F32) CASE(F64) CASE(C64)
 #undef CASE
-    default: break;
+        default : break;
   }
 }
 
-#define DIVIDE(T, COUNT)                                            \
-  {                                                                 \
-    T *v = x;                                                       \
-    for (int64_t i = 0; i < (COUNT); i++) v[i] /= (T)by;            \
-    break;                                                          \
+#define DIVIDE(T, COUNT)                                 \
+  {                                                      \
+    T *v = x;                                            \
+    for (int64_t i = 0; i < (COUNT); i++) v[i] /= (T)by; \
+    break;                                               \
   }
 
 void SIMD(combine_divide)(Dtype d, void *x, int by, int64_t n) {

@@ -15,8 +15,8 @@ typedef struct {
 
 /* ---- one number of class S (int32), I (int64), F (f32), D (f64), C (complex) to a dtype ---- */
 
-#define INT_TO(TO, T)                                        \
-  static inline T S_to_##TO(int32_t x) { return (T)x; }      \
+#define INT_TO(TO, T)                                   \
+  static inline T S_to_##TO(int32_t x) { return (T)x; } \
   static inline T I_to_##TO(int64_t x) { return (T)x; }
 INT_TO(U8, uint8_t)
 INT_TO(I8, int8_t)
@@ -82,6 +82,7 @@ static inline Complex C_to_C64(Complex x) { return x; }
 #define TRUTH(x) ((x) != 0)
 
 /*       dtype  in memory  class  value            */
+/* clang-format off */
 #define TYPES(X, ...)                              \
   X(BOOL,  uint8_t,  S, TRUTH,       __VA_ARGS__)  \
   X(U8,    uint8_t,  S, SAME,        __VA_ARGS__)  \
@@ -94,44 +95,47 @@ static inline Complex C_to_C64(Complex x) { return x; }
   X(F32,   float,    F, SAME,        __VA_ARGS__)  \
   X(F64,   double,   D, SAME,        __VA_ARGS__)  \
   X(C64,   Complex,  C, SAME,        __VA_ARGS__)
+/* clang-format on */
 
-#define TO_CASE(TO, TO_T, FROM_T, CLASS, VALUE)                                  \
-  case DT_##TO: {                                                                \
-    const FROM_T *s = src;                                                       \
-    TO_T *d = dst;                                                               \
-    for (int64_t i = 0; i < n; i++) d[i] = CLASS##_to_##TO(VALUE(s[i]));         \
-    break;                                                                       \
+#define TO_CASE(TO, TO_T, FROM_T, CLASS, VALUE)                          \
+  case DT_##TO: {                                                        \
+    const FROM_T *s = src;                                               \
+    TO_T *d = dst;                                                       \
+    for (int64_t i = 0; i < n; i++) d[i] = CLASS##_to_##TO(VALUE(s[i])); \
+    break;                                                               \
   }
 
-#define FROM_FUNCTION(FROM, FROM_T, CLASS, VALUE, ...)                           \
+#define FROM_FUNCTION(FROM, FROM_T, CLASS, VALUE, ...)                                         \
   static void from_##FROM(void *restrict dst, Dtype to, const void *restrict src, int64_t n) { \
-    switch (to) {                                                                \
-      TO_CASE(BOOL, uint8_t, FROM_T, CLASS, VALUE)                               \
-      TO_CASE(U8, uint8_t, FROM_T, CLASS, VALUE)                                 \
-      TO_CASE(I8, int8_t, FROM_T, CLASS, VALUE)                                  \
-      TO_CASE(I16, int16_t, FROM_T, CLASS, VALUE)                                \
-      TO_CASE(I32, int32_t, FROM_T, CLASS, VALUE)                                \
-      TO_CASE(I64, int64_t, FROM_T, CLASS, VALUE)                                \
-      TO_CASE(F16, uint16_t, FROM_T, CLASS, VALUE)                               \
-      TO_CASE(BF16, uint16_t, FROM_T, CLASS, VALUE)                              \
-      TO_CASE(F32, float, FROM_T, CLASS, VALUE)                                  \
-      TO_CASE(F64, double, FROM_T, CLASS, VALUE)                                 \
-      TO_CASE(C64, Complex, FROM_T, CLASS, VALUE)                                \
-      default: break;                                                            \
-    }                                                                            \
+    switch (to) {                                                                              \
+      TO_CASE(BOOL, uint8_t, FROM_T, CLASS, VALUE)                                             \
+      TO_CASE(U8, uint8_t, FROM_T, CLASS, VALUE)                                               \
+      TO_CASE(I8, int8_t, FROM_T, CLASS, VALUE)                                                \
+      TO_CASE(I16, int16_t, FROM_T, CLASS, VALUE)                                              \
+      TO_CASE(I32, int32_t, FROM_T, CLASS, VALUE)                                              \
+      TO_CASE(I64, int64_t, FROM_T, CLASS, VALUE)                                              \
+      TO_CASE(F16, uint16_t, FROM_T, CLASS, VALUE)                                             \
+      TO_CASE(BF16, uint16_t, FROM_T, CLASS, VALUE)                                            \
+      TO_CASE(F32, float, FROM_T, CLASS, VALUE)                                                \
+      TO_CASE(F64, double, FROM_T, CLASS, VALUE)                                               \
+      TO_CASE(C64, Complex, FROM_T, CLASS, VALUE)                                              \
+      default: break;                                                                          \
+    }                                                                                          \
   }
 TYPES(FROM_FUNCTION, 0)
 
 #ifdef __F16C__ /* the compilers do not see the instruction in the plain loops */
 static int64_t f16_to_f32_by_8(float *restrict d, const uint16_t *restrict s, int64_t n) {
   int64_t i = 0;
-  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(s + i))));
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_ps(d + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(s + i))));
   return i;
 }
 static int64_t f32_to_f16_by_8(uint16_t *restrict d, const float *restrict s, int64_t n) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
-    _mm_storeu_si128((__m128i *)(void *)(d + i), _mm256_cvtps_ph(_mm256_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *)(void *)(d + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(s + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
   return i;
 }
@@ -151,7 +155,8 @@ void SIMD(convert_run)(void *dst, Dtype to, const void *src, Dtype from, int64_t
   n -= done;
 #endif
   switch (from) {
-#define CALL(FROM, ...) case DT_##FROM: from_##FROM(dst, to, src, n); break;
+#define CALL(FROM, ...) \
+  case DT_##FROM: from_##FROM(dst, to, src, n); break;
     TYPES(CALL, 0)
     default: break;
   }

@@ -44,13 +44,15 @@ static inline void one(float *y, const float *x, const int64_t *offset, const fl
   TO(y) = a;
 }
 
-void SIMD(depthwise_run)(float *y, int64_t n, const float *x, const int64_t *offset, const float *w, int taps, float bias) {
+void SIMD(depthwise_run)(float *y, int64_t n, const float *x, const int64_t *offset, const float *w, int taps,
+                         float bias) {
   int64_t i = 0;
   for (; i + 8 * WIDE <= n; i += 8 * WIDE) eight(y + i, x + i, offset, w, taps, bias);
   for (; i < n; i += WIDE) one(y + i, x + i, offset, w, taps, bias);
 }
 
-void SIMD(depthwise_copy)(float *to, int64_t to_pitch, const float *from, int64_t from_pitch, int64_t rows, int64_t width) {
+void SIMD(depthwise_copy)(float *to, int64_t to_pitch, const float *from, int64_t from_pitch, int64_t rows,
+                          int64_t width) {
   for (int64_t r = 0; r < rows; r++, to += to_pitch, from += from_pitch) {
     int64_t i = 0;
     if (width < WIDE) {

@@ -32,12 +32,12 @@
 
 LOOP(count_f32, float, d != 0, ADD)
 LOOP(sum_f32, float, fabsf(d), ADD)
-LOOP(squares_f32, float, d * d, ADD)
+LOOP(squares_f32, float, d *d, ADD)
 LOOP(powers_f32, float, pow_f32(fabsf(d), p), ADD)
 LOOP(largest_f32, float, fabsf(d), MAX)
 LOOP(count_f64, double, d != 0, ADD)
 LOOP(sum_f64, double, fabs(d), ADD)
-LOOP(squares_f64, double, d * d, ADD)
+LOOP(squares_f64, double, d *d, ADD)
 LOOP(powers_f64, double, pow(fabs(d), p), ADD)
 LOOP(largest_f64, double, fabs(d), MAX)
 

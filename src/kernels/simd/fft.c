@@ -20,22 +20,21 @@ typedef struct {
 } Out;
 
 #define COS_3 -0.5f
-#define SIN_3 0x1.bb67aep-1f  /* sin(2 pi / 3) */
-#define COS_5 0x1.3c6ef4p-2f  /* cos(2 pi / 5) */
-#define SIN_5 0x1.e6f0e2p-1f  /* sin(2 pi / 5) */
+#define SIN_3 0x1.bb67aep-1f   /* sin(2 pi / 3) */
+#define COS_5 0x1.3c6ef4p-2f   /* cos(2 pi / 5) */
+#define SIN_5 0x1.e6f0e2p-1f   /* sin(2 pi / 5) */
 #define COS_5B -0x1.9e377ap-1f /* cos(4 pi / 5) */
-#define SIN_5B 0x1.2cf230p-1f /* sin(4 pi / 5) */
+#define SIN_5B 0x1.2cf230p-1f  /* sin(4 pi / 5) */
 
 /* y[k] = (re, im) * w */
-#define STORE(k, R, I)                          \
-  do {                                          \
-    Vec r_ = (R), i_ = (I);                     \
+#define STORE(k, R, I)                                     \
+  do {                                                     \
+    Vec r_ = (R), i_ = (I);                                \
     yr[(k)*s + q] = r_ * w[2 * (k)] - i_ * w[2 * (k) + 1]; \
     yi[(k)*s + q] = r_ * w[2 * (k) + 1] + i_ * w[2 * (k)]; \
   } while (0)
 
-#define LOAD(j) \
-  const Vec a##j = xr[(j)*step + q], b##j = xi[(j)*step + q]
+#define LOAD(j) const Vec a##j = xr[(j)*step + q], b##j = xi[(j)*step + q]
 
 static void radix_2(In x, Out y, const float *tw, int64_t m, int64_t s) {
   int64_t step = m * s;
@@ -144,7 +143,7 @@ static void radix_any(In x, Out y, const FftStage *st, int64_t m, int64_t s) {
   }
 }
 
-static void stockham(const FftPlan *p, Vec *re, Vec *im, Vec *work) {
+static void stockham(const FftTables *p, Vec *re, Vec *im, Vec *work) {
   Out a = {re, im}, b = {work, work + p->n};
   int64_t n = p->n, s = 1;
   for (int i = 0; i < p->stages; i++) {
@@ -179,7 +178,7 @@ static void multiply(Vec *restrict re, Vec *restrict im, const float *w, int64_t
 }
 
 /* X[k] = chirp[k] * sum_j (x[j] chirp[j]) conj(chirp[k-j]): jk = (j^2 + k^2 - (k-j)^2) / 2. */
-static void bluestein(const FftPlan *p, Vec *re, Vec *im, Vec *work) {
+static void bluestein(const FftTables *p, Vec *re, Vec *im, Vec *work) {
   int64_t n = p->n, all = p->inner->n;
   Vec *br = work, *bi = work + all;
   memcpy(br, re, (size_t)n * sizeof *br);
@@ -195,7 +194,7 @@ static void bluestein(const FftPlan *p, Vec *re, Vec *im, Vec *work) {
   memcpy(im, bi, (size_t)n * sizeof *bi);
 }
 
-void SIMD(fft_lanes)(const FftPlan *p, float *re, float *im, float *work) {
+void SIMD(fft_lanes)(const FftTables *p, float *re, float *im, float *work) {
   Vec *r = (Vec *)(void *)re, *i = (Vec *)(void *)im, *w = (Vec *)(void *)work;
   if (p->inner) bluestein(p, r, i, w);
   else stockham(p, r, i, w);

@@ -29,8 +29,8 @@ INLINE void tile_step(Lay lay, int rows, int nv, const float *a, const float *b,
 }
 
 /* The first nv vectors of a panel.  One line of `next` is fetched in every so many steps. */
-INLINE void tile_rows(Lay lay, int rows, int nv, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add,
-                      const float *next) {
+INLINE void tile_rows(Lay lay, int rows, int nv, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
+                      float alpha, bool add, const float *next) {
   enum { APART = 2, PACKED = GEMM_AHEAD }; /* steps without a branch; with rows apart gcc spills when it is more */
   const int steps = lay.col == 1 ? APART : PACKED;
   vf acc[MR][NV];
@@ -57,29 +57,33 @@ INLINE void tile_rows(Lay lay, int rows, int nv, int64_t k, const float *a, cons
 }
 
 /* The number of rows is a constant in each copy, so that the tile stays in registers. */
-#define ROWS(R, L, N)                                                                    \
-  case R:                                                                                \
-    if (R <= MR) tile_rows(L, R <= MR ? R : 1, N, k, a, b, c, ldc, alpha, add, next);    \
+#define ROWS(R, L, N)                                                                 \
+  case R:                                                                             \
+    if (R <= MR) tile_rows(L, R <= MR ? R : 1, N, k, a, b, c, ldc, alpha, add, next); \
     break;
 #define ROWS_6(L, N) ROWS(1, L, N) ROWS(2, L, N) ROWS(3, L, N) ROWS(4, L, N) ROWS(5, L, N) ROWS(6, L, N)
 #ifdef __AVX512F__
 #define ROWS_ALL(L, N) \
-  ROWS_6(L, N) ROWS(7, L, N) ROWS(8, L, N) ROWS(9, L, N) ROWS(10, L, N) ROWS(11, L, N) ROWS(12, L, N) ROWS(13, L, N) ROWS(14, L, N)
+  ROWS_6(L, N)         \
+  ROWS(7, L, N)        \
+  ROWS(8, L, N) ROWS(9, L, N) ROWS(10, L, N) ROWS(11, L, N) ROWS(12, L, N) ROWS(13, L, N) ROWS(14, L, N)
 #else
 #define ROWS_ALL(L, N) ROWS_6(L, N)
 #endif
-typedef void TileFn(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add, const float *next);
-#define TILE(name, L, N)                                                                                                                         \
-  static void name(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add, const float *next) {       \
-    switch (rows) { ROWS_ALL(L, N) }                                                                                                             \
+typedef void TileFn(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha,
+                    bool add, const float *next);
+#define TILE(name, L, N)                                                                                    \
+  static void name(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, \
+                   bool add, const float *next) {                                                           \
+    switch (rows) { ROWS_ALL(L, N) }                                                                        \
   }
 TILE(apart_full, rows_apart, NV)
 TILE(apart_half, rows_apart, 1)
 TILE(packed_full, interleaved, NV)
 TILE(packed_half, interleaved, 1)
 
-INLINE void tile_any(TileFn *full, TileFn *half, int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha,
-                     bool add, const float *next) {
+INLINE void tile_any(TileFn *full, TileFn *half, int rows, int cols, int64_t k, const float *a, const float *b,
+                     float *c, int64_t ldc, float alpha, bool add, const float *next) {
   if (cols == NR) {
     full(rows, k, a, b, c, ldc, alpha, add, next);
     return;
@@ -91,12 +95,13 @@ INLINE void tile_any(TileFn *full, TileFn *half, int rows, int cols, int64_t k, 
   }
 }
 
-static void tile(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add) {
+static void tile(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha,
+                 bool add) {
   tile_any(apart_full, apart_half, rows, cols, k, a, b, c, ldc, alpha, add, NULL);
 }
 
-static void tile_packed(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, bool add,
-                        const float *next) {
+static void tile_packed(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
+                        float alpha, bool add, const float *next) {
   tile_any(packed_full, packed_half, rows, cols, k, a, b, c, ldc, alpha, add, next);
 }
 
@@ -172,11 +177,13 @@ static void pack_a(float *dst, const float *src, int64_t ld, int64_t rows, int64
     const float *from = src + p;
     float *to = dst + p * MR;
     UNROLL for (int i = 0; i + 4 <= MR; i += 4, from += 4 * ld) {
-      __m128 r[4] = {_mm_loadu_ps(from), _mm_loadu_ps(from + ld), _mm_loadu_ps(from + 2 * ld), _mm_loadu_ps(from + 3 * ld)};
+      __m128 r[4] = {_mm_loadu_ps(from), _mm_loadu_ps(from + ld), _mm_loadu_ps(from + 2 * ld),
+                     _mm_loadu_ps(from + 3 * ld)};
       _MM_TRANSPOSE4_PS(r[0], r[1], r[2], r[3]);
       UNROLL for (int q = 0; q < 4; q++) _mm_storeu_ps(to + q * MR + i, r[q]);
     }
-    __m128 x = _mm_loadu_ps(from), y = _mm_loadu_ps(from + ld), lo = _mm_unpacklo_ps(x, y), hi = _mm_unpackhi_ps(x, y);
+    __m128 x = _mm_loadu_ps(from), y = _mm_loadu_ps(from + ld), lo = _mm_unpacklo_ps(x, y),
+           hi = _mm_unpackhi_ps(x, y);
     _mm_storel_pi((__m64 *)(void *)(to + MR - 2), lo);
     _mm_storeh_pi((__m64 *)(void *)(to + 2 * MR - 2), lo);
     _mm_storel_pi((__m64 *)(void *)(to + 3 * MR - 2), hi);
@@ -190,13 +197,12 @@ static void pack_a(float *dst, const float *src, int64_t ld, int64_t rows, int64
 
 /* ---- few rows: bound by memory, so nothing is packed ---------------------------------- */
 
-INLINE void dot_rows(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype, float *y) {
+INLINE void dot_rows(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype,
+                     float *y) {
   vf acc[3][DOT];
   float tail[3][DOT] = {{0}};
   int64_t p = 0;
-  UNROLL for (int i = 0; i < rows; i++) {
-    UNROLL for (int j = 0; j < DOT; j++) acc[i][j] = (vf){0};
-  }
+  UNROLL for (int i = 0; i < rows; i++) { UNROLL for (int j = 0; j < DOT; j++) acc[i][j] = (vf){0}; }
   for (; p + VL <= k; p += VL) {
     vf xv[3];
     UNROLL for (int i = 0; i < rows; i++) xv[i] = load(x + i * ldx + p);
@@ -216,10 +222,11 @@ INLINE void dot_rows(int rows, int64_t k, const float *x, int64_t ldx, const voi
   }
 }
 
-static void dot(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype, float *y) {
-#define CASES(DTYPE)                                                          \
-  case 4 * DTYPE + 1: dot_rows(1, k, x, ldx, w, ldw, DTYPE, y); break;        \
-  case 4 * DTYPE + 2: dot_rows(2, k, x, ldx, w, ldw, DTYPE, y); break;        \
+static void dot(int rows, int64_t k, const float *x, int64_t ldx, const void *w, int64_t ldw, Dtype dtype,
+                float *y) {
+#define CASES(DTYPE)                                                   \
+  case 4 * DTYPE + 1: dot_rows(1, k, x, ldx, w, ldw, DTYPE, y); break; \
+  case 4 * DTYPE + 2: dot_rows(2, k, x, ldx, w, ldw, DTYPE, y); break; \
   case 4 * DTYPE + 3: dot_rows(3, k, x, ldx, w, ldw, DTYPE, y); break;
   switch (4 * (int)dtype + rows) { CASES(DT_F32) CASES(DT_BF16) CASES(DT_F16) }
 #undef CASES
@@ -245,6 +252,14 @@ static void axpy(int64_t n, int64_t k, const float *x, const void *w, int64_t ld
 }
 
 const GemmKernels *SIMD(gemm_kernels)(void) {
-  static const GemmKernels kernels = {.mr = MR, .nr = NR, .tile = tile, .tile_packed = tile_packed, .pack_a = pack_a, .pack_rows = pack_rows, .pack_cols = pack_cols, .dot = dot, .axpy = axpy};
+  static const GemmKernels kernels = {.mr = MR,
+                                      .nr = NR,
+                                      .tile = tile,
+                                      .tile_packed = tile_packed,
+                                      .pack_a = pack_a,
+                                      .pack_rows = pack_rows,
+                                      .pack_cols = pack_cols,
+                                      .dot = dot,
+                                      .axpy = axpy};
   return &kernels;
 }

@@ -23,25 +23,23 @@ INLINE vd fma_vd(vd a, vd b, vd c) {
 
 /* Rows beyond those of the problem are computed and dropped by the caller.  A panel may be
  * narrower than a vector: then the vector reaches into the next row, and the store is cut. */
-#define TILE(T, V, FMA)                                                                        \
-  enum { LANES = BYTES / sizeof(T), NV = (PLAIN_NR + LANES - 1) / LANES };                     \
-  const T *x = a, *panel = b;                                                                  \
-  V acc[PLAIN_MR][NV];                                                                         \
-  UNROLL for (int i = 0; i < PLAIN_MR; i++) {                                                  \
-    UNROLL for (int j = 0; j < NV; j++) acc[i][j] = (V){0};                                    \
-  }                                                                                            \
-  for (int64_t p = 0; p < k; p++, panel += PLAIN_NR) {                                         \
-    V bv[NV];                                                                                  \
-    UNROLL for (int j = 0; j < NV; j++) memcpy(&bv[j], panel + j * LANES, BYTES);              \
-    UNROLL for (int i = 0; i < PLAIN_MR; i++) {                                                \
-      V xv = x[i * k + p] - (V){0};                                                            \
-      UNROLL for (int j = 0; j < NV; j++) acc[i][j] = FMA(xv, bv[j], acc[i][j]);               \
-    }                                                                                          \
-  }                                                                                            \
-  UNROLL for (int i = 0; i < PLAIN_MR; i++) {                                                  \
-    UNROLL for (int j = 0; j < NV; j++) {                                                      \
+#define TILE(T, V, FMA)                                                                                     \
+  enum { LANES = BYTES / sizeof(T), NV = (PLAIN_NR + LANES - 1) / LANES };                                  \
+  const T *x = a, *panel = b;                                                                               \
+  V acc[PLAIN_MR][NV];                                                                                      \
+  UNROLL for (int i = 0; i < PLAIN_MR; i++) { UNROLL for (int j = 0; j < NV; j++) acc[i][j] = (V){0}; }     \
+  for (int64_t p = 0; p < k; p++, panel += PLAIN_NR) {                                                      \
+    V bv[NV];                                                                                               \
+    UNROLL for (int j = 0; j < NV; j++) memcpy(&bv[j], panel + j * LANES, BYTES);                           \
+    UNROLL for (int i = 0; i < PLAIN_MR; i++) {                                                             \
+      V xv = x[i * k + p] - (V){0};                                                                         \
+      UNROLL for (int j = 0; j < NV; j++) acc[i][j] = FMA(xv, bv[j], acc[i][j]);                            \
+    }                                                                                                       \
+  }                                                                                                         \
+  UNROLL for (int i = 0; i < PLAIN_MR; i++) {                                                               \
+    UNROLL for (int j = 0; j < NV; j++) {                                                                   \
       memcpy((T *)c + i * PLAIN_NR + j * LANES, &acc[i][j], NV > 1 ? (size_t)BYTES : PLAIN_NR * sizeof(T)); \
-    }                                                                                          \
+    }                                                                                                       \
   }
 
 void SIMD(gemm_plain_tile_f64)(int64_t k, const void *a, const void *b, void *c) { TILE(double, vd, FMA_F64) }

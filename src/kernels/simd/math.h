@@ -13,7 +13,8 @@
  * the *_run_f32 forms, which ask libm for those elements.
  *
  * Polynomials are evaluated in pairs rather than one step after the other: the latency of
- * the chain is what limits these loops.  The coefficients are minimax fits (Lawson's iteration, 60 digits) made for this file.
+ * the chain is what limits these loops.  The coefficients are minimax fits (Lawson's iteration, 60 digits) made for
+ * this file.
  */
 #ifndef TESS_KERNELS_SIMD_MATH_H
 #define TESS_KERNELS_SIMD_MATH_H
@@ -88,7 +89,8 @@ VMATH int32_t nearest_f32(float x, float *rounded) {
 
 /* (e^r - 1 - r) / r^2 for |r| <= ln(2)/2. */
 VMATH float exp_tail_f32(float r) {
-  float z = r * r, low = fma_f32(r, 0x1.55548ap-3f, 0x1.fffffcp-2f), mid = fma_f32(r, 0x1.123fc6p-7f, 0x1.555916p-5f);
+  float z = r * r, low = fma_f32(r, 0x1.55548ap-3f, 0x1.fffffcp-2f),
+        mid = fma_f32(r, 0x1.123fc6p-7f, 0x1.555916p-5f);
   return fma_f32(fma_f32(z, 0x1.6a1a6ep-10f, mid), z, low);
 }
 /* x = n ln(2) + r. */
@@ -229,12 +231,14 @@ VMATH float pow_f32(float x, float y) {
 VMATH float erf_f32(float x) {
   float a = abs_f32(x), z = x * x, zz = z * z;
   float p0 = fma_f32(z, -0x1.81273ep-2f, 0x1.06eba8p-3f), p2 = fma_f32(z, -0x1.b7f90cp-6f, 0x1.ce2cf8p-4f);
-  float p4 = fma_f32(z, -0x1.a3f6f8p-11f, 0x1.5405b0p-8f), p = fma_f32(fma_f32(fma_f32(zz, 0x1.496a1ep-14f, p4), zz, p2), zz, p0);
+  float p4 = fma_f32(z, -0x1.a3f6f8p-11f, 0x1.5405b0p-8f),
+        p = fma_f32(fma_f32(fma_f32(zz, 0x1.496a1ep-14f, p4), zz, p2), zz, p0);
   float small = fma_f32(p, x, x);
   /* From 1 on: 1 - e^q with q close to log(erfc). */
   float c = min_positive_f32(a, 4.0f), cc = c * c;
   float q0 = fma_f32(c, -0x1.208b1ap+0f, -0x1.5cd7bep-12f), q2 = fma_f32(c, -0x1.a67e88p-4f, -0x1.46b432p-1f);
-  float q4 = fma_f32(c, -0x1.82e8c0p-9f, 0x1.66181cp-6f), q = fma_f32(fma_f32(fma_f32(cc, 0x1.87b378p-13f, q4), cc, q2), cc, q0);
+  float q4 = fma_f32(c, -0x1.82e8c0p-9f, 0x1.66181cp-6f),
+        q = fma_f32(fma_f32(fma_f32(cc, 0x1.87b378p-13f, q4), cc, q2), cc, q0);
   float large = copysign_f32(1.0f - exp_flush_f32(q), x);
   return a >= 1.0f ? large : small; /* nan is small */
 }
@@ -283,15 +287,15 @@ VMATH float tan_f32(float x) {
   return sin_quadrant_f32(x, r, q) / sin_quadrant_f32(x, r, q + 1);
 }
 /* y may be x. */
-#define TRIG_RUN(name, libm)                                                        \
-  VMATH void name##_run_f32(float *y, const float *x, int64_t n) {          \
-    int beyond = 0;                                                                 \
-    for (int64_t i = 0; i < n; i++) beyond |= !(abs_f32(x[i]) <= TRIG_LIMIT);       \
-    if (beyond) {                                                                   \
-      for (int64_t i = 0; i < n; i++) y[i] = libm(x[i]);                            \
-      return;                                                                       \
-    }                                                                               \
-    INDEPENDENT for (int64_t i = 0; i < n; i++) y[i] = name##_f32(x[i]);            \
+#define TRIG_RUN(name, libm)                                                  \
+  VMATH void name##_run_f32(float *y, const float *x, int64_t n) {            \
+    int beyond = 0;                                                           \
+    for (int64_t i = 0; i < n; i++) beyond |= !(abs_f32(x[i]) <= TRIG_LIMIT); \
+    if (beyond) {                                                             \
+      for (int64_t i = 0; i < n; i++) y[i] = libm(x[i]);                      \
+      return;                                                                 \
+    }                                                                         \
+    INDEPENDENT for (int64_t i = 0; i < n; i++) y[i] = name##_f32(x[i]);      \
   }
 TRIG_RUN(sin, sinf)
 TRIG_RUN(cos, cosf)

@@ -115,8 +115,8 @@
       for (int64_t i = 0; i < n; i++) gx[i] = rstd * (g[i] - a - (x[i] - mean) * rstd * b);                   \
     }                                                                                                         \
   }                                                                                                           \
-  static const NormLoops loops_##TAG = {                                                                      \
-      moments_##TAG, row_##TAG, affine_row_##TAG, affine_##TAG, grad_sums_##TAG, grad_row_##TAG};
+  static const NormLoops loops_##TAG = {moments_##TAG, row_##TAG,       affine_row_##TAG,                     \
+                                        affine_##TAG,  grad_sums_##TAG, grad_row_##TAG};
 
 LOOPS(float, f32, fma_f32)
 LOOPS(double, f64, fma_f64)

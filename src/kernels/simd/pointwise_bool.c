@@ -2,20 +2,28 @@
 #include "kernels/pointwise.h"
 #include "kernels/simd/math.h"
 
-#define ROW1(OP, EXPR) \
-  case PW_##OP: {      \
-    INDEPENDENT for (int64_t i = 0; i < n; i++) { const uint8_t x = xs[i]; d[i] = (uint8_t)(EXPR); } \
-    return PW_OK;      \
+#define ROW1(OP, EXPR)                            \
+  case PW_##OP: {                                 \
+    INDEPENDENT for (int64_t i = 0; i < n; i++) { \
+      const uint8_t x = xs[i];                    \
+      d[i] = (uint8_t)(EXPR);                     \
+    }                                             \
+    return PW_OK;                                 \
   }
-#define ROW2(OP, EXPR) \
-  case PW_##OP: {      \
-    INDEPENDENT for (int64_t i = 0; i < n; i++) { const uint8_t x = xs[i], y = ys[i]; d[i] = (uint8_t)(EXPR); } \
-    return PW_OK;      \
+#define ROW2(OP, EXPR)                            \
+  case PW_##OP: {                                 \
+    INDEPENDENT for (int64_t i = 0; i < n; i++) { \
+      const uint8_t x = xs[i], y = ys[i];         \
+      d[i] = (uint8_t)(EXPR);                     \
+    }                                             \
+    return PW_OK;                                 \
   }
 
-PwFault SIMD(pw_step_bool)(const PwInstr *in, void *dst, const void *x_, const void *y_, const void *z_, int64_t n) {
+PwFault SIMD(pw_step_bool)(const PwInstr *in, void *dst, const void *x_, const void *y_, const void *z_,
+                           int64_t n) {
   const uint8_t *xs = x_, *ys = y_, *zs = z_;
   uint8_t *d = dst;
+  /* clang-format off */
   switch ((PwOp)in->op) {
     ROW1(COPY, x)
     ROW1(NOT, x ^ 1)
@@ -41,4 +49,5 @@ PwFault SIMD(pw_step_bool)(const PwInstr *in, void *dst, const void *x_, const v
     }
     default: return PW_UNKNOWN;
   }
+  /* clang-format on */
 }

@@ -12,11 +12,16 @@ typedef struct {
 static inline Complex make(double complex z) { return (Complex){(float)creal(z), (float)cimag(z)}; }
 /* CMPLX() by another road: glibc has it for gcc only. */
 static inline double complex wide(Complex z) {
-  union { double part[2]; double complex whole; } x = {{(double)z.re, (double)z.im}};
+  union {
+    double part[2];
+    double complex whole;
+  } x = {{(double)z.re, (double)z.im}};
   return x.whole;
 }
 
-static inline Complex mul(Complex x, Complex y) { return (Complex){x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re}; }
+static inline Complex mul(Complex x, Complex y) {
+  return (Complex){x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re};
+}
 static inline Complex quotient(Complex x, Complex y) {
   double a = (double)x.re, b = (double)x.im, c = (double)y.re, e = (double)y.im, s = c * c + e * e;
   return (Complex){(float)((a * c + b * e) / s), (float)((b * c - a * e) / s)};
@@ -26,17 +31,23 @@ static inline Complex unit(Complex x) { /* sgn: x / |x|, 0 at 0 */
   return a == 0 ? (Complex){0, 0} : (Complex){(float)((double)x.re / a), (float)((double)x.im / a)};
 }
 
-#define LOOP1(OP, T, EXPR) \
-  case PW_##OP: {          \
-    T *d = dst;            \
-    for (int64_t i = 0; i < n; i++) { const Complex x = xs[i]; d[i] = (EXPR); } \
-    return PW_OK;          \
+#define LOOP1(OP, T, EXPR)            \
+  case PW_##OP: {                     \
+    T *d = dst;                       \
+    for (int64_t i = 0; i < n; i++) { \
+      const Complex x = xs[i];        \
+      d[i] = (EXPR);                  \
+    }                                 \
+    return PW_OK;                     \
   }
-#define LOOP2(OP, T, EXPR) \
-  case PW_##OP: {          \
-    T *d = dst;            \
-    for (int64_t i = 0; i < n; i++) { const Complex x = xs[i], y = ys[i]; d[i] = (EXPR); } \
-    return PW_OK;          \
+#define LOOP2(OP, T, EXPR)                \
+  case PW_##OP: {                         \
+    T *d = dst;                           \
+    for (int64_t i = 0; i < n; i++) {     \
+      const Complex x = xs[i], y = ys[i]; \
+      d[i] = (EXPR);                      \
+    }                                     \
+    return PW_OK;                         \
   }
 #define ROW1(OP, EXPR) LOOP1(OP, Complex, EXPR)
 #define ROW2(OP, EXPR) LOOP2(OP, Complex, EXPR)
@@ -49,6 +60,7 @@ PwFault SIMD(pw_step_c64)(const PwInstr *in, void *dst, const void *x_, const vo
   const Complex *xs = x_, *ys = y_, *zs = z_;
   const float p = (float)in->imm.f[0];
   const Complex one = {1, 0};
+  /* clang-format off */
   switch ((PwOp)in->op) {
     ROW1(COPY, x)
     ROW1(NEG, ((Complex){-x.re, -x.im}))
@@ -90,4 +102,5 @@ PwFault SIMD(pw_step_c64)(const PwInstr *in, void *dst, const void *x_, const vo
     }
     default: return PW_UNKNOWN;
   }
+  /* clang-format on */
 }

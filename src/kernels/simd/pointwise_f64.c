@@ -5,16 +5,20 @@
 
 #define LIBM(f) \
   static inline double f##_f64(double x) { return f(x); }
-LIBM(exp) LIBM(exp2) LIBM(expm1) LIBM(log) LIBM(log2) LIBM(log10) LIBM(log1p)
-LIBM(asin) LIBM(acos) LIBM(atan) LIBM(sinh) LIBM(cosh) LIBM(tanh) LIBM(asinh) LIBM(acosh) LIBM(atanh) LIBM(erf)
-
-#define RUN(f) \
+LIBM(exp)
+LIBM(exp2)
+LIBM(expm1)
+LIBM(log) LIBM(log2) LIBM(log10) LIBM(log1p) LIBM(asin) LIBM(acos) LIBM(atan) LIBM(sinh) LIBM(cosh) LIBM(tanh)
+    LIBM(asinh) LIBM(acosh) LIBM(atanh) LIBM(erf)
+#define RUN(f)                                                     \
   static void f##_run_f64(double *y, const double *x, int64_t n) { \
     for (int64_t i = 0; i < n; i++) y[i] = f(x[i]);                \
   }
-RUN(sin) RUN(cos) RUN(tan)
+        RUN(sin) RUN(cos) RUN(tan)
 
-static inline double abs_f64(double x) { return __builtin_fabs(x); }
+            static inline double abs_f64(double x) {
+  return __builtin_fabs(x);
+}
 static inline double copysign_f64(double x, double sign) { return __builtin_copysign(x, sign); }
 static inline double max_f64(double a, double b) { return ((a > b) | (a != a)) ? a : b; }
 static inline double min_f64(double a, double b) { return ((a < b) | (a != a)) ? a : b; }
@@ -29,7 +33,9 @@ static inline double silu_f64(double x) { return x / (1 + exp(-x)); }
 static inline double softplus_f64(double x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
 static inline double mish_f64(double x) { return x * tanh(softplus_f64(x)); }
 static inline double gelu_erf_f64(double x) { return 0.5 * x * (1 + erf(x * M_SQRT1_2)); }
-static inline double gelu_tanh_f64(double x) { return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x))); }
+static inline double gelu_tanh_f64(double x) {
+  return 0.5 * x * (1 + tanh(0.79788456080286536 * (x + 0.044715 * x * x * x)));
+}
 
 #define REAL double
 #define STEP pw_step_f64

@@ -5,35 +5,47 @@
 #include "kernels/pointwise.h"
 #include "kernels/simd/math.h"
 
-#define ROW1(OP, EXPR) \
-  case PW_##OP: {      \
-    INDEPENDENT for (int64_t i = 0; i < n; i++) { const int64_t x = xs[i]; d[i] = (EXPR); } \
-    return PW_OK;      \
+#define ROW1(OP, EXPR)                            \
+  case PW_##OP: {                                 \
+    INDEPENDENT for (int64_t i = 0; i < n; i++) { \
+      const int64_t x = xs[i];                    \
+      d[i] = (EXPR);                              \
+    }                                             \
+    return PW_OK;                                 \
   }
-#define ROW2(OP, EXPR) \
-  case PW_##OP: {      \
-    INDEPENDENT for (int64_t i = 0; i < n; i++) { const int64_t x = xs[i], y = ys[i]; d[i] = (EXPR); } \
-    return PW_OK;      \
+#define ROW2(OP, EXPR)                            \
+  case PW_##OP: {                                 \
+    INDEPENDENT for (int64_t i = 0; i < n; i++) { \
+      const int64_t x = xs[i], y = ys[i];         \
+      d[i] = (EXPR);                              \
+    }                                             \
+    return PW_OK;                                 \
   }
-#define CALL2(OP, EXPR) \
-  case PW_##OP: {       \
-    for (int64_t i = 0; i < n; i++) { const int64_t x = xs[i], y = ys[i]; d[i] = (EXPR); } \
-    return PW_OK;       \
+#define CALL2(OP, EXPR)                   \
+  case PW_##OP: {                         \
+    for (int64_t i = 0; i < n; i++) {     \
+      const int64_t x = xs[i], y = ys[i]; \
+      d[i] = (EXPR);                      \
+    }                                     \
+    return PW_OK;                         \
   }
-#define DIVIDE(OP, EXPR)                        \
-  case PW_##OP: {                               \
-    for (int64_t i = 0; i < n; i++) {           \
-      const int64_t x = xs[i], y = ys[i];       \
-      if (y == 0) return PW_ZERO_DIVISION;      \
-      d[i] = y == -1 ? MINUS_##OP(x) : (EXPR);  \
-    }                                           \
-    return PW_OK;                               \
+#define DIVIDE(OP, EXPR)                       \
+  case PW_##OP: {                              \
+    for (int64_t i = 0; i < n; i++) {          \
+      const int64_t x = xs[i], y = ys[i];      \
+      if (y == 0) return PW_ZERO_DIVISION;     \
+      d[i] = y == -1 ? MINUS_##OP(x) : (EXPR); \
+    }                                          \
+    return PW_OK;                              \
   }
-#define TEST2(OP, EXPR) \
-  case PW_##OP: {       \
-    uint8_t *b = dst;   \
-    INDEPENDENT for (int64_t i = 0; i < n; i++) { const int64_t x = xs[i], y = ys[i]; b[i] = (EXPR); } \
-    return PW_OK;       \
+#define TEST2(OP, EXPR)                           \
+  case PW_##OP: {                                 \
+    uint8_t *b = dst;                             \
+    INDEPENDENT for (int64_t i = 0; i < n; i++) { \
+      const int64_t x = xs[i], y = ys[i];         \
+      b[i] = (EXPR);                              \
+    }                                             \
+    return PW_OK;                                 \
   }
 
 static inline int64_t wrap_add(int64_t x, int64_t y) { return (int64_t)((uint64_t)x + (uint64_t)y); }
@@ -61,6 +73,7 @@ PwFault SIMD(pw_step_i64)(const PwInstr *in, void *dst, const void *x_, const vo
   const int64_t *xs = x_, *ys = y_, *zs = z_;
   const int64_t p = in->imm.i[0], q = in->imm.i[1];
   int64_t *d = dst;
+  /* clang-format off */
   switch ((PwOp)in->op) {
     ROW1(COPY, x)
     ROW1(NEG, wrap_neg(x))
@@ -109,4 +122,5 @@ PwFault SIMD(pw_step_i64)(const PwInstr *in, void *dst, const void *x_, const vo
     }
     default: return PW_UNKNOWN;
   }
+  /* clang-format on */
 }

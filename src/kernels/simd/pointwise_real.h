@@ -11,23 +11,32 @@
  *   CALL1, 2  loops that call libm
  */
 
-#define LOOP1(OP, T, PRAGMA, EXPR) \
-  case PW_##OP: {                  \
-    T *d = dst;                    \
-    PRAGMA for (int64_t i = 0; i < n; i++) { const REAL x = xs[i]; d[i] = (T)(EXPR); } \
-    return PW_OK;                  \
+#define LOOP1(OP, T, PRAGMA, EXPR)           \
+  case PW_##OP: {                            \
+    T *d = dst;                              \
+    PRAGMA for (int64_t i = 0; i < n; i++) { \
+      const REAL x = xs[i];                  \
+      d[i] = (T)(EXPR);                      \
+    }                                        \
+    return PW_OK;                            \
   }
-#define LOOP2(OP, T, PRAGMA, EXPR) \
-  case PW_##OP: {                  \
-    T *d = dst;                    \
-    PRAGMA for (int64_t i = 0; i < n; i++) { const REAL x = xs[i], y = ys[i]; d[i] = (T)(EXPR); } \
-    return PW_OK;                  \
+#define LOOP2(OP, T, PRAGMA, EXPR)           \
+  case PW_##OP: {                            \
+    T *d = dst;                              \
+    PRAGMA for (int64_t i = 0; i < n; i++) { \
+      const REAL x = xs[i], y = ys[i];       \
+      d[i] = (T)(EXPR);                      \
+    }                                        \
+    return PW_OK;                            \
   }
-#define LOOP3(OP, T, PRAGMA, EXPR) \
-  case PW_##OP: {                  \
-    T *d = dst;                    \
-    PRAGMA for (int64_t i = 0; i < n; i++) { const REAL x = xs[i], y = ys[i], z = zs[i]; d[i] = (T)(EXPR); } \
-    return PW_OK;                  \
+#define LOOP3(OP, T, PRAGMA, EXPR)                \
+  case PW_##OP: {                                 \
+    T *d = dst;                                   \
+    PRAGMA for (int64_t i = 0; i < n; i++) {      \
+      const REAL x = xs[i], y = ys[i], z = zs[i]; \
+      d[i] = (T)(EXPR);                           \
+    }                                             \
+    return PW_OK;                                 \
   }
 #define ROW1(OP, EXPR) LOOP1(OP, REAL, VECTORISED, EXPR)
 #define ROW2(OP, EXPR) LOOP2(OP, REAL, VECTORISED, EXPR)
@@ -74,7 +83,8 @@ VMATH REAL logaddexp2(REAL x, REAL y) {
   return x == y && FN(abs)(x) == INF ? x : l;
 }
 VMATH REAL gelu_erf_backward(REAL g, REAL x) {
-  REAL cdf = C(0.5) * (1 + FN(erf)(x * C(0.70710678118654752))), pdf = FN(exp)(C(-0.5) * x * x) * C(0.39894228040143268);
+  REAL cdf = C(0.5) * (1 + FN(erf)(x * C(0.70710678118654752))),
+       pdf = FN(exp)(C(-0.5) * x * x) * C(0.39894228040143268);
   return g * (cdf + x * pdf);
 }
 VMATH REAL gelu_tanh_backward(REAL g, REAL x) {
@@ -121,6 +131,7 @@ VMATH REAL six_clamp(REAL x) { /* clamp(x + 3, 0, 6) / 6 */
 PwFault SIMD(STEP)(const PwInstr *in, void *dst, const void *x_, const void *y_, const void *z_, int64_t n) {
   const REAL *xs = x_, *ys = y_, *zs = z_;
   const REAL p = C(in->imm.f[0]), q = C(in->imm.f[1]), r = C(in->imm.f[2]);
+  /* clang-format off */
   switch ((PwOp)in->op) {
     ROW1(COPY, x)
     ROW1(NEG, -x)
@@ -251,4 +262,5 @@ PwFault SIMD(STEP)(const PwInstr *in, void *dst, const void *x_, const void *y_,
     ROW3(LERP, lerp(x, y, z))
     default: return PW_UNKNOWN;
   }
+  /* clang-format on */
 }

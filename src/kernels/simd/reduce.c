@@ -129,9 +129,9 @@ enum {
     (void)p;                                                                                          \
     return (T)(EXPR);                                                                                 \
   }                                                                                                   \
-  FOLD##_ROW(NAME, FOLD, ID, T, W, M, TAG)                                                            \
-  static void NAME##_##TAG##_columns(void *restrict into, const void *restrict data, int64_t stride,  \
-                                     int64_t rows, int64_t n, const void *restrict param) {           \
+  FOLD##_ROW(NAME, FOLD, ID, T, W, M, TAG) static void NAME##_##TAG##_columns(                        \
+      void *restrict into, const void *restrict data, int64_t stride, int64_t rows, int64_t n,        \
+      const void *restrict param) {                                                                   \
     T *restrict acc = into;                                                                           \
     const T *restrict x = data, *restrict p = param;                                                  \
     int64_t r = 0;                                                                                    \
@@ -174,9 +174,9 @@ enum {
     }                                                                         \
   }
 
-#define ENTRY(NAME, FOLD, ID, M, TAG)                                                                        \
-  [FOLD_##NAME] = {NAME##_##TAG##_row, NAME##_##TAG##_columns, FOLD##_##TAG##_widen, FOLD##_##TAG##_merge, \
-                     NAME##_##TAG##_clear, {.M = ID}},
+#define ENTRY(NAME, FOLD, ID, M, TAG)                                                  \
+  [FOLD_##NAME] = {NAME##_##TAG##_row,   NAME##_##TAG##_columns, FOLD##_##TAG##_widen, \
+                   FOLD##_##TAG##_merge, NAME##_##TAG##_clear,   {.M = ID}},
 
 /* ---- f32 ----------------------------------------------------------------------------- */
 

@@ -144,7 +144,9 @@ INLINE vu load_bytes(const uint8_t *p) {
 
 /* Element i of an array of f32, f16 or bf16; dtype is a constant wherever it is inlined. */
 INLINE vf load_as(const void *p, Dtype dtype, int64_t i) {
-  return dtype == DT_F32 ? load((const float *)p + i) : dtype == DT_BF16 ? load_bf16((const uint16_t *)p + i) : load_f16((const uint16_t *)p + i);
+  return dtype == DT_F32    ? load((const float *)p + i)
+         : dtype == DT_BF16 ? load_bf16((const uint16_t *)p + i)
+                            : load_f16((const uint16_t *)p + i);
 }
 INLINE float scalar_as(const void *p, Dtype dtype, int64_t i) {
   return dtype == DT_F32    ? ((const float *)p)[i]

@@ -1,0 +1,149 @@
+/* compare.c -- see compare.h. */
+#include "harness/compare.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/human.h"
+#include "ops/op.h"
+
+double compare_tolerance(Dtype d) {
+  switch (d) {
+    case DT_F64: return 1e-9;
+    case DT_F32:
+    case DT_C64: return 1e-4;
+    case DT_F16: return 4e-3;
+    case DT_BF16: return 3e-2;
+    default: return 0;
+  }
+}
+
+typedef struct {
+  double worst;  /* largest absolute difference */
+  int64_t wrong; /* elements out of tolerance */
+  int64_t first[MAX_DIMS];
+  double got, want; /* at the first wrong element */
+} Difference;
+
+static Value element(const Tensor *t, const int64_t *at) {
+  int64_t offset = 0;
+  for (int d = 0; d < t->ndim; d++) offset += at[d] * t->stride[d];
+  return val_load(t->dtype, (const char *)tensor_data(t) + (size_t)offset * dtype_size(t->dtype));
+}
+
+static bool close_enough(double got, double want, double rtol, double atol, double *diff) {
+  if (isnan(got) || isnan(want) || isinf(got) || isinf(want)) {
+    bool same = (isnan(got) && isnan(want)) || got == want;
+    *diff = same ? 0 : INFINITY;
+    return same;
+  }
+  *diff = fabs(got - want);
+  return *diff <= atol + rtol * fabs(want);
+}
+
+static void compare_tensors(const Tensor *got, const Tensor *want, double rtol, double atol, Difference *out) {
+  int64_t at[MAX_DIMS] = {0}, n = tensor_numel(got);
+  *out = (Difference){0};
+  for (int64_t i = 0; i < n; i++) {
+    Value g = element(got, at), w = element(want, at);
+    int parts = g.kind == VAL_COMPLEX ? 2 : 1;
+    for (int p = 0; p < parts; p++) {
+      double x = parts == 2 ? g.complex_[p] : val_as_float(&g), y = parts == 2 ? w.complex_[p] : val_as_float(&w),
+             diff;
+      bool same = g.kind == VAL_INT ? (diff = fabs(x - y), g.i == w.i) : close_enough(x, y, rtol, atol, &diff);
+      if (diff > out->worst) out->worst = diff;
+      if (!same && out->wrong++ == 0) {
+        memcpy(out->first, at, sizeof at);
+        out->got = x;
+        out->want = y;
+      }
+    }
+    for (int d = got->ndim - 1; d >= 0 && ++at[d] == got->size[d]; d--) at[d] = 0;
+  }
+}
+
+static Status compare_one(FILE *f, const char *name, const Tensor *got, const Tensor *want, double rtol,
+                          double atol, bool json, int *bad) {
+  char a[128], b[128];
+  tensor_describe(got, a, sizeof a);
+  if (got->dtype != want->dtype || !tensor_same_size(got, want)) {
+    return fail(ERR_DIFF, "output %s is %s, expected %s", name, a, tensor_describe(want, b, sizeof b));
+  }
+  double tolerance = compare_tolerance(got->dtype);
+  Difference d;
+  compare_tensors(got, want, rtol < 0 ? tolerance : rtol, atol < 0 ? tolerance : atol, &d);
+  *bad += d.wrong > 0;
+  if (json) {
+    if (isinf(d.worst)) snprintf(b, sizeof b, "\"Infinity\""); /* JSON has no such number */
+    else snprintf(b, sizeof b, "%.9g", d.worst);
+    fprintf(f, "{\"output\": \"%s\", \"ok\": %s, \"max_abs_difference\": %s, \"wrong\": %lld}\n", name,
+            d.wrong ? "false" : "true", b, (long long)d.wrong);
+  } else if (d.wrong == 0) {
+    fprintf(f, "output %s %s: matches, largest difference %.3g\n", name, a, d.worst);
+  } else {
+    fprintf(
+        f,
+        "output %s %s: %lld of %lld elements differ, largest difference %.3g, first at %s: %.9g instead of %.9g\n",
+        name, a, (long long)d.wrong, (long long)tensor_numel(got), d.worst,
+        shape_describe(got->ndim, d.first, b, sizeof b), d.got, d.want);
+  }
+  return OK;
+}
+
+static Status compare_all(FILE *f, const SafeTensors *st, const char *path, const Value *outs, int nouts,
+                          double rtol, double atol, bool json, Scope *scope) {
+  int bad = 0;
+  for (int i = 0; i < st->count; i++) {
+    const char *name = st->entries[i].name;
+    char *end;
+    long at = strtol(name, &end, 10);
+    if (*end || end == name || at < 0 || at >= nouts || outs[at].kind != VAL_TENSOR) {
+      return fail(ERR_DIFF, "'%s' expects an output '%s', the program has %d output%s", path, name, nouts,
+                  PLURAL(nouts));
+    }
+    Tensor *want;
+    TRY(safetensors_tensor(st, &st->entries[i], scope, &want));
+    TRY(compare_one(f, name, outs[at].tensor, want, rtol, atol, json, &bad));
+  }
+  return bad ? fail(ERR_DIFF, "%d of %d outputs differ from '%s'", bad, st->count, path) : OK;
+}
+
+Status compare_with_file(FILE *f, const char *path, const Value *outs, int nouts, double rtol, double atol,
+                         bool json) {
+  SafeTensors *st;
+  Scope scope = {0};
+  TRY(safetensors_open(path, &st));
+  Status s = compare_all(f, st, path, outs, nouts, rtol, atol, json, &scope);
+  scope_clear(&scope);
+  safetensors_close(st);
+  return s;
+}
+
+Status compare_with_values(FILE *f, const char *what, const Value *wanted, const Value *outs, int nouts,
+                           double rtol, double atol, bool json) {
+  int bad = 0;
+  for (int i = 0; i < nouts; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "%d", i);
+    if (outs[i].kind != wanted[i].kind) return fail(ERR_DIFF, "output %d is of another kind than %s's", i, what);
+    if (outs[i].kind == VAL_TENSOR)
+      TRY(compare_one(f, name, outs[i].tensor, wanted[i].tensor, rtol, atol, json, &bad));
+    else bad += val_as_float(&outs[i]) != val_as_float(&wanted[i]);
+  }
+  return bad ? fail(ERR_DIFF, "%d of %d outputs differ from %s", bad, nouts, what) : OK;
+}
+
+Status compare_pair(const Tensor *got, const Tensor *want, double rtol, double atol, double *worst,
+                    int64_t *wrong) {
+  char a[128], b[128];
+  if (got->dtype != want->dtype || !tensor_same_size(got, want))
+    return fail(ERR_DIFF, "%s instead of %s", tensor_describe(got, a, sizeof a),
+                tensor_describe(want, b, sizeof b));
+  double tolerance = compare_tolerance(got->dtype);
+  Difference d;
+  compare_tensors(got, want, rtol < 0 ? tolerance : rtol, atol < 0 ? tolerance : atol, &d);
+  *worst = d.worst;
+  *wrong = d.wrong;
+  return OK;
+}

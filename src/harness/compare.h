@@ -1,0 +1,24 @@
+/* compare.h -- outputs against a file of expected ones. */
+#ifndef TESS_HARNESS_COMPARE_H
+#define TESS_HARNESS_COMPARE_H
+
+#include <stdio.h>
+
+#include "graph/graph.h"
+#include "tensor/safetensors.h"
+
+/* Every tensor of the file must be an output of the same dtype and size, each element
+ * within atol + rtol * |expected| (negative: f64 1e-9, f32 1e-4, f16 4e-3, bf16 3e-2;
+ * integers exactly).  Prints a line per output; ERR_DIFF if one differs. */
+Status compare_with_file(FILE *f, const char *path, const Value *outs, int nouts, double rtol, double atol,
+                         bool json);
+
+/* The same against values of this process; what: where they come from. */
+Status compare_with_values(FILE *f, const char *what, const Value *wanted, const Value *outs, int nouts,
+                           double rtol, double atol, bool json);
+/* What is forgiven of a dtype unless told otherwise, relative and absolute. */
+double compare_tolerance(Dtype d);
+/* Of one tensor, without a word: the largest difference and elements out of tolerance. */
+Status compare_pair(const Tensor *got, const Tensor *want, double rtol, double atol, double *worst, int64_t *wrong);
+
+#endif

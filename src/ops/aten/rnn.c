@@ -1,0 +1,329 @@
+/* rnn.c -- lstm, gru, rnn_tanh, rnn_relu: whole sequences (.input), packed sequences
+ * (.data) and single cells.
+ *
+ * params holds, for each layer and each direction: w_ih, w_hh, then b_ih, b_hh if there
+ * are biases, then w_hr if an LSTM's states are projected.  Row l*directions + d of the
+ * states belongs to direction d of layer l.
+ */
+#include "kernels/rnn.h"
+
+#include <string.h>
+
+#include "kernels/copy.h"
+#include "ops/op.h"
+
+typedef enum { WHOLE, PACKED, CELL } Form;
+
+typedef struct {
+  RnnKind kind;
+  Form form;
+} Row;
+
+/* A call, whatever its form. */
+typedef struct {
+  RnnKind kind;
+  Form form;
+  const Tensor *x, *h, *c; /* input and initial states; c for LSTM */
+  bool biases, bidirectional, batch_first, projected;
+  int64_t layers, directions;
+  int64_t steps, batch, in, hidden, out, rows;
+} Problem;
+
+static const char *shape(const Tensor *t, char *buf) { return tensor_describe(t, buf, 96); }
+
+/* Weight `which` (0 w_ih, 1 w_hh, 2 b_ih, 3 b_hh, 4 w_hr) of a layer and direction; NULL
+ * if there is none. */
+static const Tensor *weight(const Call *c, const Problem *p, int64_t layer, int which) {
+  if (p->form == CELL) return which < 4 ? in_tensor(c, 2 + which) : NULL;
+  if ((which == 2 || which == 3) && !p->biases) return NULL;
+  if (which == 4 && !p->projected) return NULL;
+  int each = 2 + 2 * p->biases + p->projected, at = which == 4 && !p->biases ? 2 : which;
+  return in_item(c, 2 + (p->form == PACKED), (int)layer * each + at);
+}
+
+static Status check_weight(const Call *c, const Tensor *w, const char *name, Dtype d, int ndim, int64_t rows,
+                           int64_t columns) {
+  char a[96];
+  if (w && w->dtype == d && w->ndim == ndim && w->size[0] == rows && (ndim == 1 || w->size[1] == columns))
+    return OK;
+  return op_fail(c, "%s is %s, must be %s[%lld%s%.0lld]", name, w ? shape(w, a) : "missing", dtype_name(d),
+                 (long long)rows, ndim == 2 ? "," : "", (long long)(ndim == 2 ? columns : 0));
+}
+
+static Status check_weights(const Call *c, const Problem *p) {
+  int64_t width = rnn_gates(p->kind) * p->hidden;
+  for (int64_t l = 0; l < p->layers * p->directions; l++) {
+    int64_t in = l < p->directions ? p->in : p->out * p->directions;
+    bool biases = p->form == CELL ? weight(c, p, l, 2) || weight(c, p, l, 3) : p->biases;
+    TRY(check_weight(c, weight(c, p, l, 0), "w_ih", p->x->dtype, 2, width, in));
+    TRY(check_weight(c, weight(c, p, l, 1), "w_hh", p->x->dtype, 2, width, p->out));
+    if (biases) {
+      TRY(check_weight(c, weight(c, p, l, 2), "b_ih", p->x->dtype, 1, width, 0));
+      TRY(check_weight(c, weight(c, p, l, 3), "b_hh", p->x->dtype, 1, width, 0));
+    }
+    if (p->projected) TRY(check_weight(c, weight(c, p, l, 4), "w_hr", p->x->dtype, 2, p->out, p->hidden));
+  }
+  return OK;
+}
+
+static Status check_states(const Call *c, const Problem *p) {
+  char a[96];
+  for (int i = 0; i < (p->kind == RNN_LSTM ? 2 : 1); i++) {
+    const Tensor *s = i ? p->c : p->h;
+    int64_t width = i ? p->hidden : p->out;
+    bool good = s && s->dtype == p->x->dtype && s->ndim == (p->form == CELL ? p->x->ndim : 3) &&
+                s->size[s->ndim - 1] == width;
+    if (good && p->form != CELL) good = s->size[0] == p->layers * p->directions && s->size[1] == p->batch;
+    if (good && p->form == CELL && s->ndim == 2) good = s->size[0] == p->batch;
+    if (!good) {
+      return op_fail(c, "state %s is %s; layers %lld, directions %lld, batch %lld, width %lld, dtype %s are needed",
+                     i ? "c" : "h", s ? shape(s, a) : "missing", (long long)p->layers, (long long)p->directions,
+                     (long long)p->batch, (long long)width, dtype_name(p->x->dtype));
+    }
+  }
+  return OK;
+}
+
+static void read_states(const Call *c, int arg, Problem *p) {
+  if (c->arg[arg].kind == VAL_TENSORS) {
+    p->h = in_count(c, arg) > 0 ? in_item(c, arg, 0) : NULL;
+    p->c = in_count(c, arg) > 1 ? in_item(c, arg, 1) : NULL;
+  } else {
+    p->h = in_tensor(c, arg);
+  }
+}
+
+static Status read_cell(const Call *c, Problem *p) {
+  const Tensor *w = in_tensor(c, 2);
+  char a[96];
+  if (p->x->ndim < 1 || p->x->ndim > 2) return op_fail(c, "input %s needs one or two dimensions", shape(p->x, a));
+  if (!w || w->ndim != 2) return op_fail(c, "w_ih must be a matrix");
+  p->layers = p->directions = p->steps = 1;
+  p->in = p->x->size[p->x->ndim - 1];
+  p->batch = p->rows = p->x->ndim == 2 ? p->x->size[0] : 1;
+  p->hidden = p->out = w->size[0] / rnn_gates(p->kind);
+  return OK;
+}
+
+static Status read_sequence(const Call *c, Problem *p) {
+  int packed = p->form == PACKED, first = 3 + packed; /* has_biases is there */
+  char a[96];
+  p->biases = in_bool(c, first);
+  p->layers = in_int(c, first + 1);
+  p->bidirectional = in_bool(c, first + 4);
+  p->batch_first = !packed && in_bool(c, first + 5);
+  p->directions = 1 + p->bidirectional;
+  if (in_bool(c, first + 3) && in_float(c, first + 2) > 0 && p->layers > 1) {
+    return status_hint(
+        op_fail(c, "dropout between layers (p = %g) in training is not supported", in_float(c, first + 2)),
+        "export the program in evaluation mode, or with dropout 0");
+  }
+  if (p->x->ndim != 3 - packed) return op_fail(c, "input %s needs %d dimensions", shape(p->x, a), 3 - packed);
+  p->in = p->x->size[2 - packed];
+  const Tensor *last = p->kind == RNN_LSTM ? p->c : p->h;
+  if (!p->h || !last || p->h->ndim != 3 || last->ndim != 3)
+    return op_fail(c, "initial states must have three dimensions");
+  p->hidden = last->size[2];
+  p->out = p->h->size[2];
+  p->projected = p->out != p->hidden;
+  p->batch = packed ? p->h->size[1] : p->x->size[p->batch_first ? 0 : 1];
+  p->steps = packed ? in_tensor(c, 1)->size[0] : p->x->size[p->batch_first ? 1 : 0];
+  p->rows = packed ? p->x->size[0] : p->steps * p->batch;
+  int64_t each = 2 + 2 * p->biases + p->projected, want = p->layers * p->directions * each;
+  if (p->layers < 1 || in_count(c, 2 + packed) != want) {
+    return op_fail(c, "params has %d tensors; %lld layers in %lld directions have %lld", in_count(c, 2 + packed),
+                   (long long)p->layers, (long long)p->directions, (long long)want);
+  }
+  return OK;
+}
+
+static Status problem(const Call *c, Problem *p) {
+  const Row *row = c->op->def->row;
+  *p = (Problem){.kind = row->kind, .form = row->form, .x = in_tensor(c, 0)};
+  if (!p->x || !dtype_is_float(p->x->dtype)) return op_fail(c, "input must be a tensor of floats");
+  if (p->form == PACKED && (!in_tensor(c, 1) || in_tensor(c, 1)->dtype != DT_I64 || in_tensor(c, 1)->ndim != 1)) {
+    return op_fail(c, "batch_sizes must be i64 with one dimension");
+  }
+  read_states(c, 1 + (p->form == PACKED), p);
+  TRY(p->form == CELL ? read_cell(c, p) : read_sequence(c, p));
+  TRY(check_states(c, p));
+  return check_weights(c, p);
+}
+
+static Status rnn_infer(Call *c) {
+  Problem p;
+  TRY(problem(c, &p));
+  Dtype d = p.x->dtype;
+  int64_t width = p.out * p.directions;
+  int64_t y[3] = {p.batch_first ? p.batch : p.steps, p.batch_first ? p.steps : p.batch, width},
+          packed[2] = {p.rows, width};
+  if (p.form == WHOLE) TRY(out_new(c, d, 3, y));
+  if (p.form == PACKED) TRY(out_new(c, d, 2, packed));
+  TRY(out_new(c, d, p.h->ndim, p.h->size));
+  return p.kind == RNN_LSTM ? out_new(c, d, p.c->ndim, p.c->size) : OK;
+}
+
+/* ---- running ---------------------------------------------------------------- */
+
+typedef struct {
+  Kern *k;
+  Dtype d;
+} Env;
+
+/* t's elements, contiguous and as e->d: its own memory or a copy. */
+static Status elements(const Env *e, const Tensor *t, const void **out) {
+  *out = NULL;
+  if (!t) return OK;
+  View v = tensor_view(t);
+  *out = v.data;
+  if (t->dtype == e->d && tensor_is_contiguous(t)) return OK;
+  int64_t stride[MAX_DIMS];
+  void *copy;
+  contiguous_strides(t->ndim, t->size, stride);
+  TRY_NEW(copy, kern_scratch(e->k, (size_t)tensor_numel(t) * dtype_size(e->d) + 8));
+  kernel_copy(e->k, (View){copy, t->size, stride, t->ndim, e->d}, v);
+  *out = copy;
+  return OK;
+}
+
+/* Memory to make a result in: the (contiguous) output's own if it has the dtype. */
+static Status room(const Env *e, const Tensor *t, View *out) {
+  *out = tensor_view(t);
+  if (t->dtype == e->d) return OK;
+  out->dtype = e->d;
+  TRY_NEW(out->data, kern_scratch(e->k, (size_t)tensor_numel(t) * dtype_size(e->d) + 8));
+  return OK;
+}
+
+/* Which row is where: see rnn.h. */
+static Status lay_rows(const Call *c, const Problem *p, int64_t *first, int64_t *alive, int64_t *row_step) {
+  *row_step = p->form == WHOLE && p->batch_first ? p->steps : 1;
+  if (p->form != PACKED) {
+    for (int64_t t = 0; t < p->steps; t++) first[t] = p->batch_first ? t : t * p->batch, alive[t] = p->batch;
+    return OK;
+  }
+  const Tensor *sizes = in_tensor(c, 1);
+  int64_t row = 0;
+  for (int64_t t = 0; t < p->steps; t++) {
+    alive[t] = ((const int64_t *)tensor_data(sizes))[t * sizes->stride[0]];
+    first[t] = row;
+    row += alive[t];
+    if (alive[t] < 0 || alive[t] > (t ? alive[t - 1] : p->batch))
+      return op_fail(c, "batch_sizes must not grow, nor exceed the batch");
+  }
+  return row == p->rows
+             ? OK
+             : op_fail(c, "batch_sizes sum up to %lld, the data has %lld rows", (long long)row, (long long)p->rows);
+}
+
+/* Layer after layer: l has what they share; h, c: all states; y: the last one's output. */
+static Status run_layers(const Call *c, const Problem *p, const Env *e, RnnLayer l, char *h, char *cells, void *y) {
+  size_t item = dtype_size(e->d);
+  int64_t width = p->out * p->directions;
+  l.y_width = width;
+  for (int64_t layer = 0; layer < p->layers; layer++) {
+    void *to = y;
+    l.in = layer ? width : p->in;
+    if (layer + 1 < p->layers) TRY_NEW(to, kern_scratch(e->k, (size_t)(p->rows * width) * item + 8));
+    for (int64_t d = 0; d < p->directions; d++) {
+      int64_t at = layer * p->directions + d;
+      l.reverse = d == 1;
+      TRY(elements(e, weight(c, p, at, 0), &l.w_ih));
+      TRY(elements(e, weight(c, p, at, 1), &l.w_hh));
+      TRY(elements(e, weight(c, p, at, 2), &l.b_ih));
+      TRY(elements(e, weight(c, p, at, 3), &l.b_hh));
+      TRY(elements(e, weight(c, p, at, 4), &l.w_hr));
+      l.h = h + (size_t)(at * p->batch * p->out) * item;
+      l.c = cells ? cells + (size_t)(at * p->batch * p->hidden) * item : NULL;
+      l.y = (char *)to + (size_t)(d * p->out) * item;
+      TRY(rnn_layer(e->k, e->d, &l));
+    }
+    l.x = to;
+  }
+  return OK;
+}
+
+static Status run_problem(const Call *c, const Problem *p, const Env *e) {
+  int states = p->form == CELL ? 0 : 1; /* the output before them */
+  const Tensor *ht = out_tensor(c, states), *ct = p->kind == RNN_LSTM ? out_tensor(c, states + 1) : NULL;
+  RnnLayer l = {.kind = p->kind, .steps = p->steps, .rows = p->rows, .hidden = p->hidden, .out = p->out};
+  View h, cell = {0}, y = {0};
+  int64_t *first, *alive;
+  TRY_NEW(first, kern_scratch(e->k, (size_t)(2 * p->steps + 1) * sizeof *first));
+  alive = first + p->steps;
+  TRY(lay_rows(c, p, first, alive, &l.row_step));
+  l.first = first;
+  l.alive = alive;
+  TRY(elements(e, p->x, &l.x));
+  TRY(room(e, ht, &h));
+  kernel_copy(e->k, h, tensor_view(p->h));
+  if (ct) {
+    TRY(room(e, ct, &cell));
+    kernel_copy(e->k, cell, tensor_view(p->c));
+  }
+  if (states) TRY(room(e, out_tensor(c, 0), &y));
+  else
+    TRY_NEW(y.data, kern_scratch(e->k, (size_t)(p->rows * p->out) * dtype_size(e->d) +
+                                           8)); /* a cell's output is its state */
+  TRY(run_layers(c, p, e, l, h.data, cell.data, y.data));
+  if (e->d == ht->dtype) return OK;
+  if (states) kernel_copy(e->k, out_view_of(c, 0), y);
+  kernel_copy(e->k, tensor_view(ht), h);
+  if (ct) kernel_copy(e->k, tensor_view(ct), cell);
+  return OK;
+}
+
+static Status rnn_run(Call *c) {
+  Problem p;
+  TRY(problem(c, &p));
+  Env e = {&c->ctx->kern, p.x->dtype == DT_F64 ? DT_F64 : DT_F32};
+  size_t mark = kern_mark(e.k);
+  Status s = run_problem(c, &p, &e);
+  kern_release(e.k, mark);
+  return s;
+}
+
+static double rnn_flops(const Call *c) {
+  Problem p;
+  Status s = problem(c, &p);
+  if (s) return status_free(s), 0;
+  double weights = 0;
+  for (int64_t l = 0; l < p.layers * p.directions; l++) {
+    for (int which = 0; which < 5; which++) {
+      const Tensor *w = weight(c, &p, l, which);
+      if (w && w->ndim == 2) weights += (double)tensor_numel(w);
+    }
+  }
+  return 2 * weights * (double)p.rows;
+}
+
+/* clang-format off */
+#define RNN(text, kind_, form_) \
+  {.schema = "aten::" text, .infer = rnn_infer, .run = rnn_run, .flops = rnn_flops, \
+    .row = &(const Row){kind_, form_}}
+/* clang-format on */
+#define SEQUENCE(name, kind_, state, returns)                                                   \
+  RNN(name ".input(Tensor input, " state                                                        \
+           " hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, " \
+           "bool bidirectional, bool batch_first) -> " returns,                                 \
+      kind_, WHOLE),                                                                            \
+      RNN(name ".data(Tensor data, Tensor batch_sizes, " state                                  \
+               " hx, Tensor[] params, bool has_biases, int num_layers, float dropout, "         \
+               "bool train, bool bidirectional) -> " returns,                                   \
+          kind_, PACKED)
+#define ONE_CELL(name, kind_, state, returns)                                                  \
+  RNN(name "_cell(Tensor input, " state                                                        \
+           " hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> " returns, \
+      kind_, CELL)
+
+const OpDef ops_rnn[] = {
+    SEQUENCE("lstm", RNN_LSTM, "Tensor[]", "(Tensor, Tensor, Tensor)"),
+    SEQUENCE("gru", RNN_GRU, "Tensor", "(Tensor, Tensor)"),
+    SEQUENCE("rnn_tanh", RNN_TANH, "Tensor", "(Tensor, Tensor)"),
+    SEQUENCE("rnn_relu", RNN_RELU, "Tensor", "(Tensor, Tensor)"),
+    ONE_CELL("lstm", RNN_LSTM, "Tensor[]", "(Tensor, Tensor)"),
+    ONE_CELL("gru", RNN_GRU, "Tensor", "Tensor"),
+    ONE_CELL("rnn_tanh", RNN_TANH, "Tensor", "Tensor"),
+    ONE_CELL("rnn_relu", RNN_RELU, "Tensor", "Tensor"),
+    {0},
+};

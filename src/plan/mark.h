@@ -1,0 +1,64 @@
+/* mark.h -- from a plan to placements: where every weight, input and output of a program
+ * lies, and what is asked of the values around planned weights.
+ *
+ * What lies between is decided call by call, by the rules of dist/ (partition, in
+ * runtime/specialize.c).
+ *
+ * I1  Marking reads the program and never changes it.
+ * I2  The marks are the same on every rank.
+ */
+#ifndef TESS_PLAN_MARK_H
+#define TESS_PLAN_MARK_H
+
+#include "base/textbuf.h"
+#include "dist/spec.h"
+#include "graph/graph.h"
+#include "plan/plan_file.h"
+
+/* What is asked of a value: placements of some axes, the others as they come. */
+typedef struct {
+  unsigned axes; /* bit a: place[a] is wanted */
+  Placement place[MAX_AXES];
+  const char *why; /* "colwise 'layers.0.mlp.up_proj'" */
+  bool pays;       /* after a node: its result is a sum that the ranks owe each other */
+} Want;
+
+/* Before a node: argument `val` is brought there first. */
+typedef struct Anchor {
+  struct Anchor *next;
+  const Val *val;
+  Want want;
+} Anchor;
+
+typedef struct {
+  Placement place[MAX_AXES];
+  const char *why; /* the plan's entry; NULL: whole because nobody said otherwise */
+  bool batch;      /* S(0) because it divides: a call where it does not has the whole */
+} InputMark;
+
+typedef struct Marks {
+  Arena arena;
+  Mesh *mesh;
+  const Graph *graph;  /* whose values the ids are: not those of a cond's branches */
+  InputMark *input;    /* per graph input */
+  Want *output;        /* per graph output: all axes */
+  Anchor **before;     /* by id of a node's first result */
+  Want **after;        /* by id of a result */
+  Placement *sequence; /* by id: S where a sum is wanted cut along the sequence */
+  int nvals;
+  PlanFile *derived; /* the plan, if it was made for this program; owned */
+  bool torch_ops;    /* the recorded program is for PyTorch: no op of our own where there is a choice */
+} Marks;
+
+/* e: inlined and functional.  Sizes that are symbols count with their hints.  notes (may
+ * be NULL) gets a line per fact worth telling. */
+Status mark(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out);
+void marks_free(Marks *m); /* NULL is fine */
+/* How input i lies in a call where dimension 0 has `batch` elements: mesh->naxes placements. */
+void marks_input_places(const Marks *m, int i, int64_t batch, Placement *out);
+
+/* The axis that styles cut: the one called tp (tensor, model, mp), else the last that is not
+ * one for data (dp, data, fsdp ...); -1: all are. */
+int mark_tensor_axis(const Mesh *m);
+
+#endif

@@ -1,0 +1,242 @@
+/* cut.c -- see cut.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dist/dispatch.h"
+#include "dist/dist.h"
+#include "passes/pass.h"
+#include "rank_files/partition_worker.h"
+#include "runtime/auto_plan.h"
+#include "runtime/feed_sizes.h"
+#include "runtime/session.h"
+#include "runtime/shards.h"
+
+static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] = "overlap(in_order)";
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+static Status prepare(Partition *c, const char *mesh, const PlanFile *plan) {
+  Exported *e = c->program;
+  TRY(dist_new(NULL, &c->dist));
+  TRY(mesh_parse(c->dist, mesh, &c->mesh));
+  TRY(graph_verify(e));
+  TRY(graph_check_ops(e));
+  TRY(pass_run_list(e, session_passes_once, &c->ctx, NULL));
+  return mark_with_plan(e, c->mesh, plan, &c->notes, &c->marks);
+}
+
+Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Partition **out) {
+  Partition *c = calloc(1, sizeof *c);
+  if (!c) {
+    exported_free(e);
+    return fail_oom();
+  }
+  c->program = e;
+  pthread_mutex_init(&c->lock, NULL);
+  ctx_init(&c->ctx, 1);
+  Status s = prepare(c, mesh, plan);
+  if (s) partition_free(c);
+  else *out = c;
+  return s;
+}
+
+void partition_free(Partition *c) {
+  if (!c) return;
+  marks_free(c->marks);
+  exported_free(c->program);
+  ctx_free(&c->ctx);
+  dist_free(c->dist);
+  text_free(&c->notes);
+  pthread_mutex_destroy(&c->lock);
+  arena_free(&c->arena);
+  free(c);
+}
+
+/* ---- one rank ------------------------------------------------------------------------------------ */
+
+static void worker_end(Worker *w) {
+  scope_clear(&w->scope);
+  arena_free(&w->arena);
+  ctx_free(&w->ctx);
+}
+
+static Status worker_begin(Worker *w, Partition *c, int rank) {
+  char text[1024];
+  *w = (Worker){.cut = c, .rank = rank};
+  ctx_init(&w->ctx, 1);
+  TRY(dist_new(NULL, &w->dist));
+  ctx_attach_dist(&w->ctx, w->dist);
+  w->marks = *c->marks;
+  w->marks.torch_ops = c->half_sums;
+  TRY(mesh_parse(w->dist, mesh_text(c->mesh, text, sizeof text), &w->marks.mesh));
+  if (!mesh_coord_of(w->marks.mesh, rank, w->marks.mesh->coord))
+    return fail(ERR_USAGE, "rank %d is outside of the mesh %s", rank, text);
+  w->marks.mesh->inside = true;
+  return shards_of_state(&w->ctx.kern, c->program, &w->marks, &w->scope, &w->arena, &w->shard);
+}
+
+/* State before user inputs: constants that were made on the way came last. */
+static Status order_inputs(Exported *e) {
+  Graph *g = e->graph;
+  Val **vals;
+  InputSpec *specs;
+  int n = 0;
+  TRY_NEW(vals, arena_new_n(&e->arena, Val *, g->ninputs + 1));
+  TRY_NEW(specs, arena_new_n(&e->arena, InputSpec, g->ninputs + 1));
+  for (int users = 0; users < 2; users++) {
+    for (int i = 0; i < g->ninputs; i++) {
+      bool user = e->inputs[i].kind == IN_USER || e->inputs[i].kind == IN_CONSTANT;
+      if (user != (users == 1)) continue;
+      vals[n] = g->inputs[i];
+      vals[n]->index = n;
+      specs[n++] = e->inputs[i];
+    }
+  }
+  memcpy(g->inputs, vals, (size_t)n * sizeof *vals);
+  e->inputs = specs;
+  return OK;
+}
+
+static int by_place(const void *a, const void *b) {
+  const Tensor *x = *(const Tensor *const *)a, *y = *(const Tensor *const *)b;
+  if (x->storage != y->storage) return (uintptr_t)x->storage < (uintptr_t)y->storage ? -1 : 1;
+  return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Bytes of the weights; what is tied counts once. */
+static Status count(Worker *w, const Exported *e, RankFacts *f) {
+  const Tensor **t;
+  int n = 0;
+  f->nodes = e->graph->nnodes;
+  TRY_NEW(t, arena_new_n(&w->arena, const Tensor *, e->nstate));
+  for (int i = 0; i < e->nstate; i++)
+    if (e->state[i].tensor && tensor_numel(e->state[i].tensor)) t[n++] = e->state[i].tensor;
+  qsort(t, (size_t)n, sizeof *t, by_place);
+  for (int i = 0; i < n; i++)
+    if (i == 0 || by_place(&t[i - 1], &t[i]))
+      f->weight_bytes += tensor_numel(t[i]) * (int64_t)dtype_size(t[i]->dtype);
+  return OK;
+}
+
+/* What is lowered is local: no DTensors any more. */
+static Status lower(Worker *w, Exported *e) {
+  char list[128];
+  Status (*dispatch)(Call * c) = w->ctx.dispatch;
+  snprintf(list, sizeof list, passes_lowered, w->rank);
+  w->ctx.dispatch = NULL;
+  Status s = pass_run_list(e, list, &w->ctx, NULL);
+  w->ctx.dispatch = dispatch;
+  return s ? s : order_inputs(e);
+}
+
+Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const WalkWatch *watch, Exported **out) {
+  MeshRank rank = {.marks = &w->marks, .state = w->shard, .faithful = true, .watch = watch};
+  Value *inputs;
+  int n;
+  TRY(feed_sizes(w->cut->program, at, &w->scope, &w->arena, &inputs, &n));
+  if (log) comm_log_begin(w->dist, log);
+  Status s = specialize(&w->ctx, w->cut->program, &rank, inputs, n, out);
+  if (log) comm_log_end(w->dist, log);
+  if (s) return s;
+  s = lower(w, *out);
+  if (s) exported_free(*out);
+  return s;
+}
+
+Status hint_dynamic(Status s) {
+  if (!s || status_code(s) != ERR_DYNAMIC) return s;
+  return status_hint(
+      s, "rank files need sizes that are known beforehand; `tessera run --mesh` takes the program as it is");
+}
+
+const int64_t *partition_fixed_size(const Partition *c, const char *symbol) {
+  return sym_lookup(&c->fixed, symbol);
+}
+
+/* Sizes as on export, but for those that are fixed; *open: some is not. */
+static Status choose_sizes(const Partition *c, SymBindings *out, bool *open) {
+  *open = false;
+  TRY(feed_symbols(c->program, true, out));
+  for (int i = 0; i < out->n; i++) {
+    const int64_t *fixed = partition_fixed_size(c, out->v[i].name);
+    if (fixed) out->v[i].value = *fixed;
+    else *open = true;
+  }
+  return OK;
+}
+
+static Status make(Worker *w, Exported **out, RankFacts *facts) {
+  SymBindings sizes;
+  bool open;
+  TRY(choose_sizes(w->cut, &sizes, &open));
+  Status s = open ? worker_dynamic(w, &sizes, &facts->log, out)
+                  : hint_dynamic(worker_program(w, &sizes, &facts->log, NULL, out));
+  free(sizes.v);
+  TRY(s);
+  s = pass_run_list(*out, passes_last, &w->ctx, NULL);
+  if (!s) s = count(w, *out, facts);
+  if (s) {
+    exported_free(*out);
+    return s;
+  }
+  pthread_mutex_lock(&w->cut->lock);
+  for (int i = 0; i < facts->log.n; i++) w->cut->group[facts->log.event[i].axes] = true;
+  pthread_mutex_unlock(&w->cut->lock);
+  return OK;
+}
+
+Status partition_rank(Partition *c, int rank, Exported **out, RankFacts *facts) {
+  Worker w;
+  *facts = (RankFacts){0};
+  Status s = worker_begin(&w, c, rank);
+  if (!s) s = make(&w, out, facts);
+  worker_end(&w);
+  facts->dist = w.dist;
+  if (s) rank_facts_free(facts);
+  return s;
+}
+
+void rank_facts_free(RankFacts *f) {
+  comm_log_free(&f->log);
+  dist_free(f->dist);
+  *f = (RankFacts){0};
+}
+
+Status partition_fix_size(Partition *c, const char *symbol, int64_t size) {
+  SymBinding *more;
+  for (int i = 0; i < c->program->nranges; i++) {
+    const SymRange *r = &c->program->ranges[i];
+    if (strcmp(r->symbol, symbol)) continue;
+    if (size < r->min || size > r->max)
+      return fail(ERR_USAGE, "%s=%lld is outside of its range, %lld to %lld", symbol, (long long)size,
+                  (long long)r->min, (long long)r->max);
+    TRY_NEW(more, arena_new_n(&c->arena, SymBinding, c->fixed.n + 1));
+    if (c->fixed.n) memcpy(more, c->fixed.v, (size_t)c->fixed.n * sizeof *more);
+    more[c->fixed.n++] = (SymBinding){r->symbol, size};
+    c->fixed.v = more;
+    return OK;
+  }
+  Status s = fail(ERR_USAGE, "%s has no symbol '%s' among its sizes", c->program->name, symbol);
+  TextBuf b = {0};
+  for (int i = 0; i < c->program->nranges; i++)
+    text_printf(&b, "%s%s", i ? ", " : "", c->program->ranges[i].symbol);
+  s = b.text ? status_hint(s, "its symbols: %s", b.text) : status_hint(s, "all its sizes are fixed");
+  text_free(&b);
+  return s;
+}
+
+Status partition_fix_sizes(Partition *c, const char *text) {
+  while (text && *text) {
+    size_t n = strcspn(text, ",");
+    const char *equals = memchr(text, '=', n);
+    char name[128], *end = NULL;
+    long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
+    if (!equals || end == equals + 1 || end != text + n || equals - text >= (ptrdiff_t)sizeof name)
+      return fail(ERR_USAGE, "a size is NAME=NUMBER, not '%.*s'", (int)n, text);
+    snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
+    TRY(partition_fix_size(c, name, value));
+    text += n + (text[n] == ',');
+  }
+  return OK;
+}

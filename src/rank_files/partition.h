@@ -1,0 +1,64 @@
+/* cut.h -- a program cut into one program per rank, for PyTorch or for tessera: each runs by
+ * itself and talks to the others through functional collectives of named groups.
+ *
+ *     Partition *cut;
+ *     partition_open(e, "dp=2,tp=2", plan, &cut);
+ *     for (r = 0; r < cut->mesh->size; r++) partition_rank(cut, r, &program, &facts), pt2_write(program, ...);
+ *     partition_free(cut);
+ *
+ * I1  No rank need be there: this is arithmetic, on any number of ranks.
+ * I2  Every rank's program makes the same collectives in the same order.
+ * I3  Sizes that are symbols stay so.  Those that ranks share must divide evenly then; the
+ *     program checks it where it can.
+ * I4  Names, metadata, signature and specs of inputs and outputs are those of the program.
+ */
+#ifndef TESS_RANK_FILES_PARTITION_H
+#define TESS_RANK_FILES_PARTITION_H
+
+#include <pthread.h>
+
+#include "base/strmap.h"
+#include "dist/redistribute.h"
+#include "plan/mark.h"
+#include "runtime/specialize.h"
+
+typedef struct Partition {
+  Exported *program; /* inlined, functional */
+  Dist *dist;        /* plans only */
+  Mesh *mesh;
+  Marks *marks;
+  TextBuf notes; /* what marking had to tell, a line each */
+  Ctx ctx;
+  Arena arena;
+  SymBindings fixed;         /* sizes that are no symbols any more */
+  StrMap multiple;           /* symbol -> int64_t *: its size must be a multiple, because ranks share it evenly */
+  pthread_mutex_t lock;      /* of multiple and group: ranks may be cut at the same time */
+  bool half_sums;            /* set after opening: parts of sums of halves are rounded before they are added up,
+                              * as PyTorch does; else they are f32 until they are one */
+  bool group[1 << MAX_AXES]; /* by set of axes: some rank's program calls this group */
+} Partition;
+
+/* Takes over e, also on failure.  mesh: "dp=2,tp=4". */
+Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Partition **out);
+void partition_free(Partition *c); /* NULL is fine */
+
+/* From now on the symbol is a number.  ERR_USAGE if there is none of that name or it is out of
+ * its range. */
+Status partition_fix_size(Partition *c, const char *symbol, int64_t size);
+/* "s0=2,s1=16"; NULL: none. */
+Status partition_fix_sizes(Partition *c, const char *text);
+
+/* What one rank's program has. */
+typedef struct {
+  int64_t weight_bytes; /* of its state */
+  int nodes;
+  CommLog log; /* what it says to others, with the causes */
+  Dist *dist;  /* what the log speaks of */
+} RankFacts;
+void rank_facts_free(RankFacts *f);
+
+/* The program of one rank.  Borrows from the cut: free it first.  Threads may call it for
+ * different ranks at the same time. */
+Status partition_rank(Partition *c, int rank, Exported **out, RankFacts *facts);
+
+#endif

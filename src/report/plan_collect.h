@@ -1,0 +1,51 @@
+/* plan_collect.h -- how a PlanReport is made, in parts; for plan_report*.c. */
+#ifndef TESS_REPORT_PLAN_COLLECT_H
+#define TESS_REPORT_PLAN_COLLECT_H
+
+#include "base/strmap.h"
+#include "dist/redistribute.h"
+#include "report/plan_report.h"
+#include "runtime/program.h"
+
+typedef struct {
+  const Exported *e;
+  const PlanRequest *r;
+  PlanReport *p;
+  bool dry; /* large constants are not computed */
+  Ctx ctx;
+  Dist *dist;
+  Mesh *mesh;
+  Marks *marks;
+  Scope scope;    /* shards without data */
+  Tensor **shard; /* of the state, parallel to e->state */
+  CommLog log;
+  int logged;           /* events of the log that have become moves */
+  Tensor **value;       /* by Val.id: the DTensor; NULL: not yet, or no tensor */
+  const char **cut_by;  /* by Val.id * naxes + axis */
+  StrMap node_of;       /* name of a recorded value -> 1 + index of the node it was recorded for */
+  StrMap texts;         /* that occur again and again: once */
+  StrMap layers;        /* name -> 1 + index */
+  const Node *recorded; /* the last node of the rank's program that was looked at */
+  int node_cap, move_cap;
+} Collector;
+
+/* plan_report_nodes.c: nodes and moves while the program is recorded; then, of the rank's
+ * finished program, who survived and what the ops take. */
+WalkWatch collect_watch(Collector *c);
+Status collect_program(Collector *c, const Program *p);
+/* plan_report_layers.c: from nodes, moves and weights to layers; kinds; what nobody asked for. */
+Status collect_layers(Collector *c);
+Status collect_kinds(Collector *c);
+Status collect_unasked(Collector *c);
+/* plan_report_ranks.c: weights, and what each rank holds of them. */
+Status collect_weights(Collector *c);
+
+/* A text, kept once. */
+Status collect_text(Collector *c, const char *text, const char **out);
+Status collect_place(Collector *c, const Spec *s, const char **out);
+Status collect_type(Collector *c, Dtype d, int ndim, const int64_t *size, const char **out);
+Status collect_note(Collector *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/* The layer that a module or a parameter of that name belongs to; made if it is new. */
+Status collect_layer(Collector *c, const char *module, int *out);
+
+#endif

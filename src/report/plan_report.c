@@ -1,0 +1,306 @@
+/* plan_report.c -- see plan_report.h. */
+#include "report/plan_report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "dist/dispatch.h"
+#include "dist/dist.h"
+#include "passes/pass.h"
+#include "report/plan_collect.h"
+#include "runtime/auto_plan.h"
+#include "runtime/session.h"
+
+/* ---- programs without weights ------------------------------------------------------------ */
+
+/* Sizes of a weight, as the graph's input has them. */
+static Status size_of_input(const Exported *e, const StateEntry *s, const Val **val, int64_t *size) {
+  *val = NULL;
+  for (int i = 0; i < e->graph->ninputs && !*val; i++)
+    if (e->inputs[i].target && !strcmp(e->inputs[i].target, s->fqn)) *val = e->graph->inputs[i];
+  const Val *v = *val;
+  if (!v || v->type != TY_TENSOR || v->ndim < 0 || v->ndim > MAX_DIMS) return *val = NULL, OK;
+  for (int d = 0; d < v->ndim; d++) {
+    if (!sym_is_int(v->size[d]))
+      return fail(ERR_FILE, "'%s' has no data, and the program does not tell its sizes", s->fqn);
+    size[d] = v->size[d]->value;
+  }
+  return OK;
+}
+
+static Status fill_sizes(Exported *e) {
+  for (int i = 0; i < e->nstate; i++) {
+    StateEntry *s = &e->state[i];
+    const Val *v;
+    int64_t size[MAX_DIMS];
+    if (s->tensor) continue;
+    TRY(size_of_input(e, s, &v, size));
+    if (!v) continue;
+    TRY(tensor_meta(&e->scope, v->dtype, v->ndim, size, &s->tensor));
+    const Storage *twin = NULL; /* names of one record are one weight */
+    for (int j = 0; j < i && !twin && s->record; j++)
+      if (e->state[j].record && e->state[j].tensor && !strcmp(e->state[j].record, s->record))
+        twin = e->state[j].tensor->storage;
+    size_t bytes = (size_t)tensor_numel(s->tensor) * dtype_size(v->dtype);
+    if (twin) s->tensor->storage = storage_ref((Storage *)(uintptr_t)twin);
+    else TRY(storage_borrow(NULL, bytes, NULL, e, &s->tensor->storage));
+  }
+  return OK;
+}
+
+Status plan_report_prepare(Ctx *ctx, Exported *e) {
+  TRY(graph_verify(e));
+  TRY(graph_check_ops(e));
+  TRY(fill_sizes(e));
+  return pass_run_list(e, session_passes_once, ctx, NULL);
+}
+
+/* ---- shards -------------------------------------------------------------------------------- */
+
+/* What a rank would compute ahead of constants is computed here, too, if it is small: masks
+ * are recognised by their elements. */
+enum { DATA_LIMIT = 1 << 20, DRY_LIMIT = 8 << 20 };
+
+static bool keeps_data(const Exported *e, const StateEntry *s, const Spec *spec) {
+  size_t bytes = (size_t)tensor_numel(s->tensor) * dtype_size(s->tensor->dtype);
+  return spec->replicated && tensor_data(s->tensor) && bytes <= DATA_LIMIT && !s->is_parameter &&
+         !exported_is_mutated(e, s->fqn);
+}
+
+static Status shard_sizes(Collector *c, int state, const Placement *place) {
+  const StateEntry *s = &c->e->state[state];
+  const Tensor *whole = s->tensor;
+  const Spec *spec;
+  Tensor *t;
+  TRY(spec_new(c->mesh, whole->dtype, whole->ndim, whole->size, NULL, place, &spec));
+  if (keeps_data(c->e, s, spec)) return tensor_alias(&c->scope, s->tensor, &c->shard[state]);
+  TRY(tensor_meta(&c->scope, whole->dtype, spec->local_ndim, spec->local, &t));
+  TRY(storage_borrow(NULL, (size_t)spec->local_numel * dtype_size(whole->dtype), NULL, c, &t->storage));
+  c->shard[state] = t;
+  return OK;
+}
+
+static Status make_shards(Collector *c) {
+  const Exported *e = c->e;
+  TRY_NEW(c->shard, arena_new_n(&c->p->arena, Tensor *, e->nstate + 1));
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    const StateEntry *s = e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
+    if (s && s->tensor && !c->shard[s - e->state])
+      TRY(shard_sizes(c, (int)(s - e->state), c->marks->input[i].place));
+  }
+  return OK;
+}
+
+/* ---- the rank's program ----------------------------------------------------------------------- */
+
+static void tell_unknown(Collector *c, Status s) {
+  const char *message = status_message(s);
+  c->p->unknown = arena_strndup(&c->p->arena, message, strlen(message));
+  status_free(s);
+}
+
+static Status record_program(Collector *c) {
+  WalkWatch watch = collect_watch(c);
+  MeshRank rank = {.marks = c->marks, .state = c->shard, .dry_limit = c->dry ? DRY_LIMIT : 0, .watch = &watch};
+  Exported *local;
+  Program *program;
+  comm_log_begin(c->dist, &c->log);
+  Status s = specialize(&c->ctx, c->e, &rank, c->r->inputs, c->r->ninputs, &local);
+  comm_log_end(c->dist, &c->log);
+  if (s && status_code(s) == ERR_DYNAMIC && !c->dry) {
+    tell_unknown(c, s);
+    return c->p->unknown ? OK : fail_oom();
+  }
+  TRY(s);
+  s = pass_run_list(local, session_passes_specialized, &c->ctx, NULL);
+  if (s) return exported_free(local), s;
+  TRY(program_plan(&c->ctx, local, &program));
+  s = collect_program(c, program);
+  program_free(program);
+  return s;
+}
+
+/* ---- notes -------------------------------------------------------------------------------------- */
+
+static Status split_notes(Collector *c, const char *text) {
+  while (text && *text) {
+    size_t n = strcspn(text, "\n");
+    if (n) TRY(collect_note(c, "%.*s", (int)n, text));
+    text += n + (text[n] != 0);
+  }
+  return OK;
+}
+
+/* Axes of the mesh on which nothing is cut: their ranks all do the same. */
+static Status note_idle_axes(Collector *c) {
+  const Mesh *m = c->mesh;
+  for (int a = 0; a < m->naxes; a++) {
+    bool cut = m->axis[a] == 1;
+    for (int i = 0; i < c->e->graph->ninputs && !cut; i++) cut = !is_r(&c->marks->input[i].place[a]);
+    if (!cut)
+      TRY(collect_note(c,
+                       "nothing is cut on the axis '%s': its %d ranks all do the same work (a batch is cut on axes "
+                       "called dp or data if it divides)",
+                       c->p->axis_name[a], m->axis[a]));
+  }
+  return OK;
+}
+
+static Status note_memory(Collector *c) {
+  const PlanReport *p = c->p;
+  double have = p->machine.memory, need = (double)p->rank_total.total;
+  if (have <= 0 || need <= have) return OK;
+  return collect_note(c, "a rank needs %.1f GB, and the machine '%s' has %.1f GB", need * 1e-9, p->machine.name,
+                      have * 1e-9);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------ */
+
+static Status describe(Collector *c) {
+  PlanReport *p = c->p;
+  const Mesh *m = c->mesh;
+  char text[512];
+  TRY(collect_text(c, c->e->name, &p->program));
+  if (c->r->plan) TRY(collect_text(c, c->r->plan->path, &p->plan));
+  TRY(collect_text(c, mesh_text(m, text, sizeof text), &p->mesh));
+  TRY(collect_text(c, c->r->sizes ? c->r->sizes : "", &p->sizes));
+  p->naxes = m->naxes;
+  p->ranks = m->size;
+  p->rank = c->r->rank;
+  for (int a = 0; a < m->naxes; a++) {
+    p->axis[a] = m->axis[a];
+    snprintf(text, sizeof text, "%d", a);
+    TRY(collect_text(c, m->name[a] ? m->name[a] : text, &p->axis_name[a]));
+  }
+  p->timed = c->r->machine != NULL;
+  if (p->timed) p->machine = *c->r->machine;
+  return p->timed ? machine_check(&p->machine, m) : OK;
+}
+
+static Status open_mesh(Collector *c) {
+  const char *text = c->r->mesh ? c->r->mesh : c->r->plan ? c->r->plan->mesh : NULL;
+  if (!text)
+    return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4, or \"mesh\": {\"tp\": 4} in the plan");
+  TRY(dist_new(NULL, &c->dist));
+  ctx_attach_dist(&c->ctx, c->dist);
+  TRY(mesh_parse(c->dist, text, &c->mesh));
+  if (c->r->rank < 0 || c->r->rank >= c->mesh->size)
+    return fail(ERR_USAGE, "rank %d of a mesh of %d ranks: they are 0 to %d", c->r->rank, c->mesh->size,
+                c->mesh->size - 1);
+  mesh_coord(c->mesh->axis, c->mesh->naxes, c->r->rank, c->mesh->coord); /* before the first spec is made */
+  return OK;
+}
+
+static Status tell_derived(Collector *c) {
+  TextBuf b = {0};
+  if (!c->marks->derived) return OK;
+  plan_file_print(&b, c->marks->derived, c->p->mesh);
+  Status s = b.text && !b.failed ? collect_text(c, b.text, &c->p->derived) : fail_oom();
+  text_free(&b);
+  return s;
+}
+
+static Status collect(Collector *c) {
+  const Graph *g = c->e->graph;
+  TextBuf notes = {0};
+  TRY(open_mesh(c));
+  TRY(describe(c));
+  Status s = mark_with_plan(c->e, c->mesh, c->r->plan, &notes, &c->marks);
+  if (!s) s = tell_derived(c);
+  if (!s) s = split_notes(c, notes.text);
+  text_free(&notes);
+  TRY(s);
+  TRY(make_shards(c));
+  TRY_NEW(c->value, arena_new_n(&c->p->arena, Tensor *, g->nvals + 1));
+  TRY_NEW(c->cut_by, arena_new_n(&c->p->arena, const char *, g->nvals * c->mesh->naxes + 1));
+  TRY(record_program(c));
+  TRY(collect_weights(c));
+  TRY(collect_layers(c));
+  TRY(collect_kinds(c));
+  TRY(collect_unasked(c));
+  PlanTotals *t = &c->p->rank_total;
+  t->total = t->weights + t->buffers + t->inputs + t->outputs + t->activations;
+  TRY(note_idle_axes(c));
+  return note_memory(c);
+}
+
+static Status try_report(const Exported *e, const PlanRequest *r, bool dry, PlanReport **out) {
+  Collector c = {.e = e, .r = r, .dry = dry};
+  TRY_NEW(c.p, calloc(1, sizeof *c.p));
+  ctx_init(&c.ctx, 1);
+  Status s = collect(&c);
+  comm_log_free(&c.log);
+  marks_free(c.marks);
+  scope_clear(&c.scope);
+  ctx_free(&c.ctx);
+  dist_free(c.dist);
+  if (s) plan_report_free(c.p);
+  else *out = c.p;
+  return s;
+}
+
+/* Sizes may depend on elements of constants that were too large to compute just to look. */
+static Status make_report(const Exported *e, const PlanRequest *r, PlanReport **out) {
+  Status s = try_report(e, r, true, out);
+  if (!s || status_code(s) != ERR_DYNAMIC) return s;
+  status_free(s);
+  return try_report(e, r, false, out);
+}
+
+Status plan_report(const Exported *e, const PlanRequest *r, PlanReport **out) {
+  PlanReport *p, *alone;
+  TRY(make_report(e, r, &p));
+  if (!r->no_whole && !p->unknown) {
+    PlanRequest one = {
+        .mesh = "1", .inputs = r->inputs, .ninputs = r->ninputs, .machine = r->machine, .no_whole = true};
+    Status s = make_report(e, &one, &alone);
+    if (s) {
+      plan_report_free(p);
+      return s;
+    }
+    p->whole = alone->rank_total;
+    plan_report_free(alone);
+  }
+  *out = p;
+  return OK;
+}
+
+void plan_report_free(PlanReport *r) {
+  if (!r) return;
+  arena_free(&r->arena);
+  free(r);
+}
+
+/* ---- files ------------------------------------------------------------------------------------------ */
+
+static bool ends_with(const char *s, const char *end) {
+  size_t n = strlen(s), k = strlen(end);
+  return n > k && !strcmp(s + n - k, end);
+}
+
+static Status json_text(const PlanReport *r, TextBuf *b) {
+  yyjson_mut_doc *doc;
+  TRY(plan_report_json(r, &doc));
+  char *text = yyjson_mut_write(doc, YYJSON_WRITE_PRETTY, NULL);
+  yyjson_mut_doc_free(doc);
+  if (!text) return fail_oom();
+  text_puts(b, text);
+  text_puts(b, "\n");
+  free(text);
+  return OK;
+}
+
+Status plan_report_write(const PlanReport *r, const char *path, unsigned flags) {
+  TextBuf b = {0};
+  Status s = OK;
+  if (ends_with(path, ".html")) s = plan_report_html(&b, r);
+  else if (ends_with(path, ".json")) s = json_text(r, &b);
+  else plan_report_text(&b, r, (PlanTextOptions){.nodes = true, .weights = true});
+  if (!s && (b.failed || !b.text)) s = fail_oom();
+  if (!s) s = file_write_all(path, b.text, b.len, flags);
+  text_free(&b);
+  return s;
+}

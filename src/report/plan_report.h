@@ -1,0 +1,175 @@
+/* plan_report.h -- what a program would do on a mesh: placements, collectives, memory,
+ * work and time of a rank, for any number of ranks, without having them and without
+ * running anything.
+ *
+ *   Exported *e = ...;                        as read
+ *   TRY(plan_report_prepare(ctx, e));         or any program after session_passes_once
+ *   PlanRequest r = {.mesh = "dp=2,tp=4", .plan = plan, .inputs = inputs, .ninputs = n};
+ *   TRY(plan_report(e, &r, &report));
+ *   TRY(plan_report_write(report, "DIR/report.html", 0));   .html, .json, else text
+ *   plan_report_free(report);
+ *
+ * It is made as the program of one rank is made (mark, specialize with a MeshRank, the
+ * passes, the memory plan), on a mesh without a world, so it tells what a run does, not
+ * what a model of it does.
+ *
+ * I1  The program is only read; no element of a weight is.
+ * I2  Everything lives in the report; e may be freed before it.
+ * I3  Amounts are of `rank`, except where "largest" or "whole" is said.  Rank 0 holds the
+ *     most of everything: chunks never grow from rank to rank.
+ */
+#ifndef TESS_REPORT_PLAN_REPORT_H
+#define TESS_REPORT_PLAN_REPORT_H
+
+#include "plan/plan_file.h"
+#include "report/machine.h"
+#include "runtime/specialize.h"
+
+typedef enum {
+  CAUSE_PLAN,   /* an entry of the plan */
+  CAUSE_OUTPUT, /* results of the program are to be whole, or where the plan wants them */
+  CAUSE_RULE,   /* nobody asked: the op could not work on what it got */
+} MoveCause;
+
+/* A collective. */
+typedef struct {
+  StepKind kind;
+  unsigned axes;         /* of the mesh */
+  int ranks;             /* of a group */
+  int64_t bytes;         /* that a rank receives */
+  double seconds;        /* predicted; 0 without a machine */
+  const char *name;      /* of its value in the rank's program */
+  const char *type;      /* "f32[2,16,64]", the whole */
+  const char *from, *to; /* placements */
+  MoveCause cause;
+  const char *why;    /* "rowwise 'layers.0.mlp.down_proj'"; CAUSE_RULE: the op */
+  const char *rule;   /* CAUSE_RULE: the rule's words, "" if it has none */
+  const char *cut_by; /* what made the tensor lie as it did: an entry of the plan; NULL: not known */
+  int node;           /* for which it is done; -1: an output of the program */
+  bool after;         /* on the node's result, not on an argument */
+  int layer;
+} PlanMove;
+
+typedef struct {
+  const char *name, *type, *place; /* "add_1", "f32[2,16,64]", "S(0)R" */
+} PlanValue;
+
+/* A node of the whole program. */
+typedef struct {
+  const char *name, *op, *module, *source;
+  PlanValue *in, *out; /* tensors; inputs as they come */
+  int nin, nout;
+  int move, nmoves;             /* of PlanReport.move */
+  double flops, bytes, seconds; /* collectives apart; work of fused nodes is told at the last of them */
+  int layer;
+} PlanNode;
+
+typedef struct {
+  const char *name;
+  InputKind kind;                 /* parameter, buffer, constant, user */
+  const char *type, *place, *why; /* why NULL: nobody asked for another placement than R */
+  int64_t bytes, rank_bytes;      /* whole; of the largest rank */
+  const char *tied;               /* the name that the bytes are told at; NULL: here */
+  bool cut;
+  int layer;
+} PlanWeight;
+
+/* The nodes and weights of a module: of one layer, where modules are numbered. */
+typedef struct {
+  const char *name; /* "model.layers.0"; "" for what belongs to no module */
+  const char *stem; /* "model.layers." */
+  int number;       /* 0; -1: not numbered */
+  int nodes, unasked;
+  int count[STEP_KIND_COUNT];
+  int64_t moved[STEP_KIND_COUNT];     /* bytes */
+  int64_t weights, rank_weights;      /* bytes */
+  double flops, compute, communicate; /* seconds */
+  int alike;                          /* layers from here on that do the same, this one included; 0: told before */
+} PlanLayer;
+
+/* Equal collectives that nobody asked for. */
+typedef struct {
+  const PlanMove *first;
+  int count;
+  int64_t bytes;
+  double seconds;
+  const char *where; /* "model.layers.*.self_attn" */
+  const char *advice;
+} PlanUnasked;
+
+/* Ranks that hold equally much of the state. */
+typedef struct {
+  const char *ranks; /* "0-2,4" */
+  int first, count;
+  int64_t weights, buffers;
+} RankClass;
+
+typedef struct {
+  int64_t weights, buffers, inputs, outputs, activations, total; /* bytes */
+  double flops, bytes;                                           /* bytes that ops read and write */
+  double compute, communicate;                                   /* seconds */
+  int steps;
+} PlanTotals;
+
+typedef struct {
+  StepKind kind;
+  unsigned axes;
+  int count, unasked;
+  int64_t bytes;
+  double seconds;
+} PlanKind;
+
+typedef struct PlanReport {
+  Arena arena;
+  const char *program, *plan; /* file names, or "auto"; plan NULL: none */
+  const char *derived;        /* auto: the plan that was derived, as a plan file; NULL: it was given */
+  const char *mesh;           /* "dp=2,tp=4" */
+  int naxes, axis[MAX_AXES], ranks, rank;
+  const char *axis_name[MAX_AXES]; /* "tp"; "0" where it has none */
+  const char *sizes;               /* "s0=2, s1=16" as the request has it; "" */
+  const char *unknown;             /* why the rest of the program is not known before it runs; NULL: all is */
+  bool timed;                      /* there is a machine */
+  Machine machine;
+  PlanTotals rank_total, whole; /* whole: on one rank; total 0 if it was not asked for */
+  PlanNode *node;
+  PlanMove *move;
+  PlanWeight *weight; /* state, then user inputs */
+  PlanValue *output;
+  PlanLayer *layer;
+  PlanUnasked *unasked;
+  RankClass *rank_class;
+  PlanKind *kind;
+  const char **note;
+  int nnodes, nmoves, nweights, noutputs, nlayers, nunasked, nclasses, nkinds, nnotes;
+} PlanReport;
+
+typedef struct {
+  const char *mesh;     /* NULL: the plan's */
+  const PlanFile *plan; /* may be "auto"; NULL: nothing is cut, but for a batch on a data axis */
+  const Value *inputs;  /* sizes of the user inputs, whole */
+  int ninputs;
+  const Machine *machine; /* NULL: no times */
+  int rank;
+  const char *sizes; /* for the reader; NULL: "" */
+  bool no_whole;     /* do not look at the program on one rank, too */
+} PlanRequest;
+
+/* Runs session_passes_once on e, and gives weights without data their sizes. */
+Status plan_report_prepare(Ctx *ctx, Exported *e);
+/* e: prepared.  A program whose sizes depend on data is told as far as it is known
+ * (report->unknown). */
+Status plan_report(const Exported *e, const PlanRequest *r, PlanReport **out);
+void plan_report_free(PlanReport *r); /* NULL is fine */
+
+typedef struct {
+  bool nodes;   /* the table of nodes, too */
+  bool weights; /* the table of weights, too */
+} PlanTextOptions;
+void plan_report_text(TextBuf *b, const PlanReport *r, PlanTextOptions o);
+struct yyjson_mut_doc;
+Status plan_report_json(const PlanReport *r, struct yyjson_mut_doc **out);
+Status plan_report_html(TextBuf *b, const PlanReport *r); /* one page, no other files */
+/* To a file, by the end of its name: .html, .json, else text.  flags: FileFlags. */
+Status plan_report_write(const PlanReport *r, const char *path, unsigned flags);
+
+#endif

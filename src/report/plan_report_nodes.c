@@ -1,0 +1,337 @@
+/* plan_report_nodes.c -- nodes and collectives of a plan, as the program is recorded; see
+ * plan_collect.h.
+ *
+ * A node of the whole program becomes some nodes of the rank's program: those that are new
+ * in it when the node has been walked.  Every tess.redistribute among them has its event in
+ * the Dist's log, in the same order.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dist/dist.h"
+#include "graph/graph.h"
+#include "report/plan_collect.h"
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static const char **cut_by(const Collector *c, const Val *v) { return &c->cut_by[v->id * c->mesh->naxes]; }
+
+static bool of_main_graph(const Collector *c, const Node *n) { return n->graph == c->e->graph; }
+
+static Status describe_value(Collector *c, const char *name, const Tensor *t, PlanValue *out) {
+  TRY(collect_text(c, name, &out->name));
+  TRY(collect_type(c, t->dtype, t->ndim, t->size, &out->type));
+  if (t->spec) return collect_place(c, t->spec, &out->place);
+  return out->place = &"RRRRRRRR"[MAX_AXES - c->mesh->naxes], OK; /* a plain tensor: alike on all ranks */
+}
+
+static Status watch_input(void *arg, int i, const Value *v) {
+  Collector *c = arg;
+  const Val *val = c->e->graph->inputs[i];
+  const InputMark *mark = &c->marks->input[i];
+  if (v->kind != VAL_TENSOR) return OK;
+  c->value[val->id] = v->tensor;
+  for (int a = 0; a < c->mesh->naxes; a++) {
+    if (is_r(&mark->place[a]) || !mark->why) continue;
+    TRY(collect_text(c, mark->why, &cut_by(c, val)[a]));
+  }
+  return OK;
+}
+
+typedef struct {
+  Collector *c;
+  PlanNode *node;    /* NULL: count only */
+  const char **from; /* per axis: who cut an argument */
+  int n;
+  Status status;
+} Arguments;
+
+static void add_argument(void *arg, Val **ref) {
+  Arguments *a = arg;
+  Collector *c = a->c;
+  const Tensor *t = c->value[(*ref)->id];
+  if (!t || a->status) return;
+  if (a->node) a->status = describe_value(c, (*ref)->name, t, &a->node->in[a->n]);
+  a->n++;
+}
+
+/* What cut the arguments, axis by axis: the first that is known. */
+static void find_cuts(void *arg, Val **ref) {
+  Arguments *a = arg;
+  const Tensor *t = a->c->value[(*ref)->id];
+  for (int x = 0; t && t->spec && x < a->c->mesh->naxes; x++)
+    if (!a->from[x]) a->from[x] = cut_by(a->c, *ref)[x];
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------- */
+
+static Status add_node(Collector *c, PlanNode **out) {
+  PlanReport *p = c->p;
+  TRY_NEW(p->node, arena_more(&p->arena, p->node, p->nnodes, &c->node_cap));
+  *out = &p->node[p->nnodes++];
+  return OK;
+}
+
+static Status watch_before(void *arg, const Node *n) {
+  Collector *c = arg;
+  PlanNode *node;
+  char text[512];
+  TRY(add_node(c, &node));
+  TRY(collect_text(c, n->nouts ? n->outs[0]->name : "", &node->name));
+  TRY(collect_text(c, n->target, &node->op));
+  node_module(n, text, sizeof text);
+  if (!strncmp(text, "_empty_nn_module_stack", 22)) text[0] = 0;
+  TRY(collect_text(c, text, &node->module));
+  TRY(collect_text(c, node_source(n, text, sizeof text), &node->source));
+  TRY(collect_layer(c, node->module, &node->layer));
+  node->move = c->p->nmoves;
+  if (!of_main_graph(c, n)) return OK;
+  Arguments count = {.c = c};
+  node_each_val((Node *)(uintptr_t)n, add_argument, &count);
+  TRY_NEW(node->in, arena_new_n(&c->p->arena, PlanValue, count.n + 1));
+  Arguments fill = {.c = c, .node = node};
+  node_each_val((Node *)(uintptr_t)n, add_argument, &fill);
+  node->nin = fill.n;
+  return fill.status;
+}
+
+/* ---- moves ---------------------------------------------------------------------------------------- */
+
+static Status add_move(Collector *c, PlanMove **out) {
+  PlanReport *p = c->p;
+  TRY_NEW(p->move, arena_more(&p->arena, p->move, p->nmoves, &c->move_cap));
+  *out = &p->move[p->nmoves++];
+  return OK;
+}
+
+static int group_size(const Mesh *m, unsigned axes) {
+  int n = 1;
+  for (int a = 0; a < m->naxes; a++)
+    if (axes >> a & 1) n *= m->axis[a];
+  return n;
+}
+
+/* from: per axis, who cut the arguments of the node. */
+static Status add_event(Collector *c, const CommEvent *e, const char *name, const char *const *from, int node,
+                        bool after) {
+  PlanMove *m;
+  const Machine *machine = c->r->machine;
+  TRY(add_move(c, &m));
+  *m = (PlanMove){.kind = e->kind,
+                  .axes = e->axes,
+                  .ranks = group_size(c->mesh, e->axes),
+                  .bytes = e->bytes,
+                  .node = node,
+                  .after = after};
+  m->cause = e->rule ? CAUSE_RULE : node < 0 ? CAUSE_OUTPUT : CAUSE_PLAN;
+  if (machine) m->seconds = machine_collective_seconds(machine, c->mesh, e->kind, e->axes, e->bytes);
+  TRY(collect_text(c, name, &m->name));
+  TRY(collect_text(c, e->why, &m->why));
+  TRY(collect_text(c, e->rule ? e->rule : "", &m->rule));
+  m->type = m->from = m->to = "";
+  if (e->from) {
+    TRY(collect_type(c, e->from->dtype, e->from->ndim, e->from->shape, &m->type));
+    TRY(collect_place(c, e->from, &m->from));
+    TRY(collect_place(c, e->to, &m->to));
+  }
+  for (int a = 0; from && a < c->mesh->naxes && !m->cut_by; a++)
+    if (e->axes >> a & 1) m->cut_by = from[a];
+  if (node >= 0) m->layer = c->p->node[node].layer;
+  return OK;
+}
+
+/* What was recorded since the last time belongs to `node`. */
+static Status harvest(Collector *c, const Exported *to, const char *const *from, int node) {
+  const Node *n = c->recorded ? c->recorded->next : to->graph->first;
+  bool worked = false; /* the op itself was recorded: what follows is done to its result */
+  for (; n; c->recorded = n, n = n->next) {
+    for (int i = 0; i < n->nouts; i++) {
+      StrSlot *slot;
+      TRY(strmap_slot(&c->node_of, &c->p->arena, n->outs[i]->name, &slot));
+      slot->value = (void *)(intptr_t)(node + 1);
+    }
+    if (!node_is(n, "tess.redistribute.default")) worked |= !node_is(n, "aten.slice.Tensor");
+    else if (c->logged < c->log.n) {
+      const CommEvent *e = &c->log.event[c->logged++];
+      TRY(add_event(c, e, n->outs[0]->name, from, node, worked && node >= 0 && !e->rule));
+    }
+  }
+  return OK;
+}
+
+static Status keep_result(Collector *c, const Node *n, int i, const Value *v, const char *const *from,
+                          PlanNode *node) {
+  const Want *want = n->outs[i]->id < c->marks->nvals ? c->marks->after[n->outs[i]->id] : NULL;
+  const Val *val = n->outs[i];
+  if (v->kind != VAL_TENSOR) return OK;
+  c->value[val->id] = v->tensor;
+  for (int a = 0; v->tensor->spec && a < c->mesh->naxes; a++) {
+    if (is_r(&v->tensor->spec->place[a])) continue;
+    cut_by(c, val)[a] = from[a];
+    if (want && want->axes >> a & 1 && want->why) TRY(collect_text(c, want->why, &cut_by(c, val)[a]));
+  }
+  return describe_value(c, val->name, v->tensor, &node->out[node->nout++]);
+}
+
+static Status watch_after(void *arg, const Node *n, const Value *outs, int nouts, const Exported *to) {
+  Collector *c = arg;
+  int index = c->p->nnodes - 1;
+  const char *from[MAX_AXES] = {0};
+  Arguments a = {.c = c, .from = from};
+  if (of_main_graph(c, n)) node_each_val((Node *)(uintptr_t)n, find_cuts, &a);
+  TRY(harvest(c, to, from, index));
+  PlanNode *node = &c->p->node[index];
+  node->nmoves = c->p->nmoves - node->move;
+  if (!of_main_graph(c, n)) return OK;
+  TRY_NEW(node->out, arena_new_n(&c->p->arena, PlanValue, nouts + 1));
+  for (int i = 0; i < n->nouts && i < nouts; i++) TRY(keep_result(c, n, i, &outs[i], from, node));
+  return OK;
+}
+
+static Status watch_output(void *arg, int i, const Tensor *t, const Exported *to) {
+  Collector *c = arg;
+  PlanReport *p = c->p;
+  const Arg *a = &c->e->graph->outputs[i];
+  bool known = a->kind == ARG_VAL;
+  TRY(harvest(c, to, known ? cut_by(c, a->val) : NULL, -1));
+  if (!p->output) TRY_NEW(p->output, arena_new_n(&p->arena, PlanValue, c->e->graph->noutputs));
+  return describe_value(c, known ? a->val->name : "", t, &p->output[p->noutputs++]);
+}
+
+WalkWatch collect_watch(Collector *c) {
+  return (WalkWatch){
+      .arg = c, .input = watch_input, .before = watch_before, .after = watch_after, .output = watch_output};
+}
+
+/* ---- the finished program ---------------------------------------------------------------------------- */
+
+/* A pass may have found a collective without a use. */
+static Status drop_dead_moves(Collector *c, const Graph *g) {
+  PlanReport *p = c->p;
+  StrMap alive = {0};
+  StrSlot *slot;
+  for (const Node *n = g->first; n; n = n->next)
+    for (int i = 0; i < n->nouts; i++) {
+      TRY(strmap_slot(&alive, &p->arena, n->outs[i]->name, &slot));
+      slot->value = (void *)(uintptr_t)n;
+    }
+  int kept = 0;
+  for (int i = 0; i < p->nnodes; i++) p->node[i].nmoves = 0;
+  for (int i = 0; i < p->nmoves; i++) {
+    PlanMove *m = &p->move[i];
+    if (!strmap_get(&alive, m->name)) continue;
+    p->move[kept] = *m;
+    if (m->node >= 0) {
+      PlanNode *node = &p->node[m->node];
+      if (!node->nmoves++) node->move = kept;
+    }
+    kept++;
+  }
+  p->nmoves = kept;
+  return OK;
+}
+
+static int64_t tensor_bytes(const Tensor *t) { return t ? tensor_numel(t) * (int64_t)dtype_size(t->dtype) : 0; }
+
+/* Elements that are there: those of an expanded tensor are not as many as its sizes say. */
+static double read_bytes(const Tensor *t) {
+  int64_t n = tensor_numel(t), extent = tensor_extent(t);
+  return (double)(n < extent ? n : extent) * (double)dtype_size(t->dtype);
+}
+
+/* Ops that read only what they give of their first argument. */
+static bool looks_up(const Call *c) {
+  static const char *const names[] = {"aten.embedding.", "aten.index_select.", "aten.gather.", "aten.index.", NULL};
+  for (const char *const *n = names; *n; n++)
+    if (!strncmp(c->op->schema.name, *n, strlen(*n))) return true;
+  return false;
+}
+
+static double call_bytes(const Call *c, Dtype *dtype) {
+  double read = 0, written = 0;
+  *dtype = DT_NONE;
+  for (int i = 0; i < c->nout; i++) written += (double)tensor_bytes(out_tensor(c, i));
+  for (int i = 0; i < c->op->schema.nparams; i++) {
+    const Value *v = &c->arg[i];
+    int n = v->kind == VAL_TENSOR ? 1 : v->kind == VAL_TENSORS ? v->n : 0;
+    for (int j = 0; j < n; j++) {
+      const Tensor *t = v->kind == VAL_TENSOR ? v->tensor : v->tensors[j];
+      if (!t) continue;
+      if (*dtype == DT_NONE && !dtype_is_integral(t->dtype)) *dtype = t->dtype;
+      read += i == 0 && looks_up(c) ? written : read_bytes(t);
+    }
+  }
+  if (*dtype == DT_NONE && c->nout && out_tensor(c, 0)) *dtype = out_tensor(c, 0)->dtype;
+  return read + written;
+}
+
+/* The node that a value of the rank's program was recorded for.  A pass that makes a node of
+ * another gives it the name, with a number behind it: linear_3_1, and so on. */
+static intptr_t node_named(const Collector *c, const char *name) {
+  char stem[256];
+  intptr_t found = (intptr_t)strmap_get(&c->node_of, name);
+  snprintf(stem, sizeof stem, "%s", name);
+  for (char *end; !found && (end = strrchr(stem, '_'));) {
+    *end = 0;
+    found = (intptr_t)strmap_get(&c->node_of, stem);
+  }
+  return found;
+}
+
+static void add_instruction(Collector *c, const Instr *in) {
+  PlanTotals *t = &c->p->rank_total;
+  Dtype dtype;
+  double bytes = call_bytes(&in->call, &dtype), flops = op_flops(&in->call);
+  double seconds = c->r->machine ? machine_op_seconds(c->r->machine, dtype, flops, bytes) : 0;
+  t->flops += flops;
+  t->bytes += bytes;
+  t->compute += seconds;
+  t->steps++;
+  intptr_t found = 0;
+  for (int i = 0; i < in->node->nouts && !found; i++) found = node_named(c, in->node->outs[i]->name);
+  if (found <= 0) return;
+  PlanNode *n = &c->p->node[found - 1];
+  n->flops += flops;
+  n->bytes += bytes;
+  n->seconds += seconds;
+}
+
+static void count_uses(void *ctx, Val **ref) {
+  (void)ctx;
+  Storage *s = (*ref)->tensor ? (*ref)->tensor->storage : NULL;
+  if (s) s->mark = 1;
+}
+
+/* What the rank computes ahead and keeps; the program's own constants are counted elsewhere. */
+static int64_t folded_bytes(const Collector *c, const Exported *local) {
+  int64_t bytes = 0;
+  for (int i = 0; i < local->graph->ninputs; i++) {
+    const Tensor *t = local->graph->inputs[i]->tensor;
+    if (t && t->storage) t->storage->mark = 0;
+  }
+  graph_each_val(local->graph, count_uses, NULL);
+  for (int i = 0; i < local->graph->ninputs; i++) {
+    const InputSpec *in = &local->inputs[i];
+    const Tensor *t = local->graph->inputs[i]->tensor;
+    if (in->kind != IN_TENSOR_CONSTANT || !t || !t->storage || t->storage->mark != 1 ||
+        exported_state(c->e, in->target))
+      continue;
+    bytes += (int64_t)t->storage->size;
+    t->storage->mark = 2; /* once */
+  }
+  return bytes;
+}
+
+Status collect_program(Collector *c, const Program *p) {
+  PlanTotals *t = &c->p->rank_total;
+  TRY(drop_dead_moves(c, p->graph->graph));
+  for (int i = 0; i < p->ninstrs; i++)
+    if (strcmp(p->instrs[i].call.op->schema.name, "tess.redistribute.default")) add_instruction(c, &p->instrs[i]);
+  for (int i = 0; i < p->ninputs; i++) t->inputs += tensor_bytes(p->inputs[i].tensor);
+  for (int i = 0; i < p->noutputs; i++)
+    if (p->outputs[i].kind == VAL_TENSOR) t->outputs += tensor_bytes(p->outputs[i].tensor);
+  t->activations = (int64_t)p->slab_bytes;
+  t->buffers += folded_bytes(c, p->graph);
+  return OK;
+}

@@ -1,0 +1,425 @@
+/* auto_plan.c -- see auto_plan.h. */
+#include "runtime/auto_plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dist/dispatch.h"
+#include "graph/builder.h"
+#include "graph/resolve.h"
+#include "plan/blocks.h"
+#include "runtime/specialize.h"
+
+/* What a plan costs, in seconds of a machine of which only the proportions matter.  A byte
+ * of weights on a rank counts as much as four bytes sent: memory is what one shards for. */
+/* Constants that are larger are not computed to price a plan. */
+enum { DRY_LIMIT = 1 << 16 };
+
+static const double FLOPS = 100e12, LINK = 90e9, WEIGHTS = 22.5e9;
+
+typedef enum { ROLE_NONE, ROLE_COLUMNS, ROLE_ROWS, ROLE_HEAD, ROLE_TABLE } Role;
+
+static const Style style_of[] = {
+    [ROLE_NONE] = STYLE_REPLICATE,
+    [ROLE_COLUMNS] = STYLE_COLWISE,
+    [ROLE_ROWS] = STYLE_ROWWISE,
+    [ROLE_HEAD] = STYLE_COLWISE_GATHER_OUTPUT,
+    [ROLE_TABLE] = STYLE_EMBEDDING_ROWWISE,
+};
+
+/* A weight that could be cut. */
+typedef struct {
+  int input, feature, contracted; /* dimensions */
+  bool table;
+  const WeightUse *use;
+  Role role;
+  int choice; /* decided with these */
+  bool entered;
+} Weight;
+
+typedef struct {
+  const char *pattern;
+  Style style;
+  int choice;
+} Entry;
+
+typedef struct {
+  const Exported *e;
+  const Mesh *mesh;
+  Arena arena;
+  Probe probe;
+  Blocks blocks;
+  Weight *weight;
+  int nweights;
+  Weight **weight_at; /* by input: the one that is no table; NULL: none */
+  int *position;      /* of nodes, by id of the first result */
+  Entry *entry;
+  int nentries, nchoices;
+  bool *off; /* by choice */
+} Auto;
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static Status consider(Auto *a, int input) {
+  const Val *v = a->e->graph->inputs[input];
+  const Tensor *t = probe_tensor(&a->probe, v);
+  WeightUses *uses;
+  if (a->e->inputs[input].kind != IN_PARAMETER || !t || t->ndim < 2) return OK;
+  TRY_NEW(uses, arena_new(&a->arena, WeightUses));
+  TRY(weight_uses(&a->probe, v, uses));
+  Weight table = {.input = input, .feature = -1, .contracted = -1, .table = true, .choice = -1};
+  for (int u = 0; u < uses->n; u++) {
+    Weight w = {.input = input, .feature = -1, .contracted = -1, .use = &uses->use[u], .choice = -1};
+    for (int d = 0; d < t->ndim; d++) {
+      if (w.use->role[d] == DIM_FEATURE) w.feature = d;
+      if (w.use->role[d] == DIM_CONTRACTED) w.contracted = d;
+    }
+    if (w.use->table && w.contracted == 0) table.contracted = 0, table.use = w.use;
+    if (w.use->table || w.feature < 0 || w.contracted < 0) continue;
+    a->weight[a->nweights++] = w;
+    if (table.contracted < 0) return OK;
+    break;
+  }
+  for (int u = 0; u < uses->n && table.contracted < 0; u++)
+    if (uses->use[u].table && uses->use[u].role[0] == DIM_CONTRACTED)
+      table.contracted = 0, table.use = &uses->use[u];
+  if (table.contracted == 0 && !(a->nweights && a->weight[a->nweights - 1].input == input))
+    a->weight[a->nweights++] = table;
+  return OK;
+}
+
+static Status find_weights(Auto *a) {
+  const Graph *g = a->e->graph;
+  int i = 0;
+  TRY_NEW(a->weight, arena_new_n(&a->arena, Weight, 2 * g->ninputs + 1));
+  TRY_NEW(a->position, arena_new_n(&a->arena, int, g->nvals + 1));
+  for (const Node *n = g->first; n; n = n->next, i++)
+    if (n->nouts) a->position[n->outs[0]->id] = i;
+  TRY_NEW(a->weight_at, arena_new_n(&a->arena, Weight *, g->ninputs + 1));
+  for (i = 0; i < g->ninputs; i++) TRY(consider(a, i));
+  for (i = a->nweights - 1; i >= 0; i--)
+    if (!a->weight[i].table) a->weight_at[a->weight[i].input] = &a->weight[i];
+  for (i = 0; i < a->nweights; i++) {
+    const Weight *w = &a->weight[i];
+    const Val *val;
+    int dim;
+    if (w->table) continue;
+    TRY(weight_partner(&a->probe, w->use, w->contracted, &val, &dim));
+    if (val) TRY(blocks_add_rows(&a->blocks, w->input, w->contracted, w->use, val, dim));
+  }
+  for (i = 0; i < a->nweights; i++)
+    if (!a->weight[i].table)
+      TRY(blocks_add_columns(&a->blocks, a->weight[i].input, a->weight[i].feature, a->weight[i].use));
+  return OK;
+}
+
+/* ---- pairs ------------------------------------------------------------------------------------- */
+
+static Weight *weight_of(Auto *a, int member) { return a->weight_at[a->blocks.member[member].input]; }
+
+/* A meeting of Blocks, and where in the program it is. */
+typedef struct {
+  int place, meeting;
+} Place;
+
+static int by_place(const void *x, const void *y) {
+  const Place *a = x, *b = y;
+  return a->place != b->place ? a->place - b->place : a->meeting - b->meeting;
+}
+
+/* The meetings at one node: columns[0..n) and rows.  They become a pair if all are free. */
+static void pair_at(Auto *a, const Place *at, int n) {
+  const Meeting *met = a->blocks.met;
+  Weight *rows = weight_of(a, met[at[0].meeting].rows);
+  bool free = rows && rows->role == ROLE_NONE;
+  for (int i = 0; i < n; i++) {
+    Weight *columns = weight_of(a, met[at[i].meeting].columns);
+    if (columns) free &= columns != rows && (columns->role == ROLE_NONE || columns->role == ROLE_COLUMNS);
+  }
+  if (!free) return;
+  rows->role = ROLE_ROWS;
+  for (int i = 0; i < n; i++) {
+    Weight *columns = weight_of(a, met[at[i].meeting].columns);
+    if (columns) columns->role = ROLE_COLUMNS;
+  }
+}
+
+/* In the order of the program, so that a chain of layers is cut in pairs from its start. */
+static Status pair_weights(Auto *a) {
+  const Blocks *b = &a->blocks;
+  Place *order;
+  TRY_NEW(order, arena_new_n(&a->arena, Place, b->nmet + 1));
+  for (int i = 0; i < b->nmet; i++) order[i] = (Place){a->position[b->met[i].node->outs[0]->id], i};
+  if (b->nmet) qsort(order, (size_t)b->nmet, sizeof *order, by_place);
+  for (int i = 0, k; i < b->nmet; i = k) {
+    for (k = i + 1; k < b->nmet && order[k].place == order[i].place;) k++;
+    pair_at(a, &order[i], k - i);
+  }
+  return OK;
+}
+
+/* The last product of the program. */
+static void choose_head(Auto *a) {
+  Weight *head = NULL;
+  for (int i = 0; i < a->nweights; i++) {
+    Weight *w = &a->weight[i];
+    if (!w->table && (!head || a->position[w->use->node->outs[0]->id] > a->position[head->use->node->outs[0]->id]))
+      head = w;
+  }
+  if (head && head->role == ROLE_NONE) head->role = ROLE_HEAD;
+  for (int i = 0; i < a->nweights; i++)
+    if (a->weight[i].table) a->weight[i].role = ROLE_TABLE;
+}
+
+/* ---- entries ------------------------------------------------------------------------------------- */
+
+/* The first `numbers` numbers between dots become '*'. */
+static Status pattern_of(Auto *a, const char *name, int numbers, const char **out) {
+  char *p, *to;
+  TRY_NEW(p, arena_strdup(&a->arena, name));
+  to = p;
+  for (const char *at = name; *at;) {
+    size_t n = strcspn(at, ".");
+    bool number = n > 0 && strspn(at, "0123456789") == n;
+    if (number && numbers-- > 0) *to++ = '*';
+    else {
+      memcpy(to, at, n);
+      to += n;
+    }
+    at += n;
+    if (*at) *to++ = *at++;
+  }
+  *to = 0;
+  *out = p;
+  return OK;
+}
+
+/* Every weight that the pattern would speak of has that role. */
+static bool speaks_of(const Auto *a, const char *pattern, Role role) {
+  PlanEntry e = {.pattern = pattern};
+  for (int i = 0; i < a->nweights; i++)
+    if (a->weight[i].role != role && pattern_matches(&e, a->e->inputs[a->weight[i].input].target)) return false;
+  return true;
+}
+
+static Status family_of(Auto *a, const char *name, Role role, const char **out) {
+  int numbers = 0;
+  for (const char *at = name; *at; at += strcspn(at, "."), at += *at == '.') {
+    size_t n = strcspn(at, ".");
+    numbers += n > 0 && strspn(at, "0123456789") == n;
+  }
+  for (; numbers >= 0; numbers--) {
+    TRY(pattern_of(a, name, numbers, out));
+    if (speaks_of(a, *out, role)) break;
+  }
+  return OK;
+}
+
+static Status add_entry(Auto *a, const char *name, bool module, Role role, int *choice) {
+  const char *pattern;
+  TRY(family_of(a, name, role, &pattern));
+  char *dot = module ? strrchr((char *)(uintptr_t)pattern, '.') : NULL;
+  if (dot) *dot = 0;
+  for (int i = 0; i < a->nentries; i++)
+    if (!strcmp(a->entry[i].pattern, pattern)) {
+      if (*choice < 0) *choice = a->entry[i].choice;
+      return OK;
+    }
+  if (*choice < 0) *choice = a->nchoices++;
+  a->entry[a->nentries++] = (Entry){pattern, style_of[role], *choice};
+  return OK;
+}
+
+/* A weight called so makes its module an entry; others (and their biases) are named. */
+static Status enter(Auto *a, Weight *w) {
+  const char *name = a->e->inputs[w->input].target, *dot = strrchr(name, '.');
+  bool module = dot && !strcmp(dot, ".weight");
+  if (w->entered) return OK;
+  w->entered = true;
+  TRY(add_entry(a, name, module, w->role, &w->choice));
+  for (int i = 0; !module && w->role == ROLE_COLUMNS && i < w->use->node->nargs; i++) {
+    const Arg *arg = &w->use->node->args[i];
+    const Val *v = arg->kind == ARG_VAL ? arg->val : NULL;
+    if (v && v != w->use->weight && !v->node && a->e->inputs[v->index].kind == IN_PARAMETER)
+      TRY(add_entry(a, a->e->inputs[v->index].target, false, w->role, &w->choice));
+  }
+  return OK;
+}
+
+/* Pairs are one choice: what meets is on or off together. */
+static Status make_entries(Auto *a) {
+  TRY_NEW(a->entry, arena_new_n(&a->arena, Entry, 8 * a->nweights + 1));
+  for (int i = 0; i < a->blocks.nmet; i++) {
+    Weight *c = weight_of(a, a->blocks.met[i].columns), *r = weight_of(a, a->blocks.met[i].rows);
+    if (!c || !r || c->role != ROLE_COLUMNS || r->role != ROLE_ROWS) continue;
+    if (r->choice < 0) r->choice = c->choice;
+    TRY(enter(a, c));
+    if (r->choice < 0) r->choice = c->choice;
+    TRY(enter(a, r));
+  }
+  for (int i = 0; i < a->nweights; i++)
+    if (a->weight[i].role == ROLE_HEAD || a->weight[i].role == ROLE_TABLE) TRY(enter(a, &a->weight[i]));
+  TRY_NEW(a->off, arena_new_n(&a->arena, bool, a->nchoices + 1));
+  return OK;
+}
+
+static Status build_plan(const Auto *a, PlanFile **out) {
+  PlanFile *p;
+  TRY(plan_file_new("auto", &p));
+  Status s = OK;
+  for (int i = 0; i < a->nentries && !s; i++)
+    if (!a->off[a->entry[i].choice]) s = plan_file_add(p, a->entry[i].pattern, a->entry[i].style);
+  if (s) plan_file_free(p);
+  else *out = p;
+  return s;
+}
+
+/* ---- what a plan costs ------------------------------------------------------------------------------ */
+
+/* Shards and inputs without elements. */
+static Status sizes_only(const Exported *e, const Probe *probe, const Marks *m, Scope *scope, Arena *arena,
+                         MeshRank *rank, Value **user, int *nuser) {
+  Tensor **state;
+  TRY_NEW(state, arena_new_n(arena, Tensor *, e->nstate + 1));
+  TRY_NEW(*user, arena_new_n(arena, Value, e->graph->ninputs + 1));
+  *nuser = 0;
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    const Val *v = e->graph->inputs[i];
+    const Tensor *t = probe_tensor(probe, v);
+    Tensor *made;
+    const StateEntry *s = e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
+    if (e->inputs[i].kind == IN_USER) {
+      (*user)[*nuser] = probe->env[v->id];
+      if (t) {
+        TRY(tensor_meta(scope, t->dtype, t->ndim, t->size, &made));
+        (*user)[*nuser] = val_tensor(made);
+      }
+      ++*nuser;
+    } else if (s && t) {
+      const Spec *spec;
+      TRY(spec_new(m->mesh, t->dtype, t->ndim, t->size, NULL, m->input[i].place, &spec));
+      TRY(tensor_meta(scope, t->dtype, t->ndim, spec->local, &made));
+      TRY(tensor_reserve(made));
+      state[s - e->state] = made;
+    }
+  }
+  *rank = (MeshRank){.marks = m, .state = state, .dry_limit = DRY_LIMIT};
+  return OK;
+}
+
+static double weights_of(const Exported *e, Tensor *const *state) {
+  double bytes = 0;
+  for (int i = 0; i < e->nstate; i++)
+    if (state[i]) bytes += (double)tensor_numel(state[i]) * (double)dtype_size(state[i]->dtype);
+  return bytes;
+}
+
+static Status flops_of(const Exported *local, Arena *arena, double *out) {
+  *out = 0;
+  for (const Node *n = local->graph->first; n; n = n->next) {
+    Value arg[MAX_PARAMS], result[MAX_DIMS];
+    if (!n->op || !n->op->def->flops || n->nouts > MAX_DIMS) continue;
+    TRY(node_resolve(arena, NULL, n, arg));
+    for (int i = 0; i < n->nouts; i++) result[i] = n->outs[i]->tensor ? val_tensor(n->outs[i]->tensor) : val_none();
+    *out += op_flops(&(Call){.op = n->op, .arg = arg, .out = result, .nout = n->nouts});
+  }
+  return OK;
+}
+
+static Status price_on(const Auto *a, Ctx *ctx, Dist *d, const PlanFile *plan, double *out) {
+  Mesh *mesh;
+  Marks *marks = NULL;
+  Scope scope = {0};
+  Arena arena = {0};
+  MeshRank rank;
+  Value *user;
+  Exported *local = NULL;
+  CommLog log;
+  int n;
+  TRY(mesh_new(d, a->mesh->axis, a->mesh->naxes, a->mesh->name, NULL, &mesh));
+  memset(mesh->coord, 0, sizeof mesh->coord);
+  mesh->inside = true;
+  TRY(mark(a->e, mesh, plan, NULL, &marks));
+  comm_log_begin(d, &log);
+  Status s = sizes_only(a->e, &a->probe, marks, &scope, &arena, &rank, &user, &n);
+  if (!s) s = specialize(ctx, a->e, &rank, user, n, &local);
+  comm_log_end(d, &log);
+  double bytes = 0, flops = 0;
+  if (!s) s = flops_of(local, &arena, &flops);
+  for (int i = 0; i < log.n; i++) bytes += (double)log.event[i].bytes;
+  if (!s) *out = bytes / LINK + flops / FLOPS + weights_of(a->e, rank.state) / WEIGHTS;
+  comm_log_free(&log);
+  exported_free(local);
+  marks_free(marks);
+  scope_clear(&scope);
+  arena_free(&arena);
+  return s;
+}
+
+static Status price(const Auto *a, double *out) {
+  PlanFile *plan;
+  Dist *d = NULL;
+  Ctx ctx;
+  TRY(build_plan(a, &plan));
+  ctx_init(&ctx, 1);
+  Status s = dist_new(NULL, &d);
+  if (!s) ctx_attach_dist(&ctx, d);
+  if (!s) s = price_on(a, &ctx, d, plan, out);
+  ctx_free(&ctx);
+  dist_free(d);
+  plan_file_free(plan);
+  return s;
+}
+
+/* Each choice off, if that is cheaper. */
+static Status search(Auto *a) {
+  double best;
+  Status s = price(a, &best);
+  if (s && status_code(s) == ERR_DYNAMIC) { /* sizes that depend on data have no price */
+    status_free(s);
+    return OK;
+  }
+  TRY(s);
+  for (int i = 0; i < a->nchoices; i++) {
+    double now;
+    a->off[i] = true;
+    TRY(price(a, &now));
+    if (now < best) best = now;
+    else a->off[i] = false;
+  }
+  return OK;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------- */
+
+static Status derive(Auto *a, PlanFile **out) {
+  TRY(probe_open(&a->probe, a->e));
+  TRY(blocks_open(&a->blocks, &a->probe));
+  a->blocks.strict = true;
+  TRY(find_weights(a));
+  TRY(pair_weights(a));
+  choose_head(a);
+  TRY(make_entries(a));
+  TRY(search(a));
+  return build_plan(a, out);
+}
+
+Status auto_plan(const Exported *e, const Mesh *mesh, PlanFile **out) {
+  Auto a = {.e = e, .mesh = mesh};
+  if (mark_tensor_axis(mesh) < 0) return plan_file_new("auto", out); /* only batches are cut */
+  Status s = derive(&a, out);
+  blocks_close(&a.blocks);
+  probe_close(&a.probe);
+  arena_free(&a.arena);
+  return s;
+}
+
+Status mark_with_plan(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out) {
+  PlanFile *derived = NULL;
+  if (plan && plan->automatic) TRY(auto_plan(e, mesh, &derived));
+  Status s = mark(e, mesh, derived ? derived : plan, notes, out);
+  if (s) plan_file_free(derived);
+  else (*out)->derived = derived;
+  return s;
+}

@@ -1,0 +1,21 @@
+/* auto_plan.h -- `--plan auto`: a plan in the manner of Megatron, derived from the program.
+ *
+ * Weights whose result features are contracted with another weight make a pair: the first
+ * is cut by columns, the second by rows, and only the second's result is communicated.
+ * Pairs, tables and the last layer are then tried with and without, and what costs least
+ * stays.  Weights of repeated blocks (names that differ in a number) are decided together.
+ *
+ * I1  The plan is a function of program and mesh: every rank derives the same.
+ */
+#ifndef TESS_RUNTIME_AUTO_PLAN_H
+#define TESS_RUNTIME_AUTO_PLAN_H
+
+#include "plan/mark.h"
+
+/* e: inlined and functional.  Cuts the tensor-parallel axis of the mesh. */
+Status auto_plan(const Exported *e, const Mesh *mesh, PlanFile **out);
+
+/* mark(), with a plan that may be "auto"; what was derived is then the marks' own plan. */
+Status mark_with_plan(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out);
+
+#endif
