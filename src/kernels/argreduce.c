@@ -59,7 +59,8 @@ static void search_row(const Job *j, const char *x, char *value, int64_t *index)
   Wide best = {0};
   int64_t place = 0;
   for (int64_t at = 0; at < j->n; at += RUN) {
-    int64_t n = j->n - at < RUN ? j->n - at : RUN;
+    int64_t n = j->n - at < RUN
+    ? j->n - at : RUN;
     const void *part = run_load(j->isa, &buffer, j->as, x + at * j->step * bytes, j->x.dtype, j->step, n);
     Wide w = j->fold->row(part, n, 0);
     if (at == 0 || beats(j, w, best)) {

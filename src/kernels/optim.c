@@ -42,7 +42,8 @@ bool kernel_unscale(Kern *k, Dtype d, void *x, int64_t n, double scale) {
   RunBuffer buffer;
   bool found = false;
   for (int64_t i = 0; i < n; i += RUN) {
-    int64_t m = n - i < RUN ? n - i : RUN;
+    int64_t m = n - i < RUN
+    ? n - i : RUN;
     char *at = (char *)x + i * (int64_t)dtype_size(d);
     void *part = (void *)(uintptr_t)run_load(k->isa, &buffer, as, at, d, 1, m);
     found |= SIMD_CALL(k->isa, unscale_run)(as, part, m, scale);

@@ -87,9 +87,14 @@ void SIMD(combine_pair)(ReduceOp op, Dtype d, void *dst, const void *a, const vo
     CASE(BOOL)
     CASE(U8)
     CASE(I8)
-    CASE(I16) CASE(I32) CASE(I64) CASE(F32) CASE(F64) CASE(C64)
+    CASE(I16)
+    CASE(I32)
+    CASE(I64)
+    CASE(F32)
+    CASE(F64)
+    CASE(C64)
 #undef CASE
-        default : break;
+    default: break;
   }
 }
 

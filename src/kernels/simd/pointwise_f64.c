@@ -8,17 +8,30 @@
 LIBM(exp)
 LIBM(exp2)
 LIBM(expm1)
-LIBM(log) LIBM(log2) LIBM(log10) LIBM(log1p) LIBM(asin) LIBM(acos) LIBM(atan) LIBM(sinh) LIBM(cosh) LIBM(tanh)
-    LIBM(asinh) LIBM(acosh) LIBM(atanh) LIBM(erf)
+LIBM(log)
+LIBM(log2)
+LIBM(log10)
+LIBM(log1p)
+LIBM(asin)
+LIBM(acos)
+LIBM(atan)
+LIBM(sinh)
+LIBM(cosh)
+LIBM(tanh)
+LIBM(asinh)
+LIBM(acosh)
+LIBM(atanh)
+LIBM(erf)
+
 #define RUN(f)                                                     \
   static void f##_run_f64(double *y, const double *x, int64_t n) { \
     for (int64_t i = 0; i < n; i++) y[i] = f(x[i]);                \
   }
-        RUN(sin) RUN(cos) RUN(tan)
+RUN(sin)
+RUN(cos)
+RUN(tan)
 
-            static inline double abs_f64(double x) {
-  return __builtin_fabs(x);
-}
+static inline double abs_f64(double x) { return __builtin_fabs(x); }
 static inline double copysign_f64(double x, double sign) { return __builtin_copysign(x, sign); }
 static inline double max_f64(double a, double b) { return ((a > b) | (a != a)) ? a : b; }
 static inline double min_f64(double a, double b) { return ((a < b) | (a != a)) ? a : b; }

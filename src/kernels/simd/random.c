@@ -31,8 +31,14 @@ void SIMD(random_words)(uint64_t seed, uint64_t first, int64_t blocks, uint32_t 
       ROUND(0)
       ROUND(1)
       ROUND(2)
-      ROUND(3) ROUND(4) ROUND(5) ROUND(6) ROUND(7) ROUND(8) ROUND(9) out[0][i] = x0,
-                                                                     out[1][i] = x1, out[2][i] = x2, out[3][i] = x3;
+      ROUND(3)
+      ROUND(4)
+      ROUND(5)
+      ROUND(6)
+      ROUND(7)
+      ROUND(8)
+      ROUND(9)
+      out[0][i] = x0, out[1][i] = x1, out[2][i] = x2, out[3][i] = x3;
     }
     for (int i = 0; i < LANES; i++) {
       for (int v = 0; v < 4; v++) words[4 * (done + i) + v] = out[v][i];

@@ -214,82 +214,71 @@ static Status log_sigmoid_backward_compose(Call *c) {
 #define ROW(name, args, EMIT, ...) {.schema = "aten::" name args, POINTWISE(EMIT, __VA_ARGS__)},
 #define RISES(name, args, EMIT, ...) \
   {.schema = "aten::" name args, .shard.linear = RISING, POINTWISE(EMIT, __VA_ARGS__)},
-/* clang-format on */
 
 const OpDef ops_activation[] = {
-    RISES("relu", SELF, emit_unary, PW_RELU) RISES("relu6", SELF, emit_relu6, PW_CLAMP) ROW(
-        "silu", SELF, emit_unary, PW_SILU) ROW("mish", SELF, emit_unary, PW_MISH) RISES("log_sigmoid", SELF,
-                                                                                        emit_unary, PW_LOG_SIGMOID)
-        RISES("hardsigmoid", SELF, emit_unary, PW_HARDSIGMOID) ROW("hardswish", SELF, emit_unary, PW_HARDSWISH) ROW(
-            "gelu", "(Tensor self, *, str approximate=\"none\") -> Tensor", emit_gelu, PW_GELU_ERF)
-            RISES("hardtanh", "(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", emit_unary, PW_CLAMP,
-                  0, {1, 2}) ROW("leaky_relu", "(Tensor self, Scalar negative_slope=0.01) -> Tensor", emit_unary,
-                                 PW_LEAKY_RELU, 0,
-                                 {1}) ROW("softplus", "(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor",
-                                          emit_unary, PW_SOFTPLUS, 0, {1, 2})
-                RISES("hardshrink", "(Tensor self, Scalar lambd=0.5) -> Tensor", emit_unary, PW_HARDSHRINK, 0, {1})
-                    RISES("softshrink", "(Tensor self, Scalar lambd=0.5) -> Tensor", emit_unary, PW_SOFTSHRINK, 0,
-                          {1}) ROW("threshold", "(Tensor self, Scalar threshold, Scalar value) -> Tensor",
-                                   emit_unary, PW_THRESHOLD, 0, {1, 2})
-                        ROW("elu", "(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor",
-                            emit_elu, PW_ELU) RISES("selu", SELF, emit_selu, PW_ELU)
-                            ROW("celu", "(Tensor self, Scalar alpha=1.0) -> Tensor", emit_celu, PW_ELU)
-                                ROW("rrelu",
-                                    "(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool "
-                                    "training=False, Generator? generator=None) -> Tensor",
-                                    emit_rrelu, PW_LEAKY_RELU, 1)
-                                    ROW("_prelu_kernel", "(Tensor self, Tensor weight) -> Tensor", emit_binary,
-                                        PW_PRELU){.schema = "aten::prelu(Tensor self, Tensor weight) -> Tensor",
-                                                  .compose = prelu_compose},
-    {.schema = "aten::glu(Tensor self, int dim=-1) -> Tensor",
-     .infer = glu_infer,
-     .run = glu_run,
+    RISES("relu", SELF, emit_unary, PW_RELU)
+    RISES("relu6", SELF, emit_relu6, PW_CLAMP)
+    ROW("silu", SELF, emit_unary, PW_SILU)
+    ROW("mish", SELF, emit_unary, PW_MISH)
+    RISES("log_sigmoid", SELF, emit_unary, PW_LOG_SIGMOID)
+    RISES("hardsigmoid", SELF, emit_unary, PW_HARDSIGMOID)
+    ROW("hardswish", SELF, emit_unary, PW_HARDSWISH)
+    ROW("gelu", "(Tensor self, *, str approximate=\"none\") -> Tensor", emit_gelu, PW_GELU_ERF)
+    RISES("hardtanh", "(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", emit_unary, PW_CLAMP, 0, {1,
+        2})
+    ROW("leaky_relu", "(Tensor self, Scalar negative_slope=0.01) -> Tensor", emit_unary, PW_LEAKY_RELU, 0, {1})
+    ROW("softplus", "(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", emit_unary, PW_SOFTPLUS, 0, {1,
+        2})
+    RISES("hardshrink", "(Tensor self, Scalar lambd=0.5) -> Tensor", emit_unary, PW_HARDSHRINK, 0, {1})
+    RISES("softshrink", "(Tensor self, Scalar lambd=0.5) -> Tensor", emit_unary, PW_SOFTSHRINK, 0, {1})
+    ROW("threshold", "(Tensor self, Scalar threshold, Scalar value) -> Tensor", emit_unary, PW_THRESHOLD, 0, {1, 2})
+    ROW("elu", "(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor", emit_elu, PW_ELU)
+    RISES("selu", SELF, emit_selu, PW_ELU)
+    ROW("celu", "(Tensor self, Scalar alpha=1.0) -> Tensor", emit_celu, PW_ELU)
+    ROW("rrelu", "(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, "
+                 "Generator? generator=None) -> Tensor",
+        emit_rrelu, PW_LEAKY_RELU, 1)
+    ROW("_prelu_kernel", "(Tensor self, Tensor weight) -> Tensor", emit_binary, PW_PRELU)
+    {.schema = "aten::prelu(Tensor self, Tensor weight) -> Tensor", .compose = prelu_compose},
+    {.schema = "aten::glu(Tensor self, int dim=-1) -> Tensor", .infer = glu_infer, .run = glu_run,
      .shard.place = glu_place},
 
-    ROW("tanh_backward", GRAD_OUTPUT, emit_binary,
-        PW_TANH_BACKWARD) ROW("sigmoid_backward", GRAD_OUTPUT, emit_binary,
-                              PW_SIGMOID_BACKWARD) ROW("silu_backward", GRAD, emit_binary, PW_SILU_BACKWARD)
-        ROW("mish_backward", GRAD, emit_binary, PW_MISH_BACKWARD) ROW("hardsigmoid_backward", GRAD, emit_binary,
-                                                                      PW_HARDSIGMOID_BACKWARD)
-            ROW("hardswish_backward", GRAD, emit_binary, PW_HARDSWISH_BACKWARD) ROW(
-                "gelu_backward", "(Tensor grad_output, Tensor self, *, str approximate=\"none\") -> Tensor",
-                emit_gelu, PW_GELU_ERF_BACKWARD)
-                ROW("threshold_backward", "(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor",
-                    emit_binary, PW_THRESHOLD_BACKWARD, 0,
-                    {2}) ROW("hardtanh_backward",
-                             "(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val) -> Tensor",
-                             emit_binary, PW_HARDTANH_BACKWARD, 0, {2, 3})
-                    ROW("leaky_relu_backward",
-                        "(Tensor grad_output, Tensor self, Scalar negative_slope, bool self_is_result) -> Tensor",
-                        emit_binary, PW_LEAKY_RELU_BACKWARD, 0,
-                        {2}) ROW("softplus_backward",
-                                 "(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold) -> Tensor",
-                                 emit_binary, PW_SOFTPLUS_BACKWARD, 0, {2, 3})
-                        ROW("hardshrink_backward", "(Tensor grad_out, Tensor self, Scalar lambd) -> Tensor",
-                            emit_binary, PW_HARDSHRINK_BACKWARD, 0, {2})
-                            ROW("softshrink_backward", "(Tensor grad_output, Tensor self, Scalar lambd) -> Tensor",
-                                emit_binary, PW_SOFTSHRINK_BACKWARD, 0, {2})
-                                ROW("elu_backward",
-                                    "(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool "
-                                    "is_result, Tensor self_or_result) -> Tensor",
-                                    emit_elu_backward, PW_ELU_BACKWARD)
-                                    ROW("rrelu_with_noise_backward",
-                                        "(Tensor grad_output, Tensor self, Tensor noise, Scalar lower, Scalar "
-                                        "upper, bool training, bool self_is_result) -> Tensor",
-                                        emit_rrelu_backward, PW_LEAKY_RELU_BACKWARD){
-                                        .schema = "aten::_prelu_kernel_backward(Tensor grad_output, Tensor self, "
-                                                  "Tensor weight) -> (Tensor, Tensor)",
-                                        .infer = prelu_backward_infer,
-                                        .run = prelu_backward_run},
+    ROW("tanh_backward", GRAD_OUTPUT, emit_binary, PW_TANH_BACKWARD)
+    ROW("sigmoid_backward", GRAD_OUTPUT, emit_binary, PW_SIGMOID_BACKWARD)
+    ROW("silu_backward", GRAD, emit_binary, PW_SILU_BACKWARD)
+    ROW("mish_backward", GRAD, emit_binary, PW_MISH_BACKWARD)
+    ROW("hardsigmoid_backward", GRAD, emit_binary, PW_HARDSIGMOID_BACKWARD)
+    ROW("hardswish_backward", GRAD, emit_binary, PW_HARDSWISH_BACKWARD)
+    ROW("gelu_backward", "(Tensor grad_output, Tensor self, *, str approximate=\"none\") -> Tensor", emit_gelu,
+        PW_GELU_ERF_BACKWARD)
+    ROW("threshold_backward", "(Tensor grad_output, Tensor self, Scalar threshold) -> Tensor", emit_binary,
+        PW_THRESHOLD_BACKWARD, 0, {2})
+    ROW("hardtanh_backward", "(Tensor grad_output, Tensor self, Scalar min_val, Scalar max_val) -> Tensor",
+        emit_binary, PW_HARDTANH_BACKWARD, 0, {2, 3})
+    ROW("leaky_relu_backward", "(Tensor grad_output, Tensor self, Scalar negative_slope, bool self_is_result) -> "
+                               "Tensor", emit_binary,
+        PW_LEAKY_RELU_BACKWARD, 0, {2})
+    ROW("softplus_backward", "(Tensor grad_output, Tensor self, Scalar beta, Scalar threshold) -> Tensor",
+        emit_binary, PW_SOFTPLUS_BACKWARD, 0, {2, 3})
+    ROW("hardshrink_backward", "(Tensor grad_out, Tensor self, Scalar lambd) -> Tensor", emit_binary,
+        PW_HARDSHRINK_BACKWARD, 0, {2})
+    ROW("softshrink_backward", "(Tensor grad_output, Tensor self, Scalar lambd) -> Tensor", emit_binary,
+        PW_SOFTSHRINK_BACKWARD, 0, {2})
+    ROW("elu_backward", "(Tensor grad_output, Scalar alpha, Scalar scale, Scalar input_scale, bool is_result, "
+                        "Tensor self_or_result) -> Tensor",
+        emit_elu_backward, PW_ELU_BACKWARD)
+    ROW("rrelu_with_noise_backward",
+        "(Tensor grad_output, Tensor self, Tensor noise, Scalar lower, Scalar upper, bool training, bool "
+        "self_is_result) -> Tensor",
+        emit_rrelu_backward, PW_LEAKY_RELU_BACKWARD)
+    {.schema = "aten::_prelu_kernel_backward(Tensor grad_output, Tensor self, Tensor weight) -> (Tensor, Tensor)",
+     .infer = prelu_backward_infer, .run = prelu_backward_run},
     {.schema = "aten::glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor",
-     .infer = glu_backward_infer,
-     .run = glu_backward_run,
-     .shard.place = glu_backward_place},
+     .infer = glu_backward_infer, .run = glu_backward_run, .shard.place = glu_backward_place},
     {.schema = "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)",
      .compose = log_sigmoid_forward_compose,
-     .infer = log_sigmoid_forward_infer,
-     .shard.place = place_pointwise},
+     .infer = log_sigmoid_forward_infer, .shard.place = place_pointwise},
     {.schema = "aten::log_sigmoid_backward(Tensor grad_output, Tensor self, Tensor buffer) -> Tensor",
      .compose = log_sigmoid_backward_compose},
-    {0},
-};
+    {0}};
+/* clang-format on */

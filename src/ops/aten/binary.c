@@ -118,8 +118,8 @@ static Status emit_polar(const Call *c, const PwRow *row, PwProgram *p, const in
   ROW(name ".Tensor_mode", "(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor", emit_div_mode, DIV, 0) \
   ROW(name ".Scalar_mode", "(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor", emit_div_mode, DIV, 0)
 
+/* clang-format off */
 const OpDef ops_binary[] = {
-    /* clang-format off */
     SUM("add", ADD)
     SUM("sub", SUB)
     SUM("subtract", SUB)
@@ -157,13 +157,13 @@ const OpDef ops_binary[] = {
      PW_POW)},
     {.schema = "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", POINTWISE(emit_binary, PW_POW)},
     {.schema = "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor", POINTWISE(emit_binary, PW_POW)},
-    /* clang-format on */
 
-    COMPARE("eq", EQ) COMPARE("not_equal", NE) COMPARE("ne", NE) COMPARE("lt", LT) COMPARE("less", LT)
-        COMPARE("le", LE) COMPARE("less_equal", LE) COMPARE("gt", GT) COMPARE("greater", GT) COMPARE("ge", GE)
-            COMPARE("greater_equal", GE)
+    COMPARE("eq", EQ) COMPARE("not_equal", NE) COMPARE("ne", NE)
+    COMPARE("lt", LT) COMPARE("less", LT)
+    COMPARE("le", LE) COMPARE("less_equal", LE)
+    COMPARE("gt", GT) COMPARE("greater", GT)
+    COMPARE("ge", GE) COMPARE("greater_equal", GE)
 
-    /* clang-format off */
     ROW("logical_and", TT, emit_logical, AND, 0)
     ROW("logical_or",  TT, emit_logical, OR,  0)
     ROW("logical_xor", TT, emit_logical, XOR, 0)
@@ -181,16 +181,15 @@ const OpDef ops_binary[] = {
     ROW("bitwise_right_shift.Tensor",        TT, emit_binary, SHIFT_RIGHT, 0)
     ROW("bitwise_right_shift.Tensor_Scalar", TS, emit_binary, SHIFT_RIGHT, 0)
     ROW("bitwise_right_shift.Scalar_Tensor", ST, emit_binary, SHIFT_RIGHT, 0)
-    /* clang-format on */
 
     {.schema = "aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
      POINTWISE(emit_addc, PW_ADDCMUL)},
     {.schema = "aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
      POINTWISE(emit_addc, PW_ADDCDIV)},
-    {.schema = "aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor",
-     POINTWISE(emit_lerp, PW_LERP)},
-    {.schema = "aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor",
-     POINTWISE(emit_lerp, PW_LERP)},
+    {.schema = "aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", POINTWISE(emit_lerp,
+     PW_LERP)},
+    {.schema = "aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor", POINTWISE(emit_lerp,
+     PW_LERP)},
     {.schema = "aten::polar(Tensor abs, Tensor angle) -> Tensor", POINTWISE(emit_polar, PW_POLAR)},
-    {0},
-};
+    {0}};
+/* clang-format on */

@@ -239,7 +239,6 @@ static Status triplet_margin_loss(Call *c) { /* anchor, positive, negative, marg
 
 /* clang-format off */
 #define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
-/* clang-format on */
 
 const OpDef ops_loss[] = {
     COMPOSE("mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", mse_loss),
@@ -247,15 +246,13 @@ const OpDef ops_loss[] = {
     COMPOSE("smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor", smooth_l1_loss),
     COMPOSE("huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor", huber_loss),
     COMPOSE("mse_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction) -> Tensor",
-            mse_loss_backward),
-    COMPOSE("smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta) -> "
-            "Tensor",
-            smooth_l1_loss_backward),
-    COMPOSE(
-        "huber_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta) -> Tensor",
-        huber_loss_backward),
+        mse_loss_backward),
+    COMPOSE("smooth_l1_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float beta) "
+            "-> Tensor", smooth_l1_loss_backward),
+    COMPOSE("huber_loss_backward(Tensor grad_output, Tensor self, Tensor target, int reduction, float delta) -> "
+            "Tensor", huber_loss_backward),
     COMPOSE("binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor",
-            binary_cross_entropy),
+        binary_cross_entropy),
     COMPOSE("binary_cross_entropy_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? weight=None, "
             "int reduction=1) -> Tensor",
             binary_cross_entropy_backward),
@@ -263,19 +260,16 @@ const OpDef ops_loss[] = {
             "pos_weight=None, int reduction=1) -> Tensor",
             binary_cross_entropy_with_logits),
     COMPOSE("kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor", kl_div),
-    COMPOSE("poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> "
-            "Tensor",
-            poisson_nll_loss),
+    COMPOSE("poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) "
+            "-> Tensor", poisson_nll_loss),
     COMPOSE("soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", soft_margin_loss),
     COMPOSE("hinge_embedding_loss(Tensor self, Tensor target, float margin=1.0, int reduction=1) -> Tensor",
-            hinge_embedding_loss),
+        hinge_embedding_loss),
     COMPOSE("margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) "
-            "-> Tensor",
-            margin_ranking_loss),
-    COMPOSE("cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int reduction=1) "
-            "-> Tensor",
-            cosine_embedding_loss),
+            "-> Tensor", margin_ranking_loss),
+    COMPOSE("cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0.0, int "
+            "reduction=1) -> Tensor", cosine_embedding_loss),
     COMPOSE("triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1.0, float p=2, "
-            "float eps=9.9999999999999995e-07, bool swap=False, int reduction=1) -> Tensor",
-            triplet_margin_loss),
+            "float eps=9.9999999999999995e-07, bool swap=False, int reduction=1) -> Tensor", triplet_margin_loss),
     {0}};
+/* clang-format on */

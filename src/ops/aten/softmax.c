@@ -118,7 +118,6 @@ static Status softmax_in_parts(Call *c, bool *done) {
 #define BACKWARD(text, ...) \
   {.schema = "aten::" text, .infer = backward_infer, .run = backward_run, .shard.place = place_backward, \
     .row = &(const Row){__VA_ARGS__}}
-/* clang-format on */
 
 const OpDef ops_softmax[] = {
     FORWARD("softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", SOFTMAX, false),
@@ -128,9 +127,8 @@ const OpDef ops_softmax[] = {
     FORWARD("log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor", SOFTMAX_LOG, false),
     FORWARD("special_log_softmax(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", SOFTMAX_LOG, false),
     FORWARD("_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", SOFTMAX_LOG, true),
-    BACKWARD("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
-             SOFTMAX, false),
-    BACKWARD(
-        "_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor",
-        SOFTMAX_LOG, false),
+    BACKWARD("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor", SOFTMAX, false),
+    BACKWARD("_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> "
+             "Tensor", SOFTMAX_LOG, false),
     {0}};
+/* clang-format on */
