@@ -42,7 +42,7 @@ TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, con
 TessTensor *tess_to_local(TessCtx *ctx, const TessTensor *t) {
   Tensor *local = NULL;
   if (ctx->error || !t) return NULL;
-  return api_stick(ctx, dtensor_to_local(api_scope(ctx), t, &local)) ? NULL : local;
+  return api_stick(ctx, dtensor_to_local(ctx, api_scope(ctx), t, &local)) ? NULL : local;
 }
 
 TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t) {

@@ -197,27 +197,11 @@ typedef struct {
   int n;
 } Parts;
 
-static int flat_tensors(const Call *c, Tensor **out) {
-  int n = 0;
-  for (int i = 0; i < c->op->schema.nparams; i++) {
-    const Value *v = &c->arg[i];
-    for (int j = 0; j < (v->kind == VAL_TENSORS ? v->n : v->kind == VAL_TENSOR); j++) {
-      Tensor *t = v->kind == VAL_TENSORS ? v->tensors[j] : v->tensor;
-      if (t && out) out[n] = t;
-      n += t != NULL;
-    }
-  }
-  return n;
-}
-
 static void note_part(void *arg, const Call *c, const Decision *d) {
   Parts *p = arg;
-  Tensor *in[MAX_PARAMS];
-  if (d->nin > MAX_PARAMS || flat_tensors(c, NULL) != d->nin) return; /* lists longer than that are not looked at */
-  flat_tensors(c, in);
-  for (int i = 0; i < d->nin; i++)
+  for (TensorWalk w = call_inputs(c); tensor_next(&w) && w.flat < d->nin;)
     for (int k = 0; k < p->n; k++)
-      if (p->in[k] == in[i] && !p->want[k]) p->want[k] = d->want[i];
+      if (p->in[k] == w.tensor && !p->want[k]) p->want[k] = d->want[w.flat];
 }
 
 static void print_parts(const Parts *p, const Call *c, double cost, TextBuf *out) {
@@ -244,15 +228,15 @@ static void print_parts(const Parts *p, const Call *c, double cost, TextBuf *out
 
 static Status propagate_parts(Call *c, Arena *arena, TextBuf *out) {
   Dist *d = c->ctx->dist;
-  Parts p = {.n = flat_tensors(c, NULL)};
+  Parts p = {.n = count_tensors(c->arg, c->op->schema.nparams)};
   TRY_NEW(p.in, arena_new_n(arena, Tensor *, p.n ? p.n : 1));
   TRY_NEW(p.want, arena_new_n(arena, const Spec *, p.n ? p.n : 1));
-  flat_tensors(c, p.in);
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) p.in[w.flat] = w.tensor;
   d->decided_cost = 0;
-  d->planned = note_part;
+  d->decided = note_part;
   d->decided_arg = &p;
   Status s = op_dispatch(c);
-  d->planned = NULL;
+  d->decided = NULL;
   if (!s) print_parts(&p, c, d->decided_cost, out);
   return s;
 }

@@ -35,8 +35,7 @@ void api_leave_world(TessCtx *ctx) {
   ctx->groups = NULL;
   scope_clear(&ctx->scope); /* handles point to specs */
   dist_free(ctx->dist);
-  ctx->dist = NULL;
-  ctx->dispatch = NULL;
+  ctx_detach_dist(ctx);
   if (p->owns_world && p->world && ctx->error) world_fail(p->world, ctx->error);
   if (p->owns_world) world_free(p->world);
   p->world = NULL;

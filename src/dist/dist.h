@@ -8,6 +8,7 @@
 enum { SPEC_BUCKETS = 1024 };
 
 struct Dist {
+  Handler handler; /* of LEVEL_SHARD: dispatch.c */
   World *world;
   Arena arena;
   Mesh *meshes;
@@ -17,15 +18,14 @@ struct Dist {
   ImplicitMode implicit;
   Mesh *current;             /* mesh scope: what functions without a mesh argument use */
   bool implicit_replication; /* plain tensors of any size meet DTensors as R */
-  bool in_parts;       /* softmax, norms and losses over a cut dimension exchange their sums instead of gathering:
+  bool keep_sharded;   /* softmax, norms and losses over a cut dimension exchange their sums instead of gathering:
                         * fewer bytes, other roundings.  PyTorch gathers; programs that are compiled do not */
   double decided_cost; /* of all decisions on meshes without a world, microseconds */
   /* Told of each of these (or NULL). */
-  void (*planned)(void *arg, const Call *c, const Decision *d);
+  void (*decided)(void *arg, const Call *c, const Decision *d);
   void *decided_arg;
   struct Recording *recording; /* emit.c; NULL: nobody records */
-  struct DispatchCache *cache;
-  void (*cache_free)(struct DispatchCache *);
+  struct Decisions *decisions; /* decisions.c */
 };
 
 /* Between these, redistributions that are recorded are remembered.  Not nested by hand:

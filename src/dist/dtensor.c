@@ -18,6 +18,17 @@ static Status empty_shard(Scope *scope, Dtype dtype, Tensor **out) {
   return tensor_new(scope, dtype, 1, &none, out);
 }
 
+/* Calls an op of ops_dtensor.c as anybody would: through the line of handlers. */
+static Status call_op(Ctx *ctx, Scope *scope, const char *name, const Value *args, int nargs, Tensor **out) {
+  Arena arena = {0};
+  Call c = {.ctx = ctx, .op = op_find(name), .scope = scope, .arena = &arena};
+  Status s = c.op ? op_call(&c, name, out, 1, args, nargs) : fail(ERR_FAIL, "'%s' is not in the registry", name);
+  arena_free(&arena);
+  return s;
+}
+
+static Value val_spec(const Spec *spec) { return (Value){.kind = VAL_SPEC, .spec = spec}; }
+
 /* ---- from_local ------------------------------------------------------------------------------ */
 
 enum { META = 2 + MAX_DIMS }; /* dtype, ndim, sizes */
@@ -143,15 +154,13 @@ Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const 
                             tensor_describe(local, a, sizeof a), spec_print(spec, b, sizeof b)),
                        "give the global shape, or set run_check");
   }
-  Tensor *kept;
-  TRY(tensor_alias(scope, local, &kept));
-  return dtensor_wrap(scope, spec, kept, out);
+  return call_op(ctx, scope, "tess.dtensor_from_local.default", OP_ARGS(val_tensor(local), val_spec(spec)), out);
 }
 
-Status dtensor_to_local(Scope *scope, const Tensor *t, Tensor **out) {
+Status dtensor_to_local(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out) {
   if (!t->spec) return fail(ERR_USAGE, "to_local of a plain tensor");
   if (!t->local) return fail(ERR_USAGE, "to_local on a mesh that is made for planning");
-  return tensor_alias(scope, t->local, out);
+  return call_op(ctx, scope, "tess.dtensor_to_local.default", OP_ARGS(val_tensor(t)), out);
 }
 
 /* ---- redistribute ------------------------------------------------------------------------------ */
@@ -165,20 +174,17 @@ static Status cast_local(Ctx *ctx, Scope *scope, Tensor *local, Dtype dtype, Ten
 Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place,
                             Dtype dtype, Tensor **out) {
   if (!t->spec) return status_hint(fail(ERR_USAGE, "redistribute of a plain tensor"), "distribute it first");
-  const Spec *from = t->spec, *to;
-  Mesh *m = mesh ? mesh : from->mesh;
-  TRY(check_placements(m, place, from->ndim, "redistribute"));
-  Tensor *local = t->local;
-  if (dtype != DT_NONE && dtype != from->dtype) {
-    TRY(spec_new(from->mesh, dtype, from->ndim, from->shape, from->stride, from->place, &from));
-    if (local) TRY(cast_local(ctx, scope, local, dtype, &local));
+  Mesh *m = mesh ? mesh : t->spec->mesh;
+  TRY(check_placements(m, place, t->ndim, "redistribute"));
+  if (dtype != DT_NONE && dtype != t->dtype) {
+    Tensor *cast;
+    TRY(call_op(ctx, scope, "aten._to_copy.default", OP_ARGS(val_tensor(t), val_dtype(dtype)), &cast));
+    t = cast;
   }
-  TRY(spec_new(m, from->dtype, from->ndim, from->shape, from->stride, place, &to));
-  if (local) {
-    TRY(redistribute_local(ctx, from, to, local, "redistribute", scope, &local));
-    TRY(tensor_alias(scope, local, &local));
-  }
-  return dtensor_wrap(scope, to, local, out);
+  const Spec *to;
+  TRY(spec_new(m, t->dtype, t->ndim, t->spec->shape, t->spec->stride, place, &to));
+  return call_op(ctx, scope, "tess.dtensor_redistribute.default",
+                 OP_ARGS(val_tensor(t), val_spec(to), val_str("redistribute")), out);
 }
 
 Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out) {
@@ -186,7 +192,7 @@ Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out) {
   Tensor *whole;
   if (!t->spec) return fail(ERR_USAGE, "full_tensor of a plain tensor");
   TRY(dtensor_redistribute(ctx, scope, t, NULL, r, DT_NONE, &whole));
-  return dtensor_to_local(scope, whole, out);
+  return dtensor_to_local(ctx, scope, whole, out);
 }
 
 /* ---- distribute -------------------------------------------------------------------------------- */

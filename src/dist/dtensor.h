@@ -26,7 +26,7 @@ Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const 
                           const FromLocal *how, Tensor **out);
 
 /* This rank's shard, in memory that it shares with the DTensor. */
-Status dtensor_to_local(Scope *scope, const Tensor *t, Tensor **out);
+Status dtensor_to_local(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out);
 /* The whole, on every rank of the mesh.  (collective) */
 Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out);
 

@@ -201,7 +201,8 @@ Status redistribute_emit(Ctx *ctx, const Spec *from, const Spec *to, Tensor *loc
   for (Moved *m = bucket ? *bucket : NULL; m; m = m->next)
     if (m->local == local && m->from == from && m->to == to) return *out = m->result, OK;
   Arena *arena = d->recording ? &d->recording->arena : &d->arena;
-  Call c = {.ctx = ctx, .op = op_find("tess.redistribute.default"), .scope = scope, .arena = arena};
+  Call c = {
+      .ctx = ctx, .op = op_find("tess.redistribute.default"), .scope = scope, .arena = arena, .level = LEVEL_EMIT};
   Route route;
   TRY(route_find(from, to, arena, &route));
   TRY(emit_route(&c, from, &route, why, local, out));

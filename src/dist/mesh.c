@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "dist/decisions.h"
 #include "dist/dist.h"
 
 Status dist_new(World *w, Dist **out) {
@@ -16,7 +17,7 @@ Status dist_new(World *w, Dist **out) {
 
 void dist_free(Dist *d) {
   if (!d) return;
-  if (d->cache_free) d->cache_free(d->cache);
+  decisions_forget(d);
   arena_free(&d->arena);
   free(d);
 }

@@ -13,25 +13,6 @@
 
 /* ---- inputs ------------------------------------------------------------------------------ */
 
-static int count_tensors(const Value *v, int n) {
-  int count = 0;
-  for (int i = 0; i < n; i++) {
-    if (v[i].kind == VAL_TENSOR) count++;
-    for (int j = 0; v[i].kind == VAL_TENSORS && j < v[i].n; j++) count += v[i].tensors[j] != NULL;
-  }
-  return count;
-}
-
-static int flat_tensors(const Value *v, int n, Tensor **out) {
-  int count = 0;
-  for (int i = 0; i < n; i++) {
-    if (v[i].kind == VAL_TENSOR) out[count++] = v[i].tensor;
-    for (int j = 0; v[i].kind == VAL_TENSORS && j < v[i].n; j++)
-      if (v[i].tensors[j]) out[count++] = v[i].tensors[j];
-  }
-  return count;
-}
-
 static Status find_mesh(const Call *c, Tensor *const *in, int nin, Mesh **out) {
   *out = NULL;
   for (int i = 0; i < nin; i++) {
@@ -358,7 +339,7 @@ static Status list_strategies(Rules *r) {
 static Status choose(Rules *r, const Spec *const *have, int pinned, const Placement *goal, Weigh *w) {
   size_t n = (size_t)((r->nout + r->nin) * r->naxes);
   *w = (Weigh){
-      .r = r, .have = have, .pinned = pinned, .goal = goal, .sparing = r->nin && have[0]->mesh->dist->in_parts};
+      .r = r, .have = have, .pinned = pinned, .goal = goal, .sparing = r->nin && have[0]->mesh->dist->keep_sharded};
   TRY_NEW(w->now, arena_new_n(r->arena, Placement, n ? n : 1));
   TRY_NEW(w->best, arena_new_n(r->arena, Placement, n ? n : 1));
   TRY(list_strategies(r));
@@ -431,18 +412,6 @@ static Status localize(const Call *call, const Rules *r, const Placement *place,
 
 /* ---- all of it ------------------------------------------------------------------------------------- */
 
-/* An in-place op is placed as the op it stands for, its first argument pinned. */
-static Status functional_call(const Call *call, Arena *arena, Call *f, Value *bound) {
-  const Op *op = op_find(call->op->def->inplace);
-  if (!op) return op_fail(call, "its functional form '%s' is not in the registry", call->op->def->inplace);
-  NamedValue args[MAX_PARAMS];
-  int n = op->schema.nparams < call->op->schema.nparams ? op->schema.nparams : call->op->schema.nparams;
-  for (int i = 0; i < n; i++) args[i] = (NamedValue){NULL, call->arg[i]};
-  TRY(op_bind(arena, op, args, n, bound));
-  *f = (Call){.ctx = call->ctx, .op = op, .arg = bound, .scope = call->scope, .arena = arena};
-  return OK;
-}
-
 static Status infer_global(Call *f) {
   if (!f->op->def->infer) return op_fail(f, "has no sizes of its own to place"); /* dispatch takes them apart */
   return f->op->def->infer(f);
@@ -456,15 +425,18 @@ Status propagate_for(const Call *call, const int *coord, const Placement *goal, 
   Value bound[MAX_PARAMS];
   Call f = *call;
   bool inplace = call->op->def->inplace != NULL;
-  if (inplace) TRY(functional_call(call, arena, &f, bound));
   f.arena = arena;
+  if (inplace) { /* placed as the op it stands for, its first argument pinned */
+    Call written = f;
+    TRY(op_functional(&written, bound, &f));
+  }
   if (!f.nout) TRY(infer_global(&f));
   *out = (Decision){.nin = count_tensors(f.arg, f.op->schema.nparams), .nout = count_tensors(f.out, f.nout)};
   Rules r = {.call = &f, .nin = out->nin, .nout = out->nout, .arena = arena};
   TRY_NEW(r.in, arena_new_n(arena, Tensor *, r.nin ? r.nin : 1));
   TRY_NEW(r.out, arena_new_n(arena, Tensor *, r.nout ? r.nout : 1));
-  flat_tensors(f.arg, f.op->schema.nparams, r.in);
-  flat_tensors(f.out, f.nout, r.out);
+  for (TensorWalk t = call_inputs(&f); tensor_next(&t);) r.in[t.flat] = t.tensor;
+  for (TensorWalk t = call_outputs(&f); tensor_next(&t);) r.out[t.flat] = t.tensor;
   TRY(find_mesh(call, r.in, r.nin, &out->mesh));
   r.naxes = out->mesh->naxes;
   r.axis = out->mesh->axis;

@@ -477,7 +477,7 @@ Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *lo
   if (from == to) return OK;
   if (from->mesh != to->mesh) return redistribute_across(ctx, from, to, local, why, scope, out);
   if (!from->mesh->inside) return OK;
-  if (ctx->emitter) return redistribute_emit(ctx, from, to, local, why, scope, out);
+  if (ctx_is_recording(ctx)) return redistribute_emit(ctx, from, to, local, why, scope, out);
   Arena arena = {0};
   Route route;
   Status s = route_find(from, to, &arena, &route);
@@ -486,80 +486,25 @@ Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *lo
   return s;
 }
 
-/* The exponent of the norms that the last step pays; 0: none. */
-static double owed_norm(const Route *p) {
+/* The exponent of the norms that the last step reduces; 0: none. */
+static double reduced_norm(const Route *p) {
   const Step *last = &p->step[p->n - 1];
   for (int a = 0; a < MAX_AXES; a++)
     if (last->changed >> a & 1 && is_p(&last->before[a])) return last->before[a].norm;
   return 0;
 }
 
-/* ---- as an op of a recorded program ------------------------------------------------------------ */
-
-/* What a call site keeps: its route, of one step. */
-typedef struct {
-  Arena arena;
-  const Spec *from;
-  Route route;
-} Site;
-
-static void site_free(void *site) {
-  arena_free(&((Site *)site)->arena);
-  free(site);
-}
-
-static Status site_read(Call *c, Site *site) {
-  Dist *d = c->ctx->dist;
-  Ints shape = in_ints(c, 4);
-  Placement place[MAX_AXES];
-  const Spec *to;
-  Mesh *mesh;
-  int n;
-  TRY(mesh_parse(d, in_str(c, 1), &mesh));
-  if (!mesh->inside) return op_fail(c, "this rank is outside of the mesh %s", in_str(c, 1));
-  TRY(placements_parse(in_str(c, 2), shape.n, place, &n));
-  TRY(spec_new(mesh, in_tensor(c, 0)->dtype, shape.n, shape.v, NULL, place, &site->from));
-  TRY(placements_parse(in_str(c, 3), shape.n, place, &n));
-  TRY(spec_with(site->from, place, &to));
-  return route_find(site->from, to, &site->arena, &site->route);
-}
-
-static Status site_find(Call *c, Site **out) {
-  if (c->state && *c->state) return *out = *c->state, OK;
-  Site *site;
-  TRY_NEW(site, calloc(1, sizeof *site));
-  Status s = site_read(c, site);
-  if (s) {
-    site_free(site);
-    return s;
-  }
-  if (c->state) {
-    *c->state = site;
-    *c->state_free = site_free;
-  }
-  *out = site;
-  return OK;
-}
-
-Status redistribute_call(Call *c) {
-  Site *site;
+Status redistribute_into(Ctx *ctx, const Spec *from, const Route *route, Tensor *local, const char *why,
+                         Tensor *out) {
   Scope scope = {0};
-  Tensor *out = out_tensor(c, 0);
-  TRY(site_find(c, &site));
-  Job j = {.ctx = c->ctx,
-           .mesh = site->from->mesh,
-           .spec = site->from,
-           .why = in_str(c, 6),
-           .scope = &scope,
-           .in = in_tensor(c, 0),
-           .out = in_tensor(c, 0)};
-  Status s = run_steps(&j, &site->route, 0, site->route.n - 1);
-  bool direct = site->route.n > 0 && tensor_is_contiguous(out) && owed_norm(&site->route) == 0;
+  Job j = {.ctx = ctx, .mesh = from->mesh, .spec = from, .why = why, .scope = &scope, .in = local, .out = local};
+  int last = route->n ? route->n - 1 : 0;
+  Status s = run_steps(&j, route, 0, last);
+  bool direct = route->n > 0 && tensor_is_contiguous(out) && reduced_norm(route) == 0;
   j.into = direct ? out : NULL;
-  if (!s) s = run_steps(&j, &site->route, site->route.n - 1 < 0 ? 0 : site->route.n - 1, site->route.n);
-  if (!s && j.out != out) kernel_copy(&c->ctx->kern, tensor_view(out), tensor_view(j.out));
+  if (!s) s = run_steps(&j, route, last, route->n);
+  if (!s && j.out != out) kernel_copy(&ctx->kern, tensor_view(out), tensor_view(j.out));
   scope_clear(&scope);
-  if (!c->state) site_free(site);
   return s;
 }
 

@@ -12,8 +12,9 @@
 Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why, Scope *scope,
                           Tensor **out);
 
-/* The op tess.redistribute (ops/program/redistribute.c): one step of a route, as a recorded program has it. */
-Status redistribute_call(Call *c);
+/* The same along a route that is known, into memory that is there. */
+Status redistribute_into(Ctx *ctx, const Spec *from, const Route *route, Tensor *local, const char *why,
+                         Tensor *out);
 
 /* Instead of redistributing: the route's steps as calls of ops, to whoever records.  Local
  * steps become slices and fills, others one tess.redistribute each. */

@@ -5,21 +5,21 @@
 #include <string.h>
 
 #include "graph/resolve.h"
+#include "ops/tensors.h"
 
 enum { FOLD_LIMIT = 64 << 20 };
 
-static Status builder_emit(Emitter *self, Call *c);
+static Status builder_emit(Handler *self, Call *c);
 
 void builder_init(GraphBuilder *b, Ctx *ctx, Exported *program) {
   *b = (GraphBuilder){
-      .emitter = {builder_emit}, .program = program, .ctx = ctx, .fold = true, .fold_limit = FOLD_LIMIT};
+      .handler = {builder_emit}, .program = program, .ctx = ctx, .fold = true, .fold_limit = FOLD_LIMIT};
 }
 
 Status builder_dispatch(GraphBuilder *b, Call *c) {
-  Emitter *outer = b->ctx->emitter;
-  b->ctx->emitter = &b->emitter;
+  Handler *outer = ctx_set_handler(b->ctx, LEVEL_EMIT, &b->handler);
   Status s = op_dispatch(c);
-  b->ctx->emitter = outer;
+  ctx_set_handler(b->ctx, LEVEL_EMIT, outer);
   return s;
 }
 
@@ -70,26 +70,16 @@ static Status val_of(void *ctx, Tensor *t, Val **out) { return builder_val(ctx, 
 static bool is_constant(const Tensor *t) { return !t->tag || ((const Val *)t->tag)->constant; }
 
 static bool args_are_constant(const Call *c) {
-  for (int i = 0; i < c->op->schema.nparams; i++) {
-    const Value *v = &c->arg[i];
-    if (v->kind == VAL_TENSOR && !is_constant(v->tensor)) return false;
-    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++) {
-      if (v->tensors[j] && !is_constant(v->tensors[j])) return false;
-    }
-    if (v->kind == VAL_GRAPH) return false;
-  }
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
+    if (!is_constant(w.tensor)) return false;
+  for (int i = 0; i < c->op->schema.nparams; i++)
+    if (c->arg[i].kind == VAL_GRAPH) return false;
   return true;
 }
 
-static bool lacks_data(const Tensor *t) { return t && !tensor_data(t) && tensor_numel(t); }
-
 static bool args_lack_data(const Call *c) {
-  for (int i = 0; i < c->op->schema.nparams; i++) {
-    const Value *v = &c->arg[i];
-    if (v->kind == VAL_TENSOR && lacks_data(v->tensor)) return true;
-    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++)
-      if (lacks_data(v->tensors[j])) return true;
-  }
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
+    if (!tensor_data(w.tensor) && tensor_numel(w.tensor)) return true;
   return false;
 }
 
@@ -129,10 +119,10 @@ static Status fold(GraphBuilder *b, Call *c, bool *done) {
   if (dry && !c->op->def->infer) return OK;
   *done = true;
   if (dry) return fold_dry(b, c);
-  Emitter *outer = b->ctx->emitter;
-  b->ctx->emitter = NULL;
-  Status s = op_eager(c);
-  b->ctx->emitter = outer;
+  Level level = c->level;
+  c->level = LEVEL_RUN; /* of a composite op, the parts too */
+  Status s = op_run(c);
+  c->level = level;
   TRY(s);
   for (int i = 0; i < c->nout; i++) {
     if (c->out[i].kind != VAL_TENSOR) continue;
@@ -145,20 +135,11 @@ static Status fold(GraphBuilder *b, Call *c, bool *done) {
 
 /* ---- nodes ------------------------------------------------------------------------ */
 
-static bool same_view(const Tensor *a, const Tensor *b) {
-  if (a->storage != b->storage || a->offset != b->offset || a->dtype != b->dtype || !tensor_same_size(a, b))
-    return false;
-  for (int i = 0; i < a->ndim; i++) {
-    if (a->size[i] > 1 && a->stride[i] != b->stride[i]) return false;
-  }
-  return true;
-}
-
 /* alias, detach, contiguous of a contiguous tensor ...: the result is its argument. */
 static bool is_identity(const Call *c) {
   Tensor *in = c->op->schema.nparams ? in_tensor(c, 0) : NULL;
   Tensor *out = c->nout == 1 ? out_tensor(c, 0) : NULL;
-  return in && out && out->storage && same_view(in, out);
+  return in && out && out->storage && tensor_same_view(in, out);
 }
 
 /* The origin's op, or what stands for it on one rank (tess.embedding_part). */
@@ -214,8 +195,8 @@ static Status record(GraphBuilder *b, Call *c) {
 
 /* ---- composite ops that stay whole --------------------------------------------------- */
 
-/* An emitter that records nothing: what would come out. */
-static Status measure_emit(Emitter *self, Call *c) {
+/* Records nothing: what would come out. */
+static Status measure_emit(Handler *self, Call *c) {
   const OpDef *def = c->op->def;
   (void)self;
   if (def->flags & OP_SCALAR) return def->run(c);
@@ -232,10 +213,9 @@ static Status measure_emit(Emitter *self, Call *c) {
 }
 
 static Status record_whole(GraphBuilder *b, Call *c) {
-  Emitter measure = {measure_emit};
-  b->ctx->emitter = &measure;
+  Handler measure = {measure_emit}, *outer = ctx_set_handler(b->ctx, LEVEL_EMIT, &measure);
   Status s = measure_emit(&measure, c);
-  b->ctx->emitter = &b->emitter;
+  ctx_set_handler(b->ctx, LEVEL_EMIT, outer);
   TRY(s);
   for (int i = 0; i < c->nout; i++) { /* the op may have returned its argument: a handle of its own */
     if (c->out[i].kind != VAL_TENSOR) continue;
@@ -248,12 +228,10 @@ static Status record_whole(GraphBuilder *b, Call *c) {
 /* An assertion about sizes: made once, here. */
 static bool checks_numbers(const Call *c) {
   if (!(c->op->def->flags & OP_EFFECT) || c->op->def->infer || c->op->schema.nreturns) return false;
-  for (int i = 0; i < c->op->schema.nparams; i++)
-    if (c->arg[i].kind == VAL_TENSOR || c->arg[i].kind == VAL_TENSORS) return false;
-  return true;
+  return count_tensors(c->arg, c->op->schema.nparams) == 0;
 }
 
-static Status builder_emit(Emitter *self, Call *c) {
+static Status builder_emit(Handler *self, Call *c) {
   GraphBuilder *b = (GraphBuilder *)self;
   const OpDef *def = c->op->def;
   if (def->flags & OP_SCALAR || checks_numbers(c)) return def->run(c);

@@ -1,6 +1,6 @@
-/* builder.h -- records op calls as nodes: an Emitter that appends to a graph.
+/* builder.h -- records op calls as nodes: the handler of LEVEL_EMIT that appends to a graph.
  *
- * While a builder is a Ctx's emitter, op_dispatch() adds a node instead of running the
+ * While a builder stands in a Ctx's line of handlers, op_dispatch() adds a node instead of running the
  * op: sizes are inferred, composite ops dissolve into the ops they are made of, ops on
  * numbers are computed, ops that change nothing (alias, detach, a cast to the same
  * dtype) vanish, and calls whose tensors are all constant run at once and become
@@ -16,7 +16,7 @@
 #include "graph/graph.h"
 
 typedef struct {
-  Emitter emitter;
+  Handler handler;   /* first: the builder is its handler */
   Exported *program; /* its graph gets the nodes; its scope the handles */
   Ctx *ctx;
   const Node *origin; /* new nodes take this node's metadata */
@@ -39,7 +39,7 @@ Status builder_val(GraphBuilder *b, Tensor *t, Val **out);
 Status builder_constant(GraphBuilder *b, const char *wish, Tensor *t, Val **out);
 /* A fresh tensor's place in memory: a storage without data that assign_memory fills. */
 Status tensor_reserve(Tensor *t);
-/* Runs fn with the builder as the context's emitter. */
+/* Makes the call with the builder in the context's line of handlers. */
 Status builder_dispatch(GraphBuilder *b, Call *c);
 
 #endif

@@ -110,6 +110,7 @@ Status value_to_arg(Arena *arena, const Value *v, ValOfFn *val_of, void *ctx, Ar
     case VAL_LAYOUT: *out = (Arg){.kind = ARG_LAYOUT}; return OK;
     case VAL_MEMORY_FORMAT: *out = (Arg){.kind = ARG_MEMORY_FORMAT, .memory_format = v->memory_format}; return OK;
     case VAL_GRAPH: *out = (Arg){.kind = ARG_GRAPH, .graph = v->graph}; return OK;
+    case VAL_SPEC: return fail(ERR_FAIL, "the spec of a DTensor cannot be part of a program");
     case VAL_INTS:
     case VAL_FLOATS:
     case VAL_BOOLS:

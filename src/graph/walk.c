@@ -37,7 +37,8 @@ static Status set_outs(State *s, const Node *n, const Value *outs, int nouts) {
     Value *v = &s->env[n->outs[i]->id];
     *v = outs[i];
     /* A handle of its own: a composite op may have returned its argument's. */
-    if (v->kind == VAL_TENSOR && !s->w->ctx->emitter) TRY(tensor_alias(s->w->scope, v->tensor, &v->tensor));
+    if (v->kind == VAL_TENSOR && !ctx_is_recording(s->w->ctx))
+      TRY(tensor_alias(s->w->scope, v->tensor, &v->tensor));
   }
   if (s->w->after) s->w->after(s->w->arg, n, outs, nouts);
   return OK;
@@ -112,7 +113,7 @@ static Status call_node(State *s, const Node *n) {
 
 static Status walk_nodes(State *s, Value *outputs) {
   const Graph *g = s->g;
-  bool eager = !s->w->ctx->emitter;
+  bool eager = !ctx_is_recording(s->w->ctx);
   graph_each_val((Graph *)(uintptr_t)g, count, s->uses);
   for (Node *n = g->first; n; n = n->next) {
     Status status = call_node(s, n);

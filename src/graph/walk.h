@@ -1,7 +1,7 @@
 /* walk.h -- calls a graph's nodes one after another.
  *
  * Every call goes through op_dispatch(), so what a walk does is the context's choice:
- * without an emitter it *interprets* the program (the reference, and the way to run
+ * where nothing is recorded it *interprets* the program (the reference, and the way to run
  * programs whose sizes depend on data); with a GraphBuilder it *specialises* it.
  *
  * I1  An interpreted value's memory is released after its last use.

@@ -5,7 +5,7 @@
 
 #include "comm/groups.h"
 #include "kernels/copy.h"
-#include "ops/op.h"
+#include "ops/tensors.h"
 
 void ctx_init(Ctx *ctx, int threads) {
   *ctx = (Ctx){0};
@@ -39,9 +39,9 @@ void ctx_set_random_state(Ctx *ctx, const unsigned char *state) {
  * kind never. */
 static bool can_write(Dtype from, Dtype to) { return dtype_kind(from) <= dtype_kind(to); }
 
-static Status write_result(Call *c, const char *name, Tensor *to, const Tensor *from) {
+/* The result of the functional op, written to the argument in whose place it belongs. */
+static Status write_result(Call *c, Tensor *to, Tensor *from) {
   char a[128], b[128];
-  if (!to || !from) return op_fail(c, "nothing to write to argument '%s'", name);
   if (to->storage == from->storage && to->offset == from->offset) return OK; /* was made in place */
   if (!tensor_same_size(to, from) || !can_write(from->dtype, to->dtype)) {
     return op_fail(c, "the result %s does not fit in place of %s", tensor_describe(from, a, sizeof a),
@@ -55,22 +55,13 @@ static Status write_result(Call *c, const char *name, Tensor *to, const Tensor *
   return OK;
 }
 
-static bool same_view(const Tensor *a, const Tensor *b) {
-  return a->offset == b->offset && a->dtype == b->dtype && tensor_same_size(a, b) &&
-         !memcmp(a->stride, b->stride, (size_t)a->ndim * sizeof *a->stride);
-}
-
 /* Does an operand other than argument 0 lie in its memory, in a way that writing one
  * element could spoil another that is still to be read? */
 static bool operands_interfere(const Call *f, const Tensor *self) {
   bool pointwise = f->op->def->flags & OP_POINTWISE;
-  for (int i = 1; i < f->op->schema.nparams; i++) {
-    int n = f->arg[i].kind == VAL_TENSORS ? f->arg[i].n : 1;
-    for (int j = 0; j < n; j++) {
-      const Tensor *t = f->arg[i].kind == VAL_TENSORS ? f->arg[i].tensors[j] : in_tensor(f, i);
-      if (t && t->storage == self->storage && !(pointwise && same_view(t, self))) return true;
-    }
-  }
+  for (TensorWalk w = call_inputs(f); tensor_next(&w);)
+    if (w.arg > 0 && w.tensor->storage == self->storage && !(pointwise && tensor_same_view(w.tensor, self)))
+      return true;
   return false;
 }
 
@@ -97,35 +88,49 @@ static Status run_in_memory(Call *c, Call *f, bool *done) {
   return def->run(f);
 }
 
-/* The functional op, then its results written to the arguments marked (a!), in order. */
-static Status run_inplace(Call *c) {
-  const Op *functional = op_find(c->op->def->inplace);
-  if (!functional) return op_fail(c, "its functional form '%s' is not in the registry", c->op->def->inplace);
-  Call f = {.ctx = c->ctx, .op = functional, .scope = c->scope, .arena = c->arena};
-  Value bound[MAX_PARAMS];
+Status op_functional(const Call *c, Value *bound, Call *f) {
+  const Op *op = op_find(c->op->def->inplace);
+  if (!op) return op_fail(c, "its functional form '%s' is not in the registry", c->op->def->inplace);
   NamedValue args[MAX_PARAMS];
-  int n = functional->schema.nparams < c->op->schema.nparams ? functional->schema.nparams : c->op->schema.nparams;
+  int n = op->schema.nparams < c->op->schema.nparams ? op->schema.nparams : c->op->schema.nparams;
   for (int i = 0; i < n; i++) args[i] = (NamedValue){NULL, c->arg[i]};
-  TRY(op_bind(c->arena, functional, args, n, bound));
-  f.arg = bound;
-  bool done;
-  TRY(run_in_memory(c, &f, &done));
-  if (!done) TRY(op_dispatch(&f));
+  TRY(op_bind(c->arena, op, args, n, bound));
+  *f = (Call){.ctx = c->ctx,
+              .op = op,
+              .arg = bound,
+              .scope = c->scope,
+              .arena = c->arena,
+              .level = c->level,
+              .shard = c->shard};
+  return OK;
+}
+
+Status op_write_results(Call *c, const Call *f, WriteFn *write) {
   int next = 0;
-  for (int i = 0; i < c->op->schema.nparams; i++) {
-    const Param *p = &c->op->schema.params[i];
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
+    const Param *p = &c->op->schema.params[w.arg];
     if (!p->mutated) continue;
-    int count = c->arg[i].kind == VAL_TENSORS ? c->arg[i].n : 1;
-    for (int j = 0; j < count; j++, next++) {
-      Tensor *to = c->arg[i].kind == VAL_TENSORS ? c->arg[i].tensors[j] : in_tensor(c, i);
-      TRY(write_result(c, p->name, to, next < f.nout ? out_tensor(&f, next) : NULL));
-      if (c->op->schema.nreturns) TRY(out_alias(c, to));
-    }
+    Tensor *from = next < f->nout ? out_tensor(f, next) : NULL;
+    next++;
+    if (!from) return op_fail(c, "there is no result to write to argument '%s'", p->name);
+    TRY(write(c, w.tensor, from));
+    if (c->op->schema.nreturns) TRY(out_alias(c, w.tensor));
   }
   return OK;
 }
 
-Status op_eager(Call *c) {
+/* The functional op, then its results written to the arguments marked (a!), in order. */
+static Status run_inplace(Call *c) {
+  Call f;
+  Value bound[MAX_PARAMS];
+  bool done;
+  TRY(op_functional(c, bound, &f));
+  TRY(run_in_memory(c, &f, &done));
+  if (!done) TRY(op_run(&f));
+  return op_write_results(c, &f, write_result);
+}
+
+Status op_run(Call *c) {
   const OpDef *def = c->op->def;
   if (def->inplace) return run_inplace(c);
   if (def->compose) return def->compose(c);
@@ -152,28 +157,21 @@ Status op_eager(Call *c) {
   return def->run(c);
 }
 
-/* Is a DTensor among the arguments? */
-static bool has_dtensor(const Call *c) {
-  for (int i = 0; i < c->op->schema.nparams; i++) {
-    const Value *v = &c->arg[i];
-    if (v->kind == VAL_TENSOR && v->tensor->spec) return true;
-    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++)
-      if (v->tensors[j] && v->tensors[j]->spec) return true;
+Status op_dispatch_from(Call *c, Level level) {
+  for (; level < LEVEL_RUN; level++) {
+    Handler *h = c->ctx->handler[level];
+    if (h) return h->call(h, c);
   }
-  return false;
+  return op_run(c);
 }
 
-Status op_local(Call *c) { return c->ctx->emitter ? c->ctx->emitter->emit(c->ctx->emitter, c) : op_eager(c); }
-
-Status op_dispatch(Call *c) {
-  if (c->ctx->dispatch && has_dtensor(c)) return c->ctx->dispatch(c);
-  return op_local(c);
-}
+Status op_dispatch(Call *c) { return op_dispatch_from(c, c->level); }
 
 static Status call_named(const Call *c, const char *name, const Value *args, int nargs, Call *sub) {
   const Op *op = op_find(name);
   if (!op) return fail(ERR_FAIL, "%s: needs '%s', which is not in the registry", c->op->schema.name, name);
-  *sub = (Call){.ctx = c->ctx, .op = op, .scope = c->scope, .arena = c->arena};
+  *sub = (Call){
+      .ctx = c->ctx, .op = op, .scope = c->scope, .arena = c->arena, .level = c->level, .shard = c->shard};
   NamedValue given[MAX_PARAMS];
   Value *bound;
   if (nargs > MAX_PARAMS) return op_fail(c, "too many arguments for '%s'", name);

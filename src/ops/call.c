@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "comm/groups.h"
-#include "ops/op.h"
+#include "ops/tensors.h"
 
 Status op_fail(const Call *c, const char *fmt, ...) {
   char text[1024];
@@ -100,13 +100,8 @@ Status out_alias(Call *c, const Tensor *t) {
 Status call_ready(const Call *c) {
   Groups *g = c->ctx->groups;
   if (!g || !groups_busy(g)) return OK;
-  for (int i = 0; i < c->op->schema.nparams; i++) {
-    const Value *v = &c->arg[i];
-    if (v->kind == VAL_TENSOR && v->tensor->storage) TRY(groups_wait(g, v->tensor->storage));
-    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++) {
-      if (v->tensors[j] && v->tensors[j]->storage) TRY(groups_wait(g, v->tensors[j]->storage));
-    }
-  }
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
+    if (w.tensor->storage) TRY(groups_wait(g, w.tensor->storage));
   return OK;
 }
 

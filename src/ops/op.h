@@ -33,9 +33,26 @@ typedef struct TessCtx Ctx;
 
 typedef Status OpFn(Call *c);
 
+/* Every call goes down one line of handlers, each of which takes it or passes it on with
+ * op_dispatch_from(c, its level + 1):
+ *
+ *   tape    keeps what a gradient will need
+ *   shard   a call on DTensors becomes a call on this rank's shards    dist/dispatch.c
+ *   emit    a call becomes a node of a graph                           graph/builder.c
+ *   run     here and now                                               op_run()
+ *
+ * Whoever takes a call and makes others for it sets Call.level, so that these enter the line where
+ * they belong: a call on shards has nothing to do with DTensors any more. */
+typedef enum { LEVEL_TAPE, LEVEL_SHARD, LEVEL_EMIT, LEVEL_RUN } Level;
+typedef struct Handler Handler;
+struct Handler {
+  Status (*call)(Handler *self, Call *c); /* c->arg is bound; appends to c->out */
+};
+
 typedef struct Rules Rules; /* rule.h: which placements go together */
 typedef Status PlaceFn(Rules *r);
-typedef struct Local Local; /* rule.h: a call as one rank makes it */
+typedef struct Local Local;     /* rule.h: a call as one rank makes it */
+typedef struct Sharded Sharded; /* rule.h: which dimensions of its inputs are sharded */
 typedef Status LocalizeFn(Local *l);
 
 /* What an op does to values that are still owed (P), see rule.h. */
@@ -68,6 +85,7 @@ typedef enum {
                       * copies nothing, when both are the same memory */
   OP_STARTS = 64,    /* returns before it is done: its results are there after wait_tensor, and what it
                       * reads must stay until then; results and operands (argument 0) go by pairs */
+  OP_DTENSOR = 128,  /* makes, moves or opens DTensors: gets them as they are, not their shards */
 } OpFlag;
 
 typedef struct {
@@ -86,7 +104,7 @@ typedef struct {
     Linear linear;
     /* The op written with other ops where a DTensor is sharded in a way that no placement of a
      * single call can serve: asked before the rule, done = false declines. */
-    Status (*compose_sharded)(Call *c, bool *done);
+    Status (*compose_sharded)(Call *c, const Sharded *how, bool *done);
     /* The op written with other ops, taken instead of the single call where the rule's cheapest
      * strategy would have to move its inputs: PyTorch decides these part by part. */
     OpFn *compose_unmoved;
@@ -112,8 +130,11 @@ struct Call {
   Arena *arena; /* memory that lives as long as the outputs' handles */
   void **state; /* NULL in eager calls: see I3 */
   void (**state_free)(void *);
-  uint32_t fixed; /* bit i: argument i has the same elements in every run of this call site (a
-                   * parameter that nobody writes to), so *state may keep what is made of it */
+  Level level;                 /* where calls that this one makes enter the line of handlers */
+  const struct ShardOf *shard; /* output 0 of a random op is this part of a larger tensor and takes the numbers
+                                * of its elements there (shard/layout.h); NULL: it is whole */
+  uint32_t fixed;              /* bit i: argument i has the same elements in every run of this call site (a
+                                * parameter that nobody writes to), so *state may keep what is made of it */
 };
 
 /* ---- registry (registry.c) -------------------------------------------------- */
@@ -187,12 +208,19 @@ typedef struct {
 } NamedValue;
 Status op_bind(Arena *arena, const Op *op, const NamedValue *args, int nargs, Value *bound);
 
-/* The dispatcher: c->arg is bound.  DTensors go to the Ctx's dispatch, the rest to op_local(). */
+/* The dispatcher: c->arg is bound.  The call enters the line of handlers at c->level. */
 Status op_dispatch(Call *c);
-/* Plain tensors only: to the Ctx's emitter if there is one, else run here and now. */
-Status op_local(Call *c);
-/* Runs it here and now. */
-Status op_eager(Call *c);
+/* Hands the call to the first handler from this level on; behind the last it is run. */
+Status op_dispatch_from(Call *c, Level level);
+/* The end of the line: runs it here and now, on plain tensors. */
+Status op_run(Call *c);
+
+/* The functional form of an op that writes to its arguments: f calls it on the same arguments, on the
+ * same terms.  bound has room for MAX_PARAMS. */
+Status op_functional(const Call *c, Value *bound, Call *f);
+/* The results of f, in order, for the arguments of c that are written to: write(arg, to, from) each. */
+typedef Status WriteFn(Call *c, Tensor *to, Tensor *from);
+Status op_write_results(Call *c, const Call *f, WriteFn *write);
 
 /* From inside compose (and gradients): call another op on the same terms as c.  The
  * first n results go to out (Tensor handles; NULL where the op returned None).
@@ -213,29 +241,25 @@ double op_flops(const Call *c);
 
 /* ---- the context: everything a rank knows ----------------------------------- */
 
-typedef struct Emitter Emitter;
-struct Emitter {
-  Status (*emit)(Emitter *self, Call *c); /* instead of running: c->arg bound, append to c->out */
-};
-
 struct TessCtx {
   Kern kern;
-  Emitter *emitter;            /* NULL: run eagerly */
+  Handler *handler[LEVEL_RUN]; /* by level; NULL: nobody stands there */
   uint64_t seed, offset;       /* random numbers: Philox key and next counter */
-  const struct ShardOf *shard; /* dist/: output 0 of a random op is this part of a larger tensor and takes
-                                * the numbers of its elements there; NULL: it is whole */
   Scope scope;                 /* handles given out by the public API */
   Arena arena;
   Status error;          /* the first error sticks (public API) */
   struct Dist *dist;     /* dist/: meshes, specs, decisions; NULL: a rank by itself */
   struct Groups *groups; /* comm/groups.h: whom collectives of a program reach; NULL: nobody */
-  /* Calls with a DTensor among their arguments go here; set together with dist. */
-  Status (*dispatch)(Call *c);
-  Status (*redistribute)(Call *c); /* runs tess.redistribute; set together with dist */
-  /* Is t cut along one of these dimensions, and should an op that needs them whole be done in
-   * parts (small sums over the ranks) rather than gather it?  NULL: never. */
-  bool (*in_parts)(const struct TessCtx *ctx, const Tensor *t, const bool *dims);
 };
+
+/* Puts a handler in its place; gives the one that stood there, to be put back. */
+static inline Handler *ctx_set_handler(Ctx *ctx, Level level, Handler *h) {
+  Handler *former = ctx->handler[level];
+  ctx->handler[level] = h;
+  return former;
+}
+/* Are calls recorded instead of run? */
+static inline bool ctx_is_recording(const Ctx *ctx) { return ctx->handler[LEVEL_EMIT] != NULL; }
 
 void ctx_init(Ctx *ctx, int threads);
 void ctx_free(Ctx *ctx);

@@ -25,20 +25,18 @@ Status rule_mesh(Rules *r, const Placement *p, double extra) {
 void rule_why(Rules *r, const char *why) { r->why = why; }
 
 int rule_input(const Rules *r, int arg, int item) {
-  int flat = 0;
-  for (int i = 0; i <= arg; i++) {
-    const Value *v = &r->call->arg[i];
-    if (v->kind == VAL_TENSOR) {
-      if (i == arg) return flat;
-      flat++;
-    } else if (v->kind == VAL_TENSORS) {
-      for (int j = 0; j < v->n; j++) {
-        if (i == arg && j == item) return v->tensors[j] ? flat : -1;
-        flat += v->tensors[j] != NULL;
-      }
-    }
-  }
+  for (TensorWalk w = call_inputs(r->call); tensor_next(&w);)
+    if (w.arg == arg && w.item == item) return w.flat;
   return -1;
+}
+
+bool sharded_along(const Sharded *how, const Call *c, int arg, const bool *dims) {
+  for (TensorWalk w = call_inputs(c); how->keep && tensor_next(&w);) {
+    if (w.arg != arg) continue;
+    for (int d = 0; d < w.tensor->ndim; d++)
+      if (dims[d] && how->dims[w.flat] >> d & 1) return true;
+  }
+  return false;
 }
 
 /* ---- words ------------------------------------------------------------------------------ */
@@ -68,9 +66,7 @@ static bool read_placements(const Rules *r, const char *word, int length, Placem
     if (c->op->schema.params[i].type != TYPE_TENSOR) continue;
     const Value *v = &c->arg[i];
     char letter = letter_at(word, length, at++);
-    if (v->kind == VAL_TENSOR) rule_letter(letter, &p[flat++]);
-    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++)
-      if (v->tensors[j]) rule_letter(letter, &p[flat++]);
+    for (TensorWalk w = tensors_of(v, 1); tensor_next(&w);) rule_letter(letter, &p[flat++]);
   }
   for (int i = 0; i < flat; i++) {
     const Tensor *t = i < r->nout ? r->out[i] : r->in[i - r->nout];

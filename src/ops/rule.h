@@ -1,8 +1,8 @@
 /* rule.h -- which placements of an op's inputs and outputs go together.
  *
  * A rule never talks to another rank and never looks at elements: it lists *strategies*,
- * and dist/propagate.c chooses the one that costs least to reach.  Tensors are counted
- * flat: inputs in argument order, lists spread, None left out; outputs likewise.
+ * and dist/propagate.c chooses the one that costs least to reach.  Tensors are numbered
+ * flat (tensors.h), inputs and outputs each by themselves.
  *
  * Three ways to say it, in the op's record (op.h):
  *   .rule   "mk,kn->mn"     letters, see rule_letters() below; without an arrow: rule_words()
@@ -19,7 +19,7 @@
 #ifndef TESS_OPS_RULE_H
 #define TESS_OPS_RULE_H
 
-#include "ops/op.h"
+#include "ops/tensors.h"
 #include "shard/layout.h"
 
 typedef struct {
@@ -129,6 +129,16 @@ Status rule_follow(Rules *r, AxisFn *fn, const void *arg);
 bool rule_has_empty(const Rules *r, int i, const bool *mask);
 /* Every rank has as many. */
 bool rule_is_even(const Rules *r, int i, const bool *mask);
+
+/* ---- composing instead ------------------------------------------------------------------- */
+
+/* How the inputs of a call lie, for compose_sharded (op.h). */
+struct Sharded {
+  bool keep;            /* what is sharded is to stay so: exchange partial results instead of gathering */
+  const unsigned *dims; /* by input, flat: bit d: dimension d is sharded over several ranks */
+};
+/* Is argument `arg` sharded along one of these dimensions, and is it to stay so? */
+bool sharded_along(const Sharded *how, const Call *c, int arg, const bool *dims);
 
 /* ---- the local call -------------------------------------------------------------------- */
 

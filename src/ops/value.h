@@ -25,6 +25,7 @@ typedef enum {
   VAL_TENSORS, /* elements may be NULL (Tensor?[]) */
   VAL_LIST,    /* anything else: strings, scalars, lists of lists */
   VAL_GRAPH,   /* sub-graph of a higher-order op */
+  VAL_SPEC,    /* how a DTensor lies (dist/spec.h); never in a program */
 } ValueKind;
 
 typedef enum { MEMORY_CONTIGUOUS, MEMORY_PRESERVE, MEMORY_CHANNELS_LAST, MEMORY_CHANNELS_LAST_3D } MemoryFormat;
@@ -48,6 +49,7 @@ struct TessValue {
     Tensor *const *tensors;
     const Value *list;
     struct Graph *graph;
+    const struct Spec *spec;
   };
 };
 

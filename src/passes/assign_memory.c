@@ -27,8 +27,6 @@ typedef struct {
   int now; /* number of the node at hand */
 } Lives;
 
-static bool storage_is_internal(const Storage *s) { return s && !s->data && s->size && !s->release && !s->owner; }
-
 /* While lives are collected, plan holds the index of the storage's Life. */
 static Status touch(Lives *l, Storage *s) {
   if (!storage_is_internal(s)) return OK;

@@ -47,7 +47,7 @@ static Status fold(Ctx *ctx, Exported *e, Node *n) {
   Value bound[MAX_PARAMS];
   TRY(node_resolve(&e->arena, NULL, n, bound));
   Call c = {.ctx = ctx, .op = n->op, .arg = bound, .scope = &e->scope, .arena = &e->arena};
-  TRY(op_eager(&c));
+  TRY(op_run(&c));
   for (int i = 0; i < n->nouts && i < c.nout; i++) {
     n->outs[i]->tensor = out_tensor(&c, i);
     n->outs[i]->constant = n->outs[i]->tensor != NULL;

@@ -244,16 +244,15 @@ static Status lower_node(Lower *l, Node *n) {
 
 static Status lower_graph(Lower *l) {
   Ctx *ctx = l->builder.ctx;
-  Emitter *outer = ctx->emitter;
+  Handler *outer = ctx_set_handler(ctx, LEVEL_EMIT, &l->builder.handler);
   Status s = OK;
-  ctx->emitter = &l->builder.emitter;
   for (Node *n = l->e->graph->first, *next; n && !s; n = next) {
     next = n->next;
     node_forward(n);
     s = lower_node(l, n);
     if (s) s = status_at_node(s, n);
   }
-  ctx->emitter = outer;
+  ctx_set_handler(ctx, LEVEL_EMIT, outer);
   if (!s) graph_forward(l->e->graph);
   return s;
 }

@@ -29,12 +29,6 @@ typedef struct {
   size_t mask;
 } Saver;
 
-static bool same_view(const Tensor *a, const Tensor *b) {
-  size_t bytes = (size_t)a->ndim * sizeof *a->size;
-  return a->offset == b->offset && a->ndim == b->ndim &&
-         (!bytes || (!memcmp(a->size, b->size, bytes) && !memcmp(a->stride, b->stride, bytes)));
-}
-
 /* Where the group of a storage and dtype is, or is to be. */
 static int *group_slot(Saver *s, const Tensor *t) {
   size_t h = (size_t)(((uint64_t)(uintptr_t)t->storage >> 4) * 0x9e3779b97f4a7c15u >> 20) + (size_t)t->dtype;
@@ -60,7 +54,7 @@ static Status add_entry(Saver *s, int at) {
     *g = (Group){t, begin, end, true, s->ngroups++};
     if (slot) *slot = s->ngroups;
   }
-  g->same &= same_view(g->first, t);
+  g->same &= tensor_same_view(g->first, t);
   if (begin < g->begin) g->begin = begin;
   if (end > g->end) g->end = end;
   s->group_of[at] = g->number;

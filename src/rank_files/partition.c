@@ -122,11 +122,10 @@ static Status count(Worker *w, const Exported *e, RankFacts *f) {
 /* What is lowered is local: no DTensors any more. */
 static Status lower(Worker *w, Exported *e) {
   char list[128];
-  Status (*dispatch)(Call * c) = w->ctx.dispatch;
+  Handler *sharding = ctx_set_handler(&w->ctx, LEVEL_SHARD, NULL);
   snprintf(list, sizeof list, passes_lowered, w->rank);
-  w->ctx.dispatch = NULL;
   Status s = pass_run_list(e, list, &w->ctx, NULL);
-  w->ctx.dispatch = dispatch;
+  ctx_set_handler(&w->ctx, LEVEL_SHARD, sharding);
   return s ? s : order_inputs(e);
 }
 

@@ -252,15 +252,9 @@ static double call_bytes(const Call *c, Dtype *dtype) {
   double read = 0, written = 0;
   *dtype = DT_NONE;
   for (int i = 0; i < c->nout; i++) written += (double)tensor_bytes(out_tensor(c, i));
-  for (int i = 0; i < c->op->schema.nparams; i++) {
-    const Value *v = &c->arg[i];
-    int n = v->kind == VAL_TENSOR ? 1 : v->kind == VAL_TENSORS ? v->n : 0;
-    for (int j = 0; j < n; j++) {
-      const Tensor *t = v->kind == VAL_TENSOR ? v->tensor : v->tensors[j];
-      if (!t) continue;
-      if (*dtype == DT_NONE && !dtype_is_integral(t->dtype)) *dtype = t->dtype;
-      read += i == 0 && looks_up(c) ? written : read_bytes(t);
-    }
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
+    if (*dtype == DT_NONE && !dtype_is_integral(w.tensor->dtype)) *dtype = w.tensor->dtype;
+    read += w.arg == 0 && looks_up(c) ? written : read_bytes(w.tensor);
   }
   if (*dtype == DT_NONE && c->nout && out_tensor(c, 0)) *dtype = out_tensor(c, 0)->dtype;
   return read + written;

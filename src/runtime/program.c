@@ -9,6 +9,7 @@
 #include "graph/infer.h"
 #include "graph/walk.h"
 #include "kernels/copy.h"
+#include "ops/tensors.h"
 #include "passes/assign_memory.h"
 #include "runtime/reuse.h"
 #include "runtime/specialize.h"
@@ -29,12 +30,7 @@ static bool only_views(const Call *c) {
     Tensor *t = out_tensor(c, i);
     if (!t) continue;
     bool shared = false;
-    for (int a = 0; a < c->op->schema.nparams && !shared; a++) {
-      const Value *v = &c->arg[a];
-      shared = v->kind == VAL_TENSOR && v->tensor->storage == t->storage;
-      for (int j = 0; v->kind == VAL_TENSORS && j < v->n && !shared; j++)
-        shared = v->tensors[j] && v->tensors[j]->storage == t->storage;
-    }
+    for (TensorWalk w = call_inputs(c); !shared && tensor_next(&w);) shared = w.tensor->storage == t->storage;
     fresh |= !shared;
   }
   return !fresh;

@@ -27,14 +27,9 @@ static bool can_reuse(const Program *p, const StorageTable *t, const Tensor *sel
     return false;
   if (self->dtype != out->dtype || !tensor_same_size(self, out) || !whole_storage(self) || !whole_storage(out))
     return false;
-  bool planned = !self->storage->data && !self->storage->owner;
-  if (out->storage->owner == p) return planned && storage_use_of(t, out->storage)->first == at;
-  return planned || is_written_back(p, self->storage);
-}
-
-static bool same_view(const Tensor *a, const Tensor *b) {
-  return a->storage == b->storage && a->offset == b->offset && a->dtype == b->dtype && tensor_same_size(a, b) &&
-         tensor_is_contiguous(a) && tensor_is_contiguous(b);
+  bool internal = storage_is_internal(self->storage);
+  if (out->storage->owner == p) return internal && storage_use_of(t, out->storage)->first == at;
+  return internal || is_written_back(p, self->storage);
 }
 
 /* An op that reads element i of each operand before it writes element i of its result. */
@@ -49,7 +44,7 @@ static bool sees_once(const Node *n, const Tensor *self) {
     for (int j = 0; j < (a->kind == ARG_LIST ? a->n : 1); j++) {
       const Arg *item = a->kind == ARG_LIST ? &a->list[j] : a;
       const Tensor *t = item->kind == ARG_VAL ? item->val->tensor : NULL;
-      if (t && t->storage == self->storage && !same_view(t, self)) return false;
+      if (t && t->storage == self->storage && !(tensor_same_view(t, self) && tensor_is_contiguous(t))) return false;
     }
   }
   return true;
@@ -105,7 +100,7 @@ static void reuse_operands(Program *p, StorageTable *t, const Hold *h, int nhold
 static void drop_write_backs(Program *p) {
   int kept = 0;
   for (int i = 0; i < p->nwrite_backs; i++) {
-    if (!same_view(p->write_backs[i].to, p->write_backs[i].from)) p->write_backs[kept++] = p->write_backs[i];
+    if (!tensor_same_view(p->write_backs[i].to, p->write_backs[i].from)) p->write_backs[kept++] = p->write_backs[i];
   }
   p->nwrite_backs = kept;
 }

@@ -322,11 +322,11 @@ static Status interpret_on_mesh(Session *s, const Value *inputs, Scope *scope, A
                                 int *noutputs) {
   Dist *d = s->marks ? s->marks->mesh->dist : NULL;
   if (!d) return interpret(s, inputs, scope, arena, outputs, noutputs);
-  bool replicates = d->implicit_replication, parts = d->in_parts;
-  d->implicit_replication = d->in_parts = true;
+  bool replicates = d->implicit_replication, parts = d->keep_sharded;
+  d->implicit_replication = d->keep_sharded = true;
   Status status = interpret(s, inputs, scope, arena, outputs, noutputs);
   d->implicit_replication = replicates;
-  d->in_parts = parts;
+  d->keep_sharded = parts;
   return status;
 }
 

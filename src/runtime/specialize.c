@@ -207,14 +207,14 @@ static Status specialize_recorded(Specializer *s, const Value *user) {
   struct Recording *outer = NULL;
   if (!d) return specialize_graph(s, user);
   bool replicates = d->implicit_replication;
-  bool parts = d->in_parts;
-  d->in_parts = true;
+  bool parts = d->keep_sharded;
+  d->keep_sharded = true;
   d->implicit_replication = true; /* what the program makes for itself is alike on all ranks */
   Status status = dist_record(d, &outer);
   if (!status) status = specialize_graph(s, user);
   dist_record_end(d, outer);
   d->implicit_replication = replicates;
-  d->in_parts = parts;
+  d->keep_sharded = parts;
   return status;
 }
 
@@ -236,10 +236,9 @@ Status specialize(Ctx *ctx, const Exported *e, const MeshRank *rank, const Value
   builder_init(&s.builder, ctx, s.to);
   if (rank) s.builder.dry_limit = rank->dry_limit;
   if (rank && rank->faithful) s.builder.faithful = true, s.builder.fold = false;
-  Emitter *outer = ctx->emitter;
-  ctx->emitter = &s.builder.emitter;
+  Handler *outer = ctx_set_handler(ctx, LEVEL_EMIT, &s.builder.handler);
   status = specialize_recorded(&s, user);
-  ctx->emitter = outer;
+  ctx_set_handler(ctx, LEVEL_EMIT, outer);
   if (status) exported_free(s.to);
   else *out = s.to;
   return status;

@@ -12,10 +12,6 @@ void storage_table_free(StorageTable *t) {
   *t = (StorageTable){0};
 }
 
-bool storage_is_internal(const Storage *s) {
-  return s && !s->data && !s->owner && !s->release && !s->frozen && s->size;
-}
-
 static void forget(Tensor *t) {
   if (t && t->storage) t->storage->mark = -1;
 }

@@ -35,7 +35,5 @@ static inline StorageUse *storage_use_of(const StorageTable *t, const Storage *s
 /* All values of one storage move into another, so many bytes behind its beginning.  Their
  * dtypes must allow the distance. */
 void storage_table_move(StorageTable *t, Storage *from, Storage *to, int64_t bytes);
-/* Do bytes of storage belong to the program alone: no caller, input, weight or buffer has them? */
-bool storage_is_internal(const Storage *s);
 
 #endif

@@ -41,3 +41,7 @@ void storage_unref(Storage *s) {
   if (s->release) s->release(s);
   free(s);
 }
+
+bool storage_is_internal(const Storage *s) {
+  return s && !s->data && !s->owner && !s->release && !s->frozen && s->size;
+}

@@ -148,6 +148,14 @@ bool tensor_same_size(const Tensor *a, const Tensor *b) {
   return a->ndim == b->ndim && (a->ndim == 0 || !memcmp(a->size, b->size, (size_t)a->ndim * sizeof *a->size));
 }
 
+bool tensor_same_view(const Tensor *a, const Tensor *b) {
+  if (a->storage != b->storage || a->offset != b->offset || a->dtype != b->dtype || !tensor_same_size(a, b))
+    return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->size[i] > 1 && a->stride[i] != b->stride[i]) return false;
+  return true;
+}
+
 bool tensor_overlaps_itself(const Tensor *t) {
   /* Sorted by stride, each dimension must step over all that the smaller ones reach. */
   int order[MAX_DIMS], n = 0;

@@ -40,6 +40,9 @@ Status storage_new(size_t bytes, Storage **out);
 Status storage_borrow(void *data, size_t bytes, void (*release)(Storage *), void *owner, Storage **out);
 Storage *storage_ref(Storage *s);
 void storage_unref(Storage *s); /* NULL is fine */
+/* Do its bytes belong to a program alone, so that assign_memory gives them a place: no caller, input,
+ * weight or buffer has them?  NULL: no. */
+bool storage_is_internal(const Storage *s);
 
 typedef struct Spec Spec; /* dist/: how a DTensor is spread */
 
@@ -107,7 +110,8 @@ bool tensor_is_contiguous(const Tensor *t);
 int64_t tensor_extent(const Tensor *t);
 Status tensor_check_bounds(const Tensor *t, const char *what);
 bool tensor_same_size(const Tensor *a, const Tensor *b);
-bool tensor_overlaps_itself(const Tensor *t); /* some element is reached twice */
+bool tensor_same_view(const Tensor *a, const Tensor *b); /* the same elements of one storage, in the same order */
+bool tensor_overlaps_itself(const Tensor *t);            /* some element is reached twice */
 
 /* Row-major strides of a size. */
 void contiguous_strides(int ndim, const int64_t *size, int64_t *stride);

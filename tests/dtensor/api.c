@@ -68,7 +68,7 @@ static Status check_distribute(Rank *r) {
     TRY(fewer_collectives(r, "comm"));
     TRY(same_spec(r, t, field(r->c, "out_placements"), field(r->c, "global"), field(r->c, "stride")));
   }
-  TRY(dtensor_to_local(&r->scope, t, &local));
+  TRY(dtensor_to_local(&r->ctx, &r->scope, t, &local));
   if (t->spec->partial || r->better) { /* a split may be any: what it sums up to counts */
     TRY(told_whole(r, &w, t, src, &told));
     TRY(dtensor_full(&r->ctx, &r->scope, t, &full));
@@ -106,7 +106,7 @@ static Status check_from_local(Rank *r) {
     how.stride = stride;
   }
   TRY(dtensor_from_local(&r->ctx, &r->scope, local, w.mesh, w.place, &how, &t));
-  TRY(dtensor_to_local(&r->scope, t, &kept));
+  TRY(dtensor_to_local(&r->ctx, &r->scope, t, &kept));
   if (field(r->c, "error")) { /* uneven shards, found by run_check: the sizes add up */
     r->better = true;
     TRY(dtensor_full(&r->ctx, &r->scope, t, &kept));

@@ -427,7 +427,7 @@ static Status to_dtype(Rank *r, Tensor **out) {
 static Status to_local_no_grad_identity(Rank *r, Tensor **out) {
   Tensor *d, *local;
   TRY(place_x(r, "a=4", "S(0)", &d));
-  TRY(dtensor_to_local(&r->scope, d, &local));
+  TRY(dtensor_to_local(&r->ctx, &r->scope, d, &local));
   (void)out;
   return local->storage == d->local->storage ? OK : fail(ERR_DIFF, "a copy");
 }

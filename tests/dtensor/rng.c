@@ -50,13 +50,10 @@ static void shard_number(const Problem *p, const int *coord, int64_t *index, int
 
 static Status draw(Ctx *ctx, Scope *scope, Arena *arena, int ndim, const int64_t *size, const ShardOf *shard,
                    Tensor **out) {
-  Call c = {.ctx = ctx, .scope = scope, .arena = arena, .op = op_find("aten.rand.default")};
+  Call c = {.ctx = ctx, .scope = scope, .arena = arena, .op = op_find("aten.rand.default"), .shard = shard};
   ctx->seed = 42;
   ctx->offset = 0;
-  ctx->shard = shard;
-  Status s = OP(&c, "aten.rand.default", out, val_ints(size, ndim));
-  ctx->shard = NULL;
-  return s;
+  return OP(&c, "aten.rand.default", out, val_ints(size, ndim));
 }
 
 /* Every element of the shard is that of the whole. */

@@ -256,10 +256,10 @@ static void attention_drops_the_same_weights(void **state) {
       Tensor *in[3] = {held(c, held(c, held(c, q, &s, 0), &s, 1), &s, 2), held(c, held(c, k, &s, 0), &s, 1),
                        held(c, held(c, held(c, v, &s, 0), &s, 1), &s, 3)};
       begin_stream(&r);
-      r.ctx.shard = &s;
+      c->shard = &s;
       assert_ok(OP(c, r.what, &part, val_tensor(in[0]), val_tensor(in[1]), val_tensor(in[2]), val_none(),
                    val_float(0.5)));
-      r.ctx.shard = NULL;
+      c->shard = NULL;
       Tensor *want = held(c, held(c, held(c, held(c, whole, &s, 0), &s, 1), &s, 2), &s, 3);
       assert_true(tensor_same_size(part, want));
       assert_ok(OP(c, "aten.contiguous.default", &part, val_tensor(part)));

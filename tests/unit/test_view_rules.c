@@ -449,7 +449,7 @@ typedef struct {
 
 static bool call_op(Trial *t, const Op *op, const Value *arg, Call *c) {
   *c = (Call){.ctx = &t->ctx, .op = op, .arg = arg, .scope = &t->scope, .arena = &t->arena};
-  Status s = op->def->compose ? op->def->compose(c) : op_eager(c);
+  Status s = op->def->compose ? op->def->compose(c) : op_run(c);
   status_free(s);
   return !s;
 }

@@ -141,7 +141,7 @@ static double scale_of(const Call *c, int arg, int64_t d) {
  * a tensor of all weights, row-major.  number[d][n] is what index n of dimension d (batch ...,
  * queries) adds; a rank that holds a shard of the output has global indices. */
 static Status number_weights(const Call *c, const Sizes *z, Arena *arena, int64_t **number) {
-  const ShardOf *shard = c->ctx->shard;
+  const ShardOf *shard = c->shard;
   int n = z->nbatch + 1;
   int64_t step = z->s, held;
   for (int d = n - 1; d >= 0; d--) {
@@ -484,16 +484,16 @@ static Status place_heads(Rules *r, int q, bool mask) {
 
 /* Query heads are cut and the fewer heads of key and value are not: each query head gets a
  * key head of its own, of which a rank then takes those it needs. */
-static Status heads_in_parts(Call *c, bool *done) {
+static Status heads_in_parts(Call *c, const Sharded *how, bool *done) {
   const Tensor *q = in_tensor(c, 0), *k = in_tensor(c, 1);
   Value arg[8];
   bool heads[MAX_DIMS] = {false};
   *done = false;
-  if (!in_bool(c, 7) || !c->ctx->in_parts || q->ndim < 3 || k->ndim != q->ndim) return OK;
+  if (!in_bool(c, 7) || q->ndim < 3 || k->ndim != q->ndim) return OK;
   int d = q->ndim - 3;
   heads[d] = true;
   if (k->size[d] < 2 || q->size[d] <= k->size[d] || q->size[d] % k->size[d]) return OK;
-  if (!c->ctx->in_parts(c->ctx, q, heads) || c->ctx->in_parts(c->ctx, k, heads)) return OK;
+  if (!sharded_along(how, c, 0, heads) || sharded_along(how, c, 1, heads)) return OK;
   memcpy(arg, c->arg, sizeof arg);
   for (int i = 1; i < 3; i++) {
     Tensor *each;
@@ -501,7 +501,8 @@ static Status heads_in_parts(Call *c, bool *done) {
     arg[i] = val_tensor(each);
   }
   arg[7] = val_bool(false);
-  Call apart = {.ctx = c->ctx, .op = c->op, .arg = arg, .scope = c->scope, .arena = c->arena};
+  Call apart = *c;
+  apart.arg = arg;
   TRY(op_dispatch(&apart));
   *done = true;
   return out_value(c, apart.out[0]);

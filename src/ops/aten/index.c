@@ -230,18 +230,17 @@ static bool leading_indices(const Value *v, int *n, int *nb) {
   return *n > 0;
 }
 
-static Status index_in_parts(Call *c, bool *done) {
+static Status index_in_parts(Call *c, const Sharded *how, bool *done) {
   Tensor *self = in_tensor(c, 0), *x = self, *rest[MAX_DIMS] = {NULL};
   const Value *list = &c->arg[1];
   int n, nb, d = 0, at = -1;
   *done = false;
-  if (!c->ctx->in_parts || list->kind != VAL_TENSORS || list->n > self->ndim || !leading_indices(list, &n,
-      &nb)) return OK;
+  if (list->kind != VAL_TENSORS || list->n > self->ndim || !leading_indices(list, &n, &nb)) return OK;
   for (; d < n; d++) {
     bool along[MAX_DIMS] = {false};
     along[d] = true;
-    if (c->ctx->in_parts(c->ctx, self, along) && (at = counting_dim(list->tensors[d], self->size[d],
-        nb)) >= 0) break;
+    if (!sharded_along(how, c, 0, along)) continue;
+    if ((at = counting_dim(list->tensors[d], self->size[d], nb)) >= 0) break;
   }
   if (d == n) return OK;
   int others = 0;

@@ -190,13 +190,12 @@ static Status classes_in_parts(Call *c, const Row *row) {
 }
 
 /* mean = sum / total weight, in f32 at least. */
-static Status mean_over_ranks(Call *c, bool *done) {
+static Status mean_over_ranks(Call *c, const Sharded *how, bool *done) {
   const Row *row = c->op->def->row;
   Formula f = {c, OK};
   bool along[MAX_DIMS] = {false};
   along[in_tensor(c, row->x)->ndim > 1] = true;
-  *done = c->ctx->in_parts && in_tensor(c, row->target)->ndim > 0 &&
-          c->ctx->in_parts(c->ctx, in_tensor(c, row->x), along);
+  *done = in_tensor(c, row->target)->ndim > 0 && sharded_along(how, c, row->x, along);
   if (*done) return classes_in_parts(c, row);
   *done = in_int(c, row->reduction) == REDUCTION_MEAN;
   if (!*done) return OK;

@@ -264,7 +264,7 @@ static Status place_grad(Rules *r) {
 }
 
 /* Over dimensions that are cut: means go over the ranks, rows do not. */
-static Status norm_in_parts(Call *c, bool *done) {
+static Status norm_in_parts(Call *c, const Sharded *how, bool *done) {
   const Row *row = c->op->def->row;
   Tensor *x = in_tensor(c, 0), *weight = row->weight ? in_tensor(c, row->weight) : NULL,
          *bias = row->bias ? in_tensor(c, row->bias) : NULL;
@@ -272,9 +272,9 @@ static Status norm_in_parts(Call *c, bool *done) {
   int64_t dims[MAX_DIMS];
   int n = 0;
   *done = false;
-  if (row->kind == GROUP || !c->ctx->in_parts) return OK;
+  if (row->kind == GROUP) return OK;
   for (int d = x->ndim - in_ints(c, 1).n; d >= 0 && d < x->ndim; d++) along[d] = true, dims[n++] = d;
-  *done = c->ctx->in_parts(c->ctx, x, along);
+  *done = sharded_along(how, c, 0, along);
   if (!*done) return OK;
   Formula f = {c, OK};
   Tensor *wide = f_widen(&f, x), *mean = NULL;

@@ -190,17 +190,13 @@ static Status check_state(const Rules *r, const Param *list, int self, int t) {
 
 static Status step_axis(const Rules *r, const void *unused, int a, Placement *p) {
   const Schema *s = &r->call->op->schema;
-  int flat = 0;
   (void)unused;
-  for (int i = 0; i < s->nparams; i++) {
-    const Value *v = &r->call->arg[i];
-    flat += v->kind == VAL_TENSOR; /* R */
-    for (int j = 0; v->kind == VAL_TENSORS && j < v->n; j++, flat++) {
-      int self = rule_input(r, 0, j);
-      if (!v->tensors[j] || !tensor_same_size(v->tensors[j], r->in[self]) || !s->params[i].mutated) continue;
-      if (a == 0) TRY(check_state(r, &s->params[i], self, flat));
-      p[flat] = *rule_have(r, self, a);
-    }
+  for (TensorWalk w = call_inputs(r->call); tensor_next(&w);) {
+    if (r->call->arg[w.arg].kind == VAL_TENSOR || !s->params[w.arg].mutated) continue; /* R */
+    int self = rule_input(r, 0, w.item);
+    if (self < 0 || !tensor_same_size(w.tensor, r->in[self])) continue;
+    if (a == 0) TRY(check_state(r, &s->params[w.arg], self, w.flat));
+    p[w.flat] = *rule_have(r, self, a);
   }
   return OK;
 }
@@ -211,7 +207,8 @@ static Status place_step(Rules *r) {
 }
 
 /* Every rank looks at its own elements; whether one is not finite is known to all. */
-static Status unscale_sharded(Call *c, bool *done) {
+static Status unscale_sharded(Call *c, const Sharded *how, bool *done) {
+  (void)how;
   Tensor *found = in_tensor(c, 1), *finite, *all, *bad, *written;
   *done = true;
   for (int j = 0; j < in_count(c, 0); j++) {

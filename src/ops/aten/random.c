@@ -2,7 +2,7 @@
  *
  * Numbers come from the context's stream: key ctx->seed, next block ctx->offset
  * (kernels/random.h).  Every op moves the offset on by what its whole tensor takes
- * (.draws); an output that is the shard of a larger tensor (ctx->shard) takes the numbers
+ * (.draws); an output that is the shard of a larger tensor (Call.shard) takes the numbers
  * of its elements there, so a tensor is the same however it is spread.
  */
 #include <math.h>
@@ -76,7 +76,7 @@ static Status part_of(const ShardOf *s, Arena *arena, int64_t *size, int64_t **a
 }
 
 static Status make_dense(Call *c, const Random *r, Dtype d, void *out, int64_t n) {
-  const ShardOf *shard = c->ctx->shard;
+  const ShardOf *shard = c->shard;
   if (!shard) return kernel_random(&c->ctx->kern, r, d, out, 0, n), OK;
   Arena arena = {0};
   RandomPart part;
@@ -289,7 +289,7 @@ static Status multinomial_body(Call *c) {
   Random r = {.kind = RANDOM_INTEGER};
   begin_draw(c, &r);
   Arena arena = {0};
-  const ShardOf *shard = c->ctx->shard;
+  const ShardOf *shard = c->shard;
   int64_t *number = NULL, held;
   Status s = shard && self->ndim == 2 ? layout_indices(&shard->layout, shard->coord, 0, &arena, &number, &held)
                                       : OK;

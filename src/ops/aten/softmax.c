@@ -87,14 +87,14 @@ static Status place_backward(Rules *r) {
 }
 
 /* Along a dimension that is cut: the largest and the sum go over the ranks, rows do not. */
-static Status softmax_in_parts(Call *c, bool *done) {
+static Status softmax_in_parts(Call *c, const Sharded *how, bool *done) {
   const Row *row = c->op->def->row;
   Tensor *x = in_tensor(c, 0);
   bool along[MAX_DIMS] = {false};
   int dim;
   TRY(wrap_dim(c, in_int(c, 1), x->ndim, &dim));
   along[dim] = x->ndim > 0;
-  *done = row->kind != SOFTMAX_SAFE && c->ctx->in_parts && c->ctx->in_parts(c->ctx, x, along);
+  *done = row->kind != SOFTMAX_SAFE && sharded_along(how, c, 0, along);
   if (!*done) return OK;
   Formula f = {c, OK};
   const int64_t d = dim;
