@@ -331,9 +331,7 @@ int tess_input_spec(const TessProgram *p, int i, TessDtype *dtype, int64_t *size
   return v->ndim;
 }
 
-static bool is_user_output(OutputKind k) {
-  return k != OUT_TOKEN && k != OUT_BUFFER_MUTATION && k != OUT_PARAMETER_MUTATION && k != OUT_USER_INPUT_MUTATION;
-}
+static bool is_user_output(OutputKind k) { return output_is_returned(k); }
 
 int tess_output_count(const TessProgram *p) {
   const Exported *e = session_program(p->session);

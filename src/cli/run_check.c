@@ -15,8 +15,7 @@ static bool leaves_parts(const Session *spread) {
   const Exported *e = session_program(spread);
   for (int i = 0; i < e->graph->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
-    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION || k == OUT_TOKEN)
-      continue;
+    if (!output_is_returned(k)) continue;
     for (int a = 0; a < m->mesh->naxes; a++)
       if (!is_r(&m->output[i].place[a])) return true;
   }
@@ -159,8 +158,7 @@ Status run_check_end(RunCheck *c, const Value *inputs, int ninputs, const Value 
   if (!s && n != nouts) s = fail(ERR_DIFF, "%d outputs, one rank gives %d", nouts, n);
   for (int i = 0; !s && c->parts && i < e->graph->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
-    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION || k == OUT_TOKEN)
-      continue;
+    if (!output_is_returned(k)) continue;
     s = cut_output(c, i, &scope, &session_ctx(c->spread)->kern, &wanted[user++]);
   }
   if (!s && !prints) quiet = fopen("/dev/null", "w");

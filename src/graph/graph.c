@@ -156,13 +156,12 @@ Status graph_add_node(Graph *g, Node *before, const char *target, Node **out) {
   return OK;
 }
 
-Status graph_add_call(Graph *g, Node *before, const Op *op, const Arg *args, Node **out) {
-  TRY(graph_add_node(g, before, op->schema.name, out));
-  Node *n = *out;
-  n->nargs = op->schema.nparams;
-  TRY_NEW(n->args, arena_new_n(g->arena, Arg, n->nargs));
-  if (n->nargs) memcpy(n->args, args, (size_t)n->nargs * sizeof *args);
-  return OK;
+Status graph_emit_like(Graph *g, Node *before, const Node *like, const char *target, const Arg *args, int nargs,
+                       Node **out) {
+  TRY(graph_add_node(g, before, target, out));
+  if (!(*out)->op) return fail(ERR_FAIL, "'%s' is not in the registry", target);
+  if (like) (*out)->meta = like->meta, (*out)->nmeta = like->nmeta;
+  return node_set_args(*out, args, NULL, nargs);
 }
 
 Status node_add_out(Node *n, const char *name, ValType type, Val **out) {
@@ -231,6 +230,18 @@ static Status arg_copy(Arena *arena, const Arg *from, Arg *to) {
   TRY_NEW(to->list, arena_new_n(arena, Arg, from->n));
   for (int i = 0; i < from->n; i++) TRY(arg_copy(arena, &from->list[i], &to->list[i]));
   return OK;
+}
+
+Status node_add_out_like(Node *n, const char *name, const Val *like, Val **out) {
+  TRY(node_add_out(n, name, like->type, out));
+  return val_copy_meta(*out, like);
+}
+
+Status graph_emit_value(Graph *g, Node *before, const Node *origin, const char *target, const Arg *args, int nargs,
+                        const Val *like, Val **out) {
+  Node *n;
+  TRY(graph_emit_like(g, before, origin, target, args, nargs, &n));
+  return node_add_out_like(n, origin->nouts ? origin->outs[0]->name : NULL, like, out);
 }
 
 Status node_clone(const Node *n, Node *before, Node **out) {

@@ -122,9 +122,16 @@ Status graph_add_input(Graph *g, const char *name, ValType type, Val **out);
 Status graph_add_output(Graph *g, Arg a);
 /* A node without arguments or outputs, placed before `before` (NULL: at the end). */
 Status graph_add_node(Graph *g, Node *before, const char *target, Node **out);
-/* With args already in schema order, ARG_UNSET allowed; copies the array. */
-Status graph_add_call(Graph *g, Node *before, const Op *op, const Arg *args, Node **out);
+/* A call before `before` with positional arguments and the metadata of `like` (NULL: none); its results
+ * are still to be added. */
+Status graph_emit_like(Graph *g, Node *before, const Node *like, const char *target, const Arg *args, int nargs,
+                       Node **out);
 Status node_add_out(Node *n, const char *name, ValType type, Val **out);
+/* A call in the place of `origin`, before `before`: one result with origin's name and like's sizes. */
+Status graph_emit_value(Graph *g, Node *before, const Node *origin, const char *target, const Arg *args, int nargs,
+                        const Val *like, Val **out);
+/* A result with the type, dtype and sizes of another value. */
+Status node_add_out_like(Node *n, const char *name, const Val *like, Val **out);
 /* Binds positional and named arguments to the op's schema (I3); does not check kinds. */
 Status node_set_args(Node *n, const Arg *args, const char *const *names, int nargs);
 void node_remove(Node *n);
@@ -187,6 +194,13 @@ typedef enum {
   OUT_USER_INPUT_MUTATION,
   OUT_TOKEN
 } OutputKind;
+
+/* An output that is written to a buffer, a parameter or an input. */
+static inline bool output_is_mutation(OutputKind k) {
+  return k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION;
+}
+/* An output that the caller gets. */
+static inline bool output_is_returned(OutputKind k) { return !output_is_mutation(k) && k != OUT_TOKEN; }
 
 /* Parallel to the graph's inputs and outputs. */
 typedef struct {

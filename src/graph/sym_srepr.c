@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/scan.h"
 #include "base/textbuf.h"
 #include "graph/sym.h"
 
@@ -39,29 +40,16 @@ typedef struct {
   int depth;
 } Parser;
 
-static void skip(Parser *s) {
-  while (*s->p == ' ') s->p++;
-}
-
-static bool take(Parser *s, char c) {
-  skip(s);
-  if (*s->p != c) return false;
-  s->p++;
-  return true;
-}
-
 static Status expected(const Parser *s, const char *what) {
   return fail(ERR_FILE, "symbolic size '%.100s': expected %s at '%.20s'", s->text, what, s->p);
 }
 
-static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
-
 /* A name; of torch.utils._sympy.functions.FloorDiv, the last part. */
 static bool take_name(Parser *s, const char **name, size_t *len) {
-  skip(s);
+  scan_skip(&s->p);
   *name = s->p;
   if (isdigit((unsigned char)*s->p)) return false;
-  while (is_word(*s->p) || *s->p == '.') {
+  while (scan_is_word(*s->p) || *s->p == '.') {
     if (*s->p++ == '.') *name = s->p;
   }
   *len = (size_t)(s->p - *name);
@@ -74,7 +62,7 @@ static bool named(const char *name, size_t len, const char *want) {
 
 static Status take_int(Parser *s, int64_t *out) {
   char *end;
-  skip(s);
+  scan_skip(&s->p);
   errno = 0;
   *out = strtoll(s->p, &end, 10);
   if (end == s->p) return expected(s, "a number");
@@ -86,24 +74,24 @@ static Status take_int(Parser *s, int64_t *out) {
 
 /* 'text': a Python string without escapes. */
 static Status take_string(Parser *s, const char **text, size_t *len) {
-  if (!take(s, '\'')) return expected(s, "a quoted text");
+  if (!scan_take(&s->p, "'")) return expected(s, "a quoted text");
   *text = s->p;
   while (*s->p && *s->p != '\'') s->p++;
   *len = (size_t)(s->p - *text);
-  return take(s, '\'') ? OK : expected(s, "'");
+  return scan_take(&s->p, "'") ? OK : expected(s, "'");
 }
 
 /* , positive=True, integer=True) */
 static Status skip_keywords(Parser *s) {
   const char *name;
   size_t len;
-  while (take(s, ',')) {
-    if (!take_name(s, &name, &len) || !take(s, '=')) return expected(s, "name=value");
-    skip(s);
-    if (!is_word(*s->p)) return expected(s, "a value");
-    while (is_word(*s->p)) s->p++;
+  while (scan_take(&s->p, ",")) {
+    if (!take_name(s, &name, &len) || !scan_take(&s->p, "=")) return expected(s, "name=value");
+    scan_skip(&s->p);
+    if (!scan_is_word(*s->p)) return expected(s, "a value");
+    while (scan_is_word(*s->p)) s->p++;
   }
-  return take(s, ')') ? OK : expected(s, "')'");
+  return scan_take(&s->p, ")") ? OK : expected(s, "')'");
 }
 
 static Status parse_symbol(Parser *s, const Sym **out) {
@@ -111,7 +99,7 @@ static Status parse_symbol(Parser *s, const Sym **out) {
   size_t len;
   TRY(take_string(s, &text, &len));
   bool good = len > 0 && !isdigit((unsigned char)*text) && !named(text, len, "inf") && !named(text, len, "nan");
-  for (size_t i = 0; i < len; i++) good &= is_word(text[i]);
+  for (size_t i = 0; i < len; i++) good &= scan_is_word(text[i]);
   if (!good)
     return fail(ERR_FILE, "symbolic size '%.100s': '%.*s' cannot be a symbol", s->text, (int)(len > 60 ? 60 : len),
                 text);
@@ -138,26 +126,26 @@ static Status parse_integer(Parser *s, const Sym **out) {
   int64_t i;
   TRY(take_int(s, &i));
   TRY_NEW(*out, sym_int(s->table, i));
-  return take(s, ')') ? OK : expected(s, "')'");
+  return scan_take(&s->p, ")") ? OK : expected(s, "')'");
 }
 
 static Status parse_rational(Parser *s, const Sym **out) {
   int64_t over, under;
   TRY(take_int(s, &over));
-  if (!take(s, ',')) return expected(s, "','");
+  if (!scan_take(&s->p, ",")) return expected(s, "','");
   TRY(take_int(s, &under));
   if (under == 0) return fail(ERR_FILE, "symbolic size '%.100s': division by zero", s->text);
   const Sym *const args[] = {sym_int(s->table, over), sym_int(s->table, under)};
   TRY_NEW(*out, sym_apply(s->table, SYM_TRUEDIV, args, 2));
-  return take(s, ')') ? OK : expected(s, "')'");
+  return scan_take(&s->p, ")") ? OK : expected(s, "')'");
 }
 
 static Status parse(Parser *s, const Sym **out);
 
 static Status parse_args(Parser *s, const Sym ***args, int *nargs) {
   int cap = 0;
-  while (!take(s, ')')) {
-    if (*nargs && !take(s, ',')) return expected(s, "',' or ')'");
+  while (!scan_take(&s->p, ")")) {
+    if (*nargs && !scan_take(&s->p, ",")) return expected(s, "',' or ')'");
     if (*nargs == cap) {
       const Sym **more;
       if (cap == MAX_ARGS) return fail(ERR_FILE, "symbolic size '%.100s': too many arguments", s->text);
@@ -177,7 +165,7 @@ static Status parse_function(Parser *s, const char *name, size_t len, const Sym 
   int nargs = 0;
   if (named(name, len, "Identity")) {
     TRY(parse(s, out));
-    return take(s, ')') ? OK : expected(s, "')'");
+    return scan_take(&s->p, ")") ? OK : expected(s, "')'");
   }
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     if (!named(name, len, functions[i].name)) continue;
@@ -199,7 +187,7 @@ static Status parse(Parser *s, const Sym **out) {
   if (s->depth >= SYM_MAX_DEPTH)
     return fail(ERR_FILE, "symbolic size '%.100s': it nests more than %d levels deep", s->text, SYM_MAX_DEPTH);
   if (!take_name(s, &name, &len)) return expected(s, "a function");
-  if (!take(s, '(')) {
+  if (!scan_take(&s->p, "(")) {
     bool truth = named(name, len, "true");
     if (!truth && !named(name, len, "false")) return expected(s, "'('");
     TRY_NEW(*out, sym_int(s->table, truth));
@@ -218,7 +206,7 @@ static Status parse(Parser *s, const Sym **out) {
 Status sym_parse_srepr(SymTable *t, const char *text, const Sym **out) {
   Parser s = {t, text, text, 0};
   TRY(parse(&s, out));
-  skip(&s);
+  scan_skip(&s.p);
   return *s.p ? expected(&s, "the end") : OK;
 }
 

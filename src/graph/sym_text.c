@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/scan.h"
 #include "base/textbuf.h"
 #include "graph/sym.h"
 
@@ -176,18 +177,6 @@ static Status list_add(Parser *s, List *l, const Sym *x) {
   return OK;
 }
 
-static void skip(Parser *s) {
-  while (*s->p == ' ') s->p++;
-}
-
-static bool take(Parser *s, const char *token) {
-  skip(s);
-  size_t n = strlen(token);
-  if (strncmp(s->p, token, n)) return false;
-  s->p += n;
-  return true;
-}
-
 static Status expected(Parser *s, const char *what) {
   return fail(ERR_FILE, "symbolic size: expected %s at '%.20s'", what, s->p);
 }
@@ -222,9 +211,9 @@ static Status parse_call(Parser *s, const char *name, size_t len, const Sym **ou
     if (!notation[kind].text || notation[kind].level != ATOM) continue;
     if (strncmp(notation[kind].text, name, len) || notation[kind].text[len]) continue;
     List args = {0};
-    while (!take(s, ")")) {
+    while (!scan_take(&s->p, ")")) {
       const Sym *x;
-      if (args.n && !take(s, ",")) return expected(s, "',' or ')'");
+      if (args.n && !scan_take(&s->p, ",")) return expected(s, "',' or ')'");
       TRY(parse_relation(s, &x));
       TRY(list_add(s, &args, x));
     }
@@ -235,19 +224,17 @@ static Status parse_call(Parser *s, const char *name, size_t len, const Sym **ou
   return fail(ERR_FILE, "symbolic size: unknown function '%.*s'", (int)(len > 60 ? 60 : len), name);
 }
 
-static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
-
 static Status parse_atom(Parser *s, const Sym **out) {
-  skip(s);
+  scan_skip(&s->p);
   if (isdigit((unsigned char)*s->p) || (*s->p == '-' && isdigit((unsigned char)s->p[1])))
     return parse_number(s, out);
-  if (take(s, "(")) {
+  if (scan_take(&s->p, "(")) {
     TRY(parse_relation(s, out));
-    return take(s, ")") ? OK : expected(s, "')'");
+    return scan_take(&s->p, ")") ? OK : expected(s, "')'");
   }
   const char *name = s->p;
-  if (!is_word(*name)) return expected(s, "a size");
-  while (is_word(*s->p)) s->p++;
+  if (!scan_is_word(*name)) return expected(s, "a size");
+  while (scan_is_word(*s->p)) s->p++;
   size_t len = (size_t)(s->p - name);
   if (*s->p == '(') return s->p++, parse_call(s, name, len, out);
   if (len == 3 && (!strncmp(name, "inf", 3) || !strncmp(name, "nan", 3))) {
@@ -264,7 +251,7 @@ static Status parse_unary(Parser *s, const Sym **out);
 
 static Status parse_power(Parser *s, const Sym **out) {
   TRY(parse_atom(s, out));
-  if (!take(s, "**")) return OK;
+  if (!scan_take(&s->p, "**")) return OK;
   const Sym *exponent;
   TRY(parse_unary(s, &exponent));
   return apply(s, SYM_POW, (const Sym *const[]){*out, exponent}, 2, out);
@@ -279,7 +266,7 @@ static Status negate(Parser *s, const Sym *x, const Sym **out) {
 /* Every loop of the grammar passes through here. */
 static Status parse_unary(Parser *s, const Sym **out) {
   if (++s->depth > MAX_DEPTH) return fail(ERR_FILE, "symbolic size: it nests more than %d levels deep", MAX_DEPTH);
-  skip(s);
+  scan_skip(&s->p);
   const Sym *x;
   if (*s->p == '-' && !isdigit((unsigned char)s->p[1])) {
     s->p++;
@@ -299,8 +286,11 @@ static Status parse_product(Parser *s, const Sym **out) {
   TRY(parse_unary(s, &x));
   TRY(list_add(s, &factors, x));
   for (;;) {
-    SymKind fn = take(s, "//") ? SYM_FLOORDIV : take(s, "%") ? SYM_MOD : take(s, "/") ? SYM_TRUEDIV : SYM_MUL;
-    if (fn == SYM_MUL && !take(s, "*")) break;
+    SymKind fn = scan_take(&s->p, "//")  ? SYM_FLOORDIV
+                 : scan_take(&s->p, "%") ? SYM_MOD
+                 : scan_take(&s->p, "/") ? SYM_TRUEDIV
+                                         : SYM_MUL;
+    if (fn == SYM_MUL && !scan_take(&s->p, "*")) break;
     TRY(parse_unary(s, &x));
     if (fn != SYM_MUL) {
       const Sym *left = factors.v[0];
@@ -320,8 +310,8 @@ static Status parse_sum(Parser *s, const Sym **out) {
   TRY(parse_product(s, &x));
   TRY(list_add(s, &terms, x));
   for (;;) {
-    bool minus = take(s, "-");
-    if (!minus && !take(s, "+")) break;
+    bool minus = scan_take(&s->p, "-");
+    if (!minus && !scan_take(&s->p, "+")) break;
     TRY(parse_product(s, &x));
     if (minus) TRY(negate(s, x, &x));
     TRY(list_add(s, &terms, x));
@@ -337,7 +327,7 @@ static Status parse_relation(Parser *s, const Sym **out) {
   } relations[] = {{"==", SYM_EQ}, {"!=", SYM_NE}, {"<=", SYM_LE}, {">=", SYM_GE}, {"<", SYM_LT}, {">", SYM_GT}};
   TRY(parse_sum(s, out));
   for (size_t i = 0; i < sizeof relations / sizeof *relations; i++) {
-    if (!take(s, relations[i].text)) continue;
+    if (!scan_take(&s->p, relations[i].text)) continue;
     const Sym *right;
     TRY(parse_sum(s, &right));
     TRY(apply(s, relations[i].fn, (const Sym *const[]){*out, right}, 2, out));

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/scan.h"
 #include "base/textbuf.h"
 
 typedef struct {
@@ -13,24 +14,13 @@ typedef struct {
   const char *text, *p;
 } Parser;
 
-static void skip(Parser *s) {
-  while (*s->p == ' ') s->p++;
-}
-static bool take(Parser *s, const char *token) {
-  skip(s);
-  size_t n = strlen(token);
-  if (strncmp(s->p, token, n)) return false;
-  s->p += n;
-  return true;
-}
 static Status bad(Parser *s, const char *what) {
   return fail(ERR_FAIL, "schema '%s': expected %s at '%s'", s->text, what, s->p);
 }
-static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 static const char *word(Parser *s) {
-  skip(s);
+  scan_skip(&s->p);
   const char *begin = s->p;
-  while (is_word(*s->p)) s->p++;
+  while (scan_is_word(*s->p)) s->p++;
   return s->p == begin ? NULL : arena_strndup(s->arena, begin, (size_t)(s->p - begin));
 }
 
@@ -95,23 +85,23 @@ static Value number(Parser *s, TypeKind type) {
 
 static Status parse_default(Parser *s, Param *out) {
   out->has_default = true;
-  if (take(s, "None")) return out->value = val_none(), OK;
-  if (take(s, "True")) return out->value = val_bool(true), OK;
-  if (take(s, "False")) return out->value = val_bool(false), OK;
-  if (take(s, "\"")) {
+  if (scan_take(&s->p, "None")) return out->value = val_none(), OK;
+  if (scan_take(&s->p, "True")) return out->value = val_bool(true), OK;
+  if (scan_take(&s->p, "False")) return out->value = val_bool(false), OK;
+  if (scan_take(&s->p, "\"")) {
     const char *begin = s->p;
     while (*s->p && *s->p != '"') s->p++;
     out->value = val_str(arena_strndup(s->arena, begin, (size_t)(s->p - begin)));
-    return take(s, "\"") ? OK : bad(s, "\"");
+    return scan_take(&s->p, "\"") ? OK : bad(s, "\"");
   }
-  if (take(s, "[")) {
+  if (scan_take(&s->p, "[")) {
     int64_t *list;
     TRY_NEW(list, arena_new_n(s->arena, int64_t, 8));
     int n = 0;
-    while (!take(s, "]")) {
+    while (!scan_take(&s->p, "]")) {
       if (n == 8) return bad(s, "at most 8 numbers");
       list[n++] = number(s, TYPE_INT).i;
-      take(s, ",");
+      scan_take(&s->p, ",");
     }
     out->value = val_ints(list, n);
     return OK;
@@ -129,8 +119,8 @@ static Status parse_default(Parser *s, Param *out) {
 static Status parse_params(Parser *s, Schema *out) {
   bool keyword = false;
   TRY_NEW(out->params, arena_new_n(s->arena, Param, MAX_PARAMS));
-  while (!take(s, ")")) {
-    if (take(s, "*")) {
+  while (!scan_take(&s->p, ")")) {
+    if (scan_take(&s->p, "*")) {
       keyword = true;
     } else {
       if (out->nparams == MAX_PARAMS) return bad(s, "fewer parameters");
@@ -140,9 +130,9 @@ static Status parse_params(Parser *s, Schema *out) {
       if (!a->name) return bad(s, "a parameter name");
       a->keyword = keyword;
       out->mutates |= a->mutated;
-      if (take(s, "=")) TRY(parse_default(s, a));
+      if (scan_take(&s->p, "=")) TRY(parse_default(s, a));
     }
-    if (!take(s, ",")) {
+    if (!scan_take(&s->p, ",")) {
       if (*s->p != ')') return bad(s, ", or )");
     }
   }
@@ -150,18 +140,18 @@ static Status parse_params(Parser *s, Schema *out) {
 }
 
 static Status parse_returns(Parser *s, Schema *out) {
-  if (!take(s, "->")) return bad(s, "->");
+  if (!scan_take(&s->p, "->")) return bad(s, "->");
   TRY_NEW(out->returns, arena_new_n(s->arena, Param, 8));
-  bool many = take(s, "(");
-  if (many && take(s, ")")) return OK;
+  bool many = scan_take(&s->p, "(");
+  if (many && scan_take(&s->p, ")")) return OK;
   do {
     if (out->nreturns == 8) return bad(s, "at most 8 results");
     Param *r = &out->returns[out->nreturns++];
     TRY(parse_type(s, r));
     r->name = word(s);
-  } while (many && take(s, ","));
+  } while (many && scan_take(&s->p, ","));
   out->returns_list = out->nreturns == 1 && out->returns[0].list;
-  return many && !take(s, ")") ? bad(s, ")") : OK;
+  return many && !scan_take(&s->p, ")") ? bad(s, ")") : OK;
 }
 
 /* Namespaces whose targets have no overload in .pt2 files. */
@@ -174,14 +164,14 @@ Status schema_parse(Arena *arena, const char *text, Schema *out) {
   Parser s = {arena, text, text};
   *out = (Schema){0};
   const char *space = word(&s);
-  if (!space || !take(&s, "::")) return bad(&s, "namespace::");
+  if (!space || !scan_take(&s.p, "::")) return bad(&s, "namespace::");
   const char *name = word(&s), *overload = NULL;
   if (!name) return bad(&s, "an op name");
-  if (take(&s, ".")) overload = word(&s);
+  if (scan_take(&s.p, ".")) overload = word(&s);
   if (overload) TRY_NEW(out->name, arena_printf(arena, "%s.%s.%s", space, name, overload));
   else if (has_no_overload(space)) TRY_NEW(out->name, arena_printf(arena, "%s.%s", space, name));
   else TRY_NEW(out->name, arena_printf(arena, "%s.%s.default", space, name));
-  if (!take(&s, "(")) return bad(&s, "(");
+  if (!scan_take(&s.p, "(")) return bad(&s, "(");
   TRY(parse_params(&s, out));
   TRY(parse_returns(&s, out));
   return *s.p ? bad(&s, "the end") : OK;

@@ -89,7 +89,7 @@ static void cast_ref(void *ctx, Val **ref) {
   Val like = *v;
   like.dtype = c->to;
   Arg args[] = {arg_val(v), arg_dtype(c->to)};
-  c->status = match_emit(c->g, c->n, c->n, "aten.to.dtype", args, 2, &like, &out);
+  c->status = graph_emit_value(c->g, c->n, c->n, "aten.to.dtype", args, 2, &like, &out);
   if (!c->status) *ref = out;
 }
 

@@ -61,11 +61,8 @@ static void mark_gradients(Exported *e, Ddp *d, bool user_inputs) {
 static Status add_like(Ddp *d, Node *before, const Val *like, const char *target, const Arg *args, int nargs,
                        const char *name, Val **out) {
   Node *n;
-  TRY(graph_add_node(d->graph, before, target, &n));
-  TRY(node_set_args(n, args, NULL, nargs));
-  if (like->node) n->meta = like->node->meta, n->nmeta = like->node->nmeta;
-  TRY(node_add_out(n, name, TY_TENSOR, out));
-  TRY(val_copy_meta(*out, like));
+  TRY(graph_emit_like(d->graph, before, like->node, target, args, nargs, &n));
+  TRY(node_add_out_like(n, name, like, out));
   (*out)->stride = NULL;
   return OK;
 }

@@ -50,21 +50,6 @@ static Val *root_of(State *s, Val *v) {
   return v;
 }
 
-static Status call(State *s, Node *before, const Node *origin, const char *op_name, const Arg *args, int nargs,
-                   const Val *like, Val **out) {
-  const Op *op = op_find(op_name);
-  if (!op) return fail(ERR_FAIL, "functionalize needs '%s', which is not in the registry", op_name);
-  Node *n;
-  Arg all[MAX_PARAMS] = {{0}};
-  memcpy(all, args, (size_t)nargs * sizeof *args);
-  TRY(graph_add_call(s->g, before, op, all, &n));
-  n->meta = origin->meta;
-  n->nmeta = origin->nmeta;
-  TRY(node_add_out(n, origin->nouts ? origin->outs[0]->name : NULL, TY_TENSOR, out));
-  TRY(val_copy_meta(*out, like));
-  return OK;
-}
-
 /* ---- reading (F2, second half) -------------------------------------------------------- */
 
 static Status present(State *s, Val *v, Node *before, Val **out) {
@@ -113,7 +98,7 @@ static Status write(State *s, Node *before, Val *v, Val *contents) {
     int nargs;
     const char *op;
     TRY(view_inverse(a->view, at->index, parent, w, &op, args, &nargs));
-    TRY(call(s, before, a->view, op, args, nargs, parent, &whole));
+    TRY(graph_emit_value(s->g, before, a->view, op, args, nargs, parent, &whole));
     w = whole;
   }
   Track *r = track_of(s, root);
@@ -134,7 +119,7 @@ static Status in_dtype_of(State *s, Node *n, Val *v, Val *result, Val **out) {
   }
   if (result->dtype == v->dtype) return *out = result, OK;
   Arg args[2] = {arg_val(result), arg_dtype(v->dtype)};
-  return call(s, n, n, "aten.to.dtype", args, 2, v, out);
+  return graph_emit_value(s->g, n, n, "aten.to.dtype", args, 2, v, out);
 }
 
 /* Result `out` of f, the functional form of n, is what v now holds; n may have returned v. */
@@ -157,16 +142,9 @@ static Status write_result(State *s, Node *n, Node *f, int out, Val *v) {
  * and so on.  n's arguments have been read already; `given` are the original values. */
 static Status replace_inplace(State *s, Node *n, const Given *given) {
   const Op *functional = op_find(n->op->def->inplace);
-  if (!functional)
-    return fail(ERR_FAIL, "%s: its functional form '%s' is not in the registry", n->target, n->op->def->inplace);
   Node *f;
-  Arg args[MAX_PARAMS] = {{0}};
-  int nargs = functional->schema.nparams < n->nargs ? functional->schema.nparams : n->nargs;
-  memcpy(args, n->args, (size_t)nargs * sizeof *args);
-  TRY(graph_add_call(s->g, n, functional, args, &f));
-  f->meta = n->meta;
-  f->nmeta = n->nmeta;
-  int out = 0;
+  int nargs = functional && functional->schema.nparams < n->nargs ? functional->schema.nparams : n->nargs, out = 0;
+  TRY(graph_emit_like(s->g, n, n, n->op->def->inplace, n->args, nargs, &f));
   for (int i = 0; i < n->nargs; i++) {
     if (!n->op->schema.params[i].mutated) continue;
     if (!given[i].n) return fail(ERR_FAIL, "%s: nothing to write to", n->target);
@@ -178,13 +156,10 @@ static Status replace_inplace(State *s, Node *n, const Given *given) {
 /* batch_norm in training mode writes its running statistics though its schema does not
  * say so.  Arguments: input, weight, bias, running_mean, running_var, training, momentum, eps. */
 static Status replace_batch_norm(State *s, Node *n, const Given *given) {
-  const Op *op = op_find("aten._native_batch_norm_legit_functional.default");
-  if (!op) return fail(ERR_FAIL, "%s in training mode needs '_native_batch_norm_legit_functional'", n->target);
+  enum { NARGS = 8 };
   Node *f;
   Val *outs[5];
-  TRY(graph_add_call(s->g, n, op, n->args, &f));
-  f->meta = n->meta;
-  f->nmeta = n->nmeta;
+  TRY(graph_emit_like(s->g, n, n, "aten._native_batch_norm_legit_functional.default", n->args, NARGS, &f));
   for (int i = 0; i < 5; i++) {
     TRY(node_add_out(f, i < n->nouts ? n->outs[i]->name : i < 3 ? NULL : given[i].v[0]->name, TY_TENSOR, &outs[i]));
     if (i < n->nouts) TRY(val_copy_meta(outs[i], n->outs[i]));

@@ -8,11 +8,8 @@
 
 Status fuse_add(Fuse *f, Node *before, const char *target, const Arg *args, int nargs, const Node *like,
                 Node **out) {
-  TRY(graph_add_node(f->graph, before, target, out));
-  TRY(node_set_args(*out, args, NULL, nargs));
+  TRY(graph_emit_like(f->graph, before, like, target, args, nargs, out));
   (*out)->mark = f->order->n + f->nnew++;
-  (*out)->meta = like->meta;
-  (*out)->nmeta = like->nmeta;
   f->takes_start[f->nnew] = f->ntakes;
   return OK;
 }

@@ -37,7 +37,7 @@ static Status finish(Graph *g, Node *n, Node *linear, Val *residual, const char 
   Arg args[] = {linear->args[0], linear->args[1], bias, arg_val(residual), arg_str(act)};
   Val like = *n->outs[0];
   like.stride = NULL;
-  TRY(match_emit(g, n, linear, "tess.linear_act.default", args, 5, &like, out));
+  TRY(graph_emit_value(g, n, linear, "tess.linear_act.default", args, 5, &like, out));
   node_remove(linear);
   node_remove(n);
   return OK;

@@ -170,7 +170,7 @@ static Status replace(Graph *graph, Group *g) {
   for (int i = 0; i < g->ninputs; i++) inputs[i] = arg_val(g->inputs[i]);
   Arg args[] = {arg_list(inputs, g->ninputs), arg_str(text)};
   Val *out;
-  TRY(match_emit(graph, root, root, "tess.pointwise.default", args, 2, root->outs[0], &out));
+  TRY(graph_emit_value(graph, root, root, "tess.pointwise.default", args, 2, root->outs[0], &out));
   root->outs[0]->forward = out;
   for (int k = 0; k < g->nnodes; k++) node_remove(g->nodes[k]);
   return OK;

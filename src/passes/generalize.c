@@ -149,9 +149,7 @@ static Status unexplained(const Work *w, const Numbers *n, const char *what) {
 static Status add_int(Work *w, const char *target, const Arg *args, int nargs, const Sym *sym, Val **out) {
   Node *n;
   const char *dot = strrchr(target, '.');
-  TRY(graph_add_node(w->e->graph, w->first, target, &n));
-  if (!n->op) return fail(ERR_FAIL, "%s is not in the registry", target);
-  TRY(node_set_args(n, args, NULL, nargs));
+  TRY(graph_emit_like(w->e->graph, w->first, NULL, target, args, nargs, &n));
   TRY(node_add_out(n,
                    nargs == 2 && args[0].kind == ARG_VAL && args[0].val->type == TY_TENSOR ? "sym_size_int"
                    : dot                                                                   ? dot + 1

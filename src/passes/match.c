@@ -102,17 +102,3 @@ bool match_is_last_dim(const Arg *a, const Val *v, int64_t otherwise) {
   int64_t d;
   return match_int(a, otherwise, &d) && (d == -1 || d == v->ndim - 1);
 }
-
-Status match_emit(Graph *g, Node *before, const Node *origin, const char *op_name, const Arg *args, int nargs,
-                  const Val *like, Val **out) {
-  const Op *op = op_find(op_name);
-  if (!op) return fail(ERR_FAIL, "'%s' is not in the registry", op_name);
-  Arg all[MAX_PARAMS] = {{0}};
-  Node *n;
-  memcpy(all, args, (size_t)nargs * sizeof *args);
-  TRY(graph_add_call(g, before, op, all, &n));
-  n->meta = origin->meta;
-  n->nmeta = origin->nmeta;
-  TRY(node_add_out(n, origin->nouts ? origin->outs[0]->name : NULL, TY_TENSOR, out));
-  return val_copy_meta(*out, like);
-}

@@ -33,9 +33,4 @@ bool same_last_sizes(const Val *a, const Val *b, int n);
 bool match_int(const Arg *a, int64_t otherwise, int64_t *out);
 bool match_is_last_dim(const Arg *a, const Val *v, int64_t otherwise);
 
-/* A call before `before` with the metadata of `origin` whose single result looks like
- * `like`; args has one Arg per parameter up to nargs. */
-Status match_emit(Graph *g, Node *before, const Node *origin, const char *op, const Arg *args, int nargs,
-                  const Val *like, Val **out);
-
 #endif

@@ -163,13 +163,13 @@ Status recompose_attention(Graph *g, Node *n, Val **out) {
     Arg cast[] = {arg_val(m.mask), arg_dtype(m.q->dtype)};
     Val wide = *m.mask;
     wide.dtype = m.q->dtype;
-    TRY(match_emit(g, n, n, "aten.to.dtype", cast, 2, &wide, &m.mask));
+    TRY(graph_emit_value(g, n, n, "aten.to.dtype", cast, 2, &wide, &m.mask));
   }
   Arg args[] = {arg_val(m.q), arg_val(m.k),    arg_val(m.v),      arg_val(m.mask),
                 arg_float(0), arg_bool(false), arg_float(m.scale)};
   Val like = *root;
   like.stride = NULL;
-  return match_emit(g, n, n, "aten.scaled_dot_product_attention.default", args, 7, &like, out);
+  return graph_emit_value(g, n, n, "aten.scaled_dot_product_attention.default", args, 7, &like, out);
 }
 
 /* (b,kv,s,d) -> unsqueeze (b,kv,1,s,d) -> expand (b,kv,r,s,d) -> reshape (b,kv*r,s,d) */
@@ -205,5 +205,5 @@ Status recompose_repeated_heads(Graph *g, Node *n, Val **out) {
   args[1] = arg_val(k);
   args[2] = arg_val(v);
   args[7] = arg_bool(true);
-  return match_emit(g, n, n, n->target, args, 8, n->outs[0], out);
+  return graph_emit_value(g, n, n, n->target, args, 8, n->outs[0], out);
 }

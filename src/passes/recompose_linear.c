@@ -37,11 +37,11 @@ static Status emit_linear(Graph *g, Node *n, Val *x, const Product *p, const Val
     size[1] = p->weight->size[0];
     shape.size = size;
     shape.stride = NULL;
-    TRY(match_emit(g, n, n, "aten.t.default", args, 1, &shape, &w));
+    TRY(graph_emit_value(g, n, n, "aten.t.default", args, 1, &shape, &w));
     w->constant = false;
   }
   Arg args[] = {arg_val(x), arg_val(w), arg_val(p->bias)};
-  return match_emit(g, n, n, "aten.linear.default", args, 3, like, out);
+  return graph_emit_value(g, n, n, "aten.linear.default", args, 3, like, out);
 }
 
 /* A 2-D matrix that was repeated for every batch: expand (k, n) -> (b, k, n) and views. */
@@ -83,7 +83,7 @@ Status recompose_linear(Graph *g, Node *n, Val **out) {
     if (same_leading(x, n->outs[0]) && same_last_sizes(x, flat, 1) &&
         same_last_sizes(n->outs[0], linear->outs[0], 1)) {
       Arg args[] = {arg_val(x), linear->args[1], linear->args[2]};
-      return match_emit(g, n, linear, "aten.linear.default", args, 3, n->outs[0], out);
+      return graph_emit_value(g, n, linear, "aten.linear.default", args, 3, n->outs[0], out);
     }
   }
   return OK;

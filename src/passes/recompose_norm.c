@@ -59,7 +59,7 @@ Status recompose_rms_norm(Graph *g, Node *n, Val **out) {
     TRY_NEW(shape, arena_new_n(g->arena, Arg, 1));
     shape[0] = arg_int(c->value);
     Arg args[] = {arg_val(x), arg_list(shape, 1), arg_val(weight), arg_float(eps)};
-    return match_emit(g, n, n, "aten.rms_norm.default", args, 4, n->outs[0], out);
+    return graph_emit_value(g, n, n, "aten.rms_norm.default", args, 4, n->outs[0], out);
   }
   return OK;
 }
@@ -93,7 +93,7 @@ Status recompose_gelu(Graph *g, Node *n, Val **out) {
     if (!pow || pow->args[0].val != x || !match_number(&pow->args[1], &cube) || cube != 3) continue;
     if (x->dtype != DT_F32 && x->dtype != DT_F64) continue; /* half types round in between */
     Arg args[] = {arg_val(x), arg_str("tanh")};
-    return match_emit(g, n, n, "aten.gelu.default", args, 2, n->outs[0], out);
+    return graph_emit_value(g, n, n, "aten.gelu.default", args, 2, n->outs[0], out);
   }
   return OK;
 }
@@ -106,7 +106,7 @@ Status recompose_silu(Graph *g, Node *n, Val **out) {
     if (!sigmoid || n->args[1 - side].kind != ARG_VAL || n->args[1 - side].val != sigmoid->args[0].val) continue;
     if (n->outs[0]->dtype != DT_F32 && n->outs[0]->dtype != DT_F64) continue;
     Arg args[] = {n->args[1 - side]};
-    return match_emit(g, n, n, "aten.silu.default", args, 1, n->outs[0], out);
+    return graph_emit_value(g, n, n, "aten.silu.default", args, 1, n->outs[0], out);
   }
   return OK;
 }

@@ -300,8 +300,7 @@ static int list_divisors(const Mesh *m, int64_t *out, int cap) {
   return n;
 }
 
-/* ---- all of it
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- all of it ----------------------------------------------------------------------------------------- */
 
 static Status list_symbols(Dynamic *d, const SymBindings *hints) {
   TRY_NEW(d->symbol, arena_new_n(&d->w->arena, Symbol, hints->n));
@@ -357,15 +356,13 @@ static Status cut_variants(Dynamic *d, CommLog *log, Exported **out) {
   return s;
 }
 
-/* ---- what is asked of sizes
- * ----------------------------------------------------------------------------------------- */
+/* ---- what is asked of sizes ---------------------------------------------------------------------------- */
 
 static Status add_number(Exported *e, Node *before, const char *target, Arg a, Arg b, ValType type, const Sym *sym,
                          Val **out) {
   Node *n;
   const char *dot = strchr(target, '.');
-  TRY(graph_add_node(e->graph, before, target, &n));
-  TRY(node_set_args(n, (Arg[]){a, b}, NULL, 2));
+  TRY(graph_emit_like(e->graph, before, NULL, target, (Arg[]){a, b}, 2, &n));
   if (!out) return OK;
   TRY(node_add_out(n, dot + 1, type, out));
   (*out)->sym = sym;

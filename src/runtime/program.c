@@ -92,7 +92,7 @@ static Status list_outputs(Program *p) {
   for (int i = 0; i < g->noutputs; i++) {
     const Arg *a = &g->outputs[i];
     OutputKind kind = e->outputs[i].kind;
-    if (kind == OUT_BUFFER_MUTATION || kind == OUT_PARAMETER_MUTATION || kind == OUT_USER_INPUT_MUTATION) {
+    if (output_is_mutation(kind)) {
       const char *target = e->outputs[i].target;
       const StateEntry *state = kind == OUT_USER_INPUT_MUTATION ? NULL : exported_state(e, target);
       Val *input = kind == OUT_USER_INPUT_MUTATION ? input_named(e, target) : NULL;

@@ -271,8 +271,7 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
   *noutputs = 0;
   for (int i = 0; i < g->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
-    if (k == OUT_TOKEN || k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION || k == OUT_USER_INPUT_MUTATION)
-      continue;
+    if (!output_is_returned(k)) continue;
     Value *out = &outputs[(*noutputs)++];
     *out = all[i];
     if (out->kind != VAL_TENSOR) continue; /* a copy: it may share memory with a buffer */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/scan.h"
 #include "base/textbuf.h"
 #include "shard/placement.h"
 
@@ -67,21 +68,8 @@ static Status complain(const Reader *r, const char *why) {
                      "P(sum|avg|min|max|product|band|bor|bxor)");
 }
 
-static void skip_spaces(Reader *r) {
-  while (isspace((unsigned char)*r->at)) r->at++;
-}
-
-static bool take(Reader *r, const char *word) {
-  skip_spaces(r);
-  size_t n = strlen(word);
-  if (strncmp(r->at, word, n)) return false;
-  if (isalnum((unsigned char)word[n - 1]) && (isalnum((unsigned char)r->at[n]) || r->at[n] == '_')) return false;
-  r->at += n;
-  return true;
-}
-
 static Status read_int(Reader *r, int64_t *out) {
-  skip_spaces(r);
+  scan_skip(&r->at);
   char *end;
   errno = 0;
   long long v = strtoll(r->at, &end, 10);
@@ -92,12 +80,12 @@ static Status read_int(Reader *r, int64_t *out) {
 }
 
 static Status expect(Reader *r, const char *word) {
-  return take(r, word) ? OK : complain(r, word[0] == ')' ? "')' is expected" : "something is missing");
+  return scan_take(&r->at, word) ? OK : complain(r, word[0] == ')' ? "')' is expected" : "something is missing");
 }
 
 static Status read_dim(Reader *r, int *out) {
   int64_t dim;
-  if (take(r, "dim")) TRY(expect(r, "="));
+  if (scan_take(&r->at, "dim")) TRY(expect(r, "="));
   TRY(read_int(r, &dim));
   const long long given = (long long)dim;
   if (dim < 0 && r->ndim >= 0) dim += r->ndim;
@@ -112,30 +100,31 @@ static Status read_dim(Reader *r, int *out) {
 
 /* What follows S(dim, up to the closing parenthesis. */
 static Status read_refinements(Reader *r, Placement *p) {
-  while (take(r, ";") || take(r, ",")) {
+  while (scan_take(&r->at, ";") || scan_take(&r->at, ",")) {
     int64_t v;
-    if (take(r, "segments")) {
-      (void)take(r, "=");
-      bool bracket = take(r, "[");
+    if (scan_take(&r->at, "segments")) {
+      (void)scan_take(&r->at, "=");
+      bool bracket = scan_take(&r->at, "[");
       int64_t size[MAX_SEGMENTS];
       int n = 0;
       do {
         if (n == MAX_SEGMENTS) return complain(r, "too many segments");
         TRY(read_int(r, &size[n++]));
         if (size[n - 1] < 0) return complain(r, "a segment is negative");
-        skip_spaces(r);
-      } while (*r->at == ',' && (isdigit((unsigned char)r->at[1]) || r->at[1] == ' ') && take(r, ","));
+        scan_skip(&r->at);
+      } while (*r->at == ',' && (isdigit((unsigned char)r->at[1]) || r->at[1] == ' ') && scan_take(&r->at, ","));
       if (bracket) TRY(expect(r, "]"));
       Placement with;
       TRY(place_segments(p->dim, size, n, p->unit, &with));
       *p = with;
-    } else if (take(r, "unit")) {
-      (void)take(r, "=");
+    } else if (scan_take(&r->at, "unit")) {
+      (void)scan_take(&r->at, "=");
       TRY(read_int(r, &v));
       if (v < 1) return complain(r, "a unit is at least 1");
       p->unit = v;
     } else {
-      if (take(r, "factor") || take(r, "split_factor") || take(r, "sf")) (void)take(r, "=");
+      if (scan_take(&r->at, "factor") || scan_take(&r->at, "split_factor") || scan_take(&r->at, "sf"))
+        (void)scan_take(&r->at, "=");
       TRY(read_int(r, &v));
       if (v < 1 || v > INT32_MAX) return complain(r, "a factor is 1 to 2147483647");
       p->factor = v;
@@ -149,7 +138,7 @@ static Status read_shard(Reader *r, Placement *p) {
   TRY(expect(r, "("));
   TRY(read_dim(r, &p->dim));
   TRY(read_refinements(r, p));
-  if (take(r, "[")) {
+  if (scan_take(&r->at, "[")) {
     int64_t turn;
     TRY(read_int(r, &turn));
     if (turn < 0 || turn >= MAX_AXES) return complain(r, "no such turn");
@@ -161,12 +150,12 @@ static Status read_shard(Reader *r, Placement *p) {
 
 static Status read_partial(Reader *r, Placement *p) {
   *p = place_p(REDUCE_SUM);
-  if (!take(r, "(")) return OK;
-  if (take(r, ")")) return OK;
-  if (take(r, "reduce_op")) TRY(expect(r, "="));
-  (void)take(r, "'");
-  if (take(r, "norm")) {
-    skip_spaces(r);
+  if (!scan_take(&r->at, "(")) return OK;
+  if (scan_take(&r->at, ")")) return OK;
+  if (scan_take(&r->at, "reduce_op")) TRY(expect(r, "="));
+  (void)scan_take(&r->at, "'");
+  if (scan_take(&r->at, "norm")) {
+    scan_skip(&r->at);
     const char *end;
     p->norm = text_to_float(r->at, &end);
     if (end == r->at || p->norm == 0) return complain(r, "an exponent is expected");
@@ -175,26 +164,27 @@ static Status read_partial(Reader *r, Placement *p) {
   }
   char word[16];
   size_t n = 0;
-  skip_spaces(r);
+  scan_skip(&r->at);
   while (isalpha((unsigned char)r->at[n]) && n + 1 < sizeof word) n++;
   memcpy(word, r->at, n);
   word[n] = 0;
   if (!reduce_op_parse(word, &p->op)) return complain(r, "no such reduction");
   r->at += n;
-  (void)take(r, "'");
+  (void)scan_take(&r->at, "'");
   return expect(r, ")");
 }
 
 static Status read_one(Reader *r, Placement *out) {
-  if (take(r, "Replicate")) {
-    if (take(r, "(")) TRY(expect(r, ")"));
+  if (scan_take(&r->at, "Replicate")) {
+    if (scan_take(&r->at, "(")) TRY(expect(r, ")"));
     *out = place_r();
     return OK;
   }
-  if (take(r, "_StridedShard") || take(r, "StridedShard") || take(r, "_S") || take(r, "Shard"))
+  if (scan_take(&r->at, "_StridedShard") || scan_take(&r->at, "StridedShard") || scan_take(&r->at, "_S") ||
+      scan_take(&r->at, "Shard"))
     return read_shard(r, out);
-  if (take(r, "Partial")) return read_partial(r, out);
-  skip_spaces(r);
+  if (scan_take(&r->at, "Partial")) return read_partial(r, out);
+  scan_skip(&r->at);
   switch (*r->at) {
     case 'R':
       r->at++;
@@ -209,20 +199,20 @@ static Status read_one(Reader *r, Placement *out) {
 Status placement_parse(const char *text, int ndim, Placement *out) {
   Reader r = {text, text, ndim};
   TRY(read_one(&r, out));
-  skip_spaces(&r);
+  scan_skip(&r.at);
   return *r.at ? complain(&r, "something follows the placement") : OK;
 }
 
 Status placements_parse(const char *text, int ndim, Placement *out, int *n) {
   Reader r = {text, text, ndim};
-  bool bracket = take(&r, "[") || take(&r, "(");
+  bool bracket = scan_take(&r.at, "[") || scan_take(&r.at, "(");
   *n = 0;
-  for (skip_spaces(&r); *r.at && *r.at != ']' && *r.at != ')'; skip_spaces(&r)) {
+  for (scan_skip(&r.at); *r.at && *r.at != ']' && *r.at != ')'; scan_skip(&r.at)) {
     if (*n == MAX_AXES) return complain(&r, "more placements than a mesh has axes");
     TRY(read_one(&r, &out[(*n)++]));
-    (void)take(&r, ",");
+    (void)scan_take(&r.at, ",");
   }
-  if (bracket && !take(&r, "]") && !take(&r, ")")) return complain(&r, "']' is expected");
-  skip_spaces(&r);
+  if (bracket && !scan_take(&r.at, "]") && !scan_take(&r.at, ")")) return complain(&r, "']' is expected");
+  scan_skip(&r.at);
   return *r.at ? complain(&r, "something follows the placements") : OK;
 }

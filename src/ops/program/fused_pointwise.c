@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/scan.h"
 #include "base/textbuf.h"
 #include "ops/pointwise_ops.h"
 
@@ -35,13 +36,6 @@ typedef struct {
 
 static Status bad(const Body *b, const char *what) {
   return op_fail(b->call, "body '%s': %s at '%s'", in_str(b->call, 1), what, b->p);
-}
-
-static bool take(Body *b, char c) {
-  while (*b->p == ' ') b->p++;
-  if (*b->p != c) return false;
-  b->p++;
-  return true;
 }
 
 static Status parse_text(Body *b, Value *v) {
@@ -77,7 +71,7 @@ static Status parse_reference(Body *b, Step *s, int at) {
 static Status parse_arg(Body *b, Step *s, int at) {
   Value *v = &s->arg[at];
   s->tensor[at] = -1;
-  if (take(b, '\'')) return parse_text(b, v);
+  if (scan_take(&b->p, "'")) return parse_text(b, v);
   if ((*b->p == 'x' || *b->p == 'y') && isdigit((unsigned char)b->p[1])) return parse_reference(b, s, at);
   if (isalpha((unsigned char)*b->p) && strncmp(b->p, "inf", 3) && strncmp(b->p, "nan", 3)) {
     char word[16];
@@ -106,11 +100,11 @@ static Status parse_step(Body *b) {
   if (!s->op || !op_is_pointwise(s->op)) return bad(b, "not a pointwise op");
   b->p += n + 1;
   for (int i = 0; i < s->op->schema.nparams; i++) {
-    if (i && !take(b, ',')) return bad(b, "too few arguments");
+    if (i && !scan_take(&b->p, ",")) return bad(b, "too few arguments");
     while (*b->p == ' ') b->p++;
     TRY(parse_arg(b, s, i));
   }
-  if (!take(b, ')')) return bad(b, "too many arguments");
+  if (!scan_take(&b->p, ")")) return bad(b, "too many arguments");
   b->nsteps++;
   return OK;
 }
@@ -125,7 +119,7 @@ static Status parse_body(const Call *c, Body *b) {
   do {
     while (*b->p == ' ') b->p++;
     TRY(parse_step(b));
-  } while (take(b, ';'));
+  } while (scan_take(&b->p, ";"));
   return *b->p ? bad(b, "more than calls") : OK;
 }
 
