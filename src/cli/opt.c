@@ -159,8 +159,8 @@ static Status run_passes(OptState *st) {
   const OptOptions *o = st->o;
   char whole[1024];
   if (o->as_run)
-    snprintf(whole, sizeof whole, "%s,%s,%s", session_passes_once, o->mesh ? "partition" : "specialize",
-             session_passes_specialized);
+    snprintf(whole, sizeof whole, "%s,%s,%s", passes_once, o->mesh ? "partition" : "specialize",
+             passes_specialized);
   char *list = strdup(o->as_run ? whole : o->passes ? o->passes : o->mesh ? "partition" : "");
   if (!list) return fail_oom();
   Status s = run_items(st, list);

@@ -50,7 +50,7 @@ static Status place_rank(OptSteps *s, Mesh **out) {
 }
 
 /* mark: what the plan makes of every weight and input. */
-static Status mark_rank(OptSteps *s, Ctx *ctx, MeshRank *rank) {
+static Status mark_rank(OptSteps *s, Ctx *ctx, Specialize *how) {
   PlanFile *plan;
   Mesh *mesh;
   Tensor **state;
@@ -58,24 +58,24 @@ static Status mark_rank(OptSteps *s, Ctx *ctx, MeshRank *rank) {
     return status_hint(fail(ERR_USAGE, "partition cuts a program for the ranks of a mesh, and there is none"),
                        "give --mesh tp=2");
   TRY(place_rank(s, &mesh));
-  TRY(pass_run_list(s->program, session_passes_once, ctx, NULL));
+  TRY(pass_run_list(s->program, passes_once, ctx, NULL));
   TRY(plan_file_read(s->plan ? s->plan : "auto", &plan));
   Status status = mark_with_plan(s->program, mesh, plan, NULL, &s->marks);
   plan_file_free(plan);
   TRY(status);
   TRY(shards_of_state(&ctx->kern, s->program, s->marks, &s->scope, &s->arena, &state));
-  *rank = (MeshRank){.marks = s->marks, .state = state};
+  *how = (Specialize){.marks = s->marks, .state = state};
   return OK;
 }
 
 static Status make(OptSteps *s, Ctx *ctx, bool cut, SymBindings *sizes, Exported **out) {
-  MeshRank rank;
+  Specialize how = {0};
   Value *inputs;
   int n;
-  if (cut) TRY(mark_rank(s, ctx, &rank));
+  if (cut) TRY(mark_rank(s, ctx, &how));
   TRY(feed_sizes(s->program, sizes, &s->scope, &s->arena, &inputs, &n));
   if (cut) ctx_attach_dist(ctx, s->dist);
-  Status status = specialize(ctx, s->program, cut ? &rank : NULL, inputs, n, out);
+  Status status = specialize(ctx, s->program, &how, inputs, n, out);
   if (cut) ctx_detach_dist(ctx);
   return status;
 }

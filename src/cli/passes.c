@@ -78,7 +78,6 @@ Status command_passes(int argc, char **argv) {
          "the same, for one rank of a mesh (opt --mesh, --plan, --rank): weights are cut as the plan says, sizes "
          "are local, redistributions are nodes");
   printf("%-28s   %s\n", "", "symbol=number, ...");
-  printf("\nevery run uses %s on the program,\nthen %s for given sizes\n", session_passes_once,
-         session_passes_specialized);
+  printf("\nevery run uses %s on the program,\nthen %s for given sizes\n", passes_once, passes_specialized);
   return OK;
 }

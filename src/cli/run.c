@@ -55,13 +55,15 @@ static Status check_options(const RunOptions *o, const TextList *words) {
 
 static Status run_alone(const RunOptions *o, const char *path) {
   Exported *e;
+  Prepared *p = NULL;
   for (int i = 0; i < o->outputs.n; i++) TRY(output_check(o->outputs.v[i], o->force));
   double start = clock_now();
   TRY(program_load(path, o->weights, &e));
-  double seconds = clock_now() - start;
   Ctx ctx;
   ctx_init(&ctx, threads_or_default(o->threads));
-  Status s = run_calls(&ctx, NULL, e, o, seconds);
+  Status s = prepare(&ctx, e, &p);
+  if (!s) s = run_calls(&ctx, NULL, p, o, clock_now() - start);
+  prepared_unref(p);
   ctx_free(&ctx);
   return s;
 }
@@ -142,7 +144,6 @@ Status command_run(int argc, char **argv) {
   PlanFile *plan = NULL;
   TRY(read_plan(&o, plan_path, &plan));
   o.plan = plan;
-  o.path = words.v[0];
   Status s = run_all(&o, &ro, &words);
   plan_file_free(plan);
   return s;

@@ -160,30 +160,26 @@ static Status one_call(RunState *r, int call) {
   return OK;
 }
 
-/* MeshRank over the mesh: the world has as many ranks. */
-static Status open_on_mesh(RunState *r, Exported *e) {
-  Mesh *mesh = NULL;
-  Status s = mesh_parse(r->ctx->dist, r->o->mesh, &mesh);
-  if (!s && mesh->size != r->ranks)
-    s = status_hint(fail(ERR_USAGE, "the mesh %s has %d ranks, but there %s %d", r->o->mesh, mesh->size,
-                         r->ranks == 1 ? "is" : "are", r->ranks),
-                    "start as many processes as the mesh has ranks");
-  if (s) {
-    exported_free(e);
-    return s;
-  }
-  TRY(session_open_on_mesh(r->ctx, e, mesh, r->o->plan, &r->session));
+/* On the mesh: the world has as many ranks. */
+static Status open_on_mesh(RunState *r, Prepared *p) {
+  Mesh *mesh;
+  TRY(mesh_parse(r->ctx->dist, r->o->mesh, &mesh));
+  if (mesh->size != r->ranks)
+    return status_hint(fail(ERR_USAGE, "the mesh %s has %d ranks, but there %s %d", r->o->mesh, mesh->size,
+                            r->ranks == 1 ? "is" : "are", r->ranks),
+                       "start as many processes as the mesh has ranks");
+  TRY(session_open_prepared(r->ctx, p, mesh, &r->session));
   if (!r->o->check) return OK;
   r->check.rtol = r->o->rtol;
   r->check.atol = r->o->atol;
   r->check.json = r->o->json;
-  return run_check_open(&r->check, &r->alone, r->o->path, r->o->weights, r->session, r->o->check);
+  return run_check_open(&r->check, &r->alone, p, r->session, r->o->check);
 }
 
-static Status open_and_call(RunState *r, Exported *e) {
+static Status open_and_call(RunState *r, Prepared *p) {
   const RunOptions *o = r->o;
   double start = clock_now();
-  TRY(o->mesh ? open_on_mesh(r, e) : session_open(r->ctx, e, &r->session));
+  TRY(o->mesh ? open_on_mesh(r, p) : session_open_prepared(r->ctx, p, NULL, &r->session));
   r->open_seconds += clock_now() - start;
   if (o->interpret) session_force_interpreter(r->session);
   session_set_profile(r->session, o->profile);
@@ -197,7 +193,7 @@ static Status open_and_call(RunState *r, Exported *e) {
   return OK;
 }
 
-Status run_calls(Ctx *ctx, World *w, Exported *e, const RunOptions *o, double load_seconds) {
+Status run_calls(Ctx *ctx, World *w, Prepared *p, const RunOptions *o, double load_seconds) {
   RunState r = {.ctx = ctx,
                 .world = w,
                 .rank = w ? world_rank(w) : 0,
@@ -210,8 +206,7 @@ Status run_calls(Ctx *ctx, World *w, Exported *e, const RunOptions *o, double lo
   ctx_init(&r.alone, ctx->kern.threads);
   if (!s && o->mesh) s = dist_new(w, &dist);
   if (dist) ctx_attach_dist(ctx, dist);
-  if (s) exported_free(e);
-  else s = open_and_call(&r, e);
+  if (!s) s = open_and_call(&r, p);
   progress_end(&r.bar);
   scope_clear(&r.results);
   scope_clear(&r.scope);

@@ -20,10 +20,9 @@ typedef struct {
   bool nothing_asked; /* of the outputs: they are listed */
   const char *weights, *random;
   double atol, rtol;
-  const char *mesh;         /* spread the program over it; NULL: ranks run it as it is */
+  const char *mesh;         /* the program is partitioned over it; NULL: ranks run it as it is */
   const PlanFile *plan;     /* NULL: nothing is cut */
   const char *check;        /* NULL: no; else "" or "nodes" */
-  const char *path;         /* of the program, to check against */
   atomic_bool *unwritten;   /* set if an output file cannot be written; NULL: nobody asks */
   const FolderInputs *cuts; /* of rank files: inputs that all ranks are given are cut so; NULL: they are not */
 } RunOptions;
@@ -31,9 +30,9 @@ typedef struct {
 /* So many calls, of so many runs each: the last one's outputs are the call's. */
 int run_count_calls(const RunOptions *o);
 
-/* Opens e (taken over, also on failure) and makes all calls.  w: the ranks that do the same
- * and talk to each other meanwhile; NULL: this one is alone.  load_seconds: what reading the
- * program took. */
-Status run_calls(Ctx *ctx, World *w, Exported *e, const RunOptions *o, double load_seconds);
+/* Makes all calls of a program, which has marks if there is a mesh.  w: the ranks that do the same
+ * and talk to each other meanwhile; NULL: this one is alone.  load_seconds: what reading and
+ * preparing it took. */
+Status run_calls(Ctx *ctx, World *w, Prepared *p, const RunOptions *o, double load_seconds);
 
 #endif

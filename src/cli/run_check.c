@@ -10,9 +10,9 @@
 #include "kernels/copy.h"
 #include "runtime/shards.h"
 
-static bool leaves_parts(const Session *spread) {
-  const Marks *m = session_marks(spread);
-  const Exported *e = session_program(spread);
+static bool leaves_parts(const Session *on_mesh) {
+  const Marks *m = session_marks(on_mesh);
+  const Exported *e = session_program(on_mesh);
   for (int i = 0; i < e->graph->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
     if (!output_is_returned(k)) continue;
@@ -45,23 +45,20 @@ static void reckon_slack(RunCheck *c, const Graph *g) {
   }
 }
 
-Status run_check_open(RunCheck *c, Ctx *alone, const char *path, const char *weights, Session *spread,
-                      const char *mode) {
-  Exported *e;
+Status run_check_open(RunCheck *c, Ctx *alone, Prepared *p, Session *on_mesh, const char *mode) {
   c->nodes = *mode;
-  c->spread = spread;
-  c->parts = leaves_parts(spread);
-  const Mesh *mesh = session_marks(spread)->mesh;
+  c->on_mesh = on_mesh;
+  c->parts = leaves_parts(on_mesh);
+  const Mesh *mesh = session_marks(on_mesh)->mesh;
   if (!c->nodes && !c->parts && mesh_position(mesh->axis, mesh->naxes, mesh->coord) != 0) return OK;
-  TRY(program_load(path, weights, &e));
-  TRY(session_open(alone, e, &c->alone));
+  TRY(session_open_prepared(alone, p, NULL, &c->alone));
   if (!c->nodes) return OK;
   session_force_interpreter(c->alone);
-  session_force_interpreter(spread);
-  c->nresults = session_program(spread)->graph->nvals;
+  session_force_interpreter(on_mesh);
+  c->nresults = session_program(on_mesh)->graph->nvals;
   TRY_NEW(c->result, arena_new_n(&c->arena, Tensor *, c->nresults + 1));
   TRY_NEW(c->slack, arena_new_n(&c->arena, double, c->nresults + 1));
-  reckon_slack(c, session_program(spread)->graph);
+  reckon_slack(c, session_program(on_mesh)->graph);
   return OK;
 }
 
@@ -89,7 +86,7 @@ static Status keep_results(void *arg, const Node *n, const Value *outs, int nout
 
 static Status compare_results(void *arg, const Node *n, const Value *outs, int nouts) {
   RunCheck *c = arg;
-  Ctx *ctx = session_ctx(c->spread);
+  Ctx *ctx = session_ctx(c->on_mesh);
   for (int i = 0; i < n->nouts && i < nouts; i++) {
     Tensor *want = outs[i].kind == VAL_TENSOR && n->outs[i]->id < c->nresults ? c->result[n->outs[i]->id] : NULL,
            *got;
@@ -129,7 +126,7 @@ Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs) {
   memset(c->result, 0, (size_t)c->nresults * sizeof *c->result);
   c->compared = 0;
   session_watch_nodes(c->alone, keep_results, c);
-  session_watch_nodes(c->spread, compare_results, c);
+  session_watch_nodes(c->on_mesh, compare_results, c);
   Status s = session_run(c->alone, inputs, ninputs, &scope, &arena, &outs, &nouts);
   scope_clear(&scope);
   arena_free(&arena);
@@ -138,7 +135,7 @@ Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs) {
 
 /* This rank's part of what the reference gave. */
 static Status cut_output(const RunCheck *c, int output, Scope *scope, Kern *kern, Value *v) {
-  const Marks *m = session_marks(c->spread);
+  const Marks *m = session_marks(c->on_mesh);
   const Spec *spec;
   if (v->kind != VAL_TENSOR) return OK;
   TRY(spec_new(m->mesh, v->tensor->dtype, v->tensor->ndim, v->tensor->size, NULL, m->output[output].place, &spec));
@@ -153,13 +150,13 @@ Status run_check_end(RunCheck *c, const Value *inputs, int ninputs, const Value 
   FILE *quiet = NULL;
   if (c->nodes && prints && !c->json) printf("check: %d results of nodes match one rank's\n", c->compared);
   if (!c->alone || c->nodes) return OK;
-  const Exported *e = session_program(c->spread);
+  const Exported *e = session_program(c->on_mesh);
   Status s = session_run(c->alone, inputs, ninputs, &scope, &arena, &wanted, &n);
   if (!s && n != nouts) s = fail(ERR_DIFF, "%d outputs, one rank gives %d", nouts, n);
   for (int i = 0; !s && c->parts && i < e->graph->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;
     if (!output_is_returned(k)) continue;
-    s = cut_output(c, i, &scope, &session_ctx(c->spread)->kern, &wanted[user++]);
+    s = cut_output(c, i, &scope, &session_ctx(c->on_mesh)->kern, &wanted[user++]);
   }
   if (!s && !prints) quiet = fopen("/dev/null", "w");
   if (!s)

@@ -10,7 +10,7 @@
 
 typedef struct {
   Session *alone; /* the program on one rank; NULL: this rank has nothing to compare */
-  Session *spread;
+  Session *on_mesh;
   double rtol, atol;
   bool nodes, json;
   bool parts; /* some output is left in shards: every rank compares its own */
@@ -22,9 +22,8 @@ typedef struct {
   int nresults, compared;
 } RunCheck;
 
-/* path: the program again.  Every rank of the mesh calls all of these.  mode: "" or "nodes". */
-Status run_check_open(RunCheck *c, Ctx *alone, const char *path, const char *weights, Session *spread,
-                      const char *mode);
+/* p: the program that is checked.  Every rank of the mesh calls all of these.  mode: "" or "nodes". */
+Status run_check_open(RunCheck *c, Ctx *alone, Prepared *p, Session *on_mesh, const char *mode);
 /* Before a call of the session that is checked, with the same inputs. */
 Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs);
 /* After it: rank 0 (or every rank, see parts) prints a line per output; ERR_DIFF. */

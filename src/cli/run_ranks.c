@@ -12,6 +12,8 @@ enum { MOST_RANKS = 1024 };
 typedef struct {
   const RankPrograms *programs;
   const RunOptions *o;
+  Prepared *shared; /* the program of all ranks; NULL: each has its own */
+  double seconds;   /* that making it took */
 } Job;
 
 static bool uses_mpi(const RankOptions *ro) { return ro->comm ? !strcmp(ro->comm, "mpi") : mpi_launched(); }
@@ -41,14 +43,36 @@ static Status check_counts(const RankPrograms *programs, const RunOptions *o, in
   return s;
 }
 
-static Status on_rank(Ctx *ctx, World *w, void *arg) {
+static Status load(Ctx *ctx, const char *path, const RunOptions *o, Prepared **out) {
+  Exported *e;
+  TRY(program_load(path, o->weights, &e));
+  return prepare(ctx, e, out);
+}
+
+/* One program for all ranks is read, prepared and marked once; ranks that are threads share it. */
+static Status load_shared(Job *job) {
+  double start = clock_now();
+  Ctx ctx;
+  if (job->programs->per_rank) return OK;
+  ctx_init(&ctx, 1);
+  Status s = load(&ctx, job->programs->path[0], job->o, &job->shared);
+  if (!s && job->o->mesh) s = prepare_marks(job->shared, job->o->mesh, job->o->plan);
+  ctx_free(&ctx);
+  job->seconds = clock_now() - start;
+  return s;
+}
+
+static Status run_one_rank(Ctx *ctx, World *w, void *arg) {
   const Job *job = arg;
   const RankPrograms *p = job->programs;
-  Exported *e;
   double start = clock_now();
   TRY(check_counts(p, job->o, world_size(w)));
-  TRY(program_load(p->path[p->per_rank ? world_rank(w) : 0], job->o->weights, &e));
-  return run_calls(ctx, w, e, job->o, clock_now() - start);
+  if (job->shared) return run_calls(ctx, w, job->shared, job->o, job->seconds);
+  Prepared *own;
+  TRY(load(ctx, p->path[world_rank(w)], job->o, &own));
+  Status s = run_calls(ctx, w, own, job->o, clock_now() - start);
+  prepared_unref(own);
+  return s;
 }
 
 static Status list_groups(const RankOptions *ro, const RankPrograms *programs, GroupList *out) {
@@ -110,14 +134,16 @@ Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunO
   FolderInputs cuts = {0};
   atomic_bool unwritten = false;
   RunOptions mine = *o;
-  Job job = {programs, &mine};
+  Job job = {.programs = programs, .o = &mine};
   mine.cuts = &cuts;
   mine.unwritten = &unwritten;
   ranks.groups = &groups;
   Status s = programs->plan ? folder_inputs_read(programs->plan, &cuts) : OK;
   if (!s && programs->plan) s = check_folder(programs, &cuts);
   if (!s) s = list_groups(ro, programs, &groups);
-  if (!s) s = ranks_run(&ranks, on_rank, &job);
+  if (!s) s = load_shared(&job);
+  if (!s) s = ranks_run(&ranks, run_one_rank, &job);
+  prepared_unref(job.shared);
   folder_inputs_free(&cuts);
   group_list_free(&groups);
   return atomic_load(&unwritten) ? as_failure(s) : s;

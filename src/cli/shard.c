@@ -79,7 +79,7 @@ static Status print_json(const Partition *c, const char *folder, const TextBuf *
     text_printf(&b, ": %d", c->mesh->axis[a]);
   }
   text_puts(&b, "}, \"notes\": ");
-  text_json(&b, c->notes.text ? c->notes.text : "");
+  text_json(&b, c->prepared->notes.text ? c->prepared->notes.text : "");
   text_printf(&b, ", \"ranks\": [%s]}\n", ranks->text ? ranks->text : "");
   Status s = b.failed || ranks->failed ? fail_oom() : OK;
   if (!s) fputs(b.text, stdout);

@@ -325,6 +325,15 @@ static void count_use(void *ctx, Val **ref) {
   (*ref)->mark++;
 }
 
+int graph_number_nodes(Graph *g, int first) {
+  for (Node *n = g->first; n; n = n->next) {
+    n->mark = first++;
+    for (int a = 0; a < n->nargs; a++)
+      if (n->args[a].kind == ARG_GRAPH) first = graph_number_nodes(n->args[a].graph, first);
+  }
+  return first;
+}
+
 void graph_count_uses(Graph *g) {
   clear_mark(g);
   graph_each_val(g, count_use, NULL);

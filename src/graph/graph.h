@@ -160,6 +160,9 @@ void arg_each_val(Arg *a, ValRefFn *fn, void *ctx);
 void node_each_val(Node *n, ValRefFn *fn, void *ctx);
 void graph_each_val(Graph *g, ValRefFn *fn, void *ctx); /* nodes, then outputs */
 
+/* Sets every node's mark to its number, in order, those of sub-graphs behind the node that has them, from
+ * `first` on; gives the next number. */
+int graph_number_nodes(Graph *g, int first);
 /* Sets every value's mark to its number of uses (outputs count). */
 void graph_count_uses(Graph *g);
 /* Replaces v by v->forward (followed to the end) in all arguments and outputs, then

@@ -105,7 +105,7 @@ static Status call_cond(State *s, const Node *n) {
 }
 
 static Status call_node(State *s, const Node *n) {
-  if (s->w->before) s->w->before(s->w->arg, n);
+  if (s->w->before) TRY(s->w->before(s->w->arg, n));
   if (n->op) return call_op(s, n);
   if (node_is(n, "higher_order.cond")) return call_cond(s, n);
   return fail(ERR_FAIL, "'%s' cannot be run as it is", n->target);

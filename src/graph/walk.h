@@ -17,8 +17,8 @@ typedef struct {
   Ctx *ctx;
   Scope *scope; /* handles of all values */
   Arena *arena;
-  /* Told before each call, e.g. to give new nodes their metadata; may be NULL. */
-  void (*before)(void *arg, const Node *n);
+  /* Told before each node, e.g. to give what is recorded its metadata; may be NULL. */
+  Status (*before)(void *arg, const Node *n);
   /* Makes the call instead of op_dispatch(): arguments may be replaced (bound is c->arg),
    * results as well; may be NULL. */
   Status (*call)(void *arg, const Node *n, Value *bound, Call *c);

@@ -85,9 +85,9 @@ typedef struct {
   int *seen;  /* by position: the collective whose walk came by last, + 1 */
   int *nodes; /* of all blocks */
   int count, cap;
-} MeshRank;
+} Search;
 
-static Status add_node(MeshRank *s, int at) {
+static Status add_node(Search *s, int at) {
   if (s->seen[at] == s->b->comm + 1) return OK;
   s->seen[at] = s->b->comm + 1;
   TRY_NEW(s->nodes, arena_more(s->arena, s->nodes, s->count, &s->cap));
@@ -98,7 +98,7 @@ static Status add_node(MeshRank *s, int at) {
 }
 
 /* Up to the first user that is not a follower, which makes v an output of the block. */
-static Status follow_users(MeshRank *s, const Val *v) {
+static Status follow_users(Search *s, const Val *v) {
   for (int i = 0; i < order_nusers(s->o, v); i++) {
     int at = order_user(s->o, v, i);
     if (at < s->o->n && is_follower(s->o->node[at])) {
@@ -112,7 +112,7 @@ static Status follow_users(MeshRank *s, const Val *v) {
   return OK;
 }
 
-static Status collect(MeshRank *s, int comm) {
+static Status collect(Search *s, int comm) {
   const Node *n = s->o->node[comm];
   *s->b = (CommBlock){.comm = comm, .first = s->count, .first_user = -1};
   s->head = s->tail = 0;
@@ -124,7 +124,7 @@ static Status collect(MeshRank *s, int comm) {
 }
 
 Status comm_blocks_find(Arena *arena, const Order *o, CommBlocks *out) {
-  MeshRank s = {.arena = arena, .o = o, .cap = o->n + 1};
+  Search s = {.arena = arena, .o = o, .cap = o->n + 1};
   *out = (CommBlocks){0};
   if (!o->neffects) return OK;
   TRY_NEW(s.queue, arena_new_n(arena, const Val *, o->graph->nvals + 1));

@@ -16,14 +16,13 @@ static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] =
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
-static Status prepare(Partition *c, const char *mesh, const PlanFile *plan) {
-  Exported *e = c->program;
-  TRY(dist_new(NULL, &c->dist));
-  TRY(mesh_parse(c->dist, mesh, &c->mesh));
-  TRY(graph_verify(e));
-  TRY(graph_check_ops(e));
-  TRY(pass_run_list(e, session_passes_once, &c->ctx, NULL));
-  return mark_with_plan(e, c->mesh, plan, &c->notes, &c->marks);
+static Status open_prepared(Partition *c, Exported *e, const char *mesh, const PlanFile *plan) {
+  TRY(prepare(&c->ctx, e, &c->prepared));
+  TRY(prepare_marks(c->prepared, mesh, plan));
+  c->program = c->prepared->program;
+  c->marks = c->prepared->marks;
+  c->mesh = c->marks->mesh;
+  return OK;
 }
 
 Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Partition **out) {
@@ -32,10 +31,9 @@ Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Parti
     exported_free(e);
     return fail_oom();
   }
-  c->program = e;
   pthread_mutex_init(&c->lock, NULL);
   ctx_init(&c->ctx, 1);
-  Status s = prepare(c, mesh, plan);
+  Status s = open_prepared(c, e, mesh, plan);
   if (s) partition_free(c);
   else *out = c;
   return s;
@@ -43,11 +41,8 @@ Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Parti
 
 void partition_free(Partition *c) {
   if (!c) return;
-  marks_free(c->marks);
-  exported_free(c->program);
+  prepared_unref(c->prepared);
   ctx_free(&c->ctx);
-  dist_free(c->dist);
-  text_free(&c->notes);
   pthread_mutex_destroy(&c->lock);
   arena_free(&c->arena);
   free(c);
@@ -67,9 +62,10 @@ static Status worker_begin(Worker *w, Partition *c, int rank) {
   ctx_init(&w->ctx, 1);
   TRY(dist_new(NULL, &w->dist));
   ctx_attach_dist(&w->ctx, w->dist);
-  w->marks = *c->marks;
+  Mesh *mesh;
+  TRY(mesh_parse(w->dist, mesh_text(c->mesh, text, sizeof text), &mesh));
+  w->marks = prepared_marks(c->prepared, mesh);
   w->marks.torch_ops = c->half_sums;
-  TRY(mesh_parse(w->dist, mesh_text(c->mesh, text, sizeof text), &w->marks.mesh));
   if (!mesh_coord_of(w->marks.mesh, rank, w->marks.mesh->coord))
     return fail(ERR_USAGE, "rank %d is outside of the mesh %s", rank, text);
   w->marks.mesh->inside = true;
@@ -130,12 +126,12 @@ static Status lower(Worker *w, Exported *e) {
 }
 
 Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const WalkWatch *watch, Exported **out) {
-  MeshRank rank = {.marks = &w->marks, .state = w->shard, .faithful = true, .watch = watch};
+  Specialize how = {.marks = &w->marks, .state = w->shard, .faithful = true, .watch = watch};
   Value *inputs;
   int n;
   TRY(feed_sizes(w->cut->program, at, &w->scope, &w->arena, &inputs, &n));
   if (log) comm_log_begin(w->dist, log);
-  Status s = specialize(&w->ctx, w->cut->program, &rank, inputs, n, out);
+  Status s = specialize(&w->ctx, w->cut->program, &how, inputs, n, out);
   if (log) comm_log_end(w->dist, log);
   if (s) return s;
   s = lower(w, *out);

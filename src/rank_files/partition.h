@@ -20,14 +20,14 @@
 #include "base/strmap.h"
 #include "dist/redistribute.h"
 #include "plan/mark.h"
+#include "runtime/prepared.h"
 #include "runtime/specialize.h"
 
 typedef struct Partition {
-  Exported *program; /* inlined, functional */
-  Dist *dist;        /* plans only */
-  Mesh *mesh;
-  Marks *marks;
-  TextBuf notes; /* what marking had to tell, a line each */
+  Prepared *prepared;
+  const Exported *program; /* the prepared one, its marks and their mesh, which has no ranks */
+  const Marks *marks;
+  const Mesh *mesh;
   Ctx ctx;
   Arena arena;
   SymBindings fixed;         /* sizes that are no symbols any more */

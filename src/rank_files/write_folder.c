@@ -281,7 +281,7 @@ static Status write_files(Partition *c, const PlanFile *plan, const FolderOption
   TextBuf readme = {0};
   TRY(write_ranks(c, o, f, report));
   report_symbols(report, c);
-  if (c->notes.text) text_puts(report, c->notes.text);
+  if (c->prepared->notes.text) text_puts(report, c->prepared->notes.text);
   TRY(write_plan(c, plan, f));
   TRY(write_text(f, "report.txt", report));
   TRY(folder_out_path(f, "run.py", &run));

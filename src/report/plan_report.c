@@ -52,10 +52,8 @@ static Status fill_sizes(Exported *e) {
 }
 
 Status plan_report_prepare(Ctx *ctx, Exported *e) {
-  TRY(graph_verify(e));
-  TRY(graph_check_ops(e));
   TRY(fill_sizes(e));
-  return pass_run_list(e, session_passes_once, ctx, NULL);
+  return prepare_program(ctx, e);
 }
 
 /* ---- shards -------------------------------------------------------------------------------- */
@@ -104,18 +102,18 @@ static void tell_unknown(Collector *c, Status s) {
 
 static Status record_program(Collector *c) {
   WalkWatch watch = collect_watch(c);
-  MeshRank rank = {.marks = c->marks, .state = c->shard, .dry_limit = c->dry ? DRY_LIMIT : 0, .watch = &watch};
+  Specialize how = {.marks = c->marks, .state = c->shard, .dry_limit = c->dry ? DRY_LIMIT : 0, .watch = &watch};
   Exported *local;
   Program *program;
   comm_log_begin(c->dist, &c->log);
-  Status s = specialize(&c->ctx, c->e, &rank, c->r->inputs, c->r->ninputs, &local);
+  Status s = specialize(&c->ctx, c->e, &how, c->r->inputs, c->r->ninputs, &local);
   comm_log_end(c->dist, &c->log);
   if (s && status_code(s) == ERR_DYNAMIC && !c->dry) {
     tell_unknown(c, s);
     return c->p->unknown ? OK : fail_oom();
   }
   TRY(s);
-  s = pass_run_list(local, session_passes_specialized, &c->ctx, NULL);
+  s = pass_run_list(local, passes_specialized, &c->ctx, NULL);
   if (s) return exported_free(local), s;
   TRY(program_plan(&c->ctx, local, &program));
   s = collect_program(c, program);

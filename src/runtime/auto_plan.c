@@ -279,7 +279,7 @@ static Status build_plan(const Auto *a, PlanFile **out) {
 
 /* Shards and inputs without elements. */
 static Status sizes_only(const Exported *e, const Probe *probe, const Marks *m, Scope *scope, Arena *arena,
-                         MeshRank *rank, Value **user, int *nuser) {
+                         Specialize *how, Value **user, int *nuser) {
   Tensor **state;
   TRY_NEW(state, arena_new_n(arena, Tensor *, e->nstate + 1));
   TRY_NEW(*user, arena_new_n(arena, Value, e->graph->ninputs + 1));
@@ -304,7 +304,7 @@ static Status sizes_only(const Exported *e, const Probe *probe, const Marks *m, 
       state[s - e->state] = made;
     }
   }
-  *rank = (MeshRank){.marks = m, .state = state, .dry_limit = DRY_LIMIT};
+  *how = (Specialize){.marks = m, .state = state, .dry_limit = DRY_LIMIT};
   return OK;
 }
 
@@ -332,7 +332,7 @@ static Status price_on(const Auto *a, Ctx *ctx, Dist *d, const PlanFile *plan, d
   Marks *marks = NULL;
   Scope scope = {0};
   Arena arena = {0};
-  MeshRank rank;
+  Specialize how;
   Value *user;
   Exported *local = NULL;
   CommLog log;
@@ -342,13 +342,13 @@ static Status price_on(const Auto *a, Ctx *ctx, Dist *d, const PlanFile *plan, d
   mesh->inside = true;
   TRY(mark(a->e, mesh, plan, NULL, &marks));
   comm_log_begin(d, &log);
-  Status s = sizes_only(a->e, &a->probe, marks, &scope, &arena, &rank, &user, &n);
-  if (!s) s = specialize(ctx, a->e, &rank, user, n, &local);
+  Status s = sizes_only(a->e, &a->probe, marks, &scope, &arena, &how, &user, &n);
+  if (!s) s = specialize(ctx, a->e, &how, user, n, &local);
   comm_log_end(d, &log);
   double bytes = 0, flops = 0;
   if (!s) s = flops_of(local, &arena, &flops);
   for (int i = 0; i < log.n; i++) bytes += (double)log.event[i].bytes;
-  if (!s) *out = bytes / LINK + flops / FLOPS + weights_of(a->e, rank.state) / WEIGHTS;
+  if (!s) *out = bytes / LINK + flops / FLOPS + weights_of(a->e, how.state) / WEIGHTS;
   comm_log_free(&log);
   exported_free(local);
   marks_free(marks);

@@ -2,7 +2,7 @@
 #include "runtime/estimate.h"
 
 #include "passes/pass.h"
-#include "runtime/session.h"
+#include "runtime/prepared.h"
 #include "runtime/specialize.h"
 
 /* Handles of the same size on storages that have no data and belong to nobody's plan. */
@@ -24,9 +24,9 @@ Status estimate_program(Ctx *ctx, Exported *e, const Value *inputs, int ninputs,
   Exported *special;
   TRY(graph_check_ops(e));
   TRY(forget_data(e));
-  TRY(pass_run_list(e, session_passes_once, ctx, NULL));
-  TRY(specialize(ctx, e, NULL, inputs, ninputs, &special));
-  Status s = pass_run_list(special, session_passes_specialized, ctx, NULL);
+  TRY(pass_run_list(e, passes_once, ctx, NULL));
+  TRY(specialize(ctx, e, &(Specialize){0}, inputs, ninputs, &special));
+  Status s = pass_run_list(special, passes_specialized, ctx, NULL);
   if (s) {
     exported_free(special);
     return s;

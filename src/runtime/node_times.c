@@ -5,27 +5,24 @@
 
 #include "base/clock.h"
 
-/* Gives every node its number from `first` on; list may be NULL: they are only counted. */
-static int number_nodes(const Graph *g, int first, NodeTime *list) {
+/* Nodes of the graph and its sub-graphs, in order, from number `first` on; list may be NULL: they are
+ * only counted. */
+static int list_nodes(const Graph *g, int first, NodeTime *list) {
   int n = first;
-  for (Node *node = g->first; node; node = node->next) {
-    if (list) {
-      node->mark = n;
-      list[n].node = node;
-    }
+  for (const Node *node = g->first; node; node = node->next) {
+    if (list) list[n].node = node;
     n++;
-    for (int a = 0; a < node->nargs; a++) {
-      if (node->args[a].kind == ARG_GRAPH) n = number_nodes(node->args[a].graph, n, list);
-    }
+    for (int a = 0; a < node->nargs; a++)
+      if (node->args[a].kind == ARG_GRAPH) n = list_nodes(node->args[a].graph, n, list);
   }
   return n;
 }
 
-Status node_times_begin(NodeTimes *t, Graph *g) {
+Status node_times_begin(NodeTimes *t, const Graph *g) {
   if (!t->list) {
-    int n = number_nodes(g, 0, NULL);
+    int n = list_nodes(g, 0, NULL);
     TRY_NEW(t->list, calloc((size_t)n + 1, sizeof *t->list));
-    t->n = number_nodes(g, 0, t->list);
+    t->n = list_nodes(g, 0, t->list);
   }
   t->runs++;
   t->current = NULL;

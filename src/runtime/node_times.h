@@ -3,7 +3,7 @@
  * Time goes to the node that was begun last, so a cond has its own work only, and the
  * nodes of the branch it takes have theirs.
  *
- * I1  While it is in use, Node.mark of every node of the graph is its place in the list.
+ * I1  Node.mark of every node is its number (graph_number_nodes()).
  */
 #ifndef TESS_RUNTIME_NODE_TIMES_H
 #define TESS_RUNTIME_NODE_TIMES_H
@@ -24,8 +24,8 @@ typedef struct {
   double since;
 } NodeTimes;
 
-/* A run begins: numbers the graph the first time. */
-Status node_times_begin(NodeTimes *t, Graph *g);
+/* A run begins. */
+Status node_times_begin(NodeTimes *t, const Graph *g);
 void node_times_next(NodeTimes *t, const Node *n); /* NULL: the run is over */
 void node_times_free(NodeTimes *t);
 

@@ -5,19 +5,12 @@
 #include <string.h>
 
 #include "comm/groups.h"
-#include "dist/dispatch.h"
-#include "dist/dist.h"
-#include "graph/resolve.h"
-#include "graph/walk.h"
 #include "kernels/copy.h"
 #include "passes/pass.h"
-#include "runtime/auto_plan.h"
+#include "runtime/program_walk.h"
 #include "runtime/shards.h"
 
 enum { MAX_PROGRAMS = 16 };
-
-const char session_passes_once[] = "inline,functionalize,dce,cse";
-const char session_passes_specialized[] = "cse,recompose,cse,dce,fuse_epilogue,fuse_pointwise";
 
 typedef struct {
   Program *program;
@@ -28,9 +21,13 @@ typedef struct {
 
 struct Session {
   Ctx *ctx;
-  Exported *program;
-  Marks *marks;   /* NULL: one rank */
-  Tensor **shard; /* of the state, with marks: parallel to program->state */
+  Prepared *prepared;
+  const Exported *program; /* the prepared one */
+  bool on_mesh;
+  Marks marks;    /* on_mesh: as this rank sees them */
+  Tensor **state; /* this rank's, parallel to program->state; NULL: no data */
+  Scope scope;    /* of the state's handles */
+  Arena arena;
   Entry entries[MAX_PROGRAMS];
   int nentries;
   int64_t calls;
@@ -43,54 +40,59 @@ struct Session {
 
 /* ---- opening ------------------------------------------------------------------------ */
 
-/* I1.  What is left on the mapped records never changes. */
-static Status own_buffers(Session *session) {
-  Exported *e = session->program;
+/* I1.  Of what the program writes to, a copy of its own; of the rest, what the mapped records hold. */
+static Status own_state(Session *s) {
+  const Exported *e = s->program;
+  if (s->on_mesh) TRY(shards_of_state(&s->ctx->kern, e, &s->marks, &s->scope, &s->arena, &s->state));
+  else TRY_NEW(s->state, arena_new_n(&s->arena, Tensor *, e->nstate + 1));
   for (int i = 0; i < e->nstate; i++) {
-    StateEntry *s = &e->state[i];
-    Tensor **t = session->shard ? &session->shard[i] : &s->tensor, *copy;
+    Tensor **t = &s->state[i], *copy;
+    if (!*t && !s->on_mesh && e->state[i].tensor) TRY(tensor_alias(&s->scope, e->state[i].tensor, t));
     if (!*t) continue;
-    if (!exported_is_mutated(e, s->fqn)) {
-      if ((*t)->storage) (*t)->storage->frozen = true;
+    if (!exported_is_mutated(e, e->state[i].fqn)) { /* a shard that is a copy never changes, either */
+      if ((*t)->storage && !(*t)->storage->frozen) (*t)->storage->frozen = true;
       continue;
     }
-    TRY(tensor_new(&e->scope, (*t)->dtype, (*t)->ndim, (*t)->size, &copy));
-    kernel_copy(&session->ctx->kern, tensor_view(copy), tensor_view(*t));
+    TRY(tensor_new(&s->scope, (*t)->dtype, (*t)->ndim, (*t)->size, &copy));
+    kernel_copy(&s->ctx->kern, tensor_view(copy), tensor_view(*t));
     *t = copy;
   }
   return OK;
 }
 
-static Status prepare(Session *s) {
-  TRY(graph_verify(s->program));
-  TRY(graph_check_ops(s->program));
-  return pass_run_list(s->program, session_passes_once, s->ctx, NULL);
-}
-
-/* mesh NULL: one rank. */
-static Status open_on(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out) {
-  Session *s = calloc(1, sizeof *s);
-  if (!s) {
-    exported_free(e);
-    return fail_oom();
-  }
+Status session_open_prepared(Ctx *ctx, Prepared *p, Mesh *mesh, Session **out) {
+  Session *s;
+  TRY_NEW(s, calloc(1, sizeof *s));
   s->ctx = ctx;
-  s->program = e;
-  Status status = prepare(s);
-  if (!status && mesh) status = mark_with_plan(e, mesh, plan, NULL, &s->marks);
-  if (!status && mesh) status = shards_of_state(&ctx->kern, e, s->marks, &e->scope, &e->arena, &s->shard);
-  if (!status) status = own_buffers(s);
+  s->prepared = prepared_ref(p);
+  s->program = p->program;
+  s->on_mesh = mesh != NULL;
+  if (mesh) s->marks = prepared_marks(p, mesh);
+  Status status = own_state(s);
   if (status) session_free(s);
   else *out = s;
   return status;
 }
 
-Status session_open(Ctx *ctx, Exported *e, Session **out) { return open_on(ctx, e, NULL, NULL, out); }
-Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out) {
-  return open_on(ctx, e, mesh, plan, out);
+Status session_open(Ctx *ctx, Exported *e, Session **out) {
+  Prepared *p;
+  TRY(prepare(ctx, e, &p));
+  Status s = session_open_prepared(ctx, p, NULL, out);
+  prepared_unref(p);
+  return s;
 }
 
-const Marks *session_marks(const Session *s) { return s->marks; }
+Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out) {
+  char text[1024];
+  Prepared *p;
+  TRY(prepare(ctx, e, &p));
+  Status s = prepare_marks(p, mesh_text(mesh, text, sizeof text), plan);
+  if (!s) s = session_open_prepared(ctx, p, mesh, out);
+  prepared_unref(p);
+  return s;
+}
+
+const Marks *session_marks(const Session *s) { return s->on_mesh ? &s->marks : NULL; }
 Ctx *session_ctx(const Session *s) { return s->ctx; }
 
 static void entry_free(Entry *e) {
@@ -102,8 +104,9 @@ void session_free(Session *s) {
   if (!s) return;
   for (int i = 0; i < s->nentries; i++) entry_free(&s->entries[i]);
   node_times_free(&s->times);
-  marks_free(s->marks);
-  exported_free(s->program);
+  scope_clear(&s->scope);
+  arena_free(&s->arena);
+  prepared_unref(s->prepared);
   free(s);
 }
 
@@ -148,9 +151,9 @@ static Status make_key(const Value *inputs, int n, int64_t **key, int *nkey) {
 
 static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
   Exported *special;
-  MeshRank rank = {.marks = s->marks, .state = s->shard};
-  TRY(specialize(s->ctx, s->program, s->marks ? &rank : NULL, inputs, ninputs, &special));
-  Status status = pass_run_list(special, session_passes_specialized, s->ctx, NULL);
+  Specialize how = {.marks = session_marks(s), .state = s->state};
+  TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
+  Status status = pass_run_list(special, passes_specialized, s->ctx, NULL);
   if (status) {
     exported_free(special);
     return status;
@@ -207,90 +210,83 @@ Status session_steps(Session *s, const Value *inputs, int ninputs, int64_t *out)
 
 /* ---- calls ----------------------------------------------------------------------------- */
 
-static void before_node(void *arg, const Node *n) {
-  Session *s = arg;
+typedef struct {
+  Session *s;
+  Scope *scope;
+} Interpretation;
+
+/* Of a user input, the part that this rank takes of the whole. */
+static Status take_input(void *arg, int i, Tensor *whole, Tensor *held, const Spec *spec, Tensor **out) {
+  const Interpretation *in = arg;
+  (void)i;
+  *out = held ? held : whole;
+  return held || !spec ? OK : shard_of(&in->s->ctx->kern, in->scope, whole, spec, out);
+}
+
+static Status before_node(void *arg, const Node *n) {
+  Session *s = ((const Interpretation *)arg)->s;
   progress_add(s->progress, 1);
   if (s->profile) node_times_next(&s->times, n);
-}
-
-static Status interpreted_call(void *arg, const Node *n, Value *bound, Call *c) {
-  const Session *s = arg;
-  TRY(s->marks ? marks_call(s->marks, n, bound, c) : op_dispatch(c));
-  return s->watch ? s->watch(s->watch_arg, n, c->out, c->nout) : OK;
-}
-
-/* Input i of the graph, of which this rank has the whole (or its shard: local given). */
-static Status wrap_input(Session *s, int i, Tensor *whole, Tensor *local, Scope *scope, Value *out) {
-  const Spec *spec;
-  *out = val_tensor(whole);
-  if (!s->marks) return OK;
-  Placement place[MAX_AXES];
-  marks_input_places(s->marks, i, whole->ndim ? whole->size[0] : 0, place);
-  TRY(spec_new(s->marks->mesh, whole->dtype, whole->ndim, whole->size, NULL, place, &spec));
-  if (!local) TRY(shard_of(&s->ctx->kern, scope, whole, spec, &local));
-  TRY(dtensor_wrap(scope, spec, local, &whole));
-  *out = val_tensor(whole);
   return OK;
 }
 
-/* An output as the caller gets it. */
-static Status unwrap_output(Session *s, int i, Scope *scope, Value *v) {
-  if (v->kind != VAL_TENSOR || !v->tensor->spec) return OK;
-  Tensor *t;
-  TRY(want_apply(s->ctx, scope, &s->marks->output[i], v->tensor, &t));
-  *v = val_tensor(t->local);
-  return OK;
+static Status after_node(void *arg, const Node *n, const Value *outs, int nouts) {
+  const Session *s = ((const Interpretation *)arg)->s;
+  return s->watch ? s->watch(s->watch_arg, n, outs, nouts) : OK;
 }
 
-static Status interpret(Session *s, const Value *user, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
+/* What the caller gets: copies, for a result may share memory with a buffer. */
+static Status return_outputs(Session *s, const Value *all, Scope *scope, Value *outputs, int *noutputs) {
   const Exported *e = s->program;
-  const Graph *g = e->graph;
-  Value *inputs, *all;
-  TRY_NEW(inputs, arena_new_n(arena, Value, g->ninputs));
-  TRY_NEW(all, arena_new_n(arena, Value, g->noutputs));
-  for (int i = 0, u = 0; i < g->ninputs; i++) {
-    const InputSpec *spec = &e->inputs[i];
-    const StateEntry *state = spec->target ? exported_state(e, spec->target) : NULL;
-    if (spec->kind == IN_USER && user[u].kind == VAL_TENSOR)
-      TRY(wrap_input(s, i, user[u++].tensor, NULL, scope, &inputs[i]));
-    else if (spec->kind == IN_USER) inputs[i] = user[u++];
-    else if (spec->kind == IN_CONSTANT) TRY(arg_resolve(arena, NULL, &spec->constant, &inputs[i]));
-    else if (state && state->tensor)
-      TRY(wrap_input(s, i, state->tensor, s->shard ? s->shard[state - e->state] : NULL, scope, &inputs[i]));
-    else if (spec->kind != IN_TOKEN)
-      return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target),
-                         "give the weights (--weights FILE)");
-  }
-  Walk w = {.ctx = s->ctx, .scope = scope, .arena = arena, .before = before_node, .arg = s};
-  if (s->marks || s->watch) w.call = interpreted_call;
-  if (s->profile) TRY(node_times_begin(&s->times, s->program->graph));
-  Status walked = graph_walk(&w, g, inputs, all);
-  TRY(s->ctx->groups ? groups_end(s->ctx->groups, walked) : walked);
-  if (s->profile) node_times_next(&s->times, NULL);
-  for (int i = 0; i < g->noutputs; i++) TRY(unwrap_output(s, i, scope, &all[i]));
   *noutputs = 0;
-  for (int i = 0; i < g->noutputs; i++) {
-    OutputKind k = e->outputs[i].kind;
-    if (!output_is_returned(k)) continue;
+  for (int i = 0; i < e->graph->noutputs; i++) {
+    if (!output_is_returned(e->outputs[i].kind)) continue;
     Value *out = &outputs[(*noutputs)++];
     *out = all[i];
-    if (out->kind != VAL_TENSOR) continue; /* a copy: it may share memory with a buffer */
+    if (out->kind != VAL_TENSOR) continue;
     Tensor *copy;
     TRY(tensor_new(scope, out->tensor->dtype, out->tensor->ndim, out->tensor->size, &copy));
     kernel_copy(&s->ctx->kern, tensor_view(copy), tensor_view(out->tensor));
     *out = val_tensor(copy);
   }
+  return OK;
+}
+
+/* Where output i is written to; NULL: nowhere. */
+static Tensor *mutated_by(const Session *s, int i, const Value *inputs) {
+  const Exported *e = s->program;
+  OutputKind k = e->outputs[i].kind;
+  if (!output_is_mutation(k)) return NULL;
+  if (k != OUT_USER_INPUT_MUTATION) return s->state[exported_state(e, e->outputs[i].target) - e->state];
+  for (int j = 0; j < e->graph->ninputs; j++)
+    if (!strcmp(e->graph->inputs[j]->name, e->outputs[i].target))
+      return inputs[j].tensor->spec ? inputs[j].tensor->local : inputs[j].tensor;
+  return NULL;
+}
+
+static Status interpret(Session *s, const Value *user, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
+  const Graph *g = s->program->graph;
+  Value *inputs, *all;
+  Interpretation in = {s, scope};
+  TRY_NEW(inputs, arena_new_n(arena, Value, g->ninputs));
+  TRY_NEW(all, arena_new_n(arena, Value, g->noutputs));
+  ProgramWalk w = {.ctx = s->ctx,
+                   .program = s->program,
+                   .state = s->state,
+                   .marks = session_marks(s),
+                   .scope = scope,
+                   .arena = arena,
+                   .arg = &in,
+                   .input = take_input,
+                   .before = before_node,
+                   .after = after_node};
+  if (s->profile) TRY(node_times_begin(&s->times, g));
+  Status walked = program_walk(&w, user, inputs, all);
+  TRY(s->ctx->groups ? groups_end(s->ctx->groups, walked) : walked);
+  if (s->profile) node_times_next(&s->times, NULL);
+  TRY(return_outputs(s, all, scope, outputs, noutputs));
   for (int i = 0; i < g->noutputs; i++) {
-    OutputKind k = e->outputs[i].kind;
-    Tensor *to = NULL;
-    if (k == OUT_BUFFER_MUTATION || k == OUT_PARAMETER_MUTATION) {
-      const StateEntry *state = exported_state(e, e->outputs[i].target);
-      to = s->shard ? s->shard[state - e->state] : state->tensor;
-    }
-    for (int j = 0; k == OUT_USER_INPUT_MUTATION && j < g->ninputs; j++) {
-      if (!strcmp(g->inputs[j]->name, e->outputs[i].target))
-        to = inputs[j].tensor->spec ? inputs[j].tensor->local : inputs[j].tensor;
-    }
+    Tensor *to = mutated_by(s, i, inputs);
     if (to) kernel_copy(&s->ctx->kern, tensor_view(to), tensor_view(all[i].tensor));
   }
   return OK;
@@ -302,31 +298,22 @@ static Status local_inputs(Session *s, const Value *inputs, int ninputs, Scope *
   const Exported *e = s->program;
   Value *local;
   *out = inputs;
-  if (!s->marks) return OK;
+  if (!s->on_mesh) return OK;
   TRY_NEW(local, arena_new_n(arena, Value, ninputs + 1));
   for (int i = 0, u = 0; i < e->graph->ninputs && u < ninputs; i++) {
     if (e->inputs[i].kind != IN_USER) continue;
     local[u] = inputs[u];
     if (inputs[u].kind == VAL_TENSOR) {
-      TRY(wrap_input(s, i, inputs[u].tensor, NULL, scope, &local[u]));
-      local[u] = val_tensor(local[u].tensor->local);
+      const Spec *spec;
+      Tensor *part;
+      TRY(marked_input_spec(&s->marks, i, inputs[u].tensor, &spec));
+      TRY(shard_of(&s->ctx->kern, scope, inputs[u].tensor, spec, &part));
+      local[u] = val_tensor(part);
     }
     u++;
   }
   *out = local;
   return OK;
-}
-
-static Status interpret_on_mesh(Session *s, const Value *inputs, Scope *scope, Arena *arena, Value *outputs,
-                                int *noutputs) {
-  Dist *d = s->marks ? s->marks->mesh->dist : NULL;
-  if (!d) return interpret(s, inputs, scope, arena, outputs, noutputs);
-  bool replicates = d->implicit_replication, parts = d->keep_sharded;
-  d->implicit_replication = d->keep_sharded = true;
-  Status status = interpret(s, inputs, scope, arena, outputs, noutputs);
-  d->implicit_replication = replicates;
-  d->keep_sharded = parts;
-  return status;
 }
 
 Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, Value **outputs,
@@ -345,5 +332,5 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
   Status status = specialize_bind(s->program, inputs, ninputs, &b);
   free(b.v);
   TRY(status);
-  return interpret_on_mesh(s, inputs, scope, arena, *outputs, noutputs);
+  return interpret(s, inputs, scope, arena, *outputs, noutputs);
 }

@@ -1,8 +1,8 @@
 /* session.h -- a program that is open for business: call after call, any admissible
  * sizes, buffers keep their state.
  *
- * I1  The session owns the program it was given.  Buffers that the program writes are
- *     private copies from the start; everything else stays mapped.
+ * I1  Buffers that the program writes are the session's own copies from the start;
+ *     everything else stays mapped.
  * I2  One Program per set of input sizes, built on first use and kept (the least
  *     recently used goes when there are many).
  * I3  Programs whose sizes depend on data are interpreted, with the same results.
@@ -11,23 +11,23 @@
 #define TESS_RUNTIME_SESSION_H
 
 #include "runtime/node_times.h"
+#include "runtime/prepared.h"
 #include "runtime/program.h"
 #include "runtime/specialize.h"
 
 typedef struct Session Session;
 
-/* The passes of every session, in order: on the program as read, and on each
- * specialisation of it. */
-extern const char session_passes_once[], session_passes_specialized[];
-
 /* Takes over e, also on failure. */
 Status session_open(Ctx *ctx, Exported *e, Session **out);
-/* The program as this rank of a mesh runs it: ctx is spread over the world's Dist, every
- * rank of the mesh opens it and makes the same calls.  Calls get whole inputs and give
- * whole outputs, or shards where the plan leaves them so.  plan NULL: nothing is cut. */
+/* Of a program that was prepared before and that other sessions may share; the session holds a reference.
+ * mesh NULL: one rank runs it by itself.  Else as this rank of the mesh runs it: p has marks for a mesh of
+ * the same axes, ctx has the mesh's Dist (ctx_attach_dist), every rank of the mesh opens it and makes the
+ * same calls.  Calls get whole inputs and give whole outputs, or shards where the plan leaves them so. */
+Status session_open_prepared(Ctx *ctx, Prepared *p, Mesh *mesh, Session **out);
+/* The same of a program that nobody shares.  Takes over e, also on failure.  plan NULL: see prepare_marks(). */
 Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out);
 void session_free(Session *s);                /* NULL is fine */
-const Marks *session_marks(const Session *s); /* NULL: not spread */
+const Marks *session_marks(const Session *s); /* NULL: not on a mesh */
 Ctx *session_ctx(const Session *s);
 
 /* The functional program that calls are specialised from. */

@@ -6,7 +6,7 @@
  *
  * I1  The source program is only read: ranks may specialise it at the same time.
  * I2  Weights are shared, not copied; the result must not outlive the source.
- * I3  Of a spread program, every rank records the same redistributions in the same order.
+ * I3  Of a program on a mesh, every rank records the same redistributions in the same order.
  */
 #ifndef TESS_RUNTIME_SPECIALIZE_H
 #define TESS_RUNTIME_SPECIALIZE_H
@@ -18,18 +18,6 @@
  * the input, the symbol, the value and the range.  bindings->v is malloc'ed. */
 Status specialize_bind(const Exported *e, const Value *user_inputs, int ninputs, SymBindings *bindings);
 
-/* The same program as one rank of a mesh runs it ("partition"): inputs and weights are
- * this rank's shards, sizes in arguments are local, redistributions are nodes, results lie
- * as the marks say.  ctx has been spread (ctx_attach_dist) over the marks' Dist. */
-typedef struct {
-  const Marks *marks;
-  Tensor *const *state; /* shards, parallel to the program's state; NULL entries: whole */
-  bool faithful;        /* for a file: calls stay as the program has them (builder.h), nothing is folded */
-  int64_t
-      dry_limit; /* builder.h: nothing larger is computed ahead, weights need no data; the result cannot be run */
-  const struct WalkWatch *watch; /* NULL: nobody */
-} MeshRank;
-
 /* Told of the walk as it goes on.  to: what has been recorded so far. */
 typedef struct WalkWatch {
   void *arg;
@@ -39,14 +27,22 @@ typedef struct WalkWatch {
   Status (*output)(void *arg, int i, const Tensor *t, const Exported *to); /* graph output i, where it is wanted */
 } WalkWatch;
 
-/* spread NULL: the whole on one rank.  user_inputs have the sizes of the whole.
- * ERR_DYNAMIC if some size depends on data: such a program is interpreted. */
-Status specialize(Ctx *ctx, const Exported *e, const MeshRank *rank, const Value *user_inputs, int ninputs,
-                  Exported **out);
+/* How: zeroed, the program as one rank runs it by itself.
+ * With marks it is "partitioned": as one rank of the marks' mesh runs it.  Inputs and state are this rank's
+ * shards, sizes in arguments are local, redistributions are nodes, results lie as the marks say.  ctx has the
+ * marks' Dist (ctx_attach_dist). */
+typedef struct {
+  Tensor *const *state; /* this rank's, parallel to the program's state; NULL, or an entry: the program's own */
+  const Marks *marks;
+  bool faithful; /* for a file: calls stay as the program has them (builder.h), nothing is folded */
+  int64_t
+      dry_limit; /* builder.h: nothing larger is computed ahead, weights need no data; the result cannot be run */
+  const WalkWatch *watch; /* NULL: nobody */
+} Specialize;
 
-/* A call of a walk over DTensors, with what the marks ask for around it. */
-Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c);
-/* t brought to what is wanted of it; plain tensors are left alone. */
-Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out);
+/* user_inputs have the sizes of the whole.  ERR_DYNAMIC if some size depends on data: such a program is
+ * interpreted. */
+Status specialize(Ctx *ctx, const Exported *e, const Specialize *how, const Value *user_inputs, int ninputs,
+                  Exported **out);
 
 #endif

@@ -1,0 +1,45 @@
+/* prepared.h -- a program made ready, once per process: checked, inlined, functional, and marked with a plan
+ * if it is for a mesh.  Whoever runs, partitions or reports a program starts from this, and ranks that are
+ * threads share it.
+ *
+ *     Prepared *p;
+ *     prepare(&ctx, e, &p);                    // takes over e
+ *     prepare_marks(p, "dp=2,tp=2", plan);     // only for a mesh
+ *     ... on every rank: session_open_prepared(ctx, p, mesh, &session) ...
+ *     prepared_unref(p);
+ *
+ * I1  Read-only once it is made: ranks work on it at the same time.
+ *     Node.mark of every node is its number.
+ * I2  The marks lie on a mesh without ranks; prepared_marks() gives them as a rank sees them.
+ */
+#ifndef TESS_RUNTIME_PREPARED_H
+#define TESS_RUNTIME_PREPARED_H
+
+#include <stdatomic.h>
+
+#include "plan/mark.h"
+
+/* The passes that every program goes through, in order: as it was read, and specialised. */
+extern const char passes_once[], passes_specialized[];
+
+typedef struct {
+  atomic_int refs;
+  Exported *program;
+  Dist *dist;    /* of the marks' mesh; NULL: no marks */
+  Marks *marks;  /* NULL: one rank */
+  TextBuf notes; /* what marking had to tell, a line each */
+} Prepared;
+
+/* Takes over e, also on failure. */
+Status prepare(Ctx *ctx, Exported *e, Prepared **out);
+/* The same without taking it over, for those who go on to change it. */
+Status prepare_program(Ctx *ctx, Exported *e);
+/* plan NULL: nothing is sharded but the batch; it may be "auto".  Once, before anybody shares p. */
+Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan);
+/* The marks on a rank's own mesh, of the same axes; borrowed from p. */
+Marks prepared_marks(const Prepared *p, Mesh *mesh);
+
+Prepared *prepared_ref(Prepared *p);
+void prepared_unref(Prepared *p); /* NULL is fine */
+
+#endif

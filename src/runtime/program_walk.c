@@ -1,0 +1,189 @@
+/* program_walk.c -- see program_walk.h. */
+#include "runtime/program_walk.h"
+
+#include <string.h>
+
+#include "dist/dispatch.h"
+#include "dist/dist.h"
+#include "graph/resolve.h"
+
+/* ---- what the marks ask for -------------------------------------------------------------------- */
+
+Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out) {
+  const Spec *to;
+  Placement place[MAX_AXES];
+  *out = t;
+  if (!t->spec || !want) return OK;
+  memcpy(place, t->spec->place, sizeof place);
+  for (int a = 0; a < t->spec->mesh->naxes; a++)
+    if (want->axes >> a & 1) place[a] = want->place[a];
+  TRY(spec_with(t->spec, place, &to));
+  if (to == t->spec) return OK;
+  Tensor *local;
+  TRY(redistribute_local(ctx, t->spec, to, t->local, want->why, scope, &local));
+  return dtensor_wrap(scope, to, local, out);
+}
+
+static const Anchor *anchor_of(const Marks *m, const Node *n, const Val *v) {
+  const Anchor *a = n->nouts && n->outs[0]->id < m->nvals ? m->before[n->outs[0]->id] : NULL;
+  while (a && a->val != v) a = a->next;
+  return a;
+}
+
+/* Brings the arguments that are anchored to where the plan wants them. */
+static Status anchor_arguments(Ctx *ctx, Scope *scope, const Marks *m, const Node *n, Value *bound) {
+  for (int i = 0; i < n->nargs; i++) {
+    const Anchor *a = n->args[i].kind == ARG_VAL ? anchor_of(m, n, n->args[i].val) : NULL;
+    if (!a || bound[i].kind != VAL_TENSOR) continue;
+    Tensor *t;
+    TRY(want_apply(ctx, scope, &a->want, bound[i].tensor, &t));
+    bound[i] = val_tensor(t);
+  }
+  return OK;
+}
+
+/* Products whose parts are rounded once, after they were added up. */
+static const struct {
+  const char *op, *wide;
+} wide_ops[] = {
+    {"aten.linear.default", "tess.linear_wide.default"}, {"aten.addmm.default", "tess.addmm_wide.default"},
+    {"aten.mm.default", "tess.matmul_wide.default"},     {"aten.matmul.default", "tess.matmul_wide.default"},
+    {"aten.bmm.default", "tess.matmul_wide.default"},
+};
+
+static const Op *wide_op(const Op *op, Dtype d) {
+  for (size_t i = 0; (d == DT_F16 || d == DT_BF16) && i < sizeof wide_ops / sizeof *wide_ops; i++)
+    if (!strcmp(op->schema.name, wide_ops[i].op)) return op_find(wide_ops[i].wide);
+  return NULL;
+}
+
+/* A sum in halves: the parts stay f32 until they are one. */
+static Status call_wide(const Op *wide, const Want *want, Dtype dtype, Call *c) {
+  const Op *op = c->op;
+  Tensor *t;
+  c->op = wide;
+  TRY(op_dispatch(c));
+  c->op = op;
+  TRY(want_apply(c->ctx, c->scope, want, out_tensor(c, 0), &t));
+  TRY(OP(c, "aten.to.dtype", &t, val_tensor(t), val_dtype(dtype)));
+  c->out[0] = val_tensor(t);
+  return OK;
+}
+
+/* A call of the walk, with what the marks ask for around it. */
+static Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
+  if (n->graph != m->graph) return op_dispatch(c);
+  if (n->nouts && n->outs[0]->id < m->nvals && m->before[n->outs[0]->id])
+    TRY(anchor_arguments(c->ctx, c->scope, m, n, bound));
+  const Want *sum = n->nouts == 1 && n->outs[0]->id < m->nvals ? m->after[n->outs[0]->id] : NULL;
+  const Op *wide = sum && sum->pays && !m->torch_ops ? wide_op(c->op, n->outs[0]->dtype) : NULL;
+  if (wide) return call_wide(wide, sum, n->outs[0]->dtype, c);
+  TRY(op_dispatch(c));
+  for (int i = 0; i < n->nouts && i < c->nout; i++) {
+    const Want *w = n->outs[i]->id < m->nvals ? m->after[n->outs[i]->id] : NULL;
+    Tensor *t = w ? out_tensor(c, i) : NULL;
+    if (!t) continue;
+    TRY(want_apply(c->ctx, c->scope, w, t, &t));
+    c->out[i] = val_tensor(t);
+  }
+  return OK;
+}
+
+/* ---- inputs -------------------------------------------------------------------------------------- */
+
+Status marked_input_spec(const Marks *m, int i, const Tensor *whole, const Spec **out) {
+  Placement place[MAX_AXES];
+  marks_input_places(m, i, whole->ndim ? whole->size[0] : 0, place);
+  return spec_new(m->mesh, whole->dtype, whole->ndim, whole->size, NULL, place, out);
+}
+
+static Status bind_tensor(const ProgramWalk *w, int i, Tensor *whole, Tensor *held, Value *out) {
+  const Spec *spec = NULL;
+  Tensor *t;
+  if (w->marks) TRY(marked_input_spec(w->marks, i, whole, &spec));
+  TRY(w->input(w->arg, i, whole, held, spec, &t));
+  if (spec) TRY(dtensor_wrap(w->scope, spec, t, &t));
+  *out = val_tensor(t);
+  return OK;
+}
+
+static Status bind_input(const ProgramWalk *w, int i, const Value *user, Value *out) {
+  const Exported *e = w->program;
+  const InputSpec *spec = &e->inputs[i];
+  switch (spec->kind) {
+    case IN_CONSTANT: return arg_resolve(w->arena, NULL, &spec->constant, out);
+    case IN_TOKEN: return *out = val_none(), OK;
+    case IN_USER: *out = *user; return user->kind == VAL_TENSOR ? bind_tensor(w, i, user->tensor, NULL, out) : OK;
+    default: break;
+  }
+  const StateEntry *s = exported_state(e, spec->target);
+  if (!s || !s->tensor)
+    return status_hint(fail(ERR_FILE, "%s '%s' has no data", input_kind_name(spec->kind), spec->target),
+                       "give the weights (--weights FILE)");
+  Tensor *held = w->state ? w->state[s - e->state] : NULL;
+  return bind_tensor(w, i, s->tensor, held ? held : s->tensor, out);
+}
+
+static Status bind_inputs(const ProgramWalk *w, const Value *user, Value *inputs) {
+  for (int i = 0, u = 0; i < w->program->graph->ninputs; i++) {
+    TRY(bind_input(w, i, &user[u], &inputs[i]));
+    if (w->bound) TRY(w->bound(w->arg, i, &inputs[i]));
+    u += w->program->inputs[i].kind == IN_USER;
+  }
+  return OK;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------------ */
+
+static Status before_node(void *arg, const Node *n) {
+  const ProgramWalk *w = arg;
+  return w->before ? w->before(w->arg, n) : OK;
+}
+
+static Status call_node(void *arg, const Node *n, Value *bound, Call *c) {
+  const ProgramWalk *w = arg;
+  TRY(w->marks ? marks_call(w->marks, n, bound, c) : op_dispatch(c));
+  return w->after ? w->after(w->arg, n, c->out, c->nout) : OK;
+}
+
+/* ---- outputs ---------------------------------------------------------------------------------------- */
+
+static Status place_outputs(const ProgramWalk *w, Value *outputs) {
+  for (int i = 0; i < w->program->graph->noutputs; i++) {
+    Tensor *t = outputs[i].kind == VAL_TENSOR ? outputs[i].tensor : NULL;
+    if (!t || !t->spec) continue;
+    TRY(want_apply(w->ctx, w->scope, &w->marks->output[i], t, &t));
+    if (w->placed) TRY(w->placed(w->arg, i, t));
+    outputs[i] = val_tensor(t->local);
+  }
+  return OK;
+}
+
+/* ---- all of it -------------------------------------------------------------------------------------- */
+
+static Status walk(const ProgramWalk *w, const Value *user, Value *inputs, Value *outputs) {
+  Walk nodes = {.ctx = w->ctx,
+                .scope = w->scope,
+                .arena = w->arena,
+                .before = before_node,
+                .call = call_node,
+                .arg = (void *)(uintptr_t)w};
+  TRY(bind_inputs(w, user, inputs));
+  TRY(graph_walk(&nodes, w->program->graph, inputs, outputs));
+  return place_outputs(w, outputs);
+}
+
+Status program_walk(const ProgramWalk *w, const Value *user, Value *inputs, Value *outputs) {
+  Dist *d = w->marks ? w->marks->mesh->dist : NULL;
+  struct Recording *outer = NULL;
+  if (!d) return walk(w, user, inputs, outputs);
+  bool replicates = d->implicit_replication, keeps = d->keep_sharded, records = ctx_is_recording(w->ctx);
+  d->implicit_replication = true; /* what the program makes for itself is alike on all ranks */
+  d->keep_sharded = true;
+  Status s = records ? dist_record(d, &outer) : OK;
+  if (!s) s = walk(w, user, inputs, outputs);
+  if (records) dist_record_end(d, outer);
+  d->implicit_replication = replicates;
+  d->keep_sharded = keeps;
+  return s;
+}
