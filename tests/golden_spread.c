@@ -17,8 +17,8 @@ typedef struct {
   const SafeTensors *data;
   int axis[3], naxes;
   uint64_t seed;
-  atomic_bool refused, owes, steps, exact; /* every rank says the same */
-  atomic_int width;                        /* bytes of an element of the widest result */
+  atomic_bool refused, partial, steps, exact; /* every rank says the same */
+  atomic_int width;                           /* bytes of an element of the widest result */
   char placed[1024];
 } Trial;
 
@@ -37,7 +37,7 @@ static Status can_be_added(Ctx *ctx, Scope *scope, const Tensor *t, int ranks, b
   return OK;
 }
 
-/* What a tensor may owe: one kind for all axes, of those that its dtype can be brought to. */
+/* What partial values a tensor may have: one kind for all axes, of those that its dtype can be brought to. */
 static Placement random_debt(const Tensor *t, uint64_t *state) {
   static const ReduceOp ops[] = {REDUCE_SUM, REDUCE_SUM, REDUCE_SUM,    REDUCE_AVG,
                                  REDUCE_MAX, REDUCE_MIN, REDUCE_PRODUCT};
@@ -98,7 +98,7 @@ static Status spread(Trial *t, Ctx *ctx, Scope *scope, Mesh *m, Tensor **tensor,
   for (int a = 0; a < m->naxes; a++) {
     p[a] = random_placement(*tensor, debt, state);
     if (t->steps && is_p(&p[a])) p[a] = place_r();
-    if (is_p(&p[a])) t->owes = true;
+    if (is_p(&p[a])) t->partial = true;
   }
   if (!is_possible(*tensor, m, p))
     for (int a = 0; a < m->naxes; a++) p[a].nsegments = 0;
@@ -148,7 +148,7 @@ static Status forgive_infinities(GoldenCase *c, Ctx *ctx, Tensor **got, Tensor *
   return OP(&call, "aten.where.self", got, val_tensor(finite), val_tensor(*got), val_tensor(want));
 }
 
-static Status compare_one(GoldenCase *c, Ctx *ctx, Tensor *got, Tensor *want, bool owes, const char *what) {
+static Status compare_one(GoldenCase *c, Ctx *ctx, Tensor *got, Tensor *want, bool partial, const char *what) {
   if (!got || !want) return got || want ? fail(ERR_DIFF, "%s is there on one side only", what) : OK;
   if (got->spec) TRY(dtensor_full(ctx, &c->scope, got, &got));
   if (got->dtype != want->dtype || !tensor_same_size(got, want)) {
@@ -156,19 +156,19 @@ static Status compare_one(GoldenCase *c, Ctx *ctx, Tensor *got, Tensor *want, bo
     return fail(ERR_DIFF, "%s is %s, on one rank %s", what, tensor_describe(got, a, sizeof a),
                 tensor_describe(want, b, sizeof b));
   }
-  if (owes) TRY(forgive_infinities(c, ctx, &got, want));
+  if (partial) TRY(forgive_infinities(c, ctx, &got, want));
   Tolerance tol = golden_tolerance(c, got->dtype);
   tol.rtol *= 4; /* sums in another order */
   tol.atol *= 4;
   return golden_compare_values(got, want, tol, what);
 }
 
-static Status compare_calls(GoldenCase *c, Ctx *ctx, const Call *got, const Call *want, bool owes) {
+static Status compare_calls(GoldenCase *c, Ctx *ctx, const Call *got, const Call *want, bool partial) {
   char what[64];
   if (got->nout != want->nout) return fail(ERR_DIFF, "%d results, on one rank %d", got->nout, want->nout);
   for (int i = 0; i < got->nout; i++) {
     snprintf(what, sizeof what, "result %d", i);
-    TRY(compare_one(c, ctx, out_tensor(got, i), out_tensor(want, i), owes, what));
+    TRY(compare_one(c, ctx, out_tensor(got, i), out_tensor(want, i), partial, what));
   }
   for (int i = 0; i < got->op->schema.nparams; i++) {
     if (!got->op->schema.params[i].mutated) continue;
@@ -176,7 +176,8 @@ static Status compare_calls(GoldenCase *c, Ctx *ctx, const Call *got, const Call
     int n = got->arg[i].kind == VAL_TENSORS ? got->arg[i].n : 1;
     for (int j = 0; j < n; j++)
       TRY(compare_one(c, ctx, got->arg[i].kind == VAL_TENSORS ? got->arg[i].tensors[j] : in_tensor(got, i),
-                      want->arg[i].kind == VAL_TENSORS ? want->arg[i].tensors[j] : in_tensor(want, i), owes, what));
+                      want->arg[i].kind == VAL_TENSORS ? want->arg[i].tensors[j] : in_tensor(want, i), partial,
+                      what));
   }
   return OK;
 }
@@ -214,7 +215,7 @@ static Status run_both(Trial *t, World *w, GoldenCase *one, GoldenCase *many, Ct
     return OK;
   }
   TRY(s);
-  return compare_calls(many, ctx, &spread_call, &plain, t->owes);
+  return compare_calls(many, ctx, &spread_call, &plain, t->partial);
 }
 
 static Status on_rank(World *w, void *arg) {

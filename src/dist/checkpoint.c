@@ -26,7 +26,8 @@ static Status refuse_partial(const Layout *l) {
   char text[256];
   for (int a = 0; a < l->naxes; a++)
     if (is_p(&l->place[a]))
-      return status_hint(fail(ERR_USAGE, "a tensor placed %s cannot be saved or loaded: its values are still owed",
+      return status_hint(fail(ERR_USAGE,
+                              "a tensor placed %s cannot be saved or loaded: its values are still partial",
                               placements_print(l->place, l->naxes, text, sizeof text)),
                          "redistribute it to R or S first");
   return OK;

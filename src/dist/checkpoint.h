@@ -6,7 +6,7 @@
  * I2  An empty shard is one empty chunk whose offset is the global size along the
  *     dimensions that are cut away (layout.h, I3): no two different chunks of a tensor
  *     begin at the same place.
- * I3  What is owed cannot be saved: P is refused.
+ * I3  Partial tensors cannot be saved: P is refused.
  * I4  Everything is a function of layouts: any rank can ask about any other.
  */
 #ifndef TESS_DIST_CHECKPOINT_H

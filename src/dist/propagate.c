@@ -199,13 +199,13 @@ static bool joins_empty(const Weigh *w, int i) {
 
 static bool admissible(const Weigh *w) {
   const Rules *r = w->r;
-  bool owes = false;
+  bool partial = false;
   for (int t = 0; t < r->nout + r->nin; t++)
-    if (!placements_owe_alike(w->now + t * r->naxes, r->naxes) || !turns_agree(w->now + t * r->naxes, r->naxes))
+    if (!placements_partial_alike(w->now + t * r->naxes, r->naxes) || !turns_agree(w->now + t * r->naxes, r->naxes))
       return false;
   for (int t = 0; t < r->nout + r->nin; t++)
     if (!segments_fit(r, t < r->nout ? r->out[t] : r->in[t - r->nout], w->now + t * r->naxes)) return false;
-  for (int i = 0; i < r->nout * r->naxes; i++) owes |= is_p(&w->now[i]);
+  for (int i = 0; i < r->nout * r->naxes; i++) partial |= is_p(&w->now[i]);
   if (w->goal && r->nout && !placements_equal(w->now, w->goal, r->naxes)) return false;
   if (w->pinned >= 0) {
     const Placement *self = w->have[w->pinned]->place;
@@ -218,7 +218,7 @@ static bool admissible(const Weigh *w) {
     if (fills_shards(r->in[i], want, r->axis, r->naxes)) continue;
     /* empty shards: fine where they are already there (or a rule knows what it does, or an
      * op in place has no choice) and no reduction meets them */
-    if (!(r->uneven || !owes)) return false;
+    if (!(r->uneven || !partial)) return false;
     if (!w->listed && w->pinned < 0 && !placements_equal(want, w->have[i]->place, r->naxes) && !joins_empty(w, i))
       return false;
   }
@@ -239,7 +239,7 @@ static void weigh(Weigh *w, double extra) {
   bool better = w->best_class == NOTHING || rank > w->best_class ||
                 (rank == w->best_class &&
                  (rank == UNMOVED || ((rank == MINIMUM || rank == NEGATIVE) && cost < w->best_cost)));
-  /* a compiled program slices no more than it must: a cut here would be paid for later */
+  /* a compiled program slices no more than it must: a slice here would cost a gather later */
   if (w->sparing && rank == FREE && w->best_class == FREE) better = moves < w->best_moves;
   if (!better) return;
   w->best_class = rank;

@@ -157,7 +157,7 @@ static Status contiguous_of(Job *j, Tensor *t, Tensor **out) {
   return OK;
 }
 
-/* Norms are owed as sums of powers. */
+/* Partial norms are sums of powers. */
 static Status raise(Job *j, Tensor *t, double exponent, Tensor **out) {
   Call c = {.ctx = j->ctx, .scope = j->scope, .arena = &j->arena};
   Tensor *positive;
@@ -165,7 +165,7 @@ static Status raise(Job *j, Tensor *t, double exponent, Tensor **out) {
   return OP(&c, "aten.pow.Tensor_Scalar", out, val_tensor(positive), val_float(exponent));
 }
 
-static const Placement *owed(const Job *j) {
+static const Placement *partial_of(const Job *j) {
   for (int a = 0; a < j->mesh->naxes; a++)
     if (j->step->changed >> a & 1) return &j->step->before[a];
   return &j->step->before[0];
@@ -178,7 +178,7 @@ static Status do_all_reduce(Job *j) {
   TRY(new_result(j, in->ndim, in->size, &j->out));
   j->coll = (Coll){.kind = COLL_ALL_REDUCE,
                    .dtype = in->dtype,
-                   .op = owed(j)->op,
+                   .op = partial_of(j)->op,
                    .send = tensor_data(in),
                    .recv = tensor_data(j->out),
                    .count = tensor_numel(in),
@@ -223,7 +223,7 @@ static Status do_reduce_scatter(Job *j) {
   TRY(new_local(j, j->step->after, &j->out));
   j->coll = (Coll){.kind = COLL_REDUCE_SCATTER,
                    .dtype = j->spec->dtype,
-                   .op = owed(j)->op,
+                   .op = partial_of(j)->op,
                    .send = tensor_data(packed),
                    .recv = tensor_data(j->out),
                    .counts = counts,
@@ -237,13 +237,13 @@ static bool reduces(const Job *j) {
 }
 
 static Status do_reduce(Job *j) {
-  double norm = owed(j)->norm;
+  double norm = partial_of(j)->norm;
   if (norm != 0) TRY(raise(j, j->in, norm, &j->in));
   return j->step->kind == STEP_ALL_REDUCE ? do_all_reduce(j) : do_reduce_scatter(j);
 }
 
 static Status finish_reduce(Job *j) {
-  double norm = owed(j)->norm;
+  double norm = partial_of(j)->norm;
   return norm != 0 ? raise(j, j->out, 1 / norm, &j->out) : OK;
 }
 
@@ -454,17 +454,17 @@ static Status exchange_across(Ctx *ctx, const Spec *from, const Spec *to, Tensor
 
 static Status redistribute_across(Ctx *ctx, const Spec *from, const Spec *to, Tensor *local, const char *why,
                                   Scope *scope, Tensor **out) {
-  Placement paid[MAX_AXES], arrive[MAX_AXES];
-  for (int a = 0; a < from->mesh->naxes; a++) paid[a] = is_p(&from->place[a]) ? place_r() : from->place[a];
+  Placement reduced[MAX_AXES], arrive[MAX_AXES];
+  for (int a = 0; a < from->mesh->naxes; a++) reduced[a] = is_p(&from->place[a]) ? place_r() : from->place[a];
   for (int a = 0; a < to->mesh->naxes; a++) arrive[a] = is_p(&to->place[a]) ? place_r() : to->place[a];
-  const Spec *settled, *landed;
-  TRY(spec_with(from, paid, &settled));
+  const Spec *whole, *landed;
+  TRY(spec_with(from, reduced, &whole));
   TRY(spec_with(to, arrive, &landed));
-  if (from->mesh->inside) TRY(redistribute_local(ctx, from, settled, local, why, scope, &local));
+  if (from->mesh->inside) TRY(redistribute_local(ctx, from, whole, local, why, scope, &local));
   Tensor *there;
   TRY(tensor_new(scope, to->dtype, landed->local_ndim, landed->local, &there));
   Arena arena = {0};
-  Status s = exchange_across(ctx, settled, landed, local, why, there, &arena);
+  Status s = exchange_across(ctx, whole, landed, local, why, there, &arena);
   arena_free(&arena);
   TRY(s);
   *out = there;

@@ -4,7 +4,7 @@
  * there are at most 3^naxes of them.  From a state:
  *
  *   free      every R axis whose target is S (or P), where that is a local cut (and no other
- *             kind of debt is owed)
+ *             kind of partial value is there)
  *   reduce    P axes of one op, one by one or all together, to R or to their targets
  *   gather    S axes to R, one by one or all together
  *   move      S axes to their targets, one by one, or all that differ in one exchange
@@ -159,11 +159,11 @@ static void relax(Search *s, StepKind kind, unsigned changed, unsigned axes, con
 static void try_local(Search *s) {
   Placement after[MAX_AXES];
   memcpy(after, s->now, sizeof after);
-  unsigned cut = 0, owe = 0;
+  unsigned cut = 0, partial = 0;
   for (int a = 0; a < s->naxes; a++) {
     if (!is_r(&s->now[a]) || is_r(&s->to->place[a])) continue;
     if (is_p(&s->to->place[a])) {
-      owe |= 1u << a;
+      partial |= 1u << a;
       continue;
     }
     after[a] = s->to->place[a];
@@ -177,12 +177,12 @@ static void try_local(Search *s) {
     after[a] = s->to->place[a];
     if (close_group(s, s->now, after, 1u << a) == 1u << a) relax(s, STEP_SLICE, 1u << a, 0, after);
   }
-  if (!owe) return;
+  if (!partial) return;
   memcpy(after, s->now, sizeof after);
   for (int a = 0; a < s->naxes; a++)
-    if (owe >> a & 1) after[a] = s->to->place[a];
-  if (placements_owe_alike(after, s->naxes)) /* else what is owed is paid first */
-    relax(s, STEP_PARTITION, owe, 0, after);
+    if (partial >> a & 1) after[a] = s->to->place[a];
+  if (placements_partial_alike(after, s->naxes)) /* else what is partial is reduced first */
+    relax(s, STEP_PARTITION, partial, 0, after);
 }
 
 static void try_reduce(Search *s, unsigned axes, bool to_target) {
@@ -199,15 +199,15 @@ static void try_reduce(Search *s, unsigned axes, bool to_target) {
 }
 
 static void try_reductions(Search *s) {
-  unsigned owed = 0, same = 0;
+  unsigned partial = 0, same = 0;
   int first = -1;
   for (int a = 0; a < s->naxes; a++) {
     if (!is_p(&s->now[a]) || placement_equal(&s->now[a], &s->to->place[a])) continue;
-    owed |= 1u << a;
+    partial |= 1u << a;
     if (first < 0) first = a;
     if (placement_equal(&s->now[a], &s->now[first])) same |= 1u << a;
   }
-  if (!owed) return;
+  if (!partial) return;
   unsigned to_shards = 0;
   for (int a = 0; a < s->naxes; a++)
     if (same >> a & 1 && is_s(&s->to->place[a])) to_shards |= 1u << a;
@@ -217,7 +217,7 @@ static void try_reductions(Search *s) {
   }
   if (to_shards && to_shards != same && to_shards & (to_shards - 1)) try_reduce(s, to_shards, true);
   for (int a = 0; a < s->naxes; a++) {
-    if (!(owed >> a & 1)) continue;
+    if (!(partial >> a & 1)) continue;
     try_reduce(s, 1u << a, true);
     try_reduce(s, 1u << a, false);
   }
@@ -234,7 +234,7 @@ static void try_move(Search *s, unsigned changed, bool to_target) {
   }
   unsigned axes = close_group(s, s->now, after, changed);
   for (int a = 0; a < s->naxes; a++)
-    if (axes >> a & 1 && is_p(&s->now[a])) return; /* what is owed is not moved about */
+    if (axes >> a & 1 && is_p(&s->now[a])) return; /* partial values are not moved about */
   bool one = !(axes & (axes - 1));
   relax(s,
         gathers && axes == changed ? STEP_ALL_GATHER

@@ -27,8 +27,8 @@ Status formula_give(Formula *f, const Tensor *t);
 Tensor *f_widen(Formula *f, const Tensor *t);
 Tensor *f_cast(Formula *f, const Tensor *t, Dtype d);
 
-/* DTensors among them are brought to where they can be combined element by element, owed
- * values paid: once, not in every step.  NULL stays NULL. */
+/* DTensors among them are brought to where they can be combined element by element, partial
+ * values reduced: once, not in every step.  NULL stays NULL. */
 void f_align(Formula *f, Tensor **t, int n);
 
 #define F_T val_tensor

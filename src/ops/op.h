@@ -55,9 +55,9 @@ typedef struct Local Local;     /* rule.h: a call as one rank makes it */
 typedef struct Sharded Sharded; /* rule.h: which dimensions of its inputs are sharded */
 typedef Status LocalizeFn(Local *l);
 
-/* What an op does to values that are still owed (P), see rule.h. */
+/* What an op does to partial values (P), see rule.h. */
 typedef enum {
-  LINEAR_NO,     /* they must be paid first */
+  LINEAR_NO,     /* they must be reduced first */
   LINEAR_UNARY,  /* f(a + b) = f(a) + f(b) */
   LINEAR_JOINT,  /* f(a1 + a2, b1 + b2) = f(a1, b1) + f(a2, b2): add, cat */
   LINEAR_MULTI,  /* in one operand at a time: mul */
@@ -65,7 +65,7 @@ typedef enum {
   LINEAR_SHIFT,  /* x + c: averages and extremes pass, sums do not */
   LINEAR_ALL,    /* moves values only: everything passes */
   LINEAR_NEG,    /* linear, and the largest becomes the smallest */
-  LINEAR_CHOOSE, /* where(condition, a, b): both owe alike */
+  LINEAR_CHOOSE, /* where(condition, a, b): both are partial alike */
   RISING,        /* f(max(a, b)) = max(f(a), f(b)) */
   FALLING,       /* f(max(a, b)) = min(f(a), f(b)) */
   RISING_BOTH,   /* rising in each of two operands */

@@ -148,7 +148,7 @@ static const char *const partials[LINEAR_COUNT] = {
     [RISING_MIN] = "xxr xrx nnr nrn nnn",
 };
 
-/* Do owed values stay what they are in another dtype?  A sum of bools is their `or`, and
+/* Do partial values stay what they are in another dtype?  A sum of bools is their `or`, and
  * an average of integers is rounded. */
 static bool owes_exactly(const Tensor *in, const Tensor *out, const Placement *p) {
   if (!is_p(p)) return true;

@@ -102,8 +102,8 @@ Status place_pointwise(Rules *r);
 typedef struct {
   int lead;             /* the input to follow */
   bool whole[MAX_DIMS]; /* its dimensions that must not be cut ... */
-  bool owes;            /* ... or, if they are, leave this to be paid: */
-  Placement owed;
+  bool leaves_partial;  /* ... or, if they are, leave this to be reduced: */
+  Placement partial;
   bool drops;      /* whole dimensions are no dimensions of the results */
   bool any;        /* list every shard that is possible; else: as the input lies */
   bool offers;     /* any: also where no input is cut */

@@ -76,7 +76,7 @@ static Status fold_axis(const Rules *r, const void *arg, int a, Placement *p) {
   if (is_p(&in) && !passes(f, &in)) in = out = place_r();
   if (is_s(&in)) {
     out.dim = fold_to(f, in.dim);
-    if (f->whole[in.dim] && f->owes) out = f->owed;
+    if (f->whole[in.dim] && f->leaves_partial) out = f->partial;
     else if (f->whole[in.dim]) in = out = place_r();
   }
   put(r, f, &in, &out, p);
@@ -89,16 +89,16 @@ Status rule_fold(Rules *r, const Fold *f) {
   TRY_NEW(p, arena_new_n(r->arena, Placement, r->nout + r->nin));
   for (int d = 0; d < r->in[f->lead]->ndim; d++) {
     Placement in = place_s(d), out = place_s(fold_to(f, d));
-    if (f->whole[d] && !f->owes) continue;
-    if (f->whole[d]) out = f->owed;
+    if (f->whole[d] && !f->leaves_partial) continue;
+    if (f->whole[d]) out = f->partial;
     put(r, f, &in, &out, p);
     if (f->offers) TRY(rule_axis_exact(r, p));
     TRY(rule_axis(r, p));
   }
   for (ReduceOp op = REDUCE_SUM; op < REDUCE_OP_COUNT; op++) {
-    Placement owed = place_p(op);
+    Placement partial = place_p(op);
     if (!(f->passes >> op & 1)) continue;
-    put(r, f, &owed, &owed, p);
+    put(r, f, &partial, &partial, p);
     TRY(rule_axis(r, p));
   }
   return OK;

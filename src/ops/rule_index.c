@@ -1,7 +1,7 @@
 /* rule_index.c -- sharding rules of ops that join, pick and put elements; see rule_move.h.
  *
  * Most list one strategy per dimension that the op does not look into.  The order is
- * PyTorch's: dimensions, then what is owed.
+ * PyTorch's: dimensions, then what is partial.
  */
 #include <string.h>
 
@@ -24,7 +24,7 @@ static Status rule_axis_offered(Rules *r, const Placement *p) {
   return rule_axis(r, p);
 }
 
-/* Output and input 0 owe the same, the others are R. */
+/* Output and input 0 are partial alike, the others are R. */
 static Status pass_owed(Rules *r, ReduceOp first, ReduceOp last) {
   for (ReduceOp op = first; op <= last; op++) {
     Placement *p;
@@ -238,7 +238,7 @@ Status rule_index_put(Rules *r) {
     TRY(rule_axis(r, p));
   }
   if (values < 0) return OK;
-  TRY(blank(r, place_p(REDUCE_SUM), &p)); /* self and values owed, in one go */
+  TRY(blank(r, place_p(REDUCE_SUM), &p)); /* self and values partial, in one go */
   *input_of(r, p, 0) = *input_of(r, p, values) = place_p(REDUCE_SUM);
   return rule_axis(r, p);
 }
@@ -262,7 +262,7 @@ Status rule_scatter(Rules *r) {
 }
 
 /* index_add is linear in self and source, index_copy moves both; index_fill writes one
- * value on every rank, or one that is owed. */
+ * value on every rank, or a partial one. */
 Status rule_index_dim(Rules *r) {
   Placement *p;
   int dim, source = rule_input(r, 3, 0);
@@ -276,11 +276,11 @@ Status rule_index_dim(Rules *r) {
   }
   ReduceOp last = r->call->op->def->shard.linear == LINEAR_JOINT ? REDUCE_AVG : REDUCE_PRODUCT;
   for (ReduceOp op = REDUCE_SUM; op <= last; op++) {
-    Placement owed = place_p(op);
-    if (source < 0 && !pass_partial(PASS_EQUAL, &owed)) continue;
-    TRY(blank(r, owed, &p));
-    *input_of(r, p, 0) = owed;
-    if (source >= 0) *input_of(r, p, source) = owed;
+    Placement partial = place_p(op);
+    if (source < 0 && !pass_partial(PASS_EQUAL, &partial)) continue;
+    TRY(blank(r, partial, &p));
+    *input_of(r, p, 0) = partial;
+    if (source >= 0) *input_of(r, p, source) = partial;
     TRY(rule_axis(r, p));
   }
   return OK;

@@ -11,7 +11,7 @@
 #include "ops/geometry.h"
 #include "ops/rule.h"
 
-/* Which values that are owed go through. */
+/* Which partial values go through. */
 typedef enum {
   PASS_NONE,
   PASS_LINEAR, /* sum, avg */

@@ -45,7 +45,7 @@ Status rule_renumber(Rules *r, const int *to, Pass pass) {
     Placement *in = &of_input(r, p, 0)[a], out = *in;
     if (is_s(in)) out.dim = to[in->dim];
     if (is_s(in) ? out.dim < 0 : is_p(in) && !pass_partial(pass, in)) {
-      why_whole(r, in, is_s(in) ? "the op needs that dimension whole" : "the op is not linear in what is owed");
+      why_whole(r, in, is_s(in) ? "the op needs that dimension whole" : "the op is not linear in partial values");
       *in = out = place_r();
     }
     for (int i = 0; i < r->nout; i++) of_output(r, p, i)[a] = out;
@@ -155,7 +155,7 @@ Status rule_pieces(Rules *r, int dim) {
   return rule_all_but(r, whole, PASS_ALL);
 }
 
-/* Does every axis keep what it has: no cut of dim but equal ones of both halves, nothing owed? */
+/* Does every axis keep what it has: no cut of dim but equal ones of both halves, nothing partial? */
 static bool halves_alike(const Rules *r, int dim, const Placement *in, Placement *out) {
   Placement second[MAX_AXES];
   Axes m = axes_of(r);

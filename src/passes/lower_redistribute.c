@@ -345,20 +345,20 @@ static Status exchange(Move *v, Tensor **out) {
 
 /* ---- debts --------------------------------------------------------------------------------------------- */
 
-static const Placement *owed(const Move *v) {
+static const Placement *partial_of(const Move *v) {
   for (int a = 0; a < v->m->naxes; a++)
     if (v->step->changed >> a & 1) return &v->step->before[a];
   return &v->step->before[0];
 }
 
-/* Norms are owed as sums of powers. */
+/* Partial norms are sums of powers. */
 static Status raise_to(const Move *v, Tensor *t, double exponent, Tensor **out) {
   TRY(OP(v->c, "aten.abs.default", out, val_tensor(t)));
   return OP(v->c, "aten.pow.Tensor_Scalar", out, val_tensor(*out), val_float(exponent));
 }
 
 static Status reduce(Move *v, Tensor **out) {
-  const Placement *p = owed(v);
+  const Placement *p = partial_of(v);
   const char *op = reduce_op_name(p->op);
   if (p->norm != 0) TRY(raise_to(v, v->in, p->norm, &v->in));
   if (v->step->kind == STEP_REDUCE_SCATTER) TRY(reduce_scatter(v, op, out));

@@ -184,8 +184,8 @@ static Status advise(Collector *c, const PlanMove *m, const char **out) {
     snprintf(text, sizeof text, "%s works on whole tensors only: leave what leads to it whole", m->why);
   else if (!gathers(m->kind) && cut)
     snprintf(text, sizeof text,
-             "the sum that %s leaves is paid here; rowwise instead of placements pays it at once", cut);
-  else if (!gathers(m->kind)) snprintf(text, sizeof text, "a sum that was left open is paid here");
+             "the partial sum of %s is reduced here; rowwise instead of placements reduces it at once", cut);
+  else if (!gathers(m->kind)) snprintf(text, sizeof text, "a partial sum is reduced here");
   else if (cut && !strncmp(cut, "the batch", 9))
     snprintf(text, sizeof text, "it needs all of the batch; if it has to, nothing helps but a smaller data axis");
   else if (cut)

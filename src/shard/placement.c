@@ -86,7 +86,7 @@ static bool may_mix(const Placement *a, const Placement *b) {
   return a->op == b->op || (a->op <= REDUCE_AVG && b->op <= REDUCE_AVG);
 }
 
-/* The first debt that does not go with an earlier one, *with; -1: none. */
+/* The first partial placement that does not go with an earlier one, *with; -1: none. */
 static int first_clash(const Placement *p, int n, int *with) {
   *with = -1;
   for (int i = 0; i < n; i++) {
@@ -97,7 +97,7 @@ static int first_clash(const Placement *p, int n, int *with) {
   return -1;
 }
 
-bool placements_owe_alike(const Placement *p, int n) {
+bool placements_partial_alike(const Placement *p, int n) {
   int with;
   return first_clash(p, n, &with) < 0;
 }
@@ -107,7 +107,7 @@ Status placements_check(const Placement *p, int n, int ndim, const char *what) {
   int with, clash = first_clash(p, n, &with);
   if (clash >= 0) {
     char a[64], b[64];
-    return fail(ERR_USAGE, "%s: %s and %s cannot be owed at once", what, placement_print(&p[with], a, sizeof a),
+    return fail(ERR_USAGE, "%s: %s and %s cannot be partial at once", what, placement_print(&p[with], a, sizeof a),
                 placement_print(&p[clash], b, sizeof b));
   }
   return check_turns(p, n, what);

@@ -76,8 +76,8 @@ const char *placement_print(const Placement *p, char *buf, size_t cap);
 /* "RS(0)P(sum)": PyTorch's form for a list. */
 const char *placements_print(const Placement *p, int n, char *buf, size_t cap);
 
-/* May these debts be owed at once?  Of one kind all of them, but that sum and avg mix. */
-bool placements_owe_alike(const Placement *p, int n);
+/* May these be partial at once?  Of one kind all of them, but that sum and avg mix. */
+bool placements_partial_alike(const Placement *p, int n);
 /* Everything about a list that does not depend on sizes: dims within ndim, one kind of
  * Partial at most (sum and avg may mix), turns complete.  `what` opens the message. */
 Status placements_check(const Placement *p, int n, int ndim, const char *what);

@@ -81,7 +81,7 @@ static Status distribute_scalar(Rank *r, const char *place, Tensor **out) {
 static Status distribute_scalar_shard(Rank *r, Tensor **out) { return distribute_scalar(r, "S(0)", out); }
 static Status distribute_scalar_replicate(Rank *r, Tensor **out) { return distribute_scalar(r, "R", out); }
 
-/* Fours everywhere, owed: whatever the split, they come back. */
+/* Fours everywhere, partial: whatever the split, they come back. */
 static Status distribute_fours(Rank *r, const char *place, Tensor **out) {
   Tensor *t, *full;
   TRY(rank_arange(r, DT_F32, 1, (const int64_t[]){2}, 0, 4, &t));
@@ -210,7 +210,7 @@ static Status from_local_shares_memory(Rank *r, Tensor **out) {
 
 /* ---- redistribute ---------------------------------------------------------------------------------------- */
 
-/* PyTorch keeps targets that owe to itself. */
+/* PyTorch keeps partial targets to itself. */
 static Status to_partial(Rank *r, const char *from, const char *to, Tensor **out) {
   Tensor *x, *t;
   TRY(x_of(r, &x));

@@ -218,7 +218,7 @@ static bool same_outputs(Trial *t, const Decision *d) {
 /* ---- decisions of PyTorch that no one should follow --------------------------------------------
  * They give wrong values, though the golden run did not meet any (docs/differences.md). */
 
-/* PyTorch takes an input as it is owed. */
+/* PyTorch takes a partial input as it is. */
 static bool keeps_debt(const Trial *t) {
   yyjson_val *want = field(t->c, "in"), *p;
   size_t i, m;

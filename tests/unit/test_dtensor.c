@@ -93,7 +93,7 @@ static int watching(TessCtx *ctx, void *arg) {
   TessTensor *x = tess_distribute_tensor(ctx, counting(ctx, 4, 6), mesh, "S(1)", -1),
              *w = tess_distribute_tensor(ctx, counting(ctx, 6, 4), mesh, "S(0)", -1);
   CHECK(tess_comm_debug_begin(ctx) == 0);
-  TessTensor *y = tess_call(ctx, "aten.mm.default", tess_t(x), tess_t(w)); /* owed: nothing is sent */
+  TessTensor *y = tess_call(ctx, "aten.mm.default", tess_t(x), tess_t(w)); /* partial: nothing is sent */
   char *text = tess_comm_debug_end(ctx);
   char place[64];
   CHECK(y && strstr(text, "\"total\": 0") && !strcmp(tess_placements(y, place, sizeof place), "P(sum)"));

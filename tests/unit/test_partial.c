@@ -1,4 +1,4 @@
-/* Values that are owed (P) go through ops: every rank holds something else, and what comes
+/* Values that are partial (P) go through ops: every rank holds something else, and what comes
  * out is what the paid value gives. */
 #include <math.h>
 #include <setjmp.h>
@@ -121,7 +121,7 @@ static void test_owed_values(void **state) {
   assert_int_equal(code, 0);
 }
 
-/* From any two placements to any two: the same whole.  Debts of different kinds are never owed
+/* From any two placements to any two: the same whole.  Debts of different kinds are never partial
  * at once, also not on the way. */
 static int from_all_to_all(TessCtx *ctx, void *arg) {
   (void)arg;
@@ -137,7 +137,7 @@ static int from_all_to_all(TessCtx *ctx, void *arg) {
     TessTensor *whole = same(ctx, 1), *x = tess_distribute_tensor(ctx, whole, mesh, from, -1);
     TessTensor *y = x ? tess_redistribute(ctx, x, NULL, to, -1) : NULL;
     if (!y) {
-      CHECK(strstr(tess_error_message(ctx), "cannot be owed at once"));
+      CHECK(strstr(tess_error_message(ctx), "cannot be partial at once"));
       tess_error_clear(ctx);
     } else {
       TessTensor *back = tess_full_tensor(ctx, y);

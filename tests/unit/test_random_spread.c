@@ -272,7 +272,7 @@ static void attention_drops_the_same_weights(void **state) {
   ctx_free(&r.ctx);
 }
 
-static void owed_numbers_are_refused(void **state) {
+static void partial_numbers_are_refused(void **state) {
   (void)state;
   Dist *d;
   Mesh *m;
@@ -309,7 +309,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(spread_gives_the_same_numbers),
       cmocka_unit_test(attention_drops_the_same_weights),
-      cmocka_unit_test(owed_numbers_are_refused),
+      cmocka_unit_test(partial_numbers_are_refused),
       cmocka_unit_test(states_are_sixteen_bytes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

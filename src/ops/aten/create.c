@@ -60,21 +60,21 @@ static Status create_run(Call *c) {
 }
 
 /* The tensor to be like is not read: it stays as it is.  The result follows its shards;
- * what is owed it may owe too, if every rank fills in what gives the same in the end. */
-static bool may_owe(const Call *c, const CreateRow *row, const Placement *p) {
+ * what is partial may stay so, if every rank fills in what gives the same in the end. */
+static bool may_be_partial(const Call *c, const CreateRow *row, const Placement *p) {
   const Value *v = row->value == NO ? NULL : &c->arg[row->value];
   bool zero = row->fill == WITH_0 || (v && v->kind != VAL_TENSOR && v->kind != VAL_COMPLEX && val_as_float(v) == 0);
   return row->fill == NOT || zero || pass_partial(PASS_EQUAL, p);
 }
 
-static Status like_place(Rules *r, const CreateRow *row, bool owe) {
+static Status like_place(Rules *r, const CreateRow *row, bool partial) {
   Placement p[4 * MAX_AXES];
   double extra = row->size == NO ? 0 : -0.1; /* new_*: rather like its model than R */
   bool cut = row->size == NO || row->fill == NOT;
   for (int a = 0; a < r->naxes; a++) {
     const Placement *have = rule_have(r, 0, a);
     cut |= is_s(have);
-    p[a] = is_p(have) && !(owe && may_owe(r->call, row, have)) ? place_r() : *have;
+    p[a] = is_p(have) && !(partial && may_be_partial(r->call, row, have)) ? place_r() : *have;
     for (int i = 0; i < r->nin; i++) p[(1 + i) * r->naxes + a] = i ? place_r() : *have;
   }
   if (row->size != NO && !(cut && tensor_same_size(r->in[0], r->out[0])))
@@ -272,7 +272,7 @@ static Status one_hot_run(Call *c) {
 
 /* ---- filling what is there ------------------------------------------------------------------- */
 
-/* What is filled stays as it lies; a tensor with the number is owed where that is. */
+/* What is filled stays as it lies; a tensor with the number is partial where that is. */
 static Status fill_axis(const Rules *r, const void *unused, int a, Placement *p) {
   (void)unused;
   p[0] = p[1] = *rule_have(r, 0, a);
@@ -285,7 +285,7 @@ static Status fill_place(Rules *r) {
   return rule_follow(r, fill_axis, NULL);
 }
 
-/* The number belongs to the first rank of a sum that is owed, the others hold nothing. */
+/* The number belongs to the first rank of a partial sum, the others hold nothing. */
 static Status fill_localize(Local *l) {
   const CreateRow *row = l->def->row;
   if (row->fill != WITH_VALUE || l->nin > 1) return OK;

@@ -181,8 +181,7 @@ static Status check_state(const Rules *r, const Param *list, int self, int t) {
   char x[256], y[256];
   for (int i = 0; i < r->naxes; i++)
     if (is_p(&a[i]))
-      return op_fail(r->call, "in place on a parameter that is owed (%s)",
-                     placements_print(a, r->naxes, x, sizeof x));
+      return op_fail(r->call, "in place on a partial parameter (%s)", placements_print(a, r->naxes, x, sizeof x));
   if (gradient || placements_equal(a, b, r->naxes)) return OK;
   return fail(ERR_DYNAMIC, "%s: '%s' is placed %s, its parameter %s", r->call->op->schema.name, list->name,
               placements_print(b, r->naxes, y, sizeof y), placements_print(a, r->naxes, x, sizeof x));

@@ -36,7 +36,7 @@ static Status padded_size(const Call *c, Ints pad, int ndim, const int64_t *size
   return OK;
 }
 
-/* Padded dimensions are whole; what is owed passes if the padding is no constant of its own. */
+/* Padded dimensions are whole; partial values pass if the padding is no constant of its own. */
 static Status pad_place(Rules *r, Ints pad, Pass pass) {
   bool padded[MAX_DIMS] = {false};
   for (int i = 0; i < pad.n; i++) padded[r->in[0]->ndim - 1 - i / 2] |= pad.v[i] != 0;

@@ -164,7 +164,7 @@ typedef struct {
   int left, right; /* flat numbers of the inputs */
 } Sharding;
 
-/* What is added: where the result is cut, if it is not broadcast there; owed with it. */
+/* What is added: where the result is cut, if it is not broadcast there; partial with it. */
 static Placement addend_place(const Tensor *t, const Tensor *out, Placement result) {
   if (!is_s(&result)) return result;
   int at = result.dim - (out->ndim - t->ndim);
@@ -192,7 +192,7 @@ static Placement shard_at(const Tensor *t, int dim, int64_t size) {
   return dim >= 0 && t->size[dim] == size ? place_s(dim) : place_r();
 }
 
-/* In PyTorch's order: batch, summed, left, right, then what is owed. */
+/* In PyTorch's order: batch, summed, left, right, then what is partial. */
 Status product_place(Rules *r, const Product *p, bool linear) {
   Sharding s = {r, p, rule_input(r, p->left, 0), rule_input(r, p->right, 0)};
   const Tensor *a = r->in[s.left], *b = r->in[s.right], *out = r->out[0];

@@ -27,9 +27,9 @@ Status product_infer(Call *c, const Product *p);
 Status product_run(Call *c, const Product *p, GemmAct act);
 double product_flops(const Call *c, const Product *p);
 
-/* How it shards: every dimension of the result; the summed one leaves a sum that is owed,
- * and so do operands that are, one at a time.  What is added must then be owed too: R
- * becomes P on one rank only.  linear = false (an activation): nothing may be owed. */
+/* How it shards: every dimension of the result; the summed one leaves a partial sum,
+ * and so do operands that are, one at a time.  What is added must then be partial too: R
+ * becomes P on one rank only.  linear = false (an activation): nothing may be partial. */
 Status product_place(Rules *r, const Product *p, bool linear);
 
 /* The activation of a name; fails with the names there are. */

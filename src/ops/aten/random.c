@@ -107,8 +107,8 @@ static int64_t random_draws(const Call *c) {
   return random_blocks(row->kind, out_tensor(c, 0)->dtype, tensor_numel(out_tensor(c, 0)));
 }
 
-/* The output lies as argument 0 does; whose elements are not read, so that nothing owed
- * needs to be paid. */
+/* The output lies as argument 0 does; whose elements are not read, so that nothing partial
+ * needs to be reduced. */
 static Status random_place(Rules *r) {
   Placement p[2];
   for (int d = 0; r->nin && d < r->out[0]->ndim; d++) {

@@ -6,7 +6,7 @@
  * An empty list of dimensions means all of them, as a rule; `any.dims` and `all.dims`
  * take it at its word.
  *
- * Sharding: a shard of a folded dimension leaves its part of the fold to be paid; a mean
+ * Sharding: a shard of a folded dimension leaves a partial fold; a mean
  * over equal shards is the mean of means (P(avg)).
  */
 #include <math.h>
@@ -180,37 +180,37 @@ static Status pair_infer(Call *c) {
 
 /* ---- sharding -------------------------------------------------------------------------- */
 
-/* What a shard of a folded dimension leaves to be paid, and which owed values pass; false:
+/* What a shard of a folded dimension leaves partial, and which partial values pass; false:
  * such dimensions must be whole. */
-static bool owes(const Rules *r, const Request *p, Fold *f) {
+static bool find_partial(const Rules *r, const Request *p, Fold *f) {
   const Tensor *x = r->in[0];
   bool truth = x->dtype == DT_BOOL;
   enum { SUM = 1 << REDUCE_SUM, AVG = 1 << REDUCE_AVG };
   switch (p->r.kind) {
     case FOLD_SUM:
       f->passes = (truth ? 0 : SUM) | (dtype_is_integral(x->dtype) ? 0 : AVG);
-      f->owed = place_p(p->r.finish == FINISH_MEAN && rule_is_even(r, 0, p->mask) ? REDUCE_AVG : REDUCE_SUM);
+      f->partial = place_p(p->r.finish == FINISH_MEAN && rule_is_even(r, 0, p->mask) ? REDUCE_AVG : REDUCE_SUM);
       return true;
-    case FOLD_PROD: f->passes = truth ? 0 : 1 << REDUCE_PRODUCT, f->owed = place_p(REDUCE_PRODUCT); return true;
-    case FOLD_MAX: f->passes = 1 << REDUCE_MAX, f->owed = place_p(REDUCE_MAX); return true;
-    case FOLD_MIN: f->passes = 1 << REDUCE_MIN, f->owed = place_p(REDUCE_MIN); return true;
+    case FOLD_PROD: f->passes = truth ? 0 : 1 << REDUCE_PRODUCT, f->partial = place_p(REDUCE_PRODUCT); return true;
+    case FOLD_MAX: f->passes = 1 << REDUCE_MAX, f->partial = place_p(REDUCE_MAX); return true;
+    case FOLD_MIN: f->passes = 1 << REDUCE_MIN, f->partial = place_p(REDUCE_MIN); return true;
     case FOLD_ANY: /* a sum of bools is their `or` */
       f->passes = truth ? SUM | 1 << REDUCE_MAX : 0;
-      f->owed = place_p(p->out == DT_BOOL ? REDUCE_SUM : REDUCE_MAX);
+      f->partial = place_p(p->out == DT_BOOL ? REDUCE_SUM : REDUCE_MAX);
       return true;
     case FOLD_ALL:
-      f->passes = truth ? 1 << REDUCE_PRODUCT | 1 << REDUCE_MIN : 0, f->owed = place_p(REDUCE_PRODUCT);
+      f->passes = truth ? 1 << REDUCE_PRODUCT | 1 << REDUCE_MIN : 0, f->partial = place_p(REDUCE_PRODUCT);
       return true;
     case FOLD_NANSUM:
-    case FOLD_COUNT: f->owed = place_p(REDUCE_SUM); return true;
-    case FOLD_ABSMAX: f->owed = place_p(REDUCE_MAX); return true;
-    case FOLD_ABSMIN: f->owed = place_p(REDUCE_MIN); return true;
+    case FOLD_COUNT: f->partial = place_p(REDUCE_SUM); return true;
+    case FOLD_ABSMAX: f->partial = place_p(REDUCE_MAX); return true;
+    case FOLD_ABSMIN: f->partial = place_p(REDUCE_MIN); return true;
     case FOLD_ABSSUM: f->norm = 1; break;
     case FOLD_SQUARES: f->norm = 2; break;
     case FOLD_POWERS: f->norm = p->r.param; break;
     default: return false;
   }
-  f->owed = (Placement){.kind = PLACE_P, .op = REDUCE_SUM, .norm = f->norm};
+  f->partial = (Placement){.kind = PLACE_P, .op = REDUCE_SUM, .norm = f->norm};
   return true;
 }
 
@@ -222,7 +222,7 @@ static Status place_reduce(Rules *r) {
   bool undefined = row->needs_elements || p.r.kind == FOLD_ABSMAX || p.r.kind == FOLD_ABSMIN;
   memcpy(f.whole, p.mask, sizeof f.whole);
   f.drops = !p.keepdim;
-  f.owes = owes(r, &p, &f) && !(undefined && rule_has_empty(r, 0, p.mask));
+  f.leaves_partial = find_partial(r, &p, &f) && !(undefined && rule_has_empty(r, 0, p.mask));
   r->uneven = !undefined;
   return rule_fold(r, &f);
 }

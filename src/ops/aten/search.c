@@ -198,10 +198,10 @@ static Status histc_place(Rules *r) {
   Fold f = {.lead = 0,
             .any = true,
             .offers = true,
-            .owes = in_float(r->call, 2) != in_float(r->call, 3),
-            .owed = place_p(REDUCE_SUM)};
+            .leaves_partial = in_float(r->call, 2) != in_float(r->call, 3),
+            .partial = place_p(REDUCE_SUM)};
   for (int d = 0; d < r->in[0]->ndim; d++) f.whole[d] = true;
-  if (!f.owes) rule_why(r, "the range of the bins is that of all elements");
+  if (!f.leaves_partial) rule_why(r, "the range of the bins is that of all elements");
   r->uneven = true;
   return rule_fold(r, &f);
 }

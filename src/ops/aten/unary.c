@@ -98,7 +98,7 @@ static Status emit_logit(const Call *c, const PwRow *row, PwProgram *p, const in
 
 const OpDef ops_unary[] = {
     /* clang-format off */
-    /*   name             instruction  owed values (rising: everywhere, without nan) */
+    /*   name             instruction  partial values (rising: everywhere, without nan) */
     MATH("sqrt",           SQRT,         LINEAR_NO)
     MATH("rsqrt",          RSQRT,        LINEAR_NO)
     MATH("reciprocal",     RECIPROCAL,   LINEAR_NO)
@@ -147,7 +147,7 @@ const OpDef ops_unary[] = {
     WHOLE("round",         ROUND)
     WHOLE("trunc",         TRUNC)
     WHOLE("fix",           TRUNC)
-    /*  name              emit              instruction  how        owed values */
+    /*  name              emit              instruction  how        partial values */
     ROW("frac",           emit_unary,       FRAC,        0,         LINEAR_NO)
     ROW("neg",            emit_unary,       NEG,         0,         LINEAR_NEG)
     ROW("negative",       emit_unary,       NEG,         0,         LINEAR_NEG)
