@@ -10,6 +10,9 @@
  *
  * Errors: the first one sticks to its context; every later call on that context returns
  * at once with NULL or -1 until tess_error_clear().  Nothing prints, exits or aborts.
+ * NULL for a context or program is taken like one with an error; any other NULL, where it has
+ * no meaning of its own, and a negative count are errors of the context.  Of a NULL handle,
+ * functions that only ask tell 0, NULL or "".
  * Ownership: tensors belong to the innermost open scope of their context and are freed
  * with it; a context has one outermost scope.  Threads: a context and all that belongs
  * to it is for one thread at a time; different contexts are independent.
@@ -287,6 +290,8 @@ TESS_API int tess_run_ranks(int n, int threads, TessRankFn *fn, void *arg, char 
 TESS_API TessHub *tess_hub_new(int n); /* NULL: out of memory or n < 1 */
 TESS_API TessCtx *tess_hub_join(TessHub *hub, int rank, int threads);
 TESS_API void tess_hub_leave(TessCtx *ctx, const char *failure); /* frees the context */
+/* By any thread while ranks are in it: all give up; those that wait get this message as their error. */
+TESS_API void tess_hub_fail(TessHub *hub, const char *message);
 /* After all have left: of the first rank that failed; "" if none. */
 TESS_API const char *tess_hub_error(TessHub *hub);
 TESS_API void tess_hub_free(TessHub *hub); /* after all have left */
@@ -402,29 +407,67 @@ TESS_API TessTensor *tess_get_chunk(TessCtx *ctx, const TessTensor *t, const int
 
 /* ---- modules --------------------------------------------------------------------------------
  *
- * Named tensors in a tree, with a forward function each: what tess_distribute_module()
- * needs of a module.  Names of inner ones are dotted: "layers.0.weight". */
+ * A tree of modules with names, parameters, buffers and a forward function each.  Names of
+ * inner ones are dotted: "layers.0.weight".  A module belongs to no context; it is for one
+ * thread at a time.  It is counted: tess_module_new() and tess_module_hold() give a reference
+ * each, tess_module_free() drops one, and the last takes the modules inside with it. */
 
 typedef struct TessModule TessModule;
 /* Writes up to cap results, returns their number, or -1. */
 typedef int TessForwardFn(TessCtx *ctx, TessModule *m, TessTensor **inputs, int ninputs, TessTensor **out, int cap,
                           void *arg);
-/* May distribute tensors of module m (tess_module_set); path is "" for the root.  0, or
- * not 0 for failure. */
+/* Of one module of a tree; path is "" for the root.  Not 0: the walk ends with that. */
+typedef int TessModuleVisit(TessCtx *ctx, const char *path, TessModule *m, void *arg);
+/* May distribute tensors of module m (tess_module_set).  0, or not 0 for failure. */
 typedef int TessPartitionFn(TessCtx *ctx, const char *path, TessModule *m, TessMesh *mesh, void *arg);
-/* May replace tensors of the list: inputs before forward, outputs after it. */
+/* May replace tensors of the list: inputs before forward, outputs after it.  mesh: of
+ * tess_distribute_module(), or NULL.  0, or not 0 for failure. */
 typedef int TessModuleHook(TessCtx *ctx, TessModule *m, TessTensor **tensors, int n, TessMesh *mesh, void *arg);
+typedef enum { TESS_BEFORE_FORWARD, TESS_AFTER_FORWARD } TessHookAt;
 
 TESS_API TessModule *tess_module_new(TessCtx *ctx, TessForwardFn *forward, void *arg); /* forward may be NULL */
-TESS_API void tess_module_free(TessModule *m);                                         /* with its children */
-TESS_API int tess_module_set(TessModule *m, const char *name, const TessTensor *t);    /* keeps its own handle */
-TESS_API TessTensor *tess_module_get(TessModule *m, const char *name);                 /* NULL: none */
-TESS_API int tess_module_add(TessModule *m, const char *name, TessModule *child);      /* m owns it now */
-TESS_API TessModule *tess_module_child(TessModule *m, const char *name);
-TESS_API int tess_module_call(TessModule *m, TessTensor **inputs, int ninputs, TessTensor **out, int cap);
-/* Calls partition on every module, root first; tensors that are still plain are then
- * replicated from coordinate 0.  Once per module.  0, or -1.  (collective) */
-TESS_API int tess_distribute_module(TessModule *m, TessMesh *mesh, TessPartitionFn *partition,
+TESS_API TessModule *tess_module_hold(TessModule *m);                                  /* m */
+TESS_API void tess_module_free(TessModule *m);                                         /* NULL is fine */
+/* Grows with every change of its own tensors and children. */
+TESS_API int64_t tess_module_version(const TessModule *m);
+
+/* m takes over the caller's reference of the child, unless this fails; a child of that name is
+ * replaced.  One module may be in several places (hold it for each), but not inside itself. */
+TESS_API int tess_module_add(TessCtx *ctx, TessModule *m, const char *name, TessModule *child);
+TESS_API int tess_module_remove(TessCtx *ctx, TessModule *m, const char *name); /* a tensor or a module */
+TESS_API TessModule *tess_module_child(TessModule *m, const char *path);        /* NULL: none; "": m */
+TESS_API int tess_module_child_count(const TessModule *m);
+TESS_API const char *tess_module_child_name(const TessModule *m, int i);
+TESS_API TessModule *tess_module_child_at(const TessModule *m, int i);
+TESS_API TessModule *tess_module_parent(const TessModule *m); /* the first of those around it; NULL: a root */
+TESS_API const char *tess_module_path(const TessModule *m, char *buf, size_t cap); /* from its root; buf */
+/* Calls visit on every module once, root first.  0, what visit returned, or -1 on error. */
+TESS_API int tess_module_walk(TessCtx *ctx, TessModule *m, TessModuleVisit *visit, void *arg);
+
+/* A tensor that is there is replaced and stays what it was; a new one is a parameter, or a
+ * buffer (persistent: saved with the parameters).  m keeps a handle of its own.  0, or -1. */
+TESS_API int tess_module_set(TessCtx *ctx, TessModule *m, const char *name, const TessTensor *t);
+TESS_API int tess_module_set_buffer(TessCtx *ctx, TessModule *m, const char *name, const TessTensor *t,
+                                    int persistent);
+TESS_API TessTensor *tess_module_get(TessModule *m, const char *name); /* lives until replaced; NULL: none */
+TESS_API int tess_module_tensor_count(const TessModule *m);            /* of its own, in the order they came */
+TESS_API const char *tess_module_tensor_name(const TessModule *m, int i);
+/* 0: a parameter, 1: a buffer, 2: one that is not saved, -1: none. */
+TESS_API int tess_module_is_buffer(TessModule *m, const char *name);
+/* 1, 0, -1: none.  Parameters of floating point or complex numbers do unless told otherwise. */
+TESS_API int tess_module_requires_grad(TessModule *m, const char *name);
+TESS_API int tess_module_set_requires_grad(TessCtx *ctx, TessModule *m, const char *name, int on);
+
+/* Calls fn around the forward function, after hooks that were there before.  The hook's number, or -1. */
+TESS_API int tess_module_hook(TessCtx *ctx, TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg);
+TESS_API void tess_module_unhook(TessModule *m, int hook);
+/* Hooks, forward, hooks.  Writes up to cap results, returns their number, or -1. */
+TESS_API int tess_module_call(TessCtx *ctx, TessModule *m, TessTensor **inputs, int ninputs, TessTensor **out,
+                              int cap);
+/* Calls partition on every module, root first; its tensors that are then still plain are
+ * replicated from coordinate 0.  input and output become hooks of m.  Once per module.  0, or
+ * -1.  (collective) */
+TESS_API int tess_distribute_module(TessCtx *ctx, TessModule *m, TessMesh *mesh, TessPartitionFn *partition,
                                     TessModuleHook *input, TessModuleHook *output, void *arg);
 
 /* ---- watching and insisting ------------------------------------------------------------------ */

@@ -25,6 +25,15 @@ bool api_stick(TessCtx *ctx, Status s) {
   return true;
 }
 
+bool api_begin(TessCtx *ctx, const char *function, const ApiArg *args, int n) {
+  if (!ctx || ctx->error) return false;
+  for (int i = 0; i < n; i++) {
+    if (args[i].n < 0) return !api_stick(ctx, fail(ERR_USAGE, "%s: %d of %s", function, args[i].n, args[i].what));
+    if (args[i].n && !args[i].p) return !api_stick(ctx, fail(ERR_USAGE, "%s: %s is NULL", function, args[i].what));
+  }
+  return true;
+}
+
 const char *tess_version(void) { return TESS_VERSION; }
 
 TessCtx *tess_ctx_new(int threads) {
@@ -44,30 +53,36 @@ void tess_ctx_free(TessCtx *ctx) {
   free(ctx);
 }
 
-int tess_error(const TessCtx *ctx) { return ctx->error ? (int)status_code(ctx->error) : 0; }
-const char *tess_error_message(const TessCtx *ctx) { return ctx->error ? status_message(ctx->error) : ""; }
+int tess_error(const TessCtx *ctx) { return !ctx ? (int)ERR_USAGE : ctx->error ? (int)status_code(ctx->error) : 0; }
+
+const char *tess_error_message(const TessCtx *ctx) {
+  return !ctx ? "the context is NULL" : ctx->error ? status_message(ctx->error) : "";
+}
 
 void tess_error_clear(TessCtx *ctx) {
+  if (!ctx) return;
   status_free(ctx->error);
   ctx->error = OK;
 }
 
 void tess_manual_seed(TessCtx *ctx, uint64_t seed) {
+  if (!ctx) return;
   ctx->seed = seed;
   ctx->offset = 0;
 }
 
-void tess_random_state(const TessCtx *ctx, unsigned char state[16]) { ctx_random_state(ctx, state); }
-void tess_set_random_state(TessCtx *ctx, const unsigned char state[16]) { ctx_set_random_state(ctx, state); }
+void tess_random_state(const TessCtx *ctx, unsigned char state[16]) {
+  if (ctx && state) ctx_random_state(ctx, state);
+}
 
-/* NULL for a name is a mistake that is told, not a crash. */
-static bool has_name(TessCtx *ctx, const char *function, const char *what, const char *name) {
-  return name || !api_stick(ctx, fail(ERR_USAGE, "%s: %s is NULL", function, what));
+void tess_set_random_state(TessCtx *ctx, const unsigned char state[16]) {
+  if (API_BEGIN(ctx, GIVEN("the state", state))) ctx_set_random_state(ctx, state);
 }
 
 /* ---- scopes ------------------------------------------------------------------------- */
 
 TessScope *tess_scope_begin(TessCtx *ctx) {
+  if (!ctx) return NULL;
   TessScope *s = calloc(1, sizeof *s);
   if (!s) {
     api_stick(ctx, fail_oom());
@@ -79,7 +94,7 @@ TessScope *tess_scope_begin(TessCtx *ctx) {
 }
 
 void tess_scope_end(TessCtx *ctx, TessScope *scope) {
-  if (!scope) return;
+  if (!ctx || !scope) return;
   for (TessScope *s = public_ctx(ctx)->scope; s;
        s = public_ctx(ctx)->scope) { /* inner ones that were left open too */
     public_ctx(ctx)->scope = s->outer;
@@ -91,16 +106,16 @@ void tess_scope_end(TessCtx *ctx, TessScope *scope) {
 }
 
 TessTensor *tess_keep(TessCtx *ctx, const TessTensor *t) {
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t))) return NULL;
   TessScope *inner = public_ctx(ctx)->scope;
   Scope *outer = inner && inner->outer ? &inner->outer->handles : &ctx->scope;
   Tensor *kept = NULL;
-  if (ctx->error || !t) return NULL;
   return api_stick(ctx, tensor_alias(outer, t, &kept)) ? NULL : kept;
 }
 
 /* ---- tensors -------------------------------------------------------------------------- */
 
-static Status check_type(TessDtype d, int ndim, const int64_t *size) {
+Status api_check_type(TessDtype d, int ndim, const int64_t *size) {
   if ((int)d < 0 || (int)d > (int)TESS_C64) return fail(ERR_USAGE, "there is no dtype %d", (int)d);
   if (ndim < 0 || (ndim && !size)) return fail(ERR_USAGE, "a tensor of %d dimensions without sizes", ndim);
   return OK;
@@ -108,21 +123,23 @@ static Status check_type(TessDtype d, int ndim, const int64_t *size) {
 
 TessTensor *tess_tensor_new(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size) {
   Tensor *t = NULL;
-  if (ctx->error || api_stick(ctx, check_type(dtype, ndim, size))) return NULL;
+  if (!API_READY(ctx) || api_stick(ctx, api_check_type(dtype, ndim, size))) return NULL;
   return api_stick(ctx, tensor_new(api_scope(ctx), (Dtype)dtype, ndim, size, &t)) ? NULL : t;
 }
 
 TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const void *data) {
   TessTensor *t = tess_tensor_new(ctx, dtype, ndim, size);
-  if (t && tensor_numel(t)) memcpy(tensor_data(t), data, (size_t)tensor_numel(t) * dtype_size(t->dtype));
+  if (!t || !API_BEGIN(ctx, LISTED("the data", data, tensor_numel(t) > 0))) return NULL;
+  if (tensor_numel(t)) memcpy(tensor_data(t), data, (size_t)tensor_numel(t) * dtype_size(t->dtype));
   return t;
 }
 
 TessTensor *tess_tensor_borrow(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const int64_t *stride,
                                void *data) {
   Tensor *t = NULL;
-  if (ctx->error || api_stick(ctx, check_type(dtype, ndim, size)) ||
-      api_stick(ctx, tensor_meta(api_scope(ctx), (Dtype)dtype, ndim, size, &t)))
+  if (!API_READY(ctx) || api_stick(ctx, api_check_type(dtype, ndim, size)) ||
+      api_stick(ctx, tensor_meta(api_scope(ctx), (Dtype)dtype, ndim, size, &t)) ||
+      !API_BEGIN(ctx, LISTED("the data", data, tensor_numel(t) > 0)))
     return NULL;
   for (int d = 0; stride && d < ndim; d++) {
     if (stride[d] < 0) {
@@ -138,15 +155,15 @@ TessTensor *tess_tensor_borrow(TessCtx *ctx, TessDtype dtype, int ndim, const in
              : t;
 }
 
-TessDtype tess_dtype(const TessTensor *t) { return (TessDtype)t->dtype; }
-int tess_ndim(const TessTensor *t) { return t->ndim; }
-const int64_t *tess_size(const TessTensor *t) { return t->size; }
-const int64_t *tess_stride(const TessTensor *t) { return t->stride; }
-int64_t tess_numel(const TessTensor *t) { return tensor_numel(t); }
-void *tess_data(const TessTensor *t) { return tensor_data(t->local ? t->local : t); }
+TessDtype tess_dtype(const TessTensor *t) { return t ? (TessDtype)t->dtype : TESS_BOOL; }
+int tess_ndim(const TessTensor *t) { return t ? t->ndim : 0; }
+const int64_t *tess_size(const TessTensor *t) { return t ? t->size : NULL; }
+const int64_t *tess_stride(const TessTensor *t) { return t ? t->stride : NULL; }
+int64_t tess_numel(const TessTensor *t) { return t ? tensor_numel(t) : 0; }
+void *tess_data(const TessTensor *t) { return t ? tensor_data(t->local ? t->local : t) : NULL; }
 
 int tess_read(TessCtx *ctx, const TessTensor *t, void *out) {
-  if (ctx->error || !t) return -1;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t), LISTED("out", out, t && tensor_numel(t) > 0))) return -1;
   if (t->spec)
     return api_stick(ctx, status_hint(fail(ERR_USAGE, "tess_read of a DTensor"),
                                       "read tess_to_local() or tess_full_tensor() of it"))
@@ -161,8 +178,7 @@ int tess_read(TessCtx *ctx, const TessTensor *t, void *out) {
 /* ---- files ------------------------------------------------------------------------------- */
 
 TessTensor *tess_load(TessCtx *ctx, const char *path, const char *name) {
-  if (ctx->error || !has_name(ctx, "tess_load", "the path", path) || !has_name(ctx, "tess_load", "the name", name))
-    return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the path", path), GIVEN("the name", name))) return NULL;
   SafeTensors *file = NULL;
   Tensor *t = NULL;
   if (api_stick(ctx, safetensors_open(path, &file))) return NULL;
@@ -172,13 +188,14 @@ TessTensor *tess_load(TessCtx *ctx, const char *path, const char *name) {
 }
 
 int tess_save(TessCtx *ctx, const char *path, const char *const *names, const TessTensor *const *tensors, int n) {
-  if (ctx->error || !has_name(ctx, "tess_save", "the path", path)) return -1;
+  if (!API_BEGIN(ctx, GIVEN("the path", path), LISTED("the names", names, n), LISTED("the tensors", tensors, n)))
+    return -1;
   for (int i = 0; i < n; i++) {
-    if (!has_name(ctx, "tess_save", "a name", names[i])) return -1;
+    if (!API_BEGIN(ctx, GIVEN("a name", names[i]))) return -1;
     if (!tensors[i] && api_stick(ctx, fail(ERR_USAGE, "tess_save: tensor %d, '%s', is NULL", i, names[i])))
       return -1;
   }
-  SafeItem *items = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *items);
+  SafeItem *items = calloc((size_t)n + 1, sizeof *items);
   for (int i = 0; items && i < n; i++) items[i] = (SafeItem){names[i], tensors[i]};
   bool failed = api_stick(ctx, items ? safetensors_save(path, items, n, NULL, 0, FILE_OVERWRITE) : fail_oom());
   free(items);
@@ -203,6 +220,30 @@ static Value to_value(const TessArg *a) {
   return val_none();
 }
 
+/* Lists that are none; NULL for a tensor means none, but not within a Tensor[]. */
+static Status check_args(const char *op, const TessArg *args, int nargs) {
+  for (int i = 0; i < nargs; i++) {
+    const TessArg *a = &args[i];
+    bool list = a->kind >= TESS_ARG_INTS,
+         is_null = list ? a->n && !a->v.ints : a->kind == TESS_ARG_STR && !a->v.str;
+    if ((unsigned)a->kind > TESS_ARG_TENSORS)
+      return fail(ERR_USAGE, "%s: argument %d is of kind %d", op, i, (int)a->kind);
+    if (list && a->n < 0) return fail(ERR_USAGE, "%s: argument %d is a list of %d", op, i, a->n);
+    if (is_null) return fail(ERR_USAGE, "%s: argument %d is NULL", op, i);
+  }
+  return OK;
+}
+
+static Status check_lists(const Op *op, const Value *bound) {
+  for (int i = 0; i < op->schema.nparams; i++) {
+    const Param *p = &op->schema.params[i];
+    for (int k = 0; bound[i].kind == VAL_TENSORS && !p->item_optional && k < bound[i].n; k++)
+      if (!bound[i].tensors[k])
+        return fail(ERR_USAGE, "%s: tensor %d of '%s' is NULL", op->schema.name, k, p->name);
+  }
+  return OK;
+}
+
 Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Value *bound,
                 Call *c) {
   const Op *op = op_find(name);
@@ -212,10 +253,12 @@ Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, 
     return near ? status_hint(s, "did you mean '%s'?", near->schema.name) : s;
   }
   if (nargs > MAX_PARAMS) return fail(ERR_USAGE, "%s: %d arguments", name, nargs);
+  TRY(check_args(name, args, nargs));
   NamedValue given[MAX_PARAMS];
   for (int i = 0; i < nargs; i++) given[i] = (NamedValue){args[i].name, to_value(&args[i])};
   *c = (Call){.ctx = ctx, .op = op, .arg = bound, .scope = api_scope(ctx), .arena = arena};
-  return op_bind(arena, op, given, nargs, bound);
+  TRY(op_bind(arena, op, given, nargs, bound));
+  return check_lists(op, bound);
 }
 
 static Status call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Call *c) {
@@ -240,7 +283,7 @@ static TessArg result_of(const Value *v) {
 /* Results go to tensors, or to values. */
 static int call_into(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessTensor **tensors,
                      TessArg *values, int cap) {
-  if (ctx->error || !has_name(ctx, "tess_call", "the op", op)) return -1;
+  if (!tensors && !values) cap = 0;
   Arena arena = {0};
   Call c = {0};
   int n = -1;
@@ -256,11 +299,13 @@ static int call_into(TessCtx *ctx, const char *op, const TessArg *args, int narg
 }
 
 int tess_call_n(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessTensor **out, int cap) {
+  if (!API_BEGIN(ctx, GIVEN("the op", op), LISTED("the arguments", args, nargs))) return -1;
   return call_into(ctx, op, args, nargs, out, NULL, cap);
 }
 
 int tess_call_values(TessCtx *ctx, const char *op, const TessArg *args, int nargs, TessArg *out, int cap) {
-  return call_into(ctx, op, args, nargs, NULL, out, out ? cap : 0);
+  if (!API_BEGIN(ctx, GIVEN("the op", op), LISTED("the arguments", args, nargs))) return -1;
+  return call_into(ctx, op, args, nargs, NULL, out, cap);
 }
 
 const char *tess_op_schema(const char *op) {
@@ -283,7 +328,7 @@ struct TessProgram {
 };
 
 TessProgram *tess_open(TessCtx *ctx, const char *path) {
-  if (ctx->error || !has_name(ctx, "tess_open", "the path", path)) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the path", path))) return NULL;
   Exported *e = NULL;
   TessProgram *p = calloc(1, sizeof *p);
   if (!p) {
@@ -304,9 +349,10 @@ void tess_close(TessProgram *p) {
   free(p);
 }
 
-int tess_input_count(const TessProgram *p) { return exported_user_inputs(session_program(p->session)); }
+int tess_input_count(const TessProgram *p) { return p ? exported_user_inputs(session_program(p->session)) : 0; }
 
 static const Val *user_input(const TessProgram *p, int i) {
+  if (!p) return NULL;
   const Exported *e = session_program(p->session);
   for (int k = 0; k < e->graph->ninputs; k++) {
     if (e->inputs[k].kind == IN_USER && i-- == 0) return e->graph->inputs[k];
@@ -322,18 +368,21 @@ const char *tess_input_name(const TessProgram *p, int i) {
 int tess_input_spec(const TessProgram *p, int i, TessDtype *dtype, int64_t *size, int cap) {
   const Val *v = user_input(p, i);
   if (!v) return -1;
+  TessDtype unused;
+  if (!dtype) dtype = &unused;
   if (v->type != TY_TENSOR) {
     *dtype = v->type == TY_FLOAT ? TESS_F64 : v->type == TY_BOOL ? TESS_BOOL : TESS_I64;
     return 0;
   }
   *dtype = (TessDtype)v->dtype;
-  for (int d = 0; d < v->ndim && d < cap; d++) size[d] = sym_is_int(v->size[d]) ? v->size[d]->value : -1;
+  for (int d = 0; size && d < v->ndim && d < cap; d++) size[d] = sym_is_int(v->size[d]) ? v->size[d]->value : -1;
   return v->ndim;
 }
 
 static bool is_user_output(OutputKind k) { return output_is_returned(k); }
 
 int tess_output_count(const TessProgram *p) {
+  if (!p) return 0;
   const Exported *e = session_program(p->session);
   int n = 0;
   for (int i = 0; i < e->graph->noutputs; i++) n += is_user_output(e->outputs[i].kind);
@@ -359,14 +408,14 @@ static Status gather_inputs(const TessProgram *p, const TessTensor *const *input
 }
 
 int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessTensor **out, int cap) {
-  TessCtx *ctx = p->ctx;
-  if (ctx->error) return -1;
+  TessCtx *ctx = p ? p->ctx : NULL;
+  if (!API_BEGIN(ctx, LISTED("the inputs", inputs, ninputs))) return -1;
   Arena arena = {0};
   Value *values = arena_new_n(&arena, Value, ninputs + 1), *results = NULL;
   int n = 0;
   bool failed = api_stick(ctx, values ? gather_inputs(p, inputs, ninputs, values) : fail_oom()) ||
                 api_stick(ctx, session_run(p->session, values, ninputs, api_scope(ctx), &arena, &results, &n));
-  for (int i = 0; !failed && i < n && i < cap; i++)
+  for (int i = 0; !failed && out && i < n && i < cap; i++)
     out[i] = results[i].kind == VAL_TENSOR ? results[i].tensor : NULL;
   arena_free(&arena);
   return failed ? -1 : n;

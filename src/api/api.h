@@ -24,10 +24,34 @@ typedef struct {
 
 /* True if there was an error: it sticks, unless an earlier one does. */
 bool api_stick(TessCtx *ctx, Status s);
+
+/* An argument that must be there: n elements at p, of which there are at least 0. */
+typedef struct {
+  const char *what;
+  const void *p;
+  int n;
+} ApiArg;
+#define GIVEN(what, p) \
+  { what, p, 1 } /* a handle, a text */
+#define LISTED(what, p, n) \
+  { what, p, n }
+
+/* How public functions begin.  False, and they return at once, if ctx is NULL, has an error, or an
+ * argument is missing: that then is its error. */
+bool api_begin(TessCtx *ctx, const char *function, const ApiArg *args, int n);
+#define API_BEGIN(ctx, ...)                                 \
+  api_begin((ctx), __func__, (const ApiArg[]){__VA_ARGS__}, \
+            (int)(sizeof((const ApiArg[]){__VA_ARGS__}) / sizeof(ApiArg)))
+#define API_READY(ctx) api_begin((ctx), __func__, NULL, 0)
+
+Status api_check_type(TessDtype dtype, int ndim, const int64_t *size);
 Scope *api_scope(TessCtx *ctx); /* the innermost open one */
 /* A call of the op with these arguments; bound has room for MAX_PARAMS. */
 Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Value *bound,
                 Call *c);
+
+/* A handle that belongs to no scope, for tess_release(). */
+Status api_hold(const Tensor *t, Tensor **out);
 
 /* Makes the context one rank of a world (w NULL: of one that plans). */
 Status api_join_world(TessCtx *ctx, World *w);

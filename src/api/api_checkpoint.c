@@ -34,7 +34,7 @@ static Status layout_of(const Job *j, const TessSaved *t, Placement *place, Layo
   if (!t->name || !*t->name) return fail(ERR_USAGE, "a tensor of a checkpoint has no name");
   if ((unsigned)t->dtype > TESS_C64)
     return fail(ERR_USAGE, "'%s': there is no dtype number %d", t->name, (int)t->dtype);
-  if (t->ndim < 0 || t->ndim > MAX_DIMS || !checked_numel(t->ndim, t->shape, &numel))
+  if (t->ndim < 0 || t->ndim > MAX_DIMS || (t->ndim && !t->shape) || !checked_numel(t->ndim, t->shape, &numel))
     return fail(ERR_USAGE, "'%s': impossible sizes", t->name);
   for (int a = 0; a < j->naxes; a++) place[a] = place_r();
   if (t->placements) {
@@ -122,7 +122,7 @@ char *tess_plan_save(TessCtx *ctx, int naxes, const int *mesh, const TessSaved *
   static const SaveTo ways[] = {SAVE_BALANCED, SAVE_BALANCED_WHOLE, SAVE_LOWEST_RANK};
   TextBuf out = {0};
   Job j = {.naxes = naxes, .axis = mesh, .tensor = tensors, .n = n};
-  if (ctx->error) return NULL;
+  if (!API_BEGIN(ctx, LISTED("the mesh", mesh, naxes), LISTED("the tensors", tensors, n))) return NULL;
   return finish(ctx, &j, &out,
                 how < 0 || how > 2 ? fail(ERR_USAGE, "there is no way %d to share the writing", how)
                                    : plan_save(&j, ways[how], &out));
@@ -232,6 +232,8 @@ char *tess_plan_load(TessCtx *ctx, const char *saved, int naxes, const int *mesh
                      const int *coord) {
   TextBuf out = {0};
   Job j = {.naxes = naxes, .axis = mesh, .tensor = tensors, .n = n};
-  if (ctx->error) return NULL;
-  return finish(ctx, &j, &out, saved ? plan_load(&j, saved, coord, &out) : fail(ERR_USAGE, "nothing was saved"));
+  if (!API_BEGIN(ctx, GIVEN("what was saved", saved), LISTED("the mesh", mesh, naxes),
+                 LISTED("the tensors", tensors, n), LISTED("the coordinate", coord, naxes)))
+    return NULL;
+  return finish(ctx, &j, &out, plan_load(&j, saved, coord, &out));
 }

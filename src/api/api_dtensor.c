@@ -33,7 +33,8 @@ TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, con
                             int ndim, const int64_t *shape, const int64_t *stride) {
   Where w;
   Tensor *t = NULL;
-  if (ctx->error || !local || api_stick(ctx, where(ctx, mesh, placements, shape ? ndim : local->ndim, &w)))
+  if (!API_BEGIN(ctx, GIVEN("the shard", local), LISTED("the shape", "", shape ? ndim : 0)) ||
+      api_stick(ctx, where(ctx, mesh, placements, shape ? ndim : local->ndim, &w)))
     return NULL;
   FromLocal how = {.shape = shape, .stride = stride, .ndim = ndim, .run_check = run_check != 0};
   return api_stick(ctx, dtensor_from_local(ctx, api_scope(ctx), local, w.mesh, w.place, &how, &t)) ? NULL : t;
@@ -41,13 +42,13 @@ TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, con
 
 TessTensor *tess_to_local(TessCtx *ctx, const TessTensor *t) {
   Tensor *local = NULL;
-  if (ctx->error || !t) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t))) return NULL;
   return api_stick(ctx, dtensor_to_local(ctx, api_scope(ctx), t, &local)) ? NULL : local;
 }
 
 TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t) {
   Tensor *whole = NULL;
-  if (ctx->error || !t) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t))) return NULL;
   return api_stick(ctx, dtensor_full(ctx, api_scope(ctx), t, &whole)) ? NULL : whole;
 }
 
@@ -55,8 +56,7 @@ TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh,
                               int dtype) {
   Where w;
   Tensor *moved = NULL;
-  if (ctx->error || !t) return NULL;
-  if (!placements && api_stick(ctx, fail(ERR_USAGE, "redistribute needs placements"))) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t), GIVEN("the text of placements", placements))) return NULL;
   if (api_stick(ctx, where(ctx, mesh ? mesh : tess_mesh_of(t), placements, t->ndim, &w))) return NULL;
   Dtype as = dtype < 0 ? DT_NONE : (Dtype)dtype;
   return api_stick(ctx, dtensor_redistribute(ctx, api_scope(ctx), t, w.mesh, w.place, as, &moved)) ? NULL : moved;
@@ -70,7 +70,7 @@ struct TessWork {
 
 TessWork *tess_redistribute_start(TessCtx *ctx, const TessTensor *t, const char *placements) {
   Where w;
-  if (ctx->error || !t) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t))) return NULL;
   if (!t->spec && api_stick(ctx, fail(ERR_USAGE, "redistribute of a plain tensor"))) return NULL;
   if (!t->local && api_stick(ctx, fail(ERR_USAGE, "a mesh that is made for planning moves nothing"))) return NULL;
   if (api_stick(ctx, where(ctx, t->spec->mesh, placements, t->ndim, &w))) return NULL;
@@ -101,7 +101,8 @@ TessTensor *tess_redistribute_wait(TessWork *work) {
 TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements, int src) {
   Where w;
   Tensor *spread = NULL;
-  if (ctx->error || !t || api_stick(ctx, where(ctx, mesh, placements, t->ndim, &w))) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t)) || api_stick(ctx, where(ctx, mesh, placements, t->ndim, &w)))
+    return NULL;
   return api_stick(ctx, dtensor_distribute(ctx, api_scope(ctx), t, w.mesh, w.place, src, &spread)) ? NULL : spread;
 }
 
@@ -109,7 +110,9 @@ TessTensor *tess_dtensor_full(TessCtx *ctx, TessMesh *mesh, const char *placemen
                               const int64_t *size, double value) {
   Where w;
   Tensor *t = NULL;
-  if (ctx->error || api_stick(ctx, where(ctx, mesh, placements, ndim, &w))) return NULL;
+  if (!API_READY(ctx) || api_stick(ctx, api_check_type(dtype, ndim, size)) ||
+      api_stick(ctx, where(ctx, mesh, placements, ndim, &w)))
+    return NULL;
   return api_stick(ctx, dtensor_fill(ctx, api_scope(ctx), w.mesh, w.place, (Dtype)dtype, ndim, size, value, &t))
              ? NULL
              : t;
@@ -119,7 +122,9 @@ TessTensor *tess_dtensor_rand(TessCtx *ctx, TessMesh *mesh, const char *placemen
                               const int64_t *size, int normal) {
   Where w;
   Tensor *t = NULL;
-  if (ctx->error || api_stick(ctx, where(ctx, mesh, placements, ndim, &w))) return NULL;
+  if (!API_READY(ctx) || api_stick(ctx, api_check_type(dtype, ndim, size)) ||
+      api_stick(ctx, where(ctx, mesh, placements, ndim, &w)))
+    return NULL;
   return api_stick(ctx, (normal ? dtensor_randn : dtensor_rand)(ctx, api_scope(ctx), w.mesh, w.place, (Dtype)dtype,
                                                                 ndim, size, &t))
              ? NULL
@@ -131,7 +136,9 @@ TessTensor *tess_plan_tensor(TessCtx *ctx, TessMesh *mesh, const char *placement
   Where w;
   Tensor *t = NULL;
   const Spec *spec;
-  if (ctx->error || api_stick(ctx, where(ctx, mesh, placements, ndim, &w))) return NULL;
+  if (!API_READY(ctx) || api_stick(ctx, api_check_type(dtype, ndim, size)) ||
+      api_stick(ctx, where(ctx, mesh, placements, ndim, &w)))
+    return NULL;
   if (api_stick(ctx, spec_new(w.mesh, (Dtype)dtype, ndim, size, stride, w.place, &spec))) return NULL;
   return api_stick(ctx, dtensor_wrap(api_scope(ctx), spec, NULL, &t)) ? NULL : t;
 }
@@ -140,15 +147,22 @@ int tess_is_dtensor(const TessTensor *t) { return t && t->spec; }
 TessMesh *tess_mesh_of(const TessTensor *t) { return t && t->spec ? t->spec->mesh : NULL; }
 
 const char *tess_placements(const TessTensor *t, char *buf, size_t cap) {
-  if (cap) buf[0] = 0;
+  if (!buf || !cap) return "";
+  buf[0] = 0;
   return t && t->spec ? placements_print(t->spec->place, t->spec->mesh->naxes, buf, cap) : buf;
 }
 
-const char *tess_repr(const TessTensor *t, char *buf, size_t cap) { return dtensor_print(t, buf, cap); }
+const char *tess_repr(const TessTensor *t, char *buf, size_t cap) {
+  if (!buf || !cap) return "";
+  buf[0] = 0;
+  return t ? dtensor_print(t, buf, cap) : buf;
+}
 
 int tess_equal(TessCtx *ctx, const TessTensor *a, const TessTensor *b) {
   bool same = false;
-  if (ctx->error || !a || !b || api_stick(ctx, dtensor_equal(ctx, a, b, &same))) return -1;
+  if (!API_BEGIN(ctx, GIVEN("the first tensor", a), GIVEN("the second tensor", b)) ||
+      api_stick(ctx, dtensor_equal(ctx, a, b, &same)))
+    return -1;
   return same;
 }
 
@@ -176,7 +190,7 @@ static Status spec_text(const Spec *s, char *buf, size_t cap) {
 }
 
 TessTensor *tess_dtensor_flatten(TessCtx *ctx, const TessTensor *t, char *spec, size_t cap) {
-  if (ctx->error || !t) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t), GIVEN("the room for the spec", spec))) return NULL;
   if (!t->spec && api_stick(ctx, fail(ERR_USAGE, "flatten of a plain tensor"))) return NULL;
   return api_stick(ctx, spec_text(t->spec, spec, cap)) ? NULL : tess_to_local(ctx, t);
 }
@@ -215,8 +229,8 @@ static Status read_spec(const char *text, SpecText *out) {
 
 TessTensor *tess_dtensor_unflatten(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *spec) {
   SpecText read;
-  if (ctx->error || !local) return NULL;
-  if (api_stick(ctx, spec ? read_spec(spec, &read) : fail(ERR_USAGE, "unflatten needs a spec"))) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the shard", local), GIVEN("the spec", spec))) return NULL;
+  if (api_stick(ctx, read_spec(spec, &read))) return NULL;
   return tess_from_local(ctx, local, mesh, read.place, 0, read.ndim, read.shape, read.stride);
 }
 
@@ -225,7 +239,8 @@ TessTensor *tess_dtensor_unflatten(TessCtx *ctx, TessTensor *local, TessMesh *me
 int tess_chunk_list(TessCtx *ctx, const TessTensor *t, int64_t *offsets, int64_t *sizes, int cap) {
   Arena arena = {0};
   ChunkList list = {0};
-  if (ctx->error || !t) return -1;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t), LISTED("the offsets", offsets, cap), LISTED("the sizes", sizes, cap)))
+    return -1;
   bool failed = api_stick(ctx, t->spec ? dtensor_chunks(t, &arena, &list)
                                        : fail(ERR_USAGE, "a plain tensor has no chunks"));
   for (int i = 0; !failed && i < list.n && i < cap; i++)
@@ -240,7 +255,7 @@ int tess_chunk_list(TessCtx *ctx, const TessTensor *t, int64_t *offsets, int64_t
 
 TessTensor *tess_get_chunk(TessCtx *ctx, const TessTensor *t, const int64_t *offsets) {
   Tensor *part = NULL;
-  if (ctx->error || !t) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t), LISTED("the offsets", offsets, t && t->ndim > 0))) return NULL;
   return api_stick(ctx, t->spec ? dtensor_chunk(api_scope(ctx), t, offsets, &part)
                                 : fail(ERR_USAGE, "a plain tensor has no chunks"))
              ? NULL

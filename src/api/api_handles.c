@@ -15,12 +15,14 @@ typedef struct {
 } Held;
 
 TessTensor *tess_hold(TessCtx *ctx, const TessTensor *t) {
-  if (ctx->error || !t) return NULL;
-  Held *h = malloc(sizeof *h);
-  if (!h) {
-    api_stick(ctx, fail_oom());
-    return NULL;
-  }
+  Tensor *held = NULL;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t)) || api_stick(ctx, api_hold(t, &held))) return NULL;
+  return held;
+}
+
+Status api_hold(const Tensor *t, Tensor **out) {
+  Held *h;
+  TRY_NEW(h, malloc(sizeof *h));
   h->tensor = *t;
   storage_ref(t->storage);
   if (t->local) {
@@ -28,7 +30,8 @@ TessTensor *tess_hold(TessCtx *ctx, const TessTensor *t) {
     storage_ref(t->local->storage);
     h->tensor.local = &h->shard;
   }
-  return &h->tensor;
+  *out = &h->tensor;
+  return OK;
 }
 
 void tess_release(TessTensor *held) {

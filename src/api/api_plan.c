@@ -85,7 +85,9 @@ char *tess_plan_layout(TessCtx *ctx, int ndim, const int64_t *shape, int naxes, 
   Placement place[MAX_AXES];
   TextBuf out = {0};
   Arena arena = {0};
-  if (ctx->error) return NULL;
+  if (!API_BEGIN(ctx, LISTED("the shape", shape, ndim), LISTED("the mesh", mesh, naxes),
+                 GIVEN("the text of placements", placements), LISTED("the coordinate", coord, naxes)))
+    return NULL;
   Status s = check_sizes(ndim, shape, naxes, mesh);
   if (!s) s = read_places(placements, ndim, naxes, place);
   Layout l = {.ndim = ndim, .shape = shape, .naxes = naxes, .axis = mesh, .place = place};
@@ -143,7 +145,10 @@ static Status plan_between(Dtype dtype, int ndim, const int64_t *shape, int naxe
 char *tess_plan_redistribute(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *shape, int naxes,
                              const int *mesh, const char *from, const char *to, int greedy) {
   TextBuf out = {0};
-  if (ctx->error) return NULL;
+  if (!API_BEGIN(ctx, LISTED("the shape", shape, ndim), LISTED("the mesh", mesh, naxes),
+                 GIVEN("the text of placements before", from), GIVEN("the text of placements after", to)) ||
+      api_stick(ctx, api_check_type(dtype, ndim, shape)))
+    return NULL;
   return finish(ctx, &out, plan_between((Dtype)dtype, ndim, shape, naxes, mesh, from, to, greedy != 0, &out));
 }
 
@@ -257,7 +262,7 @@ static Status propagate_call(TessCtx *ctx, const char *name, const TessArg *args
 char *tess_propagate(TessCtx *ctx, const char *op, const TessArg *args, int nargs) {
   TextBuf out = {0};
   Arena arena = {0};
-  if (ctx->error) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the op", op), LISTED("the arguments", args, nargs))) return NULL;
   Status s = propagate_call(ctx, op, args, nargs, &arena, &out);
   arena_free(&arena);
   return finish(ctx, &out, s);

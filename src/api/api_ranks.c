@@ -114,13 +114,14 @@ static int share_of_cores(int n) {
 
 static int tell(Status s, char *error, size_t cap) {
   int code = s ? (int)status_code(s) : 0;
-  if (cap) snprintf(error, cap, "%s", s ? status_message(s) : "");
+  if (error && cap) snprintf(error, cap, "%s", s ? status_message(s) : "");
   status_free(s);
   return code;
 }
 
 int tess_run_ranks(int n, int threads, TessRankFn *fn, void *arg, char *error, size_t cap) {
   if (n < 1) return tell(fail(ERR_USAGE, "%d ranks; at least 1 is wanted", n), error, cap);
+  if (!fn) return tell(fail(ERR_USAGE, "tess_run_ranks: the function is NULL"), error, cap);
   Launch l = {fn, arg, threads > 0 ? threads : share_of_cores(n)};
   return tell(world_threads(n, on_rank, &l, NULL), error, cap);
 }
@@ -143,7 +144,7 @@ TessHub *tess_hub_new(int n) {
 }
 
 TessCtx *tess_hub_join(TessHub *hub, int rank, int threads) {
-  TessCtx *ctx = tess_ctx_new(threads > 0 ? threads : share_of_cores(hub->n));
+  TessCtx *ctx = hub ? tess_ctx_new(threads > 0 ? threads : share_of_cores(hub->n)) : NULL;
   World *w = NULL;
   if (!ctx) return NULL;
   if (!api_stick(ctx, hub_join(hub->hub, rank, &w))) api_stick(ctx, api_join_world(ctx, w));
@@ -161,7 +162,12 @@ void tess_hub_leave(TessCtx *ctx, const char *failure) {
   status_free(s);
 }
 
+void tess_hub_fail(TessHub *hub, const char *message) {
+  if (hub) hub_fail(hub->hub, ERR_RANK, message ? message : "the run was ended");
+}
+
 const char *tess_hub_error(TessHub *hub) {
+  if (!hub) return "";
   Status s = hub_collect(hub->hub, NULL);
   free(hub->error);
   hub->error = s ? strdup(status_message(s)) : NULL;
@@ -176,38 +182,41 @@ void tess_hub_free(TessHub *hub) {
   free(hub);
 }
 
-int tess_rank(const TessCtx *ctx) { return inside(ctx)->world ? world_rank(inside(ctx)->world) : 0; }
-int tess_world_size(const TessCtx *ctx) { return inside(ctx)->world ? world_size(inside(ctx)->world) : 1; }
+static World *world_of(const TessCtx *ctx) { return ctx ? inside(ctx)->world : NULL; }
+
+int tess_rank(const TessCtx *ctx) { return world_of(ctx) ? world_rank(world_of(ctx)) : 0; }
+int tess_world_size(const TessCtx *ctx) { return world_of(ctx) ? world_size(world_of(ctx)) : 1; }
 
 int tess_define_group(TessCtx *ctx, const char *name, const int *ranks, int n) {
-  if (ctx->error) return -1;
+  if (!API_BEGIN(ctx, GIVEN("the name", name), LISTED("the ranks", ranks, n))) return -1;
   if (!ctx->groups)
     return api_stick(ctx, fail(ERR_USAGE, "group '%s': this context is no rank of a world", name)) ? -1 : 0;
   return api_stick(ctx, groups_define(ctx->groups, name, ranks, n)) ? -1 : 0;
 }
 
 void tess_set_timeout(TessCtx *ctx, double seconds) {
-  if (inside(ctx)->world) world_set_timeout(inside(ctx)->world, seconds);
+  if (world_of(ctx)) world_set_timeout(world_of(ctx), seconds);
 }
 
 int tess_set_flight(TessCtx *ctx, const char *path) {
-  if (!inside(ctx)->world) return 0;
-  return api_stick(ctx, world_set_flight(inside(ctx)->world, path)) ? -1 : 0;
+  if (!API_READY(ctx)) return -1;
+  if (!world_of(ctx)) return 0;
+  return api_stick(ctx, world_set_flight(world_of(ctx), path)) ? -1 : 0;
 }
 
 void tess_fail(TessCtx *ctx, const char *message) {
-  if (!inside(ctx)->world) return;
-  Status s = fail(ERR_RANK, "%s", message);
-  world_fail(inside(ctx)->world, s);
+  if (!world_of(ctx)) return;
+  Status s = fail(ERR_RANK, "%s", message ? message : "it gave up");
+  world_fail(world_of(ctx), s);
   status_free(s);
 }
 
 int tess_mpi_launched(void) { return mpi_launched(); }
 
 int tess_barrier(TessCtx *ctx) {
-  if (ctx->error) return -1;
-  if (!inside(ctx)->world) return 0;
-  return api_stick(ctx, comm_barrier(world_comm(inside(ctx)->world), "tess_barrier")) ? -1 : 0;
+  if (!API_READY(ctx)) return -1;
+  if (!world_of(ctx)) return 0;
+  return api_stick(ctx, comm_barrier(world_comm(world_of(ctx)), "tess_barrier")) ? -1 : 0;
 }
 
 /* ---- meshes ------------------------------------------------------------------------------------ */
@@ -216,7 +225,7 @@ TessMesh *tess_mesh_from_ranks(TessCtx *ctx, int naxes, const int *sizes, const 
                                const int *ranks) {
   Dist *d = NULL;
   Mesh *m = NULL;
-  if (ctx->error || api_stick(ctx, api_dist(ctx, &d))) return NULL;
+  if (!API_BEGIN(ctx, LISTED("the sizes", sizes, naxes)) || api_stick(ctx, api_dist(ctx, &d))) return NULL;
   return api_stick(ctx, mesh_new(d, sizes, naxes, names, ranks, &m)) ? NULL : m;
 }
 
@@ -227,6 +236,7 @@ TessMesh *tess_init_device_mesh(TessCtx *ctx, int naxes, const int *sizes, const
 static Status find_axes(const Mesh *m, const char *const *names, int n, int *axes) {
   if (n < 1 || n > MAX_AXES) return fail(ERR_USAGE, "%d axis names; 1 to %d are wanted", n, MAX_AXES);
   for (int i = 0; i < n; i++) {
+    if (!names[i]) return fail(ERR_USAGE, "axis name %d is NULL", i);
     axes[i] = mesh_axis_named(m, names[i]);
     if (axes[i] >= 0) continue;
     char text[256];
@@ -238,36 +248,44 @@ static Status find_axes(const Mesh *m, const char *const *names, int n, int *axe
 TessMesh *tess_mesh_sub(TessCtx *ctx, TessMesh *mesh, const char *const *names, int n) {
   int axes[MAX_AXES];
   Mesh *m = NULL;
-  if (ctx->error || api_stick(ctx, find_axes(mesh, names, n, axes))) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the mesh", mesh), LISTED("the names", names, n)) ||
+      api_stick(ctx, find_axes(mesh, names, n, axes)))
+    return NULL;
   return api_stick(ctx, mesh_sub(mesh, axes, n, &m)) ? NULL : m;
 }
 
 TessMesh *tess_mesh_flatten(TessCtx *ctx, TessMesh *mesh, const char *const *names, int n, const char *name) {
   int axes[MAX_AXES];
   Mesh *m = NULL;
-  if (ctx->error || api_stick(ctx, find_axes(mesh, names, n, axes))) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the mesh", mesh), LISTED("the names", names, n)) ||
+      api_stick(ctx, find_axes(mesh, names, n, axes)))
+    return NULL;
   return api_stick(ctx, mesh_flatten(mesh, axes, n, name, &m)) ? NULL : m;
 }
 
-int tess_mesh_ndim(const TessMesh *mesh) { return mesh->naxes; }
+int tess_mesh_ndim(const TessMesh *mesh) { return mesh ? mesh->naxes : 0; }
 int tess_mesh_size(const TessMesh *mesh, int axis) {
-  return axis < 0 ? mesh->size : axis < mesh->naxes ? mesh->axis[axis] : 0;
+  return !mesh ? 0 : axis < 0 ? mesh->size : axis < mesh->naxes ? mesh->axis[axis] : 0;
 }
 const char *tess_mesh_name(const TessMesh *mesh, int axis) {
-  return axis >= 0 && axis < mesh->naxes ? mesh->name[axis] : NULL;
+  return mesh && axis >= 0 && axis < mesh->naxes ? mesh->name[axis] : NULL;
 }
-const char *tess_mesh_repr(const TessMesh *mesh, char *buf, size_t cap) { return mesh_print(mesh, buf, cap); }
-const int *tess_mesh_ranks(const TessMesh *mesh) { return mesh->rank; }
+const char *tess_mesh_repr(const TessMesh *mesh, char *buf, size_t cap) {
+  if (!buf || !cap) return "";
+  buf[0] = 0;
+  return mesh ? mesh_print(mesh, buf, cap) : buf;
+}
+const int *tess_mesh_ranks(const TessMesh *mesh) { return mesh ? mesh->rank : NULL; }
 
 int tess_mesh_coordinate(const TessMesh *mesh, int *coord) {
-  if (!mesh->inside) return -1;
-  memcpy(coord, mesh->coord, (size_t)mesh->naxes * sizeof *coord);
+  if (!mesh || !mesh->inside) return -1;
+  if (coord) memcpy(coord, mesh->coord, (size_t)mesh->naxes * sizeof *coord);
   return 0;
 }
 
 TessMesh *tess_set_mesh(TessCtx *ctx, TessMesh *mesh) {
   Dist *d = NULL;
-  if (ctx->error || api_stick(ctx, api_dist(ctx, &d))) return NULL;
+  if (!API_READY(ctx) || api_stick(ctx, api_dist(ctx, &d))) return NULL;
   Mesh *former = d->current;
   d->current = mesh;
   return former;
@@ -282,7 +300,7 @@ typedef struct OpenLog {
 
 int tess_comm_debug_begin(TessCtx *ctx) {
   Dist *d = NULL;
-  if (ctx->error || api_stick(ctx, api_dist(ctx, &d))) return -1;
+  if (!API_READY(ctx) || api_stick(ctx, api_dist(ctx, &d))) return -1;
   OpenLog *open = calloc(1, sizeof *open);
   if (!open) return api_stick(ctx, fail_oom()) ? -1 : 0;
   open->outer = inside(ctx)->logs;
@@ -311,7 +329,8 @@ static void print_log(const CommLog *log, TextBuf *out) {
 }
 
 char *tess_comm_debug_end(TessCtx *ctx) {
-  OpenLog *open = inside(ctx)->logs;
+  OpenLog *open = ctx ? inside(ctx)->logs : NULL;
+  if (!ctx) return NULL;
   if (!open) {
     api_stick(ctx, fail(ERR_USAGE, "tess_comm_debug_end without begin"));
     return NULL;
@@ -328,13 +347,13 @@ char *tess_comm_debug_end(TessCtx *ctx) {
 
 int tess_explicit_redistribution(TessCtx *ctx, int level) {
   Dist *d = NULL;
-  if (api_stick(ctx, api_dist(ctx, &d))) return -1;
+  if (!ctx || api_stick(ctx, api_dist(ctx, &d))) return -1;
   return (int)dist_set_implicit(d, level <= 0 ? IMPLICIT_ALLOWED : level == 1 ? IMPLICIT_LOUD : IMPLICIT_STRICT);
 }
 
 int tess_implicit_replication(TessCtx *ctx, int on) {
   Dist *d = NULL;
-  if (api_stick(ctx, api_dist(ctx, &d))) return -1;
+  if (!ctx || api_stick(ctx, api_dist(ctx, &d))) return -1;
   bool former = d->implicit_replication;
   d->implicit_replication = on != 0;
   return former;
@@ -342,8 +361,9 @@ int tess_implicit_replication(TessCtx *ctx, int on) {
 
 char *tess_flight_json(TessCtx *ctx) {
   TextBuf out = {0};
-  if (!inside(ctx)->world) text_puts(&out, "[]");
-  else if (api_stick(ctx, world_flight_json(inside(ctx)->world, &out))) {
+  if (!ctx) return NULL;
+  if (!world_of(ctx)) text_puts(&out, "[]");
+  else if (api_stick(ctx, world_flight_json(world_of(ctx), &out))) {
     text_free(&out);
     return NULL;
   }

@@ -42,7 +42,7 @@ static Status write_folder(const TessCut *what, const char *folder, bool force, 
 
 char *tess_shard(TessCtx *ctx, const TessCut *cut, const char *folder, int force) {
   TextBuf report = {0};
-  if (ctx->error) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the cut", cut), GIVEN("the folder", folder))) return NULL;
   Status s = write_folder(cut, folder, force, &report);
   if (!s && (report.failed || !report.text)) s = fail_oom();
   if (!api_stick(ctx, s)) return report.text;
@@ -74,6 +74,6 @@ static Status write_rank(const TessCut *what, int rank, const char *path) {
 }
 
 int tess_shard_rank(TessCtx *ctx, const TessCut *cut, int rank, const char *path) {
-  if (ctx->error) return -1;
+  if (!API_BEGIN(ctx, GIVEN("the cut", cut), GIVEN("the path", path))) return -1;
   return api_stick(ctx, write_rank(cut, rank, path)) ? -1 : 0;
 }

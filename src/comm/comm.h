@@ -168,6 +168,9 @@ typedef struct Hub Hub;
 Status hub_new(int n, Hub **out);
 Status hub_join(Hub *hub, int rank, World **out);
 void hub_leave(World *w, Status s);
+/* By any thread: the hub fails with this text, unless it has failed already, and every rank that
+ * waits, or talks from now on, gets it. */
+void hub_fail(Hub *hub, ErrCode code, const char *text);
 Status hub_result(const Hub *hub);
 Status hub_collect(Hub *hub, const char *flight_path);
 void hub_free(Hub *hub);

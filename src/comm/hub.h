@@ -115,8 +115,6 @@ static inline ThreadWorld *thread_world(const Comm *c) { return (ThreadWorld *)c
 
 /* ---- failing (threads.c) ------------------------------------------------------------ */
 
-/* The hub fails with this text unless it has failed already. */
-void hub_fail(Hub *hub, ErrCode code, const char *text);
 /* What every call of a failed hub returns. */
 Status hub_error(const Hub *hub);
 void hub_ring(Hub *hub); /* everybody */

@@ -171,7 +171,8 @@ static int mlp_partition(TessCtx *ctx, const char *path, TessModule *m, TessMesh
   (void)arg;
   const char *place = !strcmp(path, "up") ? "S(0)" : !strcmp(path, "down") ? "S(1)" : NULL;
   if (!place) return 0;
-  return tess_module_set(m, "weight", tess_distribute_tensor(ctx, tess_module_get(m, "weight"), mesh, place, 0));
+  return tess_module_set(ctx, m, "weight",
+                         tess_distribute_tensor(ctx, tess_module_get(m, "weight"), mesh, place, 0));
 }
 
 static int mlp_input(TessCtx *ctx, TessModule *m, TessTensor **t, int n, TessMesh *mesh, void *arg) {
@@ -188,25 +189,26 @@ static int modules(TessCtx *ctx, void *arg) {
   (void)arg;
   TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){3}, NULL);
   TessModule *m = tess_module_new(ctx, mlp_forward, NULL);
-  tess_module_add(m, "up", tess_module_new(ctx, NULL, NULL));
-  tess_module_add(m, "down", tess_module_new(ctx, NULL, NULL));
-  tess_module_set(m, "up.weight", counting(ctx, 8, 6));
-  tess_module_set(m, "down.weight", counting(ctx, 5, 8));
-  tess_module_set(m, "scale", counting(ctx, 1, 1));
+  tess_module_add(ctx, m, "up", tess_module_new(ctx, NULL, NULL));
+  tess_module_add(ctx, m, "down", tess_module_new(ctx, NULL, NULL));
+  tess_module_set(ctx, m, "up.weight", counting(ctx, 8, 6));
+  tess_module_set(ctx, m, "down.weight", counting(ctx, 5, 8));
+  tess_module_set(ctx, m, "scale", counting(ctx, 1, 1));
   TessTensor *x = counting(ctx, 4, 6), *want, *got, *in = x;
   char place[64];
-  CHECK(tess_module_call(m, &in, 1, &want, 1) == 1);
-  CHECK(tess_distribute_module(m, mesh, mlp_partition, mlp_input, mlp_output, NULL) == 0);
+  CHECK(tess_module_call(ctx, m, &in, 1, &want, 1) == 1);
+  CHECK(tess_distribute_module(ctx, m, mesh, mlp_partition, mlp_input, mlp_output, NULL) == 0);
   CHECK(!strcmp(tess_placements(tess_module_get(m, "up.weight"), place, sizeof place), "S(0)"));
   CHECK(!strcmp(tess_placements(tess_module_get(m, "scale"), place, sizeof place), "R"));
   in = x;
   CHECK(tess_comm_debug_begin(ctx) == 0);
-  CHECK(tess_module_call(m, &in, 1, &got, 1) == 1);
+  CHECK(tess_module_call(ctx, m, &in, 1, &got, 1) == 1);
   char *text = tess_comm_debug_end(ctx);
   CHECK(strstr(text, "\"total\": 1") && strstr(text, "all_reduce"));
   tess_free(text);
   CHECK(tess_equal(ctx, got, want) == 1);
-  CHECK(tess_distribute_module(m, mesh, NULL, NULL, NULL, NULL) == -1 && strstr(tess_error_message(ctx), "before"));
+  CHECK(tess_distribute_module(ctx, m, mesh, NULL, NULL, NULL, NULL) == -1 &&
+        strstr(tess_error_message(ctx), "already"));
   tess_error_clear(ctx);
   tess_module_free(m);
   return 0;

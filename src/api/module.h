@@ -1,0 +1,66 @@
+/* module.h -- a module: named tensors, named modules inside it, and hooks around its forward function.
+ *
+ * I1  A module is counted: whoever holds it and every module around it have one reference each.
+ * I2  No module is inside itself, so walks end and the last reference frees the whole.
+ * I3  Its tensors are handles that belong to no scope (api_hold) and live until they are replaced.
+ * I4  It belongs to no context: functions that can fail are told which one takes the error.
+ */
+#ifndef TESS_API_MODULE_H
+#define TESS_API_MODULE_H
+
+#include "api/api.h"
+
+typedef struct {
+  char *name;
+  Tensor *tensor;
+  bool buffer, persistent, requires_grad;
+} ModuleTensor;
+
+typedef struct {
+  char *name;
+  TessModule *module;
+} ModuleChild;
+
+typedef struct {
+  int number;
+  TessHookAt at;
+  TessModuleHook *fn;
+  void *arg;
+} ModuleHook;
+
+struct TessModule {
+  int references;
+  int64_t version;
+  TessForwardFn *forward;
+  void *arg;
+  TessModule *parent; /* the first of those around it, borrowed */
+  int parents;
+  ModuleTensor *tensor;
+  int ntensors, tensor_cap;
+  ModuleChild *child;
+  int nchildren, child_cap;
+  ModuleHook *hook;
+  int nhooks, hook_cap, hooks_made;
+  Mesh *mesh; /* NULL: not distributed */
+  Dist *dist; /* whose mesh it is; compared, never followed */
+};
+
+/* Every module of a tree once, root first, with its path; holds a reference of each. */
+typedef struct {
+  char *path;
+  TessModule *module;
+} ModuleAt;
+typedef struct {
+  ModuleAt *v;
+  int n, cap;
+} ModuleList;
+Status modules_of(TessModule *root, ModuleList *out);
+void module_list_free(ModuleList *list);
+
+/* Puts t where the tensor of that name was. */
+Status module_replace(TessModule *m, ModuleTensor *where, const Tensor *t);
+
+/* Room for one more of n elements. */
+Status module_grow(void **list, int n, int *cap, size_t size);
+
+#endif
