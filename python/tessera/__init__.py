@@ -10,10 +10,11 @@
     ts.run_ranks(4, work)
 """
 from ._call import call
-from ._context import (Error, RankError, barrier, define_group, init, manual_seed, mpi_launched, random_state, rank, run_ranks,
-                       set_flight, set_random_state, set_timeout, world_size)
+from ._context import (Error, RankError, barrier, define_group, init, manual_seed, mpi_launched, random_state, rank, set_flight, set_random_state,
+                       set_timeout, world_size)
 from ._library import path as library_path
 from ._library import quick as _quick
+from ._ranks import run_ranks
 from .debug import comm_debug, explicit_redistribution, flight, implicit_replication
 from .dtensor import DTensor, distribute_tensor, empty, from_local, full, ones, rand, randn, unflatten, zeros
 from .mesh import Mesh, current_mesh, init_device_mesh

@@ -1,15 +1,13 @@
-"""Contexts, errors and thread ranks.
+"""Contexts, errors, and the rank that a process is.
 
 A Context is what a rank knows; every thread has a current one.  Outside of run_ranks() it is
 a rank by itself that is made when first needed.  Handles (of tensors) are counted by Python:
 each is released when its last user is gone, by whatever thread; everything that a call makes
-on the way lives in a scope of that call.
+on the way lives in a scope of that call.  run_ranks() is in _ranks.py.
 """
 import atexit
 import ctypes
-import inspect
 import os
-import pickle
 import re
 import sys
 import threading
@@ -38,7 +36,7 @@ class RankError(Error):
     def of(cls, n, rank, cause, message=None, results=(), errors=None):
         """What `rank` raised, unless that, or the message, tells of a failure of another."""
         where = re.compile(rf"rank (\d+) of {n}: ")
-        message = message or (str(cause) if isinstance(cause, Error) and where.match(str(cause)) else f"rank {rank} of {n}: {_told(cause)}")
+        message = message or (str(cause) if isinstance(cause, Error) and where.match(str(cause)) else f"rank {rank} of {n}: {told(cause)}")
         first = where.match(message)
         return cls(message, int(first.group(1)) if first else rank, list(results), errors or {rank: cause})
 
@@ -131,15 +129,16 @@ class scope:
 class _Local(threading.local):
     current = None
     planner = None
+    place = None  # (run, rank) of a thread that run_ranks() made
 
 
-_local = _Local()
+local = _Local()
 
 
 def current():
-    ctx = _local.current
+    ctx = local.current
     if ctx is None:
-        ctx = _local.current = Context(lib.tess_ctx_new(0))
+        ctx = local.current = Context(lib.tess_ctx_new(0))
         if threading.current_thread() is threading.main_thread():
             atexit.register(ctx.leave)
     return ctx
@@ -147,9 +146,9 @@ def current():
 
 def planner():
     """The thread's context that plans."""
-    ctx = _local.planner
+    ctx = local.planner
     if ctx is None:
-        ctx = _local.planner = Context(lib.tess_ctx_plan())
+        ctx = local.planner = Context(lib.tess_ctx_plan())
         if threading.current_thread() is threading.main_thread():
             atexit.register(ctx.leave)
     return ctx
@@ -214,7 +213,7 @@ def set_random_state(state):
     quick.tess_set_random_state(current().ptr, state)
 
 
-def _settings(timeout, flight):
+def settings(timeout, flight):
     if timeout is not None:
         set_timeout(timeout)
     if flight is not None:
@@ -231,7 +230,7 @@ def mpi_launched():
     return bool(quick.tess_mpi_launched())
 
 
-def _told(e):
+def told(e):
     return f"{type(e).__name__}: {e}"
 
 
@@ -250,147 +249,12 @@ def init(threads=None, timeout=None, flight=None):
 
         def tell_others(kind, e, trace):
             if _launch.ptr:
-                lib.tess_fail(_launch.ptr, _told(e).encode(errors="replace"))
+                lib.tess_fail(_launch.ptr, told(e).encode(errors="replace"))
             before(kind, e, trace)
         sys.excepthook = tell_others
     if _launch is not None:
-        _local.current = _launch
-    _settings(timeout, flight)
-
-
-def _gather(ctx, result):
-    """Results of all ranks; None for those that cannot be pickled."""
-    import numpy as np
-    from .dtensor import from_local
-    from .mesh import init_device_mesh
-    try:
-        data = pickle.dumps(result)
-    except Exception:
-        data = b""
-    mesh = init_device_mesh(ctx.world_size)
-    sizes = from_local(np.array([len(data)]), mesh, "S(0)").full_tensor()
-    row = np.zeros((1, max(1, sizes.max())), np.uint8)
-    row[0, :len(data)] = np.frombuffer(data, np.uint8)
-    rows = from_local(row, mesh, "S(0)").full_tensor()
-    results = [pickle.loads(r[:n].tobytes()) if n else None for r, n in zip(rows, sizes)]
-    results[ctx.rank] = result
-    return results
-
-
-def _run_launched(n, fn, args, kwargs, threads, timeout, flight):
-    """run_ranks() of a process that is a rank already."""
-    init(threads, timeout, flight)
-    ctx = _launch
-    if n is not None and n != ctx.world_size:
-        raise Error(f"{ctx.world_size} processes were launched, {n} ranks are wanted; comm='threads' makes thread ranks of this process")
-    try:
-        return _gather(ctx, fn(ctx.rank, *args, **kwargs) if _takes_rank(fn, args, kwargs) else fn(*args, **kwargs))
-    except BaseException as e:
-        lib.tess_fail(ctx.ptr, _told(e).encode(errors="replace"))
-        raise RankError.of(ctx.world_size, ctx.rank, e) from e
-
-
-# ---- run_ranks ------------------------------------------------------------------------------
-
-
-def _takes_rank(fn, args, kwargs):
-    """Does fn want its rank as one more argument, in front?"""
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):
-        return False
-    try:
-        signature.bind(*args, **kwargs)
-        return False
-    except TypeError:
-        pass
-    try:
-        signature.bind(0, *args, **kwargs)
-        return True
-    except TypeError:
-        return False  # the call itself will tell what is wrong
-
-
-class _Run:
-    """One run_ranks(): the hub and what came of the ranks."""
-
-    def __init__(self, n, fn, args, kwargs, threads, settings):
-        self.n, self.fn, self.args, self.kwargs, self.threads, self.settings = n, fn, args, kwargs, threads, settings
-        self.message = ""
-        self.takes_rank = _takes_rank(fn, args, kwargs)
-        self.results = [None] * n
-        self.errors = {}  # in the order in which they came
-        self.hub = lib.tess_hub_new(n)
-        if not self.hub:
-            raise MemoryError(f"no memory for {n} ranks")
-
-    def rank(self, r):
-        ctx = failure = None
-        try:
-            ctx = Context(lib.tess_hub_join(self.hub, r, self.threads), joined=True)
-            _local.current = ctx
-            _settings(*self.settings)
-            args = (r, *self.args) if self.takes_rank else self.args
-            self.results[r] = settle(self.fn(*args, **self.kwargs))
-        except BaseException as e:  # also KeyboardInterrupt: the others must be released
-            self.errors[r] = e
-            failure = _told(e)
-        finally:
-            _local.current = _local.planner = None
-            if ctx:
-                ctx.leave(failure)
-
-    def wait(self, threads):
-        try:
-            for t in threads:
-                t.join()
-        except BaseException as e:  # Ctrl-C: every rank gets it, between two calls of the library
-            for t in threads:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(t.ident), ctypes.py_object(type(e)))
-            for t in threads:
-                t.join()
-            raise
-
-    def outcome(self):
-        if not self.errors:
-            return self.results
-        rank, cause = next(iter(self.errors.items()))
-        told = RankError.of(self.n, rank, cause, self.message, self.results, self.errors)
-        raise told from self.errors.get(told.rank, cause)
-
-
-def run_ranks(n, fn, *args, threads=None, timeout=None, flight=None, comm=None, **kwargs):
-    """Calls fn(*args, **kwargs) on n thread ranks and returns the list of their results.  If fn
-    takes one argument more, it gets the rank in front: fn(rank, *args).
-
-    threads: of each rank for its own work; None: the cores divided among the ranks.
-    timeout: seconds after which a waiting rank names the missing and all end (1800; 0: never).
-    flight: a file for the last collectives of all ranks, as JSON, if the run fails.
-    A rank that raises releases the others from whatever they wait for; then RankError is
-    raised from the first exception.  DTensors among the results keep their shard (to_local,
-    shape, placements) but can take part in no more ops: their ranks are gone.
-
-    Under mpirun -n N (comm=None, or "mpi") this process is one of the ranks: fn is called once,
-    n must be N or None, and every process returns the results of all (None for those of other
-    processes that cannot be pickled).  comm="threads": thread ranks, also there."""
-    if comm not in (None, "threads", "mpi"):
-        raise Error(f"comm is 'threads' or 'mpi', not {comm!r}")
-    if comm == "mpi" and not mpi_launched():
-        raise Error("this process was not started by an MPI launcher: mpirun -n 4 python3 ...")
-    if comm != "threads" and mpi_launched():
-        return _run_launched(n, fn, args, kwargs, threads, timeout, flight)
-    if n < 1:
-        raise Error(f"{n} ranks; at least 1 is wanted")
-    run = _Run(n, fn, args, kwargs, threads or 0, (timeout, flight))
-    ranks = [threading.Thread(target=run.rank, args=(r,), name=f"tessera rank {r}") for r in range(n)]
-    try:
-        for t in ranks:
-            t.start()
-        run.wait(ranks)
-        run.message = lib.tess_hub_error(run.hub).decode(errors="replace")
-    finally:
-        lib.tess_hub_free(run.hub)
-    return run.outcome()
+        local.current = _launch
+    settings(timeout, flight)
 
 
 def settle(result):
