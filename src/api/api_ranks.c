@@ -153,7 +153,7 @@ TessCtx *tess_hub_join(TessHub *hub, int rank, int threads) {
 
 void tess_hub_leave(TessCtx *ctx, const char *failure) {
   if (!ctx) return;
-  World *w = inside(ctx)->world;
+  World *w = inside(ctx)->owns_world ? NULL : inside(ctx)->world; /* by itself: it is in no hub */
   Status s = ctx->error;
   ctx->error = OK;
   if (!s && failure) s = fail(ERR_RANK, "%s", failure);
