@@ -15,10 +15,12 @@ from ._context import (Error, RankError, barrier, define_group, init, manual_see
 from ._library import path as library_path
 from ._library import quick as _quick
 from ._ranks import run_ranks
-from .debug import comm_debug, explicit_redistribution, flight, implicit_replication
-from .dtensor import DTensor, distribute_tensor, empty, from_local, full, ones, rand, randn, unflatten, zeros
-from .mesh import Mesh, current_mesh, init_device_mesh
-from .module import Module, distribute_module
+from .debug import CommDebugMode, comm_debug, explicit_redistribution, flight, implicit_replication
+from .distribute import distribute_module
+from .dtensor import DTensor
+from .factories import distribute_tensor, empty, from_local, full, ones, rand, randn, unflatten, zeros
+from .mesh import DeviceMesh, Mesh, current_mesh, init_device_mesh
+from .module import Module, ModuleDict, ModuleList
 from .placements import Partial, Placement, Replicate, Shard
 from .plan import Plan, Spec, local_layout, plan_load, plan_redistribute, plan_save, propagate
 from .program import Program

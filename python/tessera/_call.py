@@ -153,6 +153,7 @@ def call(op, *args, **kwargs):
     def tensor(x, param):
         nonlocal with_torch
         if type(x) is spread.kind:
+            with_torch |= x._torch
             return x._pointer(ctx)
         with_torch |= is_torch(x)
         return tensor_of(ctx, x, may_copy=not param.mutated)
@@ -161,7 +162,7 @@ def call(op, *args, **kwargs):
         if kind == TENSOR:
             handle = ctx.hold(value)
             if quick.tess_is_dtensor(value):
-                return spread.wrap(ctx, handle)
+                return spread.wrap(ctx, handle, with_torch)
             return torch_of(handle) if with_torch else array_of(handle)
         return None if kind == NONE else bool(value) if kind == BOOL else _dtypes.NAMES[value] if kind == DTYPE else value
 

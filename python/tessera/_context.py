@@ -65,6 +65,8 @@ class Context:
         self.joined = joined  # in a hub: leaves it instead of being freed
         self.thread = threading.get_ident()
         self.meshes = {}  # address: Mesh
+        self.groups = set()  # names that Mesh.get_group() has defined
+        self.moving = []  # redistributions that were started and not waited for, oldest first
         self.logs = []    # open comm_debug()s, innermost last
         self.results = None  # room for results of calls
         self.check()
@@ -87,6 +89,15 @@ class Context:
         self.check()
         raise Error("no result", 1)
 
+    def wait_all(self):
+        """What nobody has waited for ends here."""
+        with scope(self):
+            for work, _ in self.moving:
+                lib.tess_redistribute_wait(work)
+        if self.moving:
+            quick.tess_error_clear(self.ptr)
+        self.moving = []
+
     def text(self, ptr):
         """A C string that is ours to free, as str."""
         if not ptr:
@@ -98,6 +109,8 @@ class Context:
             quick.tess_free(ptr)
 
     def leave(self, failure=None):
+        if self.ptr:
+            self.wait_all()
         ptr, self.ptr = self.ptr, None
         if not ptr:
             return

@@ -33,6 +33,25 @@ def looks_like_dtype(d):
     return isinstance(d, (np.dtype, type)) or is_torch_dtype(d) or (isinstance(d, str) and d in _SPELLINGS)
 
 
+class Dtype(str):
+    """The name of a dtype, equal to every spelling of it."""
+
+    __slots__ = ()
+
+    def __eq__(self, other):
+        if looks_like_dtype(other):
+            try:
+                return CODES[str.__str__(self)] == code_of(other)
+            except (Error, TypeError):
+                return False
+        return str.__eq__(self, other)
+
+    def __ne__(self, other):
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
 def code_of(d):
     """The number of a dtype: "f32", "float32", np.float32, float, torch.float32 ..."""
     if isinstance(d, str):

@@ -18,9 +18,15 @@ from pathlib import Path
 VERSION = "0.1"  # of the library that this package speaks to: major.minor
 FILE = "libtessera.so"
 
-ReleaseFn = CFUNCTYPE(None, c_void_p)
-
 P, I, S, D, L = c_void_p, c_int, c_char_p, c_double, c_int64
+Pointers = ctypes.POINTER(c_void_p)
+
+ReleaseFn = CFUNCTYPE(None, P)
+ForwardFn = CFUNCTYPE(I, P, P, Pointers, I, Pointers, I, P)
+VisitFn = CFUNCTYPE(I, P, S, P, P)
+PartitionFn = CFUNCTYPE(I, P, S, P, P, P)
+ModuleHookFn = CFUNCTYPE(I, P, P, Pointers, I, P, P)
+
 # name: (result, arguments).  Pointers that are only passed on are c_void_p.
 FUNCTIONS = {
     "tess_ctx_new": (P, [I]),
@@ -66,6 +72,9 @@ FUNCTIONS = {
     "tess_comm_debug_begin": (I, [P]),
     "tess_comm_debug_end": (P, [P]),
     "tess_flight_json": (P, [P]),
+    "tess_module_new": (P, [P, ForwardFn, P]),
+    "tess_module_call": (I, [P, P, P, I, P, I]),
+    "tess_distribute_module": (I, [P, P, P, PartitionFn, P, P, P]),
     "tess_plan_layout": (P, [P, I, P, I, P, S, P]),
     "tess_plan_redistribute": (P, [P, I, I, P, I, P, S, S, I]),
     "tess_plan_tensor": (P, [P, P, S, I, I, P, P]),
@@ -109,6 +118,26 @@ QUICK_FUNCTIONS = {
     "tess_mesh_of": (P, [P]),
     "tess_placements": (S, [P, P, c_size_t]),
     "tess_repr": (S, [P, P, c_size_t]),
+    "tess_module_hold": (P, [P]),
+    "tess_module_free": (None, [P]),
+    "tess_module_version": (L, [P]),
+    "tess_module_add": (I, [P, P, S, P]),
+    "tess_module_remove": (I, [P, P, S]),
+    "tess_module_child": (P, [P, S]),
+    "tess_module_child_count": (I, [P]),
+    "tess_module_child_name": (S, [P, I]),
+    "tess_module_child_at": (P, [P, I]),
+    "tess_module_walk": (I, [P, P, VisitFn, P]),
+    "tess_module_set": (I, [P, P, S, P]),
+    "tess_module_set_buffer": (I, [P, P, S, P, I]),
+    "tess_module_get": (P, [P, S]),
+    "tess_module_tensor_count": (I, [P]),
+    "tess_module_tensor_name": (S, [P, I]),
+    "tess_module_is_buffer": (I, [P, S]),
+    "tess_module_requires_grad": (I, [P, S]),
+    "tess_module_set_requires_grad": (I, [P, P, S, I]),
+    "tess_module_hook": (I, [P, P, I, ModuleHookFn, P]),
+    "tess_module_unhook": (None, [P, I]),
     "tess_explicit_redistribution": (I, [P, I]),
     "tess_implicit_replication": (I, [P, I]),
     "tess_free": (None, [P]),

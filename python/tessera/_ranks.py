@@ -19,7 +19,7 @@ from ._library import lib, quick
 def _gather(ctx, result):
     """Results of all ranks; None for those that cannot be pickled."""
     import numpy as np
-    from .dtensor import from_local
+    from .factories import from_local
     from .mesh import init_device_mesh
     try:
         data = pickle.dumps(result)

@@ -6,6 +6,19 @@ from . import _context
 from ._library import lib, quick
 
 
+# PyTorch's names of collectives, of which CommDebugMode's counts are asked, and ours.
+_KINDS = {"all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter", "all_to_all_single": "all_to_all"}
+
+
+class Counts(dict):
+    """{kind: number}.  PyTorch's keys, torch.ops.c10d_functional.all_reduce, are understood; 0 for a kind that
+    did not happen."""
+
+    def __missing__(self, key):
+        name = str(key).removesuffix(".default").rpartition(".")[2]
+        return self.get(_KINDS.get(name, name), 0)
+
+
 class comm_debug:
     """with comm_debug() as log: counts the collectives of DTensors that this rank makes inside.
 
@@ -17,7 +30,7 @@ class comm_debug:
 
     def __enter__(self):
         ctx = _context.current()
-        self._ctx = ctx
+        self._counts, self._events, self._ctx = {}, [], ctx
         self._begin()
         ctx.logs.append(self)
         return self
@@ -54,7 +67,7 @@ class comm_debug:
     @property
     def counts(self):
         self._look()
-        return dict(self._counts)
+        return Counts(self._counts)
 
     @property
     def events(self):
@@ -70,7 +83,11 @@ class comm_debug:
         return self.counts
 
     def __repr__(self):
-        return f"comm_debug({self.counts})"
+        return f"{type(self).__name__}({self.counts})"
+
+
+class CommDebugMode(comm_debug):
+    """PyTorch's name of comm_debug: get_comm_counts(), get_total_counts()."""
 
 
 @contextlib.contextmanager

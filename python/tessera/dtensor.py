@@ -1,18 +1,26 @@
-"""DTensors: tensors spread over a mesh, and the ways to make them."""
+"""DTensors: tensors spread over a mesh.  factories.py makes them, indexing.py takes parts of them."""
 import ctypes
+import weakref
 
 import numpy as np
 
 from . import _dtypes, _schema
-from ._buffers import array_of, ints, is_array, tensor_of, torch_of
+from ._buffers import array_of, ints, tensor_of, torch_of
 from ._call import call, spread
 from ._context import Error, current, scope
 from ._library import lib, quick
-from .mesh import Mesh, mesh_at
+from .mesh import Mesh, Size, check_device, mesh_at, one_mesh
 from .placements import parse, text_of
 
 
-def _sizes(sizes):
+def no_gradients(**asked):
+    """Refuses what only makes sense with gradients, by name."""
+    for name, value in asked.items():
+        if value:
+            raise Error(f"{name}={value!r}: DTensors of tessera have no gradients")
+
+
+def sizes_of(sizes):
     """view(2, 3) and view((2, 3)) are the same."""
     return list(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (list, tuple)) else list(sizes)
 
@@ -20,9 +28,11 @@ def _sizes(sizes):
 class DTensor:
     """A tensor of which this rank has a shard.  Operators and methods are ops on the whole and
     collective: every rank of the mesh must call them, in the same order.  A method that is not
-    written here is the ATen op of that name: x.relu(), x.softmax(-1), x.add_(y)."""
+    written here is the ATen op of that name: x.relu(), x.softmax(-1), x.add_(y).
 
-    __slots__ = ("_ctx", "_handle", "_local", "_shape", "_placements", "_mesh", "__weakref__")
+    What is made of torch tensors gives torch tensors, what is made of arrays gives arrays."""
+
+    __slots__ = ("_ctx", "_handle", "_local", "_shape", "_placements", "_mesh", "_torch", "__weakref__")
     __array_ufunc__ = None  # NumPy leaves array + DTensor to us
 
     def __init__(self, *args, **kwargs):
@@ -50,8 +60,8 @@ class DTensor:
 
     @property
     def dtype(self):
-        """Its name: "f32"."""
-        return _dtypes.NAMES[quick.tess_dtype(self._handle.ptr)]
+        """Its name: "f32"; equal to any spelling of it, also torch.float32 and np.float32."""
+        return _dtypes.Dtype(_dtypes.NAMES[quick.tess_dtype(self._handle.ptr)])
 
     @property
     def placements(self):
@@ -72,14 +82,44 @@ class DTensor:
 
     @property
     def size(self):
-        """Number of elements of the whole."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        """Number of elements of the whole, as in NumPy; size() and size(dim) as in PyTorch."""
+        shape = self.shape
+        return Size(np.prod(shape, dtype=np.int64), (shape, shape.__getitem__))
 
     def numel(self):
-        return self.size
+        return int(self.size)
+
+    nelement = numel
 
     def dim(self):
         return len(self.shape)
+
+    def stride(self, dim=None):
+        """Strides of the whole, in elements."""
+        t = self._handle.ptr
+        strides = tuple(quick.tess_stride(t)[:quick.tess_ndim(t)])
+        return strides if dim is None else strides[dim]
+
+    def element_size(self):
+        return _dtypes.SIZES[_dtypes.code_of(self.dtype)]
+
+    itemsize = property(element_size)
+    nbytes = property(lambda self: int(self.size) * self.element_size())
+    device = property(lambda self: "cpu")
+    grad = property(lambda self: None)
+    requires_grad = property(lambda self: False)
+    is_leaf = property(lambda self: True)
+    _local_tensor = property(lambda self: self.to_local())
+
+    def requires_grad_(self, requires_grad=True):
+        no_gradients(requires_grad=requires_grad)
+        return self
+
+    def detach(self):
+        return self
+
+    def is_floating_point(self):
+        return self.dtype in ("f16", "bf16", "f32", "f64")
 
     def __len__(self):
         if not self.shape:
@@ -103,33 +143,77 @@ class DTensor:
                 self._local = ctx.hold(quick.tess_to_local(ctx.ptr, self._handle.ptr))
         return self._local
 
-    def to_local(self, raw=False):
-        """This rank's shard, sharing memory.  bf16 comes as a float32 copy; raw: its bits,
+    def _given(self, handle, raw=False):
+        """A plain tensor as the user has his: of torch, or an array."""
+        return torch_of(handle) if self._torch and not raw else array_of(handle, raw)
+
+    @staticmethod
+    def from_local(local_tensor, device_mesh=None, placements=None, **how):
+        """tessera.from_local()."""
+        from .factories import from_local  # which imports this module
+        return from_local(local_tensor, device_mesh, placements, **how)
+
+    def to_local(self, raw=False, *, grad_placements=None):
+        """This rank's shard, sharing memory.  In arrays bf16 comes as a float32 copy; raw: its bits,
         shared, as uint16."""
-        return array_of(self._shard(), raw)
+        no_gradients(grad_placements=grad_placements)
+        return self._given(self._shard(), raw)
 
     def to_torch(self):
         """This rank's shard as a torch tensor, sharing memory, in any dtype."""
         return torch_of(self._shard())
 
-    def full_tensor(self, raw=False):
-        """The whole, on every rank, as an array.  (collective)"""
+    def full_tensor(self, raw=False, *, grad_placements=None):
+        """The whole, on every rank.  (collective)"""
+        no_gradients(grad_placements=grad_placements)
         ctx = current()
         with scope(ctx):
             handle = ctx.hold(lib.tess_full_tensor(ctx.ptr, self._pointer(ctx)))
-        return array_of(handle, raw)
+        return self._given(handle, raw)
 
-    def redistribute(self, mesh=None, placements=None, dtype=None):
-        """The same tensor placed otherwise.  dtype: values are cast before they are sent.
-        Another mesh: all ranks of the world take part.  (collective)"""
-        if placements is None and not isinstance(mesh, (Mesh, type(None))):
-            mesh, placements = None, mesh
+    def redistribute(self, device_mesh=None, placements=None, dtype=None, *, async_op=False, forward_dtype=None, backward_dtype=None, mesh=None):
+        """The same tensor placed otherwise.  dtype, or forward_dtype: values are cast before they are
+        sent.  Another mesh: all ranks of the world take part.  async_op: values travel until the result
+        is used.  (collective)"""
+        if placements is None and device_mesh is not None and not isinstance(device_mesh, Mesh):
+            device_mesh, placements = None, device_mesh
+        no_gradients(backward_dtype=backward_dtype)
+        mesh, dtype = one_mesh(device_mesh, mesh), forward_dtype if dtype is None else dtype
         ctx = current()
         t = self._pointer(ctx)
-        target = mesh._pointer(ctx) if mesh is not None else None
         text = text_of(self.placements if placements is None else placements)
+        if async_op and dtype is None and (mesh is None or mesh is self.mesh):
+            return self._start(ctx, text)
+        target = mesh._pointer(ctx) if mesh is not None else None
         with scope(ctx):
-            return _wrap_new(ctx, lib.tess_redistribute(ctx.ptr, t, target, text, -1 if dtype is None else _dtypes.code_of(dtype)))
+            return wrap_new(ctx, lib.tess_redistribute(ctx.ptr, t, target, text, -1 if dtype is None else _dtypes.code_of(dtype)), self._torch)
+
+    def _start(self, ctx, text):
+        """A DTensor that has no handle yet: see _arrive."""
+        with scope(ctx):
+            work = lib.tess_redistribute_start(ctx.ptr, self._pointer(ctx), text)
+        if not work:
+            ctx.check()
+        coming = wrap(ctx, None, self._torch)
+        del coming._handle
+        ctx.moving.append((work, weakref.ref(coming)))
+        return coming
+
+    def _arrive(self):
+        """Works are waited for in the order in which they were started, until this one is there."""
+        ctx = current()
+        if ctx is not self._ctx or not ctx.ptr:
+            raise Error("this DTensor was still under way when its run ended, or belongs to another rank", 5)
+        while ctx.moving:
+            work, target = ctx.moving.pop(0)
+            with scope(ctx):
+                handle = ctx.hold(lib.tess_redistribute_wait(work))
+            target = target()
+            if target is not None:
+                target._handle = handle
+            if target is self:
+                return handle
+        raise Error("this DTensor did not arrive: waiting for it failed before", 5)
 
     def redistribute_start(self, placements):
         """The same in two halves: values travel while the rank computes.  wait() of what is returned
@@ -139,7 +223,7 @@ class DTensor:
             work = lib.tess_redistribute_start(ctx.ptr, self._pointer(ctx), text_of(placements))
         if not work:
             ctx.check()
-        return Moving(ctx, work)
+        return Moving(ctx, work, self._torch)
 
     # ---- in parts -------------------------------------------------------------------------
 
@@ -167,7 +251,7 @@ class DTensor:
         ctx = current()
         with scope(ctx):
             handle = ctx.hold(lib.tess_get_chunk(ctx.ptr, self._pointer(ctx), ints(offset)))
-        return array_of(handle)
+        return self._given(handle)
 
     def equal(self, other):
         """Same sizes, dtype and elements?  (collective)"""
@@ -182,6 +266,24 @@ class DTensor:
     def __array__(self, *args, **kwargs):
         raise TypeError("a DTensor is no array: take to_local() or full_tensor() of it")
 
+    # ---- copies ---------------------------------------------------------------------------
+
+    def __copy__(self):
+        return wrap(self._ctx, self._handle, self._torch)
+
+    def __deepcopy__(self, memo):
+        """Another DTensor of the same placements, with memory of its own.  Nothing is sent."""
+        from .factories import unflatten  # which imports this module
+        self._pointer(current())
+        raw = self.to_local(raw=True)
+        made = memo[id(self)] = unflatten(raw.copy(order="K"), self.mesh, self.spec, dtype=self.dtype)
+        made._torch = self._torch
+        return made
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("a DTensor cannot be pickled, it belongs to a rank of a run: pickle full_tensor(); or to_local(), spec and mesh, of which "
+                        "tessera.unflatten(local, mesh, spec) makes it again on the same rank")
+
     # ---- numbers --------------------------------------------------------------------------
 
     def item(self):
@@ -189,7 +291,11 @@ class DTensor:
         if self.size != 1:
             raise Error(f"item() of a tensor of {self.size} elements")
         whole = self.full_tensor()
-        return whole.reshape(()).item() if whole.size else None
+        return whole.reshape(()).item() if 0 not in whole.shape else None
+
+    def tolist(self):
+        """The whole as lists of numbers.  (collective)"""
+        return self.full_tensor().tolist()
 
     def _number(self):
         value = self.item()
@@ -209,6 +315,8 @@ class DTensor:
     # ---- ops ------------------------------------------------------------------------------
 
     def __getattr__(self, name):
+        if name == "_handle":  # started, and not yet waited for
+            return self._arrive()
         if name.startswith("__") or not _schema.has("aten." + name):
             raise AttributeError(f"DTensor has no attribute '{name}' and ATen no op of that name")
 
@@ -221,16 +329,16 @@ class DTensor:
     mT = property(lambda self: call("aten.transpose.int", self, -2, -1))
 
     def view(self, *sizes):
-        return call("aten.view.default", self, _sizes(sizes))
+        return call("aten.view.default", self, sizes_of(sizes))
 
     def reshape(self, *sizes):
-        return call("aten.reshape.default", self, _sizes(sizes))
+        return call("aten.reshape.default", self, sizes_of(sizes))
 
     def permute(self, *dims):
-        return call("aten.permute.default", self, _sizes(dims))
+        return call("aten.permute.default", self, sizes_of(dims))
 
     def expand(self, *sizes):
-        return call("aten.expand.default", self, _sizes(sizes))
+        return call("aten.expand.default", self, sizes_of(sizes))
 
     def flatten(self, start_dim=0, end_dim=-1):
         return call("aten.flatten.using_ints", self, start_dim, end_dim)
@@ -244,55 +352,39 @@ class DTensor:
     def astype(self, dtype):
         return call("aten._to_copy.default", self, dtype=dtype)
 
-    to = astype
+    def to(self, *what, dtype=None, device=None, copy=False, **ignored):
+        """to(dtype), to("cpu"), to(other): there is one device, so only the dtype can change."""
+        for w in what:
+            if isinstance(w, DTensor) or hasattr(w, "__array_interface__") or hasattr(w, "data_ptr"):
+                dtype = w.dtype
+            elif w is not None and _dtypes.looks_like_dtype(w):
+                dtype = w
+            elif not isinstance(w, bool) and w is not None:
+                device = w
+        if device is not None:
+            check_device(device)
+        if dtype is None or (_dtypes.code_of(dtype) == _dtypes.code_of(self.dtype) and not copy):
+            return self.clone() if copy else self
+        return self.astype(dtype)
+
+    def cpu(self):
+        return self
+
+    def cuda(self, *args, **kwargs):
+        check_device("cuda")
 
     def where(self, condition, other):
         """Its own elements where the condition holds, the other's elsewhere."""
         return call("aten.where", condition, self, other)
 
     def __getitem__(self, index):
-        return _index(self, index if isinstance(index, tuple) else (index,))
+        from .indexing import get  # which imports this module
+        return get(self, index if isinstance(index, tuple) else (index,))
 
-
-def _index(x, items):
-    """Numbers, slices, None and ...; one array or DTensor of indices or bools may be among them."""
-    wanted = sum(i is not None and i is not Ellipsis for i in items)
-    if wanted > x.ndim:
-        raise IndexError(f"{wanted} indices for {x.ndim} dimensions")
-    if Ellipsis not in [i for i in items if not is_array(i) and not isinstance(i, DTensor)]:
-        items = (*items, Ellipsis)
-    dim, arrays = 0, []
-    for i in items:
-        if i is None:
-            x, dim = call("aten.unsqueeze.default", x, dim), dim + 1
-        elif i is Ellipsis:
-            dim += x.ndim - dim - sum(j is not None for j in items[_position(items, Ellipsis) + 1:])
-        elif isinstance(i, slice):
-            if (i.step or 1) < 1:
-                raise IndexError("steps of slices must be positive")
-            if i != slice(None):
-                begin, end, step = i.indices(x.shape[dim])
-                x = call("aten.slice.Tensor", x, dim, begin, max(begin, end), step)
-            dim += 1
-        elif isinstance(i, (int, np.integer)) and not isinstance(i, (bool, np.bool_)):
-            if not -x.shape[dim] <= i < x.shape[dim]:
-                raise IndexError(f"index {i} of a dimension of {x.shape[dim]}")
-            x = call("aten.select.int", x, dim, int(i))
-        else:
-            arrays.append((dim, i))
-            dim += 1
-    if not arrays:
-        return x
-    if len(arrays) > 1:
-        raise IndexError("only one array of indices is understood; use call('aten.index.Tensor', ...)")
-    (dim, i), = arrays
-    if not isinstance(i, DTensor):
-        i = from_local(np.asarray(i), x.mesh, "R" * x.mesh.ndim)
-    return call("aten.index.Tensor", x, [None] * dim + [i])
-
-
-def _position(items, what):
-    return next(k for k, i in enumerate(items) if i is what)
+    def __setitem__(self, index, value):
+        """x[1:3] = y.  (collective)"""
+        from .indexing import put
+        put(self, index if isinstance(index, tuple) else (index,), value)
 
 
 # ---- operators --------------------------------------------------------------------------------
@@ -328,14 +420,18 @@ for _name, _dtype in (("bool", "bool"), ("int", "i32"), ("long", "i64"), ("half"
     setattr(DTensor, _name, lambda self, _dtype=_dtype: self.astype(_dtype))
 
 
-# ---- making them ----------------------------------------------------------------------------
+# ---- making them ------------------------------------------------------------------------------
 
 
-def wrap(ctx, handle):
+def wrap(ctx, handle, torch=False):
     self = object.__new__(DTensor)
-    self._ctx, self._handle = ctx, handle
+    self._ctx, self._handle, self._torch = ctx, handle, torch
     self._local = self._shape = self._placements = self._mesh = None
     return self
+
+
+def wrap_new(ctx, ptr, torch=False):
+    return wrap(ctx, ctx.hold(ptr), torch)
 
 
 spread.kind, spread.wrap = DTensor, wrap
@@ -349,88 +445,15 @@ def _placements(text):
     return found
 
 
-def _wrap_new(ctx, ptr):
-    return wrap(ctx, ctx.hold(ptr))
-
-
-def _where(ctx, mesh, placements):
-    return (mesh._pointer(ctx) if mesh is not None else None), (None if placements is None else text_of(placements))
-
-
-def distribute_tensor(array, mesh=None, placements=None, src_data_rank=0, dtype=None):
-    """An array that all ranks have, spread; placements None: replicated.  src_data_rank: the
-    coordinate whose values count (collective); None: each rank cuts its part out of its own
-    and nothing is sent."""
-    ctx = current()
-    where, text = _where(ctx, mesh, placements)
-    with scope(ctx):
-        t = array._pointer(ctx) if isinstance(array, DTensor) else tensor_of(ctx, array, dtype)
-        return _wrap_new(ctx, lib.tess_distribute_tensor(ctx.ptr, t, where, text, -1 if src_data_rank is None else src_data_rank))
-
-
-def from_local(array, mesh=None, placements=None, shape=None, run_check=False, stride=None, dtype=None):
-    """A DTensor of which this array is this rank's shard; they share memory.  shape: of the
-    whole; None: every shard is as large as this one.  run_check (collective): dtypes and sizes
-    are compared, an uneven shape is found out, replicas are made equal to coordinate 0's."""
-    ctx = current()
-    where, text = _where(ctx, mesh, placements)
-    with scope(ctx):
-        return _wrap_new(ctx, lib.tess_from_local(
-            ctx.ptr, tensor_of(ctx, array, dtype), where, text, bool(run_check), 0 if shape is None else len(shape),
-            None if shape is None else ints(shape), None if stride is None else ints(stride)))
-
-
 class Moving:
     """A redistribution that is under way."""
 
-    def __init__(self, ctx, work):
-        self._ctx, self._work = ctx, work
+    def __init__(self, ctx, work, torch):
+        self._ctx, self._work, self._torch = ctx, work, torch
 
     def wait(self):
         ctx, work, self._work = current(), self._work, None
         if ctx is not self._ctx or not ctx.ptr or not work:
             raise Error("waited for already, or by another rank", 5)
         with scope(ctx):
-            return _wrap_new(ctx, lib.tess_redistribute_wait(work))
-
-
-def unflatten(array, mesh, spec):
-    """The DTensor of which to_local() and spec were the parts."""
-    ctx = current()
-    where, _ = _where(ctx, mesh, None)
-    with scope(ctx):
-        return _wrap_new(ctx, lib.tess_dtensor_unflatten(ctx.ptr, tensor_of(ctx, array), where, spec.encode()))
-
-
-def full(size, fill_value, mesh=None, placements=None, dtype="f32"):
-    """Every element fill_value."""
-    ctx = current()
-    where, text = _where(ctx, mesh, placements)
-    size = (size,) if isinstance(size, int) else tuple(size)
-    with scope(ctx):
-        return _wrap_new(ctx, lib.tess_dtensor_full(ctx.ptr, where, text, _dtypes.code_of(dtype), len(size), ints(size), fill_value))
-
-
-def _sized(make, what):
-    """A factory that takes its sizes like PyTorch's: ones(8, 4) or ones((8, 4))."""
-    def factory(*size, mesh=None, placements=None, dtype="f32"):
-        return make(_sizes(size), mesh, placements, dtype)
-    factory.__name__ = factory.__qualname__ = what.split("(")[0]
-    factory.__doc__ = what
-    return factory
-
-
-def _random(normal):
-    def make(size, mesh, placements, dtype):
-        ctx = current()
-        where, text = _where(ctx, mesh, placements)
-        with scope(ctx):
-            return _wrap_new(ctx, lib.tess_dtensor_rand(ctx.ptr, where, text, _dtypes.code_of(dtype), len(size), ints(size), normal))
-    return make
-
-
-ones = _sized(lambda size, *how: full(size, 1, *how), "ones(8, 4, mesh=mesh, placements='S(0)', dtype='f32')")
-zeros = _sized(lambda size, *how: full(size, 0, *how), "zeros(8, 4, mesh=mesh, placements='S(0)', dtype='f32')")
-empty = _sized(lambda size, *how: full(size, 0, *how), "empty(8, 4, mesh=mesh, placements='S(0)', dtype='f32'): zeros")
-rand = _sized(_random(0), "rand(8, 4, mesh=mesh, placements='S(0)'): uniform in [0, 1), the same on every mesh after the same manual_seed()")
-randn = _sized(_random(1), "randn(8, 4, mesh=mesh, placements='S(0)'): normal, the same on every mesh after the same manual_seed()")
+            return wrap_new(ctx, lib.tess_redistribute_wait(work), self._torch)

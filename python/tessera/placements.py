@@ -16,8 +16,8 @@ class Placement(str):
     def is_shard(self, dim=None):
         return isinstance(self, Shard) and (dim is None or self.dim == dim)
 
-    def is_partial(self, op=None):
-        return isinstance(self, Partial) and (op is None or self.op == op)
+    def is_partial(self, reduce_op=None):
+        return isinstance(self, Partial) and (reduce_op is None or self.op == reduce_op)
 
     def __eq__(self, other):
         if isinstance(other, str) and not isinstance(other, Placement):
@@ -94,12 +94,12 @@ class Partial(Placement):
 
     OPS = ("sum", "avg", "min", "max", "product", "band", "bor", "bxor")
 
-    def __new__(cls, op="sum"):
-        op = str(op)
+    def __new__(cls, reduce_op="sum"):
+        op = str(reduce_op)
         if op not in cls.OPS and not op.startswith("norm "):
             raise ValueError(f"there is no reduction '{op}'; there are {', '.join(cls.OPS)}")
         self = str.__new__(cls, f"P({op})")
-        self.op = op
+        self.op = self.reduce_op = op
         return self
 
     def __getnewargs__(self):
