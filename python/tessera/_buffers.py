@@ -40,7 +40,7 @@ def is_torch(x):
 
 
 def is_array(x):
-    return isinstance(x, np.ndarray) or is_torch(x) or (hasattr(x, "__array_interface__") and not isinstance(x, np.generic))
+    return isinstance(x, np.ndarray) or is_torch(x) or (hasattr(x, "__array_interface__") and not isinstance(x, (np.generic, type)))
 
 
 def _adopt(ctx, code, shape, strides, data, owner):

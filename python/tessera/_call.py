@@ -170,6 +170,10 @@ def call(op, *args, **kwargs):
         values = Args(tensor)  # stays: the packed ones point to its lists
         packed, n = values.pack(schema, args, kwargs) if schema.params else (b"", 0)
         results = _call_values(ctx, schema, packed, n)
+        if schema.op.startswith("_c10d_functional."):  # an array cannot wait when it is used: wait now
+            for kind, value in results:
+                if kind == TENSOR:
+                    call_raw(ctx, "_c10d_functional.wait_tensor.default", [("tensor", value)])
         if schema.mutated is not None:
             param = schema.params[schema.mutated]
             return kwargs[param.name] if param.name in kwargs else args[schema.mutated]

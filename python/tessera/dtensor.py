@@ -5,7 +5,7 @@ import weakref
 import numpy as np
 
 from . import _dtypes, _schema
-from ._buffers import array_of, ints, tensor_of, torch_of
+from ._buffers import array_of, ints, is_array, tensor_of, torch_of
 from ._call import call, spread
 from ._context import Error, current, scope
 from ._library import lib, quick
@@ -355,7 +355,7 @@ class DTensor:
     def to(self, *what, dtype=None, device=None, copy=False, **ignored):
         """to(dtype), to("cpu"), to(other): there is one device, so only the dtype can change."""
         for w in what:
-            if isinstance(w, DTensor) or hasattr(w, "__array_interface__") or hasattr(w, "data_ptr"):
+            if isinstance(w, DTensor) or is_array(w):
                 dtype = w.dtype
             elif w is not None and _dtypes.looks_like_dtype(w):
                 dtype = w

@@ -465,7 +465,7 @@ class ModuleDict(Module, MutableMapping):
     def __setitem__(self, key, value):
         owner, name = self._owner(key)
         taken = owner._put_any(name, value)
-        if isinstance(owner, ModuleDict):
+        if owner is not self and isinstance(owner, ModuleDict):
             owner._plain.setdefault(name, None)
         self._plain[key] = None if taken else value
 
@@ -473,7 +473,7 @@ class ModuleDict(Module, MutableMapping):
         del self._plain[key]
         owner, name = self._owner(key)
         owner._drop(name)
-        if isinstance(owner, ModuleDict):
+        if owner is not self and isinstance(owner, ModuleDict):
             owner._plain.pop(name, None)
 
     __hash__ = object.__hash__

@@ -77,6 +77,161 @@ class Modules(unittest.TestCase):
         self.assertEqual(ts.run_ranks(2, work), [[[2, 2], [2, 2]]] * 2)
 
 
+class Trees(unittest.TestCase):
+    """Modules are the library's; Python sees what is there."""
+
+    def test_names(self):
+        m = Mlp()
+        self.assertEqual([n for n, _ in m.named_parameters()], ["up.weight", "up.bias", "down.weight", "down.bias", "scales.0.scale"])
+        self.assertEqual([n for n, _ in m.named_children()], ["up", "down", "scales"])
+        self.assertIs(m.get_submodule("up"), m.up)
+        self.assertIs(m.get_parameter("up.bias"), m.up.bias)
+        with self.assertRaisesRegex(AttributeError, "no module 'side'"):
+            m.get_submodule("side")
+        with self.assertRaisesRegex(AttributeError, "no attribute 'side'"):
+            m.side
+        with self.assertRaisesRegex(ts.Error, "inside itself"):
+            m.up.outer = m
+        self.assertEqual(len(list(m.parameters())), 5)
+
+    def test_attributes(self):
+        m = Linear(2, 3)
+        given = m.weight
+        self.assertIs(m.weight, given)  # the very array
+        given[0, 0] = 9
+        state = m.state_dict()
+        self.assertEqual(list(state), ["weight", "bias"])
+        m.bias = None  # no parameter any more
+        self.assertIsNone(m.bias)
+        self.assertEqual(list(m.state_dict()), ["weight"])
+        m.bias = np.ones(2, np.float32)
+        m.weight = other = Linear(2, 3)  # a module where a tensor was
+        self.assertEqual(([n for n, _ in m.named_children()], [n for n, _ in m.named_parameters()]), (["weight"], ["bias", "weight.weight", "weight.bias"]))
+        self.assertIs(m.weight, other)
+        del m.weight
+        with self.assertRaises(AttributeError):
+            m.weight
+        m.names, m.sizes, m.odd = np.array(["a"]), [1, 2], {"eps": 1e-5}  # nothing for the tree
+        self.assertEqual((m.names.tolist(), m.sizes, m.odd), (["a"], [1, 2], {"eps": 1e-5}))
+        self.assertEqual([n for n, _ in m.named_parameters()], ["bias"])
+
+    def test_buffers_and_flags(self):
+        m = Mlp()
+        m.up.register_buffer("mean", np.zeros(3, np.float32))
+        m.up.register_buffer("mask", np.ones(3, bool), persistent=False)
+        m.up.steps = np.zeros((), np.int64)
+        self.assertEqual([n for n, _ in m.named_buffers()], ["up.mean", "up.mask"])
+        self.assertIn("up.mean", m.state_dict())
+        self.assertNotIn("up.mask", m.state_dict())
+        self.assertEqual([m.requires_grad(n) for n in ("up.weight", "up.mean", "up.steps")], [True, False, False])
+        del m.up.steps
+        m.requires_grad_(False)
+        self.assertFalse(m.requires_grad("down.weight"))
+        with self.assertRaisesRegex(ts.Error, "no tensor 'up.none'"):
+            m.requires_grad("up.none")
+        m.load_state_dict({**m.state_dict(), "up.mean": np.ones(3, np.float32)})
+        self.assertEqual((m.up.mean.tolist(), [n for n, _ in m.named_buffers()]), ([1, 1, 1], ["up.mean", "up.mask"]))
+        with self.assertRaisesRegex(ts.Error, "missing .*up.mean.*unexpected .*nope"):
+            m.load_state_dict({"nope": np.ones(1)})
+
+    def test_lists_and_dicts(self):
+        m = ts.Module()
+        m.layers = [Linear(2, 2), Linear(2, 2)]
+        m.heads = {"a": Linear(1, 1), 3: np.ones(2, np.float32), "eps": 0.1, "values": np.zeros(1, np.float32)}
+        m.layers.append(Linear(3, 3))
+        del m.layers[0]
+        m.layers.insert(0, Linear(4, 4))
+        self.assertEqual([layer.bias.size for layer in m.layers], [4, 2, 3])
+        self.assertEqual(m.layers[-1].bias.size, 3)
+        self.assertEqual((m.heads["eps"], m.heads[3].tolist(), m.heads["values"].tolist(), set(m.heads)), (0.1, [1, 1], [0], {"a", 3, "eps", "values"}))
+        self.assertEqual([n for n, _ in m.named_modules()], ["", "layers.0", "layers.1", "layers.2", "heads", "heads.a"])
+        del m.heads["a"]
+        self.assertEqual([n for n, _ in m.heads.named_parameters()], ["3", "values"])
+        m.again = m.layers[0]  # in two places: told of once
+        self.assertEqual(len([n for n, _ in m.named_modules()]), 5)
+
+    def test_hooks(self):
+        class Add(ts.Module):
+            def forward(self, x, n=1, *, more=None):
+                return (x + n, more)
+
+        m, seen = Add(), []
+        x = np.zeros(2, np.float32)
+        first = m.register_forward_pre_hook(lambda module, inputs: (inputs[0] + 1, *inputs[1:]))
+        m.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].tolist()))
+        m.register_forward_hook(lambda module, inputs, outputs: (outputs[0] * 2, outputs[1]))
+        m.register_forward_hook(lambda module, inputs, outputs: seen.append((type(outputs), outputs[1])))
+        y, more = m(x, 10, more="text")
+        self.assertEqual((y.tolist(), more, seen), ([22, 22], "text", [[1, 1], (tuple, "text")]))
+        first.remove()
+        first.remove()
+        self.assertEqual(m(x)[0].tolist(), [2, 2])
+        m.register_forward_hook(lambda module, inputs, outputs: outputs[0].sum())  # other outputs altogether
+        self.assertEqual(m(x), 4)
+        m.register_forward_pre_hook(lambda module, inputs: 1 / 0)
+        with self.assertRaises(ZeroDivisionError):
+            m(x)
+        self.assertEqual(ts.call("aten.relu", x).tolist(), [0, 0])  # no error is left
+
+    def test_copies(self):
+        import copy
+        import pickle
+        m = Mlp()
+        m.up.register_buffer("mask", np.ones(3, bool), persistent=False)
+        m.tied = m.up
+        m.up.register_forward_hook(lambda module, inputs, outputs: outputs * 0)
+        c = copy.deepcopy(m)
+        self.assertIs(c.tied, c.up)
+        self.assertIsNot(c.up.weight, m.up.weight)
+        c.up.weight[:] = 0
+        self.assertEqual(m.up.weight[0, 1], np.float32(0.1))
+        self.assertEqual(c.up(np.ones((1, 6), np.float32)).sum(), 0)  # hooks are copied
+        p = pickle.loads(pickle.dumps(m.down))
+        np.testing.assert_array_equal(p.weight, m.down.weight)
+        self.assertEqual([n for n, _ in c.named_buffers()], ["up.mask"])
+
+        def work():
+            mesh = ts.init_device_mesh(2)
+            spread = ts.distribute_module(Mlp(), mesh, partition)
+            other = copy.deepcopy(spread)
+            self.assertEqual(other.up.weight.placements, ("S(0)",))
+            self.assertTrue(other.up.weight.equal(spread.up.weight))
+            with self.assertRaisesRegex(TypeError, "cannot be pickled"):
+                pickle.dumps(spread)
+            return spread
+        for spread in ts.run_ranks(2, work):  # its rank is gone
+            self.assertEqual(({n: str(p.placements[0]) for n, p in spread.named_parameters()}["up.weight"], spread.up.weight.to_local().shape), ("S(0)", (4, 6)))
+            with self.assertRaisesRegex(ts.Error, "another context|has ended"):
+                spread(np.ones((1, 6), np.float32))
+
+    def test_made_before_its_rank(self):
+        models = [Mlp(), Mlp()]
+
+        def work(rank):
+            model = ts.distribute_module(models[rank], ts.init_device_mesh(2), partition, lambda m, inputs, at: (ts.distribute_tensor(inputs[0], at, "R"),),
+                                         lambda m, out, at: out.full_tensor())
+            return model(np.ones((2, 6), np.float32)).shape
+        self.assertEqual(ts.run_ranks(2, work), [(2, 6)] * 2)
+
+    def test_memory(self):
+        import gc
+        import weakref
+        mine = np.ones(8, np.float32)
+        ref, m = weakref.ref(mine), ts.Module()
+        m.inner = ts.Module()
+        m.inner.w = mine
+        del mine
+        gc.collect()
+        self.assertIsNotNone(ref())
+        m.inner.w = np.zeros(2, np.float32)
+        gc.collect()
+        self.assertIsNone(ref())
+        other = weakref.ref(m.inner)
+        del m
+        gc.collect()
+        self.assertIsNone(other())
+
+
 class Parts(unittest.TestCase):
     def test_in_parts(self):
         def work():
