@@ -140,6 +140,11 @@ def has(op):
     return bool(_overloads(op))
 
 
+def names(op):
+    """Of the arguments of all overloads."""
+    return {name for s in _overloads(op) for name in s.by_name}
+
+
 def gather_sizes(op, args):
     """Arguments of a method after self: x.repeat(2, 3) is x.repeat([2, 3]), where an op takes a list
     of sizes and nothing else."""

@@ -1,5 +1,6 @@
 """DTensors: tensors spread over a mesh.  factories.py makes them, indexing.py takes parts of them."""
 import ctypes
+import inspect
 import weakref
 
 import numpy as np
@@ -18,6 +19,22 @@ def no_gradients(**asked):
     for name, value in asked.items():
         if value:
             raise Error(f"{name}={value!r}: DTensors of tessera have no gradients")
+
+
+_OTHER_NAMES = {"input": ("self", "indices"), "tensor": ("self",), "training": ("train",)}  # torch.nn.functional's: ATen's
+
+
+def _named_arguments(func, op, args, kwargs):
+    """Arguments of a function of torch.nn.functional as those of the ATen op of its name."""
+    signature, known = inspect.signature(func), _schema.names(op)
+    taken = {}
+    for name, value in signature.bind(*args, **kwargs).arguments.items():
+        ours = next((n for n in (name, *_OTHER_NAMES.get(name, ())) if n in known), None)
+        if ours is not None:
+            taken[ours] = ("none", "mean", "sum").index(value) if name == "reduction" else value
+        elif value is not signature.parameters[name].default:
+            raise TypeError(f"{func.__name__}: argument '{name}' is none of {op}; tessera.call({op!r}, ...) takes {', '.join(sorted(known))}")
+    return taken
 
 
 def sizes_of(sizes):
@@ -324,6 +341,19 @@ class DTensor:
             return call("aten." + name, self, *_schema.gather_sizes("aten." + name, args), **kwargs)
         method.__name__ = name
         return method
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        """torch.relu(x), torch.nn.functional.linear(x, w): the ATen op of that name, on a DTensor of ours."""
+        name = getattr(func, "__name__", str(func))
+        if name.startswith("__"):
+            return NotImplemented  # an operator: ours is tried then
+        op = "aten." + name
+        if not _schema.has(op):
+            raise TypeError(f"torch.{name} is no op that DTensors of tessera take; tessera.call() takes ATen's by name, to_local() is a tensor of torch")
+        if inspect.isfunction(func):  # written in Python, with arguments of its own
+            args, kwargs = (), _named_arguments(func, op, args, kwargs or {})
+        return call(op, *args, **(kwargs or {}))
 
     T = property(lambda self: self.permute(*reversed(range(self.ndim))))
     mT = property(lambda self: call("aten.transpose.int", self, -2, -1))

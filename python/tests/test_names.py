@@ -238,6 +238,30 @@ class Torch(unittest.TestCase):
 
         ts.run_ranks(2, work)
 
+    def test_functions_of_torch(self):
+        import torch
+        import torch.nn.functional as F
+        w = torch.arange(12.0).reshape(4, 3) - 5
+
+        def work():
+            mesh = ts.init_device_mesh(2)
+            x, v = ts.distribute_tensor(w, mesh, "S(0)"), ts.distribute_tensor(w, mesh, "S(1)")
+            ids = ts.distribute_tensor(torch.tensor([3, 0, 1]), mesh, "R")
+            for f in (lambda x, v, i: torch.relu(x), lambda x, v, i: F.relu(x), lambda x, v, i: F.linear(x, v), lambda x, v, i: torch.cat([x, v], dim=1),
+                      lambda x, v, i: F.softmax(x, dim=-1), lambda x, v, i: F.layer_norm(x, (3,)), lambda x, v, i: F.mse_loss(x, v + 1), lambda x, v, i: F.embedding(i, x),
+                      lambda x, v, i: F.dropout(x, 0.5, training=False), lambda x, v, i: torch.sum(x, dim=0, keepdim=True), lambda x, v, i: torch.matmul(x, v.T)):
+                got, want = f(x, v, ids), f(w, w, torch.tensor([3, 0, 1]))
+                self.assertIsInstance(got, ts.DTensor)
+                torch.testing.assert_close(got.full_tensor(), want)
+            with ts.implicit_replication():
+                for f in (lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a @ b.T, lambda a, b: a / (b + 0.5), lambda a, b: a > b):
+                    torch.testing.assert_close(f(w, x).full_tensor(), f(w, w))
+            for wrong, word in ((lambda: torch.svd(x), "no op that DTensors"), (lambda: F.embedding(ids, x, max_norm=1.0), "'max_norm'")):
+                with self.assertRaisesRegex(TypeError, word):
+                    wrong()
+
+        ts.run_ranks(2, work)
+
     def test_modules_of_torch_are_refused(self):
         import torch
 

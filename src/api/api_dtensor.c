@@ -57,6 +57,7 @@ TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh,
   Where w;
   Tensor *moved = NULL;
   if (!API_BEGIN(ctx, GIVEN("the tensor", t), GIVEN("the text of placements", placements))) return NULL;
+  if (dtype > (int)TESS_C64 && api_stick(ctx, fail(ERR_USAGE, "there is no dtype %d", dtype))) return NULL;
   if (api_stick(ctx, where(ctx, mesh ? mesh : tess_mesh_of(t), placements, t->ndim, &w))) return NULL;
   Dtype as = dtype < 0 ? DT_NONE : (Dtype)dtype;
   return api_stick(ctx, dtensor_redistribute(ctx, api_scope(ctx), t, w.mesh, w.place, as, &moved)) ? NULL : moved;
@@ -137,6 +138,7 @@ TessTensor *tess_plan_tensor(TessCtx *ctx, TessMesh *mesh, const char *placement
   Tensor *t = NULL;
   const Spec *spec;
   if (!API_READY(ctx) || api_stick(ctx, api_check_type(dtype, ndim, size)) ||
+      api_stick(ctx, tensor_meta(api_scope(ctx), (Dtype)dtype, ndim, size, &t)) || /* could there be one? */
       api_stick(ctx, where(ctx, mesh, placements, ndim, &w)))
     return NULL;
   if (api_stick(ctx, spec_new(w.mesh, (Dtype)dtype, ndim, size, stride, w.place, &spec))) return NULL;

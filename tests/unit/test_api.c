@@ -1,4 +1,6 @@
 /* test_api.c -- the public header: ops by name, errors that stick, scopes, programs. */
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tessera.h"
@@ -150,6 +152,67 @@ static void mistakes_are_told(void **state) {
   tess_ctx_free(ctx);
 }
 
+static void sizes_that_are_none(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){1}, NULL);
+  const int64_t wrong[] = {-1, 2};
+  assert_null(tess_dtensor_full(ctx, mesh, "R", TESS_F32, 2, wrong, 0));
+  told(ctx, 1, "impossible size");
+  assert_null(tess_dtensor_rand(ctx, mesh, "R", TESS_F32, 2, wrong, 0));
+  told(ctx, 1, "impossible size");
+  assert_null(tess_plan_tensor(ctx, mesh, "R", TESS_F32, 2, wrong, NULL));
+  told(ctx, 1, "impossible size");
+  assert_null(tess_dtensor_full(ctx, mesh, "R", (TessDtype)99, 1, (int64_t[]){1}, 0));
+  told(ctx, 2, "no dtype 99");
+  TessTensor *one = tess_tensor_from(ctx, TESS_F32, 1, (int64_t[]){1}, &(float){1});
+  const int64_t many[17] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  assert_null(tess_from_local(ctx, one, mesh, "R", 0, 17, many, NULL));
+  told(ctx, tess_error(ctx), "17");
+  assert_null(tess_plan_tensor(ctx, mesh, "R", TESS_F32, 17, many, NULL));
+  told(ctx, 1, "17");
+  assert_null(tess_redistribute(ctx, tess_distribute_tensor(ctx, one, mesh, "R", -1), NULL, "S(0)", 99));
+  told(ctx, 2, "no dtype 99");
+  assert_null(tess_init_device_mesh(ctx, 1, (int[]){-1}, NULL));
+  told(ctx, 2, "-1");
+  assert_null(tess_init_device_mesh(ctx, -1, (int[]){1}, NULL));
+  told(ctx, 2, "-1 of the sizes");
+  assert_non_null(tess_init_device_mesh(ctx, 1, (int[]){1}, (const char *[]){NULL}));
+  assert_null(tess_mesh_sub(ctx, mesh, (const char *[]){NULL}, 1));
+  told(ctx, 2, "axis name 0 is NULL");
+  TessTensor *t = tess_tensor_new(ctx, TESS_F32, 0, NULL);
+  const TessTensor *two[] = {t, NULL};
+  assert_null(tess_call(ctx, "aten.stack.default", tess_tensors(two, 2)));
+  told(ctx, 2, "tensor 1 of 'tensors' is NULL");
+  assert_null(tess_call(ctx, "aten.sum.dim_IntList", tess_t(t), tess_ints(NULL, 2)));
+  told(ctx, 2, "argument 1 is NULL");
+  assert_null(tess_call(ctx, "aten.sum.dim_IntList", tess_t(t), tess_ints((int64_t[]){0}, -1)));
+  told(ctx, 2, "a list of -1");
+  tess_ctx_free(ctx);
+}
+
+static void *wait_for_others(void *arg) {
+  TessCtx *ctx = tess_hub_join(arg, 0, 1);
+  tess_barrier(ctx); /* rank 1 never comes */
+  char *said = strdup(tess_error_message(ctx));
+  tess_hub_leave(ctx, NULL);
+  return said;
+}
+
+static void ranks_give_up(void **state) {
+  (void)state;
+  TessHub *hub = tess_hub_new(2);
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, wait_for_others, hub), 0);
+  void *said;
+  tess_hub_fail(hub, "the user had enough");
+  assert_int_equal(pthread_join(thread, &said), 0);
+  assert_non_null(strstr(said, "the user had enough"));
+  free(said);
+  assert_string_equal(tess_hub_error(hub), "the user had enough");
+  tess_hub_free(hub);
+}
+
 static void programs(void **state) {
   (void)state;
   TessCtx *ctx = tess_ctx_new(1);
@@ -170,9 +233,15 @@ static void programs(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ops_by_name),         cmocka_unit_test(errors_stick),      cmocka_unit_test(scopes),
-      cmocka_unit_test(borrowed_memory),     cmocka_unit_test(mistakes_are_told), cmocka_unit_test(held_handles),
-      cmocka_unit_test(results_of_any_kind), cmocka_unit_test(programs)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(ops_by_name),
+                                     cmocka_unit_test(errors_stick),
+                                     cmocka_unit_test(scopes),
+                                     cmocka_unit_test(borrowed_memory),
+                                     cmocka_unit_test(mistakes_are_told),
+                                     cmocka_unit_test(held_handles),
+                                     cmocka_unit_test(results_of_any_kind),
+                                     cmocka_unit_test(programs),
+                                     cmocka_unit_test(sizes_that_are_none),
+                                     cmocka_unit_test(ranks_give_up)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
