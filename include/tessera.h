@@ -408,9 +408,11 @@ TESS_API TessTensor *tess_get_chunk(TessCtx *ctx, const TessTensor *t, const int
 /* ---- modules --------------------------------------------------------------------------------
  *
  * A tree of modules with names, parameters, buffers and a forward function each.  Names of
- * inner ones are dotted: "layers.0.weight".  A module belongs to no context; it is for one
- * thread at a time.  It is counted: tess_module_new() and tess_module_hold() give a reference
- * each, tess_module_free() drops one, and the last takes the modules inside with it. */
+ * inner ones are dotted: "layers.0.weight".  A module belongs to no context and may outlive
+ * those it was used with (as handles of tess_hold() may).  Several threads may ask, walk and
+ * call it at a time, but not change it.  It is counted: tess_module_new() and
+ * tess_module_hold() give a reference each, tess_module_free() drops one, and the last takes
+ * the modules inside with it. */
 
 typedef struct TessModule TessModule;
 /* Writes up to cap results, returns their number, or -1. */

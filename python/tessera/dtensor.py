@@ -37,6 +37,11 @@ def _named_arguments(func, op, args, kwargs):
     return taken
 
 
+def _of_torch(name):
+    import torch
+    return getattr(torch, name)
+
+
 def sizes_of(sizes):
     """view(2, 3) and view((2, 3)) are the same."""
     return list(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (list, tuple)) else list(sizes)
@@ -122,11 +127,17 @@ class DTensor:
 
     itemsize = property(element_size)
     nbytes = property(lambda self: int(self.size) * self.element_size())
-    device = property(lambda self: "cpu")
     grad = property(lambda self: None)
     requires_grad = property(lambda self: False)
     is_leaf = property(lambda self: True)
     _local_tensor = property(lambda self: self.to_local())
+
+    @property
+    def device(self):
+        return _of_torch("device")("cpu") if self._torch else "cpu"
+
+    def backward(self, *args, **kwargs):
+        no_gradients(backward=True)
 
     def requires_grad_(self, requires_grad=True):
         no_gradients(requires_grad=requires_grad)

@@ -173,6 +173,10 @@ class Mesh:
     def _flatten(self, mesh_dim_name=None):
         return self.flatten(name=mesh_dim_name)
 
+    @staticmethod
+    def from_group(*args, **kwargs):
+        raise Error("ranks of tessera have no process groups to make a mesh of: DeviceMesh('cpu', ranks), or init_device_mesh()")
+
     def axis_size(self, axis):
         return self.shape[self._axis(axis)]
 

@@ -7,6 +7,7 @@ for tensors, as long as the library's tensors are those of the arrays.
 """
 import copy
 import ctypes
+import sys
 import weakref
 from collections.abc import MutableMapping, MutableSequence
 
@@ -56,9 +57,9 @@ class Module:
         objects[own["_ptr"]] = self
         return self
 
-    def __del__(self):
+    def __del__(self, finalizing=sys.is_finalizing):
         ptr = vars(self).pop("_ptr", None)
-        if ptr:
+        if ptr and not finalizing():
             for number in self._made:
                 _module_call.hooks.pop(number, None)
             quick.tess_module_free(ptr)

@@ -204,6 +204,44 @@ class Trees(unittest.TestCase):
             with self.assertRaisesRegex(ts.Error, "another context|has ended"):
                 spread(np.ones((1, 6), np.float32))
 
+    def test_changes_by_the_library(self):
+        """What C code does to the tree and to tensors on their way is seen."""
+        from tessera._buffers import tensor_of
+        from tessera._call import call_raw
+        from tessera._context import current, scope
+        from tessera._library import ModuleHookFn, quick
+        m, ctx = Linear(2, 2), current()
+        first, child = m.weight, ts.Module()
+        m.inner = child
+        with scope(ctx):
+            quick.tess_module_set(ctx.ptr, m._ptr, b"weight", tensor_of(ctx, np.eye(2, dtype=np.float32)))
+            quick.tess_module_set(ctx.ptr, m._ptr, b"extra", tensor_of(ctx, np.arange(3)))
+            quick.tess_module_add(ctx.ptr, m._ptr, b"made", quick.tess_module_hold(quick.tess_module_child(m._ptr, b"inner")))
+        self.assertIsNot(m.weight, first)
+        self.assertEqual((m.weight.tolist(), m.extra.tolist()), ([[1, 0], [0, 1]], [0, 1, 2]))
+        self.assertIs(m.made, child)
+        self.assertIs(m.inner, child)
+
+        @ModuleHookFn
+        def negate(_, __, tensors, n, mesh, arg):
+            for i in range(n):
+                tensors[i] = call_raw(ctx, "aten.neg.default", [("tensor", tensors[i])])
+            return 0
+
+        m.bias = np.zeros(2, np.float32)
+        x = np.array([[1, 2]], np.float32)
+        quick.tess_module_hook(ctx.ptr, m._ptr, 0, negate, None)
+        self.assertEqual(m(x).tolist(), [[-1, -2]])
+        quick.tess_module_hook(ctx.ptr, m._ptr, 1, negate, None)
+        self.assertEqual(m(x).tolist(), [[1, 2]])
+
+        def fails(*_):
+            return 1
+        fails = ModuleHookFn(fails)
+        quick.tess_module_hook(ctx.ptr, m._ptr, 0, fails, None)
+        with self.assertRaisesRegex(ts.Error, "a hook before the forward function"):
+            m(x)
+
     def test_made_before_its_rank(self):
         models = [Mlp(), Mlp()]
 
@@ -212,6 +250,18 @@ class Trees(unittest.TestCase):
                                          lambda m, out, at: out.full_tensor())
             return model(np.ones((2, 6), np.float32)).shape
         self.assertEqual(ts.run_ranks(2, work), [(2, 6)] * 2)
+
+    def test_ranks_that_share_one(self):
+        model, x = Mlp(), np.ones((2, 6), np.float32)
+        model.up.forward = lambda x: np.maximum(x @ model.up.weight.T + model.up.bias, 0)
+        model.forward = lambda x: model.down(model.up(x))
+        want = model(x)
+
+        def work():
+            for _ in range(300):
+                np.testing.assert_array_equal(model(x), want)
+            return len(list(model.named_parameters()))
+        self.assertEqual(ts.run_ranks(4, work), [5] * 4)
 
     def test_memory(self):
         import gc

@@ -22,14 +22,14 @@ TessModule *tess_module_new(TessCtx *ctx, TessForwardFn *forward, void *arg) {
     if (API_READY(ctx)) api_stick(ctx, fail_oom());
     return NULL;
   }
-  m->references = 1;
+  atomic_init(&m->references, 1);
   m->forward = forward;
   m->arg = arg;
   return m;
 }
 
 TessModule *tess_module_hold(TessModule *m) {
-  if (m) m->references++;
+  if (m) atomic_fetch_add(&m->references, 1);
   return m;
 }
 
@@ -47,7 +47,7 @@ static void drop_tensor(ModuleTensor *t) {
 }
 
 void tess_module_free(TessModule *m) {
-  if (!m || --m->references > 0) return;
+  if (!m || atomic_fetch_sub(&m->references, 1) > 1) return;
   for (int i = 0; i < m->ntensors; i++) drop_tensor(&m->tensor[i]);
   for (int i = 0; i < m->nchildren; i++) drop_child(m, &m->child[i]);
   free(m->tensor);

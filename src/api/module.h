@@ -8,6 +8,8 @@
 #ifndef TESS_API_MODULE_H
 #define TESS_API_MODULE_H
 
+#include <stdatomic.h>
+
 #include "api/api.h"
 
 typedef struct {
@@ -29,7 +31,7 @@ typedef struct {
 } ModuleHook;
 
 struct TessModule {
-  int references;
+  _Atomic int references;
   int64_t version;
   TessForwardFn *forward;
   void *arg;
