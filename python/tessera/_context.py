@@ -94,8 +94,7 @@ class Context:
         with scope(self):
             for work, _ in self.moving:
                 lib.tess_redistribute_wait(work)
-        if self.moving:
-            quick.tess_error_clear(self.ptr)
+        quick.tess_error_clear(self.ptr)
         self.moving = []
 
     def text(self, ptr):
@@ -109,7 +108,9 @@ class Context:
             quick.tess_free(ptr)
 
     def leave(self, failure=None):
-        if self.ptr:
+        if self.ptr and self.moving:
+            if failure is not None:  # the others may never start theirs: they are told first
+                lib.tess_fail(self.ptr, failure.encode(errors="replace"))
             self.wait_all()
         ptr, self.ptr = self.ptr, None
         if not ptr:

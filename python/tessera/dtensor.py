@@ -1,6 +1,5 @@
 """DTensors: tensors spread over a mesh.  factories.py makes them, indexing.py takes parts of them."""
 import ctypes
-import inspect
 import weakref
 
 import numpy as np
@@ -10,6 +9,7 @@ from ._buffers import array_of, ints, is_array, tensor_of, torch_of
 from ._call import call, spread
 from ._context import Error, current, scope
 from ._library import lib, quick
+from ._torch import torch_function
 from .mesh import Mesh, Size, check_device, mesh_at, one_mesh
 from .placements import parse, text_of
 
@@ -19,27 +19,6 @@ def no_gradients(**asked):
     for name, value in asked.items():
         if value:
             raise Error(f"{name}={value!r}: DTensors of tessera have no gradients")
-
-
-_OTHER_NAMES = {"input": ("self", "indices"), "tensor": ("self",), "training": ("train",)}  # torch.nn.functional's: ATen's
-
-
-def _named_arguments(func, op, args, kwargs):
-    """Arguments of a function of torch.nn.functional as those of the ATen op of its name."""
-    signature, known = inspect.signature(func), _schema.names(op)
-    taken = {}
-    for name, value in signature.bind(*args, **kwargs).arguments.items():
-        ours = next((n for n in (name, *_OTHER_NAMES.get(name, ())) if n in known), None)
-        if ours is not None:
-            taken[ours] = ("none", "mean", "sum").index(value) if name == "reduction" else value
-        elif value is not signature.parameters[name].default:
-            raise TypeError(f"{func.__name__}: argument '{name}' is none of {op}; tessera.call({op!r}, ...) takes {', '.join(sorted(known))}")
-    return taken
-
-
-def _of_torch(name):
-    import torch
-    return getattr(torch, name)
 
 
 def sizes_of(sizes):
@@ -134,7 +113,10 @@ class DTensor:
 
     @property
     def device(self):
-        return _of_torch("device")("cpu") if self._torch else "cpu"
+        if not self._torch:
+            return "cpu"
+        import torch
+        return torch.device("cpu")
 
     def backward(self, *args, **kwargs):
         no_gradients(backward=True)
@@ -245,13 +227,8 @@ class DTensor:
 
     def redistribute_start(self, placements):
         """The same in two halves: values travel while the rank computes.  wait() of what is returned
-        gives the tensor; every start is waited for once, in order.  (collective)"""
-        ctx = current()
-        with scope(ctx):
-            work = lib.tess_redistribute_start(ctx.ptr, self._pointer(ctx), text_of(placements))
-        if not work:
-            ctx.check()
-        return Moving(ctx, work, self._torch)
+        gives the tensor, once; those that were started before it arrive before it.  (collective)"""
+        return Moving(self._start(current(), text_of(placements)))
 
     # ---- in parts -------------------------------------------------------------------------
 
@@ -356,15 +333,7 @@ class DTensor:
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         """torch.relu(x), torch.nn.functional.linear(x, w): the ATen op of that name, on a DTensor of ours."""
-        name = getattr(func, "__name__", str(func))
-        if name.startswith("__"):
-            return NotImplemented  # an operator: ours is tried then
-        op = "aten." + name
-        if not _schema.has(op):
-            raise TypeError(f"torch.{name} is no op that DTensors of tessera take; tessera.call() takes ATen's by name, to_local() is a tensor of torch")
-        if inspect.isfunction(func):  # written in Python, with arguments of its own
-            args, kwargs = (), _named_arguments(func, op, args, kwargs or {})
-        return call(op, *args, **(kwargs or {}))
+        return torch_function(func, args, kwargs or {})
 
     T = property(lambda self: self.permute(*reversed(range(self.ndim))))
     mT = property(lambda self: call("aten.transpose.int", self, -2, -1))
@@ -489,12 +458,12 @@ def _placements(text):
 class Moving:
     """A redistribution that is under way."""
 
-    def __init__(self, ctx, work, torch):
-        self._ctx, self._work, self._torch = ctx, work, torch
+    def __init__(self, coming):
+        self._coming = coming
 
     def wait(self):
-        ctx, work, self._work = current(), self._work, None
-        if ctx is not self._ctx or not ctx.ptr or not work:
-            raise Error("waited for already, or by another rank", 5)
-        with scope(ctx):
-            return wrap_new(ctx, lib.tess_redistribute_wait(work), self._torch)
+        coming, self._coming = self._coming, None
+        if coming is None:
+            raise Error("waited for already", 5)
+        coming._pointer(current())
+        return coming

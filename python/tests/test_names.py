@@ -160,6 +160,17 @@ class Tensors(unittest.TestCase):
             self.assertEqual(d.placements, ("S(1)", "R"))
             self.assertEqual(d.to_local().shape[0], 7)
 
+    def test_async_that_fails(self):
+        def work(rank):
+            x = ts.ones(4, device_mesh=ts.init_device_mesh(2), placements="P(sum)")
+            if rank == 0:
+                x.redistribute(placements="R", async_op=True)
+                raise ValueError("no data")
+            ts.barrier()
+
+        with self.assertRaisesRegex(ts.RankError, "^rank 0 of 2: ValueError: no data$"):
+            ts.run_ranks(2, work, timeout=20)
+
     def test_counts(self):
         def work():
             x = ts.ones(4, device_mesh=ts.init_device_mesh(2), placements="P(sum)")
