@@ -90,6 +90,8 @@ class _Signals:
                 if callable(handler):
                     self.former[number] = handler
                     signal.signal(number, self.note)
+        except ValueError:  # of an interpreter that has no signals
+            self.former = {}
         except BaseException:  # of a signal that was not ours yet
             self.__exit__()
             raise
@@ -128,7 +130,8 @@ class _Run:
     def give_up(self, e):
         """By any thread: all ranks stop, with an exception of e's kind."""
         with self.lock:
-            self.stop = self.stop or e
+            if self.stop is None:
+                self.stop = e
             for inner in self.inside.values():
                 if isinstance(inner, _Run):
                     inner.give_up(e)
@@ -229,8 +232,8 @@ def run_ranks(n, fn, *args, threads=None, timeout=None, flight=None, comm=None, 
     flight: a file for the last collectives of all ranks, as JSON, if the run fails.
     A rank that raises releases the others from whatever they wait for; then RankError is
     raised from the first exception.  Ctrl-C ends all ranks and is raised when they have ended; one
-    that is in a long call of another library ends after it.  DTensors among the results keep their shard (to_local,
-    shape, placements) but can take part in no more ops: their ranks are gone.
+    that is in a long call of another library ends after it.  DTensors among the results keep their
+    shard (to_local, shape, placements) but can take part in no more ops: their ranks are gone.
 
     Under mpirun -n N (comm=None, or "mpi") this process is one of the ranks: fn is called once,
     n must be N or None, and every process returns the results of all (None for those of other
