@@ -243,7 +243,7 @@ class DTensor:
 
     def chunks(self):
         """The boxes of the whole that this rank's shard is: [(offset, size), ...], one or (strided)
-        several.  Not of what is owed (P)."""
+        several.  Not of a partial tensor (P)."""
         ctx, n = current(), self.ndim
         most = lib.tess_chunk_list(ctx.ptr, self._pointer(ctx), None, None, 0)
         offsets, sizes = (ctypes.c_int64 * max(1, most * n))(), (ctypes.c_int64 * max(1, most * n))()

@@ -292,7 +292,7 @@ class Parts(unittest.TestCase):
             for offset, size in x.chunks():
                 box = tuple(slice(o, o + s) for o, s in zip(offset, size))
                 np.testing.assert_array_equal(x.get_chunk(offset), whole[box])
-            with self.assertRaisesRegex(ts.Error, "still owed"):
+            with self.assertRaisesRegex(ts.Error, "still partial"):
                 x.redistribute("P(sum)").chunks()
             moving = x.redistribute_start("S(1)")
             y = moving.wait()
@@ -349,7 +349,7 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(writers, [[0]] * 4)
 
     def test_refusals(self):
-        for tensors, word in (({"w": ((4,), "P(sum)")}, "owed"), ({"w": ((4,), "S(1)")}, "no dimension 1"), ({"w": ((4,), "RR")}, "mesh of 1 axes")):
+        for tensors, word in (({"w": ((4,), "P(sum)")}, "partial"), ({"w": ((4,), "S(1)")}, "no dimension 1"), ({"w": ((4,), "RR")}, "mesh of 1 axes")):
             with self.assertRaisesRegex(ts.Error, word):
                 ts.plan_save(tensors, 2)
         saved = ts.plan_save({"w": ((4,), "S(0)")}, 2)
