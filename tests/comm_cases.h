@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-#include "comm/comm.h"
+#include "comm/launch.h"
 
 enum { MOST_RANKS = 64, AWKWARD = 30011 };
 

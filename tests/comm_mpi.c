@@ -193,7 +193,7 @@ int main(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "good";
   Args a = {.number = argc > 2 ? atoi(argv[2]) : 0, .started = argc > 3};
   World *w = NULL;
-  Status s = world_mpi(&w);
+  Status s = world_join(transport_find("mpi"), &w);
   for (size_t i = 0; !s && i < sizeof cases / sizeof *cases; i++) {
     if (strcmp(cases[i].name, name)) continue;
     s = cases[i].run(w, &a);

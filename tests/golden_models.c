@@ -27,6 +27,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/parallel.h"
+#include "comm/launch.h"
 #include "dist/dispatch.h"
 #include "golden_files.h"
 #include "harness/compare.h"
@@ -363,7 +364,7 @@ int main(int argc, char **argv) {
   suite.folder = argv + 1;
   suite.nfolders = folders;
   if (suite.mpi) {
-    Status s = world_mpi_run(run_folders, &suite, NULL);
+    Status s = world_launch(transport_find("mpi"), 0, run_folders, &suite, NULL);
     if (s) printf("FAIL %s\n", status_message(s)), suite.failed++;
     status_free(s);
   } else status_free(run_folders(NULL, &suite));

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/launch.h"
 #include "golden_compare.h"
 #include "golden_spread.h"
 
@@ -258,7 +259,7 @@ static Status run_on(World *w, void *arg) {
 }
 
 static int run_as_rank(Suite *s) {
-  Status failed = world_mpi_run(run_on, s, NULL);
+  Status failed = world_launch(transport_find("mpi"), 0, run_on, s, NULL);
   if (failed) fprintf(stderr, "golden_ops: %s\n", status_message(failed));
   int code = failed ? 1 : 0;
   status_free(failed);

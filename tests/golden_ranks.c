@@ -424,7 +424,7 @@ static void run_on(Suite *s, int ranks) {
 
 static Status run_mpi(Suite *s) {
   Part p = {s, 0, s->ncases};
-  return ranks_run(&(Ranks){.mpi = true, .threads = 1}, on_rank, &p);
+  return ranks_run(&(Ranks){.transport = transport_find("mpi"), .threads = 1}, on_rank, &p);
 }
 
 int main(int argc, char **argv) {

@@ -8,6 +8,7 @@
 #include "base/parallel.h"
 #include "comm/groups.h"
 #include "dist/dtensor.h"
+#include "runtime/ranks.h"
 
 static PublicCtx *inside(const TessCtx *ctx) { return (PublicCtx *)(uintptr_t)ctx; }
 
@@ -66,16 +67,10 @@ TessCtx *tess_ctx_plan(void) {
   return ctx;
 }
 
-/* A launcher may have bound the process to its share of the cores already. */
-static int share_of_host(const World *w) {
-  int cores = parallel_cores(), n = mpi_neighbours(w);
-  return cores < sysconf(_SC_NPROCESSORS_ONLN) || cores < n ? cores : cores / n;
-}
-
 TessCtx *tess_ctx_mpi(int threads) {
   World *w = NULL;
-  Status s = world_mpi(&w);
-  TessCtx *ctx = tess_ctx_new(threads > 0 || !w ? threads : share_of_host(w));
+  Status s = world_join(transport_find("mpi"), &w);
+  TessCtx *ctx = tess_ctx_new(threads > 0 || !w ? threads : ranks_threads(w));
   if (!ctx) {
     world_free(w);
     status_free(s);
@@ -94,7 +89,7 @@ typedef struct {
   int threads;
 } Launch;
 
-static Status on_rank(World *w, void *arg) {
+static Status call_with_context(World *w, void *arg) {
   const Launch *l = arg;
   TessCtx *ctx = tess_ctx_new(l->threads);
   if (!ctx) return fail_oom();
@@ -123,7 +118,7 @@ int tess_run_ranks(int n, int threads, TessRankFn *fn, void *arg, char *error, s
   if (n < 1) return tell(fail(ERR_USAGE, "%d ranks; at least 1 is wanted", n), error, cap);
   if (!fn) return tell(fail(ERR_USAGE, "tess_run_ranks: the function is NULL"), error, cap);
   Launch l = {fn, arg, threads > 0 ? threads : share_of_cores(n)};
-  return tell(world_threads(n, on_rank, &l, NULL), error, cap);
+  return tell(world_threads(n, call_with_context, &l, NULL), error, cap);
 }
 
 struct TessHub {
@@ -211,7 +206,7 @@ void tess_fail(TessCtx *ctx, const char *message) {
   status_free(s);
 }
 
-int tess_mpi_launched(void) { return mpi_launched(); }
+int tess_mpi_launched(void) { return transport_launched() == transport_find("mpi"); }
 
 int tess_barrier(TessCtx *ctx) {
   if (!API_READY(ctx)) return -1;

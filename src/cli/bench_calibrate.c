@@ -18,7 +18,7 @@
 #include "base/file.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
-#include "comm/comm.h"
+#include "comm/launch.h"
 #include "ops/op.h"
 #include "report/machine.h"
 
@@ -37,8 +37,10 @@ typedef struct {
   const char *output, *name, *comm;
   int64_t ranks, threads;
   double seconds; /* of each measurement */
-  bool force, mpi;
+  bool force;
+  const Transport *transport;
   Machine machine; /* rank 0's result */
+  bool measured;   /* in this process */
 } Calibration;
 
 typedef struct {
@@ -183,6 +185,7 @@ static Status slowest(Rank *r) {
                                              .why = "calibrate"}));
   Machine *m = &r->o->machine;
   if (world_rank(r->world)) return OK;
+  r->o->measured = true;
   for (int i = 0; i < DTYPES_MEASURED; i++) m->flops[dtypes[i]] = all[i];
   m->memory_bandwidth = all[DTYPES_MEASURED];
   m->op_latency = 1 / all[DTYPES_MEASURED + 2];
@@ -193,7 +196,7 @@ static Status slowest(Rank *r) {
   return OK;
 }
 
-static Status on_rank(World *w, void *arg) {
+static Status measure_on_rank(World *w, void *arg) {
   Rank r = {.o = arg, .world = w};
   ctx_init(&r.ctx, r.o->threads == NOT_GIVEN ? 1 : (int)r.o->threads);
   Status s = measure_flops(&r);
@@ -232,18 +235,11 @@ static Status tell(const Calibration *o) {
   return s;
 }
 
-static Status on_mpi_rank(World *w, void *arg) {
-  TRY(on_rank(w, arg));
-  return world_rank(w) ? OK : tell(arg);
-}
-
 static Status check_options(Calibration *o) {
   TRY(option_between("--ranks", o->ranks, 1, MOST_RANKS));
   TRY(option_between("--threads", o->threads, 1, MOST_THREADS));
   if (!(o->seconds > 0 && o->seconds <= 60)) return fail(ERR_USAGE, "--seconds must be above 0 and at most 60");
-  o->mpi = o->comm ? !strcmp(o->comm, "mpi") : mpi_launched();
-  if (o->comm && !o->mpi && strcmp(o->comm, "threads"))
-    return fail(ERR_USAGE, "--comm %s: there are threads and mpi", o->comm);
+  TRY(transport_choose(o->comm, &o->transport));
   snprintf(o->machine.name, sizeof o->machine.name, "%s", o->name);
   return o->output ? output_check(o->output, o->force) : OK;
 }
@@ -272,7 +268,7 @@ Status bench_calibrate(const char *name, int argc, char **argv) {
   if (help) return OK;
   if (words.n) return fail(ERR_USAGE, "bench calibrate takes options only, not '%s'", words.v[0]);
   TRY(check_options(&o));
-  if (o.mpi) return world_mpi_run(on_mpi_rank, &o, NULL);
-  TRY(world_threads(o.ranks == NOT_GIVEN ? 2 : (int)o.ranks, on_rank, &o, NULL));
-  return tell(&o);
+  int ranks = o.ranks != NOT_GIVEN ? (int)o.ranks : transport_has_processes(o.transport) ? 0 : 2;
+  TRY(world_launch(o.transport, ranks, measure_on_rank, &o, NULL));
+  return o.measured ? tell(&o) : OK;
 }

@@ -18,7 +18,7 @@
 #include "base/json.h"
 #include "base/textbuf.h"
 #include "cli/cli.h"
-#include "comm/comm.h"
+#include "comm/launch.h"
 #include "kernels/onednn.h"
 #include "tessera.h"
 
@@ -151,13 +151,15 @@ static bool in_path(const char *program) {
 }
 
 static void find_mpi(Findings *f) {
+  const Transport *mpi = transport_find("mpi");
   Finding *one = find(f, "MPI");
   const char *launcher = in_path("mpirun")    ? "mpirun"
                          : in_path("mpiexec") ? "mpiexec"
                          : in_path("srun")    ? "srun"
                                               : NULL;
   if (launcher) {
-    text_printf(&one->text, "%s is there%s", launcher, mpi_launched() ? ", and has started this process" : "");
+    text_printf(&one->text, "%s is there%s", launcher,
+                transport_launched() == mpi ? ", and has started this process" : "");
   } else {
     text_puts(&one->text, "no launcher (mpirun, mpiexec, srun); one machine does not need it");
     one->verdict = NOTE;
@@ -165,14 +167,14 @@ static void find_mpi(Findings *f) {
   }
   char path[4096];
   one = find(f, "MPI plug-in");
-  Status s = mpi_find(path, sizeof path);
+  Status s = transport_check(mpi, path, sizeof path);
   if (!s) {
     text_puts(&one->text, path);
   } else {
     const char *text = status_message(s);
     text_printf(&one->text, "%.*s", (int)strcspn(text, "\n"), text);
     one->verdict = NOTE;
-    one->hint = "it is built where MPI is found (Debian: libopenmpi-dev); TESSERA_MPI_PLUGIN may name the file";
+    one->hint = transport_needs(mpi);
   }
   status_free(s);
 }

@@ -7,7 +7,7 @@
 
 #include "base/near.h"
 #include "cli/cli.h"
-#include "comm/comm.h"
+#include "comm/launch.h"
 #include "ops/op.h"
 #include "tessera.h"
 
@@ -123,7 +123,7 @@ int main(int argc, char **argv) {
              : status_hint(s, "`tessera help` lists the commands");
     return report(s);
   }
-  if (c->launched == LAUNCHED_FIRST && mpi_launched_rank() > 0) return 0;
+  if (c->launched == LAUNCHED_FIRST && launched_rank() > 0) return 0;
   int code = report(op_registry_status());
   if (code) return code;
   return finish(report(c->run(argc - 2, argv + 2)));

@@ -1,8 +1,6 @@
 /* run_ranks.c -- see run_ranks.h. */
 #include "cli/run_ranks.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "dist/mesh.h"
 #include "runtime/ranks.h"
@@ -16,10 +14,14 @@ typedef struct {
   double seconds;   /* that making it took */
 } Job;
 
-static bool uses_mpi(const RankOptions *ro) { return ro->comm ? !strcmp(ro->comm, "mpi") : mpi_launched(); }
+/* Are the ranks processes of a launch?  A name that is none is refused by run_ranks(). */
+static bool are_processes(const RankOptions *ro) {
+  const Transport *t = ro->comm ? transport_find(ro->comm) : transport_launched();
+  return t && transport_has_processes(t);
+}
 
 bool run_ranks_wanted(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o) {
-  return o->mesh || ro->ranks != NOT_GIVEN || programs->per_rank || uses_mpi(ro) || ro->groups.n;
+  return o->mesh || ro->ranks != NOT_GIVEN || programs->per_rank || are_processes(ro) || ro->groups.n;
 }
 
 /* Files and programs for n ranks? */
@@ -110,7 +112,7 @@ static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, c
     return status_hint(fail(ERR_USAGE, "--mesh cuts one program into ranks, these are cut already"),
                        "leave --mesh out");
   if (*out && *out != n) return fail(ERR_USAGE, "-n %d, but the mesh %s has %d ranks", *out, o->mesh, n);
-  if (n > MOST_RANKS && !uses_mpi(ro))
+  if (n > MOST_RANKS && !are_processes(ro))
     return status_hint(
         fail(ERR_USAGE, "the mesh %s has %d ranks; at most %d fit in a process", o->mesh, n, MOST_RANKS),
         "tessera plan needs no ranks");
@@ -119,16 +121,15 @@ static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, c
 }
 
 Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o) {
-  if (ro->comm && strcmp(ro->comm, "mpi") && strcmp(ro->comm, "threads"))
-    return fail(ERR_USAGE, "--comm %s: there are threads and mpi", ro->comm);
+  Ranks ranks = {.threads = o->threads == NOT_GIVEN ? 0 : (int)o->threads, .flight = ro->flight};
+  TRY(transport_choose(ro->comm, &ranks.transport));
   TRY(option_between("-n", ro->ranks, 1, MOST_RANKS));
   if (ro->timeout != BY_DEFAULT && !(ro->timeout >= 0))
     return fail(ERR_USAGE, "--timeout takes a number of seconds from 0 (never) on");
-  Ranks ranks = {.mpi = uses_mpi(ro), .threads = o->threads == NOT_GIVEN ? 0 : (int)o->threads};
-  ranks.flight = ro->flight;
   if (ro->timeout != BY_DEFAULT) ranks.timeout = &ro->timeout;
   TRY(count_ranks(ro, programs, o, &ranks.n));
-  if (!ranks.mpi && !ranks.n) return fail(ERR_USAGE, "--group is for several ranks: say how many with -n N");
+  if (!transport_has_processes(ranks.transport) && !ranks.n)
+    return fail(ERR_USAGE, "--group is for several ranks: say how many with -n N");
   if (ranks.n) TRY(check_counts(programs, o, ranks.n));
   GroupList groups = {0};
   FolderInputs cuts = {0};

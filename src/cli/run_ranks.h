@@ -9,7 +9,7 @@
 
 typedef struct {
   int64_t ranks;    /* -n */
-  const char *comm; /* threads, mpi */
+  const char *comm; /* a transport; NULL: by launch */
   TextList groups;  /* NAME=0,1 */
   double timeout;   /* seconds; BY_DEFAULT: not given */
   const char *flight;

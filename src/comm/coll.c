@@ -149,7 +149,7 @@ Status coll_check(const Coll *c, int n, int me, bool buffers) {
   if ((unsigned)c->dtype >= DT_COUNT) return fail(ERR_USAGE, "there is no dtype number %d", (int)c->dtype);
   if (t->reduces) TRY(combine_check(c->op, c->dtype));
   if (t->rooted && (c->root < 0 || c->root >= n)) return fail(ERR_USAGE, "there is no member %d of %d", c->root, n);
-  if (coll_is_pair(c->kind) && c->root == me) return fail(ERR_USAGE, "a rank does not talk to itself");
+  if (coll_is_pair(c->kind) && c->root == me) return fail(ERR_USAGE, "a rank does not send to itself");
   if (c->kind == COLL_EXCHANGE) {
     TRY(check_boxes("send", c->send_box, c->nsend, n));
     TRY(check_boxes("recv", c->recv_box, c->nrecv, n));
@@ -162,14 +162,14 @@ Status coll_check(const Coll *c, int n, int me, bool buffers) {
   return buffers ? check_buffers(c, n, me) : OK;
 }
 
-/* ---- signs -------------------------------------------------------------------------- */
+/* ---- signatures -------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, uint64_t x) {
   h = (h ^ x) * 0x9e3779b97f4a7c15u;
   return h ^ (h >> 29);
 }
 
-uint64_t coll_sign(const Coll *c, int n) {
+uint64_t coll_signature(const Coll *c, int n) {
   const CollTraits *t = &coll_traits[c->kind];
   uint64_t h = mix(1 ^ c->where, (uint64_t)c->kind);
   if (c->kind == COLL_BARRIER) return h;

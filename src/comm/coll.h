@@ -54,6 +54,6 @@ Status coll_check(const Coll *c, int n, int me, bool buffers);
 
 /* Equal on all members of a collective that fits; of all_to_all and exchange, sizes are
  * left out: they are a matter of pairs. */
-uint64_t coll_sign(const Coll *c, int n);
+uint64_t coll_signature(const Coll *c, int n);
 
 #endif

@@ -109,8 +109,8 @@ static void print_members(TextBuf *out, const int *members, int n) {
   for (int i = 0; members && i < n; i++) text_printf(out, "%s%d", i ? "," : "ranks ", members[i]);
 }
 
-Status comm_crossed(const World *w, const FlightEntry *mine, int rank, const FlightEntry *other,
-                    const int *members) {
+Status comm_deadlock(const World *w, const FlightEntry *mine, int rank, const FlightEntry *other,
+                     const int *members) {
   TextBuf text = {0};
   char call[256];
   text_printf(&text, "rank %d of %d: %s, with ", w->rank, w->size, flight_describe(mine, call, sizeof call));
@@ -125,7 +125,7 @@ Status comm_crossed(const World *w, const FlightEntry *mine, int rank, const Fli
 
 /* ---- collectives --------------------------------------------------------------------- */
 
-/* Checks the record, numbers it, writes it down, tells the watcher. */
+/* Checks the record, numbers it, enters it in the flight record, calls the watcher. */
 static Status begin(Comm *c, const Coll *what, LaneKind lane, uint64_t *sequence, uint64_t *ticket) {
   World *w = c->world;
   Status s = coll_check(what, c->size, c->rank, !w->transport->no_data);

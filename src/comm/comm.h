@@ -1,4 +1,4 @@
-/* comm.h -- ranks that talk to each other: groups, collectives, and what happens when
+/* comm.h -- ranks that communicate: groups, collectives, and what happens when
  * one of them fails.
  *
  * A transport (threads, mpi, sim) makes a World of ranks.  Each rank has its own Comm
@@ -148,13 +148,13 @@ Status world_flight_json(World *w, TextBuf *out);
 typedef void CommWatchFn(void *arg, const Comm *c, const Coll *what, int64_t bytes);
 void world_watch(World *w, CommWatchFn *fn, void *arg); /* NULL: nobody watches */
 
-/* ---- launching --------------------------------------------------------------------------- */
+/* ---- launching (launch.h: by transport) --------------------------------------------------- */
 
 typedef Status RankFn(World *w, void *arg);
 
 /* n ranks as threads of this process, each calling fn; returns when all are done: OK, or
  * the error of the rank that failed first ("rank 2 of 4: ...").  flight_path (or NULL):
- * where the flight rings of all ranks go if it fails, unless a rank has named another file
+ * where the flight records of all ranks go if it fails, unless a rank has named another file
  * (world_set_flight).  Where there are as many cores, each
  * rank is bound to its share of them. */
 Status world_threads(int n, RankFn *fn, void *arg, const char *flight_path);
@@ -177,21 +177,9 @@ void hub_free(Hub *hub);
 
 /* One rank alone; collectives of one member are copies. */
 Status world_alone(World **out);
-/* Ranks of an MPI launch (libtessera_mpi.so is loaded): one process, one rank.  world_free()
- * waits until all ranks leave, and ends MPI: there is one such world in the life of a process.
- * Meanwhile SIGTERM, unless the program handles it, ends waits with an error instead of the
- * process. */
-Status world_mpi(World **out);
-/* The same around fn; a failure is told to all ranks.  flight_path (or NULL): as of
- * world_set_flight(). */
-Status world_mpi_run(RankFn *fn, void *arg, const char *flight_path);
-int mpi_neighbours(const World *w);      /* ranks of such a world on this host, with this one */
-bool mpi_launched(void);                 /* was this process started by an MPI launcher? */
-int mpi_launched_rank(void);             /* as that launcher counts, before MPI has begun; 0: there is none */
-Status mpi_find(char *path, size_t cap); /* loads the plug-in and tells where it is; MPI is not begun */
 /* No data moves: rank `rank` of n as a plan sees it.  Bytes and predicted seconds are
  * added up; see sim.h. */
 Status world_sim(int n, int rank, World **out);
-void world_free(World *w); /* worlds of the last three; NULL is fine */
+void world_free(World *w); /* of world_alone(), world_sim() and world_join() (launch.h); NULL is fine */
 
 #endif

@@ -1,7 +1,7 @@
-/* group_list.h -- which ranks the groups of a program are made of, as told from outside.
+/* group_list.h -- which ranks the groups of a program are made of, as given from outside.
  *
  * A list is only words and numbers: it is made before any rank is there, and each rank
- * defines it in its own book (groups.h).
+ * defines it in its own table (groups.h).
  */
 #ifndef TESS_COMM_GROUP_LIST_H
 #define TESS_COMM_GROUP_LIST_H

@@ -1,7 +1,7 @@
 /* groups.h -- process groups by name, and the collectives that a rank has started in them.
  *
  * Exported programs know a group by its name alone ("0" is PyTorch's group of all ranks).
- * A Groups is one rank's book of names, and of works that are under way: a work is known by
+ * A Groups is one rank's table of names, and of works that are under way: a work is known by
  * the storage that it writes to, as wait_tensor() knows nothing else.
  *
  * I1  A name that nobody defined is the group of all ranks, as long as no name is defined;
@@ -21,7 +21,7 @@ void groups_free(Groups *g);               /* NULL is fine */
 World *groups_world(const Groups *g);
 
 /* Ranks of the world that call themselves `name`.  Several lists of one name: each rank
- * belongs to one of them (the rows of a mesh axis).  Every rank is told all of them. */
+ * belongs to one of them (the rows of a mesh axis).  Every rank gets all of them. */
 Status groups_define(Groups *g, const char *name, const int *ranks, int n);
 /* This rank's end of a group. */
 Status groups_find(Groups *g, const char *name, Comm **out);

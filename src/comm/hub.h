@@ -14,14 +14,14 @@
  * I2  Whoever gives up a large round waits until no member is READY in it (settle):
  *     until then others may be at its buffers.
  * I3  Nobody gives up before the hub has failed; a failed hub stays failed.
- * I4  Bells, flight records and slots live until hub_free().
+ * I4  Event counts, flight records and slots live until hub_free().
  */
 #ifndef TESS_COMM_HUB_H
 #define TESS_COMM_HUB_H
 
 #include <pthread.h>
 
-#include "comm/bell.h"
+#include "comm/event_count.h"
 #include "comm/transport.h"
 #include "kernels/kernel.h"
 
@@ -38,28 +38,28 @@ enum {
 /* What a member posts.  The flag and the first bytes of a payload share a cache line. */
 typedef struct {
   _Alignas(64) _Atomic uint64_t flag;
-  uint64_t sign;    /* coll_sign() */
-  const Coll *coll; /* large rounds only: valid until DONE or GONE */
-  uint64_t ticket;  /* of the member's flight record */
+  uint64_t signature; /* coll_signature() */
+  const Coll *coll;   /* large rounds only: valid until DONE or GONE */
+  uint64_t ticket;    /* of the member's flight record */
   unsigned char data[SLOT_BYTES];
 } Slot;
 
-/* A send on its way; it lies with the sender, in the inbox of the receiver. */
-typedef struct Parcel {
-  struct Parcel *next;
+/* A send under way; its memory is the sender's, the inbox of the receiver links it. */
+typedef struct PostedSend {
+  struct PostedSend *next;
   int from; /* member of the group */
   const Coll *coll;
   uint64_t ticket;
-  _Atomic int taken; /* the receiver has copied it: the parcel may go */
-} Parcel;
+  _Atomic int taken; /* the receiver has copied it: it may be freed */
+} PostedSend;
 
 typedef struct {
   _Alignas(64) pthread_mutex_t lock;
-  Parcel *first;
+  PostedSend *first;
 } Inbox;
 
 typedef struct {
-  _Alignas(64) _Atomic int sleepers; /* members that want to be rung when a round moves on */
+  _Alignas(64) _Atomic int sleepers; /* members that want to be notified when a round moves on */
   Slot *slot;                        /* member i, round s: slot[2 * i + s % 2] */
 } Lane;
 
@@ -87,7 +87,7 @@ typedef struct {
 
 typedef struct {
   World base;
-  Bell bell[2]; /* of the rank's thread, and of its communication thread */
+  EventCount event[2]; /* of the rank's thread, and of its communication thread */
   Hub *hub;
   Engine engine;
   bool joined;       /* guarded by the hub's lock */
@@ -109,15 +109,13 @@ struct Hub {
   atomic_bool trouble; /* failed, or somebody has left: whoever waits should look closer */
 };
 
-extern const Transport thread_transport;
-
 static inline ThreadWorld *thread_world(const Comm *c) { return (ThreadWorld *)c->world; }
 
 /* ---- failing (threads.c) ------------------------------------------------------------ */
 
 /* What every call of a failed hub returns. */
 Status hub_error(const Hub *hub);
-void hub_ring(Hub *hub); /* everybody */
+void hub_notify(Hub *hub); /* everybody */
 
 /* ---- rounds (threads_round.c) -------------------------------------------------------- */
 
@@ -176,11 +174,11 @@ Status round_mismatch(const Round *r, int member, const char *what);
 
 /* ---- send and recv (threads_pair.c) ------------------------------------------------------ */
 
-void pair_post(Comm *c, Parcel *p, const Coll *what, uint64_t ticket);
+void pair_post(Comm *c, PostedSend *p, const Coll *what, uint64_t ticket);
 /* Send: has it been taken?  Recv: takes what is there. */
-RoundState pair_look(Comm *c, Parcel *p, const Coll *what, uint64_t ticket, Status *s);
-/* The parcel is in nobody's hands afterwards. */
-Status pair_give_up(Comm *c, Parcel *p, const Coll *what, Status s);
+RoundState pair_look(Comm *c, PostedSend *p, const Coll *what, uint64_t ticket, Status *s);
+/* No inbox links the send afterwards. */
+Status pair_give_up(Comm *c, PostedSend *p, const Coll *what, Status s);
 Status pair_run(Comm *c, const Coll *what, uint64_t ticket);
 
 /* ---- started collectives (threads_start.c) ------------------------------------------------ */
@@ -195,7 +193,7 @@ struct ThreadWork {
   WorkState state;
   bool pair; /* send or recv */
   Round round;
-  Parcel parcel;
+  PostedSend posted;
   Status status;
   _Atomic bool finished;
 };
@@ -216,8 +214,8 @@ static inline void cpu_pause(void) {
 }
 
 /* Looks until `look` says something else than wait, or the time is up: briefly without a
- * pause, then asleep on the bell.  seconds <= 0: for ever. */
+ * pause, then asleep on the event count.  seconds <= 0: for ever. */
 typedef RoundState LookFn(void *arg);
-RoundState look_out(Hub *hub, Bell *bell, _Atomic int *sleepers, double seconds, LookFn *look, void *arg);
+RoundState hub_wait(Hub *hub, EventCount *event, _Atomic int *sleepers, double seconds, LookFn *look, void *arg);
 
 #endif

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/mail.h"
+#include "comm/p2p.h"
 
 #define PLUGIN_NAME "libtessera_mpi.so"
 
@@ -45,11 +45,9 @@ static int launched_size(void) {
   return !l ? -1 : size ? atoi(size) : 0;
 }
 
-bool mpi_launched(void) { return launched_size() >= 0; }
-
-int mpi_launched_rank(void) {
+static int launched(void) {
   const Launcher *l = launcher();
-  return l ? atoi(getenv(l->rank)) : 0;
+  return l ? atoi(getenv(l->rank)) : -1;
 }
 
 /* ---- the plug-in ----------------------------------------------------------------------------- */
@@ -91,8 +89,7 @@ static Status load(const char **from, char *path, size_t cap, PortOpenFn **open)
     const char *why = dlerror();
     Status s = fail(ERR_FAIL, "the MPI plug-in cannot be loaded: %s", why ? why : *from);
     if (asked && *asked) return status_hint(s, "TESSERA_MPI_PLUGIN=%s", asked);
-    return status_hint(s, "it is built where MPI is found (Debian: apt install libopenmpi-dev openmpi-bin); "
-                          "TESSERA_MPI_PLUGIN may name the file");
+    return status_hint(s, "%s", mpi_transport.needs);
   }
   void *symbol = dlsym(library, PORT_SYMBOL);
   if (!symbol) return fail(ERR_FAIL, "%s is no MPI plug-in of tessera: it has no " PORT_SYMBOL, *from);
@@ -100,7 +97,7 @@ static Status load(const char **from, char *path, size_t cap, PortOpenFn **open)
   return OK;
 }
 
-Status mpi_find(char *path, size_t cap) {
+static Status find(char *path, size_t cap) {
   char buf[PATH_MAX];
   const char *from;
   PortOpenFn *open = NULL;
@@ -109,37 +106,35 @@ Status mpi_find(char *path, size_t cap) {
   return OK;
 }
 
-Status world_mpi(World **out) {
+static Status join(World **out) {
   char buf[PATH_MAX];
   const char *from;
   PortOpenFn *open = NULL;
   *out = NULL;
-  if (!mpi_launched() && !getenv("TESSERA_MPI_PLUGIN")) {
+  if (!launcher() && !getenv("TESSERA_MPI_PLUGIN")) {
     return status_hint(fail(ERR_USAGE, "this process was not started by an MPI launcher"),
                        "mpirun -n 4 PROGRAM; if there was one, set TESSERA_MPI_PLUGIN to the path of " PLUGIN_NAME);
   }
   TRY(load(&from, buf, sizeof buf, &open));
-  Status s = mail_new(open, out);
+  Status s = p2p_new(&mpi_transport, open, out);
   if (s) return status_at(s, "%s", from);
   const int launched = launched_size(), seen = world_size(*out);
   if (launched <= 0 || launched == seen) return OK;
   s = status_hint(fail(ERR_FAIL, "the launcher has started %d processes, the MPI plug-in (%s) sees %d", launched,
-                       mail_library(*out), seen),
+                       p2p_library(*out), seen),
                   "it was built for another MPI than the launcher's; build it with that one, or use its mpirun");
   world_free(*out);
   *out = NULL;
   return s;
 }
 
-Status world_mpi_run(RankFn *fn, void *arg, const char *flight_path) {
-  World *w;
-  TRY(world_mpi(&w));
-  Status s = flight_path ? world_set_flight(w, flight_path) : OK;
-  if (!s) s = fn(w, arg);
-  if (s) {
-    world_fail(w, s);
-    s = flight_save_own(s, w);
-  }
-  world_free(w);
-  return s;
-}
+const Transport mpi_transport = {
+    .name = "mpi",
+    .needs = "it is built where MPI is found (Debian: apt install libopenmpi-dev openmpi-bin); "
+             "TESSERA_MPI_PLUGIN may name the file",
+    .starter = "mpirun -n",
+    .launched = launched,
+    .join = join,
+    .find = find,
+    P2P_FUNCTIONS,
+};

@@ -1,6 +1,6 @@
 /* port.h -- what a message-passing library must be able to do for us: bytes from one process
  * to another, without waiting.  All that is more (collectives, order of sums, mismatches,
- * failures, time limits) is in mail.h and above, and knows no MPI.
+ * failures, time limits) is in p2p.h and above, and knows no MPI.
  *
  * libtessera_mpi.so fills in a Port with the MPI that it was compiled for.  The two sides
  * share this header and nothing else: no symbol of one is needed by the other.
@@ -25,7 +25,7 @@ enum {
 };
 #define PORT_MOST_BYTES ((size_t)1 << 30) /* of one message */
 
-/* A message under way; the library's handle lies inside. */
+/* A message under way; the library's handle is inside. */
 typedef struct {
   uint64_t handle;
 } PortRequest;
@@ -37,9 +37,9 @@ typedef struct Port {
   const char *library; /* name and version; lives as long as the port */
   int (*send)(void *state, const void *data, size_t bytes, int to, int tag, PortRequest *out);
   int (*recv)(void *state, void *data, size_t bytes, int from, int tag, PortRequest *out);
-  /* *from and *bytes of a receipt that is done; either may be NULL. */
+  /* *from and *bytes of a receive that is done; either may be NULL. */
   int (*test)(void *state, PortRequest *r, bool *done, int *from, size_t *bytes);
-  /* A receipt that has not begun ends; test() says done in any case, soon. */
+  /* A receive that has not begun ends; test() says done in any case, soon. */
   int (*cancel)(void *state, PortRequest *r);
   void (*error_text)(void *state, int code, char *text, size_t cap);
   /* All have called it, or will.  Also frees the state. */

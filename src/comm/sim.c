@@ -107,8 +107,30 @@ static void sim_free(World *w) {
   free(w);
 }
 
-static const Transport sim_transport = {
-    .name = "sim", .no_data = true, .group = sim_group, .run = sim_run, .fail = sim_fail, .free = sim_free};
+/* One rank after the other: nobody waits for anybody. */
+static Status sim_launch(int n, RankFn *fn, void *arg, const char *flight_path) {
+  (void)flight_path; /* no rank waits, so none can fail for another */
+  if (n < 1) return fail(ERR_USAGE, "%d ranks; at least 1 is wanted", n);
+  Status s = OK;
+  for (int rank = 0; rank < n && !s; rank++) {
+    World *w;
+    TRY(world_sim(n, rank, &w));
+    s = fn(w, arg);
+    if (s) s = status_at(s, "rank %d of %d", rank, n);
+    world_free(w);
+  }
+  return s;
+}
+
+const Transport sim_transport = {
+    .name = "sim",
+    .launch = sim_launch,
+    .no_data = true,
+    .group = sim_group,
+    .run = sim_run,
+    .fail = sim_fail,
+    .free = sim_free,
+};
 
 Status world_sim(int n, int rank, World **out) {
   if (n < 1 || rank < 0 || rank >= n) return fail(ERR_USAGE, "there is no rank %d of %d", rank, n);

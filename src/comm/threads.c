@@ -29,30 +29,30 @@ static RoundState spin(LookFn *look, void *arg) {
   }
 }
 
-RoundState look_out(Hub *hub, Bell *bell, _Atomic int *sleepers, double seconds, LookFn *look, void *arg) {
+RoundState hub_wait(Hub *hub, EventCount *event, _Atomic int *sleepers, double seconds, LookFn *look, void *arg) {
   RoundState state = hub->spin ? spin(look, arg) : look(arg);
   if (state != ROUND_WAIT) return state;
   const double end = seconds > 0 ? clock_now() + seconds : 0;
   if (sleepers) atomic_fetch_add(sleepers, 1);
   for (;;) {
-    uint32_t heard = bell_listen(bell);
+    uint32_t seen = event_prepare(event);
     state = look(arg);
     if (state != ROUND_WAIT) break;
     double rest = end > 0 ? end - clock_now() : 0;
     if (end > 0 && rest <= 0) break;
-    bell_sleep(bell, heard, rest);
+    event_wait(event, seen, rest);
   }
-  bell_rise(bell);
+  event_end_wait(event);
   if (sleepers) atomic_fetch_sub(sleepers, 1);
   return state;
 }
 
 /* ---- failing -------------------------------------------------------------------------------- */
 
-void hub_ring(Hub *hub) {
+void hub_notify(Hub *hub) {
   for (int i = 0; i < hub->n; i++) {
-    bell_ring(&hub->world[i].bell[LANE_BLOCKING]);
-    bell_ring(&hub->world[i].bell[LANE_STARTED]);
+    event_notify(&hub->world[i].event[LANE_BLOCKING]);
+    event_notify(&hub->world[i].event[LANE_STARTED]);
   }
 }
 
@@ -66,7 +66,7 @@ void hub_fail(Hub *hub, ErrCode code, const char *text) {
     atomic_store(&hub->trouble, true);
   }
   pthread_mutex_unlock(&hub->lock);
-  if (first) hub_ring(hub);
+  if (first) hub_notify(hub);
 }
 
 static const char *hub_message(const Hub *hub) {
@@ -147,10 +147,10 @@ static Status find_group(Comm *c) {
 /* What others may touch before the rank has joined. */
 static Status rank_init(ThreadWorld *w) {
   TRY(flight_init(&w->base.flight));
-  bool first = bell_init(&w->bell[0]), second = first && bell_init(&w->bell[1]);
+  bool first = event_init(&w->event[0]), second = first && event_init(&w->event[1]);
   if (second && engine_init(&w->engine)) return OK;
-  if (second) bell_destroy(&w->bell[1]);
-  if (first) bell_destroy(&w->bell[0]);
+  if (second) event_destroy(&w->event[1]);
+  if (first) event_destroy(&w->event[0]);
   flight_free(&w->base.flight);
   return fail(ERR_FAIL, "no mutexes for another rank");
 }
@@ -189,7 +189,7 @@ Status hub_join(Hub *hub, int rank, World **out) {
   w->joined = true;
   pthread_mutex_unlock(&hub->lock);
   if (twice) return fail(ERR_USAGE, "rank %d of %d has joined before", rank, hub->n);
-  Status s = world_init(&w->base, &thread_transport, rank, hub->n);
+  Status s = world_init(&w->base, &threads_transport, rank, hub->n);
   if (s) {
     hub_fail(hub, status_code(s), status_message(s));
     return s;
@@ -204,7 +204,7 @@ void hub_leave(World *world, Status s) {
   engine_stop(w);
   atomic_store(&w->left, true);
   atomic_store(&w->hub->trouble, true);
-  hub_ring(w->hub);
+  hub_notify(w->hub);
 }
 
 void hub_free(Hub *hub) {
@@ -213,8 +213,8 @@ void hub_free(Hub *hub) {
     ThreadWorld *w = &hub->world[i];
     world_clear(&w->base);
     engine_destroy(&w->engine);
-    bell_destroy(&w->bell[0]);
-    bell_destroy(&w->bell[1]);
+    event_destroy(&w->event[0]);
+    event_destroy(&w->event[1]);
   }
   for (Group *g = hub->groups, *next; g; g = next) {
     next = g->next;
@@ -240,8 +240,9 @@ static void free_thread_world(World *w) {
   hub_free(t->hub);
 }
 
-const Transport thread_transport = {
+const Transport threads_transport = {
     .name = "threads",
+    .launch = world_threads,
     .work_size = sizeof(ThreadWork),
     .group = find_group,
     .run = run,

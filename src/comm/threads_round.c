@@ -57,18 +57,18 @@ static RoundState scan(const Round *r, uint64_t value) {
   return state;
 }
 
-static void ring_members(const Round *r) {
+static void notify_members(const Round *r) {
   Hub *hub = r->group->hub;
   for (int i = 0; i < r->n; i++) {
-    if (i != r->me || r->kind == LANE_STARTED) bell_ring(&hub->world[r->group->ranks[i]].bell[r->kind]);
+    if (i != r->me || r->kind == LANE_STARTED) event_notify(&hub->world[r->group->ranks[i]].event[r->kind]);
   }
 }
 
 /* Raises the flag.  Of those who complete a round at the same time at least one sees all
- * flags up, and rings for those who sleep. */
+ * flags up, and notifies those who sleep. */
 static void raise_flag(const Round *r, uint64_t value) {
   atomic_store(&round_slot(r, r->me)->flag, value);
-  if (atomic_load(&r->lane->sleepers) && scan(r, value & ~FLAG_GONE) != ROUND_WAIT) ring_members(r);
+  if (atomic_load(&r->lane->sleepers) && scan(r, value & ~FLAG_GONE) != ROUND_WAIT) notify_members(r);
 }
 
 /* What this rank posts in its slot. */
@@ -78,7 +78,7 @@ static size_t small_bytes(const Round *r) {
 
 void round_post(const Round *r) {
   Slot *slot = round_slot(r, r->me);
-  slot->sign = coll_sign(r->coll, r->n);
+  slot->signature = coll_signature(r->coll, r->n);
   slot->coll = r->coll;
   slot->ticket = r->ticket;
   if (r->small) {
@@ -162,9 +162,9 @@ Status round_mismatch(const Round *r, int member, const char *what) {
 }
 
 Status round_work(const Round *r) {
-  const uint64_t sign = round_slot(r, r->me)->sign;
+  const uint64_t signature = round_slot(r, r->me)->signature;
   for (int i = 0; i < r->n; i++) {
-    if (round_slot(r, i)->sign != sign) return round_mismatch(r, i, NULL);
+    if (round_slot(r, i)->signature != signature) return round_mismatch(r, i, NULL);
   }
   return shares[r->coll->kind][r->small ? 0 : 1](r);
 }
@@ -181,22 +181,22 @@ static RoundState look_for_ready(void *arg) {
   return round_look(((Waiting *)arg)->round, &((Waiting *)arg)->status);
 }
 
-static Bell *bell_of(const Round *r) { return &thread_world(r->comm)->bell[r->kind]; }
+static EventCount *event_of(const Round *r) { return &thread_world(r->comm)->event[r->kind]; }
 
-/* Bounded: hub.h, I1.  The bell of started rounds may be another thread's. */
+/* Bounded: hub.h, I1.  The event count of started rounds may be another thread's. */
 static void settle(const Round *r) {
   Waiting w = {.round = r};
   if (r->kind == LANE_STARTED) {
     while (!round_settled(r)) sched_yield();
     return;
   }
-  look_out(r->group->hub, bell_of(r), &r->lane->sleepers, 0, look_for_settled, &w);
+  hub_wait(r->group->hub, event_of(r), &r->lane->sleepers, 0, look_for_settled, &w);
 }
 
 Status round_give_up(const Round *r, Status s) {
   hub_fail(r->group->hub, status_code(s), status_message(s));
   atomic_store(&round_slot(r, r->me)->flag, FLAG_READY(r->sequence) | FLAG_GONE);
-  ring_members(r);
+  notify_members(r);
   if (!r->small) settle(r); /* I2 */
   return s;
 }
@@ -245,7 +245,7 @@ static Status round_crossed(const Round *r) {
       continue;
     if (atomic_load(&round_slot(r, i)->flag) >= FLAG_READY(r->sequence)) continue; /* it was on its way */
     flight_get(&w->flight, r->ticket, &mine);
-    return comm_crossed(w, &mine, rank, &other, other.members);
+    return comm_deadlock(w, &mine, rank, &other, other.members);
   }
   return OK;
 }
@@ -255,9 +255,9 @@ static Status round_crossed(const Round *r) {
 static RoundState wait_for_ready(const Round *r, Waiting *w) {
   const double timeout = r->comm->world->timeout;
   for (double waited = 0;;) {
-    bool last = timeout > 0 && timeout - waited <= CROSSED_S;
-    double slice = last ? timeout - waited : CROSSED_S;
-    RoundState state = look_out(r->group->hub, bell_of(r), &r->lane->sleepers, slice, look_for_ready, w);
+    bool last = timeout > 0 && timeout - waited <= DEADLOCK_S;
+    double slice = last ? timeout - waited : DEADLOCK_S;
+    RoundState state = hub_wait(r->group->hub, event_of(r), &r->lane->sleepers, slice, look_for_ready, w);
     if (state != ROUND_WAIT) return state;
     if ((w->status = round_crossed(r))) return ROUND_FAILED;
     if (last) return ROUND_WAIT;

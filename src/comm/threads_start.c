@@ -35,10 +35,10 @@ void engine_destroy(Engine *e) {
 static void post(ThreadWork *w) { /* under `list` */
   w->state = WORK_POSTED;
   if (w->pair) {
-    pair_post(w->base.comm, &w->parcel, &w->base.what, w->base.ticket);
+    pair_post(w->base.comm, &w->posted, &w->base.what, w->base.ticket);
     return;
   }
-  atomic_fetch_add(&w->round.lane->sleepers, 1); /* whoever completes it rings for us */
+  atomic_fetch_add(&w->round.lane->sleepers, 1); /* whoever completes it notifies us */
   round_post(&w->round);
 }
 
@@ -87,15 +87,15 @@ static void finish(ThreadWorld *world, ThreadWork *w, Status s) {
   retire(e, w);
   pthread_mutex_unlock(&e->list);
   atomic_store(&w->finished, true);
-  bell_ring(&world->bell[LANE_BLOCKING]);
+  event_notify(&world->event[LANE_BLOCKING]);
 }
 
 /* True if it moved; it may be gone then. */
 static bool step_pair(ThreadWorld *world, ThreadWork *w) {
   Status s = OK;
-  switch (pair_look(w->base.comm, &w->parcel, &w->base.what, w->base.ticket, &s)) {
+  switch (pair_look(w->base.comm, &w->posted, &w->base.what, w->base.ticket, &s)) {
     case ROUND_WAIT: return false;
-    case ROUND_FAILED: s = pair_give_up(w->base.comm, &w->parcel, &w->base.what, s); break;
+    case ROUND_FAILED: s = pair_give_up(w->base.comm, &w->posted, &w->base.what, s); break;
     case ROUND_GO: break;
   }
   finish(world, w, s);
@@ -151,13 +151,13 @@ static bool drive_all(ThreadWorld *world) {
 
 static void *communicate(void *arg) {
   ThreadWorld *world = arg;
-  Bell *bell = &world->bell[LANE_STARTED];
+  EventCount *event = &world->event[LANE_STARTED];
   for (;;) {
     while (drive_all(world)) continue;
-    uint32_t heard = bell_listen(bell);
+    uint32_t seen = event_prepare(event);
     if (atomic_load(&world->engine.stop)) return NULL;
-    if (!drive_all(world)) bell_sleep(bell, heard, 0);
-    bell_rise(bell);
+    if (!drive_all(world)) event_wait(event, seen, 0);
+    event_end_wait(event);
   }
 }
 
@@ -188,8 +188,8 @@ Status engine_start(CommWork *work) {
   if (ahead) enqueue(ahead, w);
   else activate(e, w);
   pthread_mutex_unlock(&e->list);
-  /* A receipt may be there already: nobody would ring for it again. */
-  if (w->pair && work->what.kind == COLL_RECV) bell_ring(&world->bell[LANE_STARTED]);
+  /* What is received may be there already: nobody would notify this rank again. */
+  if (w->pair && work->what.kind == COLL_RECV) event_notify(&world->event[LANE_STARTED]);
   return OK;
 }
 
@@ -227,11 +227,11 @@ Status engine_wait(CommWork *work) {
   ThreadWork *w = (ThreadWork *)work;
   ThreadWorld *world = thread_world(work->comm);
   Waiting waiting = {world, w};
-  if (look_out(world->hub, &world->bell[LANE_BLOCKING], NULL, world->base.timeout, look, &waiting) == ROUND_WAIT) {
+  if (hub_wait(world->hub, &world->event[LANE_BLOCKING], NULL, world->base.timeout, look, &waiting) == ROUND_WAIT) {
     Status late = overdue(world, w);
     hub_fail(world->hub, ERR_RANK, status_message(late)); /* every step ends from here on */
     status_free(late);
-    look_out(world->hub, &world->bell[LANE_BLOCKING], NULL, 0, look, &waiting);
+    hub_wait(world->hub, &world->event[LANE_BLOCKING], NULL, 0, look, &waiting);
   }
   if (w->kept_back) w->kept_back->kept = w->kept;
   else world->engine.kept = w->kept;
@@ -253,7 +253,7 @@ void engine_stop(ThreadWorld *world) {
   Engine *e = &world->engine;
   if (!e->running) return;
   atomic_store(&e->stop, true);
-  bell_ring(&world->bell[LANE_STARTED]);
+  event_notify(&world->event[LANE_STARTED]);
   pthread_join(e->thread, NULL);
   e->running = false;
   while (drive(world)) continue;

@@ -1,4 +1,8 @@
-/* transport.h -- what a transport provides, and what the front (comm.c) does for it.
+/* transport.h -- the record of a transport: how its ranks come to be, how they move data, and
+ * what the front (comm.c, launch.c) does for it.  transports.def lists the records.
+ *
+ * Ranks are made here (threads, sim: launch), or each is a process that a launcher has started
+ * (mpi: launched, join).  docs/transports.md is the recipe for another one.
  *
  * The front checks arguments, numbers collectives, keeps the flight record, tells the
  * watcher, and copies the record of a started collective.  A transport moves the data.
@@ -14,6 +18,7 @@
 
 #include "comm/coll.h"
 #include "comm/flight.h"
+#include "comm/launch.h"
 
 typedef enum { LANE_BLOCKING, LANE_STARTED, LANE_PAIR, LANE_COUNT } LaneKind;
 
@@ -32,8 +37,22 @@ struct CommWork {
   uint64_t sequence, ticket;
 };
 
-typedef struct {
-  const char *name;
+struct Transport {
+  const char *name;    /* as --comm and transport_find() know it */
+  const char *needs;   /* what must be installed, as a hint; NULL: nothing */
+  const char *starter; /* of processes: the command that starts N of them, "mpirun -n" */
+
+  /* Ranks that are made here: calls fn on each of n ranks, returns when all are done; OK, or the
+   * failure that came first.  flight_path: see world_launch(). */
+  Status (*launch)(int n, RankFn *fn, void *arg, const char *flight_path);
+  /* Ranks that are processes, NULL otherwise: the rank of this process as its launcher counts,
+   * from the environment alone (-1: none has started it); and this process's end of the world. */
+  int (*launched)(void);
+  Status (*join)(World **out);
+  /* Can it be used here?  OK with the file that it is in, or why not.  NULL: always. */
+  Status (*find)(char *path, size_t cap);
+  int (*local_ranks)(const World *w); /* ranks on this host; NULL: all */
+
   size_t work_size; /* 0: a CommWork and no more */
   bool no_data;     /* buffers are not touched and may be NULL */
   /* Makes c->link; c is filled otherwise. */
@@ -44,7 +63,11 @@ typedef struct {
   Status (*wait)(CommWork *work); /* the front frees the work */
   void (*fail)(World *w, Status s);
   void (*free)(World *w); /* calls world_clear() and frees itself */
-} Transport;
+};
+
+#define TRANSPORT(name) extern const Transport name##_transport;
+#include "comm/transports.def"
+#undef TRANSPORT
 
 struct World {
   const Transport *transport;
@@ -69,13 +92,13 @@ Status flight_save(Status s, World *const *ranks, int n, const char *path);
 Status flight_save_own(Status s, World *w);
 
 enum { MOST_MISSING = 8 }; /* ranks that a message describes */
-#define CROSSED_S 0.5      /* seconds that a rank waits before it asks whether two wait for each other */
+#define DEADLOCK_S 0.5     /* seconds that a rank waits before it asks whether two wait for each other */
 /* Is a rank in this blocking collective of a group of these members until rank w comes, who has
  * not called it? */
 bool comm_is_awaited(const World *w, const FlightEntry *call, const int *members, int n);
 /* The error of it: this rank is in `mine`, waiting for `rank`, which is in `other` (members may be
  * NULL). */
-Status comm_crossed(const World *w, const FlightEntry *mine, int rank, const FlightEntry *other,
-                    const int *members);
+Status comm_deadlock(const World *w, const FlightEntry *mine, int rank, const FlightEntry *other,
+                     const int *members);
 
 #endif

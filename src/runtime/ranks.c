@@ -11,12 +11,12 @@ typedef struct {
   void *arg;
 } Launch;
 
-/* Thread ranks are bound to their share where there are cores enough; an MPI launcher may
- * have bound its processes, too. */
-int ranks_threads(const World *w, bool mpi) {
-  int cores = parallel_cores(), n = mpi ? mpi_neighbours(w) : world_size(w);
+/* Thread ranks are bound to their share where there are cores enough; a launcher may have bound
+ * its processes, too. */
+int ranks_threads(const World *w) {
+  int cores = parallel_cores(), n = world_local_ranks(w);
   bool bound = cores < sysconf(_SC_NPROCESSORS_ONLN);
-  if (cores < n) return mpi ? cores : 1;
+  if (cores < n) return transport_has_processes(world_transport(w)) ? cores : 1;
   return bound ? cores : cores / n;
 }
 
@@ -28,19 +28,12 @@ static Status as_rank_failure(Status s) {
   return named;
 }
 
-static Status wrong_count(int wanted, int there) {
-  return status_hint(fail(ERR_USAGE, "%d rank%s launched, %d %s wanted", there, there == 1 ? " was" : "s were",
-                          wanted, wanted == 1 ? "is" : "are"),
-                     "start as many processes as there are ranks: mpirun -n %d", wanted);
-}
-
-static Status on_rank(World *w, void *arg) {
+static Status with_context(World *w, void *arg) {
   const Launch *l = arg;
   const Ranks *r = l->ranks;
-  if (r->n && r->n != world_size(w)) return wrong_count(r->n, world_size(w));
   if (r->timeout) world_set_timeout(w, *r->timeout);
   Ctx ctx;
-  ctx_init(&ctx, r->threads > 0 ? r->threads : ranks_threads(w, r->mpi));
+  ctx_init(&ctx, r->threads > 0 ? r->threads : ranks_threads(w));
   ctx.kern.sharers = world_size(w);
   Status s = groups_new(w, &ctx.groups);
   if (!s && r->groups) s = group_list_define(r->groups, ctx.groups);
@@ -53,8 +46,10 @@ static Status on_rank(World *w, void *arg) {
 
 Status ranks_run(const Ranks *r, RankWorkFn *work, void *arg) {
   Launch l = {r, work, arg};
-  if (r->mpi) return world_mpi_run(on_rank, &l, r->flight);
-  if (r->n < 1) return fail(ERR_USAGE, "%d ranks; at least 1 is wanted", r->n);
-  if (r->groups) TRY(group_list_check(r->groups, r->n));
-  return world_threads(r->n, on_rank, &l, r->flight);
+  const Transport *t = r->transport ? r->transport : transport_find("threads");
+  if (!transport_has_processes(t)) {
+    if (r->n < 1) return fail(ERR_USAGE, "%d ranks; at least 1 is wanted", r->n);
+    if (r->groups) TRY(group_list_check(r->groups, r->n));
+  }
+  return world_launch(t, r->n, with_context, &l, r->flight);
 }

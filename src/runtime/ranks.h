@@ -1,5 +1,5 @@
-/* ranks.h -- the same work on every rank: threads of this process, or the processes of an
- * MPI launch.  Each rank gets a context whose collectives reach the others.
+/* ranks.h -- the same work on every rank of a transport: threads of this process, or the
+ * processes of a launch.  Each rank gets a context whose collectives reach the others.
  *
  *     Status work(Ctx *ctx, World *w, void *arg) { ... session_open(ctx, ...) ... }
  *     ranks_run(&(Ranks){.n = 2, .groups = &list}, work, arg);
@@ -12,15 +12,16 @@
 #define TESS_RUNTIME_RANKS_H
 
 #include "comm/group_list.h"
+#include "comm/launch.h"
 #include "ops/op.h"
 
 typedef struct {
-  int n; /* ranks; 0: as many as MPI launched.  Under MPI any other number must be that */
-  bool mpi;
-  int threads;             /* of each rank; 0: its share of the cores */
-  const GroupList *groups; /* NULL: none are named, every name means all ranks */
-  const double *timeout;   /* seconds that a rank waits for others, 0: for ever; NULL: as always */
-  const char *flight;      /* where the flight records go if it fails; NULL: nowhere */
+  const Transport *transport; /* NULL: threads */
+  int n;                      /* ranks; of processes 0, or as many as were launched */
+  int threads;                /* of each rank; 0: its share of the cores */
+  const GroupList *groups;    /* NULL: none are named, every name means all ranks */
+  const double *timeout;      /* seconds that a rank waits for others, 0: for ever; NULL: as always */
+  const char *flight;         /* where the flight records go if it fails; NULL: nowhere */
 } Ranks;
 
 typedef Status RankWorkFn(Ctx *ctx, World *w, void *arg);
@@ -28,6 +29,6 @@ typedef Status RankWorkFn(Ctx *ctx, World *w, void *arg);
 Status ranks_run(const Ranks *r, RankWorkFn *work, void *arg);
 
 /* Threads that each rank of a world should use: its share of the cores. */
-int ranks_threads(const World *w, bool mpi);
+int ranks_threads(const World *w);
 
 #endif

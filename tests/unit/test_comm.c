@@ -137,8 +137,31 @@ static void bad_arguments(void **state) {
   assert_error(comm_run(c, &(Coll){.kind = (CollKind)77}), "77");
   assert_ok(comm_run(c, &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .send = x, .recv = x, .count = 8}));
   world_free(w);
-  assert_error(world_mpi(&w), "MPI");
+  assert_error(world_join(transport_find("mpi"), &w), "MPI");
   assert_error(world_threads(0, NULL, NULL, NULL), "0 ranks");
+}
+
+/* By name, and by what has started this process: nothing, or one of MPI's launchers. */
+static void transports(void **state) {
+  (void)state;
+  const Transport *t;
+  assert_ok(transport_choose(NULL, &t));
+  assert_string_equal(transport_name(t), "threads");
+  assert_null(transport_needs(t));
+  assert_int_equal(launched_rank(), 0);
+  assert_ok(world_launch(t, 3, brief, NULL, NULL));
+  assert_error(transport_choose("sim", &t), "--comm sim: there are threads and mpi"); /* it moves no data */
+  assert_error(transport_choose("pigeons", &t), "--comm pigeons: there are threads and mpi");
+  setenv("PMI_RANK", "2", 1);
+  assert_ok(transport_choose(NULL, &t));
+  assert_string_equal(transport_name(t), "mpi");
+  assert_true(transport_has_processes(t));
+  assert_ptr_equal(t, transport_launched());
+  assert_int_equal(launched_rank(), 2);
+  unsetenv("PMI_RANK");
+  assert_null(transport_launched());
+  World *w;
+  assert_error(world_join(transport_find("threads"), &w), "world_launch()");
 }
 
 /* ---- failing ------------------------------------------------------------------------------------------- */
@@ -254,6 +277,7 @@ int main(void) {
       cmocka_unit_test(mismatches_of_pairs),
       cmocka_unit_test(mistaken_groups),
       cmocka_unit_test(bad_arguments),
+      cmocka_unit_test(transports),
       cmocka_unit_test(a_rank_that_fails_or_leaves_releases_the_others),
       cmocka_unit_test(failures_at_any_time),
       cmocka_unit_test(the_watchdog_names_the_missing),

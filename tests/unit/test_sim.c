@@ -1,4 +1,5 @@
 /* Worlds without data: what is counted, and the formulas. */
+#include "comm/launch.h"
 #include "comm/sim.h"
 
 #include <math.h>
@@ -60,7 +61,29 @@ static void counts(void **state) {
   assert_error(world_sim(4, 4, &w), "no rank 4 of 4");
 }
 
+/* The ranks of a launch come one after the other; each sees all, and a failure ends it. */
+static Status come_in_turn(World *w, void *arg) {
+  int *next = arg;
+  if (world_size(w) != 3 || world_rank(w) != *next) return fail(ERR_FAIL, "not rank %d of 3", *next);
+  ++*next;
+  TRY(comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_REDUCE, .dtype = DT_F32, .count = 100}));
+  if (sim_total(w, COLL_ALL_REDUCE).bytes != 400) return fail(ERR_FAIL, "bytes");
+  return *next == 3 ? fail(ERR_FAIL, "the last") : OK;
+}
+
+static void launches(void **state) {
+  (void)state;
+  int next = 0;
+  const Transport *sim = transport_find("sim");
+  assert_non_null(sim);
+  assert_false(transport_has_processes(sim));
+  assert_error(world_launch(sim, 3, come_in_turn, &next, NULL), "the last");
+  assert_int_equal(next, 3);
+  assert_error(world_launch(sim, 0, come_in_turn, &next, NULL), "0 ranks");
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(formulas), cmocka_unit_test(counts)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(formulas), cmocka_unit_test(counts),
+                                     cmocka_unit_test(launches)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

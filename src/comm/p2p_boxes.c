@@ -1,14 +1,14 @@
-/* mail_boxes.c -- exchange between processes: boxes for one member are packed one behind the
+/* p2p_boxes.c -- exchange between processes: boxes for one member are packed one behind the
  * other and go as one piece.  A single box without gaps is its own piece.
  *
- * Letters list the sizes of the boxes that they announce, as many as fit, so that both
+ * Messages list the sizes of the boxes that they announce, as many as fit, so that both
  * sides of a mismatch can be named: 1 + ndim numbers each.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/mail.h"
+#include "comm/p2p.h"
 #include "kernels/copy.h"
 
 enum { LIST_BYTES = 1024 };
@@ -34,8 +34,8 @@ typedef struct {
   const void *buffer;
 } Side;
 
-static Side send_side(const MailRound *r) { return (Side){r->coll->send_box, r->coll->nsend, r->coll->send}; }
-static Side recv_side(const MailRound *r) { return (Side){r->coll->recv_box, r->coll->nrecv, r->coll->recv}; }
+static Side send_side(const P2pRound *r) { return (Side){r->coll->send_box, r->coll->nsend, r->coll->send}; }
+static Side recv_side(const P2pRound *r) { return (Side){r->coll->recv_box, r->coll->nrecv, r->coll->recv}; }
 
 /* Bytes of all boxes for a member; *direct: they lie as one piece in the buffer. */
 static size_t measure(const Side *s, int member, size_t width, const Box **direct) {
@@ -56,8 +56,8 @@ static View view_of(const Side *s, const Box *b, Dtype d) {
 }
 
 /* Boxes of one member to or from their packed form. */
-static void pack(const MailRound *r, const Side *s, int member, char *packed, bool back) {
-  Kern kern = {.threads = 1, .isa = mail_world(r->comm)->isa};
+static void pack(const P2pRound *r, const Side *s, int member, char *packed, bool back) {
+  Kern kern = {.threads = 1, .isa = p2p_world(r->comm)->isa};
   for (int i = next_box(s->box, s->n, 0, member); i < s->n; i = next_box(s->box, s->n, i + 1, member)) {
     const Box *b = &s->box[i];
     int64_t stride[MAX_DIMS], step = 1;
@@ -66,16 +66,16 @@ static void pack(const MailRound *r, const Side *s, int member, char *packed, bo
     View flat = {packed, b->size, stride, b->ndim, r->coll->dtype}, strided = view_of(s, b, r->coll->dtype);
     if (back) kernel_copy(&kern, strided, flat);
     else kernel_copy(&kern, flat, strided);
-    packed += (size_t)step * mail_width(r);
+    packed += (size_t)step * p2p_width(r);
   }
 }
 
 /* Pieces of one side; those that are packed lie in scratch from *used on.  Without scratch
  * they are only measured. */
-static void lay_out(MailRound *r, const Side *s, Piece *piece, size_t *used) {
+static void lay_out(P2pRound *r, const Side *s, Piece *piece, size_t *used) {
   for (int i = 0; i < r->n; i++) {
     const Box *direct;
-    size_t bytes = measure(s, i, mail_width(r), &direct);
+    size_t bytes = measure(s, i, p2p_width(r), &direct);
     piece[i] = (Piece){.bytes = bytes};
     if (direct) {
       piece[i].at = view_of(s, direct, r->coll->dtype).data;
@@ -86,15 +86,15 @@ static void lay_out(MailRound *r, const Side *s, Piece *piece, size_t *used) {
   }
 }
 
-static bool is_packed(const MailRound *r, const Piece *p, const Side *s, int member) {
+static bool is_packed(const P2pRound *r, const Piece *p, const Side *s, int member) {
   const Box *direct;
-  return p->bytes && measure(s, member, mail_width(r), &direct) && !direct;
+  return p->bytes && measure(s, member, p2p_width(r), &direct) && !direct;
 }
 
-static Status check_own(const MailRound *r);
+static Status check_own(const P2pRound *r);
 static uint64_t hash_boxes(const Side *s, int member, int *count);
 
-Status boxes_prepare(MailRound *r) {
+Status boxes_prepare(P2pRound *r) {
   const Side out = send_side(r), in = recv_side(r);
   size_t used = 0;
   TRY(check_own(r));
@@ -108,13 +108,13 @@ Status boxes_prepare(MailRound *r) {
   }
   for (int i = 0, count; i < r->n; i++) {
     if (is_packed(r, &r->out[i], &out, i)) pack(r, &out, i, r->out[i].at, false);
-    r->offers += mail_deal(r, r->me, i, hash_boxes(&out, i, &count));
-    r->wants += mail_deal(r, i, r->me, hash_boxes(&in, i, &count));
+    r->send_hash += p2p_pair_hash(r, r->me, i, hash_boxes(&out, i, &count));
+    r->recv_hash += p2p_pair_hash(r, i, r->me, hash_boxes(&in, i, &count));
   }
   return OK;
 }
 
-void boxes_finish(MailRound *r) {
+void boxes_finish(P2pRound *r) {
   const Side in = recv_side(r);
   for (int i = 0; i < r->n; i++) {
     if (is_packed(r, &r->in[i], &in, i)) pack(r, &in, i, r->in[i].at, true);
@@ -144,7 +144,7 @@ static uint64_t hash_boxes(const Side *s, int member, int *count) {
   return h;
 }
 
-void boxes_list(const MailRound *r, int member, Letter *l) {
+void boxes_list(const P2pRound *r, int member, Message *l) {
   const Side s = send_side(r);
   int count;
   l->head.amount = (int64_t)hash_boxes(&s, member, &count);
@@ -162,7 +162,7 @@ void boxes_list(const MailRound *r, int member, Letter *l) {
   }
 }
 
-size_t boxes_skip(const Letter *l) {
+size_t boxes_skip(const Message *l) {
   const int64_t *list = (const int64_t *)(const void *)l->data, *at = list;
   for (int i = 0; i < l->head.listed; i++) at += 1 + *at;
   return (size_t)(at - list) * sizeof *list;
@@ -173,7 +173,7 @@ static void describe_box(const Box *b, char *text, size_t cap) {
   else snprintf(text, cap, "none");
 }
 
-static void describe_difference(const MailRound *r, int from, int number, const Box *sent, const Box *wanted,
+static void describe_difference(const P2pRound *r, int from, int number, const Box *sent, const Box *wanted,
                                 char *text, size_t cap) {
   char a[96], b[96];
   describe_box(sent, a, sizeof a);
@@ -186,8 +186,8 @@ static bool same_size(const Box *a, const Box *b) {
   return a && b && a->ndim == b->ndim && !memcmp(a->size, b->size, (size_t)a->ndim * sizeof *a->size);
 }
 
-Status boxes_check(const MailRound *r, int member) {
-  const Letter *l = r->letter[member];
+Status boxes_check(const P2pRound *r, int member) {
+  const Message *l = r->message[member];
   const Side s = recv_side(r);
   int count;
   if (hash_boxes(&s, member, &count) == (uint64_t)l->head.amount && count == l->head.boxes) return OK;
@@ -203,17 +203,17 @@ Status boxes_check(const MailRound *r, int member) {
     }
     if (!same_size(a, b)) {
       describe_difference(r, member, k, a, b, what, sizeof what);
-      return mail_mismatch(r, l, what);
+      return p2p_mismatch(r, l, what);
     }
     i = next_box(s.box, s.n, i + 1, member);
   }
   snprintf(what, sizeof what, "its %d boxes are not the %d that rank %d expects", l->head.boxes, count,
            r->comm->world->rank);
-  return mail_mismatch(r, l, what);
+  return p2p_mismatch(r, l, what);
 }
 
 /* What a rank sends to itself must fit too. */
-static Status check_own(const MailRound *r) {
+static Status check_own(const P2pRound *r) {
   const Side out = send_side(r), in = recv_side(r);
   int i = next_box(out.box, out.n, 0, r->me), j = next_box(in.box, in.n, 0, r->me);
   for (int k = 0; i < out.n || j < in.n; k++) {
@@ -222,7 +222,7 @@ static Status check_own(const MailRound *r) {
       char what[320], text[256];
       describe_difference(r, r->me, k, a, b, what, sizeof what);
       return fail(ERR_RANK, "rank %d of %d: %s: %s", r->comm->world->rank, r->comm->world->size,
-                  mail_describe(mail_world(r->comm), r->ticket, text, sizeof text), what);
+                  p2p_describe(p2p_world(r->comm), r->ticket, text, sizeof text), what);
     }
     i = next_box(out.box, out.n, i + 1, r->me);
     j = next_box(in.box, in.n, j + 1, r->me);

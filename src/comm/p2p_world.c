@@ -1,6 +1,6 @@
-/* mail_world.c -- a world of processes: joining, failing, waiting, leaving.  See mail.h.
+/* p2p_world.c -- a world of processes: joining, failing, waiting, leaving.  See p2p.h.
  *
- * A process may die without a word.  Launchers end the others then, with SIGTERM first: it
+ * A process may end without leaving.  Launchers end the others then, with SIGTERM first: it
  * is held back while a world is up (unless the host program has its own use for it), and a
  * rank that waits returns with an error that says whom it waited for.  Ranks of the same
  * host also see by themselves that a process is gone.
@@ -18,142 +18,143 @@
 #include "base/clock.h"
 #include "base/hash.h"
 
-#include "comm/mail.h"
+#include "comm/p2p.h"
 
 /* ---- failing ------------------------------------------------------------------------------ */
 
-void mail_set_failed(MailWorld *w, ErrCode code, const char *text) {
+void p2p_set_failed(P2pWorld *w, ErrCode code, const char *text) {
   if (w->failed) return;
   w->failed = true;
   w->code = code;
-  w->message = strdup(text);
+  w->failure = strdup(text);
 }
 
-Status mail_error(const MailWorld *w) {
-  return fail(ERR_RANK, "%s", w->message ? w->message : "a rank failed, and there was no memory to say why");
+Status p2p_error(const P2pWorld *w) {
+  return fail(ERR_RANK, "%s", w->failure ? w->failure : "a rank failed, and there was no memory to say why");
 }
 
-static void write_failure(const MailWorld *w, Letter *l) {
+static void write_failure(const P2pWorld *w, Message *l) {
   if (!w->failed) return;
-  l->head.sign = (uint64_t)w->code;
-  int length = snprintf((char *)l->data, LETTER_DATA, "%s", w->message ? w->message : "out of memory");
-  l->head.bytes = (uint32_t)(length < LETTER_DATA ? length + 1 : LETTER_DATA);
+  l->head.signature = (uint64_t)w->code;
+  int length = snprintf((char *)l->data, MESSAGE_DATA, "%s", w->failure ? w->failure : "out of memory");
+  l->head.bytes = (uint32_t)(length < MESSAGE_DATA ? length + 1 : MESSAGE_DATA);
 }
 
-/* As far as it goes: a letter that cannot be sent is no news any more. */
-static void tell_failure(MailWorld *w) {
-  Letter *l;
-  Status s = letter_new(w, &l);
+/* As far as it goes: a rank that cannot be reached learns of the failure in another way. */
+static void send_failure(P2pWorld *w) {
+  Message *l;
+  Status s = message_new(w, &l);
   if (!s) {
-    l->head.type = LETTER_FAIL;
+    l->head.type = MESSAGE_FAIL;
     write_failure(w, l);
     for (int i = 0; i < w->base.size; i++) {
-      if (i != w->base.rank && !peer_has_left(&w->peer[i])) status_free(letter_send(w, l, i));
+      if (i != w->base.rank && !peer_has_left(&w->peer[i])) status_free(message_send(w, l, i));
     }
-    letter_drop(w, l);
+    message_drop(w, l);
   }
   status_free(s);
 }
 
-void mail_fail(MailWorld *w, ErrCode code, const char *text) {
+void p2p_fail(P2pWorld *w, ErrCode code, const char *text) {
   if (w->failed) return;
-  mail_set_failed(w, code, text);
-  tell_failure(w);
+  p2p_set_failed(w, code, text);
+  send_failure(w);
 }
 
-Status mail_may_begin(MailWorld *w, uint64_t ticket) {
+Status p2p_may_begin(P2pWorld *w, uint64_t ticket) {
   bool moved = false;
   char here[256];
-  TRY(mail_poll(w, &moved)); /* bad news may be there */
+  TRY(p2p_poll(w, &moved)); /* a failure may have arrived */
   if (w->failed)
-    return status_at(mail_error(w), "rank %d, in %s", w->base.rank, mail_describe(w, ticket, here, sizeof here));
-  if (!w->told_to_end) return OK;
-  return fail(ERR_RANK, "rank %d of %d: %s: this process is told to end (SIGTERM)", w->base.rank, w->base.size,
-              mail_describe(w, ticket, here, sizeof here));
+    return status_at(p2p_error(w), "rank %d, in %s", w->base.rank, p2p_describe(w, ticket, here, sizeof here));
+  if (!w->terminating) return OK;
+  return fail(ERR_RANK, "rank %d of %d: %s: this process is asked to end (SIGTERM)", w->base.rank, w->base.size,
+              p2p_describe(w, ticket, here, sizeof here));
 }
 
-static void fail_mail_world(World *world, Status s) {
-  MailWorld *w = (MailWorld *)world;
+void p2p_fail_world(World *world, Status s) {
+  P2pWorld *w = (P2pWorld *)world;
   Status named = fail(status_code(s), "rank %d of %d: %s", world->rank, world->size, status_message(s));
   pthread_mutex_lock(&w->lock);
-  mail_fail(w, status_code(named), status_message(named));
+  p2p_fail(w, status_code(named), status_message(named));
   pthread_mutex_unlock(&w->lock);
   status_free(named);
 }
 
 /* ---- describing ------------------------------------------------------------------------------ */
 
-const char *mail_describe(const MailWorld *w, uint64_t ticket, char *buf, size_t cap) {
+const char *p2p_describe(const P2pWorld *w, uint64_t ticket, char *buf, size_t cap) {
   FlightEntry e;
   if (flight_get(&w->base.flight, ticket, &e)) return flight_describe(&e, buf, cap);
   snprintf(buf, cap, "joining");
   return buf;
 }
 
-void mail_describe_peer(const MailWorld *w, int rank, TextBuf *out) {
+void p2p_describe_peer(const P2pWorld *w, int rank, TextBuf *out) {
   const Peer *p = &w->peer[rank];
   char call[256];
-  const Letter *waiting = p->first; /* nobody has asked for it: it is there now */
-  while (waiting && waiting->head.type != LETTER_ROUND && waiting->head.type != LETTER_PAIR)
+  const Message *waiting = p->first; /* nobody has asked for it: it is there now */
+  while (waiting && waiting->head.type != MESSAGE_ROUND && waiting->head.type != MESSAGE_PAIR)
     waiting = waiting->next;
-  if (p->home != w->peer[w->base.rank].home) text_printf(out, "on %s, ", p->host);
+  if (p->host_id != w->peer[w->base.rank].host_id) text_printf(out, "on %s, ", p->host);
   if (waiting) text_printf(out, "it is in %s", flight_describe(&waiting->head.call, call, sizeof call));
-  else if (p->heard) text_printf(out, "last seen after %s", flight_describe(&p->last, call, sizeof call));
+  else if (p->called) text_printf(out, "last seen after %s", flight_describe(&p->last, call, sizeof call));
   else text_puts(out, "no collective so far");
 }
 
 /* ---- waiting ------------------------------------------------------------------------------------ */
 
-static bool is_gone(const MailWorld *w, const Peer *p) {
-  return p->greeted && p->home == w->peer[w->base.rank].home && !p->leaving && kill(p->pid, 0) && errno == ESRCH;
+static bool is_gone(const P2pWorld *w, const Peer *p) {
+  return p->joined && p->host_id == w->peer[w->base.rank].host_id && !p->leaving && kill(p->pid, 0) &&
+         errno == ESRCH;
 }
 
 /* A rank whose process is no more; -1: none that is known. */
-static int find_gone(const MailWorld *w) {
+static int find_gone(const P2pWorld *w) {
   for (int i = 0; i < w->base.size; i++) {
     if (i != w->base.rank && is_gone(w, &w->peer[i])) return i;
   }
   return -1;
 }
 
-bool mail_told_to_end(MailWorld *w) {
+bool p2p_terminating(P2pWorld *w) {
   sigset_t pending;
-  if (w->holds_sigterm && !w->told_to_end && !sigpending(&pending))
-    w->told_to_end = sigismember(&pending, SIGTERM) == 1;
-  return w->told_to_end;
+  if (w->holds_sigterm && !w->terminating && !sigpending(&pending))
+    w->terminating = sigismember(&pending, SIGTERM) == 1;
+  return w->terminating;
 }
 
-static Status gone_error(const MailWorld *w, int rank, const char *here) {
+static Status gone_error(const P2pWorld *w, int rank, const char *here) {
   const Peer *p = &w->peer[rank];
   TextBuf text = {0};
-  text_printf(&text, "rank %d of %d: %s: rank %d (process %d on %s) has ended without a word; ", w->base.rank,
+  text_printf(&text, "rank %d of %d: %s: rank %d (process %d on %s) has ended without leaving; ", w->base.rank,
               w->base.size, here, rank, p->pid, p->host);
-  mail_describe_peer(w, rank, &text);
+  p2p_describe_peer(w, rank, &text);
   Status s = text.failed ? fail_oom() : fail(ERR_RANK, "%s", text.text);
   text_free(&text);
   return s;
 }
 
 typedef struct {
-  MailWorld *world;
+  P2pWorld *world;
   uint64_t ticket;
-  MailMissingFn *missing;
+  P2pMissingFn *missing;
   void *arg;
   double begun, looked; /* seconds */
 } Watch;
 
 /* Is there a reason not to wait any longer? */
 static Status watch(Watch *a, double now) {
-  MailWorld *w = a->world;
+  P2pWorld *w = a->world;
   const double limit = w->base.timeout;
   const bool late = limit > 0 && now - a->begun > limit;
   char here[256];
   if (!late && now - a->looked < 0.02) return OK;
   a->looked = now;
-  const bool end = mail_told_to_end(w);
+  const bool end = p2p_terminating(w);
   int gone = find_gone(w);
   if (!end && !late && gone < 0) return OK;
-  mail_describe(w, a->ticket, here, sizeof here);
+  p2p_describe(w, a->ticket, here, sizeof here);
   if (gone >= 0) return gone_error(w, gone, here);
   TextBuf text = {0};
   text_printf(&text, "rank %d of %d: %s: ", w->base.rank, w->base.size, here);
@@ -166,7 +167,7 @@ static Status watch(Watch *a, double now) {
 }
 
 /* Between looks: on the core, then leaving it to others, then asleep for longer and longer. */
-static void pause_after(const MailWorld *w, double waited, long looks) {
+static void pause_after(const P2pWorld *w, double waited, long looks) {
   if (w->spin && waited < 50e-6 && looks < 1000) return;
   if (waited < (w->spin ? 5e-3 : 1e-3)) {
     sched_yield();
@@ -176,21 +177,21 @@ static void pause_after(const MailWorld *w, double waited, long looks) {
   nanosleep(&t, NULL);
 }
 
-Status mail_wait(MailWorld *w, uint64_t ticket, MailLookFn *look, MailMissingFn *missing, void *arg) {
+Status p2p_wait(P2pWorld *w, uint64_t ticket, P2pLookFn *look, P2pMissingFn *missing, void *arg) {
   Watch a = {.world = w, .ticket = ticket, .missing = missing, .arg = arg};
   Status s = OK;
   for (long looks = 0;; looks++) {
     bool done = false, moved = false;
     double now = 0;
     pthread_mutex_lock(&w->lock);
-    s = mail_drive(w, &moved);
+    s = p2p_drive(w, &moved);
     if (!s) s = look(arg, &done);
     if (!s && !done && looks % 16 == 0) {
       now = clock_now();
       if (!looks) a.begun = a.looked = now;
       s = watch(&a, now);
     }
-    if (s) mail_fail(w, status_code(s), status_message(s));
+    if (s) p2p_fail(w, status_code(s), status_message(s));
     pthread_mutex_unlock(&w->lock);
     if (s || done) return s;
     if (!moved && now > 0) pause_after(w, now - a.begun, looks);
@@ -199,8 +200,8 @@ Status mail_wait(MailWorld *w, uint64_t ticket, MailLookFn *look, MailMissingFn 
 
 /* ---- groups ---------------------------------------------------------------------------------------- */
 
-static Status make_group(Comm *c) {
-  MailGroup *g;
+Status p2p_group(Comm *c) {
+  P2pGroup *g;
   const size_t n = (size_t)c->size;
   TRY_NEW(g, calloc(1, sizeof *g + 2 * n * sizeof(uint64_t)));
   g->sends = (uint64_t *)(void *)(g + 1);
@@ -217,7 +218,7 @@ static Status make_group(Comm *c) {
 /* ---- joining ------------------------------------------------------------------------------------------ */
 
 /* SIGTERM waits, unless somebody has a use for it. */
-static void hold_sigterm(MailWorld *w) {
+static void hold_sigterm(P2pWorld *w) {
   struct sigaction now;
   sigset_t set, before;
   sigemptyset(&set);
@@ -226,87 +227,90 @@ static void hold_sigterm(MailWorld *w) {
   w->holds_sigterm = !pthread_sigmask(SIG_BLOCK, &set, &before) && sigismember(&before, SIGTERM) == 0;
 }
 
-static void release_sigterm(MailWorld *w) {
+static void release_sigterm(P2pWorld *w) {
   sigset_t set;
   if (!w->holds_sigterm) return;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
-  if (w->told_to_end) sigtimedwait(&set, NULL, &(struct timespec){0, 0}); /* it has had its effect */
+  if (w->terminating) sigtimedwait(&set, NULL, &(struct timespec){0, 0}); /* it has had its effect */
   pthread_sigmask(SIG_UNBLOCK, &set, NULL);
 }
 
 /* Equal where process numbers mean the same. */
-static uint64_t home_of(const char *host) {
+static uint64_t host_id_of(const char *host) {
   struct stat st = {0};
   uint64_t h = stat("/proc/self/ns/pid", &st) ? (uint64_t)getpid() : (uint64_t)st.st_ino;
   return hash_mix(h, hash_text(host));
 }
 
-static Status greet(MailWorld *w) {
+static Status send_hello(P2pWorld *w) {
   Peer *me = &w->peer[w->base.rank];
-  Letter *l;
+  Message *l;
   if (gethostname(me->host, sizeof me->host - 1)) me->host[0] = 0;
   me->pid = (int32_t)getpid();
-  me->home = home_of(me->host);
-  me->greeted = true;
-  TRY(letter_new(w, &l));
-  l->head = (LetterHead){
-      .type = LETTER_HELLO, .sign = mail_layout(), .group = me->home, .boxes = me->pid, .bytes = sizeof me->host};
+  me->host_id = host_id_of(me->host);
+  me->joined = true;
+  TRY(message_new(w, &l));
+  l->head = (MessageHeader){.type = MESSAGE_HELLO,
+                            .signature = p2p_layout(),
+                            .group = me->host_id,
+                            .boxes = me->pid,
+                            .bytes = sizeof me->host};
   memcpy(l->data, me->host, sizeof me->host);
   Status s = OK;
   for (int i = 0; i < w->base.size && !s; i++) {
-    if (i != w->base.rank) s = letter_send(w, l, i);
+    if (i != w->base.rank) s = message_send(w, l, i);
   }
-  letter_drop(w, l);
+  message_drop(w, l);
   return s;
 }
 
-static Status look_for_greetings(void *arg, bool *done) {
-  MailWorld *w = arg;
+static Status look_for_hellos(void *arg, bool *done) {
+  P2pWorld *w = arg;
   *done = true;
-  for (int i = 0; i < w->base.size; i++) *done &= w->peer[i].greeted;
-  return w->failed ? fail(w->code, "%s", w->message ? w->message : "a rank failed")
+  for (int i = 0; i < w->base.size; i++) *done &= w->peer[i].joined;
+  return w->failed ? fail(w->code, "%s", w->failure ? w->failure : "a rank failed")
                    : OK; /* before this one came: its code is the launch's */
 }
 
-static void missing_greetings(void *arg, TextBuf *out) {
-  const MailWorld *w = arg;
+static void missing_hellos(void *arg, TextBuf *out) {
+  const P2pWorld *w = arg;
   text_puts(out, "these have not joined:");
   for (int i = 0; i < w->base.size; i++) {
-    if (!w->peer[i].greeted) text_printf(out, " rank %d", i);
+    if (!w->peer[i].joined) text_printf(out, " rank %d", i);
   }
 }
 
-static Status join(MailWorld *w) {
+static Status join(P2pWorld *w) {
   pthread_mutex_lock(&w->lock);
-  Status s = mail_listen(w);
-  if (!s) s = greet(w);
+  Status s = p2p_post_receives(w);
+  if (!s) s = send_hello(w);
   pthread_mutex_unlock(&w->lock);
-  if (!s) s = mail_wait(w, 0, look_for_greetings, missing_greetings, w);
-  for (int i = 0; i < w->base.size; i++) w->neighbours += w->peer[i].home == w->peer[w->base.rank].home;
-  w->spin = w->neighbours <= sysconf(_SC_NPROCESSORS_ONLN);
+  if (!s) s = p2p_wait(w, 0, look_for_hellos, missing_hellos, w);
+  for (int i = 0; i < w->base.size; i++) w->local_ranks += w->peer[i].host_id == w->peer[w->base.rank].host_id;
+  w->spin = w->local_ranks <= sysconf(_SC_NPROCESSORS_ONLN);
   return s;
 }
 
 /* ---- leaving -------------------------------------------------------------------------------------------- */
 
-static bool everybody_left(const MailWorld *w) {
+static bool everybody_left(const P2pWorld *w) {
   for (int i = 0; i < w->base.size; i++) {
     if (i != w->base.rank && !peer_has_left(&w->peer[i])) return false;
   }
   return w->nout == 0;
 }
 
-static Status say_goodbye(MailWorld *w) {
+static Status send_left(P2pWorld *w) {
   for (int i = 0; i < w->base.size; i++) {
     if (i == w->base.rank) continue;
-    Letter *l;
-    TRY(letter_new(w, &l));
-    l->head.type = LETTER_LEFT;
+    Message *l;
+    TRY(message_new(w, &l));
+    l->head.type = MESSAGE_LEFT;
     l->head.sequence = w->peer[i].sent + 1;
     write_failure(w, l);
-    Status s = letter_send(w, l, i);
-    letter_drop(w, l);
+    Status s = message_send(w, l, i);
+    message_drop(w, l);
     TRY(s);
   }
   return OK;
@@ -314,47 +318,47 @@ static Status say_goodbye(MailWorld *w) {
 
 /* Until all have left.  After a failure that should not take long: all know of it.  False: some
  * have not, and the library must not wait for them either. */
-static bool leave(MailWorld *w) {
+static bool leave(P2pWorld *w) {
   const double patience = 5; /* seconds */
   const double begun = clock_now();
   bool all = false;
   double failed_at = 0;
   pthread_mutex_lock(&w->lock);
-  Status s = say_goodbye(w);
+  Status s = send_left(w);
   pthread_mutex_unlock(&w->lock);
   for (long looks = 0; !s && !all; looks++) {
     bool moved = false;
     const double now = clock_now();
     pthread_mutex_lock(&w->lock);
-    s = mail_poll(w, &moved);
+    s = p2p_poll(w, &moved);
     all = everybody_left(w);
-    if (failed_at == 0 && (w->failed || mail_told_to_end(w) || find_gone(w) >= 0)) failed_at = now;
+    if (failed_at == 0 && (w->failed || p2p_terminating(w) || find_gone(w) >= 0)) failed_at = now;
     pthread_mutex_unlock(&w->lock);
-    if (w->told_to_end || (failed_at > 0 && now - failed_at > patience)) break;
+    if (w->terminating || (failed_at > 0 && now - failed_at > patience)) break;
     if (!moved && !all) pause_after(w, now - begun, looks);
   }
   status_free(s);
   return all;
 }
 
-/* A port that is not closed goes on listening: its letters stay. */
-static void free_mail_world(World *world) {
-  MailWorld *w = (MailWorld *)world;
-  mail_stop(w);
-  if (w->failed) status_free(flight_save_own(mail_error(w), world));
+/* A port that is not closed still has receives posted: their messages stay. */
+void p2p_free_world(World *world) {
+  P2pWorld *w = (P2pWorld *)world;
+  p2p_stop(w);
+  if (w->failed) status_free(flight_save_own(p2p_error(w), world));
   if (leave(w)) {
-    Status s = mail_deaf(w);
+    Status s = p2p_cancel_receives(w);
     if (!s) w->port.close(w->port.state);
     status_free(s);
   }
   release_sigterm(w);
   for (int i = 0; i < world->size; i++) {
-    for (Letter *l = w->peer[i].first, *next; l; l = next) {
+    for (Message *l = w->peer[i].first, *next; l; l = next) {
       next = l->next;
       free(l);
     }
   }
-  for (Letter *l = w->spare, *next; l; l = next) {
+  for (Message *l = w->spare, *next; l; l = next) {
     next = l->next;
     free(l);
   }
@@ -364,29 +368,20 @@ static void free_mail_world(World *world) {
   pthread_mutex_destroy(&w->lock);
   free(w->out);
   free(w->peer);
-  free(w->message);
+  free(w->failure);
   free(w);
 }
 
 /* ---- the transport ------------------------------------------------------------------------------------------ */
 
-static Status run(Comm *c, const Coll *what, uint64_t sequence, uint64_t ticket) {
-  return coll_is_pair(what->kind) ? mail_pair_run(c, what, ticket) : mail_round_run(c, what, sequence, ticket);
+Status p2p_run(Comm *c, const Coll *what, uint64_t sequence, uint64_t ticket) {
+  return coll_is_pair(what->kind) ? p2p_pair_run(c, what, ticket) : p2p_round_run(c, what, sequence, ticket);
 }
 
-static const Transport mail_transport = {
-    .name = "mpi",
-    .work_size = sizeof(MailWork),
-    .group = make_group,
-    .run = run,
-    .start = mail_start,
-    .wait = mail_wait_work,
-    .fail = fail_mail_world,
-    .free = free_mail_world,
-};
+int p2p_local_ranks(const World *w) { return ((const P2pWorld *)w)->local_ranks; }
 
-Status mail_new(PortOpenFn *open, World **out) {
-  MailWorld *w;
+Status p2p_new(const Transport *t, PortOpenFn *open, World **out) {
+  P2pWorld *w;
   char error[512] = "";
   TRY_NEW(w, calloc(1, sizeof *w));
   hold_sigterm(w); /* before the library has threads */
@@ -401,11 +396,11 @@ Status mail_new(PortOpenFn *open, World **out) {
   for (int i = 0; i < w->port.size && !s; i++) w->peer[i].end = &w->peer[i].first;
   if (!s && (pthread_mutex_init(&w->lock, NULL) || pthread_cond_init(&w->wake, NULL)))
     s = fail(ERR_FAIL, "no mutex for the world");
-  if (!s) s = world_init(&w->base, &mail_transport, w->port.rank, w->port.size);
+  if (!s) s = world_init(&w->base, t, w->port.rank, w->port.size);
   if (!s) {
     s = join(w);
     if (!s) return *out = &w->base, OK;
-    free_mail_world(&w->base);
+    p2p_free_world(&w->base);
     return s;
   }
   free(w->peer); /* out of memory: the others will see that this process has gone */
@@ -413,5 +408,4 @@ Status mail_new(PortOpenFn *open, World **out) {
   return s;
 }
 
-const char *mail_library(const World *w) { return ((const MailWorld *)w)->port.library; }
-int mpi_neighbours(const World *w) { return ((const MailWorld *)w)->neighbours; }
+const char *p2p_library(const World *w) { return ((const P2pWorld *)w)->port.library; }
