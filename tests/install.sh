@@ -37,6 +37,12 @@ END
   "$temp/with_c++"
 fi
 
+# The man page and the completions.
+for file in man/man1/tessera.1 bash-completion/completions/tessera zsh/site-functions/_tessera fish/vendor_completions.d/tessera.fish; do
+  grep -q 'save-plan' "$prefix/share/$file" || grep -q 'save\\-plan' "$prefix/share/$file" || { echo "install: share/$file lacks --save-plan"; exit 1; }
+done
+bash -c "source $prefix/share/bash-completion/completions/tessera && complete -p tessera" >/dev/null
+
 mkdir "$temp/user"
 cat >"$temp/user/CMakeLists.txt" <<END
 cmake_minimum_required(VERSION 3.22)

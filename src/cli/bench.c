@@ -4,25 +4,25 @@
 #include <string.h>
 
 #include "base/near.h"
-#include "cli/cli.h"
 
-static const struct {
-  const char *name, *summary;
-  BenchFn *run;
-} benchmarks[] = {
-    {"run", "calls of a program", bench_run},
-    {"calibrate", "this machine as a few numbers, for `tessera plan --machine`", bench_calibrate},
-    {"allreduce", "ranks reduce a buffer, all get the result", bench_collective},
-    {"allgather", "all ranks get the parts of all", bench_collective},
-    {"reducescatter", "ranks reduce a buffer, each gets a part", bench_collective},
-    {"alltoall", "every rank sends a part to every rank", bench_collective},
-    {"broadcast", "all ranks get the buffer of one", bench_collective},
+static const SubCommand benchmarks[] = {
+    {"run", "calls of a program", bench_run, &spec_bench_run},
+    {"calibrate", "this machine as a few numbers, for `tessera plan --machine`", bench_calibrate,
+     &spec_bench_calibrate},
+    {"allreduce", "ranks reduce a buffer, all get the result", bench_collective, &spec_bench_collective},
+    {"allgather", "all ranks get the parts of all", bench_collective, &spec_bench_collective},
+    {"reducescatter", "ranks reduce a buffer, each gets a part", bench_collective, &spec_bench_collective},
+    {"alltoall", "every rank sends a part to every rank", bench_collective, &spec_bench_collective},
+    {"broadcast", "all ranks get the buffer of one", bench_collective, &spec_bench_collective},
 };
 enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks };
 
 static const char examples[] = "  tessera bench run model.pt2\n"
                                "  tessera bench allreduce -b 8 -e 128M -f 2 -n 4\n"
                                "  tessera bench calibrate -o machine.json\n";
+
+const CommandSpec spec_bench = {
+    .usage = "BENCHMARK [options]", .examples = examples, .sub = benchmarks, .nsub = BENCHMARKS};
 
 static Status no_benchmark(const char *word) {
   const char *near = NULL;
@@ -45,7 +45,7 @@ Status command_bench(int argc, char **argv) {
   }
   TextList words;
   bool help;
-  TRY(options_parse("bench", "BENCHMARK [options]", examples, NULL, 0, argc, argv, &words, &help));
+  TRY(options_parse("bench", &spec_bench, NULL, argc, argv, &words, &help));
   if (!help) return status_hint(fail(ERR_USAGE, "which benchmark?"), "`tessera bench --help` lists them");
   printf("\nbenchmarks (each has a --help of its own)\n");
   for (int i = 0; i < BENCHMARKS; i++) printf("  %-16s %s\n", benchmarks[i].name, benchmarks[i].summary);

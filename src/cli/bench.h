@@ -2,10 +2,10 @@
 #ifndef TESS_CLI_BENCH_H
 #define TESS_CLI_BENCH_H
 
-#include "base/status.h"
+#include "cli/cli.h"
 
-/* argv: what follows the name. */
-typedef Status BenchFn(const char *name, int argc, char **argv);
-BenchFn bench_run, bench_collective, bench_calibrate;
+/* name: of the benchmark; argv: what follows it. */
+SubCommandFn bench_run, bench_collective, bench_calibrate;
+extern const CommandSpec spec_bench_run, spec_bench_collective, spec_bench_calibrate;
 
 #endif

@@ -249,22 +249,27 @@ static const char examples[] = "  tessera bench calibrate -o machine.json\n"
                                "  mpirun -n 8 tessera bench calibrate -o machine.json\n"
                                "  tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine machine.json\n";
 
+static const Option options[] = {
+    {"--output", 'o', OPT_TEXT | TAKES_FILE, offsetof(Calibration, output), "FILE",
+     "write the machine there (JSON; default: to standard output)"},
+    {"--ranks", 'n', OPT_INT, offsetof(Calibration, ranks), "N",
+     "thread ranks that work at the same time (default 2)"},
+    {"--threads", 't', OPT_INT, offsetof(Calibration, threads), "T", "threads of each rank (default 1)"},
+    {"--name", 0, OPT_TEXT, offsetof(Calibration, name), "NAME", "of the machine (default: calibrated)"},
+    {"--seconds", 0, OPT_FLOAT, offsetof(Calibration, seconds), "S", "for each measurement (default 0.3)"},
+    {"--comm", 0, OPT_TEXT | TAKES_COMM, offsetof(Calibration, comm), "HOW",
+     "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
+    {"--force", 'f', OPT_FLAG, offsetof(Calibration, force), NULL, "overwrite FILE"},
+};
+const CommandSpec spec_bench_calibrate = {
+    .usage = "[options]", .examples = examples, .words = TAKES_ANYTHING, OPTIONS(options)};
+
 Status bench_calibrate(const char *name, int argc, char **argv) {
   (void)name;
   Calibration o = {.name = "calibrated", .ranks = NOT_GIVEN, .threads = NOT_GIVEN, .seconds = 0.3};
-  const Option table[] = {
-      {"--output", 'o', OPT_TEXT, &o.output, "FILE", "write the machine there (JSON; default: to standard output)"},
-      {"--ranks", 'n', OPT_INT, &o.ranks, "N", "thread ranks that work at the same time (default 2)"},
-      {"--threads", 't', OPT_INT, &o.threads, "T", "threads of each rank (default 1)"},
-      {"--name", 0, OPT_TEXT, &o.name, "NAME", "of the machine (default: calibrated)"},
-      {"--seconds", 0, OPT_FLOAT, &o.seconds, "S", "for each measurement (default 0.3)"},
-      {"--comm", 0, OPT_TEXT, &o.comm, "HOW",
-       "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
-      {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite FILE"},
-  };
   TextList words;
   bool help;
-  TRY(options_parse("bench calibrate", "[options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("bench calibrate", &spec_bench_calibrate, &o, argc, argv, &words, &help));
   if (help) return OK;
   if (words.n) return fail(ERR_USAGE, "bench calibrate takes options only, not '%s'", words.v[0]);
   TRY(check_options(&o));

@@ -356,6 +356,32 @@ static Status check_options(const Options *o, Bench *b) {
   return OK;
 }
 
+static const char examples[] = "  tessera COMMAND -b 8 -e 128M -f 2 -n 4\n"
+                               "  mpirun -n 4 tessera COMMAND -e 1M\n";
+
+static const Option options[] = {
+    {"--begin", 'b', OPT_TEXT, offsetof(Options, begin), "BYTES", "smallest size (default 8)"},
+    {"--end", 'e', OPT_TEXT, offsetof(Options, end), "BYTES", "largest size (default 128M)"},
+    {"--factor", 'f', OPT_INT, offsetof(Options, factor), "N", "from one size to the next (default 2)"},
+    {"--ranks", 'n', OPT_INT, offsetof(Options, ranks), "N",
+     "number of ranks (default 2; all that mpirun started)"},
+    {"--comm", 0, OPT_TEXT | TAKES_COMM, offsetof(Options, comm), "HOW",
+     "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
+    {"--dtype", 'd', OPT_TEXT | TAKES_DTYPE, offsetof(Options, dtype), "TYPE", "of the elements (default f32)"},
+    {"--op", 'o', OPT_TEXT | TAKES_REDUCTION, offsetof(Options, op), "OP", "reduction (default sum)"},
+    {"--rounds", 'r', OPT_INT, offsetof(Options, rounds), "N", "timed rounds per size (default 20)"},
+    {"--warmup", 'w', OPT_INT, offsetof(Options, warmup), "N", "rounds before those (default 3)"},
+    {"--in-place", 0, OPT_FLAG, offsetof(Options, in_place), NULL,
+     "results go where the inputs are (allreduce, allgather)"},
+    {"--timeout", 0, OPT_FLOAT, offsetof(Options, timeout), "SECONDS",
+     "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
+    {"--flight", 0, OPT_TEXT | TAKES_FILE, offsetof(Options, flight), "FILE",
+     "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
+    {"--json", 0, OPT_FLAG, offsetof(Options, json), NULL, "results as JSON"},
+};
+const CommandSpec spec_bench_collective = {
+    .usage = "[options]", .examples = examples, .words = TAKES_ANYTHING, OPTIONS(options)};
+
 Status bench_collective(const char *name, int argc, char **argv) {
   Options o = {.begin = "8",
                .end = "128M",
@@ -366,31 +392,11 @@ Status bench_collective(const char *name, int argc, char **argv) {
                .rounds = 20,
                .warmup = 3,
                .timeout = 1800};
-  const Option table[] = {
-      {"--begin", 'b', OPT_TEXT, &o.begin, "BYTES", "smallest size (default 8)"},
-      {"--end", 'e', OPT_TEXT, &o.end, "BYTES", "largest size (default 128M)"},
-      {"--factor", 'f', OPT_INT, &o.factor, "N", "from one size to the next (default 2)"},
-      {"--ranks", 'n', OPT_INT, &o.ranks, "N", "number of ranks (default 2; all that mpirun started)"},
-      {"--comm", 0, OPT_TEXT, &o.comm, "HOW",
-       "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
-      {"--dtype", 'd', OPT_TEXT, &o.dtype, "TYPE", "of the elements (default f32)"},
-      {"--op", 'o', OPT_TEXT, &o.op, "OP", "reduction (default sum)"},
-      {"--rounds", 'r', OPT_INT, &o.rounds, "N", "timed rounds per size (default 20)"},
-      {"--warmup", 'w', OPT_INT, &o.warmup, "N", "rounds before those (default 3)"},
-      {"--in-place", 0, OPT_FLAG, &o.in_place, NULL, "results go where the inputs are (allreduce, allgather)"},
-      {"--timeout", 0, OPT_FLOAT, &o.timeout, "SECONDS",
-       "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
-      {"--flight", 0, OPT_TEXT, &o.flight, "FILE",
-       "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
-      {"--json", 0, OPT_FLAG, &o.json, NULL, "results as JSON"},
-  };
-  char command[64], examples[192];
+  char command[64];
   snprintf(command, sizeof command, "bench %s", name);
-  snprintf(examples, sizeof examples,
-           "  tessera bench %s -b 8 -e 128M -f 2 -n 4\n  mpirun -n 4 tessera bench %s -e 1M\n", name, name);
   TextList words;
   bool help;
-  TRY(options_parse(command, "[options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse(command, &spec_bench_collective, &o, argc, argv, &words, &help));
   if (help) return OK;
   if (words.n) return fail(ERR_USAGE, "bench %s takes options only, not '%s'", name, words.v[0]);
   Bench b = {0};

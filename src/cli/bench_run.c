@@ -157,23 +157,28 @@ static Status check_options(const BenchOptions *o, const TextList *words) {
   return OK;
 }
 
+static const Option options[] = {
+    {"--input", 'i', OPT_TEXT | TAKES_TENSORS, offsetof(BenchOptions, input), "FILE",
+     "inputs (.safetensors); default: made up, at the sizes of the export"},
+    {"--seed", 0, OPT_INT, offsetof(BenchOptions, seed), "N", "of made-up inputs"},
+    {"--repeat", 'r', OPT_INT, offsetof(BenchOptions, repeat), "N", "number of timed calls"},
+    {"--seconds", 0, OPT_FLOAT, offsetof(BenchOptions, seconds), "S",
+     "without --repeat: call for that long (default 1)"},
+    {"--warmup", 0, OPT_INT, offsetof(BenchOptions, warmup), "N", "calls before those (default 2)"},
+    {"--threads", 't', OPT_INT, offsetof(BenchOptions, threads), "T", "threads (default: all cores)"},
+    {"--weights", 0, OPT_TEXT | TAKES_FILE, offsetof(BenchOptions, weights), "FILE",
+     "weights of a program in text form (.pt2 or .safetensors)"},
+    {"--json", 0, OPT_FLAG, offsetof(BenchOptions, json), NULL, "results as JSON"},
+};
+const CommandSpec spec_bench_run = {
+    .usage = "PROGRAM [options]", .examples = examples, .words = TAKES_PROGRAM, OPTIONS(options)};
+
 Status bench_run(const char *name, int argc, char **argv) {
   (void)name;
   BenchOptions o = {.repeat = NOT_GIVEN, .threads = NOT_GIVEN, .warmup = DEFAULT_WARMUP, .seconds = 1};
-  const Option table[] = {
-      {"--input", 'i', OPT_TEXT, &o.input, "FILE",
-       "inputs (.safetensors); default: made up, at the sizes of the export"},
-      {"--seed", 0, OPT_INT, &o.seed, "N", "of made-up inputs"},
-      {"--repeat", 'r', OPT_INT, &o.repeat, "N", "number of timed calls"},
-      {"--seconds", 0, OPT_FLOAT, &o.seconds, "S", "without --repeat: call for that long (default 1)"},
-      {"--warmup", 0, OPT_INT, &o.warmup, "N", "calls before those (default 2)"},
-      {"--threads", 't', OPT_INT, &o.threads, "T", "threads (default: all cores)"},
-      {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
-      {"--json", 0, OPT_FLAG, &o.json, NULL, "results as JSON"},
-  };
   TextList words;
   bool help;
-  TRY(options_parse("bench run", "PROGRAM [options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("bench run", &spec_bench_run, &o, argc, argv, &words, &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
   Bench b = {.o = &o};

@@ -1,11 +1,13 @@
 /* cli.h -- what the commands share.
  *
- * A command is a file (src/cli/<name>.c), a row in commands.def, and a table of options.
+ * A command is a file (src/cli/<name>.c) with a spec (its options, usage and examples) and a row in
+ * commands.def.  `tessera man` and `tessera completion` read the same tables.
  * Results go to stdout, messages and progress to stderr.  Exit codes are ErrCode's.
  */
 #ifndef TESS_CLI_CLI_H
 #define TESS_CLI_CLI_H
 
+#include <stddef.h>
 #include <stdio.h>
 
 #include "base/human.h"
@@ -13,7 +15,15 @@
 #include "harness/load.h"
 #include "tensor/safetensors.h"
 
-typedef enum { OPT_FLAG, OPT_TEXT, OPT_INT, OPT_FLOAT, OPT_LIST, OPT_MAYBE /* --check or --check=x */ } OptionKind;
+typedef enum {
+  OPT_FLAG,
+  OPT_TEXT,
+  OPT_INT,
+  OPT_FLOAT,
+  OPT_LIST,
+  OPT_MAYBE, /* --check or --check=x */
+  OPT_KINDS = 8
+} OptionKind;
 
 enum { MAX_LIST = 1024 };
 typedef struct {
@@ -21,13 +31,57 @@ typedef struct {
   int n;
 } TextList;
 
+/* What the value of an option or the arguments of a command are, for shells that complete them:
+ * added to the kind of an option. */
+typedef enum {
+  TAKES_ANYTHING = 0, /* of a command: no arguments */
+  TAKES_FILE = OPT_KINDS,
+  TAKES_FOLDER = 2 * OPT_KINDS,
+  TAKES_TENSORS = 3 * OPT_KINDS, /* .safetensors */
+  TAKES_PROGRAM = 4 * OPT_KINDS, /* .pt2, a text or a folder */
+  TAKES_PLAN = 5 * OPT_KINDS,    /* .json, or auto */
+  TAKES_MACHINE = 6 * OPT_KINDS, /* .json, or the name of one */
+  TAKES_MESH = 7 * OPT_KINDS,    /* tp=2,dp=4 */
+  TAKES_PASSES = 8 * OPT_KINDS,  /* names with commas between them */
+  TAKES_PASS = 9 * OPT_KINDS,
+  TAKES_OP = 10 * OPT_KINDS,
+  TAKES_COMM = 11 * OPT_KINDS, /* a transport */
+  TAKES_DTYPE = 12 * OPT_KINDS,
+  TAKES_REDUCTION = 13 * OPT_KINDS,
+  TAKES_SHELL = 14 * OPT_KINDS
+} Takes;
+
 typedef struct {
   const char *name; /* "--threads" */
   char letter;      /* 'i' for -i; 0 if none */
-  OptionKind kind;
-  void *target;             /* bool, const char *, int64_t, double, TextList, const char * ("" if bare) */
+  int how;          /* OptionKind, or'ed with a Takes */
+  /* Where it is in the command's struct of options (offsetof): a bool, const char *, int64_t,
+   * double, TextList, const char * ("" if bare). */
+  size_t target;
   const char *value, *help; /* "N", "what it does" */
 } Option;
+
+static inline OptionKind option_kind(const Option *o) { return (OptionKind)(o->how % OPT_KINDS); }
+static inline Takes option_takes(const Option *o) { return (Takes)(o->how - o->how % OPT_KINDS); }
+
+/* What --help, the man page and the shells know of a command. */
+typedef struct SubCommand SubCommand;
+typedef struct {
+  const char *usage;    /* what follows the name */
+  const char *examples; /* lines; COMMAND stands for the name */
+  Takes words;          /* its arguments */
+  const Option *options;
+  int noptions;
+  const SubCommand *sub; /* the first argument is one of these */
+  int nsub;
+} CommandSpec;
+
+typedef Status SubCommandFn(const char *name, int argc, char **argv);
+struct SubCommand {
+  const char *name, *summary;
+  SubCommandFn *run;
+  const CommandSpec *spec;
+};
 
 /* Which processes of an MPI launch do a command's work. */
 typedef enum { LAUNCHED_ALL, LAUNCHED_FIRST } Launched;
@@ -37,16 +91,32 @@ typedef struct {
   Status (*run)(int argc, char **argv);
   Launched launched;
   const char *summary;
+  const CommandSpec *spec;
 } Command;
 
 extern const Command command_table[];
 extern const int command_count;
 
-/* Fills the targets.  Words that are no options go to `words`, after -- all of them.  On --help prints the
- * help (examples first) and sets *help: the command returns at once. */
-Status options_parse(const char *command, const char *usage, const char *examples, const Option *options, int n,
-                     int argc, char **argv, TextList *words, bool *help);
-#define OPTIONS(table) (table), (int)(sizeof(table) / sizeof *(table))
+/* What main() may return, in the order of the numbers. */
+typedef struct {
+  int code;
+  const char *meaning;
+} ExitCode;
+extern const ExitCode exit_codes[];
+extern const int exit_code_count;
+
+/* Fills the targets in `values`.  Words that are no options go to `words`, after -- all of them.  On --help
+ * prints the help (examples first) and sets *help: the command returns at once. */
+Status options_parse(const char *command, const CommandSpec *spec, void *values, int argc, char **argv,
+                     TextList *words, bool *help);
+/* Examples of a spec, with the command's name in them. */
+void print_examples(FILE *f, const char *text, const char *command);
+#define OPTIONS(table) .options = (table), .noptions = (int)(sizeof(table) / sizeof *(table))
+
+/* The struct of a command whose only option is --json. */
+typedef struct {
+  bool json;
+} JsonOption;
 
 /* An option of numbers that nobody gave. */
 #define NOT_GIVEN INT64_MIN
@@ -71,7 +141,9 @@ bool terminal_colors(FILE *f);
 struct yyjson_mut_doc;
 Status json_print(FILE *f, struct yyjson_mut_doc *doc);
 
-#define COMMAND(name, who, summary) Status command_##name(int argc, char **argv);
+#define COMMAND(name, who, summary)             \
+  Status command_##name(int argc, char **argv); \
+  extern const CommandSpec spec_##name;
 #include "cli/commands.def"
 #undef COMMAND
 

@@ -269,11 +269,15 @@ static Status print_as_json(const Findings *f) {
 
 static const char examples[] = "  tessera doctor\n  tessera doctor --json\n";
 
+static const Option options[] = {{"--json", 0, OPT_FLAG, offsetof(JsonOption, json), NULL, "findings as JSON"}};
+const CommandSpec spec_doctor = {
+    .usage = "[--json]", .examples = examples, .words = TAKES_ANYTHING, OPTIONS(options)};
+
 Status command_doctor(int argc, char **argv) {
-  bool json = false, help;
-  const Option table[] = {{"--json", 0, OPT_FLAG, &json, NULL, "findings as JSON"}};
+  JsonOption o = {0};
+  bool help;
   TextList words;
-  TRY(options_parse("doctor", "[--json]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("doctor", &spec_doctor, &o, argc, argv, &words, &help));
   if (help) return OK;
   if (words.n) return fail(ERR_USAGE, "doctor takes no argument, '%s' was given", words.v[0]);
   Findings f = {0};
@@ -285,7 +289,7 @@ Status command_doctor(int argc, char **argv) {
   find_matmul(&f, 1);
   if (threads_or_default(0) > 1) find_matmul(&f, threads_or_default(0));
   Status s = OK;
-  if (json) s = print_as_json(&f);
+  if (o.json) s = print_as_json(&f);
   else print_text(&f);
   bool bad = false;
   for (int i = 0; i < f.n; i++) {

@@ -330,25 +330,34 @@ static Status inspect(Facts *f, int64_t depth, bool json) {
   return s;
 }
 
+typedef struct {
+  int64_t depth;
+  bool json;
+} InspectOptions;
+
+static const Option options[] = {
+    {"--depth", 'd', OPT_INT, offsetof(InspectOptions, depth), "N",
+     "levels of the module tree to show (default 4)"},
+    {"--json", 0, OPT_FLAG, offsetof(InspectOptions, json), NULL, "everything as JSON"},
+};
+const CommandSpec spec_inspect = {
+    .usage = "FILE [options]", .examples = examples, .words = TAKES_FILE, OPTIONS(options)};
+
 Status command_inspect(int argc, char **argv) {
-  int64_t depth = 4;
-  bool json = false, help;
-  const Option table[] = {
-      {"--depth", 'd', OPT_INT, &depth, "N", "levels of the module tree to show (default 4)"},
-      {"--json", 0, OPT_FLAG, &json, NULL, "everything as JSON"},
-  };
+  InspectOptions o = {.depth = 4};
+  bool help;
   TextList words;
-  TRY(options_parse("inspect", "FILE [options]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("inspect", &spec_inspect, &o, argc, argv, &words, &help));
   if (help) return OK;
   if (words.n != 1)
     return status_hint(fail(ERR_USAGE, "inspect takes one file, %d were given", words.n),
                        "tessera inspect model.pt2");
-  if (depth < 0 || depth > 100) return fail(ERR_USAGE, "--depth must be between 0 and 100");
-  if (ends_with(words.v[0], ".safetensors")) return inspect_tensors(words.v[0], json);
+  if (o.depth < 0 || o.depth > 100) return fail(ERR_USAGE, "--depth must be between 0 and 100");
+  if (ends_with(words.v[0], ".safetensors")) return inspect_tensors(words.v[0], o.json);
   Exported *e;
   TRY(program_load(words.v[0], NULL, &e));
   Facts f = {.path = words.v[0], .e = e};
-  Status s = inspect(&f, depth, json);
+  Status s = inspect(&f, o.depth, o.json);
   exported_free(e);
   arena_free(&f.arena);
   return s;

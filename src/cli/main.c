@@ -12,11 +12,23 @@
 #include "tessera.h"
 
 const Command command_table[] = {
-#define COMMAND(name, who, summary) {#name, command_##name, LAUNCHED_##who, summary},
+#define COMMAND(name, who, summary) {#name, command_##name, LAUNCHED_##who, summary, &spec_##name},
 #include "cli/commands.def"
 #undef COMMAND
 };
 const int command_count = (int)(sizeof command_table / sizeof *command_table);
+
+const ExitCode exit_codes[] = {
+    {0, "ok"},
+    {1, "failure"},
+    {2, "usage"},
+    {3, "bad or unsupported file"},
+    {4, "a check found a difference"},
+    {5, "rank failure"},
+    {6, "bad checkpoint"},
+    {130, "interrupted"},
+};
+const int exit_code_count = (int)(sizeof exit_codes / sizeof *exit_codes);
 
 static void print_help(FILE *f) {
   fprintf(f, "tessera -- runs, spreads, inspects and transforms exported PyTorch programs (.pt2) without Python\n\n"
@@ -29,8 +41,12 @@ static void print_help(FILE *f) {
   for (int i = 0; i < command_count; i++)
     fprintf(f, "  %-10s %s\n", command_table[i].name, command_table[i].summary);
   fprintf(f, "  %-10s %s\n\n", "help", "this page, or `tessera help COMMAND`");
-  fprintf(f, "exit codes: 0 ok, 1 failure, 2 usage, 3 bad or unsupported file, 4 a check found a difference,\n"
-             "            5 rank failure, 6 bad checkpoint, 130 interrupted\n");
+  int column = fprintf(f, "exit codes:");
+  for (int i = 0; i < exit_code_count; i++) {
+    const ExitCode *e = &exit_codes[i];
+    if (column + (int)strlen(e->meaning) > 94) column = fprintf(f, "\n           ") - 1;
+    column += fprintf(f, " %d %s%s", e->code, e->meaning, i + 1 < exit_code_count ? "," : "\n");
+  }
 }
 
 static const Command *find_command(const char *name) {

@@ -87,11 +87,16 @@ static const Op *nearest(const char *filter) {
   return best ? best : op_nearest(filter);
 }
 
+static const Option options[] = {
+    {"--json", 0, OPT_FLAG, offsetof(JsonOption, json), NULL, "names, schemas and flags as JSON"}};
+const CommandSpec spec_ops = {
+    .usage = "[PART OF A NAME] [--json]", .examples = examples, .words = TAKES_OP, OPTIONS(options)};
+
 Status command_ops(int argc, char **argv) {
-  bool json = false, help;
-  const Option table[] = {{"--json", 0, OPT_FLAG, &json, NULL, "names, schemas and flags as JSON"}};
+  JsonOption o = {0};
+  bool help;
   TextList words;
-  TRY(options_parse("ops", "[PART OF A NAME] [--json]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("ops", &spec_ops, &o, argc, argv, &words, &help));
   if (help) return OK;
   if (words.n > 1) return fail(ERR_USAGE, "ops takes one part of a name, %d were given", words.n);
   const char *filter = words.n ? words.v[0] : NULL;
@@ -101,5 +106,5 @@ Status command_ops(int argc, char **argv) {
     return near ? status_hint(s, "did you mean '%s'?", near->schema.name)
                 : status_hint(s, "`tessera ops` lists all %d", op_count());
   }
-  return json ? print_as_json(filter) : print_as_text(filter);
+  return o.json ? print_as_json(filter) : print_as_text(filter);
 }

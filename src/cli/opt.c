@@ -230,30 +230,39 @@ static Status check_options(const OptOptions *o, const TextList *words) {
   return OK;
 }
 
+static const Option options[] = {
+    {"--passes", 'p', OPT_TEXT | TAKES_PASSES, offsetof(OptOptions, passes), "LIST",
+     "passes in order: a,b(x=1),c; `tessera passes` lists them"},
+    {"--as-run", 0, OPT_FLAG, offsetof(OptOptions, as_run), NULL,
+     "the passes of `tessera run`, at the sizes of the export"},
+    {"--mesh", 0, OPT_TEXT | TAKES_MESH, offsetof(OptOptions, mesh), "AXES",
+     "cut the program for the ranks of a mesh: tp=2, dp=2,tp=4; the result is one rank's"},
+    {"--plan", 0, OPT_TEXT | TAKES_PLAN, offsetof(OptOptions, plan), "FILE",
+     "with --mesh: which weights are cut how, or auto (default)"},
+    {"--rank", 0, OPT_INT, offsetof(OptOptions, rank), "N", "with --mesh: whose program (default 0)"},
+    {"--print", 0, OPT_FLAG, offsetof(OptOptions, print), NULL, "print the result as text"},
+    {"--print-after", 0, OPT_TEXT | TAKES_PASS, offsetof(OptOptions, print_after), "PASS",
+     "print the program after that pass (all: after each)"},
+    {"--meta", 0, OPT_FLAG, offsetof(OptOptions, meta), NULL, "print the nodes' metadata too"},
+    {"--output", 'o', OPT_TEXT | TAKES_FILE, offsetof(OptOptions, output), "FILE",
+     "write the result: a .pt2 archive, or text by any other name"},
+    {"--stats", 0, OPT_FLAG, offsetof(OptOptions, stats), NULL,
+     "nodes and time of each pass, and what it has to tell, to stderr"},
+    {"--json", 0, OPT_FLAG, offsetof(OptOptions, json), NULL, "the same as a line of JSON per pass, to stdout"},
+    {"--verify", 0, OPT_FLAG, offsetof(OptOptions, verify), NULL,
+     "check the file's checksums, the result, and that every op is known (exit code 3 if not)"},
+    {"--weights", 0, OPT_TEXT | TAKES_FILE, offsetof(OptOptions, weights), "FILE",
+     "weights of a program in text form (.pt2 or .safetensors)"},
+    {"--force", 'f', OPT_FLAG, offsetof(OptOptions, force), NULL, "overwrite the output file"},
+};
+const CommandSpec spec_opt = {
+    .usage = "PROGRAM [--passes LIST] [options]", .examples = examples, .words = TAKES_PROGRAM, OPTIONS(options)};
+
 Status command_opt(int argc, char **argv) {
   OptOptions o = {.rank = NOT_GIVEN};
-  const Option table[] = {
-      {"--passes", 'p', OPT_TEXT, &o.passes, "LIST", "passes in order: a,b(x=1),c; `tessera passes` lists them"},
-      {"--as-run", 0, OPT_FLAG, &o.as_run, NULL, "the passes of `tessera run`, at the sizes of the export"},
-      {"--mesh", 0, OPT_TEXT, &o.mesh, "AXES",
-       "cut the program for the ranks of a mesh: tp=2, dp=2,tp=4; the result is one rank's"},
-      {"--plan", 0, OPT_TEXT, &o.plan, "FILE", "with --mesh: which weights are cut how, or auto (default)"},
-      {"--rank", 0, OPT_INT, &o.rank, "N", "with --mesh: whose program (default 0)"},
-      {"--print", 0, OPT_FLAG, &o.print, NULL, "print the result as text"},
-      {"--print-after", 0, OPT_TEXT, &o.print_after, "PASS", "print the program after that pass (all: after each)"},
-      {"--meta", 0, OPT_FLAG, &o.meta, NULL, "print the nodes' metadata too"},
-      {"--output", 'o', OPT_TEXT, &o.output, "FILE", "write the result: a .pt2 archive, or text by any other name"},
-      {"--stats", 0, OPT_FLAG, &o.stats, NULL, "nodes and time of each pass, and what it has to tell, to stderr"},
-      {"--json", 0, OPT_FLAG, &o.json, NULL, "the same as a line of JSON per pass, to stdout"},
-      {"--verify", 0, OPT_FLAG, &o.verify, NULL,
-       "check the file's checksums, the result, and that every op is known (exit code 3 if not)"},
-      {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
-      {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite the output file"},
-  };
   TextList words;
   bool help;
-  TRY(options_parse("opt", "PROGRAM [--passes LIST] [options]", examples, OPTIONS(table), argc, argv, &words,
-                    &help));
+  TRY(options_parse("opt", &spec_opt, &o, argc, argv, &words, &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
   OptState st = {.o = &o, .path = words.v[0], .how = {.meta = o.meta}};

@@ -6,15 +6,24 @@
 #include "base/near.h"
 #include "cli/cli.h"
 
-static void print_help(const char *command, const char *usage, const char *examples, const Option *options, int n) {
-  printf("%s\nusage: tessera %s %s\n\noptions\n", examples, command, usage);
-  for (int i = 0; i < n; i++) {
+void print_examples(FILE *f, const char *text, const char *command) {
+  static const char mark[] = "COMMAND";
+  for (const char *next; (next = strstr(text, mark)); text = next + strlen(mark))
+    fprintf(f, "%.*s%s", (int)(next - text), text, command);
+  fputs(text, f);
+}
+
+static void print_help(const char *command, const CommandSpec *spec) {
+  print_examples(stdout, spec->examples, command);
+  printf("\nusage: tessera %s %s\n\noptions\n", command, spec->usage);
+  for (int i = 0; i < spec->noptions; i++) {
+    const Option *o = &spec->options[i];
     char left[64], letter[8] = "   ";
-    if (options[i].letter) snprintf(letter, sizeof letter, "-%c,", options[i].letter);
-    const char *value = options[i].value ? options[i].value : "";
-    snprintf(left, sizeof left, options[i].kind == OPT_MAYBE ? "%s %s[=%s%s]" : "%s %s%s%s", letter,
-             options[i].name, *value && options[i].kind != OPT_MAYBE ? " " : "", value);
-    printf("  %-30s %s\n", left, options[i].help);
+    if (o->letter) snprintf(letter, sizeof letter, "-%c,", o->letter);
+    const char *value = o->value ? o->value : "";
+    snprintf(left, sizeof left, option_kind(o) == OPT_MAYBE ? "%s %s[=%s%s]" : "%s %s%s%s", letter, o->name,
+             *value && option_kind(o) != OPT_MAYBE ? " " : "", value);
+    printf("  %-30s %s\n", left, o->help);
   }
   printf("  %-30s %s\n", "-h, --help", "this page");
 }
@@ -40,29 +49,31 @@ static Status unknown(const char *command, const Option *options, int n, const c
               : status_hint(s, "`tessera %s --help` lists them", command);
 }
 
-static Status set_number(const Option *o, const char *text) {
+static Status set_number(const Option *o, void *target, const char *text) {
   char *end;
   errno = 0;
-  if (o->kind == OPT_INT) *(int64_t *)o->target = strtoll(text, &end, 10);
-  else *(double *)o->target = strtod(text, &end);
+  if (option_kind(o) == OPT_INT) *(int64_t *)target = strtoll(text, &end, 10);
+  else *(double *)target = strtod(text, &end);
   if (errno || end == text || *end) return fail(ERR_USAGE, "%s takes a number, '%s' is none", o->name, text);
   return OK;
 }
 
-static Status set_value(const Option *o, const char *text) {
-  if (o->kind == OPT_INT || o->kind == OPT_FLOAT) return set_number(o, text);
-  if (o->kind == OPT_TEXT || o->kind == OPT_MAYBE) {
-    *(const char **)o->target = text;
+static Status set_value(const Option *o, void *target, const char *text) {
+  if (option_kind(o) == OPT_INT || option_kind(o) == OPT_FLOAT) return set_number(o, target, text);
+  if (option_kind(o) == OPT_TEXT || option_kind(o) == OPT_MAYBE) {
+    *(const char **)target = text;
     return OK;
   }
-  TextList *list = o->target;
+  TextList *list = target;
   if (list->n == MAX_LIST) return fail(ERR_USAGE, "%s is given more than %d times", o->name, MAX_LIST);
   list->v[list->n++] = text;
   return OK;
 }
 
-Status options_parse(const char *command, const char *usage, const char *examples, const Option *options, int n,
-                     int argc, char **argv, TextList *words, bool *help) {
+Status options_parse(const char *command, const CommandSpec *spec, void *values, int argc, char **argv,
+                     TextList *words, bool *help) {
+  const Option *options = spec->options;
+  const int n = spec->noptions;
   *help = false;
   *words = (TextList){0};
   bool only_words = false; /* after -- */
@@ -78,21 +89,22 @@ Status options_parse(const char *command, const char *usage, const char *example
       continue;
     }
     if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
-      print_help(command, usage, examples, options, n);
+      print_help(command, spec);
       *help = true;
       return OK;
     }
     const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
     const Option *o = find(options, n, word, equals ? (size_t)(equals - word) : strlen(word));
     if (!o) return unknown(command, options, n, word);
-    if (o->kind == OPT_FLAG) {
+    void *target = (char *)values + o->target;
+    if (option_kind(o) == OPT_FLAG) {
       if (equals) return fail(ERR_USAGE, "%s takes no value", o->name);
-      *(bool *)o->target = true;
-    } else if (o->kind == OPT_MAYBE) {
-      TRY(set_value(o, equals ? equals + 1 : ""));
+      *(bool *)target = true;
+    } else if (option_kind(o) == OPT_MAYBE) {
+      TRY(set_value(o, target, equals ? equals + 1 : ""));
     } else {
       if (!equals && i + 1 == argc) return fail(ERR_USAGE, "%s needs a value (%s)", o->name, o->value);
-      TRY(set_value(o, equals ? equals + 1 : argv[++i]));
+      TRY(set_value(o, target, equals ? equals + 1 : argv[++i]));
     }
   }
   return OK;

@@ -59,14 +59,19 @@ static Status print_options(const char *pass) {
   return OK;
 }
 
+static const Option options[] = {
+    {"--json", 0, OPT_FLAG, offsetof(JsonOption, json), NULL, "names, summaries and options as JSON"}};
+const CommandSpec spec_passes = {
+    .usage = "[--json]", .examples = examples, .words = TAKES_ANYTHING, OPTIONS(options)};
+
 Status command_passes(int argc, char **argv) {
-  bool json = false, help;
-  const Option table[] = {{"--json", 0, OPT_FLAG, &json, NULL, "names, summaries and options as JSON"}};
+  JsonOption o = {0};
+  bool help;
   TextList words;
-  TRY(options_parse("passes", "[--json]", examples, OPTIONS(table), argc, argv, &words, &help));
+  TRY(options_parse("passes", &spec_passes, &o, argc, argv, &words, &help));
   if (help) return OK;
   if (words.n) return fail(ERR_USAGE, "passes takes no argument, '%s' was given", words.v[0]);
-  if (json) return print_as_json();
+  if (o.json) return print_as_json();
   for (int i = 0; i < pass_count; i++) {
     printf("%-28s %s\n", pass_table[i].name, pass_table[i].summary);
     TRY(print_options(pass_table[i].name));

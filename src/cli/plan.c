@@ -130,31 +130,39 @@ static Status plan_program(const PlanOptions *o, const char *path) {
   return s;
 }
 
+static const Option options[] = {
+    {"--mesh", 'm', OPT_TEXT | TAKES_MESH, offsetof(PlanOptions, mesh), "AXES",
+     "ranks on named axes: tp=4 or dp=2,tp=4 (default: the plan's)"},
+    {"--plan", 'p', OPT_TEXT | TAKES_PLAN, offsetof(PlanOptions, plan), "FILE",
+     "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
+    {"--save-plan", 0, OPT_TEXT | TAKES_FILE, offsetof(PlanOptions, save), "FILE",
+     "write the plan that auto derived, to be edited and used again"},
+    {"--machine", 0, OPT_TEXT | TAKES_MACHINE, offsetof(PlanOptions, machine), "NAME|FILE",
+     "predict times: cpu2, a100, h100, or a file as `tessera bench calibrate` writes it"},
+    {"--size", 's', OPT_LIST, offsetof(PlanOptions, sizes), "SYMBOL=N",
+     "value of a symbol in the sizes (default: as exported); may be given several times"},
+    {"--report", 'r', OPT_TEXT | TAKES_FILE, offsetof(PlanOptions, report), "FILE",
+     "write the report there, too: .html (a page for a browser), .json, else text with all tables"},
+    {"--nodes", 0, OPT_FLAG, offsetof(PlanOptions, nodes), NULL, "also the placements at every node"},
+    {"--weights-table", 0, OPT_FLAG, offsetof(PlanOptions, all_weights), NULL,
+     "also the placement of every weight"},
+    {"--rank", 0, OPT_INT, offsetof(PlanOptions, rank), "N",
+     "as that rank sees it (default 0, which holds the most)"},
+    {"--weights", 0, OPT_TEXT | TAKES_FILE, offsetof(PlanOptions, weights), "FILE",
+     "weights of a program in text form; not needed"},
+    {"--json", 0, OPT_FLAG, offsetof(PlanOptions, json), NULL, "everything as JSON"},
+    {"--force", 'f', OPT_FLAG, offsetof(PlanOptions, force), NULL, "overwrite the report"},
+};
+const CommandSpec spec_plan = {.usage = "PROGRAM --mesh AXES [--plan FILE] [options]",
+                               .examples = examples,
+                               .words = TAKES_PROGRAM,
+                               OPTIONS(options)};
+
 Status command_plan(int argc, char **argv) {
   PlanOptions o = {0};
-  const Option table[] = {
-      {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4 or dp=2,tp=4 (default: the plan's)"},
-      {"--plan", 'p', OPT_TEXT, &o.plan, "FILE",
-       "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
-      {"--save-plan", 0, OPT_TEXT, &o.save, "FILE",
-       "write the plan that auto derived, to be edited and used again"},
-      {"--machine", 0, OPT_TEXT, &o.machine, "NAME|FILE",
-       "predict times: cpu2, a100, h100, or a file as `tessera bench calibrate` writes it"},
-      {"--size", 's', OPT_LIST, &o.sizes, "SYMBOL=N",
-       "value of a symbol in the sizes (default: as exported); may be given several times"},
-      {"--report", 'r', OPT_TEXT, &o.report, "FILE",
-       "write the report there, too: .html (a page for a browser), .json, else text with all tables"},
-      {"--nodes", 0, OPT_FLAG, &o.nodes, NULL, "also the placements at every node"},
-      {"--weights-table", 0, OPT_FLAG, &o.all_weights, NULL, "also the placement of every weight"},
-      {"--rank", 0, OPT_INT, &o.rank, "N", "as that rank sees it (default 0, which holds the most)"},
-      {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form; not needed"},
-      {"--json", 0, OPT_FLAG, &o.json, NULL, "everything as JSON"},
-      {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite the report"},
-  };
   TextList words;
   bool help;
-  TRY(options_parse("plan", "PROGRAM --mesh AXES [--plan FILE] [options]", examples, OPTIONS(table), argc, argv,
-                    &words, &help));
+  TRY(options_parse("plan", &spec_plan, &o, argc, argv, &words, &help));
   if (help) return OK;
   if (words.n != 1)
     return status_hint(fail(ERR_USAGE, "plan takes one program, %d were given", words.n),

@@ -89,62 +89,79 @@ static Status read_plan(RunOptions *o, const char *path, PlanFile **out) {
   return OK;
 }
 
+typedef struct {
+  RunOptions o;
+  RankOptions ro;
+  const char *plan_path;
+} RunCommand;
+
+static const Option options[] = {
+    {"--input", 'i', OPT_LIST | TAKES_TENSORS, offsetof(RunCommand, o.inputs), "FILE",
+     "inputs by name or position (.safetensors); several: successive calls, buffers keep their state"},
+    {"--output", 'o', OPT_LIST | TAKES_FILE, offsetof(RunCommand, o.outputs), "FILE",
+     "outputs by position (.safetensors), one per -i; if ranks differ: FILE.rank0 ..., a folder, or x.{rank}.y"},
+    {"--expect", 0, OPT_LIST | TAKES_TENSORS, offsetof(RunCommand, o.expect), "FILE",
+     "compare the outputs with this file; exit code 4 if they differ"},
+    {"--rtol", 0, OPT_FLOAT, offsetof(RunCommand, o.rtol), "X",
+     "with --expect: relative tolerance (default: by dtype)"},
+    {"--atol", 0, OPT_FLOAT, offsetof(RunCommand, o.atol), "X",
+     "with --expect: absolute tolerance (default: by dtype)"},
+    {"--random-inputs", 0, OPT_TEXT, offsetof(RunCommand, o.random), "SEED",
+     "make the inputs up; symbols take their smallest value above one"},
+    {"--repeat", 0, OPT_INT, offsetof(RunCommand, o.repeat), "N",
+     "run N times and print the least and the median time"},
+    {"--warmup", 0, OPT_INT, offsetof(RunCommand, o.warmup), "N", "untimed runs before those"},
+    {"--threads", 't', OPT_INT, offsetof(RunCommand, o.threads), "T",
+     "threads (default: all cores; of each rank: its share)"},
+    {"--print-outputs", 0, OPT_FLAG, offsetof(RunCommand, o.print_outputs), NULL, "print the outputs"},
+    {"--profile", 0, OPT_FLAG, offsetof(RunCommand, o.profile), NULL, "print time per kind of op and per node"},
+    {"--interpret", 0, OPT_FLAG, offsetof(RunCommand, o.interpret), NULL,
+     "run node by node, without a compiled program"},
+    {"--mesh", 0, OPT_TEXT | TAKES_MESH, offsetof(RunCommand, o.mesh), "AXES",
+     "spread the program over a mesh of ranks: tp=2, dp=2,tp=4"},
+    {"--plan", 0, OPT_TEXT | TAKES_PLAN, offsetof(RunCommand, plan_path), "FILE",
+     "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
+    {"--check", 0, OPT_MAYBE, offsetof(RunCommand, o.check), "nodes",
+     "with --mesh: run on one rank too and compare the outputs, or every node; exit code 4"},
+    {"--ranks", 'n', OPT_INT, offsetof(RunCommand, ro.ranks), "N",
+     "on N ranks that talk by the program's collectives; files of each: a,b or x.{rank}.y"},
+    {"--comm", 0, OPT_TEXT | TAKES_COMM, offsetof(RunCommand, ro.comm), "HOW",
+     "ranks are threads, or processes of an MPI launch: mpi (default there)"},
+    {"--group", 0, OPT_LIST, offsetof(RunCommand, ro.groups), "NAME=RANKS",
+     "who is in a group that the program names: 0,1,2 or all (default: all; a folder's plan.json)"},
+    {"--timeout", 0, OPT_FLOAT, offsetof(RunCommand, ro.timeout), "SECONDS",
+     "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
+    {"--flight", 0, OPT_TEXT | TAKES_FILE, offsetof(RunCommand, ro.flight), "FILE",
+     "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
+    {"--weights", 0, OPT_TEXT | TAKES_FILE, offsetof(RunCommand, o.weights), "FILE",
+     "weights of a program in text form (.pt2 or .safetensors)"},
+    {"--json", 0, OPT_FLAG, offsetof(RunCommand, o.json), NULL, "results as JSON"},
+    {"--force", 'f', OPT_FLAG, offsetof(RunCommand, o.force), NULL, "overwrite output files"},
+};
+const CommandSpec spec_run = {.usage = "PROGRAM|RANKS.. [-i FILE]... [-o FILE]... [options]",
+                              .examples = examples,
+                              .words = TAKES_PROGRAM,
+                              OPTIONS(options)};
+
 Status command_run(int argc, char **argv) {
-  const char *plan_path = NULL;
-  RankOptions ro = {.ranks = NOT_GIVEN, .timeout = BY_DEFAULT};
-  RunOptions o = {.rtol = BY_DTYPE, .atol = BY_DTYPE, .repeat = NOT_GIVEN, .threads = NOT_GIVEN};
-  const Option table[] = {
-      {"--input", 'i', OPT_LIST, &o.inputs, "FILE",
-       "inputs by name or position (.safetensors); several: successive calls, buffers keep their state"},
-      {"--output", 'o', OPT_LIST, &o.outputs, "FILE",
-       "outputs by position (.safetensors), one per -i; if ranks differ: FILE.rank0 ..., a folder, or x.{rank}.y"},
-      {"--expect", 0, OPT_LIST, &o.expect, "FILE",
-       "compare the outputs with this file; exit code 4 if they differ"},
-      {"--rtol", 0, OPT_FLOAT, &o.rtol, "X", "with --expect: relative tolerance (default: by dtype)"},
-      {"--atol", 0, OPT_FLOAT, &o.atol, "X", "with --expect: absolute tolerance (default: by dtype)"},
-      {"--random-inputs", 0, OPT_TEXT, &o.random, "SEED",
-       "make the inputs up; symbols take their smallest value above one"},
-      {"--repeat", 0, OPT_INT, &o.repeat, "N", "run N times and print the least and the median time"},
-      {"--warmup", 0, OPT_INT, &o.warmup, "N", "untimed runs before those"},
-      {"--threads", 't', OPT_INT, &o.threads, "T", "threads (default: all cores; of each rank: its share)"},
-      {"--print-outputs", 0, OPT_FLAG, &o.print_outputs, NULL, "print the outputs"},
-      {"--profile", 0, OPT_FLAG, &o.profile, NULL, "print time per kind of op and per node"},
-      {"--interpret", 0, OPT_FLAG, &o.interpret, NULL, "run node by node, without a compiled program"},
-      {"--mesh", 0, OPT_TEXT, &o.mesh, "AXES", "spread the program over a mesh of ranks: tp=2, dp=2,tp=4"},
-      {"--plan", 0, OPT_TEXT, &plan_path, "FILE",
-       "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
-      {"--check", 0, OPT_MAYBE, &o.check, "nodes",
-       "with --mesh: run on one rank too and compare the outputs, or every node; exit code 4"},
-      {"--ranks", 'n', OPT_INT, &ro.ranks, "N",
-       "on N ranks that talk by the program's collectives; files of each: a,b or x.{rank}.y"},
-      {"--comm", 0, OPT_TEXT, &ro.comm, "HOW",
-       "ranks are threads, or processes of an MPI launch: mpi (default there)"},
-      {"--group", 0, OPT_LIST, &ro.groups, "NAME=RANKS",
-       "who is in a group that the program names: 0,1,2 or all (default: all; a folder's plan.json)"},
-      {"--timeout", 0, OPT_FLOAT, &ro.timeout, "SECONDS",
-       "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
-      {"--flight", 0, OPT_TEXT, &ro.flight, "FILE",
-       "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
-      {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
-      {"--json", 0, OPT_FLAG, &o.json, NULL, "results as JSON"},
-      {"--force", 'f', OPT_FLAG, &o.force, NULL, "overwrite output files"},
-  };
+  RunCommand all = {.o = {.rtol = BY_DTYPE, .atol = BY_DTYPE, .repeat = NOT_GIVEN, .threads = NOT_GIVEN},
+                    .ro = {.ranks = NOT_GIVEN, .timeout = BY_DEFAULT}};
   TextList words;
   bool help;
-  TRY(options_parse("run", "PROGRAM|RANKS.. [-i FILE]... [-o FILE]... [options]", examples, OPTIONS(table), argc,
-                    argv, &words, &help));
+  TRY(options_parse("run", &spec_run, &all, argc, argv, &words, &help));
   if (help) return OK;
-  TRY(check_options(&o, &words));
-  o.nothing_asked = o.repeat == NOT_GIVEN && !o.outputs.n && !o.expect.n && !o.print_outputs && !o.profile;
-  if (o.random) {
+  RunOptions *o = &all.o;
+  TRY(check_options(o, &words));
+  o->nothing_asked = o->repeat == NOT_GIVEN && !o->outputs.n && !o->expect.n && !o->print_outputs && !o->profile;
+  if (o->random) {
     char *end;
-    o.seed = strtoll(o.random, &end, 10);
-    if (*end || end == o.random) return fail(ERR_USAGE, "--random-inputs takes a number, '%s' is none", o.random);
+    o->seed = strtoll(o->random, &end, 10);
+    if (*end || end == o->random) return fail(ERR_USAGE, "--random-inputs takes a number, '%s' is none", o->random);
   }
   PlanFile *plan = NULL;
-  TRY(read_plan(&o, plan_path, &plan));
-  o.plan = plan;
-  Status s = run_all(&o, &ro, &words);
+  TRY(read_plan(o, all.plan_path, &plan));
+  o->plan = plan;
+  Status s = run_all(o, &all.ro, &words);
   plan_file_free(plan);
   return s;
 }

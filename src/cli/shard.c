@@ -134,31 +134,39 @@ static Status check_options(const ShardOptions *o, const TextList *words) {
   return option_between("--threads", o->threads, 1, MOST_THREADS);
 }
 
+static const Option options[] = {
+    {"--mesh", 'm', OPT_TEXT | TAKES_MESH, offsetof(ShardOptions, mesh), "AXES",
+     "ranks on named axes: tp=4, dp=2,tp=4 (default: the plan's)"},
+    {"--plan", 0, OPT_TEXT | TAKES_PLAN, offsetof(ShardOptions, plan), "FILE",
+     "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
+    {"--output", 'o', OPT_TEXT | TAKES_FOLDER, offsetof(ShardOptions, output), "DIR",
+     "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
+    {"--ranks", 0, OPT_TEXT, offsetof(ShardOptions, ranks), "LIST", "write the files of these ranks only: 0,1"},
+    {"--size", 0, OPT_LIST, offsetof(ShardOptions, sizes), "NAME=N",
+     "a symbol among the sizes that is a number in the files: s0=2"},
+    {"--weights", 0, OPT_TEXT | TAKES_FILE, offsetof(ShardOptions, weights), "FILE",
+     "weights of a program in text form (.pt2 or .safetensors)"},
+    {"--threads", 't', OPT_INT, offsetof(ShardOptions, threads), "N",
+     "ranks that are cut at the same time (default: as many as there are cores)"},
+    {"--half-sums", 0, OPT_FLAG, offsetof(ShardOptions, half_sums), NULL,
+     "round parts of sums of f16 and bf16 before they are added up, as PyTorch does: faster on GPUs"},
+    {"--stats", 0, OPT_FLAG, offsetof(ShardOptions, stats), NULL, "times, to stderr"},
+    {"--json", 0, OPT_FLAG, offsetof(ShardOptions, json), NULL,
+     "what was written, weights and collectives of each rank, as JSON"},
+    {"--force", 'f', OPT_FLAG, offsetof(ShardOptions, force), NULL,
+     "write into a folder that is not empty, replacing files of the same names"},
+};
+const CommandSpec spec_shard = {.usage = "PROGRAM --mesh AXES [--plan FILE] -o DIR [options]",
+                                .examples = examples,
+                                .words = TAKES_PROGRAM,
+                                OPTIONS(options)};
+
 Status command_shard(int argc, char **argv) {
   ShardOptions o = {.threads = NOT_GIVEN};
-  const Option table[] = {
-      {"--mesh", 'm', OPT_TEXT, &o.mesh, "AXES", "ranks on named axes: tp=4, dp=2,tp=4 (default: the plan's)"},
-      {"--plan", 0, OPT_TEXT, &o.plan, "FILE",
-       "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
-      {"--output", 'o', OPT_TEXT, &o.output, "DIR",
-       "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
-      {"--ranks", 0, OPT_TEXT, &o.ranks, "LIST", "write the files of these ranks only: 0,1"},
-      {"--size", 0, OPT_LIST, &o.sizes, "NAME=N", "a symbol among the sizes that is a number in the files: s0=2"},
-      {"--weights", 0, OPT_TEXT, &o.weights, "FILE", "weights of a program in text form (.pt2 or .safetensors)"},
-      {"--threads", 't', OPT_INT, &o.threads, "N",
-       "ranks that are cut at the same time (default: as many as there are cores)"},
-      {"--half-sums", 0, OPT_FLAG, &o.half_sums, NULL,
-       "round parts of sums of f16 and bf16 before they are added up, as PyTorch does: faster on GPUs"},
-      {"--stats", 0, OPT_FLAG, &o.stats, NULL, "times, to stderr"},
-      {"--json", 0, OPT_FLAG, &o.json, NULL, "what was written, weights and collectives of each rank, as JSON"},
-      {"--force", 'f', OPT_FLAG, &o.force, NULL,
-       "write into a folder that is not empty, replacing files of the same names"},
-  };
   TextList words;
   bool help;
   PlanFile *plan = NULL;
-  TRY(options_parse("shard", "PROGRAM --mesh AXES [--plan FILE] -o DIR [options]", examples, OPTIONS(table), argc,
-                    argv, &words, &help));
+  TRY(options_parse("shard", &spec_shard, &o, argc, argv, &words, &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
   TRY(folder_out_check(o.output, o.force));

@@ -34,13 +34,12 @@ int launched_rank(void) {
   return t ? t->launched() : 0;
 }
 
-/* "threads and mpi" */
-static void list_names(TextBuf *out) {
+void transport_list(TextBuf *out, const char *separator, const char *last) {
   int n = 0, listed = 0;
   for (int i = 0; i < TRANSPORTS; i++) n += !transports[i]->no_data;
   for (int i = 0; i < TRANSPORTS; i++) {
     if (transports[i]->no_data) continue;
-    text_printf(out, "%s%s", !listed ? "" : listed + 1 < n ? ", " : " and ", transports[i]->name);
+    text_printf(out, "%s%s", !listed ? "" : listed + 1 < n ? separator : last, transports[i]->name);
     listed++;
   }
 }
@@ -50,7 +49,7 @@ Status transport_choose(const char *name, const Transport **out) {
   if (!*out && !name) *out = transports[0];
   if (*out && !(*out)->no_data) return OK;
   TextBuf names = {0};
-  list_names(&names);
+  transport_list(&names, ", ", " and ");
   Status s = names.failed ? fail_oom() : fail(ERR_USAGE, "--comm %s: there are %s", name, names.text);
   text_free(&names);
   return s;

@@ -16,6 +16,8 @@ const Transport *transport_find(const char *name); /* NULL: there is none of tha
 /* That a user names; NULL: the one whose launcher has started this process, else threads.
  * ERR_USAGE with the names that there are, if it is none on which programs can run. */
 Status transport_choose(const char *name, const Transport **out);
+/* "threads and mpi": those on which programs can run. */
+void transport_list(TextBuf *out, const char *separator, const char *last);
 const char *transport_name(const Transport *t);
 const char *transport_needs(const Transport *t);                    /* what must be installed; NULL: nothing */
 bool transport_has_processes(const Transport *t);                   /* every rank is a process, of a launcher */
