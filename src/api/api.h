@@ -53,8 +53,6 @@ Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, 
 /* A handle that belongs to no scope, for tess_release(). */
 Status api_hold(const Tensor *t, Tensor **out);
 
-/* Makes the context one rank of a world (w NULL: of one that plans). */
-Status api_join_world(TessCtx *ctx, World *w);
 void api_leave_world(TessCtx *ctx);
 /* The context's Dist; a context by itself becomes a world of one. */
 Status api_dist(TessCtx *ctx, Dist **out);

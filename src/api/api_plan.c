@@ -1,11 +1,9 @@
 /* api_plan.c -- public functions that plan: layouts, redistributions and sharding decisions as
  * JSON. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/api.h"
-#include "base/near.h"
 #include "dist/dispatch.h"
 #include "dist/dist.h"
 

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "api/api.h"
 #include "base/parallel.h"
@@ -14,7 +13,8 @@ static PublicCtx *inside(const TessCtx *ctx) { return (PublicCtx *)(uintptr_t)ct
 
 /* ---- worlds ---------------------------------------------------------------------------------- */
 
-Status api_join_world(TessCtx *ctx, World *w) {
+/* Makes the context one rank of a world (w NULL: of one that plans). */
+static Status api_join_world(TessCtx *ctx, World *w) {
   Dist *d = NULL;
   TRY(dist_new(w, &d));
   Status s = w ? groups_new(w, &ctx->groups) : OK;

@@ -1,6 +1,4 @@
 /* api_shard.c -- public functions: programs cut into ranks. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/api.h"

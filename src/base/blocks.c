@@ -87,10 +87,3 @@ void block_free(void *data, size_t bytes) {
   if (!data || (size >= LARGE && keep(data, size))) return;
   free(data);
 }
-
-void block_drop_kept(void) {
-  pthread_mutex_lock(&kept.lock);
-  while (kept.n > 0) free(kept.block[--kept.n].data);
-  kept.bytes = 0;
-  pthread_mutex_unlock(&kept.lock);
-}

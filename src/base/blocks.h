@@ -18,7 +18,5 @@
 void *block_alloc(size_t bytes);
 /* bytes as given to block_alloc. */
 void block_free(void *data, size_t bytes);
-/* Gives all that is kept back to the system. */
-void block_drop_kept(void);
 
 #endif

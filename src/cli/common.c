@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/parallel.h"
 #include "cli/cli.h"

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/strmap.h"
-#include "harness/feed.h"
 #include "runtime/estimate.h"
+#include "runtime/feed_sizes.h"
 #include "runtime/specialize.h"
 
 enum { OPS_SHOWN = 20, NAME_WIDTH = 34 };

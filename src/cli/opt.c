@@ -12,7 +12,6 @@
 #include "base/zip.h"
 #include "cli/cli.h"
 #include "cli/opt_steps.h"
-#include "harness/feed.h"
 #include "passes/pass.h"
 #include "pt2/write.h"
 #include "runtime/session.h"

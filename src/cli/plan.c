@@ -6,8 +6,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "harness/feed.h"
 #include "report/plan_report.h"
+#include "runtime/feed_sizes.h"
 
 static const char examples[] =
     "  tessera plan model.pt2 --mesh tp=4\n"

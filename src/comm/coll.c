@@ -53,7 +53,7 @@ int64_t coll_send_count(const Coll *c, int n, int me) {
   }
 }
 
-int64_t coll_recv_count(const Coll *c, int n, int me) {
+static int64_t coll_recv_count(const Coll *c, int n, int me) {
   switch (c->kind) {
     case COLL_ALL_REDUCE:
     case COLL_BROADCAST:

@@ -42,7 +42,6 @@ static inline int64_t coll_recv_before(const Coll *c, int member) {
 /* What this rank reads from send, and what it may write to recv (0 where the table of
  * comm.h has nothing for it). */
 int64_t coll_send_count(const Coll *c, int n, int me);
-int64_t coll_recv_count(const Coll *c, int n, int me);
 /* The most that any member sends; known alike to all.  -1: they do not know. */
 int64_t coll_most_sent(const Coll *c, int n);
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "comm/transport.h"
 
 static const double default_timeout = 1800; /* seconds, as PyTorch's */
@@ -62,7 +61,6 @@ int world_rank(const World *w) { return w->rank; }
 int world_size(const World *w) { return w->size; }
 int comm_rank(const Comm *c) { return c->rank; }
 int comm_size(const Comm *c) { return c->size; }
-World *comm_world(const Comm *c) { return c->world; }
 const int *comm_members(const Comm *c) { return c->members; }
 
 static Status check_members(const World *w, const int *ranks, int n, int *me) {

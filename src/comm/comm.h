@@ -107,7 +107,6 @@ int world_size(const World *w);
 
 int comm_rank(const Comm *c); /* this rank's place in the group */
 int comm_size(const Comm *c);
-World *comm_world(const Comm *c);
 const int *comm_members(const Comm *c); /* ranks of the world, comm_size() of them */
 
 /* A group of some ranks of the world, in the given order.  Called by its members only,

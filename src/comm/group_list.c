@@ -61,7 +61,8 @@ static Status add_json_ranks(GroupList *l, const char *name, yyjson_val *list, c
   return n ? add(l, name, rank, n) : fail(ERR_FILE, "%s: group '%s' has no ranks", what, name);
 }
 
-Status group_list_add_json(GroupList *l, yyjson_val *groups, const char *what) {
+/* {"tp": [[0, 1], [2, 3]], "dp": ...}; `what` names the source in errors. */
+static Status group_list_add_json(GroupList *l, yyjson_val *groups, const char *what) {
   size_t i, max, j, count;
   yyjson_val *key, *lists, *list;
   if (!yyjson_is_obj(groups))

@@ -25,8 +25,6 @@ void group_list_free(GroupList *l);
 
 /* "tp=0,1,2,3" or "tp=all".  Several lists of one name: a rank is in one of them. */
 Status group_list_add_text(GroupList *l, const char *text);
-/* {"tp": [[0, 1], [2, 3]], "dp": ...}; `what` names the source in errors. */
-Status group_list_add_json(GroupList *l, yyjson_val *groups, const char *what);
 /* The key "groups" of a plan file; a plan without it adds nothing. */
 Status group_list_read(GroupList *l, const char *path);
 

@@ -115,7 +115,6 @@ static inline ThreadWorld *thread_world(const Comm *c) { return (ThreadWorld *)c
 
 /* What every call of a failed hub returns. */
 Status hub_error(const Hub *hub);
-void hub_notify(Hub *hub); /* everybody */
 
 /* ---- rounds (threads_round.c) -------------------------------------------------------- */
 
@@ -167,7 +166,7 @@ Status round_run(Comm *c, const Coll *what, uint64_t sequence, uint64_t ticket);
 typedef Status ShareFn(const Round *r);
 ShareFn share_all_reduce_small, share_all_reduce, share_reduce_small, share_reduce, share_reduce_scatter,
     share_all_gather, share_gather_small, share_gather, share_scatter, share_broadcast_small, share_broadcast,
-    share_all_to_all, share_exchange, share_nothing;
+    share_all_to_all, share_exchange;
 
 /* An error that names this rank's collective, another rank, and what that one called. */
 Status round_mismatch(const Round *r, int member, const char *what);

@@ -43,7 +43,7 @@ double sim_seconds(const SimLevel *l, CollKind kind, int n, double bytes) {
   return costs[kind].times * (messages * l->latency + moved / l->bandwidth);
 }
 
-const SimLevel *sim_level(const SimMachine *m, const int *ranks, int n) {
+static const SimLevel *sim_level(const SimMachine *m, const int *ranks, int n) {
   for (int i = 0; i < m->levels - 1; i++) {
     int span = m->level[i].span;
     bool close = true;

@@ -41,7 +41,6 @@ extern const SimMachine sim_machine_default;
 
 /* Seconds of one collective; bytes as B above. */
 double sim_seconds(const SimLevel *level, CollKind kind, int n, double bytes);
-const SimLevel *sim_level(const SimMachine *m, const int *ranks, int n);
 
 typedef struct {
   int64_t calls;

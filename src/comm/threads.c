@@ -2,7 +2,6 @@
  * failure reaches everyone.  See hub.h.
  */
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +48,7 @@ RoundState hub_wait(Hub *hub, EventCount *event, _Atomic int *sleepers, double s
 
 /* ---- failing -------------------------------------------------------------------------------- */
 
-void hub_notify(Hub *hub) {
+static void hub_notify(Hub *hub) {
   for (int i = 0; i < hub->n; i++) {
     event_notify(&hub->world[i].event[LANE_BLOCKING]);
     event_notify(&hub->world[i].event[LANE_STARTED]);

@@ -6,7 +6,6 @@
  * difference which of the two is blocking and which was started.
  */
 #include <sched.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "comm/hub.h"

@@ -5,6 +5,12 @@
 
 #include "comm/hub.h"
 
+/* A barrier is its rendezvous. */
+static Status share_nothing(const Round *r) {
+  (void)r;
+  return OK;
+}
+
 /*                                     payload in slots        buffers of each other */
 static ShareFn *const shares[COLL_KIND_COUNT][2] = {
     /* clang-format off */
@@ -20,11 +26,6 @@ static ShareFn *const shares[COLL_KIND_COUNT][2] = {
     [COLL_BARRIER] =        {share_nothing,          NULL},
     /* clang-format on */
 };
-
-Status share_nothing(const Round *r) {
-  (void)r;
-  return OK;
-}
 
 /* ---- flags ---------------------------------------------------------------------------- */
 

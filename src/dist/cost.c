@@ -47,7 +47,8 @@ static double one_step(const Links *l, int axis, int n, const Placement *from, c
   return 0;
 }
 
-double spec_gib(const Spec *s) {
+/* GiB that a rank holds, if shards were equal. */
+static double spec_gib(const Spec *s) {
   return (double)dtype_size(s->dtype) * (double)s->numel / (double)spec_shards(s) / 1024 / 1024 / 1024;
 }
 

@@ -22,9 +22,6 @@ void dist_free(Dist *d) {
   free(d);
 }
 
-World *dist_world(const Dist *d) { return d->world; }
-Arena *dist_arena(Dist *d) { return &d->arena; }
-
 /* ---- making ---------------------------------------------------------------------------- */
 
 enum { MOST_MESH_RANKS = 1 << 24 };

@@ -35,8 +35,6 @@ struct TessMesh {
 /* Everything distributed that a rank knows: its world, meshes, specs, decisions. */
 Status dist_new(World *w, Dist **out); /* w may be NULL: plans only */
 void dist_free(Dist *d);
-World *dist_world(const Dist *d);
-Arena *dist_arena(Dist *d); /* lives as long as d */
 
 /* rank NULL: 0, 1, 2 ...  names NULL or entries NULL: none.  Not collective: groups are
  * made when first used.  Fails on axes < 1, more ranks than the world has, a rank twice,

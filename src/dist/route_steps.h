@@ -11,7 +11,5 @@ static inline double received_gib(StepKind kind, double before, double after, do
   if (!step_communicates(kind)) return 0;
   return (kind == STEP_ALL_REDUCE ? 2 * before : kind == STEP_REDUCE_SCATTER ? before : after) * (n - 1) / n;
 }
-/* GiB that a rank holds, if shards were equal. */
-double spec_gib(const Spec *s);
 
 #endif

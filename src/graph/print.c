@@ -28,7 +28,8 @@ const char *const text_val_type[5] = {
     [TY_TENSOR] = "tensor", [TY_INT] = "int", [TY_FLOAT] = "float", [TY_BOOL] = "bool", [TY_NONE] = "none",
 };
 
-bool text_is_word(const char *s) {
+/* Words begin with a letter or '_' and need no quotes. */
+static bool text_is_word(const char *s) {
   if (!isalpha((unsigned char)*s) && *s != '_') return false;
   for (; *s; s++) {
     if (!text_in_word(*s)) return false;

@@ -118,8 +118,6 @@ const int64_t *sym_lookup(const SymBindings *b, const char *name);
 /* Number of a Sym under bindings.  Fails on an unbound symbol (naming it), division by
  * zero, or a result that is not an integer. */
 Status sym_eval(const Sym *s, const SymBindings *b, int64_t *out);
-/* The same for sizes' floats (a scale, a ratio). */
-Status sym_eval_float(const Sym *s, const SymBindings *b, double *out);
 /* The only unbound symbol of s, if there is exactly one; else NULL. */
 const Sym *sym_single_unbound(const Sym *s, const SymBindings *b);
 /* Some symbol of s that is not bound; NULL if all are. */

@@ -191,13 +191,6 @@ Status sym_eval(const Sym *s, const SymBindings *b, int64_t *out) {
   return OK;
 }
 
-Status sym_eval_float(const Sym *s, const SymBindings *b, double *out) {
-  Number n;
-  TRY(eval(s, b, 0, &n));
-  *out = n.f;
-  return OK;
-}
-
 /* ---- solving -------------------------------------------------------------------------- */
 
 static bool find_unbound(const Sym *s, const SymBindings *b, const Sym **found, int depth) {

@@ -11,7 +11,5 @@ extern const char *const text_val_type[5];
 static inline bool text_in_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
 }
-/* Words begin with a letter or '_' and need no quotes. */
-bool text_is_word(const char *s);
 
 #endif

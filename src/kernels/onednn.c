@@ -47,13 +47,14 @@ static const char *reason(dnnl_status_t s) {
   }
 }
 
-Status onednn_check(dnnl_status_t status, const char *what) {
+/* OK, or "oneDNN could not <what>: <why>". */
+static Status onednn_check(dnnl_status_t status, const char *what) {
   if (status == dnnl_success) return OK;
   if (status == dnnl_out_of_memory) return fail_oom();
   return fail(ERR_FAIL, "oneDNN could not %s: %s", what, reason(status));
 }
 
-Status onednn_engine(dnnl_engine_t *out) {
+static Status onednn_engine(dnnl_engine_t *out) {
   pthread_once(&shared.once, make_engine);
   *out = shared.engine;
   return onednn_check(shared.status, "make its engine");
@@ -147,7 +148,8 @@ bool onednn_desc_equal(const OnednnDesc *a, const OnednnDesc *b) {
 
 /* ---- primitives ------------------------------------------------------------- */
 
-Status onednn_attr_new(dnnl_primitive_attr_t *out) {
+/* Attributes with the scratchpad left to us (I2); post-ops may be added before use. */
+static Status onednn_attr_new(dnnl_primitive_attr_t *out) {
   TRY(onednn_check(dnnl_primitive_attr_create(out), "make attributes"));
   dnnl_status_t s = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
   if (s != dnnl_success) dnnl_primitive_attr_destroy(*out);
@@ -166,7 +168,9 @@ static dnnl_status_t add_memory(OnednnPrim *p, dnnl_engine_t engine, int arg, dn
   return s;
 }
 
-Status onednn_prim_new(dnnl_primitive_desc_t pd, const int *args, int nargs, OnednnPrim **out) {
+/* Takes pd over, also when it fails.  args: DNNL_ARG_* in the order in which run gets
+ * their data. */
+static Status onednn_prim_new(dnnl_primitive_desc_t pd, const int *args, int nargs, OnednnPrim **out) {
   *out = NULL;
   OnednnPrim *p = calloc(1, sizeof *p);
   if (!p) {

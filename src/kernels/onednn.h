@@ -20,10 +20,6 @@
 
 /* ---- engine and errors ------------------------------------------------------ */
 
-Status onednn_engine(dnnl_engine_t *out);
-/* OK, or "oneDNN could not <what>: <why>". */
-Status onednn_check(dnnl_status_t status, const char *what);
-
 /* "2.6.3", and the instruction set that its kernels use: "avx2", "avx512_core" ... */
 const char *onednn_version(char *buf, size_t cap);
 const char *onednn_isa(void);
@@ -54,12 +50,6 @@ typedef struct OnednnPrim {
   size_t scratch;                       /* bytes of scratchpad */
 } OnednnPrim;
 
-/* Attributes with the scratchpad left to us (I2); post-ops may be added before use. */
-Status onednn_attr_new(dnnl_primitive_attr_t *out);
-
-/* Takes pd over, also when it fails.  args: DNNL_ARG_* in the order in which run gets
- * their data. */
-Status onednn_prim_new(dnnl_primitive_desc_t pd, const int *args, int nargs, OnednnPrim **out);
 void onednn_prim_free(OnednnPrim *p); /* NULL is fine */
 /* data[i] belongs to args[i]. */
 Status onednn_prim_run(Kern *k, OnednnPrim *p, void *const *data);

@@ -66,10 +66,21 @@ static int new_instr(PwProgram *p, PwOp op, Dtype klass, Dtype result, int x, in
   return dst;
 }
 
+/* The value of a loose result as its dtype has it. */
+static int settle(PwProgram *p, int reg) {
+  PwReg *r = &p->reg[reg];
+  if (!r->loose) return reg;
+  if (r->settled < 0) {
+    Dtype klass = (Dtype)r->klass, d = (Dtype)r->dtype;
+    r->settled = (int16_t)new_instr(p, PW_CAST, klass, d, reg, -1, -1, NULL);
+  }
+  return p->reg[reg].settled;
+}
+
 int pw_op(PwProgram *p, PwOp op, int x, int y, int z, const PwImm *imm) {
-  x = pw_settle(p, x);
-  if (y >= 0) y = pw_settle(p, y);
-  if (z >= 0) z = pw_settle(p, z);
+  x = settle(p, x);
+  if (y >= 0) y = settle(p, y);
+  if (z >= 0) z = settle(p, z);
   Dtype klass = (Dtype)p->reg[op == PW_WHERE ? y : x].klass;
   static const Dtype fixed[] = {[BOOL] = DT_BOOL, [REAL] = DT_F32, [PAIR] = DT_C64};
   return new_instr(p, op, klass, ops[op].result == SAME ? klass : fixed[ops[op].result], x, y, z, imm);
@@ -89,18 +100,8 @@ int pw_result(PwProgram *p, int reg, Dtype d) {
   return reg;
 }
 
-int pw_settle(PwProgram *p, int reg) {
-  PwReg *r = &p->reg[reg];
-  if (!r->loose) return reg;
-  if (r->settled < 0) {
-    Dtype klass = (Dtype)r->klass, d = (Dtype)r->dtype;
-    r->settled = (int16_t)new_instr(p, PW_CAST, klass, d, reg, -1, -1, NULL);
-  }
-  return p->reg[reg].settled;
-}
-
 int pw_cast(PwProgram *p, int reg, Dtype d) {
-  reg = pw_settle(p, reg);
+  reg = settle(p, reg);
   const PwReg *r = &p->reg[reg];
   if ((Dtype)r->klass == pw_class(d) && dtype_fits((Dtype)r->dtype, d)) return reg;
   return new_instr(p, PW_CAST, (Dtype)r->klass, d, reg, -1, -1, NULL);

@@ -17,7 +17,7 @@
  *     one class (except the condition of PW_WHERE, which is BOOL).
  * I2  reg.dtype is the narrowest dtype known to hold the value.  A result that still has
  *     to be rounded or wrapped to its dtype is `loose`; whoever reads it gets the settled
- *     value (pw_settle), and storing it settles it.  So a fused program gives bit for
+ *     value, and storing it settles it.  So a fused program gives bit for
  *     bit what its ops give one by one.
  * I3  Errors while building (too long) stick to the program: kernel_pointwise reports them.
  * I4  Inputs are broadcast to the size of the outputs; all outputs have one size.  An
@@ -164,7 +164,7 @@ enum {
   X(ADDCMUL, SAME) /* x + p y z */                                                                  \
   X(ADDCDIV, SAME) /* x + p y / z */                                                                \
   X(LERP, SAME)    /* x + z (y - x) */                                                              \
-  /* to another dtype; made by pw_cast() and pw_settle() */                                         \
+  /* to another dtype; made by pw_cast() */                                                         \
   X(CAST, SAME)
 
 /* clang-format off */
@@ -231,7 +231,6 @@ int pw_cast(PwProgram *p, int reg, Dtype d);
 /* Says that a result stands for a value of dtype d (same class): it becomes loose if d
  * is narrower than its class.  Returns the register to go on with. */
 int pw_result(PwProgram *p, int reg, Dtype d);
-int pw_settle(PwProgram *p, int reg);
 void pw_output(PwProgram *p, int reg);
 
 /* One instruction on n elements; one function per class (kernels/simd/pointwise_*.c).

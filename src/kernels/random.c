@@ -12,7 +12,7 @@ enum {
   GRAIN = 4096, /* elements worth a thread */
 };
 
-int random_words(RandomKind kind, Dtype d) { return d == DT_F64 || kind == RANDOM_INTEGER ? 2 : 1; }
+static int random_words(RandomKind kind, Dtype d) { return d == DT_F64 || kind == RANDOM_INTEGER ? 2 : 1; }
 
 int64_t random_blocks(RandomKind kind, Dtype d, int64_t n) { return (n * random_words(kind, d) + 3) / 4; }
 

@@ -26,7 +26,6 @@ typedef struct {
   const double *p; /* RANDOM_BERNOULLI: of elements first, first + 1 ...; may be NULL */
 } Random;
 
-int random_words(RandomKind kind, Dtype d);
 int64_t random_blocks(RandomKind kind, Dtype d, int64_t n);
 
 /* Elements first .. first + n - 1 to out (contiguous). */

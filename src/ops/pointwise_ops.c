@@ -5,7 +5,7 @@
 
 /* ---- operands ------------------------------------------------------------------- */
 
-int pw_number(PwProgram *p, Dtype d, const Value *v) {
+static int pw_number(PwProgram *p, Dtype d, const Value *v) {
   _Alignas(16) char element[16];
   val_store(v, d, element);
   Value x = val_load(d, element);

@@ -77,7 +77,6 @@ Status pointwise_run(Call *c);
 int pw_operand(const Call *c, PwProgram *p, const int *reg, int i, Dtype d);
 /* The same, but a number or 0-d tensor keeps f32 precision when d is f16 or bf16. */
 int pw_wide_operand(const Call *c, PwProgram *p, const int *reg, int i, Dtype d);
-int pw_number(PwProgram *p, Dtype d, const Value *v);
 /* pw_result and *out in one. */
 Status pw_return(PwProgram *p, int reg, Dtype d, PwValue *out);
 /* Immediate k from a number, for instructions on dtype d. */

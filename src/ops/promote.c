@@ -21,7 +21,8 @@ static Dtype number_dtype(const Value *v) {
   return of_kind[val_number_kind(v)];
 }
 
-Dtype promote_values(const Value *const *values, int n) {
+/* DT_NONE if there is no such dtype here. */
+static Dtype promote_values(const Value *const *values, int n) {
   Dtype tier[3] = {DT_NONE, DT_NONE, DT_NONE}; /* with dimensions, 0-d, numbers */
   for (int i = 0; i < n; i++) {
     const Value *v = values[i];

@@ -11,10 +11,8 @@
 
 #include "ops/op.h"
 
-/* DT_NONE if there is no such dtype here (complex128, or data dtypes). */
-Dtype promote_values(const Value *const *values, int n);
-/* The same for arguments of a call that are tensors or numbers; None is left out.  Fails
- * where promote_values has no answer. */
+/* The common dtype of arguments of a call that are tensors or numbers; None is left out.  Fails
+ * where there is no such dtype here (complex128, or data dtypes). */
 Status promote_args(const Call *c, unsigned args, Dtype *out);
 /* bool and integers become f32, the rest stays. */
 static inline Dtype promote_to_float(Dtype d) { return dtype_is_integral(d) ? DT_F32 : d; }

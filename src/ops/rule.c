@@ -41,7 +41,7 @@ bool sharded_along(const Sharded *how, const Call *c, int arg, const bool *dims)
 
 /* ---- words ------------------------------------------------------------------------------ */
 
-void rule_letter(char letter, Placement *out) {
+static void rule_letter(char letter, Placement *out) {
   switch (letter) {
     case 's': *out = place_p(REDUCE_SUM); return;
     case 'a': *out = place_p(REDUCE_AVG); return;

@@ -88,7 +88,6 @@ Status rule_letters(Rules *r, const char *text, bool multilinear);
  *   "00r"      convolution: the batch of the input; weight and bias are whole
  *   "0 1 s a"  upsampling: batch, channels, and it is linear */
 Status rule_words(Rules *r, const char *text);
-void rule_letter(char letter, Placement *out);
 /* One such word, whose dimensions are `groups` equal groups each: cuts fall between them. */
 Status rule_grouped(Rules *r, const char *word, int64_t groups);
 
@@ -165,7 +164,6 @@ Status local_out_size(const Local *l, int i, int64_t *size);
 Status local_in_size(const Local *l, int i, int64_t *size);
 /* Where this rank's part of dimension dim begins; fails if it is more than one run. */
 Status local_in_begin(const Local *l, int i, int dim, int64_t *begin);
-Status local_out_begin(const Local *l, int i, int dim, int64_t *begin);
 /* Replaces argument i (by position) with these numbers. */
 Status local_set_ints(Local *l, int i, const int64_t *v, int n);
 /* Puts the local sizes of output 0 into argument i. */

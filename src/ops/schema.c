@@ -2,7 +2,6 @@
  * error here is a mistake in an op's definition and names the text. */
 #include "ops/schema.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 

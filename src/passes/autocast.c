@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "passes/match.h"
-
 /* f32 tensors go to the region's dtype. */
 static const char *const lower[] = {
     "aten.linear.",

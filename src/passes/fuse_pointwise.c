@@ -9,7 +9,6 @@
  * the arguments of the group at hand.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "ops/pointwise_ops.h"

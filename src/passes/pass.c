@@ -15,7 +15,7 @@ const PassDef pass_table[] = {
 };
 const int pass_count = (int)(sizeof pass_table / sizeof *pass_table);
 
-const PassDef *pass_find(const char *name) {
+static const PassDef *pass_find(const char *name) {
   for (int i = 0; i < pass_count; i++) {
     if (!strcmp(pass_table[i].name, name)) return &pass_table[i];
   }

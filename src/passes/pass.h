@@ -67,7 +67,6 @@ extern const int pass_count;
 extern const PassOption pass_option_table[]; /* options of a pass stand together */
 extern const int pass_option_count;
 
-const PassDef *pass_find(const char *name); /* NULL if unknown */
 /* "a number above 0", "a whole number from 1 to 65536": what an option takes. */
 void pass_option_range(TextBuf *b, const PassOption *o);
 

@@ -12,7 +12,6 @@
  */
 #include "passes/recompose.h"
 
-#include "passes/match.h"
 #include "passes/pass.h"
 
 /* Values matter, memory layout does not: a copy is its argument. */

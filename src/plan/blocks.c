@@ -1,10 +1,8 @@
 /* blocks.c -- see blocks.h. */
 #include "plan/blocks.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "graph/resolve.h"
 #include "plan/blocks_inside.h"
 #include "plan/cutters.h"
 

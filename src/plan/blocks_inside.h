@@ -34,7 +34,6 @@ static inline int64_t track_end(const Track *t) {
   return t->base + (t->single ? t->single : lead_pieces(&t->lead[0]) * t->lead[0].inner);
 }
 
-int64_t blocks_gcd(int64_t a, int64_t b);
 int blocks_group(const Blocks *b, int member);
 /* The member that keeps what is known of these features. */
 Member *blocks_twin(const Blocks *b, int member);

@@ -8,7 +8,7 @@
  */
 #include "plan/blocks_inside.h"
 
-int64_t blocks_gcd(int64_t a, int64_t b) {
+static int64_t blocks_gcd(int64_t a, int64_t b) {
   while (b) {
     int64_t r = a % b;
     a = b;

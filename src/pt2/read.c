@@ -103,7 +103,8 @@ static Status find_model(Reader *r, char *name, size_t cap) {
 
 /* ---- JSON --------------------------------------------------------------------------------- */
 
-Status read_json(Reader *r, const char *entry, yyjson_doc **out) {
+/* JSON of an entry of the archive. */
+static Status read_json(Reader *r, const char *entry, yyjson_doc **out) {
   const Archive *a = &r->file->archive;
   const ZipEntry *e = archive_find(a, entry);
   ZipData d;

@@ -88,7 +88,4 @@ Status read_signature(Reader *r); /* read_signature.c */
 Status read_ranges(Reader *r);
 Status read_root_call(Reader *r);
 
-/* JSON of an entry of the archive. */
-Status read_json(Reader *r, const char *entry, yyjson_doc **out);
-
 #endif

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "dist/dispatch.h"
-#include "dist/dist.h"
 #include "passes/pass.h"
 #include "rank_files/partition_worker.h"
 #include "runtime/auto_plan.h"
@@ -198,7 +197,9 @@ void rank_facts_free(RankFacts *f) {
   *f = (RankFacts){0};
 }
 
-Status partition_fix_size(Partition *c, const char *symbol, int64_t size) {
+/* From now on the symbol is a number.  ERR_USAGE if there is none of that name or it is out of
+ * its range. */
+static Status partition_fix_size(Partition *c, const char *symbol, int64_t size) {
   SymBinding *more;
   for (int i = 0; i < c->program->nranges; i++) {
     const SymRange *r = &c->program->ranges[i];

@@ -42,9 +42,6 @@ typedef struct Partition {
 Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Partition **out);
 void partition_free(Partition *c); /* NULL is fine */
 
-/* From now on the symbol is a number.  ERR_USAGE if there is none of that name or it is out of
- * its range. */
-Status partition_fix_size(Partition *c, const char *symbol, int64_t size);
 /* "s0=2,s1=16"; NULL: none. */
 Status partition_fix_sizes(Partition *c, const char *text);
 

@@ -1,6 +1,5 @@
 /* plan_report_layers.c -- from nodes, collectives and weights to layers, kinds, and what
  * nobody asked for; see plan_collect.h. */
-#include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -6,11 +6,10 @@
  * the Dist's log, in the same order.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "dist/dist.h"
 #include "graph/graph.h"
+#include "ops/tensors.h"
 #include "report/plan_collect.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* auto_plan.c -- see auto_plan.h. */
 #include "runtime/auto_plan.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -405,7 +404,8 @@ static Status derive(Auto *a, PlanFile **out) {
   return build_plan(a, out);
 }
 
-Status auto_plan(const Exported *e, const Mesh *mesh, PlanFile **out) {
+/* e: inlined and functional.  Cuts the tensor-parallel axis of the mesh. */
+static Status auto_plan(const Exported *e, const Mesh *mesh, PlanFile **out) {
   Auto a = {.e = e, .mesh = mesh};
   if (mark_tensor_axis(mesh) < 0) return plan_file_new("auto", out); /* only batches are cut */
   Status s = derive(&a, out);

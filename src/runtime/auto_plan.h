@@ -12,9 +12,6 @@
 
 #include "plan/mark.h"
 
-/* e: inlined and functional.  Cuts the tensor-parallel axis of the mesh. */
-Status auto_plan(const Exported *e, const Mesh *mesh, PlanFile **out);
-
 /* mark(), with a plan that may be "auto"; what was derived is then the marks' own plan. */
 Status mark_with_plan(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out);
 

@@ -1,7 +1,6 @@
 /* bind_symbols.c -- what each symbol is for given inputs; see specialize.h. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/textbuf.h"
 #include "runtime/specialize.h"

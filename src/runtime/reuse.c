@@ -2,7 +2,6 @@
 #include "runtime/reuse.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "passes/started.h"
 #include "runtime/place_concat.h"

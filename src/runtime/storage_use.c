@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#include "passes/started.h"
-
 void storage_table_free(StorageTable *t) {
   free(t->v);
   free(t->tensor);

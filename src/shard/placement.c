@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "base/textbuf.h"
-
 bool placement_equal(const Placement *a, const Placement *b) {
   if (a->kind != b->kind) return false;
   if (a->kind == PLACE_R) return true;

@@ -1,6 +1,4 @@
 /* distance.c -- distances between rows and between tensors, cosine similarity. */
-#include <string.h>
-
 #include "kernels/distance.h"
 #include "ops/aten/dense.h"
 #include "ops/formula.h"

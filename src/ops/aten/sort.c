@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#include "kernels/copy.h"
 #include "ops/aten/indexing.h"
 #include "ops/rule.h"
 
