@@ -1,11 +1,12 @@
 #!/bin/sh
 # docs.sh SOURCE TESSERA -- runs every command that README.md and docs/ show in a console
-# block ("$ tessera ...") and fails if one fails, or if the line of output shown below it
+# block ("$ tessera ...", or what a shell does before it) and fails if one fails, or if the line of output shown below it
 # does not come out.  Blocks of programs (```tessera) must parse and verify.
 set -eu
 source=$(cd "$1" && pwd)
 tessera=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
 scratch=$(mktemp -d) # commands may write: not into the sources
+PATH=$(dirname "$tessera"):$PATH # `tessera` is the one of the build
 cd "$scratch"
 ln -s "$source"/* .
 files="README.md $(ls docs/*.md 2>/dev/null || true)"
@@ -30,11 +31,11 @@ for f in $files; do
     esac
     case $line in
       '```'*) ;;
-      '$ tessera '*)
+      '$ '*)
         [ $inside = yes ] || continue
         command=${line#'$ '}
         commands=$((commands + 1))
-        eval "$tessera ${command#tessera }" >"$output" 2>&1 || { echo "docs: '$command' in $f failed:"; cat "$output"; exit 1; }
+        eval "$command" >"$output" 2>&1 || { echo "docs: '$command' in $f failed:"; cat "$output"; exit 1; }
         ;;
       ?*) [ $inside != yes ] || check_line "$line" ;;
     esac
