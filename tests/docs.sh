@@ -1,7 +1,7 @@
 #!/bin/sh
 # docs.sh SOURCE TESSERA -- runs every command that README.md and docs/ show in a console
 # block ("$ tessera ...", or what a shell does before it) and fails if one fails, or if the line of output shown below it
-# does not come out.  Blocks of programs (```tessera) must parse and verify.
+# does not come out.  Files of the sources that pages name must be there.  Blocks of programs (```tessera) must parse and verify.
 set -eu
 source=$(cd "$1" && pwd)
 tessera=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
@@ -41,5 +41,13 @@ for f in $files; do
     esac
   done <"$f"
 done
+# Files of the sources that a page names are there ("dist/route.c", "src/ops/ops.def").
+for f in $files ARCHITECTURE.md CONTRIBUTING.md; do
+  grep -oE '`[a-z_0-9./]+/[a-z_0-9]+\.(c|h|def|sh|py|md)`' "$f" | tr -d '`' | sort -u | while read -r path; do
+    [ -e "$path" ] || [ -e "src/$path" ] || echo "docs: $f names $path, which is not there"
+  done
+done >"$output"
+grep -v 'drop_small_add' "$output" >"$program" || : # the example of passes.md
+[ ! -s "$program" ] || { cat "$program"; exit 1; }
 [ $commands -gt 0 ] || { echo "docs: no commands found"; exit 1; }
 echo "$commands commands"
