@@ -31,7 +31,7 @@ const ExitCode exit_codes[] = {
 const int exit_code_count = (int)(sizeof exit_codes / sizeof *exit_codes);
 
 static void print_help(FILE *f) {
-  fprintf(f, "tessera -- runs, spreads, inspects and transforms exported PyTorch programs (.pt2) without Python\n\n"
+  fprintf(f, "tessera -- runs, shards, inspects and transforms exported PyTorch programs (.pt2) without Python\n\n"
              "  tessera run model.pt2 -i in.safetensors -o out.safetensors\n"
              "  tessera inspect model.pt2\n"
              "  tessera plan model.pt2 --mesh dp=2,tp=4 --report plan.html\n"

@@ -79,9 +79,10 @@ Status command_passes(int argc, char **argv) {
   printf("%-28s %s\n", "specialize",
          "not a pass, but stands in the list of one: gives the symbols numbers, those of the export unless told");
   printf("%-28s   %s\n", "", "symbol=number, ...");
-  printf("%-28s %s\n", "partition",
-         "the same, for one rank of a mesh (opt --mesh, --plan, --rank): weights are cut as the plan says, sizes "
-         "are local, redistributions are nodes");
+  printf(
+      "%-28s %s\n", "partition",
+      "the same, for one rank of a mesh (opt --mesh, --plan, --rank): weights are sharded as the plan says, sizes "
+      "are local, redistributions are nodes");
   printf("%-28s   %s\n", "", "symbol=number, ...");
   printf("\nevery run uses %s on the program,\nthen %s for given sizes\n", passes_once, passes_specialized);
   return OK;

@@ -134,7 +134,7 @@ static const Option options[] = {
     {"--mesh", 'm', OPT_TEXT | TAKES_MESH, offsetof(PlanOptions, mesh), "AXES",
      "ranks on named axes: tp=4 or dp=2,tp=4 (default: the plan's)"},
     {"--plan", 'p', OPT_TEXT | TAKES_PLAN, offsetof(PlanOptions, plan), "FILE",
-     "which weights are cut how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
+     "which weights are sharded how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
     {"--save-plan", 0, OPT_TEXT | TAKES_FILE, offsetof(PlanOptions, save), "FILE",
      "write the plan that auto derived, to be edited and used again"},
     {"--machine", 0, OPT_TEXT | TAKES_MACHINE, offsetof(PlanOptions, machine), "NAME|FILE",

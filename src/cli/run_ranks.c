@@ -109,7 +109,7 @@ static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, c
   int n = 0;
   TRY(mesh_text_ranks(o->mesh, &n));
   if (programs->per_rank)
-    return status_hint(fail(ERR_USAGE, "--mesh cuts one program into ranks, these are cut already"),
+    return status_hint(fail(ERR_USAGE, "--mesh partitions one program, these are the programs of ranks already"),
                        "leave --mesh out");
   if (*out && *out != n) return fail(ERR_USAGE, "-n %d, but the mesh %s has %d ranks", *out, o->mesh, n);
   if (n > MOST_RANKS && !are_processes(ro))
