@@ -9,7 +9,8 @@
 
 /* ---- what the marks ask for -------------------------------------------------------------------- */
 
-Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out) {
+/* t brought to what is wanted of it; plain tensors are left alone. */
+static Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out) {
   const Spec *to;
   Placement place[MAX_AXES];
   *out = t;
