@@ -16,13 +16,6 @@ void builder_init(GraphBuilder *b, Ctx *ctx, Exported *program) {
       .handler = {builder_emit}, .program = program, .ctx = ctx, .fold = true, .fold_limit = FOLD_LIMIT};
 }
 
-Status builder_dispatch(GraphBuilder *b, Call *c) {
-  Handler *outer = ctx_set_handler(b->ctx, LEVEL_EMIT, &b->handler);
-  Status s = op_dispatch(c);
-  ctx_set_handler(b->ctx, LEVEL_EMIT, outer);
-  return s;
-}
-
 Status tensor_reserve(Tensor *t) {
   if (t->storage) return OK;
   return storage_borrow(NULL, (size_t)(t->offset + tensor_extent(t)) * dtype_size(t->dtype), NULL, NULL,

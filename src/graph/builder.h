@@ -39,7 +39,5 @@ Status builder_val(GraphBuilder *b, Tensor *t, Val **out);
 Status builder_constant(GraphBuilder *b, const char *wish, Tensor *t, Val **out);
 /* A fresh tensor's place in memory: a storage without data that assign_memory fills. */
 Status tensor_reserve(Tensor *t);
-/* Makes the call with the builder in the context's line of handlers. */
-Status builder_dispatch(GraphBuilder *b, Call *c);
 
 #endif

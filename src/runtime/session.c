@@ -112,7 +112,6 @@ void session_free(Session *s) {
 
 const Exported *session_program(const Session *s) { return s->program; }
 void session_force_interpreter(Session *s) { s->interpret = true; }
-bool session_is_interpreted(const Session *s) { return s->interpret; }
 void session_set_profile(Session *s, bool on) { s->profile = on; }
 
 void session_forget_times(Session *s) {

@@ -45,7 +45,6 @@ Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **o
 
 /* Interpret every call from now on (for comparison). */
 void session_force_interpreter(Session *s);
-bool session_is_interpreted(const Session *s);
 void session_set_profile(Session *s, bool on);
 void session_forget_times(Session *s); /* what was profiled so far */
 /* With profiling, of calls that were interpreted; compiled ones: Program.instrs. */
