@@ -7,6 +7,16 @@
 
 enum { SPEC_BUCKETS = 1024 };
 
+/* A redistribution that was recorded: this shard, from one spec to another. */
+typedef struct Moved {
+  struct Moved *next;
+  const Tensor *local;
+  const Spec *from, *to;
+  Tensor *result;
+  int64_t bytes; /* that a rank receives */
+  int stamp;     /* for whoever is told of it; 0 at first */
+} Moved;
+
 struct Dist {
   Handler handler; /* of LEVEL_SHARD: dispatch.c */
   World *world;
@@ -24,6 +34,9 @@ struct Dist {
   /* Told of each of these (or NULL). */
   void (*decided)(void *arg, const Call *c, const Decision *d);
   void *decided_arg;
+  /* While recording, told of each redistribution that is asked for, made before or not (or NULL). */
+  Status (*moved)(void *arg, Moved *m);
+  void *moved_arg;
   struct Recording *recording; /* emit.c; NULL: nobody records */
   struct Decisions *decisions; /* decisions.c */
 };

@@ -17,13 +17,6 @@
 
 /* ---- what was redistributed already ------------------------------------------------------- */
 
-typedef struct Moved {
-  struct Moved *next;
-  const Tensor *local;
-  const Spec *from, *to;
-  Tensor *result;
-} Moved;
-
 enum { MOVED_BUCKETS = 512 };
 
 struct Recording {
@@ -199,7 +192,10 @@ Status redistribute_emit(Ctx *ctx, const Spec *from, const Spec *to, Tensor *loc
   Dist *d = from->mesh->dist;
   Moved **bucket = d->recording ? bucket_of(d->recording, local, to) : NULL;
   for (Moved *m = bucket ? *bucket : NULL; m; m = m->next)
-    if (m->local == local && m->from == from && m->to == to) return *out = m->result, OK;
+    if (m->local == local && m->from == from && m->to == to) {
+      *out = m->result;
+      return d->moved ? d->moved(d->moved_arg, m) : OK;
+    }
   Arena *arena = d->recording ? &d->recording->arena : &d->arena;
   Call c = {
       .ctx = ctx, .op = op_find("tess.redistribute.default"), .scope = scope, .arena = arena, .level = LEVEL_EMIT};
@@ -209,7 +205,7 @@ Status redistribute_emit(Ctx *ctx, const Spec *from, const Spec *to, Tensor *loc
   if (!bucket) return OK;
   Moved *m;
   TRY_NEW(m, arena_new(arena, Moved));
-  *m = (Moved){*bucket, local, from, to, *out};
+  *m = (Moved){.next = *bucket, .local = local, .from = from, .to = to, .result = *out, .bytes = route.bytes};
   *bucket = m;
-  return OK;
+  return d->moved ? d->moved(d->moved_arg, m) : OK;
 }

@@ -270,7 +270,7 @@ static Status meet_alike(Blocks *b, int member, int first) {
 static Status add_need(Blocks *b, const Track *t, const Val *val, const Node *n) {
   if (!val || !n) return OK;
   TRY_NEW(b->need, arena_more(&b->arena, b->need, b->nneeds, &b->needs_cap));
-  b->need[b->nneeds++] = (Need){t->member, t->base, track_end(t), n, val};
+  b->need[b->nneeds++] = (Need){t->member, t->base, track_end(t), n, val, -1};
   return OK;
 }
 
@@ -345,11 +345,22 @@ static Status join_buffers(Blocks *b, const Track *t, const Node *n, int dim) {
   return OK;
 }
 
+/* A track of the same features at v, whose dimensions are not told yet. */
+static void start_track(Track *to, const Val *v, const Track *t) {
+  to->val = v;
+  to->from = t->val;
+  to->member = t->member;
+  to->base = t->base;
+  to->single = t->single;
+  to->n = 0;
+}
+
 /* An op that passes the shard on, as its rule says. */
 static Status pass_on(Blocks *b, const Track *t, const Node *n, bool counts, int depth) {
   Placement out[MAX_DIMS];
-  Track to[MAX_DIMS] = {{0}};
+  Track to[MAX_DIMS];
   bool free, known;
+  for (int o = 0; o < n->nouts; o++) to[o].n = 0;
   for (int i = 0; i < t->n; i++) {
     TRY(probe_ask(b->p, n, &(Given){t->val, place_s(t->lead[i].dim)}, 1, out, &free, &known));
     if (!known) break;
@@ -358,9 +369,7 @@ static Status pass_on(Blocks *b, const Track *t, const Node *n, bool counts, int
       const Tensor *size = stays ? probe_tensor(b->p, n->outs[o]) : NULL;
       int64_t times = size ? size->size[out[o].dim] / t->lead[i].size : 0;
       if (!size || size->size[out[o].dim] % t->lead[i].size || (times > 1 && !target_is(n, attentions))) continue;
-      if (i == 0)
-        to[o] = (Track){
-            .val = n->outs[o], .from = t->val, .member = t->member, .base = t->base, .single = t->single};
+      if (i == 0) start_track(&to[o], n->outs[o], t);
       to[o].lead[to[o].n] = t->lead[i];
       to[o].lead[to[o].n].size *= times;
       to[o].lead[to[o].n].repeat *= times;
@@ -574,6 +583,7 @@ static void cut_part(Member *m, int dim, const WeightUse *use) {
 
 Status blocks_add_rows(Blocks *b, int input, int dim, const WeightUse *use, const Val *val, int val_dim) {
   int m;
+  b->settled = 0;
   TRY(add_member(b, input, dim, true, &m));
   cut_part(&b->member[m], dim, use);
   TRY_NEW(b->end, arena_more(&b->arena, b->end, b->nends, &b->ends_cap));
@@ -584,6 +594,7 @@ Status blocks_add_rows(Blocks *b, int input, int dim, const WeightUse *use, cons
 
 Status blocks_add_columns(Blocks *b, int input, int dim, const WeightUse *use) {
   int m;
+  b->settled = 0;
   TRY(add_member(b, input, dim, false, &m));
   const Val *v = use->node->outs[0];
   const Tensor *t = probe_tensor(b->p, v);

@@ -47,7 +47,14 @@ typedef struct {
   int64_t begin, end;
   const Node *node;
   const Val *val; /* that has them */
+  int next;       /* another one of the same features; -1: none */
 } Need;
+
+/* What a group of members is cut into. */
+typedef struct {
+  int64_t pieces; /* that the members which are cut can all be cut into; 0: not known */
+  bool drops;     /* segments of fewer pieces than ranks stay whole */
+} GroupPieces;
 
 /* A value that is just these features of a weight's product: split off. */
 typedef struct {
@@ -92,6 +99,10 @@ typedef struct {
   int *member_at;    /* by input: 1 + its last member; 0: none */
   int *end_at;       /* by Val.id: 1 + the last RowEnd there; 0: none */
   bool strict;       /* tracks end at values that some op needs whole */
+  /* What follows from all of it for a number of ranks, found out when first asked for. */
+  int settled;         /* the ranks; 0: not yet */
+  GroupPieces *pieces; /* by member that stands for a group */
+  int *need_at;        /* by member that keeps the cuts: 1 + the first of its needs; 0: none */
 } Blocks;
 
 Status blocks_open(Blocks *b, Probe *p);
@@ -102,10 +113,10 @@ Status blocks_add_columns(Blocks *b, int input, int dim, const WeightUse *use);
 
 /* How dimension m->dim is to be cut over an axis of k ranks: S, or R where a few heads are
  * better had whole by everybody. */
-Status blocks_place(const Blocks *b, int input, int dim, int k, Placement *out);
+Status blocks_place(Blocks *b, int input, int dim, int k, Placement *out);
 /* Of a weight that is R: part number i of its product that is to be cut all the same (the
  * query heads beside a few key and value heads).  *val is NULL behind the last. */
-Status blocks_part(const Blocks *b, int input, int dim, int k, int i, const Val **val, Placement *out);
+Status blocks_part(Blocks *b, int input, int dim, int k, int i, const Val **val, Placement *out);
 /* Buffers that were found on the way; member i with rows = false and no weight. */
 bool blocks_is_member(const Blocks *b, int input, int *dim);
 

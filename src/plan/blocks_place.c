@@ -63,9 +63,9 @@ static bool is_wide_track(const Blocks *b, const Val *v, int k) {
 
 /* Features [begin, end) of m meet wide ones where they are needed whole. */
 static bool is_needed(const Blocks *b, const Member *m, int64_t begin, int64_t end, int k) {
-  for (int i = 0; i < b->nneeds; i++) {
+  for (int i = b->need_at[m - b->member] - 1; i >= 0; i = b->need[i].next) {
     const Need *need = &b->need[i];
-    if (need->begin >= end || need->end <= begin || blocks_twin(b, need->member) != m) continue;
+    if (need->begin >= end || need->end <= begin) continue;
     for (int a = 0; a < need->node->nargs; a++) {
       const Val *v = need->node->args[a].kind == ARG_VAL ? need->node->args[a].val : NULL;
       const Track *t = v && v != need->val ? b->at[v->id] : NULL;
@@ -79,28 +79,43 @@ static bool is_needed(const Blocks *b, const Member *m, int64_t begin, int64_t e
 
 /* ---- groups --------------------------------------------------------------------------------------- */
 
+/* Pieces of the members' segments; of those with at least k; whether there are others. */
 typedef struct {
-  int64_t pieces; /* that the members which are cut can all be cut into; 0: not known */
-  bool drops;     /* segments of fewer pieces than ranks stay whole */
-} GroupPieces;
+  int64_t all, wide;
+  bool narrow;
+} Count;
 
-static GroupPieces group_pieces(const Blocks *b, int g, int k) {
-  int64_t all = 0, wide = 0;
-  bool narrow = false;
-  for (int i = 0; i < b->nmembers; i++) {
-    Span segment[MAX_CUTS + 1];
-    if (blocks_group(b, i) != g || b->member[i].twin != i) continue;
-    int n = segments_of(&b->member[i], segment);
-    for (int s = 0; s < n; s++) {
-      if (!segment[s].count) continue;
-      if (is_needed(b, &b->member[i], segment[s].begin, segment[s].end, k)) continue;
-      all = blocks_gcd(all, segment[s].count);
-      if (segment[s].count >= k) wide = blocks_gcd(wide, segment[s].count);
-      else narrow = true;
-    }
+static void count_member(const Blocks *b, const Member *m, int k, Count *count) {
+  Span segment[MAX_CUTS + 1];
+  int n = segments_of(m, segment);
+  for (int s = 0; s < n; s++) {
+    if (!segment[s].count || is_needed(b, m, segment[s].begin, segment[s].end, k)) continue;
+    count->all = blocks_gcd(count->all, segment[s].count);
+    if (segment[s].count >= k) count->wide = blocks_gcd(count->wide, segment[s].count);
+    else count->narrow = true;
   }
-  bool drops = narrow && wide > all;
-  return (GroupPieces){drops ? wide : all, drops};
+}
+
+/* All groups, and where the needs of each member are. */
+static Status settle(Blocks *b, int k) {
+  Count *count;
+  if (b->settled == k) return OK;
+  TRY_NEW(count, arena_new_n(&b->arena, Count, b->nmembers + 1));
+  TRY_NEW(b->pieces, arena_new_n(&b->arena, GroupPieces, b->nmembers + 1));
+  TRY_NEW(b->need_at, arena_new_n(&b->arena, int, b->nmembers + 1));
+  for (int i = b->nneeds - 1; i >= 0; i--) {
+    int *first = &b->need_at[blocks_twin(b, b->need[i].member) - b->member];
+    b->need[i].next = *first - 1;
+    *first = i + 1;
+  }
+  for (int i = 0; i < b->nmembers; i++)
+    if (b->member[i].twin == i) count_member(b, &b->member[i], k, &count[blocks_group(b, i)]);
+  for (int i = 0; i < b->nmembers; i++) {
+    bool drops = count[i].narrow && count[i].wide > count[i].all;
+    b->pieces[i] = (GroupPieces){drops ? count[i].wide : count[i].all, drops};
+  }
+  b->settled = k;
+  return OK;
 }
 
 static bool is_narrow(const Blocks *b, const Member *m, const Span *segment, GroupPieces g, int k) {
@@ -123,8 +138,8 @@ bool blocks_is_member(const Blocks *b, int input, int *dim) {
   return m;
 }
 
-static GroupPieces pieces_of(const Blocks *b, const Member *m, int k) {
-  return group_pieces(b, blocks_group(b, (int)(m - b->member)), k);
+static GroupPieces pieces_of(const Blocks *b, const Member *m) {
+  return b->pieces[blocks_group(b, (int)(m - b->member))];
 }
 
 /* What goes to a buffer stays whole on every rank. */
@@ -146,11 +161,12 @@ static int64_t unit_of(int64_t size, GroupPieces g, int k) {
   return size % g.pieces ? 1 : size / g.pieces;
 }
 
-Status blocks_place(const Blocks *b, int input, int dim, int k, Placement *out) {
+Status blocks_place(Blocks *b, int input, int dim, int k, Placement *out) {
   const Member *m = find_member(b, input, dim);
   *out = place_s(dim);
   if (!m) return OK;
-  GroupPieces g = pieces_of(b, m, k);
+  TRY(settle(b, k));
+  GroupPieces g = pieces_of(b, m);
   Span segment[MAX_CUTS + 1];
   int64_t size[MAX_CUTS + 1], unit = 0;
   if (is_written_whole(b, m, g, k)) return *out = place_r(), OK;
@@ -170,11 +186,12 @@ Status blocks_place(const Blocks *b, int input, int dim, int k, Placement *out) 
   return place_segments(dim, size, n, unit, out);
 }
 
-Status blocks_part(const Blocks *b, int input, int dim, int k, int i, const Val **val, Placement *out) {
+Status blocks_part(Blocks *b, int input, int dim, int k, int i, const Val **val, Placement *out) {
   const Member *m = find_member(b, input, dim);
   *val = NULL;
   if (!m) return OK;
-  GroupPieces g = pieces_of(b, m, k);
+  TRY(settle(b, k));
+  GroupPieces g = pieces_of(b, m);
   m = blocks_twin(b, (int)(m - b->member));
   Span segment[MAX_CUTS + 1];
   int n = segments_of(m, segment);

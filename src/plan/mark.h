@@ -44,7 +44,7 @@ typedef struct Marks {
   Want *output;        /* per graph output: all axes */
   Anchor **before;     /* by id of a node's first result */
   Want **after;        /* by id of a result */
-  Placement *sequence; /* by id: S where a sum is wanted cut along the sequence */
+  Placement *sequence; /* by id: S where a sum is wanted cut along the sequence; NULL: nowhere */
   int nvals;
   PlanFile *derived; /* the plan, if it was made for this program; owned */
   bool torch_ops;    /* the recorded program is for PyTorch: no op of our own where there is a choice */
@@ -54,6 +54,17 @@ typedef struct Marks {
  * be NULL) gets a line per fact worth telling. */
 Status mark(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out);
 void marks_free(Marks *m); /* NULL is fine */
+
+/* The same in two steps, where several plans are tried that are parts of one: what its entries
+ * speak of is found out once. */
+typedef struct Marker Marker;
+struct Probe;
+/* p: of the program; stays the caller's and outlives the marker, as does the plan. */
+Status marker_open(struct Probe *p, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marker **out);
+/* off: by entry of the plan, whether it is left out; NULL: none is. */
+Status marker_marks(Marker *k, const bool *off, Marks **out);
+void marker_close(Marker *k); /* NULL is fine */
+
 /* How input i lies in a call where dimension 0 has `batch` elements: mesh->naxes placements. */
 void marks_input_places(const Marks *m, int i, int64_t batch, Placement *out);
 

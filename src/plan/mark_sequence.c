@@ -61,7 +61,6 @@ Status sequence_mark(Marks *m, Probe *p, const PlanEntry *e, int axis) {
   return OK;
 }
 
-void sequence_place(const Marks *m, const Val *v, int axis, Placement *place) {
-  (void)axis;
-  if (is_s(&m->sequence[v->id])) *place = m->sequence[v->id];
+void sequence_place(const Marks *m, const Val *v, Placement *place) {
+  if (m->sequence && is_s(&m->sequence[v->id])) *place = m->sequence[v->id];
 }

@@ -404,6 +404,25 @@ void plan_file_free(PlanFile *p) {
 
 /* ---- patterns ----------------------------------------------------------------------------------- */
 
+/* What no choice for the stars can make good: the ends differ, or there are more or fewer dots. */
+static bool cannot_match(const char *p, const char *name) {
+  const char *tail = p, *end = name;
+  int dots = 0;
+  bool fixed = true; /* every dot of the name stands in the pattern */
+  for (const char *at = p; *at; at++) {
+    if (*at == '*') tail = at + 1;
+    fixed &= *at != '?' && (at[0] != '*' || at[1] != '*');
+    dots += *at == '.';
+  }
+  for (; *end; end++) dots -= *end == '.';
+  if (fixed && dots) return true;
+  size_t n = strlen(tail);
+  if (tail == p || (size_t)(end - name) < n) return tail != p;
+  for (end -= n; *tail; tail++, end++)
+    if (*tail != *end && *tail != '?') return true;
+  return false;
+}
+
 /* The whole of name; '*' takes no dot, '**' takes all.  After the first star every place of
  * the pattern that what was read of the name can have led to is kept: the time is linear in
  * both, whatever the stars. */
@@ -412,7 +431,10 @@ static bool glob(const char *p, const char *name) {
     if (!*name || (*p != *name && *p != '?')) return false;
   size_t n = strlen(p);
   if (!n || n > PATTERN_MAX) return !strcmp(p, name);
-  bool here[PATTERN_MAX + 1] = {true};
+  if (cannot_match(p, name)) return false;
+  bool here[PATTERN_MAX + 1];
+  memset(here, 0, n + 1);
+  here[0] = true;
   for (;; name++) {
     for (size_t i = 0; i < n; i++) /* stars that take nothing */
       if (here[i] && p[i] == '*') here[i + 1] = true;

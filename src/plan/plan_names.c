@@ -13,16 +13,31 @@ Status names_open(PlanNames *n, const Exported *e, Arena *arena) {
   int i = 0;
   for (const Node *node = e->graph->first; node; node = node->next, i++)
     node_module(node, n->module[i], sizeof n->module[i]);
+  TRY_NEW(n->owner, arena_new_n(arena, const char *, e->nstate + 1));
+  for (i = 0; i < e->nstate; i++) {
+    const char *fqn = e->state[i].fqn, *dot = strrchr(fqn, '.');
+    const char *last = i ? n->owner[i - 1] : "";
+    size_t size = dot ? (size_t)(dot - fqn) : 0;
+    char *copy;
+    if (strlen(last) == size && !strncmp(last, fqn, size)) { /* what is told of one is told of all */
+      n->owner[i] = last;
+      continue;
+    }
+    TRY_NEW(copy, arena_strdup(arena, fqn));
+    copy[size] = 0;
+    n->owner[i] = copy;
+  }
   return OK;
 }
 
-Status names_module(const PlanNames *n, const char *fqn, const char **out) {
-  const char *dot = strrchr(fqn, '.');
-  char *copy;
-  TRY_NEW(copy, arena_strdup(n->arena, fqn));
-  copy[dot ? dot - fqn : 0] = 0;
-  *out = copy;
-  return OK;
+bool names_has_modules(const PlanNames *n, const PlanEntry *e) {
+  const char *last = NULL;
+  for (int i = 0; i < n->e->nstate; i++) {
+    if (n->e->state[i].is_constant || !*n->owner[i] || n->owner[i] == last) continue;
+    last = n->owner[i];
+    if (pattern_matches(e, last)) return true;
+  }
+  return false;
 }
 
 /* A module around the parameter. */
@@ -89,14 +104,11 @@ static const char *last_name(const char *path) {
   return dot ? dot + 1 : path;
 }
 
-static Status entry_matches(const PlanNames *n, const PlanEntry *e, bool *out) {
-  *out = names_around(n, e);
-  for (int i = 0; !*out && i < n->e->nstate; i++) {
-    const char *module;
-    TRY(names_module(n, n->e->state[i].fqn, &module));
-    *out = pattern_matches(e, n->e->state[i].fqn) || (*module && pattern_matches(e, module));
-  }
-  return OK;
+static bool entry_matches(const PlanNames *n, const PlanEntry *e) {
+  bool found = names_around(n, e);
+  for (int i = 0; !found && i < n->e->nstate; i++)
+    found = pattern_matches(e, n->e->state[i].fqn) || (*n->owner[i] && pattern_matches(e, n->owner[i]));
+  return found;
 }
 
 /* The end of a name, of as many parts as `like` has. */
@@ -110,19 +122,18 @@ static const char *last_parts(const char *name, const char *like) {
 }
 
 /* Some module that the plan says nothing of is called almost so. */
-static Status is_mistyped(const PlanNames *n, const PlanFile *plan, const char *word, bool *out) {
+static bool is_mistyped(const PlanNames *n, const PlanFile *plan, const char *word) {
   int limit = near_limit(last_name(word)); /* the longer the name, the more of it is context */
-  *out = false;
-  for (int i = 0; i < n->e->nstate && !*out; i++) {
-    const char *fqn = n->e->state[i].fqn, *module;
+  bool found = false;
+  for (int i = 0; i < n->e->nstate && !found; i++) {
+    const char *fqn = n->e->state[i].fqn, *module = n->owner[i];
     bool spoken = false;
-    TRY(names_module(n, fqn, &module));
     for (int j = 0; j < plan->nentries && !spoken; j++)
       spoken = pattern_matches(&plan->entry[j], fqn) || pattern_matches(&plan->entry[j], module);
-    *out = !spoken && (near_distance(word, last_parts(fqn, word), limit) <= limit ||
-                       near_distance(word, last_parts(module, word), limit) <= limit);
+    found = !spoken && (near_distance(word, last_parts(fqn, word), limit) <= limit ||
+                        near_distance(word, last_parts(module, word), limit) <= limit);
   }
-  return OK;
+  return found;
 }
 
 /* The words of a name, as in gate_up_proj, are words of the program's own names. */
@@ -149,34 +160,27 @@ static bool is_in_its_words(const PlanNames *n, const char *name) {
  * experts, norms of queries), and one configuration has less.  Such an entry stands beside others
  * for the same layers that fit, is no slip of the pen, and is made of words that the program
  * uses, too; anything else that matches nothing is a mistake. */
-static Status is_for_others(const PlanNames *n, const PlanFile *plan, const PlanEntry *e, bool *out) {
+static bool is_for_others(const PlanNames *n, const PlanFile *plan, const PlanEntry *e) {
   const char *star = strrchr(e->pattern, '*');
-  bool fits = false, mistyped = false;
-  *out = false;
-  if (!star || !star[1] || !is_in_its_words(n, last_name(e->pattern))) return OK;
+  bool fits = false;
+  if (!star || !star[1] || !is_in_its_words(n, last_name(e->pattern))) return false;
   for (int i = 0; i < plan->nentries && !fits; i++) {
     const PlanEntry *other = &plan->entry[i];
-    if (other != e && !strncmp(other->pattern, e->pattern, (size_t)(star + 1 - e->pattern)))
-      TRY(entry_matches(n, other, &fits));
+    fits = other != e && !strncmp(other->pattern, e->pattern, (size_t)(star + 1 - e->pattern)) &&
+           entry_matches(n, other);
   }
-  if (fits) TRY(is_mistyped(n, plan, star[1] == '.' ? star + 2 : star + 1, &mistyped));
-  *out = fits && !mistyped;
-  return OK;
+  return fits && !is_mistyped(n, plan, star[1] == '.' ? star + 2 : star + 1);
 }
 
 Status names_missing(const PlanNames *n, const PlanFile *plan, const PlanEntry *e) {
-  bool others = e->anywhere;
-  if (!others) TRY(is_for_others(n, plan, e, &others));
-  return others ? OK : no_match(n, plan, e);
+  return e->anywhere || is_for_others(n, plan, e) ? OK : no_match(n, plan, e);
 }
 
 /* Counts of packed parts speak of weights, too. */
 Status names_check_packed(const PlanNames *n, const PlanFile *plan) {
   for (int i = 0; plan && i < plan->npacked; i++) {
     PlanEntry e = {.pattern = plan->packed[i].name, .anywhere = true};
-    bool found;
-    TRY(entry_matches(n, &e, &found));
-    if (!found) return status_at(no_match(n, plan, &e), "\"packed\"");
+    if (!entry_matches(n, &e)) return status_at(no_match(n, plan, &e), "\"packed\"");
   }
   return OK;
 }

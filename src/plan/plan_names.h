@@ -9,12 +9,15 @@ typedef struct {
   const Exported *e;
   Arena *arena;
   char (*module)[256]; /* of every node, in graph order; "" where not known */
+  const char **owner;  /* of every entry of the state: the module that it belongs to; "" where none.
+                        * Neighbours of one module have the same pointer */
 } PlanNames;
 
 /* What it keeps lives in the arena. */
 Status names_open(PlanNames *n, const Exported *e, Arena *arena);
-/* The module that a parameter belongs to; "" of one that has none. */
-Status names_module(const PlanNames *n, const char *fqn, const char **out);
+/* Does the entry name a module that has parameters or buffers of its own?  Then it speaks of
+ * modules: "f.*.*.*" names f.0.1.0 and not the weight of f.0.0. */
+bool names_has_modules(const PlanNames *n, const PlanEntry *e);
 /* A parameter inside of a module that the entry names, at any depth; NULL: there is none. */
 const char *names_inside(const PlanNames *n, const PlanEntry *e);
 /* Does the entry name a module that nodes come from (norms without weights), or one that holds

@@ -7,6 +7,17 @@
 #include "dist/dist.h"
 #include "graph/resolve.h"
 
+enum { MOST_GIVEN = 4 };
+
+/* A question and its answer. */
+typedef struct Asked {
+  struct Asked *next;
+  Given given[MOST_GIVEN];
+  int ngiven;
+  bool free, known;
+  Placement out[];
+} Asked;
+
 /* ---- opening ------------------------------------------------------------------------------------ */
 
 enum { UNKNOWN_SIZE = 24 }; /* stands for a size that depends on elements */
@@ -125,6 +136,7 @@ Status probe_open(Probe *p, const Exported *e) {
   TRY(mesh_new(p->dist, &two, 1, NULL, NULL, &p->mesh));
   TRY_NEW(p->env, arena_new_n(&p->arena, Value, e->graph->nvals + 1));
   TRY_NEW(p->activation, arena_new_n(&p->arena, bool, e->graph->nvals + 1));
+  TRY_NEW(p->asked, arena_new_n(&p->arena, Asked *, e->graph->nvals + 1));
   TRY(list_users(p));
   return open_graph(p);
 }
@@ -159,14 +171,13 @@ static Status call_node(Probe *p, const Node *n, Scope *scope, Arena *arena, Cal
   return op_dispatch(c);
 }
 
-Status probe_ask(Probe *p, const Node *n, const Given *given, int ngiven, Placement *out, bool *free_,
-                 bool *known) {
-  Value former[4];
+static Status ask(Probe *p, const Node *n, const Given *given, int ngiven, Placement *out, bool *free_,
+                  bool *known) {
+  Value former[MOST_GIVEN];
   Scope scope = {0};
   Arena arena = {0};
   Call c = {0};
-  *known = n->op && !n->op->schema.mutates && ngiven <= 4;
-  *free_ = false;
+  *known = !n->op->schema.mutates;
   void *ctx[2] = {p, known};
   if (*known) node_each_val((Node *)(uintptr_t)n, all_known, ctx);
   if (!*known) return OK;
@@ -195,4 +206,32 @@ Status probe_ask(Probe *p, const Node *n, const Given *given, int ngiven, Placem
   scope_clear(&scope);
   arena_free(&arena);
   return short_of_memory ? fail_oom() : OK;
+}
+
+static bool same_question(const Asked *a, const Given *given, int ngiven) {
+  if (a->ngiven != ngiven) return false;
+  for (int i = 0; i < ngiven; i++)
+    if (a->given[i].val != given[i].val || !placement_equal(&a->given[i].place, &given[i].place)) return false;
+  return true;
+}
+
+Status probe_ask(Probe *p, const Node *n, const Given *given, int ngiven, Placement *out, bool *free_,
+                 bool *known) {
+  *known = *free_ = false;
+  if (!n->op || !n->nouts || ngiven > MOST_GIVEN) return OK;
+  size_t bytes = (size_t)n->nouts * sizeof *out;
+  Asked **list = &p->asked[n->outs[0]->id], *a = *list;
+  while (a && !same_question(a, given, ngiven)) a = a->next;
+  if (!a) {
+    TRY_NEW(a, arena_alloc(&p->arena, sizeof *a + bytes));
+    *a = (Asked){.ngiven = ngiven};
+    memcpy(a->given, given, (size_t)ngiven * sizeof *given);
+    TRY(ask(p, n, given, ngiven, a->out, &a->free, &a->known));
+    a->next = *list;
+    *list = a;
+  }
+  if (a->known) memcpy(out, a->out, bytes);
+  *free_ = a->free;
+  *known = a->known;
+  return OK;
 }

@@ -10,7 +10,7 @@
 #include "dist/dispatch.h"
 #include "graph/graph.h"
 
-typedef struct {
+typedef struct Probe {
   const Exported *e;
   Ctx ctx;
   Dist *dist;
@@ -21,6 +21,7 @@ typedef struct {
   bool *activation; /* by Val.id: depends on what the user gives */
   Node **user;      /* nodes that use a value: user[first_user[id]] to user[first_user[id + 1] - 1] */
   int *first_user;
+  struct Asked **asked; /* by id of a node's first result: questions that were answered */
 } Probe;
 
 /* Zeroed p is a valid argument of probe_close(). */
@@ -37,7 +38,8 @@ typedef struct {
 } Given;
 
 /* How the results of n lie then (R where they are no tensors), out has room for
- * n->nouts; *free: nothing had to move.  known = false: the op cannot be asked. */
+ * n->nouts; *free: nothing had to move.  known = false: the op cannot be asked.  Answers are
+ * kept: asking again costs nothing. */
 Status probe_ask(Probe *p, const Node *n, const Given *given, int ngiven, Placement *out, bool *free, bool *known);
 
 #endif

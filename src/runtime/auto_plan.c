@@ -5,16 +5,11 @@
 #include <string.h>
 
 #include "dist/dispatch.h"
-#include "graph/builder.h"
-#include "graph/resolve.h"
 #include "plan/blocks.h"
-#include "runtime/specialize.h"
+#include "runtime/plan_price.h"
 
 /* What a plan costs, in seconds of a machine of which only the proportions matter.  A byte
  * of weights on a rank counts as much as four bytes sent: memory is what one shards for. */
-/* Constants that are larger are not computed to price a plan. */
-enum { DRY_LIMIT = 1 << 16 };
-
 static const double FLOPS = 100e12, LINK = 90e9, WEIGHTS = 22.5e9;
 
 typedef enum { ROLE_NONE, ROLE_COLUMNS, ROLE_ROWS, ROLE_HEAD, ROLE_TABLE } Role;
@@ -53,6 +48,7 @@ typedef struct {
   int nweights;
   Weight **weight_at; /* by input: the one that is no table; NULL: none */
   int *position;      /* of nodes, by id of the first result */
+  const char **owner; /* of every weight: its module; "" where it has none */
   Entry *entry;
   int nentries, nchoices;
   bool *off; /* by choice */
@@ -194,15 +190,18 @@ static Status pattern_of(Auto *a, const char *name, int numbers, const char **ou
   return OK;
 }
 
-/* Every weight that the pattern would speak of has that role. */
-static bool speaks_of(const Auto *a, const char *pattern, Role role) {
+/* Every weight that the pattern would speak of has that role.  module: it is one of modules. */
+static bool speaks_of(const Auto *a, const char *pattern, bool module, Role role) {
   PlanEntry e = {.pattern = pattern};
-  for (int i = 0; i < a->nweights; i++)
-    if (a->weight[i].role != role && pattern_matches(&e, a->e->inputs[a->weight[i].input].target)) return false;
+  for (int i = 0; i < a->nweights; i++) {
+    const char *name = a->e->inputs[a->weight[i].input].target;
+    if (a->weight[i].role != role && pattern_matches(&e, module ? a->owner[i] : name)) return false;
+  }
   return true;
 }
 
-static Status family_of(Auto *a, const char *name, Role role, const char **out) {
+/* The pattern with the most stars that speaks of weights with that role only. */
+static Status family_of(Auto *a, const char *name, bool module, Role role, const char **out) {
   int numbers = 0;
   for (const char *at = name; *at; at += strcspn(at, "."), at += *at == '.') {
     size_t n = strcspn(at, ".");
@@ -210,16 +209,14 @@ static Status family_of(Auto *a, const char *name, Role role, const char **out) 
   }
   for (; numbers >= 0; numbers--) {
     TRY(pattern_of(a, name, numbers, out));
-    if (speaks_of(a, *out, role)) break;
+    if (speaks_of(a, *out, module, role)) break;
   }
   return OK;
 }
 
 static Status add_entry(Auto *a, const char *name, bool module, Role role, int *choice) {
   const char *pattern;
-  TRY(family_of(a, name, role, &pattern));
-  char *dot = module ? strrchr((char *)(uintptr_t)pattern, '.') : NULL;
-  if (dot) *dot = 0;
+  TRY(family_of(a, name, module, role, &pattern));
   for (int i = 0; i < a->nentries; i++)
     if (!strcmp(a->entry[i].pattern, pattern)) {
       if (*choice < 0) *choice = a->entry[i].choice;
@@ -236,7 +233,7 @@ static Status enter(Auto *a, Weight *w) {
   bool module = dot && !strcmp(dot, ".weight");
   if (w->entered) return OK;
   w->entered = true;
-  TRY(add_entry(a, name, module, w->role, &w->choice));
+  TRY(add_entry(a, module ? a->owner[w - a->weight] : name, module, w->role, &w->choice));
   for (int i = 0; !module && w->role == ROLE_COLUMNS && i < w->use->node->nargs; i++) {
     const Arg *arg = &w->use->node->args[i];
     const Val *v = arg->kind == ARG_VAL ? arg->val : NULL;
@@ -249,6 +246,14 @@ static Status enter(Auto *a, Weight *w) {
 /* Pairs are one choice: what meets is on or off together. */
 static Status make_entries(Auto *a) {
   TRY_NEW(a->entry, arena_new_n(&a->arena, Entry, 8 * a->nweights + 1));
+  TRY_NEW(a->owner, arena_new_n(&a->arena, const char *, a->nweights + 1));
+  for (int i = 0; i < a->nweights; i++) {
+    char *name, *dot;
+    TRY_NEW(name, arena_strdup(&a->arena, a->e->inputs[a->weight[i].input].target));
+    dot = strrchr(name, '.');
+    *(dot ? dot : name) = 0;
+    a->owner[i] = name;
+  }
   for (int i = 0; i < a->blocks.nmet; i++) {
     Weight *c = weight_of(a, a->blocks.met[i].columns), *r = weight_of(a, a->blocks.met[i].rows);
     if (!c || !r || c->role != ROLE_COLUMNS || r->role != ROLE_ROWS) continue;
@@ -276,118 +281,62 @@ static Status build_plan(const Auto *a, PlanFile **out) {
 
 /* ---- what a plan costs ------------------------------------------------------------------------------ */
 
-/* Shards and inputs without elements. */
-static Status sizes_only(const Exported *e, const Probe *probe, const Marks *m, Scope *scope, Arena *arena,
-                         Specialize *how, Value **user, int *nuser) {
-  Tensor **state;
-  TRY_NEW(state, arena_new_n(arena, Tensor *, e->nstate + 1));
-  TRY_NEW(*user, arena_new_n(arena, Value, e->graph->ninputs + 1));
-  *nuser = 0;
-  for (int i = 0; i < e->graph->ninputs; i++) {
-    const Val *v = e->graph->inputs[i];
-    const Tensor *t = probe_tensor(probe, v);
-    Tensor *made;
-    const StateEntry *s = e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
-    if (e->inputs[i].kind == IN_USER) {
-      (*user)[*nuser] = probe->env[v->id];
-      if (t) {
-        TRY(tensor_meta(scope, t->dtype, t->ndim, t->size, &made));
-        (*user)[*nuser] = val_tensor(made);
-      }
-      ++*nuser;
-    } else if (s && t) {
-      const Spec *spec;
-      TRY(spec_new(m->mesh, t->dtype, t->ndim, t->size, NULL, m->input[i].place, &spec));
-      TRY(tensor_meta(scope, t->dtype, t->ndim, spec->local, &made));
-      TRY(tensor_reserve(made));
-      state[s - e->state] = made;
-    }
-  }
-  *how = (Specialize){.marks = m, .state = state, .dry_limit = DRY_LIMIT};
-  return OK;
-}
-
-static double weights_of(const Exported *e, Tensor *const *state) {
-  double bytes = 0;
-  for (int i = 0; i < e->nstate; i++)
-    if (state[i]) bytes += (double)tensor_numel(state[i]) * (double)dtype_size(state[i]->dtype);
-  return bytes;
-}
-
-static Status flops_of(const Exported *local, Arena *arena, double *out) {
-  *out = 0;
-  for (const Node *n = local->graph->first; n; n = n->next) {
-    Value arg[MAX_PARAMS], result[MAX_DIMS];
-    if (!n->op || !n->op->def->flops || n->nouts > MAX_DIMS) continue;
-    TRY(node_resolve(arena, NULL, n, arg));
-    for (int i = 0; i < n->nouts; i++) result[i] = n->outs[i]->tensor ? val_tensor(n->outs[i]->tensor) : val_none();
-    *out += op_flops(&(Call){.op = n->op, .arg = arg, .out = result, .nout = n->nouts});
-  }
-  return OK;
-}
-
-static Status price_on(const Auto *a, Ctx *ctx, Dist *d, const PlanFile *plan, double *out) {
-  Mesh *mesh;
-  Marks *marks = NULL;
-  Scope scope = {0};
-  Arena arena = {0};
-  Specialize how;
-  Value *user;
-  Exported *local = NULL;
-  CommLog log;
-  int n;
-  TRY(mesh_new(d, a->mesh->axis, a->mesh->naxes, a->mesh->name, NULL, &mesh));
-  memset(mesh->coord, 0, sizeof mesh->coord);
-  mesh->inside = true;
-  TRY(mark(a->e, mesh, plan, NULL, &marks));
-  comm_log_begin(d, &log);
-  Status s = sizes_only(a->e, &a->probe, marks, &scope, &arena, &how, &user, &n);
-  if (!s) s = specialize(ctx, a->e, &how, user, n, &local);
-  comm_log_end(d, &log);
-  double bytes = 0, flops = 0;
-  if (!s) s = flops_of(local, &arena, &flops);
-  for (int i = 0; i < log.n; i++) bytes += (double)log.event[i].bytes;
-  if (!s) *out = bytes / LINK + flops / FLOPS + weights_of(a->e, how.state) / WEIGHTS;
-  comm_log_free(&log);
-  exported_free(local);
-  marks_free(marks);
-  scope_clear(&scope);
-  arena_free(&arena);
-  return s;
-}
-
-static Status price(const Auto *a, double *out) {
+/* The whole plan, what its entries speak of, and the prices of its parts. */
+typedef struct {
   PlanFile *plan;
-  Dist *d = NULL;
-  Ctx ctx;
-  TRY(build_plan(a, &plan));
-  ctx_init(&ctx, 1);
-  Status s = dist_new(NULL, &d);
-  if (!s) ctx_attach_dist(&ctx, d);
-  if (!s) s = price_on(a, &ctx, d, plan, out);
-  ctx_free(&ctx);
-  dist_free(d);
-  plan_file_free(plan);
+  Marker *marker;
+  PlanPrice *prices;
+  bool *off; /* by entry */
+} Trials;
+
+static Status trials_open(Auto *a, Trials *t) {
+  TRY(build_plan(a, &t->plan));
+  TRY(plan_price_open(&a->probe, a->mesh, &t->prices));
+  TRY(marker_open(&a->probe, plan_price_mesh(t->prices), t->plan, NULL, &t->marker));
+  TRY_NEW(t->off, arena_new_n(&a->arena, bool, a->nentries + 1));
+  return OK;
+}
+
+static void trials_close(Trials *t) {
+  marker_close(t->marker);
+  plan_price_close(t->prices);
+  plan_file_free(t->plan);
+}
+
+static Status price(const Auto *a, Trials *t, double *seconds) {
+  Marks *marks;
+  Price p;
+  for (int i = 0; i < a->nentries; i++) t->off[i] = a->off[a->entry[i].choice];
+  TRY(marker_marks(t->marker, t->off, &marks));
+  Status s = plan_price(t->prices, marks, &p);
+  marks_free(marks);
+  *seconds = (double)p.sent / LINK + p.flops / FLOPS + (double)p.weights / WEIGHTS;
   return s;
 }
 
 /* Each choice off, if that is cheaper. */
-static Status search(Auto *a) {
-  double best;
-  Status s = price(a, &best);
-  if (s && status_code(s) == ERR_DYNAMIC) { /* sizes that depend on data have no price */
-    status_free(s);
-    return OK;
-  }
-  TRY(s);
+static Status search_with(Auto *a, Trials *t) {
+  double best, now;
+  TRY(price(a, t, &best));
   for (int i = 0; i < a->nchoices; i++) {
-    double now;
     a->off[i] = true;
-    TRY(price(a, &now));
+    TRY(price(a, t, &now));
     if (now < best) best = now;
     else a->off[i] = false;
   }
   return OK;
+}
+
+static Status search(Auto *a) {
+  Trials t = {0};
+  Status s = trials_open(a, &t);
+  if (!s) s = search_with(a, &t);
+  trials_close(&t);
+  if (s && status_code(s) == ERR_DYNAMIC) { /* sizes that depend on data have no price */
+    status_free(s);
+    return OK;
+  }
+  return s;
 }
 
 /* ---- all of it ---------------------------------------------------------------------------------------- */
