@@ -163,11 +163,17 @@ static Status compare_one(GoldenCase *c, Ctx *ctx, Tensor *got, Tensor *want, bo
   return golden_compare_values(got, want, tol, what);
 }
 
+/* Which row of a bag is the largest is not known where the table is cut by rows (docs/differences.md). */
+static bool is_not_told(const Call *c, int result) {
+  return result == 3 && strstr(c->op->schema.name, "embedding_bag") && c->out[result].kind == VAL_NONE;
+}
+
 static Status compare_calls(GoldenCase *c, Ctx *ctx, const Call *got, const Call *want, bool partial) {
   char what[64];
   if (got->nout != want->nout) return fail(ERR_DIFF, "%d results, on one rank %d", got->nout, want->nout);
   for (int i = 0; i < got->nout; i++) {
     snprintf(what, sizeof what, "result %d", i);
+    if (is_not_told(got, i)) continue;
     TRY(compare_one(c, ctx, out_tensor(got, i), out_tensor(want, i), partial, what));
   }
   for (int i = 0; i < got->op->schema.nparams; i++) {

@@ -1,6 +1,7 @@
 /* embedding.c -- see embedding.h. */
 #include "kernels/embedding.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { GRAIN = 8192 };
@@ -23,37 +24,41 @@ typedef struct {
   char *sums; /* a row per worker */
 } BagJob;
 
-/* One row of a bag into its sum.  T: elements, A: sums. */
-#define BAG_ROWS(NAME, T, A)                                                        \
-  static void bag_add_##NAME(const BagJob *j, int64_t bag, A *sum) {                \
-    const Bags *b = j->bags;                                                        \
-    int64_t width = b->table.size[1], step = b->table.stride[1], counted = 0;       \
-    int64_t *largest = j->largest ? j->largest + bag * width : NULL;                \
-    memset(sum, 0, (size_t)width * sizeof *sum);                                    \
-    if (largest) memset(largest, 0, (size_t)width * sizeof *largest);               \
-    for (int64_t i = b->offset[bag]; i < b->offset[bag + 1]; i++) {                 \
-      int64_t row = b->indices[i];                                                  \
-      if (row == b->padding) continue;                                              \
-      const T *x = (const T *)b->table.data + row * b->table.stride[0];             \
-      if (b->mode == BAG_MAX) {                                                     \
-        for (int64_t d = 0; d < width; d++) {                                       \
-          A v = load_##NAME(x[d * step]);                                           \
-          if (counted && !(v > sum[d])) continue;                                   \
-          sum[d] = v;                                                               \
-          if (largest) largest[d] = row;                                            \
-        }                                                                           \
-      } else if (b->weight) {                                                       \
-        A w = load_##NAME(((const T *)b->weight)[i * b->weight_step]);              \
-        for (int64_t d = 0; d < width; d++) sum[d] += w * load_##NAME(x[d * step]); \
-      } else {                                                                      \
-        for (int64_t d = 0; d < width; d++) sum[d] += load_##NAME(x[d * step]);     \
-      }                                                                             \
-      counted++;                                                                    \
-    }                                                                               \
-    T *to = (T *)j->out + bag * width;                                              \
-    A by = b->mode == BAG_MEAN && counted ? (A)counted : 1;                         \
-    for (int64_t d = 0; d < width; d++) to[d] = store_##NAME(sum[d] / by);          \
-    if (j->size) j->size[bag] = counted;                                            \
+/* The rows of a bag into its sum.  T: elements, A: sums. */
+#define BAG_ROWS(NAME, T, A)                                                                          \
+  static void bag_add_##NAME(const BagJob *j, int64_t bag, A *sum) {                                  \
+    const Bags *b = j->bags;                                                                          \
+    int64_t rows = b->table.size[0], width = b->table.size[1], step = b->table.stride[1];             \
+    int64_t counted = 0, here = 0;                                                                    \
+    int64_t *largest = j->largest ? j->largest + bag * width : NULL;                                  \
+    memset(sum, 0, (size_t)width * sizeof *sum);                                                      \
+    if (largest) memset(largest, 0, (size_t)width * sizeof *largest);                                 \
+    for (int64_t i = b->offset[bag]; i < b->offset[bag + 1]; i++) {                                   \
+      if (b->indices[i] == b->padding) continue;                                                      \
+      int64_t row = b->indices[i] - b->begin;                                                         \
+      counted++;                                                                                      \
+      if (row < 0 || row >= rows) continue;                                                           \
+      const T *x = (const T *)b->table.data + row * b->table.stride[0];                               \
+      if (b->mode == BAG_MAX) {                                                                       \
+        for (int64_t d = 0; d < width; d++) {                                                         \
+          A v = load_##NAME(x[d * step]);                                                             \
+          if (here && !(v > sum[d])) continue;                                                        \
+          sum[d] = v;                                                                                 \
+          if (largest) largest[d] = row;                                                              \
+        }                                                                                             \
+      } else if (b->weight) {                                                                         \
+        A w = load_##NAME(((const T *)b->weight)[i * b->weight_step]);                                \
+        for (int64_t d = 0; d < width; d++) sum[d] += w * load_##NAME(x[d * step]);                   \
+      } else {                                                                                        \
+        for (int64_t d = 0; d < width; d++) sum[d] += load_##NAME(x[d * step]);                       \
+      }                                                                                               \
+      here++;                                                                                         \
+    }                                                                                                 \
+    T *to = (T *)j->out + bag * width;                                                                \
+    A by = b->mode == BAG_MEAN && counted ? (A)counted : 1;                                           \
+    for (int64_t d = 0; b->mode == BAG_MAX && counted && !here && d < width; d++) sum[d] = -INFINITY; \
+    for (int64_t d = 0; d < width; d++) to[d] = store_##NAME(sum[d] / by);                            \
+    if (j->size) j->size[bag] = counted;                                                              \
   }
 BAG_ROWS(f16, uint16_t, float)
 BAG_ROWS(bf16, uint16_t, float)

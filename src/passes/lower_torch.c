@@ -11,6 +11,7 @@
  */
 #include "passes/lower_torch.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -92,6 +93,62 @@ static Status lower_embedding(Lower *l, const Node *n, Tensor **out) {
   TRY(OP(c, "aten.embedding.default", out, val_tensor(weight), val_tensor(row)));
   TRY(OP(c, "aten.unsqueeze.default", &last, val_tensor(outside), val_int(-1)));
   return OP(c, "aten.masked_fill.Scalar", out, val_tensor(*out), val_tensor(last), val_int(0));
+}
+
+/* Sums (0) or largest (2) of rows, bag by bag, of as many rows as there are indices. */
+static Status bags_of(Lower *l, const Node *n, Tensor *rows, Tensor *samples, int64_t mode, Tensor **out) {
+  const Call *c = &l->call;
+  Tensor *offsets, *each, *four[4];
+  TRY(lower_tensor(l, n, 2, &offsets));
+  TRY(OP(c, "aten.arange.default", &each, val_int(rows->size[0]), val_dtype(offsets->dtype)));
+  TRY(OP_N(c, "aten.embedding_bag.padding_idx", four, 4, val_tensor(rows), val_tensor(each), val_tensor(offsets),
+           val_bool(false), val_int(mode), val_bool(false), samples ? val_tensor(samples) : val_none(),
+           val_bool(n->args[7].kind == ARG_BOOL && n->args[7].b), val_none()));
+  *out = four[0];
+  return OK;
+}
+
+/* How many of a bag's indices are no padding, [bags, 1]. */
+static Status bag_counts(Lower *l, const Node *n, Tensor *index, Dtype dtype, int64_t padding, Tensor **out) {
+  const Call *c = &l->call;
+  Tensor *counts;
+  TRY(OP(c, "aten.ne.Scalar", &counts, val_tensor(index), val_int(padding)));
+  TRY(OP(c, "aten.unsqueeze.default", &counts, val_tensor(counts), val_int(-1)));
+  TRY(OP(c, "aten.to.dtype", &counts, val_tensor(counts), val_dtype(dtype)));
+  return bags_of(l, n, counts, NULL, 0, out);
+}
+
+/* embedding_bag_part(weight, indices, offsets, _, mode, _, samples, include_last, padding, begin,
+ * ...): the rows that are here, zero (or -inf) in place of others, and then their bags.  Which bag
+ * an index is in and the like is for gradients, and not told. */
+static Status lower_bag(Lower *l, const Node *n, Tensor **out) {
+  const Call *c = &l->call;
+  Tensor *weight, *index, *samples, *row, *outside, *rows, *counts, *last;
+  int64_t mode = n->args[4].i, padding = n->args[8].i;
+  bool max = mode == 2;
+  TRY(lower_tensor(l, n, 0, &weight));
+  TRY(lower_tensor(l, n, 1, &index));
+  TRY(lower_tensor(l, n, 6, &samples));
+  Value none = max ? val_float(-INFINITY) : val_int(0);
+  TRY(rows_here(l, index, n->args[9].i, weight->size[0], &row, &outside));
+  if (padding >= 0) {
+    TRY(OP(c, "aten.eq.Scalar", &last, val_tensor(index), val_int(padding)));
+    TRY(OP(c, "aten.logical_or.default", &outside, val_tensor(outside), val_tensor(last)));
+  }
+  int64_t size[2] = {index->size[0], weight->size[1]};
+  if (weight->size[0] == 0) TRY(zeros(l, weight, size, 2, &rows));
+  else TRY(OP(c, "aten.embedding.default", &rows, val_tensor(weight), val_tensor(row)));
+  TRY(OP(c, "aten.unsqueeze.default", &last, val_tensor(outside), val_int(-1)));
+  TRY(OP(c, "aten.masked_fill.Scalar", &rows, val_tensor(rows), val_tensor(last), none));
+  TRY(bags_of(l, n, rows, samples, max ? 2 : 0, out));
+  if (mode == 0 || (max && padding < 0)) return OK;
+  TRY(bag_counts(l, n, index, weight->dtype, padding, &counts));
+  if (!max) {
+    TRY(OP(c, "aten.clamp_min.default", &counts, val_tensor(counts), val_int(1)));
+    return OP(c, "aten.div.Tensor", out, val_tensor(*out), val_tensor(counts));
+  }
+  TRY(OP(c, "aten.eq.Scalar", &counts, val_tensor(counts), val_int(0)));
+  return OP(c, "aten.masked_fill.Scalar", out, val_tensor(*out), val_tensor(counts), val_int(0));
 }
 
 /* gather_part(self, dim, index, begin): elements of other ranks are zero. */
@@ -197,10 +254,11 @@ static bool is_view(const Node *n) {
 
 static const struct {
   const char *target;
-  Status (*lower)(Lower *l, const Node *n, Tensor **out); /* one result per result of the node */
+  Status (*lower)(Lower *l, const Node *n, Tensor **out); /* one per result of the node; NULL: not told */
 } rows[] = {
     {redistribute, lower_redistribute},
     {"tess.embedding_part.default", lower_embedding},
+    {"tess.embedding_bag_part.default", lower_bag},
     {"tess.gather_part.default", lower_gather},
     {"tess.mean_part.default", lower_mean},
     {"tess.narrow_scatter.default", lower_narrow},
@@ -212,10 +270,29 @@ static const struct {
 
 /* ---- the pass ---------------------------------------------------------------------------------------- */
 
+static void is_it(void *ctx, Val **ref) {
+  void **search = ctx; /* the value, and whether it was found */
+  if (*ref == search[0]) *(bool *)search[1] = true;
+}
+
+/* A result that nobody can be told. */
+static Status check_unused(const Node *n, Val *v) {
+  bool used = false;
+  graph_each_val(n->graph, is_it, (void *[]){v, &used});
+  return used ? status_hint(fail(ERR_USAGE,
+                                 "%s: the program uses result '%s', which a part of the table cannot tell",
+                                 n->target, v->name),
+                            "cut this table by columns, or not at all")
+              : OK;
+}
+
 /* The results take the names of what they stand for. */
 static Status replace(Lower *l, Node *n, Tensor **result) {
+  for (int i = 0; i < n->nouts; i++)
+    if (!result[i]) TRY(check_unused(n, n->outs[i]));
   for (int i = 0; i < n->nouts; i++) {
     Val *old = n->outs[i], *new;
+    if (!result[i]) continue;
     TRY(builder_val(&l->builder, result[i], &new));
     old->forward = new;
     if (!new->node || new->node->next != n || node_is(n, redistribute)) continue;

@@ -218,11 +218,13 @@ static Status dense_backward_place(Rules *r) {
 
 /* ---- embedding_bag -------------------------------------------------------------------------- */
 
-/* Where the arguments are; forward_only: what ATen leaves out without gradients. */
+/* Where the arguments are. */
 typedef struct {
   int padding;
-  bool forward_only;
+  bool forward_only; /* leaves out what ATen does without gradients */
+  bool part;         /* tess.embedding_bag_part: a table's rows [begin, begin + n) of `total` */
 } BagRow;
+enum { PART_BEGIN = 9, PART_TOTAL, PART_FORWARD_ONLY }; /* arguments of that one alone */
 
 static int64_t bag_padding(const Call *c, int64_t rows) {
   const BagRow *row = c->op->def->row;
@@ -232,8 +234,21 @@ static int64_t bag_padding(const Call *c, int64_t rows) {
   return public && !in_none(c, row->padding) && padding < 0 ? padding + rows : padding;
 }
 
-static Status bag_infer(Call *c) {
+static bool bag_forward_only(const Call *c) {
   const BagRow *row = c->op->def->row;
+  return row->part ? in_bool(c, PART_FORWARD_ONLY) : row->forward_only;
+}
+
+/* Does ATen's kernel take its short way?  Parts are of tables whose rows are in one piece. */
+static bool bag_is_short(const Call *c) {
+  const BagRow *row = c->op->def->row;
+  const Tensor *weight = in_tensor(c, 0), *samples = in_tensor(c, 6);
+  bool whole = weight->dtype != DT_F64 && (row->part || weight->stride[1] == 1);
+  return in_int(c, 4) == BAG_SUM && whole && bag_padding(c, weight->size[0]) < 0 &&
+         (!samples || samples->stride[0] == 1);
+}
+
+static Status bag_infer(Call *c) {
   Tensor *weight, *indices, *offsets, *samples = in_tensor(c, 6);
   TRY(need_tensor(c, 0, &weight));
   TRY(need_tensor(c, 1, &indices));
@@ -249,15 +264,15 @@ static Status bag_infer(Call *c) {
   if (samples && (mode != BAG_SUM || samples->dtype != weight->dtype || !tensor_same_size(samples, indices))) {
     return op_fail(c, "per_sample_weights need mode sum, the weight's dtype and one number per index");
   }
-  bool sum = mode == BAG_SUM, whole = weight->dtype != DT_F64 && weight->stride[1] == 1;
-  bool short_way = sum && whole && bag_padding(c, weight->size[0]) < 0 && (!samples || samples->stride[0] == 1);
   Dtype dtype = indices->dtype == DT_I32 && offsets->dtype == DT_I32 ? DT_I32 : DT_I64;
-  int64_t out[2] = {bags, weight->size[1]}, of_index = short_way ? 0 : indices->size[0];
-  int64_t sizes = sum && row->forward_only ? offsets->size[0] : bags;
+  int64_t out[2] = {bags, weight->size[1]}, of_index = bag_is_short(c) ? 0 : indices->size[0];
+  int64_t sizes = mode == BAG_SUM && bag_forward_only(c) ? offsets->size[0] : bags;
   TRY(out_new(c, weight->dtype, 2, out));
   TRY(out_new(c, dtype, 1, &of_index));
   TRY(out_new(c, dtype, 1, &sizes));
-  return mode == BAG_MAX ? out_new(c, dtype, 2, out) : out_new(c, dtype, 1, &sizes);
+  if (mode != BAG_MAX) return out_new(c, dtype, 1, &sizes);
+  bool part = ((const BagRow *)c->op->def->row)->part; /* which rank has the largest is not known here */
+  return part ? out_value(c, val_none()) : out_new(c, dtype, 2, out);
 }
 
 /* Writes a plain i64 array to an output. */
@@ -287,16 +302,19 @@ static Status bag_offsets(const Call *c, int64_t bags, int64_t n, const int64_t 
 static Status bag_body(Call *c) {
   Tensor *weight = in_tensor(c, 0), *samples = in_tensor(c, 6), *out = out_tensor(c, 0);
   int64_t n = in_tensor(c, 1)->size[0], bags = out->size[0], *size, *largest = NULL, *bag_of;
+  bool part = ((const BagRow *)c->op->def->row)->part;
   Bags b = {.table = tensor_view(weight),
+            .begin = part ? in_int(c, PART_BEGIN) : 0,
             .bags = bags,
             .mode = (BagMode)in_int(c, 4),
             .padding = bag_padding(c, weight->size[0])};
-  TRY(flat_indices(c, in_tensor(c, 1), weight->size[0], &b.indices));
+  TRY(flat_indices(c, in_tensor(c, 1), part ? in_int(c, PART_TOTAL) : weight->size[0], &b.indices));
   TRY(bag_offsets(c, bags, n, &b.offset));
   if (samples) b.weight = tensor_data(samples), b.weight_step = samples->stride[0];
   TRY_NEW(size, kern_scratch(&c->ctx->kern, (size_t)(bags + 1) * sizeof *size));
   TRY_NEW(bag_of, kern_scratch(&c->ctx->kern, (size_t)n * sizeof *bag_of));
-  if (b.mode == BAG_MAX) TRY_NEW(largest, kern_scratch(&c->ctx->kern, (size_t)tensor_numel(out) * sizeof *largest));
+  if (b.mode == BAG_MAX && !part)
+    TRY_NEW(largest, kern_scratch(&c->ctx->kern, (size_t)tensor_numel(out) * sizeof *largest));
   if (!kernel_embedding_bag(&c->ctx->kern, &b, tensor_data(out), size, largest)) return fail_oom();
   for (int64_t bag = 0; bag < bags; bag++) {
     for (int64_t i = b.offset[bag]; i < b.offset[bag + 1]; i++) bag_of[i] = bag;
@@ -304,11 +322,45 @@ static Status bag_body(Call *c) {
   if (b.mode == BAG_SUM) memset(size, 0, (size_t)(bags + 1) * sizeof *size);
   put_ints(c, 1, bag_of);
   put_ints(c, 2, size);
-  put_ints(c, 3, largest ? largest : size);
+  if (out_tensor(c, 3)) put_ints(c, 3, largest ? largest : size);
   return OK;
 }
 
 static Status bag_run(Call *c) { return with_scratch(c, bag_body); }
+
+/* Columns of the table.  Its rows: each rank adds what it has, divides by what the bag has on all
+ * ranks, or leaves -inf where others have the bag's rows.  Sums are linear in the table. */
+static Status bag_place(Rules *r) {
+  bool max = in_int(r->call, 4) == BAG_MAX;
+  Placement p[4 + 4]; /* four results; per_sample_weights may be left out */
+  if (r->in[0]->stride[1] != 1) return rule_why(r, "a table whose rows are not in one piece"), OK;
+  for (int i = 0; i < 4 + r->nin; i++) p[i] = place_r();
+  p[0] = p[4] = place_s(1);
+  if (max) p[3] = place_s(1);
+  TRY(rule_axis_exact(r, p));
+  TRY(rule_axis(r, p));
+  p[0] = place_p(max ? REDUCE_MAX : REDUCE_SUM);
+  p[3] = place_r();
+  p[4] = place_s(0);
+  TRY(rule_axis_exact(r, p));
+  if (max) return OK;
+  p[4] = place_p(REDUCE_SUM);
+  return rule_axis(r, p);
+}
+
+static Status bag_localize(Local *l) {
+  bool cut = false;
+  int64_t begin, rows = l->in[0]->size[0];
+  for (int a = 0; a < l->naxes; a++) cut |= is_s_of(&local_place_in(l, 0)[a], 0);
+  if (!cut) return OK;
+  TRY(local_in_begin(l, 0, 0, &begin));
+  l->op = op_find("tess.embedding_bag_part.default");
+  l->arg[((const BagRow *)l->op->def->row)->padding] = val_int(bag_padding(l->call, rows));
+  l->arg[PART_BEGIN] = val_int(begin);
+  l->arg[PART_TOTAL] = val_int(rows);
+  l->arg[PART_FORWARD_ONLY] = val_bool(bag_forward_only(l->call));
+  return OK;
+}
 
 /* ---- its gradient ------------------------------------------------------------------------------ */
 
@@ -384,7 +436,8 @@ static Status bag_backward_body(Call *c) {
 static Status bag_backward_run(Call *c) { return with_scratch(c, bag_backward_body); }
 
 /* clang-format off */
-#define BAG(text, ...) {.schema = text, .infer = bag_infer, .run = bag_run, .row = &(const BagRow){__VA_ARGS__}}
+#define BAG(text, ...) {.schema = text, .infer = bag_infer, .run = bag_run, .row = &(const BagRow){__VA_ARGS__}, \
+                        .shard.place = bag_place, .shard.localize = bag_localize}
 /* clang-format on */
 
 /* clang-format off */
@@ -399,16 +452,20 @@ const OpDef ops_embedding[] = {
                    .run = dense_backward_run, .shard.place = dense_backward_place},
     BAG("aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int "
         "mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False) -> (Tensor, "
-        "Tensor, Tensor, Tensor)", -1, true),
+        "Tensor, Tensor, Tensor)", -1, true, false),
     BAG("aten::embedding_bag.padding_idx(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, "
         "int mode, bool sparse, Tensor? per_sample_weights, bool include_last_offset, int? padding_idx) -> "
-        "(Tensor, Tensor, Tensor, Tensor)", 8, true),
+        "(Tensor, Tensor, Tensor, Tensor)", 8, true, false),
     BAG("aten::_embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int "
         "mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False, int "
-        "padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)", 8, false),
+        "padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)", 8, false, false),
     BAG("aten::_embedding_bag_forward_only(Tensor weight, Tensor indices, Tensor offsets, bool "
         "scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool "
-        "include_last_offset=False, int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)", 8, true),
+        "include_last_offset=False, int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)", 8, true, false),
+    {.schema = "tess::embedding_bag_part(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq, int "
+               "mode, bool sparse, Tensor? per_sample_weights, bool include_last_offset, int padding_idx, SymInt "
+               "begin, SymInt total, bool forward_only) -> (Tensor, Tensor, Tensor, Tensor)", .infer = bag_infer,
+                   .run = bag_run, .row = &(const BagRow){8, false, true}},
     {.schema = "aten::_embedding_bag_dense_backward(Tensor grad, Tensor indices, Tensor offset2bag, Tensor "
                "bag_size, Tensor maximum_indices, SymInt num_weights, bool scale_grad_by_freq, int mode, Tensor? "
                "per_sample_weights, int padding_idx=-1) -> Tensor", .infer = bag_backward_infer,
