@@ -165,12 +165,6 @@ static Status raise(Job *j, Tensor *t, double exponent, Tensor **out) {
   return OP(&c, "aten.pow.Tensor_Scalar", out, val_tensor(positive), val_float(exponent));
 }
 
-static const Placement *partial_of(const Job *j) {
-  for (int a = 0; a < j->mesh->naxes; a++)
-    if (j->step->changed >> a & 1) return &j->step->before[a];
-  return &j->step->before[0];
-}
-
 static Status do_all_reduce(Job *j) {
   Tensor *in;
   TRY(mesh_group(j->mesh, j->step->axes, &j->group));
@@ -178,7 +172,7 @@ static Status do_all_reduce(Job *j) {
   TRY(new_result(j, in->ndim, in->size, &j->out));
   j->coll = (Coll){.kind = COLL_ALL_REDUCE,
                    .dtype = in->dtype,
-                   .op = partial_of(j)->op,
+                   .op = step_debt(j->mesh, j->step).op,
                    .send = tensor_data(in),
                    .recv = tensor_data(j->out),
                    .count = tensor_numel(in),
@@ -223,7 +217,7 @@ static Status do_reduce_scatter(Job *j) {
   TRY(new_local(j, j->step->after, &j->out));
   j->coll = (Coll){.kind = COLL_REDUCE_SCATTER,
                    .dtype = j->spec->dtype,
-                   .op = partial_of(j)->op,
+                   .op = step_debt(j->mesh, j->step).op,
                    .send = tensor_data(packed),
                    .recv = tensor_data(j->out),
                    .counts = counts,
@@ -237,14 +231,16 @@ static bool reduces(const Job *j) {
 }
 
 static Status do_reduce(Job *j) {
-  double norm = partial_of(j)->norm;
+  double norm = step_debt(j->mesh, j->step).norm;
   if (norm != 0) TRY(raise(j, j->in, norm, &j->in));
   return j->step->kind == STEP_ALL_REDUCE ? do_all_reduce(j) : do_reduce_scatter(j);
 }
 
 static Status finish_reduce(Job *j) {
-  double norm = partial_of(j)->norm;
-  return norm != 0 ? raise(j, j->out, 1 / norm, &j->out) : OK;
+  StepDebt debt = step_debt(j->mesh, j->step);
+  Call c = {.ctx = j->ctx, .scope = j->scope, .arena = &j->arena};
+  if (debt.factor != 1) TRY(OP(&c, "aten.mul.Scalar", &j->out, val_tensor(j->out), val_float(debt.factor)));
+  return debt.norm != 0 ? raise(j, j->out, 1 / debt.norm, &j->out) : OK;
 }
 
 /* ---- steps in turn ------------------------------------------------------------------------------ */
@@ -486,12 +482,10 @@ Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *lo
   return s;
 }
 
-/* The exponent of the norms that the last step reduces; 0: none. */
-static double reduced_norm(const Route *p) {
-  const Step *last = &p->step[p->n - 1];
-  for (int a = 0; a < MAX_AXES; a++)
-    if (last->changed >> a & 1 && is_p(&last->before[a])) return last->before[a].norm;
-  return 0;
+/* Is the result of the last step's collective the result? */
+static bool ends_with_collective(const Mesh *m, const Route *p) {
+  StepDebt debt = step_debt(m, &p->step[p->n - 1]);
+  return debt.norm == 0 && debt.factor == 1;
 }
 
 Status redistribute_into(Ctx *ctx, const Spec *from, const Route *route, Tensor *local, const char *why,
@@ -500,7 +494,7 @@ Status redistribute_into(Ctx *ctx, const Spec *from, const Route *route, Tensor 
   Job j = {.ctx = ctx, .mesh = from->mesh, .spec = from, .why = why, .scope = &scope, .in = local, .out = local};
   int last = route->n ? route->n - 1 : 0;
   Status s = run_steps(&j, route, 0, last);
-  bool direct = route->n > 0 && tensor_is_contiguous(out) && reduced_norm(route) == 0;
+  bool direct = route->n > 0 && tensor_is_contiguous(out) && ends_with_collective(j.mesh, route);
   j.into = direct ? out : NULL;
   if (!s) s = run_steps(&j, route, last, route->n);
   if (!s && j.out != out) kernel_copy(&ctx->kern, tensor_view(out), tensor_view(j.out));

@@ -4,15 +4,17 @@
  * there are at most 3^naxes of them.  From a state:
  *
  *   free      every R axis whose target is S (or P), where that is a local cut (and no other
- *             kind of partial value is there)
- *   reduce    P axes of one op, one by one or all together, to R or to their targets
+ *             kind of debt is owed)
+ *   reduce    P axes of one op, or sums and averages, one by one or all together, to R or to their
+ *             targets
  *   gather    S axes to R, one by one or all together
  *   move      S axes to their targets, one by one, or all that differ in one exchange
  *
  * A step of axes X on a dimension is exact within the group of X if no axis outside X cuts
  * that dimension *after* one of X, before or after the step: then each rank's new part lies
  * in what its group holds.  Where it does not, the group is made larger (exchange), or the
- * step is left out (slice, reduce).
+ * step is left out (slice, reduce).  A slice is also taken where every rank is found to hold what
+ * it needs, run by run: uneven strided shards may, for all their order.
  */
 #include "dist/route.h"
 
@@ -108,6 +110,62 @@ static unsigned close_group(const Search *s, const Placement *before, const Plac
   return axes;
 }
 
+/* Every run of `want` lies in runs of `have`. */
+static bool runs_hold(const Runs *have, const Runs *want) {
+  for (int w = 0; w < want->n; w++) {
+    int64_t at = want->run[w].begin, end = at + want->run[w].size;
+    while (at < end) {
+      int h = 0;
+      while (h < have->n && (at < have->run[h].begin || at >= have->run[h].begin + have->run[h].size)) h++;
+      if (h == have->n) return false;
+      at = have->run[h].begin + have->run[h].size;
+    }
+  }
+  return true;
+}
+
+enum { MOST_CHECKED = 4096 }; /* ranks that differ in how they hold a dimension */
+
+/* Does every rank hold the part of dimension d that it is to have?  false: no, or not known. */
+static bool is_held(const Search *s, const Placement *before, const Placement *after, int d) {
+  const int *axis = s->from->mesh->axis;
+  Layout was = {.ndim = s->from->ndim, .shape = s->from->shape, .naxes = s->naxes, .axis = axis, .place = before};
+  Layout will = was;
+  will.place = after;
+  int64_t n = 1;
+  for (int a = 0; a < s->naxes; a++)
+    if (is_s_of(&before[a], d) || is_s_of(&after[a], d)) n *= axis[a];
+  bool held = n <= MOST_CHECKED;
+  Arena arena = {0};
+  for (int64_t i = 0; held && i < n; i++) {
+    int coord[MAX_AXES] = {0};
+    Runs have, want;
+    int64_t rest = i;
+    for (int a = 0; a < s->naxes; a++) {
+      if (!is_s_of(&before[a], d) && !is_s_of(&after[a], d)) continue;
+      coord[a] = (int)(rest % axis[a]);
+      rest /= axis[a];
+    }
+    Status status = layout_runs(&was, coord, d, &arena, &have);
+    if (!status) status = layout_runs(&will, coord, d, &arena, &want);
+    held = !status && runs_hold(&have, &want);
+    status_free(status);
+  }
+  arena_free(&arena);
+  return held;
+}
+
+/* Axes `cut` go from R to shards: is that a slice of what each rank has? */
+static bool is_slice(const Search *s, const Placement *before, const Placement *after, unsigned cut) {
+  if (close_group(s, before, after, cut) == cut) return true;
+  for (int d = 0; d < s->from->ndim; d++) {
+    bool changes = false;
+    for (int a = 0; a < s->naxes; a++) changes |= cut >> a & 1 && is_s_of(&after[a], d);
+    if (changes && !is_held(s, before, after, d)) return false;
+  }
+  return true;
+}
+
 static double group_size(const Search *s, unsigned axes) {
   double n = 1;
   for (int a = 0; a < s->naxes; a++)
@@ -166,7 +224,7 @@ static void try_local(Search *s) {
       continue;
     }
     after[a] = s->to->place[a];
-    if (close_group(s, s->now, after, cut | 1u << a) == (cut | 1u << a)) cut |= 1u << a;
+    if (is_slice(s, s->now, after, cut | 1u << a)) cut |= 1u << a;
     else after[a] = s->now[a];
   }
   if (cut) relax(s, STEP_SLICE, cut, 0, after);
@@ -174,7 +232,7 @@ static void try_local(Search *s) {
     if (!(cut >> a & 1)) continue;
     memcpy(after, s->now, sizeof after);
     after[a] = s->to->place[a];
-    if (close_group(s, s->now, after, 1u << a) == 1u << a) relax(s, STEP_SLICE, 1u << a, 0, after);
+    if (is_slice(s, s->now, after, 1u << a)) relax(s, STEP_SLICE, 1u << a, 0, after);
   }
   if (!partial) return;
   memcpy(after, s->now, sizeof after);
@@ -197,6 +255,13 @@ static void try_reduce(Search *s, unsigned axes, bool to_target) {
   relax(s, to_target ? STEP_REDUCE_SCATTER : STEP_ALL_REDUCE, axes, axes, after);
 }
 
+/* Can what the two axes owe be paid in one go?  Sums of whole numbers are not averaged. */
+static bool owe_together(const Search *s, const Placement *a, const Placement *b) {
+  if (placement_equal(a, b)) return true;
+  bool sums = a->norm == 0 && b->norm == 0 && dtype_is_float(s->from->dtype);
+  return sums && (a->op == REDUCE_SUM || a->op == REDUCE_AVG) && (b->op == REDUCE_SUM || b->op == REDUCE_AVG);
+}
+
 static void try_reductions(Search *s) {
   unsigned partial = 0, same = 0;
   int first = -1;
@@ -204,7 +269,7 @@ static void try_reductions(Search *s) {
     if (!is_p(&s->now[a]) || placement_equal(&s->now[a], &s->to->place[a])) continue;
     partial |= 1u << a;
     if (first < 0) first = a;
-    if (placement_equal(&s->now[a], &s->now[first])) same |= 1u << a;
+    if (owe_together(s, &s->now[a], &s->now[first])) same |= 1u << a;
   }
   if (!partial) return;
   unsigned to_shards = 0;
@@ -355,6 +420,21 @@ Status route_find(const Spec *from, const Spec *to, Arena *arena, Route *out) {
   }
   free(s.node);
   return status;
+}
+
+StepDebt step_debt(const Mesh *m, const Step *s) {
+  StepDebt d = {.op = REDUCE_SUM, .factor = 1};
+  bool first = true, mixed = false;
+  for (int a = 0; a < m->naxes; a++) {
+    if (!(s->changed >> a & 1) || !is_p(&s->before[a])) continue;
+    if (first) d.op = s->before[a].op, d.norm = s->before[a].norm;
+    else mixed |= s->before[a].op != d.op;
+    first = false;
+  }
+  for (int a = 0; mixed && a < m->naxes; a++) /* an average of everything: no sum is larger than the result */
+    if (s->changed >> a & 1 && is_p(&s->before[a]) && s->before[a].op == REDUCE_SUM) d.factor *= m->axis[a];
+  if (mixed) d.op = REDUCE_AVG;
+  return d;
 }
 
 const char *route_print(const Route *p, int naxes, char *buf, size_t cap) {

@@ -52,6 +52,15 @@ typedef struct {
   int collectives; /* steps that communicate over more than one rank */
 } Route;
 
+/* What a step that reduces does with the values: op over the group; then they are multiplied by
+ * factor (averages over some axes and sums over others, in one go). */
+typedef struct {
+  ReduceOp op;
+  double factor; /* 1: nothing to do */
+  double norm;   /* not 0: values are norms of this exponent, reduced as sums of powers */
+} StepDebt;
+StepDebt step_debt(const Mesh *m, const Step *s);
+
 /* from and to: the same shape and dtype on the same mesh.  Steps live in the arena. */
 Status route_find(const Spec *from, const Spec *to, Arena *arena, Route *out);
 /* PyTorch's greedy route, for comparison; its steps are of one axis each.  Not meant to be

@@ -345,28 +345,23 @@ static Status exchange(Move *v, Tensor **out) {
 
 /* ---- debts --------------------------------------------------------------------------------------------- */
 
-static const Placement *partial_of(const Move *v) {
-  for (int a = 0; a < v->m->naxes; a++)
-    if (v->step->changed >> a & 1) return &v->step->before[a];
-  return &v->step->before[0];
-}
-
-/* Partial norms are sums of powers. */
+/* Norms are owed as sums of powers. */
 static Status raise_to(const Move *v, Tensor *t, double exponent, Tensor **out) {
   TRY(OP(v->c, "aten.abs.default", out, val_tensor(t)));
   return OP(v->c, "aten.pow.Tensor_Scalar", out, val_tensor(*out), val_float(exponent));
 }
 
 static Status reduce(Move *v, Tensor **out) {
-  const Placement *p = partial_of(v);
-  const char *op = reduce_op_name(p->op);
-  if (p->norm != 0) TRY(raise_to(v, v->in, p->norm, &v->in));
+  StepDebt debt = step_debt(v->m, v->step);
+  const char *op = reduce_op_name(debt.op);
+  if (debt.norm != 0) TRY(raise_to(v, v->in, debt.norm, &v->in));
   if (v->step->kind == STEP_REDUCE_SCATTER) TRY(reduce_scatter(v, op, out));
   else {
     TRY(OP(v->c, "_c10d_functional.all_reduce.default", out, val_tensor(v->in), val_str(op), val_str(v->group)));
     TRY(finish(v, *out, out));
   }
-  return p->norm != 0 ? raise_to(v, *out, 1 / p->norm, out) : OK;
+  if (debt.factor != 1) TRY(OP(v->c, "aten.mul.Scalar", out, val_tensor(*out), val_float(debt.factor)));
+  return debt.norm != 0 ? raise_to(v, *out, 1 / debt.norm, out) : OK;
 }
 
 static Status partition(Move *v, Tensor **out) {
