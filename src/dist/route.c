@@ -381,7 +381,7 @@ static Status check_pair(const Spec *from, const Spec *to) {
 }
 
 /* Collectives of the greedy route when PyTorch may merge equal neighbours (it does so over
- * a flattened mesh, if the user has made one). */
+ * a flattened mesh, if the user has made one), and sums and averages as well. */
 static int merged_collectives(const Search *s, const Route *greedy) {
   int n = 0;
   const Placement *from = NULL, *to = NULL; /* of the collective before */
@@ -390,7 +390,10 @@ static int merged_collectives(const Search *s, const Route *greedy) {
     int a = 0;
     while (!(step->changed >> a & 1)) a++;
     if (!step_communicates(step->kind) || s->from->mesh->axis[a] == 1) continue;
-    if (!from || !placement_equal(from, &step->before[a]) || !placement_equal(to, &step->after[a])) n++;
+    const Placement *before = &step->before[a];
+    bool alike = from &&
+                 (is_p(from) && is_p(before) ? owe_together(s, from, before) : placement_equal(from, before));
+    if (!alike || !placement_equal(to, &step->after[a])) n++;
     from = &step->before[a];
     to = &step->after[a];
   }
