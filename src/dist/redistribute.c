@@ -172,7 +172,7 @@ static Status do_all_reduce(Job *j) {
   TRY(new_result(j, in->ndim, in->size, &j->out));
   j->coll = (Coll){.kind = COLL_ALL_REDUCE,
                    .dtype = in->dtype,
-                   .op = step_debt(j->mesh, j->step).op,
+                   .op = step_reduction(j->mesh, j->step).op,
                    .send = tensor_data(in),
                    .recv = tensor_data(j->out),
                    .count = tensor_numel(in),
@@ -217,7 +217,7 @@ static Status do_reduce_scatter(Job *j) {
   TRY(new_local(j, j->step->after, &j->out));
   j->coll = (Coll){.kind = COLL_REDUCE_SCATTER,
                    .dtype = j->spec->dtype,
-                   .op = step_debt(j->mesh, j->step).op,
+                   .op = step_reduction(j->mesh, j->step).op,
                    .send = tensor_data(packed),
                    .recv = tensor_data(j->out),
                    .counts = counts,
@@ -231,16 +231,16 @@ static bool reduces(const Job *j) {
 }
 
 static Status do_reduce(Job *j) {
-  double norm = step_debt(j->mesh, j->step).norm;
+  double norm = step_reduction(j->mesh, j->step).norm;
   if (norm != 0) TRY(raise(j, j->in, norm, &j->in));
   return j->step->kind == STEP_ALL_REDUCE ? do_all_reduce(j) : do_reduce_scatter(j);
 }
 
 static Status finish_reduce(Job *j) {
-  StepDebt debt = step_debt(j->mesh, j->step);
+  StepReduction how = step_reduction(j->mesh, j->step);
   Call c = {.ctx = j->ctx, .scope = j->scope, .arena = &j->arena};
-  if (debt.factor != 1) TRY(OP(&c, "aten.mul.Scalar", &j->out, val_tensor(j->out), val_float(debt.factor)));
-  return debt.norm != 0 ? raise(j, j->out, 1 / debt.norm, &j->out) : OK;
+  if (how.factor != 1) TRY(OP(&c, "aten.mul.Scalar", &j->out, val_tensor(j->out), val_float(how.factor)));
+  return how.norm != 0 ? raise(j, j->out, 1 / how.norm, &j->out) : OK;
 }
 
 /* ---- steps in turn ------------------------------------------------------------------------------ */
@@ -484,8 +484,8 @@ Status redistribute_local(Ctx *ctx, const Spec *from, const Spec *to, Tensor *lo
 
 /* Is the result of the last step's collective the result? */
 static bool ends_with_collective(const Mesh *m, const Route *p) {
-  StepDebt debt = step_debt(m, &p->step[p->n - 1]);
-  return debt.norm == 0 && debt.factor == 1;
+  StepReduction how = step_reduction(m, &p->step[p->n - 1]);
+  return how.norm == 0 && how.factor == 1;
 }
 
 Status redistribute_into(Ctx *ctx, const Spec *from, const Route *route, Tensor *local, const char *why,

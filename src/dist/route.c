@@ -256,7 +256,7 @@ static void try_reduce(Search *s, unsigned axes, bool to_target) {
 }
 
 /* Can what the two axes owe be paid in one go?  Sums of whole numbers are not averaged. */
-static bool owe_together(const Search *s, const Placement *a, const Placement *b) {
+static bool reduce_together(const Search *s, const Placement *a, const Placement *b) {
   if (placement_equal(a, b)) return true;
   bool sums = a->norm == 0 && b->norm == 0 && dtype_is_float(s->from->dtype);
   return sums && (a->op == REDUCE_SUM || a->op == REDUCE_AVG) && (b->op == REDUCE_SUM || b->op == REDUCE_AVG);
@@ -269,7 +269,7 @@ static void try_reductions(Search *s) {
     if (!is_p(&s->now[a]) || placement_equal(&s->now[a], &s->to->place[a])) continue;
     partial |= 1u << a;
     if (first < 0) first = a;
-    if (owe_together(s, &s->now[a], &s->now[first])) same |= 1u << a;
+    if (reduce_together(s, &s->now[a], &s->now[first])) same |= 1u << a;
   }
   if (!partial) return;
   unsigned to_shards = 0;
@@ -392,7 +392,7 @@ static int merged_collectives(const Search *s, const Route *greedy) {
     if (!step_communicates(step->kind) || s->from->mesh->axis[a] == 1) continue;
     const Placement *before = &step->before[a];
     bool alike = from &&
-                 (is_p(from) && is_p(before) ? owe_together(s, from, before) : placement_equal(from, before));
+                 (is_p(from) && is_p(before) ? reduce_together(s, from, before) : placement_equal(from, before));
     if (!alike || !placement_equal(to, &step->after[a])) n++;
     from = &step->before[a];
     to = &step->after[a];
@@ -425,8 +425,8 @@ Status route_find(const Spec *from, const Spec *to, Arena *arena, Route *out) {
   return status;
 }
 
-StepDebt step_debt(const Mesh *m, const Step *s) {
-  StepDebt d = {.op = REDUCE_SUM, .factor = 1};
+StepReduction step_reduction(const Mesh *m, const Step *s) {
+  StepReduction d = {.op = REDUCE_SUM, .factor = 1};
   bool first = true, mixed = false;
   for (int a = 0; a < m->naxes; a++) {
     if (!(s->changed >> a & 1) || !is_p(&s->before[a])) continue;

@@ -58,8 +58,8 @@ typedef struct {
   ReduceOp op;
   double factor; /* 1: nothing to do */
   double norm;   /* not 0: values are norms of this exponent, reduced as sums of powers */
-} StepDebt;
-StepDebt step_debt(const Mesh *m, const Step *s);
+} StepReduction;
+StepReduction step_reduction(const Mesh *m, const Step *s);
 
 /* from and to: the same shape and dtype on the same mesh.  Steps live in the arena. */
 Status route_find(const Spec *from, const Spec *to, Arena *arena, Route *out);

@@ -352,16 +352,16 @@ static Status raise_to(const Move *v, Tensor *t, double exponent, Tensor **out) 
 }
 
 static Status reduce(Move *v, Tensor **out) {
-  StepDebt debt = step_debt(v->m, v->step);
-  const char *op = reduce_op_name(debt.op);
-  if (debt.norm != 0) TRY(raise_to(v, v->in, debt.norm, &v->in));
+  StepReduction how = step_reduction(v->m, v->step);
+  const char *op = reduce_op_name(how.op);
+  if (how.norm != 0) TRY(raise_to(v, v->in, how.norm, &v->in));
   if (v->step->kind == STEP_REDUCE_SCATTER) TRY(reduce_scatter(v, op, out));
   else {
     TRY(OP(v->c, "_c10d_functional.all_reduce.default", out, val_tensor(v->in), val_str(op), val_str(v->group)));
     TRY(finish(v, *out, out));
   }
-  if (debt.factor != 1) TRY(OP(v->c, "aten.mul.Scalar", out, val_tensor(*out), val_float(debt.factor)));
-  return debt.norm != 0 ? raise_to(v, *out, 1 / debt.norm, out) : OK;
+  if (how.factor != 1) TRY(OP(v->c, "aten.mul.Scalar", out, val_tensor(*out), val_float(how.factor)));
+  return how.norm != 0 ? raise_to(v, *out, 1 / how.norm, out) : OK;
 }
 
 static Status partition(Move *v, Tensor **out) {

@@ -13,7 +13,7 @@
 #include "dist/dist.h"
 #include "graph/builder.h"
 #include "graph/resolve.h"
-#include "graph/walk.h"
+#include "runtime/program_walk.h"
 
 /* Constants that are larger are not computed. */
 enum { DRY_LIMIT = 1 << 16 };
@@ -32,7 +32,7 @@ typedef struct Made {
   Value *out; /* tensors on the mesh: handles of which spec and shard count */
   int *alias; /* by output: the tensor argument whose handle it is; -1: none */
   int nout;
-  Lie *paid;     /* by tensor argument: how it lies afterwards */
+  Lie *after;    /* by tensor argument: how it lies afterwards */
   Moved **moved; /* redistributions that were asked for */
   int nmoved;
   double flops;
@@ -89,7 +89,7 @@ static Status open_dist(PlanPrice *p, const Mesh *mesh) {
   TRY(mesh_new(p->dist, mesh->axis, mesh->naxes, mesh->name, NULL, &p->mesh));
   memset(p->mesh->coord, 0, sizeof p->mesh->coord);
   p->mesh->inside = true;
-  p->dist->in_parts = true; /* as specialize() does */
+  p->dist->keep_sharded = true; /* as program_walk() does */
   p->dist->implicit_replication = true;
   p->dist->moved = see_moved;
   p->dist->moved_arg = p;
@@ -109,7 +109,7 @@ Status plan_price_open(const Probe *sizes, const Mesh *mesh, PlanPrice **out) {
   if (!s) {
     builder_init(&p->builder, &p->ctx, p->program);
     p->builder.dry_limit = DRY_LIMIT;
-    p->ctx.emitter = &p->builder.emitter;
+    ctx_set_handler(&p->ctx, LEVEL_EMIT, &p->builder.handler);
     *out = p;
   } else plan_price_close(p);
   return s;
@@ -292,8 +292,8 @@ static Status call_anew(PlanPrice *p, const Node *n, Value *bound, Call *c, cons
   c->arena = arena;
   TRY(s);
   TRY(remember_results(p, n, c, h, m));
-  TRY_NEW(m->paid, arena_new_n(&p->arena, Lie, h->n + 1));
-  for (int i = 0; i < h->n; i++) m->paid[i] = lie_of(h->t[i]);
+  TRY_NEW(m->after, arena_new_n(&p->arena, Lie, h->n + 1));
+  for (int i = 0; i < h->n; i++) m->after[i] = lie_of(h->t[i]);
   m->nmoved = p->nasked;
   TRY_NEW(m->moved, arena_new_n(&p->arena, Moved *, p->nasked + 1));
   if (p->nasked) memcpy(m->moved, p->asked, (size_t)p->nasked * sizeof *m->moved);
@@ -302,9 +302,9 @@ static Status call_anew(PlanPrice *p, const Node *n, Value *bound, Call *c, cons
 
 static Status call_again(PlanPrice *p, const Made *m, const Handles *h, Call *c) {
   for (int i = 0; i < h->n; i++) {
-    if (!m->paid[i].spec) continue;
-    h->t[i]->spec = m->paid[i].spec;
-    h->t[i]->local = m->paid[i].local;
+    if (!m->after[i].spec) continue;
+    h->t[i]->spec = m->after[i].spec;
+    h->t[i]->local = m->after[i].local;
   }
   for (int i = 0; i < m->nmoved; i++) count_moved(p, m->moved[i]);
   p->now.flops += m->flops;

@@ -1,6 +1,6 @@
 /* plan_price.h -- what plans for one program cost: bytes sent, arithmetic and weights of a rank.
  *
- * A plan is priced by walking over the program as specialize() does, on a mesh without ranks and
+ * A plan is priced by walking over the program as program_walk() does, on a mesh without ranks and
  * on tensors without elements.  What a call costs and how its results lie follows from how its
  * arguments lie and what the marks ask around it; that is recorded once, and plans that differ in
  * a few weights share all the rest.
@@ -11,7 +11,7 @@
 #define TESS_RUNTIME_PLAN_PRICE_H
 
 #include "plan/probe.h"
-#include "runtime/specialize.h"
+#include "plan/mark.h"
 
 typedef struct PlanPrice PlanPrice;
 

@@ -10,7 +10,7 @@
 /* ---- what the marks ask for -------------------------------------------------------------------- */
 
 /* t brought to what is wanted of it; plain tensors are left alone. */
-static Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out) {
+Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out) {
   const Spec *to;
   Placement place[MAX_AXES];
   *out = t;
@@ -71,8 +71,7 @@ static Status call_wide(const Op *wide, const Want *want, Dtype dtype, Call *c) 
   return OK;
 }
 
-/* A call of the walk, with what the marks ask for around it. */
-static Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
+Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
   if (n->graph != m->graph) return op_dispatch(c);
   if (n->nouts && n->outs[0]->id < m->nvals && m->before[n->outs[0]->id])
     TRY(anchor_arguments(c->ctx, c->scope, m, n, bound));
