@@ -86,13 +86,25 @@ typedef enum {
   OP_STARTS = 64,    /* returns before it is done: its results are there after wait_tensor, and what it
                       * reads must stay until then; results and operands (argument 0) go by pairs */
   OP_DTENSOR = 128,  /* makes, moves or opens DTensors: gets them as they are, not their shards */
+  OP_SHARES = 256,   /* a head of one argument may serve several neighbouring ones of the result (attention) */
 } OpFlag;
+
+/* What an op does with the elements of argument 0, if it only hands them on. */
+typedef enum {
+  MOVES_NOT,     /* it computes */
+  MOVES_COPY,    /* the same ones in the same places: copies, aliases, casts, dropout */
+  MOVES_DIMS,    /* dimensions are exchanged, added, dropped or repeated */
+  MOVES_RESHAPE, /* in row-major order, with other sizes */
+  MOVES_CUT,     /* each result is a part of the dimension `dim`: from `start` or `index` on, or behind the
+                  * result before */
+} Moves;
 
 typedef struct {
   const char *schema;
   OpFn *infer, *run, *compose;
   const char *inplace;
   unsigned flags;
+  Moves moves;
   const void *row;                 /* the family's own table row */
   double (*flops)(const Call *c);  /* floating point operations; NULL: one per output element */
   int64_t (*draws)(const Call *c); /* OP_RANDOM: blocks of random numbers that a call takes, outputs inferred */
@@ -108,6 +120,8 @@ typedef struct {
     /* The op written with other ops, taken instead of the single call where the rule's cheapest
      * strategy would have to move its inputs: PyTorch decides these part by part. */
     OpFn *compose_unmoved;
+    /* The op that gives a product of halves in f32: parts that are added up over ranks are rounded once. */
+    const char *wide;
   } shard;
   const void *vjp; /* gradient: filled by a later part */
 } OpDef;

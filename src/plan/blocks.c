@@ -212,23 +212,7 @@ static bool cut(Blocks *b, const Track *t, const Tensor *in, const Tensor *out, 
 
 /* ---- following --------------------------------------------------------------------------------------- */
 
-static bool target_is(const Node *n, const char *const *names) {
-  for (; *names; names++)
-    if (!strncmp(n->target, *names, strlen(*names))) return true;
-  return false;
-}
-
-static const char *const reshapes[] = {
-    "aten.view.", "aten.reshape.", "aten._unsafe_view.", "aten.flatten.", "aten.unflatten.", "aten.view_copy.",
-    NULL};
-/* Ops that move values without looking at them: no piece is used yet. */
-static const char *const movers[] = {"aten.transpose", "aten.permute",  "aten.t.",         "aten.unsqueeze",
-                                     "aten.squeeze",   "aten.expand",   "aten.contiguous", "aten.clone",
-                                     "aten.to.",       "aten._to_copy", "aten.alias",      "aten.detach",
-                                     "aten.movedim",   "aten.swapaxes", "aten.mT",         NULL};
-
-/* Ops that give a key head to several query heads. */
-static const char *const attentions[] = {"aten.scaled_dot_product_attention", "aten._scaled_dot_product", NULL};
+static bool moves(const Node *n, Moves how) { return n->op && n->op->def->moves == how; }
 
 static Status arrive(Blocks *b, const Track *t, int depth);
 
@@ -368,7 +352,8 @@ static Status pass_on(Blocks *b, const Track *t, const Node *n, bool counts, int
       bool stays = free && is_plain_s(&out[o]) && (i == 0 || to[o].n > 0);
       const Tensor *size = stays ? probe_tensor(b->p, n->outs[o]) : NULL;
       int64_t times = size ? size->size[out[o].dim] / t->lead[i].size : 0;
-      if (!size || size->size[out[o].dim] % t->lead[i].size || (times > 1 && !target_is(n, attentions))) continue;
+      if (!size || size->size[out[o].dim] % t->lead[i].size || (times > 1 && !(n->op->def->flags & OP_SHARES)))
+        continue;
       if (i == 0) start_track(&to[o], n->outs[o], t);
       to[o].lead[to[o].n] = t->lead[i];
       to[o].lead[to[o].n].size *= times;
@@ -405,9 +390,7 @@ static Status land_part(Blocks *b, const Track *t, const Node *n, int o, int dim
 
 /* The constant behind a copy of it. */
 static const Tensor *constant_of(const Blocks *b, const Val *v) {
-  static const char *const copies[] = {"aten.lift_fresh_copy.", "aten.clone.",  "aten.to.", "aten._to_copy.",
-                                       "aten.alias.",           "aten.detach.", NULL};
-  while (v->node && target_is(v->node, copies) && v->node->args[0].kind == ARG_VAL) v = v->node->args[0].val;
+  while (v->node && moves(v->node, MOVES_COPY) && v->node->args[0].kind == ARG_VAL) v = v->node->args[0].val;
   const char *name = v->node ? NULL : b->p->e->inputs[v->index].target;
   const StateEntry *s = name ? exported_state(b->p->e, name) : NULL;
   return s && s->tensor && s->tensor->dtype == DT_I64 && tensor_is_contiguous(s->tensor) && tensor_data(s->tensor)
@@ -454,9 +437,7 @@ static Status step_results(Blocks *b, const Track *t, const Node *n, int depth) 
   const Tensor *in = probe_tensor(b->p, t->val);
   Track to = *t;
   int64_t dim, start, step;
-  if (!node_is(n, "aten.slice.Tensor") || !arg_number(b->p, &n->args[1], 0, &dim) ||
-      !arg_number(b->p, &n->args[2], 0, &start) || !arg_number(b->p, &n->args[4], 1, &step))
-    return OK;
+  if (!cutter_steps(b->p, n, &dim, &start, &step)) return OK;
   if (dim < 0) dim += in->ndim;
   Lead *l = &to.lead[0];
   if (l->dim != dim) return pass_on(b, t, n, true, depth);
@@ -531,18 +512,19 @@ static Status follow_user(Blocks *b, const Track *t, const Node *n, int depth) {
   TRY(ends_here(b, t, n, &ends));
   if (ends) return count_track(b, t), OK;
   if (!n->op || n->nouts == 0 || n->nouts > MAX_DIMS) return OK;
-  if (is_cutter(n)) return cut_results(b, t, n, depth);
+  if (moves(n, MOVES_CUT)) return cut_results(b, t, n, depth);
   if (node_is(n, "aten.index.Tensor")) return index_results(b, t, n, depth);
   if (node_is(n, "aten.cat.default")) return cat_results(b, t, n, depth);
   if (node_is(n, "aten.glu.default")) return halve_results(b, t, n, depth);
   count_groups(b, t, n);
   if (node_is(n, "aten.repeat_interleave.self_int")) return repeat_results(b, t, n, depth);
-  if (target_is(n, reshapes)) {
+  if (moves(n, MOVES_RESHAPE)) {
     const Tensor *in = probe_tensor(b->p, t->val), *out = probe_tensor(b->p, n->outs[0]);
     Track to = {.val = n->outs[0], .from = t->val, .member = t->member, .base = t->base, .single = t->single};
     return out && reshape(t, in, out, &to) ? land(b, &to, depth) : OK;
   }
-  return pass_on(b, t, n, !target_is(n, movers), depth);
+  bool used = !moves(n, MOVES_COPY) && !moves(n, MOVES_DIMS); /* else no piece is used yet */
+  return pass_on(b, t, n, used, depth);
 }
 
 /* Some op needs the features whole, or adds them up. */
@@ -552,9 +534,9 @@ static Status is_clean(Blocks *b, const Track *t, bool *clean) {
     const Node *n = b->p->user[k];
     Placement out[MAX_DIMS];
     bool free, known, row = false;
-    if (!n || !n->op || n->nouts == 0 || n->nouts > MAX_DIMS || target_is(n, reshapes)) continue;
+    if (!n || !n->op || n->nouts == 0 || n->nouts > MAX_DIMS || moves(n, MOVES_RESHAPE)) continue;
     for (int i = 0; i < b->nends; i++) row |= b->end[i].node == n && b->end[i].val == t->val;
-    if (row || is_cutter(n)) continue;
+    if (row || moves(n, MOVES_CUT)) continue;
     TRY(probe_ask(b->p, n, &(Given){t->val, place_s(t->lead[0].dim)}, 1, out, &free, &known));
     *clean = known && free && is_s(&out[0]);
   }

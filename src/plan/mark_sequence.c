@@ -5,17 +5,9 @@
 
 #include "shard/view_calculus.h"
 
-/* Ops whose result is cut like their arguments, sums among them. */
-static const char *const passes[] = {
-    "aten.add.Tensor", "aten.sub.Tensor", "aten.clone.", "aten.contiguous.", "aten.to.",
-    "aten._to_copy.",  "aten.dropout.",   "aten.alias.", "aten.detach.",     NULL};
-static const char *const reshapes[] = {"aten.view.",    "aten.reshape.",   "aten._unsafe_view.",
-                                       "aten.flatten.", "aten.unflatten.", NULL};
-
-static bool target_is(const Node *n, const char *const *names) {
-  for (; *names; names++)
-    if (!strncmp(n->target, *names, strlen(*names))) return true;
-  return false;
+/* Sums and differences, and copies of them: cut like their arguments. */
+static bool adds_or_copies(const OpDef *def) {
+  return def->moves == MOVES_COPY || (def->flags & OP_POINTWISE && def->shard.linear == LINEAR_JOINT);
 }
 
 /* Values that lead to v by sums and views. */
@@ -25,7 +17,7 @@ static void spread_back(Marks *m, Probe *p, const Val *v, int axis, Placement pl
   const Node *n = v->node;
   if (!n || !n->op) return;
   const Tensor *out = probe_tensor(p, v);
-  bool same = target_is(n, passes), view = target_is(n, reshapes);
+  bool same = adds_or_copies(n->op->def), view = n->op->def->moves == MOVES_RESHAPE;
   for (int i = 0; out && (same || view) && i < n->nargs; i++) {
     const Val *a = n->args[i].kind == ARG_VAL ? n->args[i].val : NULL;
     const Tensor *in = a ? probe_tensor(p, a) : NULL;

@@ -43,19 +43,8 @@ static Status anchor_arguments(Ctx *ctx, Scope *scope, const Marks *m, const Nod
   return OK;
 }
 
-/* Products whose parts are rounded once, after they were added up. */
-static const struct {
-  const char *op, *wide;
-} wide_ops[] = {
-    {"aten.linear.default", "tess.linear_wide.default"}, {"aten.addmm.default", "tess.addmm_wide.default"},
-    {"aten.mm.default", "tess.matmul_wide.default"},     {"aten.matmul.default", "tess.matmul_wide.default"},
-    {"aten.bmm.default", "tess.matmul_wide.default"},
-};
-
 static const Op *wide_op(const Op *op, Dtype d) {
-  for (size_t i = 0; (d == DT_F16 || d == DT_BF16) && i < sizeof wide_ops / sizeof *wide_ops; i++)
-    if (!strcmp(op->schema.name, wide_ops[i].op)) return op_find(wide_ops[i].wide);
-  return NULL;
+  return op->def->shard.wide && (d == DT_F16 || d == DT_BF16) ? op_find(op->def->shard.wide) : NULL;
 }
 
 /* A sum in halves: the parts stay f32 until they are one. */

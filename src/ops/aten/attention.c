@@ -545,7 +545,7 @@ const OpDef ops_attention[] = {
      .run = sdpa_run,
      .shard.place = place_attention,
      .shard.compose_sharded = heads_in_parts,
-     .flags = OP_RANDOM,
+     .flags = OP_RANDOM | OP_SHARES,
      .draws = sdpa_draws,
      .flops = attention_flops},
     {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float "
@@ -553,6 +553,7 @@ const OpDef ops_attention[] = {
                "output, Tensor logsumexp)",
      .infer = flash_infer,
      .run = flash_run,
+     .flags = OP_SHARES,
      .shard.place = place_attention,
      .flops = attention_flops},
     {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, Tensor "
@@ -567,5 +568,6 @@ const OpDef ops_attention[] = {
                "scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",
      .compose = math_compose,
      .infer = math_infer,
+     .flags = OP_SHARES,
      .shard.place = place_attention},
     {0}};

@@ -72,9 +72,10 @@ static Status copy_run(Call *c) {
   return OK;
 }
 
-#define CAST(HOW, ...)                                                                                             \
-  .infer = cast_infer, .run = cast_run, .flags = OP_POINTWISE, .shard.linear = LINEAR_ALL, .row = &(const PwRow) { \
-    .emit = emit_cast, PW_CAST, HOW, { __VA_ARGS__ }                                                               \
+#define CAST(HOW, ...)                                                                                          \
+  .infer = cast_infer, .run = cast_run, .flags = OP_POINTWISE, .moves = MOVES_COPY, .shard.linear = LINEAR_ALL, \
+  .row = &(const PwRow) {                                                                                       \
+    .emit = emit_cast, PW_CAST, HOW, { __VA_ARGS__ }                                                            \
   }
 
 const OpDef ops_cast[] = {

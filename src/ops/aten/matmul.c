@@ -222,14 +222,16 @@ static double grouped_flops(const Call *c) {
 /* ---- the family ------------------------------------------------------------------------- */
 
 /* clang-format off */
-#define PRODUCT(text, r) \
-  {.schema = text, .infer = row_infer, .run = row_run, .flops = row_flops, .shard.place = row_place, .row = &(r)}
+#define PRODUCT_OF_HALVES(text, r, name) \
+  {.schema = text, .infer = row_infer, .run = row_run, .flops = row_flops, .shard.place = row_place, .row = &(r), \
+   .shard.wide = name}
+#define PRODUCT(text, r) PRODUCT_OF_HALVES(text, r, NULL)
 /* clang-format on */
 
 const OpDef ops_matmul[] = {
-    PRODUCT("aten::mm(Tensor self, Tensor mat2) -> Tensor", row_mm),
+    PRODUCT_OF_HALVES("aten::mm(Tensor self, Tensor mat2) -> Tensor", row_mm, "tess.matmul_wide.default"),
     PRODUCT("aten::_int_mm(Tensor self, Tensor mat2) -> Tensor", row_int_mm),
-    PRODUCT("aten::bmm(Tensor self, Tensor mat2) -> Tensor", row_bmm),
+    PRODUCT_OF_HALVES("aten::bmm(Tensor self, Tensor mat2) -> Tensor", row_bmm, "tess.matmul_wide.default"),
     PRODUCT("aten::mv(Tensor self, Tensor vec) -> Tensor", row_mv),
     PRODUCT("aten::dot(Tensor self, Tensor tensor) -> Tensor", row_dot),
     {.schema = "aten::vdot(Tensor self, Tensor other) -> Tensor",
@@ -238,14 +240,16 @@ const OpDef ops_matmul[] = {
      .flops = row_flops,
      .shard.place = row_place,
      .row = &row_dot},
-    PRODUCT("aten::matmul(Tensor self, Tensor other) -> Tensor", row_matmul),
-    PRODUCT("aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
-            row_addmm),
+    PRODUCT_OF_HALVES("aten::matmul(Tensor self, Tensor other) -> Tensor", row_matmul, "tess.matmul_wide.default"),
+    PRODUCT_OF_HALVES(
+        "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor", row_addmm,
+        "tess.addmm_wide.default"),
     PRODUCT("aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
             row_baddbmm),
     PRODUCT("aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
             row_addmv),
-    PRODUCT("aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", row_linear),
+    PRODUCT_OF_HALVES("aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", row_linear,
+                      "tess.linear_wide.default"),
     PRODUCT("tess::linear_wide(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", row_linear_wide),
     PRODUCT("tess::addmm_wide(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
             row_addmm_wide),

@@ -469,7 +469,7 @@ const OpDef ops_random[] = {
          .draws = native_dropout_draws},
     {.schema = "aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
      .compose = native_dropout_backward_compose},
-    {.schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor", .compose = dropout_compose},
+    {.schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor", .compose = dropout_compose, .moves = MOVES_COPY},
     {.schema = "aten::feature_dropout(Tensor input, float p, bool train) -> Tensor", .compose = dropout_compose, .row = ""},
     {.schema = "aten::alpha_dropout(Tensor input, float p, bool train) -> Tensor",
      .compose = alpha_dropout_compose},

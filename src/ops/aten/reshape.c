@@ -116,8 +116,9 @@ static Status copy_run(Call *c) {
 /* clang-format off */
 #define RESHAPE(text, fn) \
   {.schema = text, .infer = fn##_infer, .run = reshape_run, .shard.place = rule_reshape, \
-    .shard.localize = localize_view}
-#define CLONE(text, fn) {.schema = text, .infer = fn##_infer, .run = copy_run, .shard.place = rule_alias}
+    .shard.localize = localize_view, .moves = MOVES_RESHAPE}
+#define CLONE(text, fn) \
+  {.schema = text, .infer = fn##_infer, .run = copy_run, .shard.place = rule_alias, .moves = MOVES_COPY}
 /* clang-format on */
 
 /* clang-format off */

@@ -182,7 +182,8 @@ static Status copies_compose(Call *c) {
   return OK;
 }
 
-#define SPLIT .shard.place = split_place, .shard.localize = split_localize
+#define SPLIT_ANY .shard.place = split_place, .shard.localize = split_localize
+#define SPLIT SPLIT_ANY, .moves = MOVES_CUT
 
 /* clang-format off */
 const OpDef ops_split[] = {
@@ -199,26 +200,26 @@ const OpDef ops_split[] = {
     {.schema = "aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]",
      .infer = split_with_sizes_infer, SPLIT},
     {.schema = "aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", .infer = chunk_infer, SPLIT},
-    {.schema = "aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]", .compose = copies_compose, .row = "aten.split.Tensor"},
-    {.schema = "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]", .compose = copies_compose, .row = "aten.split_with_sizes.default"},
+    {.schema = "aten::split_copy.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]", .compose = copies_compose, .moves = MOVES_CUT, .row = "aten.split.Tensor"},
+    {.schema = "aten::split_with_sizes_copy(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]", .compose = copies_compose, .moves = MOVES_CUT, .row = "aten.split_with_sizes.default"},
     {.schema = "aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]",
      .infer = tensor_split_sections_infer, SPLIT},
     {.schema = "aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]",
-     .infer = tensor_split_indices_infer, SPLIT},
+     .infer = tensor_split_indices_infer, SPLIT_ANY},
     {.schema = "aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", .infer = numpy_split_infer,
-     SPLIT, .row = &(const NumpySplit){1, 1}},
+     SPLIT_ANY, .row = &(const NumpySplit){1, 1}},
     {.schema = "aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]", .infer = numpy_split_infer,
-     SPLIT, .row = &(const NumpySplit){1, 1}},
+     SPLIT_ANY, .row = &(const NumpySplit){1, 1}},
     {.schema = "aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", .infer = numpy_split_infer,
-     SPLIT, .row = &(const NumpySplit){0, 2}},
+     SPLIT_ANY, .row = &(const NumpySplit){0, 2}},
     {.schema = "aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]", .infer = numpy_split_infer,
-     SPLIT, .row = &(const NumpySplit){0, 2}},
+     SPLIT_ANY, .row = &(const NumpySplit){0, 2}},
     {.schema = "aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]", .infer = numpy_split_infer,
-     SPLIT, .row = &(const NumpySplit){2, 3}},
+     SPLIT_ANY, .row = &(const NumpySplit){2, 3}},
     {.schema = "aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]", .infer = numpy_split_infer,
-     SPLIT, .row = &(const NumpySplit){2, 3}},
+     SPLIT_ANY, .row = &(const NumpySplit){2, 3}},
     {.schema = "aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", .infer = unbind_infer,
-     .shard.place = unbind_place},
-    {.schema = "aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]", .compose = copies_compose, .row = "aten.unbind.int"},
+     .shard.place = unbind_place, .moves = MOVES_CUT},
+    {.schema = "aten::unbind_copy.int(Tensor self, int dim=0) -> Tensor[]", .compose = copies_compose, .moves = MOVES_CUT, .row = "aten.unbind.int"},
     {0},
 };

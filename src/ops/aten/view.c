@@ -51,10 +51,13 @@ static Status view_place(Rules *r) {
 }
 
 /* How the view shards, if not as view_place and the default say. */
-#define SLICE .shard.place = rule_slice, .shard.localize = localize_slice
-#define NARROW .shard.place = rule_narrow, .shard.localize = localize_narrow
-#define EXPAND .shard.place = view_place, .shard.localize = localize_expand
-#define SQUEEZE .shard.place = view_place, .shard.localize = localize_squeeze
+#define SLICE .shard.place = rule_slice, .shard.localize = localize_slice, .moves = MOVES_CUT
+#define NARROW .shard.place = rule_narrow, .shard.localize = localize_narrow, .moves = MOVES_CUT
+#define SELECT .shard.place = view_place, .moves = MOVES_CUT
+#define EXPAND .shard.place = view_place, .shard.localize = localize_expand, .moves = MOVES_DIMS
+#define SQUEEZE .shard.place = view_place, .shard.localize = localize_squeeze, .moves = MOVES_DIMS
+#define DIMS .shard.place = view_place, .moves = MOVES_DIMS
+#define ALIAS .shard.place = view_place, .moves = MOVES_COPY
 #define STRIDED .shard.place = rule_as_strided, .shard.localize = localize_as_strided
 #define SAME_DIMS .shard.place = rule_same_dims
 #define LINEAR .shard.place = rule_same_dims, .shard.linear = LINEAR_UNARY
@@ -72,10 +75,10 @@ static Status view_place(Rules *r) {
 /* clang-format off */
 const OpDef ops_view[] = {
     VIEW("aten::view.dtype(Tensor(a) self, ScalarType dtype) -> Tensor(a)", geometry_view_dtype, SAME_DIMS),
-    VIEW("aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", geometry_transpose, DEFAULT),
-    VIEW("aten::t(Tensor(a) self) -> Tensor(a)", geometry_t, DEFAULT),
-    VIEW("aten::numpy_T(Tensor(a) self) -> Tensor(a)", geometry_reverse, DEFAULT),
-    VIEW("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", geometry_permute, DEFAULT),
+    VIEW("aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", geometry_transpose, DIMS),
+    VIEW("aten::t(Tensor(a) self) -> Tensor(a)", geometry_t, DIMS),
+    VIEW("aten::numpy_T(Tensor(a) self) -> Tensor(a)", geometry_reverse, DIMS),
+    VIEW("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", geometry_permute, DIMS),
     VIEW("aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)", geometry_expand,
         EXPAND),
     VIEW("aten::broadcast_to(Tensor(a) self, SymInt[] size) -> Tensor(a)", geometry_expand, EXPAND),
@@ -83,10 +86,10 @@ const OpDef ops_view[] = {
     VIEW("aten::squeeze(Tensor(a) self) -> Tensor(a)", geometry_squeeze_all, SQUEEZE),
     VIEW("aten::squeeze.dim(Tensor(a) self, int dim) -> Tensor(a)", geometry_squeeze_dim, SQUEEZE),
     VIEW("aten::squeeze.dims(Tensor(a) self, int[] dim) -> Tensor(a)", geometry_squeeze_dims, SQUEEZE),
-    VIEW("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", geometry_unsqueeze, DEFAULT),
+    VIEW("aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)", geometry_unsqueeze, DIMS),
     VIEW("aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> "
          "Tensor(a)", geometry_slice, SLICE),
-    VIEW("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", geometry_select, DEFAULT),
+    VIEW("aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)", geometry_select, SELECT),
     VIEW("aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)", geometry_narrow,
         NARROW),
     VIEW("aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)", geometry_diagonal,
@@ -97,58 +100,58 @@ const OpDef ops_view[] = {
          "Tensor(a)", geometry_as_strided, STRIDED),
     VIEW("aten::_reshape_alias(Tensor(a) self, SymInt[] size, SymInt[] stride) -> Tensor(a)", geometry_as_strided,
         STRIDED),
-    VIEW("aten::alias(Tensor(a) self) -> Tensor(a)", geometry_alias, DEFAULT),
-    VIEW("aten::detach(Tensor(a) self) -> Tensor(a)", geometry_alias, DEFAULT),
-    VIEW("aten::lift(Tensor self) -> Tensor", geometry_alias, DEFAULT),
-    VIEW("aten::lift_fresh(Tensor(a) self) -> Tensor(a)", geometry_alias, DEFAULT),
-    VIEW("aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)", geometry_movedim, DEFAULT),
+    VIEW("aten::alias(Tensor(a) self) -> Tensor(a)", geometry_alias, ALIAS),
+    VIEW("aten::detach(Tensor(a) self) -> Tensor(a)", geometry_alias, ALIAS),
+    VIEW("aten::lift(Tensor self) -> Tensor", geometry_alias, ALIAS),
+    VIEW("aten::lift_fresh(Tensor(a) self) -> Tensor(a)", geometry_alias, ALIAS),
+    VIEW("aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)", geometry_movedim, DIMS),
     VIEW("aten::movedim.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)", geometry_movedims,
-        DEFAULT),
-    VIEW("aten::moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a)", geometry_movedim, DEFAULT),
+        DIMS),
+    VIEW("aten::moveaxis.int(Tensor(a) self, int source, int destination) -> Tensor(a)", geometry_movedim, DIMS),
     VIEW("aten::moveaxis.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)", geometry_movedims,
-        DEFAULT),
-    VIEW("aten::swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)", geometry_transpose, DEFAULT),
-    VIEW("aten::swapdims(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", geometry_transpose, DEFAULT),
+        DIMS),
+    VIEW("aten::swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)", geometry_transpose, DIMS),
+    VIEW("aten::swapdims(Tensor(a) self, int dim0, int dim1) -> Tensor(a)", geometry_transpose, DIMS),
     VIEW("aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", geometry_unfold, DEFAULT),
     VIEW("aten::view_as_complex(Tensor(a) self) -> Tensor(a)", geometry_view_as_complex, LINEAR),
     VIEW("aten::view_as_real(Tensor(a) self) -> Tensor(a)", geometry_view_as_real, LINEAR),
-    VIEW("aten::mT(Tensor(a) self) -> Tensor(a)", geometry_mt, DEFAULT),
-    VIEW("aten::mH(Tensor(a) self) -> Tensor(a)", geometry_mt, DEFAULT),
-    VIEW("aten::adjoint(Tensor(a) self) -> Tensor(a)", geometry_mt, DEFAULT),
-    VIEW("aten::matrix_H(Tensor(a) self) -> Tensor(a)", geometry_mt, DEFAULT),
+    VIEW("aten::mT(Tensor(a) self) -> Tensor(a)", geometry_mt, DIMS),
+    VIEW("aten::mH(Tensor(a) self) -> Tensor(a)", geometry_mt, DIMS),
+    VIEW("aten::adjoint(Tensor(a) self) -> Tensor(a)", geometry_mt, DIMS),
+    VIEW("aten::matrix_H(Tensor(a) self) -> Tensor(a)", geometry_mt, DIMS),
     VIEW("aten::real(Tensor(a) self) -> Tensor(a)", geometry_real, LINEAR),
     VIEW("aten::imag(Tensor(a) self) -> Tensor(a)", geometry_imag, LINEAR),
-    VIEW("aten::resolve_conj(Tensor(a) self) -> Tensor(a)", geometry_alias, DEFAULT),
-    VIEW("aten::resolve_neg(Tensor(a) self) -> Tensor(a)", geometry_alias, DEFAULT),
-    VIEW("aten::positive(Tensor(a) self) -> Tensor(a)", geometry_alias, DEFAULT),
+    VIEW("aten::resolve_conj(Tensor(a) self) -> Tensor(a)", geometry_alias, ALIAS),
+    VIEW("aten::resolve_neg(Tensor(a) self) -> Tensor(a)", geometry_alias, ALIAS),
+    VIEW("aten::positive(Tensor(a) self) -> Tensor(a)", geometry_alias, ALIAS),
 
     METADATA("aten::squeeze_(Tensor(a!) self) -> Tensor(a!)", geometry_squeeze_all, SQUEEZE),
     METADATA("aten::squeeze_.dim(Tensor(a!) self, int dim) -> Tensor(a!)", geometry_squeeze_dim, SQUEEZE),
     METADATA("aten::squeeze_.dims(Tensor(a!) self, int[] dim) -> Tensor(a!)", geometry_squeeze_dims, SQUEEZE),
-    METADATA("aten::unsqueeze_(Tensor(a!) self, int dim) -> Tensor(a!)", geometry_unsqueeze, DEFAULT),
-    METADATA("aten::transpose_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)", geometry_transpose, DEFAULT),
-    METADATA("aten::t_(Tensor(a!) self) -> Tensor(a!)", geometry_t, DEFAULT),
-    METADATA("aten::detach_(Tensor(a!) self) -> Tensor(a!)", geometry_alias, DEFAULT),
-    METADATA("aten::swapaxes_(Tensor(a!) self, int axis0, int axis1) -> Tensor(a!)", geometry_transpose, DEFAULT),
-    METADATA("aten::swapdims_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)", geometry_transpose, DEFAULT),
+    METADATA("aten::unsqueeze_(Tensor(a!) self, int dim) -> Tensor(a!)", geometry_unsqueeze, DIMS),
+    METADATA("aten::transpose_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)", geometry_transpose, DIMS),
+    METADATA("aten::t_(Tensor(a!) self) -> Tensor(a!)", geometry_t, DIMS),
+    METADATA("aten::detach_(Tensor(a!) self) -> Tensor(a!)", geometry_alias, ALIAS),
+    METADATA("aten::swapaxes_(Tensor(a!) self, int axis0, int axis1) -> Tensor(a!)", geometry_transpose, DIMS),
+    METADATA("aten::swapdims_(Tensor(a!) self, int dim0, int dim1) -> Tensor(a!)", geometry_transpose, DIMS),
     METADATA("aten::as_strided_(Tensor(a!) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> "
              "Tensor(a!)", geometry_as_strided, STRIDED),
 
     COPY("aten::narrow_copy(Tensor self, int dim, SymInt start, SymInt length) -> Tensor", geometry_narrow, NARROW),
     COPY("aten::slice_copy.Tensor(Tensor self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> "
          "Tensor", geometry_slice, SLICE),
-    COPY("aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor", geometry_select, DEFAULT),
-    COPY("aten::permute_copy(Tensor self, int[] dims) -> Tensor", geometry_permute, DEFAULT),
-    COPY("aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor", geometry_transpose, DEFAULT),
-    COPY("aten::t_copy(Tensor self) -> Tensor", geometry_t, DEFAULT),
+    COPY("aten::select_copy.int(Tensor self, int dim, SymInt index) -> Tensor", geometry_select, SELECT),
+    COPY("aten::permute_copy(Tensor self, int[] dims) -> Tensor", geometry_permute, DIMS),
+    COPY("aten::transpose_copy.int(Tensor self, int dim0, int dim1) -> Tensor", geometry_transpose, DIMS),
+    COPY("aten::t_copy(Tensor self) -> Tensor", geometry_t, DIMS),
     COPY("aten::expand_copy(Tensor self, SymInt[] size, *, bool implicit=False) -> Tensor", geometry_expand,
         EXPAND),
     COPY("aten::squeeze_copy(Tensor self) -> Tensor", geometry_squeeze_all, SQUEEZE),
     COPY("aten::squeeze_copy.dim(Tensor self, int dim) -> Tensor", geometry_squeeze_dim, SQUEEZE),
     COPY("aten::squeeze_copy.dims(Tensor self, int[] dim) -> Tensor", geometry_squeeze_dims, SQUEEZE),
-    COPY("aten::unsqueeze_copy(Tensor self, int dim) -> Tensor", geometry_unsqueeze, DEFAULT),
-    COPY("aten::detach_copy(Tensor self) -> Tensor", geometry_alias, DEFAULT),
-    COPY("aten::alias_copy(Tensor self) -> Tensor", geometry_alias, DEFAULT),
+    COPY("aten::unsqueeze_copy(Tensor self, int dim) -> Tensor", geometry_unsqueeze, DIMS),
+    COPY("aten::detach_copy(Tensor self) -> Tensor", geometry_alias, ALIAS),
+    COPY("aten::alias_copy(Tensor self) -> Tensor", geometry_alias, ALIAS),
     COPY("aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> "
          "Tensor", geometry_as_strided, STRIDED),
     COPY("aten::diagonal_copy(Tensor self, int offset=0, int dim1=0, int dim2=1) -> Tensor", geometry_diagonal,
