@@ -32,6 +32,8 @@ typedef struct {
   bool start;
   _Atomic int errors; /* ranks that got one, with code ERR_RANK */
 } Mistake;
+/* An all-reduce of one number. */
+Status sum_of(Comm *c, int mine, int *out);
 bool mistake_at(int i, Mistake *out); /* false: there are no more */
 
 /* fails_midway */

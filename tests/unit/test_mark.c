@@ -366,8 +366,20 @@ static void test_no_table(void **state) {
   unmark(&m);
 }
 
-/* An op that has no way to be cut. */
+/* A weight of which no dimension is contracted. */
 static void test_never_cut(void **state) {
+  (void)state;
+  static const char scale[] = "graph(%w: f32[6] = parameter \"scale.weight\", %x: f32[4,6] = user) {\n"
+                              "  %y: f32[4,6] = aten.mul.Tensor(%x, %w)\n"
+                              "  return user %y\n}";
+  Marked m;
+  assert_error(mark_text(scale, "tp=2", "{\"parallelize\": {\"scale\": \"rowwise\"}}", &m),
+               "no op uses it in a way that allows it");
+  unmark(&m);
+}
+
+/* Tables that are looked up in bags. */
+static void test_bags(void **state) {
   (void)state;
   static const char bag[] =
       "graph(%w: f32[9,6] = parameter \"bag.weight\", %i: i64[8] = user, %o: i64[4] = user) {\n"
@@ -375,8 +387,11 @@ static void test_never_cut(void **state) {
       "false, None, false, None)\n"
       "  return user %y\n}";
   Marked m;
-  assert_error(mark_text(bag, "tp=2", "{\"parallelize\": {\"bag\": \"embedding_rowwise\"}}", &m),
-               "no op uses it in a way that allows it");
+  assert_ok(mark_text(bag, "tp=2", "{\"parallelize\": {\"bag\": \"embedding_rowwise\"}}", &m));
+  assert_placed(&m, "bag.weight", "S(0)");
+  unmark(&m);
+  assert_ok(mark_text(bag, "tp=2", "{\"parallelize\": {\"bag\": \"colwise\"}}", &m));
+  assert_placed(&m, "bag.weight", "S(1)");
   unmark(&m);
 }
 
@@ -423,6 +438,43 @@ static void test_flattened(void **state) {
   unmark(&m);
 }
 
+/* "f.*.*" names the module f.0.0, and not the weight of the module f.0. */
+static void test_containers(void **state) {
+  (void)state;
+  static const char text[] =
+      "graph(%a: f32[6,8] = parameter \"f.1.weight\", %b: f32[8,6] = parameter \"f.0.0.weight\", "
+      "%x: f32[2,8] = user) {\n"
+      "  %h: f32[2,6] = aten.linear.default(%x, %a)\n"
+      "  %y: f32[2,8] = aten.linear.default(%h, %b)\n"
+      "  return user %y\n}";
+  Marked m;
+  assert_ok(mark_text(text, "tp=2", "{\"parallelize\": {\"f.1\": \"colwise\", \"f.*.*\": \"rowwise\"}}", &m));
+  assert_placed(&m, "f.1.weight", "S(0)");
+  assert_placed(&m, "f.0.0.weight", "S(1)");
+  unmark(&m);
+  assert_ok(mark_text(text, "tp=2", "{\"params\": {\"f.*.*.*\": \"S(0)\"}}", &m)); /* no module is called so */
+  assert_placed(&m, "f.0.0.weight", "S(0)");
+  unmark(&m);
+}
+
+/* A sum that leads to a sequence-parallel norm through a copy of a view is cut along the sequence, too. */
+static void test_sequence_copies(void **state) {
+  (void)state;
+  static const char text[] =
+      "graph(%a: f32[6,8] = parameter \"down.weight\", %n: f32[6] = parameter \"norm.weight\", "
+      "%x: f32[8,8] = user) {\n"
+      "  %h: f32[8,6] = aten.linear.default(%x, %a)\n"
+      "  %v: f32[2,4,6] = aten.view_copy.default(%h, [2, 4, 6])\n"
+      "  %y: f32[2,4,6] = aten.rms_norm.default(%v, [6], %n) !{\"nn_module_stack\": \"n,norm,RMSNorm\"}\n"
+      "  return user %y\n}";
+  Marked m;
+  assert_ok(
+      mark_text(text, "tp=2", "{\"parallelize\": {\"down\": \"rowwise\", \"norm\": \"sequence_parallel\"}}", &m));
+  const Val *h = m.e->graph->first->outs[0];
+  if (!m.marks->after[h->id] || !is_s(&m.marks->after[h->id]->place[0])) test_failed("the sum is whole");
+  unmark(&m);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       /* clang-format off */
@@ -430,7 +482,8 @@ int main(void) {
       cmocka_unit_test(test_bare),
       cmocka_unit_test(test_round_trip), cmocka_unit_test(test_pair),        cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_fused_heads), cmocka_unit_test(test_grouped_heads), cmocka_unit_test(test_empty_rest),
-      cmocka_unit_test(test_flattened),   cmocka_unit_test(test_other_layers), cmocka_unit_test(test_never_cut),
+      cmocka_unit_test(test_flattened),   cmocka_unit_test(test_other_layers), cmocka_unit_test(test_never_cut), cmocka_unit_test(test_bags),
+      cmocka_unit_test(test_containers), cmocka_unit_test(test_sequence_copies),
             cmocka_unit_test(test_part_of_a_head),
       /* clang-format on */
       cmocka_unit_test(test_no_table),
