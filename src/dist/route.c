@@ -4,7 +4,7 @@
  * there are at most 3^naxes of them.  From a state:
  *
  *   free      every R axis whose target is S (or P), where that is a local cut (and no other
- *             kind of debt is owed)
+ *             kind of partial value is there)
  *   reduce    P axes of one op, or sums and averages, one by one or all together, to R or to their
  *             targets
  *   gather    S axes to R, one by one or all together
@@ -255,7 +255,7 @@ static void try_reduce(Search *s, unsigned axes, bool to_target) {
   relax(s, to_target ? STEP_REDUCE_SCATTER : STEP_ALL_REDUCE, axes, axes, after);
 }
 
-/* Can what the two axes owe be paid in one go?  Sums of whole numbers are not averaged. */
+/* Can the partial values of two axes be reduced in one go?  Sums of whole numbers are not averaged. */
 static bool reduce_together(const Search *s, const Placement *a, const Placement *b) {
   if (placement_equal(a, b)) return true;
   bool sums = a->norm == 0 && b->norm == 0 && dtype_is_float(s->from->dtype);

@@ -31,7 +31,7 @@ static Status add_member(Blocks *b, int input, int dim, bool rows, int *out) {
                                     .dim = dim,
                                     .n = t->size[dim],
                                     .group = b->nmembers,
-                                    .twin = b->nmembers,
+                                    .keeper = b->nmembers,
                                     .rows = rows,
                                     .writer = -1,
                                     .next = b->member_at[input] - 1,
@@ -61,153 +61,12 @@ static void add_cut(Member *m, int64_t at) {
 }
 
 static void count_track(Blocks *b, const Track *t) {
-  member_add_span(blocks_twin(b, t->member), t->base, track_end(t), track_pieces(t));
+  member_add_span(blocks_keeper(b, t->member), t->base, track_end(t), track_pieces(t));
 }
 
 static void count_all(Blocks *b, int member, int64_t count) {
   Member *m = &b->member[member];
   member_add_span(m, 0, m->n, count);
-}
-
-/* ---- reshapes ------------------------------------------------------------------------------------ */
-
-/* Entries of the dimensions [from, to) of in, as one dimension of that many elements.
- * false: not one lead with repetitions around it. */
-static bool flatten(const Track *t, const Tensor *in, int from, int to, Lead *out) {
-  int64_t before = 1, repeat = 1;
-  bool found = false;
-  *out = (Lead){0};
-  for (int d = from; d < to; d++) {
-    const Lead *l = NULL;
-    for (int i = 0; i < t->n; i++)
-      if (t->lead[i].dim == d) l = &t->lead[i];
-    if (in->size[d] == 1) continue;
-    if (!l && !found) before *= in->size[d];
-    else if (!l) repeat *= in->size[d];
-    else if (!found) {
-      *out = *l;
-      found = true;
-    } else { /* the next inner one of the same features */
-      if (repeat != 1 || out->repeat != 1 || l->before != 1 || out->inner != l->inner * (l->size / l->repeat))
-        return false;
-      out->size *= l->size;
-      out->inner = l->inner;
-      out->repeat = l->repeat;
-    }
-  }
-  if (!found || (out->before > 1 && before > 1)) return false;
-  out->size *= before * repeat;
-  out->before *= before;
-  out->repeat *= repeat;
-  return true;
-}
-
-/* The lead as the dimensions [from, to) of out; appends to t. */
-static bool unflatten(Lead l, const Tensor *out, int from, int to, Track *t) {
-  int64_t before = l.before, repeat = l.repeat, n = lead_pieces(&l), inner = l.inner * n;
-  int last = to;
-  int64_t tail[MAX_DIMS] = {0};
-  for (int d = to - 1; d >= from && repeat > 1; d--) { /* repetitions are the innermost */
-    int64_t size = out->size[d];
-    if (repeat % size == 0) repeat /= size, last = d;
-    else if (size % repeat == 0) {
-      tail[d] = repeat;
-      repeat = 1;
-    } else return false;
-  }
-  if (repeat > 1) return false;
-  for (int d = from; d < last; d++) {
-    int64_t size = out->size[d], again = 1;
-    if (size == 1) continue;
-    if (before > 1 && before % size == 0) {
-      before /= size;
-      continue;
-    }
-    if (before > 1) {
-      if (size % before) return false;
-      again = before;
-      before = 1;
-    }
-    int64_t copies = tail[d] ? tail[d] : 1, count = size / again / copies;
-    if (!count || inner % count || t->n == MAX_DIMS) return false;
-    inner /= count;
-    t->lead[t->n++] = (Lead){d, size, inner, copies, again};
-  }
-  return true;
-}
-
-static bool holds(const Track *t, int from, int to) {
-  for (int i = 0; i < t->n; i++)
-    if (t->lead[i].dim >= from && t->lead[i].dim < to) return true;
-  return false;
-}
-
-/* Groups of dimensions with equal products on both sides. */
-static bool reshape(const Track *t, const Tensor *in, const Tensor *out, Track *to) {
-  int i = 0, o = 0;
-  while (i < in->ndim || o < out->ndim) {
-    int i0 = i, o0 = o;
-    int64_t a = 1, b = 1;
-    if (i < in->ndim) a = in->size[i++];
-    if (o < out->ndim) b = out->size[o++];
-    while (a != b) {
-      if (a < b && i < in->ndim) a *= in->size[i++];
-      else if (b < a && o < out->ndim) b *= out->size[o++];
-      else return false;
-    }
-    while (i < in->ndim && in->size[i] == 1) i++;
-    while (o < out->ndim && out->size[o] == 1) o++;
-    Lead l;
-    if (!holds(t, i0, i)) continue;
-    if (!flatten(t, in, i0, i, &l) || !unflatten(l, out, o0, o, to)) return false;
-  }
-  return to->n > 0;
-}
-
-/* ---- cuts ------------------------------------------------------------------------------------------ */
-
-/* Entries behind a dimension that vanished move up. */
-static void drop_dim(Track *t, int dim) {
-  for (int i = 0; i < t->n; i++) t->lead[i].dim -= t->lead[i].dim > dim;
-}
-
-/* Result `index` of a cutter, which begins at `start` of dimension dim. */
-static bool cut(Blocks *b, const Track *t, const Tensor *in, const Tensor *out, int dim, int64_t start, Track *to) {
-  int at = 0;
-  bool vanishes = out->ndim < in->ndim;
-  int64_t kept = vanishes ? 1 : out->size[dim];
-  to->base = t->base;
-  to->single = t->single;
-  while (at < t->n && t->lead[at].dim != dim) at++;
-  memcpy(to->lead, t->lead, sizeof to->lead);
-  to->n = t->n;
-  if (at == t->n || kept == in->size[dim]) {
-    if (vanishes) drop_dim(to, dim);
-    return true;
-  }
-  if (t->single && at == 0) { /* a part of the one piece: still it */
-    to->lead[0].size = kept;
-    if (vanishes) to->n = 0;
-    return to->n > 0;
-  }
-  if (at > 0) { /* inside of what stays whole: from there on nothing is known */
-    to->n = at;
-    if (vanishes) drop_dim(to, dim);
-    return true;
-  }
-  Lead *l = &to->lead[0];
-  if (l->before != 1 || l->repeat != 1) return false;
-  to->base += start * l->inner;
-  add_cut(blocks_twin(b, t->member), to->base);
-  add_cut(blocks_twin(b, t->member), to->base + kept * l->inner);
-  l->size = kept;
-  if (kept == 1 && !vanishes) to->single = l->inner;
-  if (vanishes || (kept == 1 && to->n > 1)) {
-    memmove(&to->lead[0], &to->lead[1], (size_t)(to->n - 1) * sizeof *l);
-    to->n--;
-  }
-  if (vanishes) drop_dim(to, dim);
-  return to->n > 0;
 }
 
 /* ---- following --------------------------------------------------------------------------------------- */
@@ -218,17 +77,17 @@ static Status arrive(Blocks *b, const Track *t, int depth);
 
 /* Both are the features of their weights, one by one: a bias and its weight, gate and up. */
 static bool same_features(const Blocks *b, const Track *t, const Track *u) {
-  const Lead *x = &t->lead[0], *y = &u->lead[0];
+  const TrackDim *x = &t->dims[0], *y = &u->dims[0];
   return t->base == u->base && x->size == y->size && x->inner == y->inner && x->repeat == 1 && y->repeat == 1 &&
          x->before == y->before && b->member[t->member].n == b->member[u->member].n;
 }
 
-static void make_twins(Blocks *b, int m, int other) {
-  Member *x = blocks_twin(b, m), *y = blocks_twin(b, other);
+static void keep_together(Blocks *b, int m, int other) {
+  Member *x = blocks_keeper(b, m), *y = blocks_keeper(b, other);
   if (x == y) return;
   for (int i = 0; i < x->ncuts; i++) add_cut(y, x->cut[i]);
   for (int i = 0; i < x->nspans; i++) member_add_span(y, x->span[i].begin, x->span[i].end, x->span[i].count);
-  x->twin = (int)(y - b->member);
+  x->keeper = (int)(y - b->member);
 }
 
 static Status remember(Blocks *b, int columns, int rows, const Node *n) {
@@ -268,17 +127,17 @@ static bool is_empty(const Blocks *b, const Val *v) {
 static Status land(Blocks *b, Track *t, int depth) {
   if (is_empty(b, t->val)) return OK;
   Track *first = b->at[t->val->id];
-  if (first && first->n && first->lead[0].dim == t->lead[0].dim && first->base == t->base &&
+  if (first && first->n && first->dims[0].dim == t->dims[0].dim && first->base == t->base &&
       first->member == t->member)
     return OK;
-  bool conflict = first && first->n && first->lead[0].dim != t->lead[0].dim;
-  if (conflict && t->lead[0].dim > first->lead[0].dim) return add_need(b, t, t->from, t->val->node);
+  bool conflict = first && first->n && first->dims[0].dim != t->dims[0].dim;
+  if (conflict && t->dims[0].dim > first->dims[0].dim) return add_need(b, t, t->from, t->val->node);
   if (conflict) TRY(add_need(b, first, first->from, t->val->node)); /* heads rather than what is inside of them */
   if (first && !conflict) {
     if (!first->n) return OK;
     join(b, t->member, first->member);
     TRY(meet_alike(b, t->member, first->member));
-    if (same_features(b, t, first)) make_twins(b, t->member, first->member);
+    if (same_features(b, t, first)) keep_together(b, t->member, first->member);
     return OK;
   }
   Track *kept;
@@ -293,7 +152,7 @@ static Status ends_here(Blocks *b, const Track *t, const Node *n, bool *ends) {
   *ends = false;
   for (int i = b->end_at[t->val->id] - 1; i >= 0; i = b->end[i].next) {
     const RowEnd *e = &b->end[i];
-    if (e->node != n || e->dim != t->lead[0].dim) continue;
+    if (e->node != n || e->dim != t->dims[0].dim) continue;
     member_add_span(&b->member[e->member], e->begin, e->end, track_pieces(t));
     join(b, t->member, e->member);
     TRY(remember(b, t->member, e->member, n));
@@ -317,7 +176,7 @@ static Status join_buffers(Blocks *b, const Track *t, const Node *n, int dim) {
       bool free, known;
       int m;
       if (whole->size[d] % track_pieces(t) || n->nouts != 1) continue;
-      TRY(probe_ask(p, n, (Given[]){{v, place_s(d)}, {t->val, place_s(t->lead[0].dim)}}, 2, out, &free, &known));
+      TRY(probe_ask(p, n, (Given[]){{v, place_s(d)}, {t->val, place_s(t->dims[0].dim)}}, 2, out, &free, &known));
       if (!known || !free || !is_s_of(&out[0], dim)) continue;
       TRY(add_member(b, g->inputs[v->index]->index, d, false, &m));
       count_all(b, m, track_pieces(t));
@@ -346,19 +205,19 @@ static Status pass_on(Blocks *b, const Track *t, const Node *n, bool counts, int
   bool free, known;
   for (int o = 0; o < n->nouts; o++) to[o].n = 0;
   for (int i = 0; i < t->n; i++) {
-    TRY(probe_ask(b->p, n, &(Given){t->val, place_s(t->lead[i].dim)}, 1, out, &free, &known));
+    TRY(probe_ask(b->p, n, &(Given){t->val, place_s(t->dims[i].dim)}, 1, out, &free, &known));
     if (!known) break;
     for (int o = 0; o < n->nouts; o++) {
       bool stays = free && is_plain_s(&out[o]) && (i == 0 || to[o].n > 0);
       const Tensor *size = stays ? probe_tensor(b->p, n->outs[o]) : NULL;
-      int64_t times = size ? size->size[out[o].dim] / t->lead[i].size : 0;
-      if (!size || size->size[out[o].dim] % t->lead[i].size || (times > 1 && !(n->op->def->flags & OP_SHARES)))
+      int64_t times = size ? size->size[out[o].dim] / t->dims[i].size : 0;
+      if (!size || size->size[out[o].dim] % t->dims[i].size || (times > 1 && !(n->op->def->flags & OP_SHARES)))
         continue;
       if (i == 0) start_track(&to[o], n->outs[o], t);
-      to[o].lead[to[o].n] = t->lead[i];
-      to[o].lead[to[o].n].size *= times;
-      to[o].lead[to[o].n].repeat *= times;
-      to[o].lead[to[o].n++].dim = out[o].dim;
+      to[o].dims[to[o].n] = t->dims[i];
+      to[o].dims[to[o].n].size *= times;
+      to[o].dims[to[o].n].repeat *= times;
+      to[o].dims[to[o].n++].dim = out[o].dim;
     }
     if (i == 0) {
       if (counts) count_track(b, t);
@@ -376,14 +235,20 @@ static Status pass_on(Blocks *b, const Track *t, const Node *n, bool counts, int
 /* A part of the features, as a value of its own. */
 static Status add_part(Blocks *b, const Track *t) {
   TRY_NEW(b->part, arena_more(&b->arena, b->part, b->nparts, &b->parts_cap));
-  b->part[b->nparts++] = (Part){t->member, t->base, track_end(t), t->val, t->lead[0].dim, t->lead[0].size};
+  b->part[b->nparts++] = (Part){t->member, t->base, track_end(t), t->val, t->dims[0].dim, t->dims[0].size};
   return OK;
 }
 
 static Status land_part(Blocks *b, const Track *t, const Node *n, int o, int dim, int64_t start, int depth) {
   const Tensor *in = probe_tensor(b->p, t->val), *out = probe_tensor(b->p, n->outs[o]);
   Track to = {.val = n->outs[o], .from = t->val, .member = t->member};
-  if (!out || !cut(b, t, in, out, dim, start, &to)) return OK;
+  Span part = {0};
+  bool goes_on = out && track_cut(t, in, out, dim, start, &to, &part);
+  if (part.end > part.begin) {
+    add_cut(blocks_keeper(b, t->member), part.begin);
+    add_cut(blocks_keeper(b, t->member), part.end);
+  }
+  if (!goes_on) return OK;
   if (to.base != t->base || track_end(&to) != track_end(t)) TRY(add_part(b, &to));
   return land(b, &to, depth);
 }
@@ -425,9 +290,9 @@ static Status repeat_results(Blocks *b, const Track *t, const Node *n, int depth
   to.val = n->outs[0];
   to.from = t->val;
   for (int i = 0; i < to.n; i++) {
-    if (to.lead[i].dim != dim) continue;
-    to.lead[i].repeat *= out->size[dim] / in->size[dim];
-    to.lead[i].size = out->size[dim];
+    if (to.dims[i].dim != dim) continue;
+    to.dims[i].repeat *= out->size[dim] / in->size[dim];
+    to.dims[i].size = out->size[dim];
   }
   return land(b, &to, depth);
 }
@@ -439,7 +304,7 @@ static Status step_results(Blocks *b, const Track *t, const Node *n, int depth) 
   int64_t dim, start, step;
   if (!cutter_steps(b->p, n, &dim, &start, &step)) return OK;
   if (dim < 0) dim += in->ndim;
-  Lead *l = &to.lead[0];
+  TrackDim *l = &to.dims[0];
   if (l->dim != dim) return pass_on(b, t, n, true, depth);
   if (start < 0 || start >= step || l->size % step || l->repeat != 1 || l->before != 1) return OK;
   l->size /= step;
@@ -464,8 +329,8 @@ static Status halve_results(Blocks *b, const Track *t, const Node *n, int depth)
 static void count_groups(Blocks *b, const Track *t, const Node *n) {
   int64_t groups;
   int at = node_is(n, "aten.group_norm.default") ? 1 : node_is(n, "aten.native_group_norm.default") ? 6 : -1;
-  if (at < 0 || t->lead[0].dim != 1 || !arg_number(b->p, &n->args[at], 1, &groups)) return;
-  member_add_span(blocks_twin(b, t->member), t->base, track_end(t), groups);
+  if (at < 0 || t->dims[0].dim != 1 || !arg_number(b->p, &n->args[at], 1, &groups)) return;
+  member_add_span(blocks_keeper(b, t->member), t->base, track_end(t), groups);
 }
 
 static Status cut_results(Blocks *b, const Track *t, const Node *n, int depth) {
@@ -478,8 +343,8 @@ static Status cut_results(Blocks *b, const Track *t, const Node *n, int depth) {
 
 /* The features of u come right behind those of t. */
 static bool adjoins(const Blocks *b, const Track *t, const Track *u) {
-  const Lead *x = &t->lead[0], *y = u && u->n ? &u->lead[0] : NULL;
-  if (!y || t->single || u->single || blocks_twin(b, t->member) != blocks_twin(b, u->member)) return false;
+  const TrackDim *x = &t->dims[0], *y = u && u->n ? &u->dims[0] : NULL;
+  if (!y || t->single || u->single || blocks_keeper(b, t->member) != blocks_keeper(b, u->member)) return false;
   bool plain = x->repeat == 1 && y->repeat == 1 && x->before == 1 && y->before == 1;
   return plain && x->dim == y->dim && x->inner == y->inner && u->base == track_end(t);
 }
@@ -493,13 +358,13 @@ static Status cat_results(Blocks *b, const Track *t, const Node *n, int depth) {
     return pass_on(b, t, n, true, depth);
   const Track *first = b->at[list->list[0].val->id];
   if (dim < 0) dim += t->val->ndim;
-  if (dim != t->lead[0].dim || !first || !first->n || first->lead[0].dim != dim)
+  if (dim != t->dims[0].dim || !first || !first->n || first->dims[0].dim != dim)
     return pass_on(b, t, n, true, depth);
   Track to = *first;
   for (int i = 1; i < list->n; i++) {
     const Track *next = list->list[i].kind == ARG_VAL ? b->at[list->list[i].val->id] : NULL;
     if (!adjoins(b, &to, next)) return pass_on(b, t, n, true, depth);
-    to.lead[0].size += next->lead[0].size;
+    to.dims[0].size += next->dims[0].size;
   }
   to.val = n->outs[0];
   to.from = t->val;
@@ -521,7 +386,7 @@ static Status follow_user(Blocks *b, const Track *t, const Node *n, int depth) {
   if (moves(n, MOVES_RESHAPE)) {
     const Tensor *in = probe_tensor(b->p, t->val), *out = probe_tensor(b->p, n->outs[0]);
     Track to = {.val = n->outs[0], .from = t->val, .member = t->member, .base = t->base, .single = t->single};
-    return out && reshape(t, in, out, &to) ? land(b, &to, depth) : OK;
+    return out && track_reshape(t, in, out, &to) ? land(b, &to, depth) : OK;
   }
   bool used = !moves(n, MOVES_COPY) && !moves(n, MOVES_DIMS); /* else no piece is used yet */
   return pass_on(b, t, n, used, depth);
@@ -537,7 +402,7 @@ static Status is_clean(Blocks *b, const Track *t, bool *clean) {
     if (!n || !n->op || n->nouts == 0 || n->nouts > MAX_DIMS || moves(n, MOVES_RESHAPE)) continue;
     for (int i = 0; i < b->nends; i++) row |= b->end[i].node == n && b->end[i].val == t->val;
     if (row || moves(n, MOVES_CUT)) continue;
-    TRY(probe_ask(b->p, n, &(Given){t->val, place_s(t->lead[0].dim)}, 1, out, &free, &known));
+    TRY(probe_ask(b->p, n, &(Given){t->val, place_s(t->dims[0].dim)}, 1, out, &free, &known));
     *clean = known && free && is_s(&out[0]);
   }
   return OK;
@@ -582,7 +447,7 @@ Status blocks_add_columns(Blocks *b, int input, int dim, const WeightUse *use) {
   const Tensor *t = probe_tensor(b->p, v);
   int at = use->out[dim];
   if (!t || at < 0 || at >= t->ndim || t->size[at] != use->end[dim] - use->begin[dim]) return OK;
-  cut_part(blocks_twin(b, m), dim, use);
-  Track track = {.val = v, .member = m, .base = use->begin[dim], .n = 1, .lead = {{at, t->size[at], 1, 1, 1}}};
+  cut_part(blocks_keeper(b, m), dim, use);
+  Track track = {.val = v, .member = m, .base = use->begin[dim], .n = 1, .dims = {{at, t->size[at], 1, 1, 1}}};
   return land(b, &track, 0);
 }

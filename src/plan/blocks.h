@@ -15,22 +15,18 @@
 #ifndef TESS_PLAN_BLOCKS_H
 #define TESS_PLAN_BLOCKS_H
 
+#include "plan/track.h"
 #include "plan/weight_use.h"
 
 enum { MAX_CUTS = 16, MAX_SPANS = 24 };
 
-/* Features [begin, end) are used in `count` equal pieces. */
-typedef struct {
-  int64_t begin, end, count;
-} Span;
-
 typedef struct {
   int input; /* of the graph */
   int dim;
-  int64_t n; /* its size */
-  int group; /* another member of its group, or itself */
-  int twin;  /* a member whose features are these, one by one, and who keeps the cuts; or itself */
-  bool rows; /* contracted: follows the others */
+  int64_t n;  /* its size */
+  int group;  /* another member of its group, or itself */
+  int keeper; /* a member whose features are these, one by one, and who keeps the cuts; or itself */
+  bool rows;  /* contracted: follows the others */
   int64_t cut[MAX_CUTS];
   int ncuts; /* -1: too many */
   Span span[MAX_SPANS];

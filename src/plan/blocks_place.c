@@ -22,8 +22,8 @@ int blocks_group(const Blocks *b, int m) {
   return m;
 }
 
-Member *blocks_twin(const Blocks *b, int m) {
-  while (b->member[m].twin != m) m = b->member[m].twin;
+Member *blocks_keeper(const Blocks *b, int m) {
+  while (b->member[m].keeper != m) m = b->member[m].keeper;
   return &b->member[m];
 }
 
@@ -70,7 +70,7 @@ static bool is_needed(const Blocks *b, const Member *m, int64_t begin, int64_t e
       const Val *v = need->node->args[a].kind == ARG_VAL ? need->node->args[a].val : NULL;
       const Track *t = v && v != need->val ? b->at[v->id] : NULL;
       if (t && is_wide_track(b, v, k) &&
-          (blocks_twin(b, t->member) != m || t->base >= end || track_end(t) <= begin))
+          (blocks_keeper(b, t->member) != m || t->base >= end || track_end(t) <= begin))
         return true;
     }
   }
@@ -104,12 +104,12 @@ static Status settle(Blocks *b, int k) {
   TRY_NEW(b->pieces, arena_new_n(&b->arena, GroupPieces, b->nmembers + 1));
   TRY_NEW(b->need_at, arena_new_n(&b->arena, int, b->nmembers + 1));
   for (int i = b->nneeds - 1; i >= 0; i--) {
-    int *first = &b->need_at[blocks_twin(b, b->need[i].member) - b->member];
+    int *first = &b->need_at[blocks_keeper(b, b->need[i].member) - b->member];
     b->need[i].next = *first - 1;
     *first = i + 1;
   }
   for (int i = 0; i < b->nmembers; i++)
-    if (b->member[i].twin == i) count_member(b, &b->member[i], k, &count[blocks_group(b, i)]);
+    if (b->member[i].keeper == i) count_member(b, &b->member[i], k, &count[blocks_group(b, i)]);
   for (int i = 0; i < b->nmembers; i++) {
     bool drops = count[i].narrow && count[i].wide > count[i].all;
     b->pieces[i] = (GroupPieces){drops ? count[i].wide : count[i].all, drops};
@@ -146,7 +146,7 @@ static GroupPieces pieces_of(const Blocks *b, const Member *m) {
 static bool is_written_whole(const Blocks *b, const Member *buffer, GroupPieces g, int k) {
   Span segment[MAX_CUTS + 1];
   if (buffer->writer < 0) return false;
-  const Member *m = blocks_twin(b, buffer->writer);
+  const Member *m = blocks_keeper(b, buffer->writer);
   int n = segments_of(m, segment);
   for (int s = 0; s < n; s++)
     if (segment[s].begin < buffer->written.end && segment[s].end > buffer->written.begin &&
@@ -170,7 +170,7 @@ Status blocks_place(Blocks *b, int input, int dim, int k, Placement *out) {
   Span segment[MAX_CUTS + 1];
   int64_t size[MAX_CUTS + 1], unit = 0;
   if (is_written_whole(b, m, g, k)) return *out = place_r(), OK;
-  m = blocks_twin(b, (int)(m - b->member));
+  m = blocks_keeper(b, (int)(m - b->member));
   int n = segments_of(m, segment);
   for (int i = 0; i < n; i++) {
     if (is_narrow(b, m, &segment[i], g, k)) return *out = place_r(), OK;
@@ -192,12 +192,12 @@ Status blocks_part(Blocks *b, int input, int dim, int k, int i, const Val **val,
   if (!m) return OK;
   TRY(settle(b, k));
   GroupPieces g = pieces_of(b, m);
-  m = blocks_twin(b, (int)(m - b->member));
+  m = blocks_keeper(b, (int)(m - b->member));
   Span segment[MAX_CUTS + 1];
   int n = segments_of(m, segment);
   for (int p = 0; p < b->nparts; p++) {
     const Part *part = &b->part[p];
-    if (blocks_twin(b, part->member) != m) continue;
+    if (blocks_keeper(b, part->member) != m) continue;
     int s = 0;
     while (s < n && (segment[s].begin != part->begin || segment[s].end != part->end)) s++;
     if (s == n || segment[s].count < k || is_narrow(b, m, &segment[s], g, k) || i-- > 0) continue;

@@ -90,9 +90,9 @@ static Status anchor_use(Marker *k, const Planned *p, const WeightUse *u, const 
     with.dim = dim;
     if (is_s(place)) TRY(marks_want_before(k->m, u->node, val, p->axis, with, why));
   }
-  Placement paid = place_r();
-  sequence_place(k->m, out, &paid);
-  TRY(marks_want_after(k->m, out, p->axis, paid, why));
+  Placement reduced = place_r();
+  sequence_place(k->m, out, &reduced);
+  TRY(marks_want_after(k->m, out, p->axis, reduced, why));
   k->m->after[out->id]->pays = true;
   return OK;
 }

@@ -2,7 +2,7 @@
  * of the sequence each; for mark.c.
  *
  * What a module with this style gets is cut along the sequence, and so is every sum that
- * leads to it: a row-wise product in such a sum is paid by a reduce-scatter instead of an
+ * leads to it: a row-wise product in such a sum is reduced by a reduce-scatter instead of an
  * all-reduce. */
 #ifndef TESS_PLAN_MARK_SEQUENCE_H
 #define TESS_PLAN_MARK_SEQUENCE_H
