@@ -10,8 +10,8 @@
 #ifndef TESS_RUNTIME_PLAN_PRICE_H
 #define TESS_RUNTIME_PLAN_PRICE_H
 
-#include "plan/probe.h"
 #include "plan/mark.h"
+#include "plan/probe.h"
 
 typedef struct PlanPrice PlanPrice;
 
