@@ -9,7 +9,6 @@ awk '
     for (i = 1; i <= n; i++) rank[layers[i]] = i
     longest = 600
     longest_function = 60
-    except["./plan/mark.c"] = 1                   # is being split
     except["./kernels/simd/pointwise_real.h"] = 1 # one function, a table of instructions as a switch
   }
   FNR == 1 { split(FILENAME, part, "/"); here = part[2] }

@@ -1,4 +1,4 @@
-/* plan_steps.h -- shared by cost.c and route.c. */
+/* route_steps.h -- shared by cost.c and route.c. */
 #ifndef TESS_DIST_ROUTE_STEPS_H
 #define TESS_DIST_ROUTE_STEPS_H
 

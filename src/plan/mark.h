@@ -19,8 +19,8 @@
 typedef struct {
   unsigned axes; /* bit a: place[a] is wanted */
   Placement place[MAX_AXES];
-  const char *why; /* "colwise 'layers.0.mlp.up_proj'" */
-  bool pays;       /* after a node: its result is a sum that the ranks owe each other */
+  const char *why;  /* "colwise 'layers.0.mlp.up_proj'" */
+  bool partial_sum; /* after a node: its result is one, of which every rank has a part */
 } Want;
 
 /* Before a node: argument `val` is brought there first. */

@@ -25,9 +25,7 @@ static const PlanPair *pair_for(const PlanPair *pairs, int n, int i, const char 
   return NULL;
 }
 
-static bool is_user_output(OutputKind kind) {
-  return kind != OUT_BUFFER_MUTATION && kind != OUT_PARAMETER_MUTATION && kind != OUT_USER_INPUT_MUTATION;
-}
+static bool is_user_output(OutputKind kind) { return output_is_returned(kind); }
 
 /* A name or position in the plan that no input or output has is an error. */
 static Status check_seen(const Marker *k, const char *what, const PlanPair *pairs, int n, const bool *seen) {

@@ -93,7 +93,7 @@ static Status anchor_use(Marker *k, const Planned *p, const WeightUse *u, const 
   Placement reduced = place_r();
   sequence_place(k->m, out, &reduced);
   TRY(marks_want_after(k->m, out, p->axis, reduced, why));
-  k->m->after[out->id]->pays = true;
+  k->m->after[out->id]->partial_sum = true;
   return OK;
 }
 

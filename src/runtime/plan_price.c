@@ -200,7 +200,7 @@ static Status handles_of(const Call *c, Handles *out) {
 static Lie lie_of(Tensor *t) { return t->spec ? (Lie){t->spec, t->local} : (Lie){NULL, t}; }
 
 static bool want_equal(const Want *a, const Want *b) {
-  if (a->axes != b->axes || a->pays != b->pays) return false;
+  if (a->axes != b->axes || a->partial_sum != b->partial_sum) return false;
   for (int i = 0; i < MAX_AXES; i++)
     if (a->axes >> i & 1 && !placement_equal(&a->place[i], &b->place[i])) return false;
   return true;

@@ -65,7 +65,7 @@ Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
   if (n->nouts && n->outs[0]->id < m->nvals && m->before[n->outs[0]->id])
     TRY(anchor_arguments(c->ctx, c->scope, m, n, bound));
   const Want *sum = n->nouts == 1 && n->outs[0]->id < m->nvals ? m->after[n->outs[0]->id] : NULL;
-  const Op *wide = sum && sum->pays && !m->torch_ops ? wide_op(c->op, n->outs[0]->dtype) : NULL;
+  const Op *wide = sum && sum->partial_sum && !m->torch_ops ? wide_op(c->op, n->outs[0]->dtype) : NULL;
   if (wide) return call_wide(wide, sum, n->outs[0]->dtype, c);
   TRY(op_dispatch(c));
   for (int i = 0; i < n->nouts && i < c->nout; i++) {
