@@ -164,7 +164,7 @@ enum {
   X(ADDCMUL, SAME) /* x + p y z */                                                                  \
   X(ADDCDIV, SAME) /* x + p y / z */                                                                \
   X(LERP, SAME)    /* x + z (y - x) */                                                              \
-  /* special functions of one source and of two: kernels/special.h */                               \
+  /* special functions, kernels/special.h: one source, two sources */                               \
   X(I0, SAME)                                                                                       \
   X(I0E, SAME)                                                                                      \
   X(I1, SAME)                                                                                       \
@@ -198,7 +198,7 @@ enum {
   X(HERMITE_HE, SAME)                                                                               \
   X(LAGUERRE, SAME)                                                                                 \
   X(LEGENDRE, SAME)                                                                                 \
-  X(NEXT_AFTER, SAME) /* towards y; p digits, exponents from q, up to r; p = 0: the class has them */\
+  X(NEXT_AFTER, SAME) /* towards y; p digits, exponents from q, up to r; p = 0: the class's own */  \
   /* to another dtype; made by pw_cast() */                                                         \
   X(CAST, SAME)
 

@@ -1,8 +1,8 @@
 /* special_gamma.c -- zeta, polygamma and the incomplete gamma functions; see special.h. */
 #include <math.h>
 
-#include "kernels/special.h"
 #include "kernels/simd/special.h"
+#include "kernels/special.h"
 
 /* Of positive numbers; without libm's global sign. */
 static double log_gamma(double x) {
@@ -46,9 +46,11 @@ static double positive_zeta(double x, double q) {
 
 double special_zeta(double x, double q) {
   if (x == 1) return INFINITY;
-  if (!(x > 1) || isinf(x) || !isfinite(q)) return q == -INFINITY && x > 1 ? INFINITY : NAN;
+  if (x < 1) return NAN;
+  if (q <= 0 && q == floor(q)) return INFINITY; /* whatever x is */
+  if (isinf(x)) return q < 1 ? INFINITY : q == 1 ? 1 : NAN;
+  if (!isfinite(x) || !isfinite(q)) return NAN;
   if (q > 0) return positive_zeta(x, q);
-  if (q == floor(q)) return INFINITY;
   if (x != floor(x)) return NAN;
   /* The terms below 0 are those of another zeta with their signs: (q + k) = -(1 - f + j). */
   double below = ceil(-q), f = q + below;
@@ -116,11 +118,13 @@ static double upper_normal(double a, double x) {
   return 0.5 * erfc(eta * sqrt(a / 2)) + exp(-a * half) / sqrt(2 * M_PI * a) * miss;
 }
 
-/* What needs no sum: false.  upper: from x to infinity. */
+/* What needs no sum, nan included; ATen's order: a nan does not count beside some bounds. */
 static bool at_boundary(double a, double x, bool upper, double *out) {
-  if (isnan(a) || isnan(x) || x < 0 || a < 0 || (a == 0 && x == 0) || (isinf(a) && isinf(x))) *out = NAN;
-  else if (a == 0 || isinf(x)) *out = !upper;
+  if (x < 0 || a < 0 || (a == 0 && !(x > 0)) || (isinf(a) && isinf(x))) *out = NAN;
+  else if (a == 0) *out = !upper;
   else if (x == 0 || isinf(a)) *out = upper;
+  else if (isinf(x)) *out = !upper;
+  else if (isnan(a) || isnan(x)) *out = NAN;
   else return false;
   return true;
 }

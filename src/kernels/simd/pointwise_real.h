@@ -129,7 +129,8 @@ VMATH REAL six_clamp(REAL x) { /* clamp(x + 3, 0, 6) / 6 */
 }
 
 VMATH REAL next_of(REAL x, REAL y, REAL digits, REAL least, REAL most) {
-  return digits == 0 ? LM(nextafter)(x, y) : (REAL)next_narrow((double)x, (double)y, (int)digits, (int)least, (double)most);
+  return digits == 0 ? LM(nextafter)(x, y)
+                     : (REAL)next_narrow((double)x, (double)y, (int)digits, (int)least, (double)most);
 }
 static void special_run(SpecialFn f, REAL *d, const REAL *x, const REAL *y, int64_t n) {
   if (f.one) {

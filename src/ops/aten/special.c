@@ -17,15 +17,6 @@ static Status emit_polygamma(const Call *c, const PwRow *row, PwProgram *p, cons
   return pw_return(p, pw_op(p, row->op, pw_cast(p, reg[1], d), degree, -1, NULL), d, out);
 }
 
-/* Everything in f64, whatever comes in. */
-static Status emit_float_power(const Call *c, const PwRow *row, PwProgram *p, const int *reg, PwValue *out) {
-  Dtype d;
-  TRY(promote_args(c, 3, &d));
-  if (d == DT_C64) return op_fail(c, "gives complex128 for complex operands, which is not supported");
-  int x = pw_operand(c, p, reg, 0, DT_F64), y = pw_operand(c, p, reg, 1, DT_F64);
-  return pw_return(p, pw_op(p, row->op, x, y, -1, NULL), DT_F64, out);
-}
-
 static Status emit_next_after(const Call *c, const PwRow *row, PwProgram *p, const int *reg, PwValue *out) {
   Dtype d;
   TRY(promote_args(c, 3, &d));
@@ -48,19 +39,25 @@ static Status emit_shifted(const Call *c, const PwRow *row, PwProgram *p, const 
   return pw_return(p, pw_op(p, row->op, x, n, -1, NULL), d, out);
 }
 
-/* grad / (x (1 - x)); outside of [eps, 1 - eps] 0, or nan outside of [0, 1] if there is no eps. */
+/* grad / (x (1 - x)); outside of [eps, 1 - eps] 0, or nan outside of [0, 1] if there is no eps.  A nan
+ * counts as outside, and 0 has its sign, except in ATen's loop for narrow dtypes. */
 static Status emit_logit_grad(const Call *c, const PwRow *row, PwProgram *p, const int *reg, PwValue *out) {
   Dtype d, wide;
   TRY(promote_args(c, 3, &d));
   wide = pw_class(d);
-  double eps = in_none(c, 2) ? 0 : in_float(c, 2);
+  double eps = in_none(c, 2) ? 0 : val_round(d, in_float(c, 2));
   int g = pw_operand(c, p, reg, 0, d), x = pw_operand(c, p, reg, 1, d);
   int low = pw_const(p, wide, pw_real(eps)), one = pw_const(p, wide, pw_real(1)),
-      high = pw_const(p, wide, pw_real(1 - eps)), beyond = pw_const(p, wide, pw_real(in_none(c, 2) ? (double)NAN : 0));
-  int below = pw_op(p, PW_LT, x, low, -1, NULL), above = pw_op(p, PW_GT, x, high, -1, NULL);
+      high = pw_const(p, wide, pw_real(val_round(d, 1 - eps))),
+      beyond = pw_const(p, wide, pw_real(in_none(c, 2) ? (double)NAN : 0));
   int slope = pw_op(p, PW_MUL, x, pw_op(p, PW_SUB, one, x, -1, NULL), -1, NULL);
+  bool narrow = d == DT_F16 || d == DT_BF16;
+  if (narrow) slope = pw_op(p, PW_ABS, slope, -1, -1, NULL); /* -0 */
   int y = pw_op(p, row->op, g, slope, -1, NULL);
-  y = pw_op(p, PW_WHERE, pw_op(p, PW_OR, below, above, -1, NULL), beyond, y, NULL);
+  int below = pw_op(p, narrow ? PW_LT : PW_GE, x, low, -1, NULL),
+      above = pw_op(p, narrow ? PW_GT : PW_LE, x, high, -1, NULL);
+  int choice = pw_op(p, narrow ? PW_OR : PW_AND, below, above, -1, NULL);
+  y = pw_op(p, PW_WHERE, choice, narrow ? beyond : y, narrow ? y : beyond, NULL);
   return pw_return(p, y, d, out);
 }
 
@@ -80,6 +77,19 @@ static Status ldexp_compose(Call *c) {
   return formula_give(&f, f_mul(&f, in_tensor(c, 0), power));
 }
 
+/* pow in f64, whatever comes in. */
+static Status float_power(Call *c) {
+  Formula f = {.c = c};
+  Value v[2];
+  for (int i = 0; i < 2; i++) {
+    const Tensor *t = in_tensor(c, i);
+    if (c->arg[i].kind == VAL_COMPLEX || (t && t->dtype == DT_C64))
+      return op_fail(c, "gives complex128 for complex operands, which is not supported");
+    v[i] = t ? val_tensor(f_cast(&f, t, DT_F64)) : val_float(in_float(c, i));
+  }
+  return formula_give(&f, formula_op(&f, c->op->def->row, v, 2));
+}
+
 /* p (p - 1) / 4 log(pi) + sum of log gamma(x - j / 2) for j < p */
 static Status multigammaln(Call *c) {
   Formula f = {.c = c};
@@ -89,7 +99,8 @@ static Status multigammaln(Call *c) {
   if (x->dtype == DT_C64) return op_fail(c, "is not defined for %s", dtype_name(x->dtype));
   Dtype d = promote_to_float(x->dtype);
   double by = (double)p;
-  Tensor *shift = F_OP(&f, "aten.arange.start_step", val_float(0.5 - by / 2), val_float(0.5), val_float(0.5), val_dtype(d));
+  Tensor *shift = F_OP(&f, "aten.arange.start_step", val_float(0.5 - by / 2), val_float(0.5), val_float(0.5),
+                       val_dtype(d));
   Tensor *wide = F_OP(&f, "aten.unsqueeze.default", F_T(f_cast(&f, x, d)), val_int(-1));
   Tensor *terms = F_OP(&f, "aten.lgamma.default", F_T(f_add(&f, wide, shift)));
   Tensor *sum = f_sum(&f, terms, (int64_t[]){-1}, 1, false);
@@ -152,9 +163,9 @@ const OpDef ops_special[] = {
     ROW("polygamma",                  "(int n, Tensor self) -> Tensor", emit_polygamma, POLYGAMMA, 0)
     ROW("special_polygamma",          "(int n, Tensor self) -> Tensor", emit_polygamma, POLYGAMMA, 0)
     ROW("nextafter",                  TT, emit_next_after, NEXT_AFTER, 0)
-    ROW("float_power.Tensor_Tensor",  "(Tensor self, Tensor exponent) -> Tensor", emit_float_power, POW, 0)
-    ROW("float_power.Tensor_Scalar",  "(Tensor self, Scalar exponent) -> Tensor", emit_float_power, POW, 0)
-    ROW("float_power.Scalar",         "(Scalar self, Tensor exponent) -> Tensor", emit_float_power, POW, 0)
+    {.schema = "aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", .compose = float_power, .row = "aten.pow.Tensor_Tensor"},
+    {.schema = "aten::float_power.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", .compose = float_power, .row = "aten.pow.Tensor_Scalar"},
+    {.schema = "aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor", .compose = float_power, .row = "aten.pow.Scalar"},
     ROW("logit_backward", "(Tensor grad_output, Tensor self, float? eps=None) -> Tensor", emit_logit_grad, DIV, 0)
     POLYNOMIAL("chebyshev_polynomial_t",         emit_binary,  CHEBYSHEV_T)
     POLYNOMIAL("chebyshev_polynomial_u",         emit_binary,  CHEBYSHEV_U)
