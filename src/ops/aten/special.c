@@ -70,6 +70,12 @@ static Status other_name(Call *c) {
   return out_value(c, val_tensor(y));
 }
 
+/* polygamma with its arguments in the order of polygamma_. */
+static Status polygamma_of(Call *c) {
+  Formula f = {.c = c};
+  return formula_give(&f, F_OP(&f, "aten.polygamma.default", c->arg[1], c->arg[0]));
+}
+
 /* x 2^e */
 static Status ldexp_compose(Call *c) {
   Formula f = {.c = c};
@@ -186,6 +192,8 @@ const OpDef ops_special[] = {
     {.schema = "aten::special_multigammaln(Tensor self, int p) -> Tensor", .compose = multigammaln},
     {.schema = "aten::ldexp.Tensor" TT, .compose = ldexp_compose},
 
+    {.schema = "tess::polygamma_of(Tensor self, int n) -> Tensor", .compose = polygamma_of},
+    IN_PLACE("polygamma_(Tensor(a!) self, int n)", "tess.polygamma_of.default")
     IN_PLACE("i0_(Tensor(a!) self)", "aten.i0.default")
     IN_PLACE("sinc_(Tensor(a!) self)", "aten.sinc.default")
     IN_PLACE("digamma_(Tensor(a!) self)", "aten.digamma.default")
