@@ -29,10 +29,10 @@ static const double bernoulli[] = {
 /* Euler and Maclaurin: some terms, then the integral of the rest with its corrections.  q > 0. */
 static double positive_zeta(double x, double q) {
   double sum = 0;
-  for (double least = 10 + x / 4; q < least; q += 1) {
+  for (double least = 10 + x / 2; q < least; q += 1) {
     double term = pow(q, -x);
     sum += term;
-    if (term < 1e-18 * sum) return sum;
+    if (term <= 1e-18 * sum) return sum;
   }
   double power = pow(q, -x), factor = x * power / q;
   if (power == 0) return sum; /* an infinity times this would be nan */
@@ -66,10 +66,10 @@ double special_polygamma(double x, double n) {
 
 /* ---- incomplete gamma ------------------------------------------------------------ */
 
-/* m - log(1 + m), m > -1 */
-static double log1p_miss(double m) {
-  if (fabs(m) > 0.1) return m - log1p(m);
-  double sum = 0, power = m * m;
+/* m - log(1 + m) for m = (x - a) / a */
+static double log_miss(double a, double x) {
+  double m = (x - a) / a, sum = 0, power = m * m;
+  if (fabs(m) > 0.1) return m - log(x / a);
   for (int k = 2; k < 18; k++, power *= -m) sum += power / k;
   return sum;
 }
@@ -77,8 +77,9 @@ static double log1p_miss(double m) {
 /* x^a exp(-x) / gamma(a + 1) */
 static double weight(double a, double x) {
   if (a < 10) return exp(a * log(x) - x - log_gamma(a + 1));
-  double z = 1 / (a * a), stirling = (1.0 / 12 - z * (1.0 / 360 - z * (1.0 / 1260 - z / 1680))) / a;
-  return exp(-a * log1p_miss((x - a) / a) - stirling) / sqrt(2 * M_PI * a);
+  double z = 1 / (a * a),
+         stirling = (1.0 / 12 - z * (1.0 / 360 - z * (1.0 / 1260 - z * (1.0 / 1680 - z / 1188)))) / a;
+  return exp(-a * log_miss(a, x) - stirling) / sqrt(2 * M_PI * a);
 }
 
 /* From 0 to x, x < a + 1. */
@@ -113,7 +114,7 @@ static double upper_small(double a, double x) {
 
 /* From x to infinity for a beyond 1e6: the normal distribution and its first correction. */
 static double upper_normal(double a, double x) {
-  double m = (x - a) / a, half = log1p_miss(m), eta = copysign(sqrt(2 * half), m);
+  double m = (x - a) / a, half = log_miss(a, x), eta = copysign(sqrt(2 * half), m);
   double miss = fabs(m) < 1e-4 ? -1.0 / 3 + m / 12 : 1 / m - 1 / eta;
   return 0.5 * erfc(eta * sqrt(a / 2)) + exp(-a * half) / sqrt(2 * M_PI * a) * miss;
 }

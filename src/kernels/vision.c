@@ -64,6 +64,11 @@ typedef struct {
     return (1 - ly) * (1 - lx) * x[y0 * w + x0] + (1 - ly) * lx * x[y0 * w + x1] +                               \
            ly * (1 - lx) * x[y1 * w + x0] + ly * lx * x[y1 * w + x1];                                            \
   }                                                                                                              \
+  /* Per cell: as many as asked for, or one per pixel; none of a region that has no size. */                     \
+  static int64_t samples_##t(int64_t sampling, T pixels) {                                                       \
+    if (sampling > 0) return sampling;                                                                           \
+    return pixels > 0 && pixels < (T)INT32_MAX ? (int64_t)CEIL(pixels) : 0;                                      \
+  }                                                                                                              \
   /* One region and channel. */                                                                                  \
   static void roi_##t(const RoiAlign *r, const T *x, const T *roi, T *y) {                                       \
     T scale = (T)r->scale, shift = r->aligned ? (T)0.5 : 0;                                                      \
@@ -71,8 +76,7 @@ typedef struct {
     T width = roi[3] * scale - shift - u0, height = roi[4] * scale - shift - v0;                                 \
     if (!r->aligned) width = width > 1 ? width : 1, height = height > 1 ? height : 1;                            \
     T dv = height / (T)r->ph, du = width / (T)r->pw;                                                             \
-    int64_t ny = r->sampling > 0 ? r->sampling : (int64_t)CEIL(height / (T)r->ph),                               \
-            nx = r->sampling > 0 ? r->sampling : (int64_t)CEIL(width / (T)r->pw);                                \
+    int64_t ny = samples_##t(r->sampling, height / (T)r->ph), nx = samples_##t(r->sampling, width / (T)r->pw);   \
     T count = ny > 0 && nx > 0 ? (T)(ny * nx) : 1;                                                               \
     for (int64_t i = 0; i < r->ph * r->pw; i++) {                                                                \
       T sum = 0, v = v0 + (T)(i / r->pw) * dv, u = u0 + (T)(i % r->pw) * du;                                     \

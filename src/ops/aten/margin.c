@@ -33,8 +33,9 @@ static Status check(const Call *c, const Row *row) {
                    tensor_describe(t, b, sizeof b));
   if (row->p && in_float(c, row->p) != 1 && in_float(c, row->p) != 2)
     return op_fail(c, "p is %g, must be 1 or 2", in_float(c, row->p));
-  const Tensor *w = row->weight ? in_tensor(c, row->weight) : NULL,
-               *is = row->labels && row->backward ? in_tensor(c, row->is_target) : NULL;
+  const Tensor *w = row->weight ? in_tensor(c, row->weight) : NULL;
+  Tensor *is = NULL;
+  if (row->is_target) TRY(need_tensor(c, row->is_target, &is));
   if (w && (w->ndim != 1 || w->size[0] != classes || w->dtype != x->dtype))
     return op_fail(c, "weight %s must be %s[%lld]", tensor_describe(w, a, sizeof a), dtype_name(x->dtype),
                    (long long)classes);

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "ops/formula.h"
+#include "ops/geometry.h"
 #include "ops/pointwise_ops.h"
 #include "ops/promote.h"
 
@@ -10,7 +11,9 @@
 
 /* polygamma(n, self): the degree is the second source. */
 static Status emit_polygamma(const Call *c, const PwRow *row, PwProgram *p, const int *reg, PwValue *out) {
-  Dtype d = promote_to_float(in_tensor(c, 1)->dtype);
+  Tensor *x;
+  TRY(need_tensor(c, 1, &x));
+  Dtype d = promote_to_float(x->dtype);
   int64_t n = in_int(c, 0);
   if (n < 0) return op_fail(c, "the degree n is %lld, must not be negative", (long long)n);
   int degree = pw_const(p, pw_class(d), pw_real((double)n));
@@ -79,8 +82,8 @@ static Status polygamma_of(Call *c) {
 /* x 2^e */
 static Status ldexp_compose(Call *c) {
   Formula f = {.c = c};
-  Tensor *power = F_OP(&f, "aten.pow.Scalar", val_float(2), F_T(in_tensor(c, 1)));
-  return formula_give(&f, f_mul(&f, in_tensor(c, 0), power));
+  Tensor *power = F_OP(&f, "aten.pow.Scalar", val_float(2), c->arg[1]);
+  return formula_give(&f, F_OP(&f, "aten.mul.Tensor", c->arg[0], F_T(power)));
 }
 
 /* pow in f64, whatever comes in. */
@@ -99,9 +102,10 @@ static Status float_power(Call *c) {
 /* p (p - 1) / 4 log(pi) + sum of log gamma(x - j / 2) for j < p */
 static Status multigammaln(Call *c) {
   Formula f = {.c = c};
-  const Tensor *x = in_tensor(c, 0);
+  Tensor *x;
   int64_t p = in_int(c, 1);
-  if (!x || p < 1) return op_fail(c, "p is %lld, must be at least 1", (long long)p);
+  TRY(need_tensor(c, 0, &x));
+  if (p < 1) return op_fail(c, "p is %lld, must be at least 1", (long long)p);
   if (x->dtype == DT_C64) return op_fail(c, "is not defined for %s", dtype_name(x->dtype));
   Dtype d = promote_to_float(x->dtype);
   double by = (double)p;

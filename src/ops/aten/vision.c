@@ -120,8 +120,10 @@ static Status deform_problem(const Call *c, DeformColumns *g) {
   for (int d = 0; d < 2; d++) {
     int64_t kernel = d ? g->kw : g->kh, *out = d ? &g->ow : &g->oh;
     g->stride[d] = in_int(c, STRIDE + d), g->pad[d] = in_int(c, PAD + d), g->dilation[d] = in_int(c, DILATION + d);
-    if (g->stride[d] < 1 || g->pad[d] < 0 || g->dilation[d] < 1 || kernel < 1)
-      return op_fail(c, "stride and dilation must be at least 1, padding at least 0, and the weight not empty");
+    if (g->stride[d] < 1 || g->pad[d] < 0 || g->dilation[d] < 1 || kernel < 1 || g->stride[d] > INT32_MAX ||
+        g->pad[d] > INT32_MAX || g->dilation[d] > INT32_MAX)
+      return op_fail(
+          c, "stride and dilation must be 1 or more, padding 0 or more, all below 2^31, and the weight not empty");
     int64_t room = (d ? g->w : g->h) + 2 * g->pad[d] - g->dilation[d] * (kernel - 1) - 1;
     if (room < 0)
       return op_fail(c, "weight %s does not fit input %s", tensor_describe(w, a, sizeof a),

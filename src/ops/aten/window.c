@@ -64,7 +64,8 @@ static Status window(Call *c) {
   Dtype d = in_dtype(c, row->npositional, DT_F32);
   bool periodic = row->npositional < 2 || in_bool(c, 1);
   double p[2];
-  if (n < 0) return op_fail(c, "window_length is %lld, must not be negative", (long long)n);
+  if (n < 0 || n > (int64_t)1 << 40)
+    return op_fail(c, "window_length is %lld, must be 0 or more, and not beyond all memory", (long long)n);
   if (!dtype_is_float(d)) return op_fail(c, "makes floats, not %s", dtype_name(d));
   memcpy(p, row->p, sizeof p);
   for (int i = 2; i < row->npositional; i++) p[i - 2] = in_float(c, i);
