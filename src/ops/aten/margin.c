@@ -161,7 +161,8 @@ static Status place_margin(Rules *r) {
 }
 
 /* A mean is a sum over the number of rows: of the loss, or of the gradient that comes in. */
-static Status mean_as_sum(Call *c, bool *done) {
+static Status mean_as_sum(Call *c, const Sharded *how, bool *done) {
+  (void)how;
   const Row *row = c->op->def->row;
   const Tensor *x = in_tensor(c, row->x);
   *done = x && x->ndim == 2 && in_int(c, row->reduction) == REDUCTION_MEAN;
