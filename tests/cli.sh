@@ -167,6 +167,11 @@ END
 try 3 'my.own.op' run "$temp/unknown.txt" --random-inputs 0
 try 3 'my.own.op' opt "$temp/unknown.txt" --verify
 try 0 'not supported' inspect "$temp/unknown.txt"
+try 3 'export the model without it; run_decompositions.. is not known to help' run "$temp/unknown.txt" --random-inputs 0
+sed 's/my.own.op/aten.linalg_vander.default/' "$temp/unknown.txt" >"$temp/decomposes.txt"
+try 3 'save program.run_decompositions.., which does without it' run "$temp/decomposes.txt" --random-inputs 0
+sed 's/ return.*/ %z: f32[2] = aten.linalg_vander.default(%y)\n&/' "$temp/unknown.txt" >"$temp/both.txt"
+try 3 'does without aten.linalg_vander.default; export the model without the others' run "$temp/both.txt" --random-inputs 0
 
 # ---- ops, passes, bench, doctor
 try 0 'aten.softmax.int ' ops softmax

@@ -40,6 +40,8 @@ typedef struct {
   Result *result;
 } Item;
 
+enum { MAX_FILES = 64 };
+
 typedef struct {
   const char *folder, *op, *family, *id;
   bool verbose, skip_unknown, mpi;
@@ -47,6 +49,8 @@ typedef struct {
   uint64_t seed;
   Item *items;
   int count, cap;
+  SafeTensors *files[MAX_FILES]; /* the cases' data */
+  int nfiles;
 } Suite;
 
 static void stop(Status s) {
@@ -79,7 +83,7 @@ static Status add_case(Suite *s, const char *family, SafeTensors *data, const ch
   }
   Item *item = &s->items[s->count++];
   *item = (Item){.id = id, .op = op, .doc = doc, .data = data};
-  snprintf(item->family, sizeof item->family, "%s", family);
+  snprintf(item->family, sizeof item->family, "%.31s", family);
   return OK;
 }
 
@@ -88,7 +92,9 @@ static Status read_family(Suite *s, const char *family) {
   FileMap *lines;
   SafeTensors *data;
   snprintf(path, sizeof path, "%s/%s.safetensors", s->folder, family);
-  TRY(safetensors_open(path, &data)); /* lives to the end */
+  if (s->nfiles == MAX_FILES) return fail(ERR_USAGE, "'%s' has more than %d families", s->folder, MAX_FILES);
+  TRY(safetensors_open(path, &data));
+  s->files[s->nfiles++] = data;
   snprintf(path, sizeof path, "%s/%s.jsonl", s->folder, family);
   TRY(file_map(path, &lines));
   const char *at = (const char *)lines->data, *end = at + lines->size;
@@ -100,6 +106,12 @@ static Status read_family(Suite *s, const char *family) {
   }
   file_map_unref(lines);
   return OK;
+}
+
+static void suite_free(Suite *s) {
+  for (int i = 0; i < s->count; i++) yyjson_doc_free(s->items[i].doc);
+  for (int i = 0; i < s->nfiles; i++) safetensors_close(s->files[i]);
+  free(s->items);
 }
 
 static int is_jsonl(const struct dirent *e) {
@@ -338,5 +350,7 @@ int main(int argc, char **argv) {
   if (s.mpi) return run_as_rank(&s);
   bool leaked = run_suite(&s);
   if (leaked) fprintf(stderr, "golden_ops: a process ended with an error after its last case\n");
-  return report(&s) || leaked;
+  bool failed = report(&s);
+  suite_free(&s);
+  return failed || leaked;
 }

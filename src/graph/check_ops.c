@@ -21,6 +21,42 @@ bool node_is_supported(const Node *n) {
   return false;
 }
 
+/* Ops that PyTorch 2.13's run_decompositions() writes with ops that are supported, found by tracing
+ * PyTorch's own samples of them.  Of others nothing is known, or it leads to ops that are missing too. */
+static const char *const decomposes[] = {
+    "aten._chunk_cat.default",
+    "aten._unsafe_masked_index.default",
+    "aten._unsafe_masked_index_put_accumulate.default",
+    "aten.cartesian_prod.default",
+    "aten.cross.default",
+    "aten.cumulative_trapezoid.x",
+    "aten.diagflat.default",
+    "aten.fft_hfft.default",
+    "aten.fft_hfft2.default",
+    "aten.fft_hfftn.default",
+    "aten.fft_ihfft.default",
+    "aten.fft_ihfft2.default",
+    "aten.fft_ihfftn.default",
+    "aten.gradient.scalarint",
+    "aten.isclose.default",
+    "aten.isreal.default",
+    "aten.linalg_cross.default",
+    "aten.linalg_multi_dot.default",
+    "aten.linalg_vander.default",
+    "aten.linalg_vecdot.default",
+    "aten.renorm.default",
+    "aten.sum_to_size.default",
+    "aten.trapezoid.x",
+    "aten.trapz.x",
+};
+
+static bool is_decomposed(const char *target) {
+  for (size_t i = 0; i < sizeof decomposes / sizeof *decomposes; i++) {
+    if (!strcmp(target, decomposes[i])) return true;
+  }
+  return false;
+}
+
 typedef struct Missing {
   const Node *first;
   int count;
@@ -71,6 +107,25 @@ static void describe(TextBuf *b, const Missing *m) {
     text_printf(b, "; did you mean %s?", near->schema.name);
 }
 
+/* What to do: decomposing is advised where it helps only. */
+static Status advise(Status s, const Found *f) {
+  TextBuf b = {0};
+  int helped = 0;
+  for (const Missing *m = f->list; m; m = m->next) {
+    if (!is_decomposed(m->first->target)) continue;
+    text_printf(&b, "%s%s", helped++ ? ", " : "", m->first->target);
+  }
+  const char *them = f->count == 1 ? "it" : "them";
+  if (b.failed) s = status_hint(s, "export the model without %s", them);
+  else if (helped == f->count)
+    s = status_hint(s, "export the model, then save program.run_decompositions(), which does without %s", them);
+  else if (helped)
+    s = status_hint(s, "program.run_decompositions() does without %s; export the model without the others", b.text);
+  else s = status_hint(s, "export the model without %s; run_decompositions() is not known to help", them);
+  text_free(&b);
+  return s;
+}
+
 Status graph_check_ops(const Exported *e) {
   Found f = {0};
   f.end = &f.list;
@@ -81,7 +136,7 @@ Status graph_check_ops(const Exported *e) {
     s = b.failed ? fail_oom()
                  : fail(ERR_FILE, "%s: %d operator%s of this program %s not supported:%s", e->name, f.count,
                         f.count == 1 ? "" : "s", f.count == 1 ? "is" : "are", b.text);
-    s = status_hint(s, "export the model without them, or decompose it first: program.run_decompositions()");
+    s = advise(s, &f);
     text_free(&b);
   }
   arena_free(&f.arena);

@@ -164,6 +164,41 @@ enum {
   X(ADDCMUL, SAME) /* x + p y z */                                                                  \
   X(ADDCDIV, SAME) /* x + p y / z */                                                                \
   X(LERP, SAME)    /* x + z (y - x) */                                                              \
+  /* special functions, kernels/special.h: one source, two sources */                               \
+  X(I0, SAME)                                                                                       \
+  X(I0E, SAME)                                                                                      \
+  X(I1, SAME)                                                                                       \
+  X(I1E, SAME)                                                                                      \
+  X(K0, SAME)                                                                                       \
+  X(K0E, SAME)                                                                                      \
+  X(K1, SAME)                                                                                       \
+  X(K1E, SAME)                                                                                      \
+  X(J0, SAME)                                                                                       \
+  X(J1, SAME)                                                                                       \
+  X(Y0, SAME)                                                                                       \
+  X(Y1, SAME)                                                                                       \
+  X(SPHERICAL_J0, SAME)                                                                             \
+  X(AIRY_AI, SAME)                                                                                  \
+  X(ERFCX, SAME)                                                                                    \
+  X(NDTR, SAME)                                                                                     \
+  X(LOG_NDTR, SAME)                                                                                 \
+  X(NDTRI, SAME)                                                                                    \
+  X(ENTROPY, SAME)                                                                                  \
+  X(SINC, SAME)                                                                                     \
+  X(XLOG1PY, SAME)                                                                                  \
+  X(ZETA, SAME)                                                                                     \
+  X(POLYGAMMA, SAME)                                                                                \
+  X(IGAMMA, SAME)                                                                                   \
+  X(IGAMMAC, SAME)                                                                                  \
+  X(CHEBYSHEV_T, SAME)                                                                              \
+  X(CHEBYSHEV_U, SAME)                                                                              \
+  X(CHEBYSHEV_V, SAME)                                                                              \
+  X(CHEBYSHEV_W, SAME)                                                                              \
+  X(HERMITE_H, SAME)                                                                                \
+  X(HERMITE_HE, SAME)                                                                               \
+  X(LAGUERRE, SAME)                                                                                 \
+  X(LEGENDRE, SAME)                                                                                 \
+  X(NEXT_AFTER, SAME) /* towards y; p digits, exponents from q, up to r; p = 0: the class's own */  \
   /* to another dtype; made by pw_cast() */                                                         \
   X(CAST, SAME)
 

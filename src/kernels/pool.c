@@ -3,7 +3,8 @@
  * Results are made in groups of neighbours, the lanes: a row of the output when x is
  * contiguous along w, all channels of one position when x is channels last.  Each element
  * of the window ("tap") is one loop over the lanes it concerns, so the windows' edges are
- * dealt with per tap and not per element.
+ * dealt with per tap and not per element.  Taps that no lane has in the input are not visited:
+ * a window costs what it covers, however large it is.
  */
 #include "kernels/pool.h"
 
@@ -40,7 +41,8 @@ struct Job {
   bool include_pad, channel_lanes;
   int64_t divisor;
   View x, y, indices;
-  int64_t *deltas; /* max: from a window's first element to each of its others, in the plane */
+  int64_t taps[3]; /* max: most that a group of lanes visits; their numbers count in these extents */
+  int64_t *deltas; /* max: from a group's first tap to each of its others, in the plane */
   int64_t *spans;  /* avg: pool_span along w */
   char *scratch;   /* per worker: accumulators, then taps */
   size_t scratch_bytes;
@@ -88,17 +90,50 @@ static bool tap_at(const Job *j, int64_t n, int64_t c, const int64_t *o, const i
   return t->first < t->last;
 }
 
-#define FOR_TAPS(k, w)                       \
-  for (k[0] = 0; k[0] < (w)->k[0]; k[0]++)   \
-    for (k[1] = 0; k[1] < (w)->k[1]; k[1]++) \
-      for (k[2] = 0; k[2] < (w)->k[2]; k[2]++)
+/* Taps [begin, end) along each dimension: those that lie in x for some lane of the group. */
+typedef struct {
+  int64_t begin[3], end[3];
+} Taps;
 
-static void store_indices(const Job *j, int64_t n, int64_t c, const int64_t *o, const int32_t *tap, int64_t lanes) {
+static int64_t ceil_div(int64_t a, int64_t b) { return a > 0 ? (a + b - 1) / b : 0; }
+
+static Taps taps_of(const Job *j, const int64_t *o) {
+  const PoolWindow *w = j->w;
+  const int64_t *in = j->x.size + 2;
+  Taps t;
+  for (int d = 0; d < 3; d++) { /* where the first and the last lane's windows begin */
+    int64_t low = o[d] * w->stride[d] - w->pad[d], high = low;
+    if (d == 2 && !j->channel_lanes) low = -w->pad[2], high = low + (j->y.size[4] - 1) * w->stride[2];
+    t.begin[d] = ceil_div(-high, w->dilation[d]);
+    t.end[d] = ceil_div(in[d] - low, w->dilation[d]);
+    if (t.end[d] > w->k[d]) t.end[d] = w->k[d];
+    if (t.begin[d] > t.end[d]) t.begin[d] = t.end[d];
+  }
+  return t;
+}
+
+#define FOR_TAPS(k, t)                                   \
+  for (k[0] = (t).begin[0]; k[0] < (t).end[0]; k[0]++)   \
+    for (k[1] = (t).begin[1]; k[1] < (t).end[1]; k[1]++) \
+      for (k[2] = (t).begin[2]; k[2] < (t).end[2]; k[2]++)
+
+static int32_t tap_number(const Job *j, const Taps *t, const int64_t *k) {
+  return (int32_t)(((k[0] - t->begin[0]) * j->taps[1] + k[1] - t->begin[1]) * j->taps[2] + k[2] - t->begin[2]);
+}
+
+/* A lane without any tap in x gets the place where its window begins. */
+static void store_indices(const Job *j, int64_t n, int64_t c, const int64_t *o, const Taps *t, const int32_t *tap,
+                          int64_t lanes) {
   const int64_t *s = j->indices.stride, *in = j->x.size + 2;
+  const PoolWindow *w = j->w;
   int64_t *to = (int64_t *)j->indices.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];
-  int64_t step = j->channel_lanes ? s[1] : s[4], next = j->channel_lanes ? 0 : j->w->stride[2], first = 0;
-  for (int d = 0; d < 3; d++) first = first * in[d] + o[d] * j->w->stride[d] - j->w->pad[d];
-  for (int64_t i = 0; i < lanes; i++, first += next) to[i * step] = first + j->deltas[tap[i] < 0 ? 0 : tap[i]];
+  int64_t step = j->channel_lanes ? s[1] : s[4], next = j->channel_lanes ? 0 : w->stride[2], window = 0, first = 0;
+  for (int d = 0; d < 3; d++) {
+    int64_t at = o[d] * w->stride[d] - w->pad[d];
+    window = window * in[d] + at;
+    first = first * in[d] + at + t->begin[d] * w->dilation[d];
+  }
+  for (int64_t i = 0; i < lanes; i++) to[i * step] = i * next + (tap[i] < 0 ? window : first + j->deltas[tap[i]]);
 }
 
 static int64_t row_span(const Job *j, const int64_t *o) {
@@ -106,93 +141,93 @@ static int64_t row_span(const Job *j, const int64_t *o) {
   return pool_span(j->w, j->include_pad, in[0], o[0], 0) * pool_span(j->w, j->include_pad, in[1], o[1], 1);
 }
 
-#define DEFINE_LANES(T, t, LOWEST)                                                                               \
-  static void max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {          \
-    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                        \
-    int32_t number = 0;                                                                                          \
-    T *acc = room;                                                                                               \
-    for (int64_t i = 0; i < lanes; i++) acc[i] = LOWEST;                                                         \
-    if (j->indices.data) memset(tap, 0xff, (size_t)lanes * sizeof *tap);                                         \
-    FOR_TAPS(k, j->w) {                                                                                          \
-      Tap p;                                                                                                     \
-      if (tap_at(j, n, c, o, k, &p)) {                                                                           \
-        const T *x = (const T *)j->x.data + p.offset;                                                            \
-        int64_t m = p.last - p.first;                                                                            \
-        if (j->indices.data)                                                                                     \
-          SIMD_CALL(j->isa, pool_argmax_##t)(acc + p.first, tap + p.first, m, x, p.step, number);                \
-        else SIMD_CALL(j->isa, pool_max_##t)(acc + p.first, m, x, p.step);                                       \
-      }                                                                                                          \
-      number++;                                                                                                  \
-    }                                                                                                            \
-    if (j->indices.data) store_indices(j, n, c, o, tap, lanes);                                                  \
-    const int64_t *s = j->y.stride;                                                                              \
-    T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                       \
-    for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = acc[i];                        \
-  }                                                                                                              \
-  static void avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {          \
-    (void)tap;                                                                                                   \
-    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                        \
-    T *acc = room;                                                                                               \
-    memset(acc, 0, (size_t)lanes * sizeof *acc);                                                                 \
-    FOR_TAPS(k, j->w) {                                                                                          \
-      Tap p;                                                                                                     \
-      if (!tap_at(j, n, c, o, k, &p)) continue;                                                                  \
-      SIMD_CALL(j->isa, pool_add_##t)(acc + p.first, p.last - p.first, (const T *)j->x.data + p.offset, p.step); \
-    }                                                                                                            \
-    const int64_t *s = j->y.stride;                                                                              \
-    T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                       \
-    if (j->channel_lanes || j->divisor) {                                                                        \
-      T by = (T)(j->divisor ? j->divisor : row_span(j, o) * j->spans[o[2]]);                                     \
-      for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = by != 0 ? acc[i] / by : 0;   \
-    } else {                                                                                                     \
-      int64_t rows = row_span(j, o);                                                                             \
-      for (int64_t i = 0; i < lanes; i++) { /* a window may lie in the padding altogether */                     \
-        T by = (T)(rows * j->spans[i]);                                                                          \
-        y[i * s[4]] = by != 0 ? acc[i] / by : 0;                                                                 \
-      }                                                                                                          \
-    }                                                                                                            \
-  }                                                                                                              \
-  /* One result of an adaptive pooling. */                                                                       \
-  static void adaptive_avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) { \
-    (void)room, (void)tap;                                                                                       \
-    const int64_t *in = j->x.size + 2, *out = j->y.size + 2, *s = j->x.stride, *ys = j->y.stride;                \
-    int64_t b[3], e[3];                                                                                          \
-    for (int d = 0; d < 3; d++)                                                                                  \
-      b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]);            \
-    const T *x = (const T *)j->x.data + n * s[0] + c * s[1];                                                     \
-    T sum = 0;                                                                                                   \
-    if (out[1] == 1 && out[2] == 1 && s[3] == in[2] * s[4]) { /* whole planes: one run */                        \
-      for (int64_t d = b[0]; d < e[0]; d++)                                                                      \
-        sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2], in[1] * in[2], s[4]);                               \
-    } else {                                                                                                     \
-      for (int64_t d = b[0]; d < e[0]; d++) {                                                                    \
-        for (int64_t h = b[1]; h < e[1]; h++) {                                                                  \
-          sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2] + h * s[3] + b[2] * s[4], e[2] - b[2], s[4]);      \
-        }                                                                                                        \
-      }                                                                                                          \
-    }                                                                                                            \
-    T by = (T)((e[0] - b[0]) * (e[1] - b[1]) * (e[2] - b[2]));                                                   \
-    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = sum / by;             \
-  }                                                                                                              \
-  static void adaptive_max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) { \
-    (void)room, (void)tap;                                                                                       \
-    const int64_t *in = j->x.size + 2, *out = j->y.size + 2, *s = j->x.stride, *ys = j->y.stride,                \
-                  *is = j->indices.stride;                                                                       \
-    int64_t b[3], e[3], best = -1;                                                                               \
-    for (int d = 0; d < 3; d++)                                                                                  \
-      b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]);            \
-    T max = LOWEST;                                                                                              \
-    for (int64_t z = b[0]; z < e[0]; z++) {                                                                      \
-      for (int64_t h = b[1]; h < e[1]; h++) {                                                                    \
-        for (int64_t w = b[2]; w < e[2]; w++) {                                                                  \
-          T v = ((const T *)j->x.data)[n * s[0] + c * s[1] + z * s[2] + h * s[3] + w * s[4]];                    \
-          if (best < 0 || v > max || v != v) max = v, best = (z * in[1] + h) * in[2] + w;                        \
-        }                                                                                                        \
-      }                                                                                                          \
-    }                                                                                                            \
-    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = max;                  \
-    if (j->indices.data)                                                                                         \
-      ((int64_t *)j->indices.data)[n * is[0] + c * is[1] + o[0] * is[2] + o[1] * is[3] + o[2] * is[4]] = best;   \
+#define DEFINE_LANES(T, t, LOWEST)                                                                                 \
+  static void max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {            \
+    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                          \
+    const Taps taps = taps_of(j, o);                                                                               \
+    T *acc = room;                                                                                                 \
+    for (int64_t i = 0; i < lanes; i++) acc[i] = LOWEST;                                                           \
+    if (j->indices.data) memset(tap, 0xff, (size_t)lanes * sizeof *tap);                                           \
+    FOR_TAPS(k, taps) {                                                                                            \
+      Tap p;                                                                                                       \
+      if (tap_at(j, n, c, o, k, &p)) {                                                                             \
+        const T *x = (const T *)j->x.data + p.offset;                                                              \
+        int64_t m = p.last - p.first;                                                                              \
+        if (j->indices.data)                                                                                       \
+          SIMD_CALL(j->isa, pool_argmax_##t)(acc + p.first, tap + p.first, m, x, p.step, tap_number(j, &taps, k)); \
+        else SIMD_CALL(j->isa, pool_max_##t)(acc + p.first, m, x, p.step);                                         \
+      }                                                                                                            \
+    }                                                                                                              \
+    if (j->indices.data) store_indices(j, n, c, o, &taps, tap, lanes);                                             \
+    const int64_t *s = j->y.stride;                                                                                \
+    T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                         \
+    for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = acc[i];                          \
+  }                                                                                                                \
+  static void avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {            \
+    (void)tap;                                                                                                     \
+    int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                          \
+    const Taps taps = taps_of(j, o);                                                                               \
+    T *acc = room;                                                                                                 \
+    memset(acc, 0, (size_t)lanes * sizeof *acc);                                                                   \
+    FOR_TAPS(k, taps) {                                                                                            \
+      Tap p;                                                                                                       \
+      if (!tap_at(j, n, c, o, k, &p)) continue;                                                                    \
+      SIMD_CALL(j->isa, pool_add_##t)(acc + p.first, p.last - p.first, (const T *)j->x.data + p.offset, p.step);   \
+    }                                                                                                              \
+    const int64_t *s = j->y.stride;                                                                                \
+    T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                         \
+    if (j->channel_lanes || j->divisor) {                                                                          \
+      T by = (T)(j->divisor ? j->divisor : row_span(j, o) * j->spans[o[2]]);                                       \
+      for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = by != 0 ? acc[i] / by : 0;     \
+    } else {                                                                                                       \
+      int64_t rows = row_span(j, o);                                                                               \
+      for (int64_t i = 0; i < lanes; i++) { /* a window may lie in the padding altogether */                       \
+        T by = (T)(rows * j->spans[i]);                                                                            \
+        y[i * s[4]] = by != 0 ? acc[i] / by : 0;                                                                   \
+      }                                                                                                            \
+    }                                                                                                              \
+  }                                                                                                                \
+  /* One result of an adaptive pooling. */                                                                         \
+  static void adaptive_avg_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {   \
+    (void)room, (void)tap;                                                                                         \
+    const int64_t *in = j->x.size + 2, *out = j->y.size + 2, *s = j->x.stride, *ys = j->y.stride;                  \
+    int64_t b[3], e[3];                                                                                            \
+    for (int d = 0; d < 3; d++)                                                                                    \
+      b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]);              \
+    const T *x = (const T *)j->x.data + n * s[0] + c * s[1];                                                       \
+    T sum = 0;                                                                                                     \
+    if (out[1] == 1 && out[2] == 1 && s[3] == in[2] * s[4]) { /* whole planes: one run */                          \
+      for (int64_t d = b[0]; d < e[0]; d++)                                                                        \
+        sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2], in[1] * in[2], s[4]);                                 \
+    } else {                                                                                                       \
+      for (int64_t d = b[0]; d < e[0]; d++) {                                                                      \
+        for (int64_t h = b[1]; h < e[1]; h++) {                                                                    \
+          sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2] + h * s[3] + b[2] * s[4], e[2] - b[2], s[4]);        \
+        }                                                                                                          \
+      }                                                                                                            \
+    }                                                                                                              \
+    T by = (T)((e[0] - b[0]) * (e[1] - b[1]) * (e[2] - b[2]));                                                     \
+    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = sum / by;               \
+  }                                                                                                                \
+  static void adaptive_max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {   \
+    (void)room, (void)tap;                                                                                         \
+    const int64_t *in = j->x.size + 2, *out = j->y.size + 2, *s = j->x.stride, *ys = j->y.stride,                  \
+                  *is = j->indices.stride;                                                                         \
+    int64_t b[3], e[3], best = -1;                                                                                 \
+    for (int d = 0; d < 3; d++)                                                                                    \
+      b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]);              \
+    T max = LOWEST;                                                                                                \
+    for (int64_t z = b[0]; z < e[0]; z++) {                                                                        \
+      for (int64_t h = b[1]; h < e[1]; h++) {                                                                      \
+        for (int64_t w = b[2]; w < e[2]; w++) {                                                                    \
+          T v = ((const T *)j->x.data)[n * s[0] + c * s[1] + z * s[2] + h * s[3] + w * s[4]];                      \
+          if (best < 0 || v > max || v != v) max = v, best = (z * in[1] + h) * in[2] + w;                          \
+        }                                                                                                          \
+      }                                                                                                            \
+    }                                                                                                              \
+    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = max;                    \
+    if (j->indices.data)                                                                                           \
+      ((int64_t *)j->indices.data)[n * is[0] + c * is[1] + o[0] * is[2] + o[1] * is[3] + o[2] * is[4]] = best;     \
   }
 DEFINE_LANES(float, f32, -INFINITY)
 DEFINE_LANES(double, f64, -(double)INFINITY)
@@ -229,15 +264,22 @@ typedef enum { MAX, AVG, ADAPTIVE_MAX, ADAPTIVE_AVG } Kind;
 static Status make_tables(Kern *k, Kind kind, Job *j) {
   const PoolWindow *w = j->w;
   const int64_t *in = j->x.size + 2;
-  int64_t taps = w->k[0] * w->k[1] * w->k[2];
   if (kind == AVG) {
     TRY_NEW(j->spans, kern_scratch(k, (size_t)j->y.size[4] * sizeof *j->spans));
     for (int64_t i = 0; i < j->y.size[4]; i++) j->spans[i] = pool_span(w, j->include_pad, in[2], i, 2);
   } else if (j->indices.data) {
+    Taps row = taps_of(j, (int64_t[3]){0});
+    for (int d = 0; d < 3; d++) {
+      int64_t most = ceil_div(in[d], w->dilation[d]);
+      j->taps[d] = d == 2 && !j->channel_lanes ? row.end[2] - row.begin[2] : most < w->k[d] ? most : w->k[d];
+    }
+    int64_t taps = j->taps[0] * j->taps[1] * j->taps[2];
+    if (taps > INT32_MAX)
+      return fail(ERR_FAIL, "a window covers %lld elements, which is too many", (long long)taps);
     TRY_NEW(j->deltas, kern_scratch(k, (size_t)taps * sizeof *j->deltas));
     for (int64_t t = 0; t < taps; t++) {
-      int64_t a = t / w->k[2] / w->k[1] * w->dilation[0], b = t / w->k[2] % w->k[1] * w->dilation[1],
-              c = t % w->k[2] * w->dilation[2];
+      int64_t a = t / j->taps[2] / j->taps[1] * w->dilation[0], b = t / j->taps[2] % j->taps[1] * w->dilation[1],
+              c = t % j->taps[2] * w->dilation[2];
       j->deltas[t] = (a * in[1] + b) * in[2] + c;
     }
   }

@@ -59,3 +59,11 @@ const char *val_kind_name(ValueKind k) {
                                       "float[]", "bool[]",     "Tensor[]", "list",         "graph"};
   return names[k];
 }
+
+double val_round(Dtype d, double number) {
+  _Alignas(16) char element[16];
+  Value v = val_float(number);
+  val_store(&v, d, element);
+  v = val_load(d, element);
+  return val_as_float(&v);
+}

@@ -94,6 +94,8 @@ static inline DtypeKind val_number_kind(const Value *v) {
 void val_store(const Value *v, Dtype d, void *element);
 /* Reads one element. */
 Value val_load(Dtype d, const void *element);
+/* A number as an element of dtype d has it. */
+double val_round(Dtype d, double number);
 
 const char *val_kind_name(ValueKind k);
 

@@ -139,7 +139,7 @@ static void test_instructions(void **state) {
       for (int i = 0; i < N; i++) {
         bool truth = (op >= PW_ISNAN && op <= PW_SIGNBIT) || (op >= PW_EQ && op <= PW_GE);
         double g = truth ? ((uint8_t *)got)[i] : (double)got[i], w = truth ? ((uint8_t *)want)[i] : want[i];
-        if (op == PW_ACOSH && isnan(w) && isnan(g)) continue;
+        if ((op == PW_ACOSH || op == PW_ZETA) && isnan(w) && isnan(g)) continue;
         if (!(fabs(g - w) <= 2e-6 + 3e-6 * fabs(w))) {
           test_failed("%s of %g, %g, %g on %s: %.9g, should be %.9g", pw_op_name((PwOp)op), dx[i], dy[i], dz[i],
                       isa_name((Isa)isa), g, w);

@@ -37,6 +37,7 @@ PwFault SIMD(pw_step_bool)(const PwInstr *in, void *dst, const void *x_, const v
     ROW2(MINIMUM, x & y)
     ROW2(FMAX, x | y)
     ROW2(FMIN, x & y)
+    ROW2(HEAVISIDE, x | y)
     ROW2(EQ, x == y)
     ROW2(NE, x != y)
     ROW2(LT, x < y)

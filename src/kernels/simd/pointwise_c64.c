@@ -31,6 +31,11 @@ static inline Complex unit(Complex x) { /* sgn: x / |x|, 0 at 0 */
   return a == 0 ? (Complex){0, 0} : (Complex){(float)((double)x.re / a), (float)((double)x.im / a)};
 }
 
+static inline Complex sinc(Complex x) {
+  double complex z = M_PI * wide(x);
+  return x.re == 0 && x.im == 0 ? (Complex){1, 0} : make(csin(z) / z);
+}
+
 #define LOOP1(OP, T, EXPR)            \
   case PW_##OP: {                     \
     T *d = dst;                       \
@@ -81,6 +86,7 @@ PwFault SIMD(pw_step_c64)(const PwInstr *in, void *dst, const void *x_, const vo
     MATH1(TANH, ctanh)
     LOOP1(SIGMOID, Complex, make(1 / (1 + cexp(-wide(x)))))
     LOOP1(SILU, Complex, make(wide(x) / (1 + cexp(-wide(x)))))
+    ROW1(SINC, sinc(x))
     REAL1(MAGNITUDE, hypot((double)x.re, (double)x.im))
     REAL1(ANGLE, atan2((double)x.im, (double)x.re))
     TEST1(ISNAN, (x.re != x.re) | (x.im != x.im))

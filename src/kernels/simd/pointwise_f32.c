@@ -2,6 +2,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/simd/math.h"
 #include "kernels/simd/special.h"
+#include "kernels/special.h"
 
 #define REAL float
 #define STEP pw_step_f32

@@ -2,6 +2,7 @@
 #include "kernels/pointwise.h"
 #include "kernels/simd/math.h"
 #include "kernels/simd/special.h"
+#include "kernels/special.h"
 
 #define LIBM(f) \
   static inline double f##_f64(double x) { return f(x); }

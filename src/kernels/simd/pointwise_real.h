@@ -128,6 +128,18 @@ VMATH REAL six_clamp(REAL x) { /* clamp(x + 3, 0, 6) / 6 */
   return FN(clamp)(x + 3, 0, 6) / 6;
 }
 
+VMATH REAL next_of(REAL x, REAL y, REAL digits, REAL least, REAL most) {
+  return digits == 0 ? LM(nextafter)(x, y)
+                     : (REAL)next_narrow((double)x, (double)y, (int)digits, (int)least, (double)most);
+}
+static void special_run(SpecialFn f, REAL *d, const REAL *x, const REAL *y, int64_t n) {
+  if (f.one) {
+    for (int64_t i = 0; i < n; i++) d[i] = (REAL)f.one((double)x[i]);
+  } else {
+    for (int64_t i = 0; i < n; i++) d[i] = (REAL)f.two((double)x[i], (double)y[i]);
+  }
+}
+
 PwFault SIMD(STEP)(const PwInstr *in, void *dst, const void *x_, const void *y_, const void *z_, int64_t n) {
   const REAL *xs = x_, *ys = y_, *zs = z_;
   const REAL p = C(in->imm.f[0]), q = C(in->imm.f[1]), r = C(in->imm.f[2]);
@@ -211,6 +223,7 @@ PwFault SIMD(STEP)(const PwInstr *in, void *dst, const void *x_, const void *y_,
     ROW2(FMIN, ((x < y) | (y != y)) ? x : y)
     MATH2(POW, FN(pow)(x, y))
     MATH2(ATAN2, FN(atan2)(x, y))
+    CALL2(NEXT_AFTER, next_of(x, y, p, q, r))
     CALL2(HYPOT, LM(hypot)(x, y))
     ROW2(COPYSIGN, FN(copysign)(x, y))
     MATH2(XLOGY, xlogy(x, y))
@@ -260,7 +273,12 @@ PwFault SIMD(STEP)(const PwInstr *in, void *dst, const void *x_, const void *y_,
     ROW3(ADDCMUL, x + p * y * z)
     ROW3(ADDCDIV, x + p * y / z)
     ROW3(LERP, lerp(x, y, z))
-    default: return PW_UNKNOWN;
+    default: {
+      SpecialFn f = special_fn((PwOp)in->op);
+      if (!f.one && !f.two) return PW_UNKNOWN;
+      special_run(f, dst, xs, ys, n);
+      return PW_OK;
+    }
   }
   /* clang-format on */
 }

@@ -3,6 +3,7 @@
 #define TESS_KERNELS_SIMD_SPECIAL_H
 
 #include <math.h>
+#include <stdbool.h>
 
 /* Inverse of erf: a start that is good to 2e-3 in the exponent, then Newton with erf or,
  * in the tails, erfc. */
@@ -34,6 +35,20 @@ static inline double digamma_f64(double x) {
                      z * (1.0 / 120 -
                           z * (1.0 / 252 - z * (1.0 / 240 - z * (1.0 / 132 - z * (691.0 / 32760 - z / 12))))));
   return sum + log(x) - 0.5 / x - tail;
+}
+
+/* The number after x on the way to y, of those with this many binary digits behind the point,
+ * exponents from least, and none beyond most. */
+static inline double next_narrow(double x, double y, int digits, int least, double most) {
+  if (x != x || y != y) return x + y;
+  if (x == y) return y;
+  if (x == 0) return copysign(ldexp(1, least - digits), y);
+  if (isinf(x)) return copysign(most, x);
+  int e;
+  bool power = frexp(fabs(x), &e) == 0.5; /* |x| = [0.5, 1) 2^e */
+  e -= power && (y > x) != (x > 0) ? 2 : 1;
+  double step = ldexp(1, (e > least ? e : least) - digits);
+  return y > x ? x + step : x - step;
 }
 
 #endif

@@ -100,3 +100,8 @@ Status with_scratch(Call *c, OpFn *body) {
   kern_release(&c->ctx->kern, mark);
   return s;
 }
+
+Status out_now(Call *c, Dtype d, int ndim, const int64_t *size) {
+  TRY(out_new(c, d, ndim, size));
+  return tensor_materialize(out_tensor(c, c->nout - 1));
+}

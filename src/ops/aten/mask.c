@@ -6,11 +6,6 @@
 #include "kernels/copy.h"
 #include "ops/aten/indexing.h"
 
-static Status out_now(Call *c, Dtype d, int ndim, const int64_t *size) {
-  TRY(out_new(c, d, ndim, size));
-  return tensor_materialize(out_tensor(c, c->nout - 1));
-}
-
 /* Coordinates of the elements that are not zero, in scratch: [ndim, n]. */
 static Status nonzero_lists(Call *c, const Tensor *t, int64_t *n, int64_t **lists) {
   *n = kernel_count_nonzero(tensor_view(t));

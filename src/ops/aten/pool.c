@@ -140,8 +140,12 @@ static Status avg_run(Call *c) {
 static double pool_flops(const Call *c) {
   const Row *row = c->op->def->row;
   Ints k = in_ints(c, row->kernel);
+  const Tensor *x = in_tensor(c, row->x);
   double window = 1;
-  for (int i = 0; i < row->nd; i++) window *= (double)k.v[k.n == 1 ? 0 : i];
+  for (int i = 0; i < row->nd; i++) {
+    int64_t n = k.v[k.n == 1 ? 0 : i], in = x->size[x->ndim - row->nd + i];
+    window *= (double)(n < in ? n : in); /* what lies outside is not visited */
+  }
   return window * (double)tensor_numel(out_tensor(c, 0));
 }
 

@@ -12,11 +12,6 @@
 #include "ops/aten/indexing.h"
 #include "ops/rule.h"
 
-static Status out_now(Call *c, Dtype d, int ndim, const int64_t *size) {
-  TRY(out_new(c, d, ndim, size));
-  return tensor_materialize(out_tensor(c, c->nout - 1));
-}
-
 /* An argument (tensor or number) as a contiguous array of i64 or f64. */
 static Status flat(const Call *c, int argument, Dtype d, void **out, int64_t *n) {
   const Tensor *t = in_tensor(c, argument);
