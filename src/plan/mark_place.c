@@ -28,7 +28,7 @@ Status marks_want_before(Marks *m, const Node *n, const Val *v, int axis, Placem
   return OK;
 }
 
-Status marks_want_after(Marks *m, const Val *v, int axis, Placement place, const char *why) {
+static Status marks_want_after(Marks *m, const Val *v, int axis, Placement place, const char *why) {
   Want **w = &m->after[v->id];
   if (*w && (*w)->axes >> axis & 1 && placement_equal(&(*w)->place[axis], &place)) return OK;
   if (!*w) TRY_NEW(*w, arena_new(&m->arena, Want));

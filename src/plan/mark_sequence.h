@@ -15,8 +15,7 @@ Status sequence_mark(Marks *m, Probe *p, const PlanEntry *e, int axis);
 /* Sets *place if v is part of a sum that is wanted cut along the sequence. */
 void sequence_place(const Marks *m, const Val *v, Placement *place);
 
-/* mark.c: what is asked before and after a node. */
+/* mark_place.c: what is asked before a node. */
 Status marks_want_before(Marks *m, const Node *n, const Val *v, int axis, Placement place, const char *why);
-Status marks_want_after(Marks *m, const Val *v, int axis, Placement place, const char *why);
 
 #endif
