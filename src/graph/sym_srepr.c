@@ -3,6 +3,7 @@
  *     Add(Mul(Integer(2), Symbol('s77', positive=True, integer=True)), Integer(1))
  *
  * A function that is not in SYM_FUNCTIONS (or an alias below) is refused by name.
+ * Where(condition, a, b) is written as sympy's Piecewise, which is what sym_ite gives in PyTorch.
  * Assumptions are not kept: a symbol is a size (positive) unless it is unbacked (u0).
  */
 #include <ctype.h>
@@ -160,6 +161,33 @@ static Status parse_args(Parser *s, const Sym ***args, int *nargs) {
   return OK;
 }
 
+/* Piecewise(ExprCondPair(value, condition), ..., ExprCondPair(value, true)): a chain of Where. */
+static Status parse_piecewise(Parser *s, const Sym **out) {
+  const char *name;
+  size_t len;
+  const Sym *value, *condition, *rest;
+  if (s->depth >= SYM_MAX_DEPTH)
+    return fail(ERR_FILE, "symbolic size '%.100s': it nests more than %d levels deep", s->text, SYM_MAX_DEPTH);
+  if (!take_name(s, &name, &len) || !named(name, len, "ExprCondPair") || !scan_take(&s->p, "("))
+    return expected(s, "ExprCondPair(");
+  TRY(parse(s, &value));
+  if (!scan_take(&s->p, ",")) return expected(s, "','");
+  TRY(parse(s, &condition));
+  if (!scan_take(&s->p, ")")) return expected(s, "')'");
+  if (scan_take(&s->p, ")")) {
+    if (!sym_is_int(condition) || !condition->value)
+      return fail(ERR_FILE, "symbolic size '%.100s': the last case of a Piecewise must hold always", s->text);
+    *out = value;
+    return OK;
+  }
+  if (!scan_take(&s->p, ",")) return expected(s, "',' or ')'");
+  s->depth++;
+  TRY(parse_piecewise(s, &rest));
+  s->depth--;
+  TRY_NEW(*out, sym_apply(s->table, SYM_WHERE, (const Sym *const[]){condition, value, rest}, 3));
+  return OK;
+}
+
 static Status parse_function(Parser *s, const char *name, size_t len, const Sym **out) {
   const Sym **args = NULL;
   int nargs = 0;
@@ -167,6 +195,7 @@ static Status parse_function(Parser *s, const char *name, size_t len, const Sym 
     TRY(parse(s, out));
     return scan_take(&s->p, ")") ? OK : expected(s, "')'");
   }
+  if (named(name, len, "Piecewise")) return parse_piecewise(s, out);
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     if (!named(name, len, functions[i].name)) continue;
     TRY(parse_args(s, &args, &nargs));
@@ -216,6 +245,22 @@ static bool is_rational(const Sym *s) {
   return s->kind == SYM_TRUEDIV && s->args[0]->kind == SYM_INT && s->args[1]->kind == SYM_INT;
 }
 
+/* zf0 and zuf0 are floats, u0 comes out of a tensor. */
+static const char *assumptions(const char *name) {
+  return name[0] == 'z' ? "" : name[0] == 'u' ? ", integer=True" : ", positive=True, integer=True";
+}
+
+/* As PyTorch writes sym_ite. */
+static void print_piecewise(TextBuf *b, const Sym *s) {
+  text_puts(b, "Piecewise(ExprCondPair(");
+  sym_print_srepr(b, s->args[1]);
+  text_puts(b, ", ");
+  sym_print_srepr(b, s->args[0]);
+  text_puts(b, "), ExprCondPair(");
+  sym_print_srepr(b, s->args[2]);
+  text_puts(b, ", true))");
+}
+
 void sym_print_srepr(TextBuf *b, const Sym *s) {
   switch (s->kind) {
     case SYM_INT: text_printf(b, "Integer(%lld)", (long long)s->value); return;
@@ -224,9 +269,8 @@ void sym_print_srepr(TextBuf *b, const Sym *s) {
       text_float(b, s->number);
       text_puts(b, "', precision=53)");
       return;
-    case SYM_SYMBOL:
-      text_printf(b, "Symbol('%s', %sinteger=True)", s->name, s->name[0] == 'u' ? "" : "positive=True, ");
-      return;
+    case SYM_SYMBOL: text_printf(b, "Symbol('%s'%s)", s->name, assumptions(s->name)); return;
+    case SYM_WHERE: print_piecewise(b, s); return;
     default: break;
   }
   if (is_rational(s)) {

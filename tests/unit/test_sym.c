@@ -103,6 +103,15 @@ static void srepr_both_ways(void **state) {
       {"Float('1.5', precision=53)", "1.5"},
       {"Max(Integer(2), Symbol('s0'))", "max(s0, 2)"},
       {"true", "1"},
+      {"Symbol('zuf0')", "zuf0"},
+      {"Piecewise(ExprCondPair(Integer(1), Equality(Symbol('u2', integer=True), Integer(1))), "
+       "ExprCondPair(Integer(0), "
+       "true))",
+       "where(u2 == 1, 1, 0)"},
+      {"Piecewise(ExprCondPair(Integer(3), StrictLessThan(Symbol('u0'), Integer(1))), ExprCondPair(Integer(2), "
+       "StrictLessThan(Symbol('u0'), Integer(5))), ExprCondPair(Symbol('u1'), true))",
+       "where(u0 < 1, 3, where(u0 < 5, 2, u1))"},
+      {"Piecewise(ExprCondPair(Symbol('u1'), true))", "u1"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Fixture f;
@@ -132,6 +141,10 @@ static void errors_say_what(void **state) {
       {"Add(Integer(1)", "expected"},
       {"int_oo", "expected '('"},
       {"", "expected a function"},
+      {"Piecewise()", "expected ExprCondPair("},
+      {"Piecewise(Integer(1))", "expected ExprCondPair("},
+      {"Piecewise(ExprCondPair(Integer(1), Symbol('u0')))", "must hold always"},
+      {"Piecewise(ExprCondPair(Integer(1), true)", "expected ',' or ')'"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     Fixture f;

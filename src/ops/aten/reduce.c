@@ -397,6 +397,8 @@ const OpDef ops_reduce[] = {
            FOLD(ALL, NONE), .gives = GIVES_TRUTH, .dim = 1, .keepdim = 2),
     REDUCE("all.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor",
            FOLD(ALL, NONE), .gives = GIVES_TRUTH, .dim = 1, .keepdim = 2, .empty_is_none = true),
+    REDUCE("_is_all_true(Tensor self) -> Tensor", FOLD(ALL, NONE), .gives = GIVES_TRUTH),
+    REDUCE("_is_any_true(Tensor self) -> Tensor", FOLD(ANY, NONE), .gives = GIVES_TRUTH),
 
     REDUCE("var(Tensor self, bool unbiased=True) -> Tensor", FOLD(VARIANCE, VAR), .gives = GIVES_FLOAT,
         .unbiased = 1),
