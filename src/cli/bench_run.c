@@ -122,7 +122,7 @@ static Status report(Bench *b) {
     printf("memory    %13s for intermediate results, %s at most in all\n",
            human_bytes((double)p->slab_bytes, slab, sizeof slab), human_bytes((double)memory, peak, sizeof peak));
   } else {
-    printf("memory    %13s at most; interpreted, as sizes depend on data\n",
+    printf("memory    %13s at most; interpreted, as sizes or branches depend on data\n",
            human_bytes((double)memory, peak, sizeof peak));
   }
   return OK;

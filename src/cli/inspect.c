@@ -137,7 +137,7 @@ static Status find_cost(Facts *f, Ctx *ctx, Exported *e, Scope *scope) {
     return s;
   }
   const char *message = status_message(s);
-  f->no_cost = status_code(s) == ERR_DYNAMIC ? "sizes depend on data"
+  f->no_cost = status_code(s) == ERR_DYNAMIC ? "sizes or branches depend on data"
                                              : arena_strndup(&f->arena, message, strcspn(message, "\n"));
   status_free(s);
   return f->no_cost ? OK : fail_oom();

@@ -5,20 +5,11 @@
 #include "base/strmap.h"
 #include "base/textbuf.h"
 #include "graph/graph.h"
-
-/* Higher-order ops that are inlined or run by the interpreter. */
-static const char *const higher_order[] = {
-    "higher_order.wrap_with_set_grad_enabled",
-    "higher_order.wrap_with_autocast",
-    "higher_order.cond",
-};
+#include "graph/walk_inside.h"
 
 bool node_is_supported(const Node *n) {
-  if (n->op) return true;
-  for (size_t i = 0; i < sizeof higher_order / sizeof *higher_order; i++) {
-    if (node_is(n, higher_order[i])) return true;
-  }
-  return false;
+  if (n->op || higher_order_find(n->target)) return true;
+  return node_is(n, "higher_order.wrap_with_set_grad_enabled") || node_is(n, "higher_order.wrap_with_autocast");
 }
 
 /* Ops that PyTorch 2.13's run_decompositions() writes with ops that are supported, found by tracing

@@ -5,8 +5,9 @@
  * programs whose sizes depend on data); with a GraphBuilder it *specialises* it.
  *
  * I1  An interpreted value's memory is released after its last use.
- * I2  cond takes the branch its predicate names; without the predicate's data (while
- *     specialising) it gives ERR_DYNAMIC.
+ * I2  Nodes with sub-graphs (walk_higher_order.c): cond takes the branch its predicate names, while_loop, scan
+ *     and map_impl iterate.  Without a predicate's data (while specialising) they give ERR_DYNAMIC; loops
+ *     that can be specialised are unrolled.
  */
 #ifndef TESS_GRAPH_WALK_H
 #define TESS_GRAPH_WALK_H

@@ -36,7 +36,7 @@ typedef struct {
 typedef struct {
   Graph *g;
   Number *number; /* by Val.id, of the values before the pass */
-  int count;      /* assertions turned */
+  int count;      /* assertions converted */
 } State;
 
 /* ---- ops on numbers, and what they are on tensors ------------------------------------------------ */
@@ -207,8 +207,8 @@ static void find_needed(State *s) {
   for (int i = 0; i < s->g->noutputs; i++) arg_each_val(&s->g->outputs[i], need, s);
   for (Node *n = s->g->last; n; n = n->prev) {
     const Number *out = n->nouts == 1 ? &s->number[n->outs[0]->id] : NULL;
-    bool turns = assertion_of(s, n) || (out && out->data && out->is != CLASS_NONE && !out->needed);
-    if (!turns) node_each_val(n, need, s);
+    bool converts = assertion_of(s, n) || (out && out->data && out->is != CLASS_NONE && !out->needed);
+    if (!converts) node_each_val(n, need, s);
   }
   for (Node *n = s->g->first; n; n = n->next) {
     Number *out = n->nouts == 1 ? &s->number[n->outs[0]->id] : NULL;
@@ -255,7 +255,7 @@ static Status operand(State *s, Node *at, const Arg *a, Class c, Val **out) {
               out);
 }
 
-static Status turn_item(State *s, Node *n, Number *number) {
+static Status convert_item(State *s, Node *n, Number *number) {
   Val *v = n->args[0].val;
   if (v->ndim != 0) {
     Dtype dtype = v->dtype;
@@ -265,8 +265,8 @@ static Status turn_item(State *s, Node *n, Number *number) {
   return cast(s, n, v, number->is, &number->tensor);
 }
 
-static Status turn_number(State *s, Node *n, Number *number) {
-  if (is_item(n)) return turn_item(s, n, number);
+static Status convert_number(State *s, Node *n, Number *number) {
+  if (is_item(n)) return convert_item(s, n, number);
   const Row *row = row_of(n);
   Class c = meet(s, n, row);
   Arg args[4];
@@ -299,7 +299,7 @@ static Status check_bound(State *s, Node *n, Val *v, int64_t bound, const char *
   return check(s, n, truth, message);
 }
 
-static Status turn_assertion(State *s, Node *n, const Assertion *a) {
+static Status convert_assertion(State *s, Node *n, const Assertion *a) {
   Val *v;
   const Arg *min = &n->args[1], *max = &n->args[2];
   TRY(operand(s, n, &n->args[0], a->range ? CLASS_INT : class_of(s, &n->args[0]), &v));
@@ -315,7 +315,7 @@ static Status turn_assertion(State *s, Node *n, const Assertion *a) {
 
 /* ---- the pass ----------------------------------------------------------------------------------------------- */
 
-static Status turn(State *s) {
+static Status convert(State *s) {
   classify(s);
   find_needed(s);
   if (!find_wanted(s)) return OK;
@@ -323,21 +323,21 @@ static Status turn(State *s) {
     next = n->next;
     Number *out = n->nouts == 1 ? &s->number[n->outs[0]->id] : NULL;
     const Assertion *a = assertion_of(s, n);
-    if (a && !s->number[n->args[0].val->id].stays) TRY(turn_assertion(s, n, a));
-    else if (out && out->data && out->wanted && !out->stays) TRY(turn_number(s, n, out));
+    if (a && !s->number[n->args[0].val->id].stays) TRY(convert_assertion(s, n, a));
+    else if (out && out->data && out->wanted && !out->stays) TRY(convert_number(s, n, out));
   }
   graph_forward(s->g);
   return OK;
 }
 
-static Status turn_graph(Graph *g, int *count) {
+static Status convert_graph(Graph *g, int *count) {
   for (Node *n = g->first; n; n = n->next)
     for (int i = 0; i < n->nargs; i++)
-      if (n->args[i].kind == ARG_GRAPH) TRY(turn_graph(n->args[i].graph, count));
+      if (n->args[i].kind == ARG_GRAPH) TRY(convert_graph(n->args[i].graph, count));
   if (!graph_is_functional(g)) return OK;
   State s = {.g = g};
   TRY_NEW(s.number, calloc((size_t)g->nvals + 1, sizeof *s.number));
-  Status status = turn(&s);
+  Status status = convert(&s);
   free(s.number);
   *count += s.count;
   return status;
@@ -345,7 +345,7 @@ static Status turn_graph(Graph *g, int *count) {
 
 Status pass_assert_tensors(Exported *e, const PassArgs *args) {
   int count = 0;
-  TRY(turn_graph(e->graph, &count));
-  if (args->stats) text_printf(args->stats, "assert_tensors: %d assertions turned\n", count);
+  TRY(convert_graph(e->graph, &count));
+  if (args->stats) text_printf(args->stats, "assert_tensors: %d assertions converted\n", count);
   return OK;
 }

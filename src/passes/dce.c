@@ -3,12 +3,22 @@
  *   before:  %a = neg(%x)  %b = exp(%x)  return %b
  *   after:   %b = exp(%x)  return %b
  *
- * One walk from the end.  Keeps: nodes with an effect (asserts, writes), sub-graphs as
- * a whole, inputs.
+ * One walk from the end.  Keeps: nodes with an effect (asserts, writes), also in a sub-graph;
+ * sub-graphs as a whole; inputs.
  */
 #include "passes/pass.h"
 
+static bool must_stay(const Node *n);
+
+static bool has_effects(const Graph *g) {
+  for (const Node *n = g->first; n; n = n->next)
+    if (must_stay(n)) return true;
+  return false;
+}
+
 static bool must_stay(const Node *n) {
+  for (int i = 0; i < n->nargs; i++)
+    if (n->args[i].kind == ARG_GRAPH && has_effects(n->args[i].graph)) return true;
   if (!n->op) return n->nouts == 0; /* unknown: only if it cannot be there for a result */
   return (n->op->def->flags & OP_EFFECT) || n->op->schema.mutates;
 }
