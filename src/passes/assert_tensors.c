@@ -12,8 +12,6 @@
  * A2  Left alone: numbers that something else needs too (a size, an output), for then the program depends on
  *     data anyway; and ops that can fail by themselves (division by what is not a constant, float to int).
  * A3  Integers are of 64 bits: a sum beyond wraps around, where Python's grows.
- *
- * The numbers and `item` themselves stay behind, for dce.
  */
 #include <stdlib.h>
 
@@ -36,7 +34,8 @@ typedef struct {
 typedef struct {
   Graph *g;
   Number *number; /* by Val.id, of the values before the pass */
-  int count;      /* assertions converted */
+  int nnumbers;
+  int count; /* assertions converted */
 } State;
 
 /* ---- ops on numbers, and what they are on tensors ------------------------------------------------ */
@@ -315,6 +314,23 @@ static Status convert_assertion(State *s, Node *n, const Assertion *a) {
 
 /* ---- the pass ----------------------------------------------------------------------------------------------- */
 
+static void unuse(void *ctx, Val **ref) {
+  (void)ctx;
+  (*ref)->mark--;
+}
+
+/* Numbers that nobody asks for any more, and `item`: dce leaves sub-graphs alone. */
+static void remove_numbers(State *s) {
+  graph_count_uses(s->g);
+  for (Node *n = s->g->last, *prev; n; n = prev) {
+    prev = n->prev;
+    const Val *out = n->nouts == 1 ? n->outs[0] : NULL;
+    if (!out || out->mark || out->id >= s->nnumbers || !s->number[out->id].data) continue;
+    node_each_val(n, unuse, NULL);
+    node_remove(n);
+  }
+}
+
 static Status convert(State *s) {
   classify(s);
   find_needed(s);
@@ -327,6 +343,7 @@ static Status convert(State *s) {
     else if (out && out->data && out->wanted && !out->stays) TRY(convert_number(s, n, out));
   }
   graph_forward(s->g);
+  remove_numbers(s);
   return OK;
 }
 
@@ -335,7 +352,7 @@ static Status convert_graph(Graph *g, int *count) {
     for (int i = 0; i < n->nargs; i++)
       if (n->args[i].kind == ARG_GRAPH) TRY(convert_graph(n->args[i].graph, count));
   if (!graph_is_functional(g)) return OK;
-  State s = {.g = g};
+  State s = {.g = g, .nnumbers = g->nvals};
   TRY_NEW(s.number, calloc((size_t)g->nvals + 1, sizeof *s.number));
   Status status = convert(&s);
   free(s.number);

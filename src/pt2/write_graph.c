@@ -57,6 +57,9 @@ static bool is_operator(const Node *n, int i) {
   return i == 1 && n->args[i].kind == ARG_STR && node_is(n, "higher_order.with_effects");
 }
 
+/* Sub-graphs return tuples, but for the condition of a loop. */
+static bool is_condition(const Node *n, int i) { return i == 0 && node_is(n, "higher_order.while_loop"); }
+
 static Status write_inputs(Writer *w, const Node *n) {
   bool first = true, positional = true;
   text_puts(&w->b, "\"inputs\": [");
@@ -78,6 +81,7 @@ static Status write_inputs(Writer *w, const Node *n) {
       text_json(&w->b, n->args[i].str);
       text_puts(&w->b, "}");
     } else {
+      w->alone = is_condition(n, i);
       TRY(write_arg(w, &n->args[i], param));
     }
     text_printf(&w->b, ", \"kind\": %d}", (param ? positional : !name) ? 1 : 2);
@@ -115,7 +119,7 @@ static Status write_node(Writer *w, const Node *n) {
     text_puts(&w->b, ": ");
     text_json(&w->b, n->meta[i].value);
   }
-  /* Sub-graphs return tuples (below), so higher-order ops do. */
+  /* Sub-graphs return tuples, so higher-order ops do. */
   text_printf(&w->b, "}, \"is_hop_single_tensor_return\": %s, \"name\": ",
               strncmp(n->target, "higher_order.", 13) ? "null" : "false");
   TRY(write_node_name(w, n));
@@ -160,6 +164,8 @@ static Status write_values(Writer *w, const Graph *g, const Exported *root, cons
 }
 
 Status write_graph(Writer *w, const Graph *g, const Exported *root) {
+  bool alone = w->alone;
+  w->alone = false;
   TRY(take_names(w, g));
   text_puts(&w->b, "{\"inputs\": [");
   for (int i = 0; i < g->ninputs; i++) {
@@ -182,6 +188,6 @@ Status write_graph(Writer *w, const Graph *g, const Exported *root) {
   TRY(write_values(w, g, root, "sym_int_values", TY_INT));
   TRY(write_values(w, g, root, "sym_bool_values", TY_BOOL));
   TRY(write_values(w, g, root, "sym_float_values", TY_FLOAT));
-  text_puts(&w->b, ", \"is_single_tensor_return\": false, \"custom_obj_values\": {}}");
+  text_printf(&w->b, ", \"is_single_tensor_return\": %s, \"custom_obj_values\": {}}", alone ? "true" : "false");
   return OK;
 }

@@ -25,6 +25,7 @@ typedef struct {
   SymBindings hints; /* of the symbols that have one */
   StrMap names;      /* names of nodes and sub-graphs that are taken */
   int subgraphs;
+  bool alone;                /* the next sub-graph's result is not in a tuple */
   Progress *progress;        /* or NULL */
   bool (*interrupted)(void); /* or NULL */
 } Writer;
