@@ -6,14 +6,16 @@
 #include <string.h>
 
 #include "base/strmap.h"
-#include "graph/graph.h"
+#include "graph/resolve.h"
 
 enum { MAX_DEPTH = 64 };
 
 typedef struct {
   const Exported *e;
   const Graph *g;
-  Arena *arena; /* of the check */
+  Arena *arena;         /* of the check */
+  Value *env;           /* by Val.id: something of the value's kind */
+  const Tensor *tensor; /* that something, for tensors: one element, which may be read as a number */
   int depth;
 } Check;
 
@@ -67,6 +69,7 @@ static Status verify_val(const Check *c, const Val *v, StrMap *names) {
   TRY(strmap_slot(names, c->arena, v->name, &slot));
   if (slot->value) return wrong(c, v->name, "two values have this name");
   slot->value = (void *)(uintptr_t)v;
+  if (v->id < 0 || v->id >= c->g->nvals) return wrong(c, v->name, "its number is off");
   if (v->type != TY_TENSOR || v->ndim < 0) return OK;
   if (v->dtype < 0 || v->dtype >= DT_COUNT) return wrong(c, v->name, "its dtype is not known");
   if (v->ndim > MAX_DIMS || (v->ndim > 0 && !v->size)) return wrong(c, v->name, "its sizes are missing");
@@ -92,14 +95,38 @@ static Status verify_call(const Check *c, const Node *n) {
   return OK;
 }
 
+/* Something of the kind that a value will be: arguments are checked by binding them, as a call does. */
+static Value example_of(const Check *c, ValType type) {
+  switch (type) {
+    case TY_TENSOR: return val_tensor(c->tensor);
+    case TY_INT: return val_int(1);
+    case TY_FLOAT: return val_float(1);
+    case TY_BOOL: return val_bool(true);
+    case TY_NONE: break;
+  }
+  return val_none();
+}
+
+/* Kinds of arguments and lengths of lists are what the schema says.  The fault of the program's author. */
+static Status verify_kinds(const Check *c, const Node *n) {
+  Value bound[MAX_PARAMS];
+  Status s = n->op ? node_resolve(c->arena, c->env, n, bound) : OK;
+  if (!s) return OK;
+  Status said = fail(ERR_FILE, "%s: %s", c->e->name, status_message(s));
+  status_free(s);
+  return said;
+}
+
 static Status verify_node(const Check *c, const Node *n, StrMap *names) {
   if (!n->target) return wrong(c, "a node", "it has no target");
   TRY(verify_call(c, n));
   for (int i = 0; i < n->nargs; i++) TRY(verify_arg(c, &n->args[i], n->mark, n->target, 0));
+  TRY(verify_kinds(c, n));
   for (int i = 0; i < n->nouts; i++) {
     if (n->outs[i] && (n->outs[i]->node != n || n->outs[i]->index != i))
       return wrong(c, n->target, "a result is not its own");
     TRY(verify_val(c, n->outs[i], names));
+    c->env[n->outs[i]->id] = example_of(c, n->outs[i]->type);
   }
   return OK;
 }
@@ -119,10 +146,12 @@ static Status verify_graph(const Check *outer, const Graph *g) {
   if (++c.depth > MAX_DEPTH) return wrong(&c, "sub-graph", "sub-graphs nest too deeply");
   StrMap names = {0};
   TRY(strmap_reserve(&names, c.arena, (size_t)g->ninputs + (size_t)g->nnodes));
+  TRY_NEW(c.env, arena_new_n(c.arena, Value, g->nvals + 1));
   for (int i = 0; i < g->ninputs; i++) {
     TRY(verify_val(&c, g->inputs[i], &names));
     if (g->inputs[i]->node || g->inputs[i]->index != i)
       return wrong(&c, g->inputs[i]->name, "an input that is not in its place");
+    c.env[g->inputs[i]->id] = example_of(&c, g->inputs[i]->type);
   }
   int count = 0;
   for (Node *n = g->first; n; n = n->next) {
@@ -159,7 +188,10 @@ static Status verify_signature(const Check *c) {
 
 Status graph_verify(const Exported *e) {
   Arena arena = {0};
-  Check c = {.e = e, .g = e->graph, .arena = &arena};
+  int32_t zero = 0;
+  Storage number = {.data = &zero, .size = sizeof zero};
+  Tensor tensor = {.storage = &number, .dtype = DT_I32};
+  Check c = {.e = e, .g = e->graph, .arena = &arena, .tensor = &tensor};
   Status s = OK;
   if ((e->graph->ninputs && !e->inputs) || (e->graph->noutputs && !e->outputs))
     s = wrong(&c, "graph", "the signature is missing");

@@ -47,11 +47,11 @@ static void store_float(View out, int64_t at, double x) {
     case DT_F64: ((double *)out.data)[at] = x; break;
     case DT_C64: ((float *)out.data)[2 * at] = (float)x, ((float *)out.data)[2 * at + 1] = 0; break;
     case DT_BOOL: ((uint8_t *)out.data)[at] = x != 0; break;
-    case DT_U8: ((uint8_t *)out.data)[at] = (uint8_t)(int64_t)x; break;
-    case DT_I8: ((int8_t *)out.data)[at] = (int8_t)x; break;
-    case DT_I16: ((int16_t *)out.data)[at] = (int16_t)x; break;
-    case DT_I32: ((int32_t *)out.data)[at] = (int32_t)x; break;
-    case DT_I64: ((int64_t *)out.data)[at] = (int64_t)x; break;
+    case DT_U8: ((uint8_t *)out.data)[at] = (uint8_t)f64_to_i64(x); break;
+    case DT_I8: ((int8_t *)out.data)[at] = (int8_t)f64_to_i64(x); break;
+    case DT_I16: ((int16_t *)out.data)[at] = (int16_t)f64_to_i64(x); break;
+    case DT_I32: ((int32_t *)out.data)[at] = (int32_t)f64_to_i64(x); break;
+    case DT_I64: ((int64_t *)out.data)[at] = f64_to_i64(x); break;
     default: break;
   }
 }
@@ -150,7 +150,8 @@ static void triangle_rows(void *arg, int64_t begin, int64_t end, int worker) {
 void kernel_triangle(Kern *k, View out, View self, int64_t diagonal, bool lower) {
   int64_t columns = out.size[out.ndim - 1], rows = odometer_count(out.ndim - 1, out.size);
   if (rows == 0 || columns == 0) return;
-  Triangle t = {out, self, diagonal, lower};
+  int64_t most = out.size[out.ndim - 2] + columns; /* beyond it lies nothing */
+  Triangle t = {out, self, diagonal > most ? most : diagonal < -most ? -most : diagonal, lower};
   parallel_for(k->threads, rows, GRAIN / columns + 1, triangle_rows, &t);
 }
 

@@ -82,6 +82,9 @@ int pw_op(PwProgram *p, PwOp op, int x, int y, int z, const PwImm *imm) {
   if (y >= 0) y = settle(p, y);
   if (z >= 0) z = settle(p, z);
   Dtype klass = (Dtype)p->reg[op == PW_WHERE ? y : x].klass;
+  x = pw_cast(p, x, op == PW_WHERE ? DT_BOOL : klass); /* I1; nothing to do where the caller has seen to it */
+  if (y >= 0) y = pw_cast(p, y, klass);
+  if (z >= 0) z = pw_cast(p, z, klass);
   static const Dtype fixed[] = {[BOOL] = DT_BOOL, [REAL] = DT_F32, [PAIR] = DT_C64};
   return new_instr(p, op, klass, ops[op].result == SAME ? klass : fixed[ops[op].result], x, y, z, imm);
 }
@@ -94,7 +97,7 @@ static bool dtype_fits(Dtype a, Dtype b) {
 
 int pw_result(PwProgram *p, int reg, Dtype d) {
   PwReg *r = &p->reg[reg];
-  if (r->kind != PW_RESULT) return pw_cast(p, reg, d);
+  if (r->kind != PW_RESULT || (Dtype)r->klass != pw_class(d)) return pw_cast(p, reg, d);
   r->loose = !dtype_fits((Dtype)r->dtype, d);
   if (r->loose || dtype_fits(d, (Dtype)r->dtype)) r->dtype = (uint8_t)d;
   return reg;

@@ -282,8 +282,8 @@ SIMD_DECLARE(PwFault, pw_step_c64, PW_STEP_ARGS);
 /* Does the class have this instruction? */
 bool pw_knows(PwOp op, Dtype klass);
 
-/* out[i] = the program's outputs for in[i].  Fails on programs that are too long, on
- * integer division by zero and when there is no memory. */
+/* out[i] = the program's outputs for in[i].  Fails on programs that are too long, on operands
+ * of other dtypes or sizes, on integer division by zero and when there is no memory. */
 Status kernel_pointwise(Kern *k, const PwProgram *p, const View *out, const View *in);
 
 #endif

@@ -360,9 +360,41 @@ static Status run_job(Kern *k, Job *job) {
   }
 }
 
+static bool broadcasts(const View *v, const View *to) {
+  if (v->ndim > to->ndim) return false;
+  for (int d = 1; d <= v->ndim; d++) {
+    int64_t n = v->size[v->ndim - d];
+    if (n != 1 && n != to->size[to->ndim - d]) return false;
+  }
+  return true;
+}
+
+/* I4, and views are of the dtypes that the program is written for. */
+static Status check_operands(const PwProgram *p, const View *out, const View *in) {
+  for (int i = 0; i < p->noutputs; i++) {
+    bool same = out[i].ndim == out[0].ndim;
+    for (int d = 0; same && d < out[0].ndim; d++) same = out[i].size[d] == out[0].size[d];
+    if (!same) return fail(ERR_FAIL, "results of a pointwise program differ in size");
+    if (pw_class(out[i].dtype) != (Dtype)p->reg[p->output[i]].klass || !dtype_is_compute(out[i].dtype))
+      return fail(ERR_FAIL, "a pointwise program gives no %s", dtype_name(out[i].dtype));
+  }
+  for (int r = 0; r < p->nregs; r++) {
+    if (p->reg[r].kind != PW_INPUT) continue;
+    const View *v = &in[p->reg[r].input];
+    char a[128], b[128];
+    if (v->dtype != (Dtype)p->reg[r].dtype || !dtype_is_compute(v->dtype))
+      return fail(ERR_FAIL, "a pointwise program takes no %s here", dtype_name(v->dtype));
+    if (!broadcasts(v, &out[0]))
+      return fail(ERR_FAIL, "size %s does not broadcast to %s", shape_describe(v->ndim, v->size, a, sizeof a),
+                  shape_describe(out[0].ndim, out[0].size, b, sizeof b));
+  }
+  return OK;
+}
+
 Status kernel_pointwise(Kern *k, const PwProgram *p, const View *out, const View *in) {
   if (p->too_long || p->noutputs + p->ninputs > WALK_MAX)
     return fail(ERR_FAIL, "a pointwise program has too many instructions or operands");
+  TRY(check_operands(p, out, in));
   Job job;
   job.p = p;
   atomic_init(&job.fault, PW_OK);

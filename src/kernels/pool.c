@@ -141,7 +141,8 @@ static int64_t row_span(const Job *j, const int64_t *o) {
   return pool_span(j->w, j->include_pad, in[0], o[0], 0) * pool_span(j->w, j->include_pad, in[1], o[1], 1);
 }
 
-#define DEFINE_LANES(T, t, LOWEST)                                                                                 \
+/* U: T, or the unsigned type of the same width, in which sums wrap. */
+#define DEFINE_LANES(T, U, t, LOWEST)                                                                              \
   static void max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {            \
     int64_t lanes = j->channel_lanes ? j->x.size[1] : j->y.size[4], k[3];                                          \
     const Taps taps = taps_of(j, o);                                                                               \
@@ -178,12 +179,13 @@ static int64_t row_span(const Job *j, const int64_t *o) {
     T *y = (T *)j->y.data + n * s[0] + c * s[1] + o[0] * s[2] + o[1] * s[3] + o[2] * s[4];                         \
     if (j->channel_lanes || j->divisor) {                                                                          \
       T by = (T)(j->divisor ? j->divisor : row_span(j, o) * j->spans[o[2]]);                                       \
-      for (int64_t i = 0; i < lanes; i++) y[i * (j->channel_lanes ? s[1] : s[4])] = by != 0 ? acc[i] / by : 0;     \
+      for (int64_t i = 0; i < lanes; i++)                                                                          \
+        y[i * (j->channel_lanes ? s[1] : s[4])] = by == -1 ? (T)(0 - (U)acc[i]) : by != 0 ? acc[i] / by : 0;       \
     } else {                                                                                                       \
       int64_t rows = row_span(j, o);                                                                               \
       for (int64_t i = 0; i < lanes; i++) { /* a window may lie in the padding altogether */                       \
         T by = (T)(rows * j->spans[i]);                                                                            \
-        y[i * s[4]] = by != 0 ? acc[i] / by : 0;                                                                   \
+        y[i * s[4]] = by == -1 ? (T)(0 - (U)acc[i]) : by != 0 ? acc[i] / by : 0;                                   \
       }                                                                                                            \
     }                                                                                                              \
   }                                                                                                                \
@@ -195,19 +197,19 @@ static int64_t row_span(const Job *j, const int64_t *o) {
     for (int d = 0; d < 3; d++)                                                                                    \
       b[d] = pool_adaptive_begin(o[d], in[d], out[d]), e[d] = pool_adaptive_end(o[d], in[d], out[d]);              \
     const T *x = (const T *)j->x.data + n * s[0] + c * s[1];                                                       \
-    T sum = 0;                                                                                                     \
+    U sum = 0;                                                                                                     \
     if (out[1] == 1 && out[2] == 1 && s[3] == in[2] * s[4]) { /* whole planes: one run */                          \
       for (int64_t d = b[0]; d < e[0]; d++)                                                                        \
-        sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2], in[1] * in[2], s[4]);                                 \
+        sum += (U)SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2], in[1] * in[2], s[4]);                              \
     } else {                                                                                                       \
       for (int64_t d = b[0]; d < e[0]; d++) {                                                                      \
         for (int64_t h = b[1]; h < e[1]; h++) {                                                                    \
-          sum += SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2] + h * s[3] + b[2] * s[4], e[2] - b[2], s[4]);        \
+          sum += (U)SIMD_CALL(j->isa, pool_sum_##t)(x + d * s[2] + h * s[3] + b[2] * s[4], e[2] - b[2], s[4]);     \
         }                                                                                                          \
       }                                                                                                            \
     }                                                                                                              \
     T by = (T)((e[0] - b[0]) * (e[1] - b[1]) * (e[2] - b[2]));                                                     \
-    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = sum / by;               \
+    ((T *)j->y.data)[n * ys[0] + c * ys[1] + o[0] * ys[2] + o[1] * ys[3] + o[2] * ys[4]] = (T)sum / by;            \
   }                                                                                                                \
   static void adaptive_max_##t(const Job *j, int64_t n, int64_t c, const int64_t *o, void *room, int32_t *tap) {   \
     (void)room, (void)tap;                                                                                         \
@@ -229,9 +231,9 @@ static int64_t row_span(const Job *j, const int64_t *o) {
     if (j->indices.data)                                                                                           \
       ((int64_t *)j->indices.data)[n * is[0] + c * is[1] + o[0] * is[2] + o[1] * is[3] + o[2] * is[4]] = best;     \
   }
-DEFINE_LANES(float, f32, -INFINITY)
-DEFINE_LANES(double, f64, -(double)INFINITY)
-DEFINE_LANES(int64_t, i64, INT64_MIN)
+DEFINE_LANES(float, float, f32, -INFINITY)
+DEFINE_LANES(double, double, f64, -(double)INFINITY)
+DEFINE_LANES(int64_t, uint64_t, i64, INT64_MIN)
 
 /* Groups [begin, end) of lanes: (n, c, od, oh) with a row each, (n, od, oh, ow) with all
  * channels each. */

@@ -46,14 +46,14 @@ static void set(ResampleAxis *a, int tap, int64_t i, int64_t at, double weight) 
 }
 
 static void fill_nearest(const Grid *g, ResampleAxis *a, double shift) {
-  for (int64_t i = 0; i < a->out; i++) set(a, 0, i, (int64_t)floor(r(g, r(g, (double)i + shift) * g->scale)), 1);
+  for (int64_t i = 0; i < a->out; i++) set(a, 0, i, f64_to_i64(floor(r(g, r(g, (double)i + shift) * g->scale))), 1);
 }
 
 static void fill_linear(const Grid *g, const ResampleScale *s, ResampleAxis *a) {
   for (int64_t i = 0; i < a->out; i++) {
     double at = a->in == a->out ? (double)i : centre(g, s, i);
     if (at < 0) at = 0;
-    int64_t low = clamp((int64_t)at, a->in);
+    int64_t low = clamp(f64_to_i64(at), a->in);
     double t = r(g, at - (double)low);
     t = t > 1 ? 1 : t;
     set(a, 0, i, low, r(g, 1 - t));
@@ -65,6 +65,7 @@ static void fill_cubic(const Grid *g, const ResampleScale *s, ResampleAxis *a) {
   for (int64_t i = 0; i < a->out; i++) {
     double at = centre(g, s, i), low = floor(at);
     if (low > (double)(a->in - 1)) low = (double)(a->in - 1);
+    if (!(low > -3)) low = -3; /* all taps on the first element */
     double t = r(g, at - low), f = -0.75;
     t = t > 1 ? 1 : t < 0 ? 0 : t;
     set(a, 0, i, (int64_t)low - 1, cubic_far(t + 1, f));
@@ -84,8 +85,9 @@ static void fill_aa(const Grid *g, ResampleMode mode, ResampleAxis *a) {
   double support = aa_support(g, mode), inverse = g->scale >= 1 ? r(g, 1 / g->scale) : 1;
   for (int64_t i = 0; i < a->out; i++) {
     double middle = r(g, g->scale * r(g, (double)i + 0.5)), total = 0;
-    int64_t begin = (int64_t)r(g, r(g, middle - support) + 0.5), end = (int64_t)r(g, r(g, middle + support) + 0.5);
-    if (begin < 0) begin = 0;
+    int64_t begin = f64_to_i64(r(g, r(g, middle - support) + 0.5)),
+            end = f64_to_i64(r(g, r(g, middle + support) + 0.5));
+    begin = begin < 0 ? 0 : begin > a->in ? a->in : begin;
     if (end > a->in) end = a->in;
     if (end - begin > a->taps) end = begin + a->taps;
     for (int t = 0; t < a->taps; t++) {
@@ -101,6 +103,10 @@ static void fill_aa(const Grid *g, ResampleMode mode, ResampleAxis *a) {
 Status resample_axis(Kern *k, ResampleMode mode, const ResampleScale *s, bool wide, ResampleAxis *out) {
   Grid g = grid_of(s, wide && mode > RESAMPLE_NEAREST_EXACT);
   bool aa = mode == RESAMPLE_LINEAR_AA || mode == RESAMPLE_CUBIC_AA;
+  const double most = (double)INT32_MAX / 4;
+  if (aa && !(aa_support(&g, mode) < most))
+    return fail(ERR_FAIL, "resampling from %lld to %lld elements takes too many at a time", (long long)s->in,
+                (long long)s->out);
   int taps = mode <= RESAMPLE_NEAREST_EXACT ? 1
              : mode == RESAMPLE_LINEAR      ? 2
              : mode == RESAMPLE_CUBIC       ? 4

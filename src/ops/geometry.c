@@ -31,6 +31,14 @@ Status out_geometry_view(Call *c, const Tensor *t, const Geometry *g) {
 
 Status out_geometry_new(Call *c, const Geometry *g) { return out_new(c, g->dtype, g->ndim, g->size); }
 
+Status geometry_check(const Call *c, const Geometry *g, const Tensor *t) {
+  if (!t->storage) return OK;
+  Tensor view = {.storage = t->storage, .dtype = g->dtype, .ndim = g->ndim, .offset = g->offset};
+  memcpy(view.size, g->size, sizeof view.size);
+  memcpy(view.stride, g->stride, sizeof view.stride);
+  return tensor_check_bounds(&view, c->op->schema.name);
+}
+
 View geometry_view(const Geometry *g, const Tensor *t) {
   void *base = t->storage ? t->storage->data : NULL;
   char *data = base ? (char *)base + (size_t)g->offset * dtype_size(g->dtype) : NULL;

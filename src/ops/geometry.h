@@ -29,6 +29,8 @@ Status geometry_contiguous(const Call *c, Dtype d, Ints size, Geometry *g);
 /* Appends a view of t, or a fresh tensor, of this geometry. */
 Status out_geometry_view(Call *c, const Tensor *t, const Geometry *g);
 Status out_geometry_new(Call *c, const Geometry *g);
+/* Fails if g reaches outside of t's storage; of a tensor without storage nothing is known. */
+Status geometry_check(const Call *c, const Geometry *g, const Tensor *t);
 /* What kernels get: the part of t's storage that g describes.  g must outlive it. */
 View geometry_view(const Geometry *g, const Tensor *t);
 

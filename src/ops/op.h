@@ -87,6 +87,7 @@ typedef enum {
                       * reads must stay until then; results and operands (argument 0) go by pairs */
   OP_DTENSOR = 128,  /* makes, moves or opens DTensors: gets them as they are, not their shards */
   OP_SHARES = 256,   /* a head of one argument may serve several neighbouring ones of the result (attention) */
+  OP_NUMBERS = 512,  /* numbers may stand where the schema says Tensor, and promote as numbers */
 } OpFlag;
 
 /* What an op does with the elements of argument 0, if it only hands them on. */

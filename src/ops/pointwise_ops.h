@@ -68,10 +68,13 @@ PwEmit emit_unary, emit_binary;
 Status pointwise_infer(Call *c);
 Status pointwise_run(Call *c);
 
-#define POINTWISE(...)                                                                           \
-  .infer = pointwise_infer, .run = pointwise_run, .flags = OP_POINTWISE, .row = &(const PwRow) { \
-    .emit = __VA_ARGS__                                                                          \
+#define POINTWISE_WITH(FLAGS, ...)                                                                         \
+  .infer = pointwise_infer, .run = pointwise_run, .flags = OP_POINTWISE | (FLAGS), .row = &(const PwRow) { \
+    .emit = __VA_ARGS__                                                                                    \
   }
+#define POINTWISE(...) POINTWISE_WITH(0, __VA_ARGS__)
+/* Any operand may be a number: the emit function takes operands with pw_operand() only. */
+#define POINTWISE_NUMBERS(...) POINTWISE_WITH(OP_NUMBERS, __VA_ARGS__)
 
 /* Argument i, tensor or number, as dtype d. */
 int pw_operand(const Call *c, PwProgram *p, const int *reg, int i, Dtype d);

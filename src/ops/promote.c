@@ -37,6 +37,12 @@ static Dtype promote_values(const Value *const *values, int n) {
   return combine(combine(tier[0], tier[1]), tier[2]);
 }
 
+Status promote_with(const Call *c, Dtype a, Dtype b, Dtype *out) {
+  *out = dtype_promote(a, b);
+  return *out == DT_NONE ? op_fail(c, "there is no result dtype for operands %s, %s", dtype_name(a), dtype_name(b))
+                         : OK;
+}
+
 Status promote_args(const Call *c, unsigned args, Dtype *out) {
   const Value *values[MAX_PARAMS] = {NULL};
   int n = 0;

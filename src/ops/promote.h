@@ -14,6 +14,8 @@
 /* The common dtype of arguments of a call that are tensors or numbers; None is left out.  Fails
  * where there is no such dtype here (complex128, or data dtypes). */
 Status promote_args(const Call *c, unsigned args, Dtype *out);
+/* The dtype that holds both; fails where there is none here: f64 and c64 would be complex128. */
+Status promote_with(const Call *c, Dtype a, Dtype b, Dtype *out);
 /* bool and integers become f32, the rest stays. */
 static inline Dtype promote_to_float(Dtype d) { return dtype_is_integral(d) ? DT_F32 : d; }
 

@@ -1,15 +1,12 @@
 /* value.c -- see value.h. */
 #include "ops/value.h"
 
-#include <math.h>
 #include <string.h>
 
 int64_t val_as_int(const Value *v) {
   if (v->kind == VAL_INT) return v->i;
   if (v->kind == VAL_BOOL) return v->b;
-  double f = val_as_float(v);
-  if (isnan(f)) return INT64_MIN; /* what x86 gives, and so ATen */
-  return f >= 0x1p63 ? INT64_MAX : f < -0x1p63 ? INT64_MIN : (int64_t)f;
+  return f64_to_i64(val_as_float(v));
 }
 
 void val_store(const Value *v, Dtype d, void *element) {

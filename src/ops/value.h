@@ -75,12 +75,13 @@ static inline Value val_memory_format(MemoryFormat m) {
 }
 
 static inline bool val_is_number(const Value *v) { return v->kind >= VAL_BOOL && v->kind <= VAL_COMPLEX; }
-/* Numbers as C types; complex gives its real part. */
+/* Numbers as C types; complex gives its real part, what is no number 0. */
 static inline double val_as_float(const Value *v) {
-  return v->kind == VAL_FLOAT  ? v->f
-         : v->kind == VAL_INT  ? (double)v->i
-         : v->kind == VAL_BOOL ? (double)v->b
-                               : v->complex_[0];
+  return v->kind == VAL_FLOAT     ? v->f
+         : v->kind == VAL_INT     ? (double)v->i
+         : v->kind == VAL_BOOL    ? (double)v->b
+         : v->kind == VAL_COMPLEX ? v->complex_[0]
+                                  : 0;
 }
 int64_t val_as_int(const Value *v); /* floats are truncated, saturating */
 /* The kind of a number, for promotion: bool, int, float, complex. */

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/hash.h"
+
 bool placement_equal(const Placement *a, const Placement *b) {
   if (a->kind != b->kind) return false;
   if (a->kind == PLACE_R) return true;
@@ -26,7 +28,7 @@ uint64_t placements_hash(const Placement *p, int n, uint64_t seed) {
   uint64_t h = seed;
   for (int i = 0; i < n; i++) {
     h = mix(h, (uint64_t)p[i].kind);
-    if (is_p(&p[i])) h = mix(h, (uint64_t)p[i].op * 31 + (uint64_t)(int64_t)(p[i].norm * 16));
+    if (is_p(&p[i])) h = mix(h, (uint64_t)p[i].op * 31 + hash_bytes(0, &p[i].norm, sizeof p[i].norm));
     if (!is_s(&p[i])) continue;
     h = mix(h, (uint64_t)p[i].dim | (uint64_t)p[i].turn << 8 | (uint64_t)p[i].nsegments << 16);
     h = mix(h, (uint64_t)p[i].factor ^ (uint64_t)p[i].unit << 32);

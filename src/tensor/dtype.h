@@ -77,6 +77,12 @@ Dtype dtype_from_safetensors(const char *name);
 /* torch.promote_types: the smallest type that holds both (bf16 + f16 = f32). */
 Dtype dtype_promote(Dtype a, Dtype b);
 
+/* The integer that a float is cut to, or the nearest there is; nan is the smallest, as x86 has it
+ * and so ATen.  A plain cast is undefined for these. */
+static inline int64_t f64_to_i64(double f) {
+  return f >= 0x1p63 ? INT64_MAX : f >= -0x1p63 ? (int64_t)f : INT64_MIN;
+}
+
 /* ---- 16-bit floats: bits and their values --------------------------------- */
 
 static inline float f32_from_bits(uint32_t u) {

@@ -42,7 +42,10 @@ const char *tensor_describe(const Tensor *t, char *buf, size_t cap) {
 }
 
 Status tensor_meta(Scope *s, Dtype d, int ndim, const int64_t *size, Tensor **out) {
-  if (ndim > MAX_DIMS) return fail(ERR_FAIL, "a tensor of %d dimensions: at most %d are supported", ndim, MAX_DIMS);
+  if (ndim < 0 || ndim > MAX_DIMS)
+    return fail(ERR_FAIL, "a tensor of %d dimensions: at most %d are supported", ndim, MAX_DIMS);
+  if (d < 0 || d >= DT_COUNT)
+    return fail(ERR_FAIL, "a tensor needs a dtype, and there is none with number %d", (int)d);
   int64_t numel, bytes;
   if (!checked_numel(ndim, size, &numel) || __builtin_mul_overflow(numel, (int64_t)dtype_size(d), &bytes)) {
     char buf[256];

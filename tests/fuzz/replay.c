@@ -1,17 +1,25 @@
 /* replay -- runs a fuzz target without a fuzzer, on files and on damage done to them.
  *
  *     fuzz_NAME_replay FILE_OR_FOLDER...
+ *     fuzz_NAME_replay --random COUNT [--seed SEED] [--from FIRST]
  *
  * Each file is given whole, cut off at many places, and with bits turned: what CI checks
- * under the sanitizers when there is no libFuzzer. */
+ * under the sanitizers when there is no libFuzzer.  With --random the target gets COUNT inputs
+ * of eight random bytes; what fails names its number, and --from goes on there. */
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* Tells what the target is about, if it can. */
+void fuzz_tell(void) __attribute__((weak));
+void __sanitizer_set_death_callback(void (*fn)(void)) __attribute__((weak));
 
 enum { CUTS = 300, FLIPS = 3000 };
 
@@ -58,8 +66,52 @@ static int replay(const char *path) {
   return 1;
 }
 
+/* ---- random inputs ------------------------------------------------------------------------ */
+
+enum { SECONDS_EACH = 10 };
+
+static unsigned long long input; /* its number */
+
+static void tell_input(void) {
+  fprintf(stderr, "replay: input %llu\n", input);
+  if (fuzz_tell) fuzz_tell();
+}
+
+static void died(int number) {
+  tell_input();
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+static void too_slow(int signal) {
+  (void)signal;
+  fprintf(stderr, "replay: an input takes more than %d seconds\n", SECONDS_EACH);
+  tell_input();
+  abort();
+}
+
+static int replay_random(unsigned long long count, uint64_t seed, unsigned long long from) {
+  if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_input);
+  else signal(SIGSEGV, died);
+  signal(SIGALRM, too_slow);
+  for (input = from; input < count; input++) {
+    uint64_t state = hash_mix(seed, input), bits = random_bits(&state);
+    alarm(SECONDS_EACH);
+    LLVMFuzzerTestOneInput((const uint8_t *)&bits, sizeof bits);
+  }
+  alarm(0);
+  printf("%llu inputs\n", count - from);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   int files = 0;
+  if (argc > 2 && !strcmp(argv[1], "--random")) {
+    unsigned long long seed = 0, from = 0;
+    for (int i = 3; i + 1 < argc; i += 2)
+      *(strcmp(argv[i], "--from") ? &seed : &from) = strtoull(argv[i + 1], NULL, 10);
+    return replay_random(strtoull(argv[2], NULL, 10), seed, from);
+  }
   for (int i = 1; i < argc; i++) files += replay(argv[i]);
   printf("%d files\n", files);
   return files == 0;

@@ -41,8 +41,10 @@ static Status emit_celu(const Call *c, const PwRow *row, PwProgram *p, const int
 /* (grad_output, alpha, scale, input_scale, is_result, self_or_result) */
 static Status emit_elu_backward(const Call *c, const PwRow *row, PwProgram *p, const int *reg, PwValue *out) {
   PwImm imm = elu_imm(in_float(c, 1), in_float(c, 2), in_float(c, 3));
-  int y = pw_op(p, in_bool(c, 4) ? PW_ELU_BACKWARD_RESULT : row->op, reg[0], reg[5], -1, &imm);
-  return pw_return(p, y, in_tensor(c, 0)->dtype, out);
+  Dtype d;
+  TRY(promote_args(c, 1u | 1u << 5, &d));
+  int g = pw_cast(p, reg[0], d), x = pw_cast(p, reg[5], d);
+  return pw_return(p, pw_op(p, in_bool(c, 4) ? PW_ELU_BACKWARD_RESULT : row->op, g, x, -1, &imm), d, out);
 }
 
 static Status emit_relu6(const Call *c, const PwRow *row, PwProgram *p, const int *reg, PwValue *out) {
@@ -163,9 +165,16 @@ static Status glu_backward_place(Rules *r) {
 }
 
 static Status glu_backward_infer(Call *c) {
+  const Tensor *g = in_tensor(c, 0), *x = in_tensor(c, 1);
+  char a[128], b[128];
   int dim;
-  TRY(glu_dim(c, in_tensor(c, 1), in_int(c, 2), &dim));
-  return out_new(c, in_tensor(c, 1)->dtype, in_tensor(c, 1)->ndim, in_tensor(c, 1)->size);
+  TRY(glu_dim(c, x, in_int(c, 2), &dim));
+  bool fits = g->ndim == x->ndim && g->dtype == x->dtype && dtype_is_float(x->dtype);
+  for (int d = 0; fits && d < x->ndim; d++) fits = g->size[d] == (d == dim ? x->size[d] / 2 : x->size[d]);
+  if (!fits)
+    return op_fail(c, "the gradient %s is not that of a half of %s along dimension %d",
+                   tensor_describe(g, a, sizeof a), tensor_describe(x, b, sizeof b), dim);
+  return out_new(c, x->dtype, x->ndim, x->size);
 }
 /* d/da = g s(b), d/db = g a s(b) (1 - s(b)) */
 static Status glu_backward_run(Call *c) {

@@ -95,7 +95,7 @@ static Status emit_polar(const Call *c, const PwRow *row, PwProgram *p, const in
 #define ST "(Scalar self, Tensor other) -> Tensor"
 /* clang-format off */
 #define PASS(name, args, EMIT, OPCODE, HOW, LINEAR) \
-  {.schema = "aten::" name args, .shard.linear = LINEAR, POINTWISE(EMIT, PW_##OPCODE, HOW)},
+  {.schema = "aten::" name args, .shard.linear = LINEAR, POINTWISE_NUMBERS(EMIT, PW_##OPCODE, HOW)},
 /* clang-format on */
 #define ROW(name, args, EMIT, OPCODE, HOW) PASS(name, args, EMIT, OPCODE, HOW, LINEAR_NO)
 
@@ -148,15 +148,15 @@ const OpDef ops_binary[] = {
     ROW("xlogy.Scalar_Other",  TS, emit_binary, XLOGY,       PW_FLOAT)
     ROW("xlogy.Scalar_Self",   ST, emit_binary, XLOGY,       PW_FLOAT)
     ROW("special_xlogy",       TT, emit_binary, XLOGY,       PW_FLOAT)
-    {.schema = "aten::heaviside(Tensor self, Tensor values) -> Tensor", POINTWISE(emit_binary, PW_HEAVISIDE)},
-    {.schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", POINTWISE(emit_rsub,
+    {.schema = "aten::heaviside(Tensor self, Tensor values) -> Tensor", POINTWISE_NUMBERS(emit_binary, PW_HEAVISIDE)},
+    {.schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", POINTWISE_NUMBERS(emit_rsub,
      PW_ADD_SCALED)},
-    {.schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", POINTWISE(emit_rsub,
+    {.schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", POINTWISE_NUMBERS(emit_rsub,
      PW_ADD_SCALED)},
-    {.schema = "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", POINTWISE(emit_pow_scalar,
+    {.schema = "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", POINTWISE_NUMBERS(emit_pow_scalar,
      PW_POW)},
-    {.schema = "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", POINTWISE(emit_binary, PW_POW)},
-    {.schema = "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor", POINTWISE(emit_binary, PW_POW)},
+    {.schema = "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", POINTWISE_NUMBERS(emit_binary, PW_POW)},
+    {.schema = "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor", POINTWISE_NUMBERS(emit_binary, PW_POW)},
 
     COMPARE("eq", EQ) COMPARE("not_equal", NE) COMPARE("ne", NE)
     COMPARE("lt", LT) COMPARE("less", LT)
@@ -183,12 +183,12 @@ const OpDef ops_binary[] = {
     ROW("bitwise_right_shift.Scalar_Tensor", ST, emit_binary, SHIFT_RIGHT, 0)
 
     {.schema = "aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
-     POINTWISE(emit_addc, PW_ADDCMUL)},
+     POINTWISE_NUMBERS(emit_addc, PW_ADDCMUL)},
     {.schema = "aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor",
-     POINTWISE(emit_addc, PW_ADDCDIV)},
-    {.schema = "aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", POINTWISE(emit_lerp,
+     POINTWISE_NUMBERS(emit_addc, PW_ADDCDIV)},
+    {.schema = "aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor", POINTWISE_NUMBERS(emit_lerp,
      PW_LERP)},
-    {.schema = "aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor", POINTWISE(emit_lerp,
+    {.schema = "aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor", POINTWISE_NUMBERS(emit_lerp,
      PW_LERP)},
     {.schema = "aten::polar(Tensor abs, Tensor angle) -> Tensor", POINTWISE(emit_polar, PW_POLAR)},
     {0}};

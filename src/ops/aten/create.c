@@ -253,11 +253,13 @@ static Status one_hot_infer(Call *c) {
 static Status one_hot_run(Call *c) {
   Tensor *self;
   TRY(need_tensor(c, 0, &self));
-  int64_t least, most, classes = in_int(c, 1);
+  int64_t least, most, classes = in_int(c, 1), room[MAX_DIMS + 1];
+  TRY(one_hot_size(c, self, classes, room));
   kernel_min_max_i64(tensor_view(self), &least, &most);
   if (classes < 0) { /* as many as the data needs */
     int64_t size[MAX_DIMS + 1];
     if (tensor_numel(self) == 0) return op_fail(c, "an empty tensor does not tell the number of classes");
+    if (most == INT64_MAX) return op_fail(c, "class %lld is too large", (long long)most);
     classes = most + 1;
     TRY(one_hot_size(c, self, classes, size));
     TRY(out_new(c, DT_I64, self->ndim + 1, size));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/copy.h"
+#include "ops/promote.h"
 #include "ops/rule_move.h"
 
 /* ---- cat ---------------------------------------------------------------------------- */
@@ -29,7 +30,7 @@ static Status cat_infer(Call *c) {
     const Tensor *t = in_item(c, 0, i);
     if (!t) return op_fail(c, "tensor %d of the list is None", i);
     if (t->ndim == 0) return op_fail(c, "tensor %d of the list has no dimensions", i);
-    dtype = i ? dtype_promote(dtype, t->dtype) : t->dtype;
+    TRY(promote_with(c, i ? dtype : t->dtype, t->dtype, &dtype));
     if (joins_anything(t)) continue;
     if (!model) {
       TRY(wrap_dim(c, in_int(c, 1), t->ndim, &dim));
@@ -318,9 +319,10 @@ static Status block_diag_infer(Call *c) {
   for (int i = 0; i < in_count(c, 0); i++) {
     const Tensor *t = in_item(c, 0, i);
     if (!t || t->ndim > 2) return op_fail(c, "tensor %d of the list must have at most two dimensions", i);
-    dtype = i ? dtype_promote(dtype, t->dtype) : t->dtype;
-    size[0] += t->ndim == 2 ? t->size[0] : 1;
-    size[1] += t->ndim ? t->size[t->ndim - 1] : 1;
+    TRY(promote_with(c, i ? dtype : t->dtype, t->dtype, &dtype));
+    if (__builtin_add_overflow(size[0], t->ndim == 2 ? t->size[0] : 1, &size[0]) ||
+        __builtin_add_overflow(size[1], t->ndim ? t->size[t->ndim - 1] : 1, &size[1]))
+      return op_fail(c, "the blocks are too large together");
   }
   if (in_count(c, 0) == 0) size[0] = 1;
   return out_new(c, dtype, 2, size);

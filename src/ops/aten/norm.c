@@ -43,7 +43,7 @@ static Status last_dims(const Call *c, const Tensor *x, Ints shape, Shape *s) {
   bool fits = s->axis >= 0 && shape.n > 0 && dtype_is_float(x->dtype);
   for (int i = 0; fits && i < shape.n; i++) {
     fits = x->size[s->axis + i] == shape.v[i];
-    s->n *= shape.v[i];
+    if (fits) s->n *= shape.v[i];
   }
   if (!fits) {
     return op_fail(c, "input %s does not end in normalized_shape %s", tensor_describe(x, a, sizeof a),
@@ -150,6 +150,23 @@ typedef struct {
   int rstd, weight, bias, mask;
 } GradRow;
 
+/* The gradient is of the input's size, statistics are one number per row, parameters of one dtype. */
+static Status check_grad(const Call *c, const GradRow *row, const Shape *s) {
+  const Tensor *g = in_tensor(c, 0), *x = in_tensor(c, 1), *w = in_tensor(c, row->weight),
+               *b = row->bias ? in_tensor(c, row->bias) : NULL, *mean = row->rms ? NULL : in_tensor(c, 3),
+               *rstd = in_tensor(c, row->rstd);
+  char text[128], other[128];
+  if (!tensor_same_size(g, x) || !dtype_is_float(g->dtype))
+    return op_fail(c, "the gradient %s does not go with the input %s", tensor_describe(g, text, sizeof text),
+                   tensor_describe(x, other, sizeof other));
+  TRY(check_affine(c, mean, s->rows, "mean"));
+  TRY(check_affine(c, rstd, s->rows, "rstd"));
+  TRY(check_affine(c, w, s->n, "weight"));
+  TRY(check_affine(c, b, s->n, "bias"));
+  bool alike = (!w || !b || w->dtype == b->dtype) && (!mean || mean->dtype == rstd->dtype);
+  return alike ? OK : op_fail(c, "weight and bias must be of one dtype, and so must mean and rstd");
+}
+
 static Status grad_infer(Call *c) {
   const GradRow *row = c->op->def->row;
   const Tensor *x = in_tensor(c, 1), *w = in_tensor(c, row->weight),
@@ -158,6 +175,7 @@ static Status grad_infer(Call *c) {
   Ints shape = in_ints(c, 2);
   Shape s;
   TRY(last_dims(c, x, shape, &s));
+  TRY(check_grad(c, row, &s));
   if (mask[0]) TRY(out_new(c, x->dtype, x->ndim, x->size));
   else TRY(out_value(c, val_none()));
   for (int i = 1; i < (row->rms ? 2 : 3); i++) {

@@ -11,16 +11,22 @@
 #include "ops/aten/dense.h"
 #include "ops/rule.h"
 
-/* One number in a tensor. */
-static double number(const Tensor *t) {
-  Value v = val_load(t->dtype, tensor_data(t));
-  return val_as_float(&v);
+/* One number in a tensor; what it is, for the error. */
+static Status number(const Call *c, const char *what, const Tensor *t, double *out) {
+  char text[128];
+  Value v = tensor_numel(t) == 1 && tensor_data(t) ? val_load(t->dtype, tensor_data(t)) : val_none();
+  if (!val_is_number(&v))
+    return op_fail(c, "%s must be a tensor of one number, not %s", what, tensor_describe(t, text, sizeof text));
+  *out = val_as_float(&v);
+  return OK;
 }
 
 /* A float or, in the tensor_lr overloads, a tensor. */
-static double rate(const Call *c, const char *name) {
+static Status rate(const Call *c, const char *name, double *out) {
   const Value *v = &c->arg[schema_find(&c->op->schema, name)];
-  return v->kind == VAL_TENSOR ? number(v->tensor) : val_as_float(v);
+  if (v->kind == VAL_TENSOR) return number(c, name, v->tensor, out);
+  *out = val_as_float(v);
+  return OK;
 }
 
 static double setting(const Call *c, const char *name) {
@@ -75,29 +81,40 @@ static Status step_one(Call *c, const Optim *o, Tensor *const t[OPTIM_ARRAYS]) {
   return OK;
 }
 
+/* A list that the step does without: it may be empty. */
+static bool is_unused(const Call *c, int list) {
+  const char *name = c->op->schema.params[list].name;
+  return (!strcmp(name, "max_exp_avg_sqs") && setting(c, "amsgrad") == 0) ||
+         (!strcmp(name, "momentum_buffer_list") && setting(c, "momentum") == 0);
+}
+
+/* No results; but all lists that are used go with the list of parameters. */
+static Status step_infer(Call *c) {
+  for (int l = 1; c->op->schema.params[l].list; l++) {
+    if (in_count(c, l) != in_count(c, 0) && !is_unused(c, l))
+      return op_fail(c, "'%s' has %d tensors for %d parameters", c->op->schema.params[l].name, in_count(c, l),
+                     in_count(c, 0));
+  }
+  return OK;
+}
+
 /* lists: how many of the leading arguments are lists of arrays; steps: the one that holds
  * the step counts, or -1. */
 static Status step_all(Call *c, Optim o, int lists, int steps) {
   const Tensor *found = optional(c, "found_inf"), *scale = optional(c, "grad_scale");
-  if (found && number(found) == 1) return OK;
-  o.lr = rate(c, "lr");
+  double infinite = 0, scaled = 1;
+  if (found) TRY(number(c, "found_inf", found, &infinite));
+  if (scale) TRY(number(c, "grad_scale", scale, &scaled));
+  if (infinite == 1) return OK;
+  TRY(rate(c, "lr", &o.lr));
   o.weight_decay = setting(c, "weight_decay");
   o.eps = setting(c, "eps");
   o.maximize = setting(c, "maximize") != 0;
-  o.unscale = scale ? 1 / number(scale) : 1;
-  int n = in_count(c, 0);
-  for (int l = 1; l < lists; l++) {
-    if (in_count(c, l) != n && in_count(c, l) != 0)
-      return op_fail(c, "'%s' has %d tensors for %d parameters", c->op->schema.params[l].name, in_count(c, l), n);
-  }
-  if (steps >= 0 && in_count(c, steps) != n)
-    return op_fail(c, "there are %d step counts for %d parameters", in_count(c, steps), n);
-  for (int j = 0; j < n; j++) {
+  o.unscale = scale ? 1 / scaled : 1;
+  for (int j = 0; j < in_count(c, 0); j++) {
     Tensor *t[OPTIM_ARRAYS] = {NULL};
-    for (int l = 0; l < lists; l++) t[l] = in_count(c, l) ? in_item(c, l, j) : NULL;
-    if (o.kind == OPTIM_ADAM && !o.amsgrad) t[4] = NULL;
-    if (o.kind == OPTIM_SGD && o.momentum == 0) t[2] = NULL;
-    if (steps >= 0) o.step = number(in_item(c, steps, j));
+    for (int l = 0; l < lists; l++) t[l] = is_unused(c, l) ? NULL : in_item(c, l, j);
+    if (steps >= 0) TRY(number(c, "a step count", in_item(c, steps, j), &o.step));
     TRY(step_one(c, &o, t));
   }
   return OK;
@@ -129,10 +146,13 @@ static Status adagrad(Call *c) {
 static Status unscale(Call *c) {
   Kern *k = &c->ctx->kern;
   Tensor *found = in_tensor(c, 1);
-  double scale = number(in_tensor(c, 2));
+  double scale, before;
+  TRY(number(c, "inv_scale", in_tensor(c, 2), &scale));
+  TRY(number(c, "found_inf", found, &before));
   for (int j = 0; j < in_count(c, 0); j++) {
     Tensor *t = in_item(c, 0, j);
     Dense dense;
+    if (!dtype_is_float(t->dtype)) return op_fail(c, "gradients must be floats, not %s", dtype_name(t->dtype));
     size_t mark = kern_mark(k);
     bool flat = tensor_extent(t) == tensor_numel(t);
     TRY(dense_view(k, flat ? NULL : t, &dense));
@@ -150,15 +170,19 @@ static Status unscale(Call *c) {
  * growth_interval steps without. */
 static Status update_scale(Call *c) {
   Tensor *scale = in_tensor(c, 0), *tracker = in_tensor(c, 1);
-  double now = number(scale), good = number(tracker) + 1;
-  if (number(in_tensor(c, 2)) != 0) {
+  double now, good, infinite;
+  TRY(number(c, "self", scale, &now));
+  TRY(number(c, "growth_tracker", tracker, &good));
+  TRY(number(c, "found_inf", in_tensor(c, 2), &infinite));
+  good += 1;
+  if (infinite != 0) {
     now *= in_float(c, 4);
     good = 0;
   } else if (good == (double)in_int(c, 5)) {
     now *= in_float(c, 3);
     good = 0;
   }
-  Value v = val_float(now), count = val_int((int64_t)good);
+  Value v = val_float(now), count = val_float(good);
   val_store(&v, scale->dtype, tensor_data(scale));
   val_store(&count, tracker->dtype, tensor_data(tracker));
   return out_alias(c, scale);
@@ -168,11 +192,6 @@ static Status update_scale(Call *c) {
  * A step works on elements: everything of a parameter lies as it does.  Gradients may come
  * from elsewhere; state that lies elsewhere would not see what is written, so then the step is
  * made on whole tensors that go back to where they were.  Single numbers are whole. */
-
-static Status no_results(Call *c) {
-  (void)c;
-  return OK;
-}
 
 /* Tensor t of list `list`, which goes with parameter self. */
 static Status check_state(const Rules *r, const Param *list, int self, int t) {
@@ -223,7 +242,7 @@ static Status unscale_sharded(Call *c, const Sharded *how, bool *done) {
 
 /* clang-format off */
 #define STEP(text, fn) \
-  {.schema = "aten::" text, .infer = no_results, .run = fn, .flags = OP_EFFECT, .shard.place = place_step}
+  {.schema = "aten::" text, .infer = step_infer, .run = fn, .flags = OP_EFFECT, .shard.place = place_step}
 #define AMP(text, fn) {.schema = "aten::" text, .run = fn, .flags = OP_EFFECT}
 /* clang-format on */
 #define ADAM_ARGS(lr)                                                                                      \

@@ -28,7 +28,9 @@ static Status padded_size(const Call *c, Ints pad, int ndim, const int64_t *size
   memcpy(out, size, (size_t)ndim * sizeof *out);
   for (int i = 0; i < pad.n / 2; i++) {
     int64_t *n = &out[ndim - 1 - i];
-    if (__builtin_add_overflow(*n, pad.v[2 * i], n) || __builtin_add_overflow(*n, pad.v[2 * i + 1], n) || *n < 0) {
+    bool cuts_too_much = pad.v[2 * i] < -*n || pad.v[2 * i + 1] < -*n;
+    if (cuts_too_much || __builtin_add_overflow(*n, pad.v[2 * i], n) ||
+        __builtin_add_overflow(*n, pad.v[2 * i + 1], n) || *n < 0) {
       return op_fail(c, "padding %s leaves nothing of size %s", shape_describe(pad.n, pad.v, a, sizeof a),
                      shape_describe(ndim, size, b, sizeof b));
     }

@@ -45,7 +45,9 @@ static Status read_extents(const Call *c, int arg, const char *what, int nd, int
   if (v.n != 1 && v.n != nd) return op_fail(c, "%s has %d elements, must have %d", what, v.n, nd);
   for (int d = 0; d < nd; d++) {
     int64_t n = v.v[v.n == 1 ? 0 : d];
-    if (n < least) return op_fail(c, "%s is %lld, must be at least %lld", what, (long long)n, (long long)least);
+    if (n < least || n > INT32_MAX)
+      return op_fail(c, "%s is %lld, must be at least %lld and at most %d", what, (long long)n, (long long)least,
+                     INT32_MAX);
     out[3 - nd + d] = n;
   }
   return OK;
@@ -184,8 +186,10 @@ static Status grad_infer(Call *c) {
   const Tensor *dy = in_tensor(c, 0), *x = in_tensor(c, 1);
   char a[96], b[96];
   TRY(check_input(c, row, x));
-  if (!dy || dy->ndim != x->ndim || dy->dtype != x->dtype || !dtype_is_float(x->dtype)) {
-    return op_fail(c, "gradient %s and input %s do not belong together", dy ? shape(dy, a) : "none", shape(x, b));
+  bool fits = dy->ndim == x->ndim && dy->dtype == x->dtype && dtype_is_float(x->dtype);
+  for (int d = 0; fits && d < x->ndim - row->nd; d++) fits = dy->size[d] == x->size[d];
+  if (!fits) {
+    return op_fail(c, "gradient %s and input %s do not belong together", shape(dy, a), shape(x, b));
   }
   return out_new(c, x->dtype, x->ndim, x->size);
 }

@@ -65,6 +65,7 @@ static Status read_dtype(const Call *c, const Row *row, const Tensor *x, Dtype *
   if (dtype_kind(d) > KIND_FLOAT) return op_fail(c, "%s is not supported", tensor_describe(x, text, sizeof text));
   bool given = row->dtype && !in_none(c, row->dtype);
   if (given) d = in_dtype(c, row->dtype, d);
+  if (dtype_kind(d) > KIND_FLOAT) return op_fail(c, "there are no such sums of %s", dtype_name(d));
   switch (row->gives) {
     case GIVES_SAME: break;
     case GIVES_TOTAL:

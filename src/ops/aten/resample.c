@@ -8,6 +8,7 @@
  */
 #include "kernels/resample.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ops/rule.h"
@@ -29,7 +30,8 @@ static Status read_problem(const Call *c, const int64_t *in, const int64_t *out,
     int at = d - (3 - row->nd);
     p->scale[d] = at < 0 ? (ResampleScale){1, 1, 0, false}
                          : (ResampleScale){in[at], out[at], factor[at], row->align && in_bool(c, align_arg)};
-    if (p->scale[d].in < 1 || p->scale[d].out < 1 || p->scale[d].in > INT32_MAX) {
+    if (!isfinite(p->scale[d].factor)) return op_fail(c, "the scale of spatial dimension %d is not finite", at);
+    if (p->scale[d].in < 1 || p->scale[d].out < 1 || p->scale[d].in > INT32_MAX || p->scale[d].out > INT32_MAX) {
       return op_fail(c, "cannot go from size %lld to %lld in spatial dimension %d", (long long)p->scale[d].in,
                      (long long)p->scale[d].out, at);
     }
@@ -62,7 +64,7 @@ static Status problem(const Call *c, Problem *p) {
     if (f->kind != VAL_FLOATS || f->n != row->nd) return op_fail(c, "scale_factors needs %d elements", row->nd);
     memcpy(factor, f->floats, (size_t)row->nd * sizeof *factor);
     if (!size.n) {
-      for (int d = 0; d < row->nd; d++) out[d] = (int64_t)((double)x->size[d + 2] * factor[d]);
+      for (int d = 0; d < row->nd; d++) out[d] = f64_to_i64((double)x->size[d + 2] * factor[d]);
       return read_problem(c, x->size + 2, out, 2, factor, p);
     }
     return op_fail(c, "takes either output_size or scale_factors");

@@ -34,7 +34,10 @@ static Status triangle_localize(Local *l) {
   int64_t row, column;
   TRY(local_in_begin(l, 0, ndim - 2, &row));
   TRY(local_in_begin(l, 0, ndim - 1, &column));
-  if (row != column) l->arg[1] = val_int(in_int(l->call, 1) + row - column);
+  const int64_t beyond = INT64_MAX / 4; /* any matrix */
+  int64_t diagonal = in_int(l->call, 1);
+  diagonal = diagonal > beyond ? beyond : diagonal < -beyond ? -beyond : diagonal;
+  if (row != column) l->arg[1] = val_int(diagonal + row - column);
   return OK;
 }
 
@@ -48,17 +51,34 @@ static void row_part(bool lower, int64_t row, int64_t columns, int64_t offset, i
   *to = lower ? cut : columns;
 }
 
+typedef __int128 Wide; /* sums and products of sizes and offsets, whatever they are */
+
+static Wide between(Wide x, Wide low, Wide high) { return x < low ? low : x > high ? high : x; }
+
+/* Elements (r, j) with j <= r + offset.  Rows from `first` on have some, from `full` on all. */
+static Wide count_lower(Wide rows, Wide columns, Wide offset) {
+  if (columns == 0) return 0;
+  Wide first = between(-offset, 0, rows), full = between(columns - 1 - offset, first, rows), n = full - first;
+  return n * (2 * (first + offset + 1) + n - 1) / 2 + (rows - full) * columns;
+}
+
+/* Rows that have elements: [*begin, *end). */
+static void rows_of(const Call *c, int64_t *begin, int64_t *end) {
+  Wide rows = in_int(c, 0), columns = in_int(c, 1), offset = in_int(c, 2);
+  *begin = is_lower(c) ? (int64_t)between(-offset, 0, rows) : 0;
+  *end = is_lower(c) ? (int64_t)rows : (int64_t)between(columns - offset, 0, rows);
+  if (columns == 0) *end = *begin;
+}
+
 static Status triangle_indices_infer(Call *c) {
   int64_t rows = in_int(c, 0), columns = in_int(c, 1), size[2] = {2, 0}, area;
   if (rows < 0 || columns < 0 || __builtin_mul_overflow(rows, columns, &area)) {
     return op_fail(c, "a matrix of %lld rows and %lld columns is not possible", (long long)rows,
                    (long long)columns);
   }
-  for (int64_t r = 0; r < rows; r++) {
-    int64_t from, to;
-    row_part(is_lower(c), r, columns, in_int(c, 2), &from, &to);
-    size[1] += to - from;
-  }
+  Wide offset = in_int(c, 2);
+  size[1] = (int64_t)(is_lower(c) ? count_lower(rows, columns, offset)
+                                  : area - count_lower(rows, columns, offset - 1));
   Dtype dtype = in_dtype(c, 3, DT_I64);
   if (dtype != DT_I64 && dtype != DT_I32) return op_fail(c, "indices are i64 or i32, not %s", dtype_name(dtype));
   return out_new(c, dtype, 2, size);
@@ -68,8 +88,9 @@ static Status triangle_indices_infer(Call *c) {
 static Status triangle_indices_run(Call *c) {
   const Tensor *out = out_tensor(c, 0);
   void *data = tensor_data(out);
-  int64_t n = out->size[1], at = 0;
-  for (int64_t r = 0; r < in_int(c, 0); r++) {
+  int64_t n = out->size[1], at = 0, begin, end;
+  rows_of(c, &begin, &end);
+  for (int64_t r = begin; r < end; r++) {
     int64_t from, to;
     row_part(is_lower(c), r, in_int(c, 1), in_int(c, 2), &from, &to);
     for (int64_t j = from; j < to; j++, at++) {
