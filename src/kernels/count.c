@@ -4,12 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-#define HISTOGRAM(T)                                           \
-  for (int64_t i = 0; i < n; i++) {                            \
-    T v = ((const T *)x)[i], from = (T)low, to = (T)high;      \
-    if (!(v >= from && v <= to)) continue;                     \
-    int64_t b = (int64_t)((v - from) * (T)bins / (to - from)); \
-    count[b < bins ? b : bins - 1]++;                          \
+#define HISTOGRAM(T)                                                      \
+  for (int64_t i = 0; i < n; i++) {                                       \
+    T v = ((const T *)x)[i], from = (T)low, to = (T)high;                 \
+    if (!(v >= from && v <= to)) continue;                                \
+    int64_t b = f64_to_i64((double)((v - from) * (T)bins / (to - from))); \
+    count[b < 0 ? 0 : b < bins ? b : bins - 1]++;                         \
   }
 
 void kernel_histogram(Dtype d, const void *x, int64_t n, int64_t bins, double low, double high, int64_t *count) {

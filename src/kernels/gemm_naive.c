@@ -44,7 +44,7 @@ static double activate(GemmAct act, double x) {
 static void int_element(const Problem *p, int64_t z, int64_t i, int64_t j) {
   uint64_t sum = 0;
   for (int64_t q = 0; q < p->k; q++) sum += load_int(&p->a, z, i, q) * load_int(&p->b, z, q, j);
-  sum = sum * (uint64_t)(int64_t)p->alpha + (uint64_t)(int64_t)p->beta * load_int(&p->add, z, i, j);
+  sum = sum * (uint64_t)f64_to_i64(p->alpha) + (uint64_t)f64_to_i64(p->beta) * load_int(&p->add, z, i, j);
   convert_run_base(matrix_at(&p->c, z, i, j), p->c.dtype, &sum, DT_I64, 1);
 }
 

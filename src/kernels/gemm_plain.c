@@ -61,7 +61,7 @@ static void pack_panels(void *arg, int64_t begin, int64_t end, int worker) {
 /* Row r of the sums = alpha * itself + beta * add, for elements (i, j) .. (i, j+cols) of c. */
 static void scale_and_add(const Job *job, int64_t i, int64_t j, int64_t cols, Sums *sums, int64_t r) {
   const Problem *p = job->p;
-  uint64_t alpha = (uint64_t)(int64_t)p->alpha, beta = p->add.data ? (uint64_t)(int64_t)p->beta : 0;
+  uint64_t alpha = (uint64_t)f64_to_i64(p->alpha), beta = p->add.data ? (uint64_t)f64_to_i64(p->beta) : 0;
   double beta_d = p->add.data ? p->beta : 0;
   Sums add = {{0}};
   if (p->add.data) gather(job, &p->add, i, j, 0, 1, cols, (char *)&add, 1);

@@ -6,6 +6,19 @@
 
 #include "kernels/gemm.h"
 
+/* Pieces of scratch memory have borders that an address sanitizer sees. */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
+#define BORDER 64
+#endif
+#endif
+#ifndef BORDER
+#define BORDER 0
+#define ASAN_POISON_MEMORY_REGION(data, bytes) ((void)(data), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(data, bytes) ((void)(data), (void)(bytes))
+#endif
+
 enum { ALIGN = 64, SMALLEST_BLOCK = 1 << 20 };
 
 typedef struct ScratchBlock {
@@ -53,7 +66,8 @@ size_t kern_mark(const Kern *k) { return k->scratch ? k->scratch->start + k->scr
 
 void *kern_scratch(Kern *k, size_t bytes) {
   if (bytes > SIZE_MAX / 4) return NULL;
-  bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+  size_t wanted = bytes;
+  bytes = ((bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1)) + BORDER;
   ScratchBlock *b = k->scratch;
   if (!b || b->size - b->used < bytes) {
     size_t size = b ? b->size * 2 : SMALLEST_BLOCK;
@@ -67,9 +81,11 @@ void *kern_scratch(Kern *k, size_t bytes) {
     }
     *n = (ScratchBlock){.older = b, .start = kern_mark(k), .size = size, .data = data};
     k->scratch = b = n;
+    ASAN_POISON_MEMORY_REGION(data, size);
   }
   void *p = b->data + b->used;
   b->used += bytes;
+  ASAN_UNPOISON_MEMORY_REGION(p, wanted);
   return p;
 }
 
@@ -87,5 +103,7 @@ void kern_release(Kern *k, size_t mark) {
     b = older;
   }
   k->scratch = b;
-  if (b) b->used = mark - b->start;
+  if (!b) return;
+  b->used = mark - b->start;
+  ASAN_POISON_MEMORY_REGION(b->data + b->used, b->size - b->used);
 }

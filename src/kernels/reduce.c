@@ -330,6 +330,7 @@ static void reduce(Kern *k, Reduction r, Dtype as, View out, View centre_out, Vi
     else dims_add(&j.kept, (Dim){x.size[d], x.stride[d], out.stride[d]});
   }
   if (j.kept.numel == 0) return;
+  if (j.reduced.numel == 0) j.reduced = (Dims){.n = 1}; /* nothing to fold, whatever the other dimensions are */
   dims_merge(&j.reduced);
   dims_merge(&j.kept);
   j.last = loops_for(k->isa, r.kind, as);

@@ -36,8 +36,10 @@ void ctx_set_random_state(Ctx *ctx, const unsigned char *state) {
 }
 
 /* May a result of one dtype be written to a tensor of another?  ATen's rule: to a lower
- * kind never. */
-static bool can_write(Dtype from, Dtype to) { return dtype_kind(from) <= dtype_kind(to); }
+ * kind never.  What cannot be computed with cannot be converted. */
+static bool can_write(Dtype from, Dtype to) {
+  return from == to || (dtype_is_compute(to) && dtype_kind(from) <= dtype_kind(to));
+}
 
 /* The result of the functional op, written to the argument in whose place it belongs. */
 static Status write_result(Call *c, Tensor *to, Tensor *from) {

@@ -301,7 +301,7 @@ Status geometry_diagonal(const Call *c, int first, Geometry *g) {
   if (a == b || g->ndim < 2) return op_fail(c, "the two dimensions of a diagonal must differ, both are %d", a);
   int64_t rows = g->size[a], columns = g->size[b];
   if (offset >= 0) columns = offset < columns ? columns - offset : 0;
-  else rows = -offset < rows ? rows + offset : 0;
+  else rows = offset > -rows ? rows + offset : 0;
   int64_t length = rows < columns ? rows : columns, stride = g->stride[a] + g->stride[b];
   if (length > 0) g->offset += offset >= 0 ? offset * g->stride[b] : -offset * g->stride[a];
   remove_dim(g, a > b ? a : b);

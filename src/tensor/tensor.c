@@ -14,7 +14,9 @@ bool checked_numel(int ndim, const int64_t *size, int64_t *numel) {
     else overflow |= __builtin_mul_overflow(n, size[i], &n);
   }
   *numel = empty ? 0 : n;
-  return !overflow; /* also when empty: strides are products of the sizes */
+  const int64_t largest_element = 16;
+  overflow |= n > INT64_MAX / largest_element;
+  return !overflow; /* also when empty: strides are products of the sizes, and counted in bytes somewhere */
 }
 
 void contiguous_strides(int ndim, const int64_t *size, int64_t *stride) {
@@ -84,6 +86,10 @@ Status tensor_alias(Scope *s, const Tensor *t, Tensor **out) {
 Status tensor_as_strided(Scope *s, const Tensor *t, int ndim, const int64_t *size, const int64_t *stride,
                          int64_t offset, Tensor **out) {
   if (ndim > MAX_DIMS) return fail(ERR_FAIL, "a view of %d dimensions: at most %d are supported", ndim, MAX_DIMS);
+  int64_t numel;
+  char text[256];
+  if (!checked_numel(ndim, size, &numel))
+    return fail(ERR_FAIL, "impossible size %s for a view", shape_describe(ndim, size, text, sizeof text));
   Tensor *u;
   TRY_NEW(u, scope_tensor(s));
   u->storage = storage_ref(t->storage);

@@ -7,7 +7,8 @@
  *
  * makes a million calls.  Arguments are mostly right, so that calls get deep, and sometimes
  * wrong in any way that the public API lets through.  A call may fail; it may not crash, and
- * results must lie in their memory. */
+ * results must lie in their memory.  Most calls start from a golden case of the op, which is
+ * altered here and there; the others from nothing. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include "base/hash.h"
 #include "dist/dtensor.h"
 #include "kernels/copy.h"
+#include "op_cases.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void fuzz_tell(void); /* for replay.c: the call under way, to stderr */
@@ -74,13 +76,15 @@ typedef struct {
   int ndim;
   int64_t size[MAX_DIMS]; /* of the first tensor, and of most */
   Tensor *earlier;        /* an argument that may be given again */
+  bool quiet;             /* another rank tells the story */
 } Made;
 
 static char story[4096]; /* for fuzz_tell() */
 
 void fuzz_tell(void) { fprintf(stderr, "the call under way: %s\n", story); }
 
-static void tell(const char *text) {
+static void tell(const Made *m, const char *text) {
+  if (m->quiet) return;
   size_t at = strlen(story);
   snprintf(story + at, sizeof story - at, "%s", text);
 }
@@ -200,6 +204,8 @@ static Status spread(Made *m, Tensor **t) {
   Placement p[MAX_AXES];
   if (!m->mesh || chance(&m->pick, 10)) return OK;
   for (int a = 0; a < m->mesh->naxes; a++) p[a] = any_placement(m, *t);
+  char text[128];
+  tell(m, placements_print(p, m->mesh->naxes, text, sizeof text));
   return dtensor_distribute(m->ctx, m->scope, *t, m->mesh, p, -1, t);
 }
 
@@ -211,25 +217,30 @@ static bool holds_places(const char *name) {
   return false;
 }
 
-static Status any_tensor(Made *m, const char *name, Tensor **out) {
-  int64_t size[MAX_DIMS], stride[MAX_DIMS], offset = chance(&m->pick, 10) ? below(&m->pick, 4) : 0;
+/* Of this size and dtype, with any layout and elements, spread if there is a mesh. */
+static Status tensor_of(Made *m, Dtype d, int ndim, const int64_t *size, bool places, Tensor **out) {
+  int64_t stride[MAX_DIMS], offset = chance(&m->pick, 10) ? below(&m->pick, 4) : 0;
+  int64_t extent = any_strides(m, ndim, size, stride);
   char text[128];
-  if (m->earlier && chance(&m->pick, 6)) return *out = m->earlier, tell("the same"), OK;
+  Tensor *flat;
+  TRY(tensor_new(m->scope, d, 1, (int64_t[]){extent + offset}, &flat));
+  fill(m, flat, places);
+  TRY(tensor_as_strided(m->scope, flat, ndim, size, stride, offset, out));
+  tell(m, tensor_describe(*out, text, sizeof text));
+  if (!tensor_is_contiguous(*out)) tell(m, "~");
+  return spread(m, out);
+}
+
+static Status any_tensor(Made *m, const char *name, Tensor **out) {
+  int64_t size[MAX_DIMS];
+  if (m->earlier && chance(&m->pick, 6)) return *out = m->earlier, tell(m, "the same"), OK;
   bool places = holds_places(name);
   Dtype d = places && chance(&m->pick, 85)                 ? DT_I64
             : strstr(name, "mask") && chance(&m->pick, 50) ? DT_BOOL
             : chance(&m->pick, 80)                         ? m->dtype
                                                            : any_dtype(m);
   int ndim = any_sizes(m, size);
-  int64_t extent = any_strides(m, ndim, size, stride);
-  Tensor *flat;
-  TRY(tensor_new(m->scope, d, 1, (int64_t[]){extent + offset}, &flat));
-  fill(m, flat, places);
-  TRY(tensor_as_strided(m->scope, flat, ndim, size, stride, offset, out));
-  tell(tensor_describe(*out, text, sizeof text));
-  if (!tensor_is_contiguous(*out)) tell("~");
-  TRY(spread(m, out));
-  if ((*out)->spec) tell(placements_print((*out)->spec->place, m->mesh->naxes, text, sizeof text));
+  TRY(tensor_of(m, d, ndim, size, places, out));
   m->earlier = *out;
   return OK;
 }
@@ -310,7 +321,7 @@ static Status any_ints(Made *m, const Param *p, Value *out) {
               : wild               ? any_int(m)
                                    : below(&m->pick, 4);
   *out = val_ints(list, n);
-  tell(shape_describe(n, list, text, sizeof text));
+  tell(m, shape_describe(n, list, text, sizeof text));
   return OK;
 }
 
@@ -322,11 +333,11 @@ static Status any_list(Made *m, const Param *p, Value *out) {
     Tensor **list;
     if (n > 4) n = (int)below(&m->pick, 5);
     TRY_NEW(list, arena_new_n(m->arena, Tensor *, n));
-    tell("[");
+    tell(m, "[");
     for (int i = 0; i < n; i++)
       if (!chance(&m->pick, p->item_optional ? 30 : 2)) TRY(any_tensor(m, p->name, &list[i]));
-      else tell("None");
-    tell("]");
+      else tell(m, "None");
+    tell(m, "]");
     *out = val_tensors(list, n);
     return OK;
   }
@@ -344,7 +355,7 @@ static Status any_list(Made *m, const Param *p, Value *out) {
   *out = p->type == TYPE_FLOAT  ? val_floats(floats, n)
          : p->type == TYPE_BOOL ? val_bools(bools, n)
                                 : (Value){.kind = VAL_LIST, .n = n, .list = list};
-  tell("list");
+  tell(m, "list");
   return OK;
 }
 
@@ -381,7 +392,7 @@ static Status any_value(Made *m, const Param *p, Value *out) {
   }
   snprintf(text, sizeof text, "%s %.17g", out->kind == VAL_STR ? out->str : val_kind_name(out->kind),
            out->kind == VAL_DTYPE ? (double)out->dtype : val_as_float(out));
-  tell(text);
+  tell(m, text);
   return OK;
 }
 
@@ -402,9 +413,9 @@ static Status any_args(Made *m, const Op *op, NamedValue *args, int *n) {
     const Param *p = &op->schema.params[i];
     if (p->has_default && chance(&m->pick, 40)) continue;
     if (chance(&m->pick, 1)) continue;
-    tell(*n ? ", " : "(");
-    tell(p->name);
-    tell("=");
+    tell(m, *n ? ", " : "(");
+    tell(m, p->name);
+    tell(m, "=");
     args[*n].name = p->name;
     TRY(any_arg(m, p, &args[(*n)++].value));
   }
@@ -428,24 +439,120 @@ static void read_all(Made *m, const Tensor *t) {
   status_free(s);
 }
 
-static Status make_call(Made *m) {
-  const Op *op = op_at((int)below(&m->pick, op_count()));
-  NamedValue args[MAX_PARAMS];
+/* Binds and dispatches; results are read. */
+static Status call_op(Made *m, const Op *op, const NamedValue *args, int n) {
   Value bound[MAX_PARAMS];
-  int n;
-  story[0] = 0;
-  tell(op->schema.name);
-  static const int64_t sizes[] = {0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 6, 8, 9, 17, 33};
-  for (int i = 0; i < 3; i++) m->sizes[i] = sizes[below(&m->pick, 16)];
-  m->dtype = any_dtype(m);
-  m->ndim = fresh_sizes(m, m->size);
-  TRY(any_args(m, op, args, &n));
   Call c = {.ctx = m->ctx, .op = op, .arg = bound, .scope = m->scope, .arena = m->arena};
   TRY(op_bind(m->arena, op, args, n, bound));
   TRY(op_dispatch(&c));
   for (int i = 0; i < c.nout; i++)
     if (c.out[i].kind == VAL_TENSOR) read_all(m, c.out[i].tensor);
   return OK;
+}
+
+static Status call_from_nothing(Made *m) {
+  const Op *op = op_at((int)below(&m->pick, op_count()));
+  NamedValue args[MAX_PARAMS];
+  int n;
+  tell(m, op->schema.name);
+  TRY(any_args(m, op, args, &n));
+  return call_op(m, op, args, n);
+}
+
+/* ---- calls that are known to be right, altered ----------------------------------------------------------- */
+
+static Status alter_tensor(Made *m, const char *name, Tensor **t) {
+  int64_t r = below(&m->pick, 100), size[MAX_DIMS];
+  Dtype d = (*t)->dtype;
+  int ndim = (*t)->ndim;
+  bool places = dtype_is_integral(d);
+  memcpy(size, (*t)->size, sizeof size);
+  if (r < 4) return any_tensor(m, name, t);
+  if (r < 8) d = any_dtype(m);
+  else if (r < 14 && ndim) size[below(&m->pick, ndim)] = m->sizes[below(&m->pick, 3)];
+  else if (r < 16 && ndim) ndim--;
+  else if (r < 18 && ndim < MAX_DIMS) size[ndim++] = m->sizes[below(&m->pick, 3)];
+  else if (r < 22 && tensor_numel(*t) && dtype_is_compute(d)) { /* one element */ Value v = any_number(m);
+    val_store(&v, d,
+              (char *)tensor_data(*t) + below(&m->pick, 2) * (tensor_extent(*t) - 1) * (int64_t)dtype_size(d));
+  }
+  if (r >= 18 && r < 92) {
+    char text[128];
+    tell(m, tensor_describe(*t, text, sizeof text));
+    return spread(m, t);
+  }
+  return tensor_of(m, d, ndim, size, places, t);
+}
+
+static Status alter_ints(Made *m, Value *v) {
+  int64_t *list;
+  char text[128];
+  int n = v->n;
+  TRY_NEW(list, arena_new_n(m->arena, int64_t, n + 1));
+  memcpy(list, v->ints, (size_t)n * sizeof *list);
+  int64_t r = below(&m->pick, 100);
+  if (r < 25 && n) list[below(&m->pick, n)] = any_int(m);
+  if (r >= 25 && r < 30 && n) n--;
+  if (r >= 30 && r < 35) list[n++] = any_int(m);
+  tell(m, shape_describe(n, list, text, sizeof text));
+  *v = val_ints(list, n);
+  return OK;
+}
+
+static Status alter_tensors(Made *m, const Param *p, Value *v) {
+  Tensor **list;
+  int n = v->n;
+  TRY_NEW(list, arena_new_n(m->arena, Tensor *, n + 1));
+  tell(m, "[");
+  for (int i = 0; i < n; i++) {
+    list[i] = v->tensors[i];
+    if (list[i]) TRY(alter_tensor(m, p->name, &list[i]));
+  }
+  if (n && chance(&m->pick, 5)) n--;
+  if (n && chance(&m->pick, 3)) list[below(&m->pick, n)] = NULL;
+  tell(m, "]");
+  *v = val_tensors(list, n);
+  return OK;
+}
+
+static Status alter(Made *m, const Param *p, Value *v) {
+  tell(m, p->name);
+  tell(m, "=");
+  if (chance(&m->pick, 5)) return any_arg(m, p, v);
+  if (v->kind == VAL_TENSOR) return alter_tensor(m, p->name, &v->tensor);
+  if (v->kind == VAL_TENSORS) return alter_tensors(m, p, v);
+  if (v->kind == VAL_INTS) return alter_ints(m, v);
+  if (v->kind != VAL_NONE && chance(&m->pick, 15)) return any_value(m, p, v);
+  return OK;
+}
+
+static Status call_altered(Made *m, const OpCase *from) {
+  GoldenCase c = {.family = "fuzz", .json = from->json, .data = from->data};
+  Status s = golden_case_read(&c);
+  const Op *op = s ? NULL : op_find(c.op);
+  if (op) tell(m, c.op);
+  for (int i = 0; op && !s && i < c.nargs; i++) {
+    int at = c.args[i].name ? schema_find(&op->schema, c.args[i].name) : i;
+    tell(m, i ? ", " : "(");
+    if (at >= 0 && at < op->schema.nparams) s = alter(m, &op->schema.params[at], &c.args[i].value);
+  }
+  if (!s && op) s = call_op(m, op, c.args, c.nargs);
+  scope_clear(m->scope);
+  golden_case_free(&c);
+  return s;
+}
+
+static Status make_call(Made *m) {
+  static const int64_t sizes[] = {0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 6, 8, 9, 17, 33};
+  const OpCase *cases;
+  int n = op_cases(&cases);
+  if (!m->quiet) story[0] = 0;
+  bool altered = n && chance(&m->pick, 60);
+  int64_t from = altered ? below(&m->pick, n) : 0;
+  for (int i = 0; i < 3; i++) m->sizes[i] = sizes[below(&m->pick, 16)];
+  m->dtype = any_dtype(m);
+  m->ndim = fresh_sizes(m, m->size);
+  return altered ? call_altered(m, &cases[from]) : call_from_nothing(m);
 }
 
 /* On a rank of a world, on one of a mesh without ranks (w NULL, spread), or by itself. */
@@ -455,6 +562,7 @@ static Status on_rank(World *w, const Choices *pick, bool spread_too) {
   Arena arena = {0};
   Dist *d = NULL;
   Made m = {.pick = *pick, .ctx = &ctx, .scope = &scope, .arena = &arena};
+  m.quiet = w && world_rank(w) > 0;
   int ranks = w ? world_size(w) : 4;
   Status s = OK;
   ctx_init(&ctx, 1);
@@ -476,6 +584,8 @@ static Status on_world(World *w, void *arg) { return on_rank(w, arg, true); }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   Choices pick = {.at = data, .left = size, .state = hash_bytes(0, data, size)};
+  const OpCase *cases;
+  op_cases(&cases); /* before there are threads */
   limit_memory();
   int64_t how = below(&pick, 32);
   status_free(how == 0  ? world_threads(2, on_world, &pick, NULL)

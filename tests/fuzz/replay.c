@@ -95,7 +95,7 @@ static int replay_random(unsigned long long count, uint64_t seed, unsigned long 
   else signal(SIGSEGV, died);
   signal(SIGALRM, too_slow);
   for (input = from; input < count; input++) {
-    uint64_t state = hash_mix(seed, input), bits = random_bits(&state);
+    uint64_t state = hash_mix(hash_mix(1, seed), input), bits = random_bits(&state);
     alarm(SECONDS_EACH);
     LLVMFuzzerTestOneInput((const uint8_t *)&bits, sizeof bits);
   }

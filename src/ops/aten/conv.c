@@ -44,8 +44,9 @@ static Status read_extents(const Call *c, int arg, const char *what, int nd, int
     return op_fail(c, "%s has %d elements; the convolution has %d spatial dimensions", what, v.n, nd);
   for (int i = 0; i < nd; i++) {
     out[i] = v.v[v.n == 1 ? 0 : i];
-    if (out[i] < least)
-      return op_fail(c, "%s is %lld, must be at least %lld", what, (long long)out[i], (long long)least);
+    if (out[i] < least || out[i] > INT32_MAX)
+      return op_fail(c, "%s is %lld, must be at least %lld and at most %d", what, (long long)out[i],
+                     (long long)least, INT32_MAX);
   }
   return OK;
 }
@@ -131,12 +132,10 @@ static Status read_geometry(const Call *c, const Row *row, const Tensor *w, Prob
   return OK;
 }
 
-static Status problem(const Call *c, Problem *p) {
-  const Row *row = c->op->def->row;
-  const Tensor *x = in_tensor(c, 0), *w = in_tensor(c, 1);
+static Status problem_of(const Call *c, const Row *row, const Tensor *x, const Tensor *w, const Tensor *bias,
+                         Problem *p) {
   char a[96], b[96];
   *p = (Problem){0};
-  if (!x || !w) return op_fail(c, "input and weight must be tensors");
   int nd = p->g.nd = row->nd ? row->nd : w->ndim - 2;
   if (nd < 1 || nd > 3 || w->ndim != nd + 2 || (x->ndim != nd + 2 && x->ndim != nd + 1)) {
     return op_fail(c, "input %s and weight %s are not those of a convolution in %d dimensions", shape(x, a),
@@ -144,8 +143,12 @@ static Status problem(const Call *c, Problem *p) {
   }
   p->batched = x->ndim == nd + 2;
   TRY(read_geometry(c, row, w, p));
-  TRY(check_tensors(c, p, x, w, in_tensor(c, 2)));
+  TRY(check_tensors(c, p, x, w, bias));
   return output_size(c, x, w, p);
+}
+
+static Status problem(const Call *c, Problem *p) {
+  return problem_of(c, c->op->def->row, in_tensor(c, 0), in_tensor(c, 1), in_tensor(c, 2), p);
 }
 
 /* Channels innermost, and not contiguous at the same time. */
@@ -239,14 +242,21 @@ static Status localize_conv(Local *l) {
 
 enum { DY, X, W, BIAS_SIZES, STRIDE, PADDING, DILATION, TRANSPOSED, OUTPUT_PADDING, GROUPS, MASK };
 
+static const Row row_backward = {0, false, STRIDE, PADDING, DILATION, TRANSPOSED, OUTPUT_PADDING, GROUPS};
+
 static Status backward_infer(Call *c) {
   const Tensor *x = in_tensor(c, X), *w = in_tensor(c, W), *dy = in_tensor(c, DY);
-  if (!x || !w || !dy || w->ndim < 3 || w->ndim > 5 || x->ndim != w->ndim || dy->ndim != w->ndim) {
+  char a[96], b[96];
+  Problem p;
+  if (w->ndim < 3 || w->ndim > 5 || x->ndim != w->ndim || dy->ndim != w->ndim) {
     return op_fail(c, "needs a gradient, an input and a weight of 3 to 5 dimensions");
   }
+  TRY(problem_of(c, &row_backward, x, w, NULL, &p));
+  if (memcmp(dy->size, p.y, (size_t)dy->ndim * sizeof *p.y))
+    return op_fail(c, "the gradient %s is not of the result's size %s", shape(dy, a),
+                   shape_describe(dy->ndim, p.y, b, sizeof b));
   if (x->dtype != w->dtype || x->dtype != dy->dtype || !dtype_is_float(x->dtype))
     return op_fail(c, "needs floats of one dtype");
-  if (c->arg[MASK].kind != VAL_BOOLS || c->arg[MASK].n != 3) return op_fail(c, "output_mask needs three elements");
   const bool *mask = c->arg[MASK].bools;
   TRY(mask[0] ? out_new(c, x->dtype, x->ndim, x->size) : out_value(c, val_none()));
   TRY(mask[1] ? out_new(c, w->dtype, w->ndim, w->size) : out_value(c, val_none()));

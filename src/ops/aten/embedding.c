@@ -372,6 +372,9 @@ static Status bag_backward_infer(Call *c) {
     TRY(need_tensor(c, i, &t));
   }
   if (grad->ndim != 2 || !dtype_is_float(grad->dtype)) return op_fail(c, "the gradient must be a matrix of floats");
+  if (tensor_numel(in_tensor(c, 3)) < grad->size[0]) return op_fail(c, "bag_size must have a number per bag");
+  if (in_int(c, 7) == BAG_MAX && tensor_numel(in_tensor(c, 4)) < tensor_numel(grad))
+    return op_fail(c, "maximum_indices must have a number per element of the gradient");
   int64_t size[2] = {in_int(c, 5), grad->size[1]};
   return out_new(c, grad->dtype, 2, size);
 }
@@ -414,7 +417,6 @@ static Status bag_backward_body(Call *c) {
   double *scale;
   TRY(flat_numbers(c, grad, s.dtype, &rows));
   TRY(flat_indices(c, in_tensor(c, 3), INT64_MAX, &bag_size));
-  if (in_tensor(c, 3)->size[0] < grad->size[0]) return op_fail(c, "bag_size must have a number per bag");
   if (mode == BAG_MAX) return bag_max_backward(c, bag_size, s.dtype, rows);
   s.grad = rows;
   s.n = tensor_numel(in_tensor(c, 1));
@@ -425,6 +427,7 @@ static Status bag_backward_body(Call *c) {
   s.scale = scale;
   if (samples) {
     void *numbers;
+    if (tensor_numel(samples) != s.n) return op_fail(c, "per_sample_weights must have a number per index");
     TRY(flat_numbers(c, samples, DT_F64, &numbers));
     memcpy(scale, numbers, (size_t)s.n * sizeof *scale);
   }

@@ -86,14 +86,14 @@ static Status gather_part_body(Call *c) {
   index.data = at;
   kernel_copy(&c->ctx->kern, (View){at + n, given->size, index.stride, given->ndim, DT_I64}, tensor_view(given));
   for (int64_t i = 0; i < n; i++) {
-    int64_t row = at[n + i] - begin;
-    at[i] = row < 0 || row >= rows ? 0 : row;
+    uint64_t row = (uint64_t)at[n + i] - (uint64_t)begin; /* whatever the numbers are */
+    at[i] = row < (uint64_t)rows ? (int64_t)row : 0;
   }
   IndexMap map;
   gather_map(self, dim, &index, &map);
   if (rows) kernel_gather(&c->ctx->kern, &map, out_view_of(c, 0), tensor_data(self));
   for (int64_t i = 0; i < n; i++) {
-    if (!rows || at[n + i] < begin || at[n + i] >= begin + rows)
+    if ((uint64_t)at[n + i] - (uint64_t)begin >= (uint64_t)rows)
       memset((char *)tensor_data(out) + i * size, 0, (size_t)size);
   }
   return OK;

@@ -80,6 +80,8 @@ Status working_begin(const Call *c, const Tensor *t, Dtype d, Working *w) {
   w->data = tensor_data(t);
   w->copied = t->dtype != d;
   if (!w->copied) return OK;
+  if (!dtype_is_compute(t->dtype) || !dtype_is_compute(d))
+    return op_fail(c, "%s cannot be converted to %s", dtype_name(t->dtype), dtype_name(d));
   w->tensor.dtype = d;
   w->tensor.offset = 0;
   contiguous_strides(t->ndim, t->size, w->tensor.stride);

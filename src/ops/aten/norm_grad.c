@@ -14,8 +14,12 @@ static Status group_norm_backward(Call *c) {
   Formula f = {c, OK};
   const Tensor *input = in_tensor(c, 1), *w = in_tensor(c, 4);
   int64_t n = in_int(c, 5), channels = in_int(c, 6), area = in_int(c, 7), groups = in_int(c, 8);
+  int64_t numel;
   if (groups < 1 || channels % groups)
     return op_fail(c, "%lld channels do not form %lld groups", (long long)channels, (long long)groups);
+  if (!checked_numel(3, (const int64_t[]){n, channels, area}, &numel) || numel != tensor_numel(input))
+    return op_fail(c, "N %lld, C %lld and HxW %lld are not those of the input", (long long)n, (long long)channels,
+                   (long long)area);
   const int64_t size[4] = {n, groups, channels / groups, area}, stat[4] = {n, groups, 1, 1};
   const int64_t affine[4] = {1, groups, channels / groups, 1}, group[2] = {2, 3}, batch[2] = {0, 3};
   const double count = (double)(channels / groups * area);

@@ -61,7 +61,7 @@ static Status strided_region(const Call *c, const Tensor *self, const Tensor *wh
   int64_t last = region->offset - whole->offset, reach;
   bool inside = last >= 0;
   for (int d = 0; d < region->ndim; d++) {
-    if (region->size[d] == 0) return OK;
+    if (region->size[d] == 0) return region->offset = whole->offset, OK; /* wherever it is */
     inside &= !__builtin_mul_overflow(region->size[d] - 1, region->stride[d], &reach) &&
               !__builtin_add_overflow(last, reach, &last);
   }

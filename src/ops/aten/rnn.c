@@ -129,8 +129,11 @@ static Status read_sequence(const Call *c, Problem *p) {
   p->batch = packed ? p->h->size[1] : p->x->size[p->batch_first ? 0 : 1];
   p->steps = packed ? in_tensor(c, 1)->size[0] : p->x->size[p->batch_first ? 1 : 0];
   p->rows = packed ? p->x->size[0] : p->steps * p->batch;
+  if (p->layers < 1 || p->layers > in_count(c, 2 + packed))
+    return op_fail(c, "params has %d tensors, which are not those of %lld layers", in_count(c, 2 + packed),
+                   (long long)p->layers);
   int64_t each = 2 + 2 * p->biases + p->projected, want = p->layers * p->directions * each;
-  if (p->layers < 1 || in_count(c, 2 + packed) != want) {
+  if (in_count(c, 2 + packed) != want) {
     return op_fail(c, "params has %d tensors; %lld layers in %lld directions have %lld", in_count(c, 2 + packed),
                    (long long)p->layers, (long long)p->directions, (long long)want);
   }
