@@ -33,6 +33,9 @@ static Status check(const Call *c, const Row *row) {
   if (!fits)
     return op_fail(c, "input %s and target %s do not go together", tensor_describe(x, a, sizeof a),
                    tensor_describe(t, b, sizeof b));
+  int64_t reduction = in_int(c, row->reduction);
+  if (reduction < REDUCTION_NONE || reduction > REDUCTION_SUM)
+    return op_fail(c, "reduction is %lld: 0 is none, 1 the mean, 2 the sum", (long long)reduction);
   if (w && tensor_numel(w) != x->size[axis]) {
     return op_fail(c, "weight %s does not fit the classes of %s", tensor_describe(w, b, sizeof b),
                    tensor_describe(x, a, sizeof a));
@@ -52,7 +55,13 @@ static Status forward_infer(Call *c) {
 static Status backward_infer(Call *c) {
   const Row *row = c->op->def->row;
   TRY(check(c, row));
-  const Tensor *x = in_tensor(c, row->x);
+  const Tensor *x = in_tensor(c, row->x), *g = in_tensor(c, 0), *total = in_tensor(c, 6);
+  char text[128];
+  bool each = in_int(c, row->reduction) == REDUCTION_NONE && x->ndim > 1;
+  if (!dtype_is_float(g->dtype) || (each ? !tensor_same_size(g, in_tensor(c, row->target)) : tensor_numel(g) != 1))
+    return op_fail(c, "the gradient %s is not that of the loss", tensor_describe(g, text, sizeof text));
+  if (tensor_numel(total) != 1)
+    return op_fail(c, "total_weight must be one number, not %s", tensor_describe(total, text, sizeof text));
   return out_new(c, x->dtype, x->ndim, x->size);
 }
 
@@ -69,7 +78,7 @@ static Nll arrange(const Call *c, const Row *row, View x, View t, View *places, 
       s->x_size[d] = d < x.ndim ? x.size[d] : 1, s->x_stride[d] = d < x.ndim ? x.stride[d] : 0;
     for (int d = 0; d < 3; d++) {
       s->size[d] = d < t.ndim ? t.size[d] : 1, s->stride[d] = d < t.ndim ? t.stride[d] : 0;
-      place_stride[d] = d < places->ndim ? places->stride[d] : 0;
+      place_stride[d] = d < places->ndim && places->size[d] != 1 ? places->stride[d] : 0;
     }
   }
   memcpy(s->out_stride, place_stride, sizeof place_stride);

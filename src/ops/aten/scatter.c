@@ -75,6 +75,7 @@ static Status scatter_check(const Call *c, const Tensor *self, const Tensor *ind
   if (!source || tensor_numel(index) == 0) return OK;
   fits = (source->ndim ? source->ndim : 1) == ndim;
   for (int d = 0; fits && d < index->ndim; d++) fits = index->size[d] <= (source->ndim ? source->size[d] : 1);
+  fits = fits && tensor_numel(source) > 0;
   return fits ? OK : size_mismatch(c, "a source", source, "an index", index);
 }
 

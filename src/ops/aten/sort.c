@@ -36,6 +36,7 @@ static Status sort_infer(Call *c) {
   int dim;
   int64_t n = 0;
   TRY(need_tensor(c, 0, &self));
+  if (dtype_kind(self->dtype) > KIND_FLOAT) return op_fail(c, "%s has no order", dtype_name(self->dtype));
   if (row->dim >= 0) TRY(row_of(c, row->dim, &self, &dim, &n));
   if (row->values) TRY(out_like(c, self->dtype, self));
   if (row->indices) TRY(out_like(c, DT_I64, self));
