@@ -186,7 +186,8 @@ bool tensor_overlaps_itself(const Tensor *t) {
 }
 
 bool view_strides(const Tensor *t, int ndim, const int64_t *size, int64_t *stride) {
-  int64_t numel = tensor_numel(t);
+  int64_t numel = tensor_numel(t), wanted;
+  if (!checked_numel(ndim, size, &wanted)) return false;
   if (numel == 0 || t->ndim == 0) {
     contiguous_strides(ndim, size, stride);
     return true;

@@ -156,6 +156,9 @@ static void views_stay_in_their_storage(void **state) {
   REFUSED("outside", "aten.as_strided_scatter.default", T(F32, 4), T(F32, 2), INTS(2), INTS(4));
   assert_ok(CALL("aten.as_strided_scatter.default", T(F32, 0), T(F32, 0), INTS(0), INTS(1), val_int(INT64_MAX)));
   REFUSED("impossible size", "aten.expand.default", T(F32, 1), INTS(INT64_MAX, INT64_MAX, 1));
+  REFUSED("", "aten.unflatten.int", T(F16, 4, 0), val_int(1), INTS(2, 0, 0, INT64_MAX - 1));
+  REFUSED("no matrix", "aten.diag_embed.default", T(F32, 3, 3), val_int(INT64_MAX));
+  REFUSED("not in a table", "tess.embedding_part.default", T(F32, 3, 3), T(I64, 2), val_int(INT64_MAX), val_int(0));
   REFUSED("impossible size", "aten.eye.m", val_int(0), val_int(INT64_MAX - 1));
   REFUSED("padding", "aten.constant_pad_nd.default", T(F32, 3), INTS(-5, 9));
   REFUSED("padding", "aten.constant_pad_nd.default", T(F32, 3), INTS(9, -5));

@@ -62,8 +62,8 @@ static Status embedding_run(Call *c) { return with_scratch(c, embedding_body); }
 static Status part_infer(Call *c) {
   TRY(embedding_infer(c));
   int64_t begin = in_int(c, 2), n = in_tensor(c, 0)->size[0];
-  if (begin < 0 || begin + n > in_int(c, 3)) {
-    return op_fail(c, "rows [%lld, %lld) are not in a table of %lld", (long long)begin, (long long)(begin + n),
+  if (begin < 0 || begin > in_int(c, 3) - n) {
+    return op_fail(c, "%lld rows from %lld on are not in a table of %lld", (long long)n, (long long)begin,
                    (long long)in_int(c, 3));
   }
   return OK;

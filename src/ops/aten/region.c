@@ -147,7 +147,10 @@ static Status diag_embed(Call *c, Tensor *self, int64_t offset, int64_t dim1, in
   TRY(wrap_dim(c, dim1, ndim, &a));
   TRY(wrap_dim(c, dim2, ndim, &b));
   if (a == b || ndim > MAX_DIMS) return op_fail(c, "the two dimensions of a diagonal must differ, both are %d", a);
-  int64_t size[MAX_DIMS], side = self->size[self->ndim - 1] + (offset < 0 ? -offset : offset);
+  int64_t size[MAX_DIMS], side = self->size[self->ndim - 1];
+  if (__builtin_sub_overflow(side, offset < 0 ? offset : 0, &side) ||
+      __builtin_add_overflow(side, offset > 0 ? offset : 0, &side))
+    return op_fail(c, "there is no matrix with a diagonal %lld", (long long)offset);
   for (int d = 0, from = 0; d < ndim; d++) size[d] = d == a || d == b ? side : self->size[from++];
   Tensor *zeros;
   TRY(OP(c, "aten.new_zeros.default", &zeros, val_tensor(self), val_ints(size, ndim)));

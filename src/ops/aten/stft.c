@@ -21,7 +21,7 @@ static Status read_frames(const Call *c, Frames *f) {
   f->hop = in_none(c, 2) ? f->n_fft / 4 : in_int(c, 2);
   f->win = in_none(c, 3) ? f->n_fft : in_int(c, 3);
   f->window = in_tensor(c, 4);
-  if (f->n_fft < 1 || f->hop < 1 || f->win < 1 || f->win > f->n_fft) {
+  if (f->n_fft < 1 || f->hop < 1 || f->win < 1 || f->win > f->n_fft || f->n_fft > INT32_MAX || f->hop > INT32_MAX) {
     return op_fail(c, "n_fft %lld, hop_length %lld and win_length %lld do not go together", (long long)f->n_fft,
                    (long long)f->hop, (long long)f->win);
   }
@@ -146,7 +146,7 @@ static Status istft_compose(Call *c) {
   TRY(envelope(c, &f, frames, samples, &weight));
   int64_t begin = center ? f.n_fft / 2 : 0, end = samples - (center ? f.n_fft / 2 : 0),
           length = in_none(c, 8) ? -1 : in_int(c, 8);
-  if (length >= 0) end = begin + length < samples ? begin + length : samples;
+  if (length >= 0) end = length < samples - begin ? begin + length : samples;
   TRY(OP(c, "aten.slice.Tensor", &x, val_tensor(x), val_int(1), val_int(begin), val_int(end), val_int(1)));
   TRY(OP(c, "aten.slice.Tensor", &weight, val_tensor(weight), val_int(1), val_int(begin), val_int(end),
          val_int(1)));
