@@ -28,10 +28,13 @@ enum { LIMIT_MB = 64, MAX_LIST = 300, MAX_ELEMENTS = 1200 };
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define SANITIZED 1
-/* A size that cannot be had is an error like others, not the end. */
+/* A size that cannot be had is an error like others, not the end.  The fuzzer itself needs more. */
+int LLVMFuzzerRunDriver(int *argc, char ***argv, int (*one)(const uint8_t *, size_t)) __attribute__((weak));
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
-  return "allocator_may_return_null=1:max_allocation_size_mb=4:detect_stack_use_after_return=0";
+  return LLVMFuzzerRunDriver
+             ? "allocator_may_return_null=1:max_allocation_size_mb=64:detect_stack_use_after_return=0"
+             : "allocator_may_return_null=1:max_allocation_size_mb=4:detect_stack_use_after_return=0";
 }
 #endif
 #endif
