@@ -10,8 +10,9 @@ static Status pair(const Call *c, int arg, const char *what, int64_t least, int6
   if (v.n != 2) return op_fail(c, "%s has %d elements, must have 2", what, v.n);
   for (int i = 0; i < 2; i++) {
     out[i] = v.v[i];
-    if (out[i] < least)
-      return op_fail(c, "%s is %lld, must be at least %lld", what, (long long)out[i], (long long)least);
+    if (out[i] < least || out[i] > INT32_MAX)
+      return op_fail(c, "%s is %lld, must be at least %lld and at most %d", what, (long long)out[i],
+                     (long long)least, INT32_MAX);
   }
   return OK;
 }
@@ -38,7 +39,9 @@ static Status im2col_infer(Call *c) {
   Windows w;
   if (!x || x->ndim < 3 || x->ndim > 4) return op_fail(c, "input needs 3 or 4 dimensions: [n,] c, h, w");
   TRY(windows(c, 1, x->size + x->ndim - 2, &w));
-  int64_t size[3] = {x->size[0], x->size[x->ndim - 3] * w.k[0] * w.k[1], w.out[0] * w.out[1]};
+  int64_t size[3] = {x->size[0], 0, 0}, rows[3] = {x->size[x->ndim - 3], w.k[0], w.k[1]};
+  if (!checked_numel(3, rows, &size[1]) || !checked_numel(2, w.out, &size[2]))
+    return op_fail(c, "there are too many windows");
   return x->ndim == 4 ? out_new(c, x->dtype, 3, size) : out_new(c, x->dtype, 2, size + 1);
 }
 

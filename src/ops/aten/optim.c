@@ -146,7 +146,7 @@ static Status adagrad(Call *c) {
 static Status unscale(Call *c) {
   Kern *k = &c->ctx->kern;
   Tensor *found = in_tensor(c, 1);
-  double scale, before;
+  double scale = 1, before = 0;
   TRY(number(c, "inv_scale", in_tensor(c, 2), &scale));
   TRY(number(c, "found_inf", found, &before));
   for (int j = 0; j < in_count(c, 0); j++) {
@@ -170,7 +170,7 @@ static Status unscale(Call *c) {
  * growth_interval steps without. */
 static Status update_scale(Call *c) {
   Tensor *scale = in_tensor(c, 0), *tracker = in_tensor(c, 1);
-  double now, good, infinite;
+  double now = 0, good = 0, infinite = 0;
   TRY(number(c, "self", scale, &now));
   TRY(number(c, "growth_tracker", tracker, &good));
   TRY(number(c, "found_inf", in_tensor(c, 2), &infinite));

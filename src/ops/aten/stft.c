@@ -128,6 +128,8 @@ static Status istft_compose(Call *c) {
   if (dtype_kind(x->dtype) != KIND_COMPLEX) TRY(OP(c, "aten.view_as_complex.default", &x, val_tensor(x)));
   bool batched = x->ndim == 3;
   if (!batched) TRY(OP(c, "aten.unsqueeze.default", &x, val_tensor(x), val_int(0)));
+  if (x->ndim != 3)
+    return op_fail(c, "input has %d dimensions, must have [batch,] frequencies, frames", x->ndim - 1);
   TRY(flag(c, 7, x->size[1] != f.n_fft, &onesided));
   int64_t frames = x->size[2], samples = f.n_fft + f.hop * (frames - 1), last[1] = {2},
           have = onesided ? f.n_fft / 2 + 1 : f.n_fft;
