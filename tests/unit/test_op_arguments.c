@@ -86,7 +86,7 @@ static void kinds_are_checked(void **state) {
 /* Exported programs have numbers where the schema says Tensor. */
 static void numbers_stay_numbers(void **state) {
   Room *r = *state;
-  Tensor *out;
+  Tensor *out = NULL;
   assert_ok(run(r, "aten.add.Tensor", OP_ARGS(T(F16, 2), val_float(3)), &out));
   assert_int_equal(out->dtype, DT_F16);
   assert_ok(run(r, "aten.mul_.Tensor", OP_ARGS(T(F32, 2), val_int(3)), &out));
@@ -116,7 +116,7 @@ static void dtypes_are_checked(void **state) {
     Value no = {.kind = VAL_DTYPE, .dtype = (Dtype)d};
     REFUSED("must be a ScalarType", "aten.zeros.default", INTS(2), no);
   }
-  Tensor *out;
+  Tensor *out = NULL;
   assert_error(tensor_meta(&r->scope, DT_NONE, 0, NULL, &out), "needs a dtype");
 }
 
@@ -168,7 +168,7 @@ static void views_stay_in_their_storage(void **state) {
 
 static void dtypes_that_do_not_go_together(void **state) {
   Room *r = *state;
-  Tensor *out;
+  Tensor *out = NULL;
   REFUSED("c64", "aten.nansum.default", T(F32, 3), val_none(), val_bool(false), val_dtype(DT_C64));
   REFUSED("f64, c64", "aten.cat.default", LIST(T(F64, 2), T(C64, 2)));
   REFUSED("f64, c64", "aten.stack.default", LIST(T(F64, 2), T(C64, 2)));
@@ -248,7 +248,7 @@ static void numbers_of_any_size(void **state) {
 
 static void nothing_is_folded(void **state) {
   Room *r = *state;
-  Tensor *out;
+  Tensor *out = NULL;
   assert_ok(run(r, "aten.sum.dim_IntList", OP_ARGS(T(F32, 0, 2, 0, 3), INTS(0, 2)), &out));
   assert_int_equal(tensor_numel(out), 6);
   for (int i = 0; i < 6; i++) assert_true(((const float *)tensor_data(out))[i] == 0);

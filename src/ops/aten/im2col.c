@@ -68,8 +68,8 @@ static Status col2im_infer(Call *c) {
   if (!dtype_is_float(x->dtype)) return op_fail(c, "there is no sum of windows in %s", dtype_name(x->dtype));
   TRY(pair(c, 1, "output_size", 1, image));
   TRY(windows(c, 2, image, &w));
-  int64_t rows = x->size[x->ndim - 2], area = w.k[0] * w.k[1];
-  if (rows % area || x->size[x->ndim - 1] != w.out[0] * w.out[1]) {
+  int64_t rows = x->size[x->ndim - 2], area = w.k[0] * w.k[1], count;
+  if (!checked_numel(2, w.out, &count) || rows % area || x->size[x->ndim - 1] != count) {
     return op_fail(c, "input %s does not hold %lldx%lld windows of %lld elements", tensor_describe(x, a, sizeof a),
                    (long long)w.out[0], (long long)w.out[1], (long long)area);
   }
