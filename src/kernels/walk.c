@@ -16,7 +16,7 @@ void walk_add(Walk *w, View v) {
   int64_t bytes = (int64_t)dtype_size(v.dtype);
   for (int d = 0; d < w->ndim; d++) {
     int from = v.ndim - 1 - d;
-    stride[d] = from < 0 || v.size[from] == 1 ? 0 : v.stride[from] * bytes;
+    stride[d] = from < 0 || v.size[from] < 2 ? 0 : v.stride[from] * bytes;
   }
 }
 

@@ -92,7 +92,8 @@ static void too_slow(int signal) {
 
 static int replay_random(unsigned long long count, uint64_t seed, unsigned long long from) {
   if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_input);
-  else signal(SIGSEGV, died);
+  else
+    for (int i = 0; i < 4; i++) signal((const int[]){SIGSEGV, SIGBUS, SIGFPE, SIGABRT}[i], died);
   signal(SIGALRM, too_slow);
   for (input = from; input < count; input++) {
     uint64_t state = hash_mix(hash_mix(1, seed), input), bits = random_bits(&state);

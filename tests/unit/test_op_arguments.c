@@ -252,6 +252,9 @@ static void nothing_is_folded(void **state) {
   assert_ok(run(r, "aten.sum.dim_IntList", OP_ARGS(T(F32, 0, 2, 0, 3), INTS(0, 2)), &out));
   assert_int_equal(tensor_numel(out), 6);
   for (int i = 0; i < 6; i++) assert_true(((const float *)tensor_data(out))[i] == 0);
+  assert_ok(CALL("aten.instance_norm.default", T(F32, 0, 6, 3), val_none(), val_none(), T(F32, 6), T(F32, 6),
+                 val_bool(true), val_float(0.1), val_float(1e-5), val_bool(false)));
+  assert_ok(CALL("aten.slice_copy.Tensor", T(F32, 0), val_int(0), val_none(), val_none(), val_int(INT64_MAX)));
   REFUSED("a source", "aten.scatter_reduce.two", T0(F32), val_int(0), T0(I64), T(F32, 0), val_str("amin"));
 }
 

@@ -225,10 +225,10 @@ static Status repeat(const Call *c, Value v, int64_t n, Value *out) {
   return OK;
 }
 
-/* The mean of n instances' running statistics becomes the running statistic. */
-static Status instance_running(const Call *c, Value running, const Tensor *fresh, int64_t n) {
+/* The mean of all instances' running statistics, (n, channels), becomes the running statistic. */
+static Status instance_running(const Call *c, Value running, const Tensor *fresh, const int64_t *size) {
   Tensor *t, *done;
-  const int64_t size[2] = {n, tensor_numel(fresh) / n}, dim = 0;
+  const int64_t dim = 0;
   TRY(OP(c, "aten.view.default", &t, val_tensor(fresh), val_ints(size, 2)));
   TRY(OP(c, "aten.mean.dim", &t, val_tensor(t), val_ints(&dim, 1), val_bool(false)));
   return OP(c, "aten.copy_.default", &done, running, val_tensor(t));
@@ -251,8 +251,8 @@ static Status instance_norm(Call *c) {
   if (updates) {
     TRY(OP_N(c, "aten._native_batch_norm_legit_functional.default", t, 5, val_tensor(flat), w, b, mean, var,
              val_bool(true), c->arg[6], c->arg[7]));
-    TRY(instance_running(c, c->arg[3], t[3], n));
-    TRY(instance_running(c, c->arg[4], t[4], n));
+    TRY(instance_running(c, c->arg[3], t[3], x->size));
+    TRY(instance_running(c, c->arg[4], t[4], x->size));
   } else {
     TRY(normalize(c, val_tensor(flat), w, b, (Settings){mean, var, own, c->arg[6], c->arg[7]}, t));
   }
