@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <unistd.h>
 #ifdef _OPENMP
@@ -84,11 +85,15 @@ static int start_team(int threads) {
 int parallel_reserve(int threads) {
   /* One rank after the other: what one was told it can have is its own before another asks. */
   static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+  sigset_t all, before;
   if (threads < 2) return 1;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are for the thread that asks, not for its workers */
   pthread_mutex_lock(&turn);
   int n = try_threads(threads - 1) + 1;
   if (n > 1) start_team(n);
   pthread_mutex_unlock(&turn);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
   return n;
 }
 
