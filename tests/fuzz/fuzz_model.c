@@ -2,7 +2,8 @@
  * by one (mutate_json.h).  What the reader lets through is verified, printed, run on one rank and
  * on a mesh, cut into rank files, planned, transformed, estimated, written and read again.
  *
- * The variable FUZZ_SAVE names a file that gets the changed program, to try it by hand. */
+ * Eight bytes or fewer are a seed, which random bytes are made from.  The variable FUZZ_SAVE names a
+ * file that gets the changed program, to try it by hand. */
 #include <dirent.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ const char *__asan_default_options(void) {
   return "allocator_may_return_null=1:max_allocation_size_mb=256:detect_stack_use_after_return=0";
 }
 
-enum { MOST_SOURCES = 64, LARGEST = 40000 /* bytes of a file, elements of inputs */, RANKS = 2 };
+enum { MOST_SOURCES = 64, RANDOM_BYTES = 64, LARGEST = 40000 /* bytes of a file, elements of inputs */, RANKS = 2 };
 
 /* ---- programs to start from ------------------------------------------------------------------ */
 
@@ -362,13 +363,25 @@ static Status estimate(Job *j) {
   return s;
 }
 
+/* Bytes for many choices from a few. */
+static void spread_seed(const uint8_t *data, size_t size, uint8_t *out, size_t n) {
+  uint64_t state = 0x9e3779b97f4a7c15u;
+  for (size_t i = 0; i < size; i++) state = (state ^ data[i]) * 0xff51afd7ed558ccdu;
+  for (size_t i = 0; i < n; i++) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    out[i] = (uint8_t)(state >> 56);
+  }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  uint8_t many[RANDOM_BYTES];
   static Status (*const what[])(Job *) = {run_alone, run_mesh,        cut_ranks,        plan_program,
                                           optimize,  interpret_alone, run_ranks,        rewrite,
                                           estimate,  cut_ranks,       reduce_gradients, coalesce_gradients};
   int n;
   const Source *sources = source_list(&n);
-  Choices c = {data, size, 0};
+  if (size <= 8) spread_seed(data, size, many, sizeof many);
+  Choices c = size <= 8 ? (Choices){many, sizeof many, 0} : (Choices){data, size, 0};
   ZipBytes zip = {0};
   Exported *e = NULL;
   const Source *source = &sources[choose(&c, (uint32_t)n)];

@@ -1,11 +1,9 @@
 /* replay -- runs a fuzz target without a fuzzer, on files and on damage done to them.
  *
- *     fuzz_NAME_replay [FILE_OR_FOLDER]... [--random COUNT [SEED]]
+ *     fuzz_NAME_replay FILE_OR_FOLDER...
  *
  * Each file is given whole, cut off at many places, and with bits turned: what CI checks
- * under the sanitizers when there is no libFuzzer.  --random gives COUNT inputs of random bytes,
- * for targets that make something of any bytes; the
- * variable FUZZ_KEEP names a file that gets each before it is tried. */
+ * under the sanitizers when there is no libFuzzer. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { CUTS = 300, FLIPS = 3000, RANDOM_BYTES = 64 };
+enum { CUTS = 300, FLIPS = 3000 };
 
 /* A small generator of our own: the same damage on every machine. */
 static uint64_t next_random(uint64_t *state) {
@@ -60,27 +58,9 @@ static int replay(const char *path) {
   return 1;
 }
 
-static int replay_random(long count, uint64_t state) {
-  unsigned char data[RANDOM_BYTES];
-  const char *keep = getenv("FUZZ_KEEP"); /* where each input is written before it is tried */
-  for (long i = 0; i < count; i++) {
-    for (int k = 0; k < RANDOM_BYTES; k++) data[k] = (unsigned char)next_random(&state);
-    if (keep) status_free(file_write_all(keep, data, sizeof data, FILE_OVERWRITE));
-    LLVMFuzzerTestOneInput(data, sizeof data);
-  }
-  printf("%ld random inputs\n", count);
-  return count > 0;
-}
-
 int main(int argc, char **argv) {
   int files = 0;
-  for (int i = 1; i < argc; i++) {
-    if (!strcmp(argv[i], "--random") && i + 1 < argc) {
-      files += replay_random(atol(argv[i + 1]), i + 2 < argc ? strtoull(argv[i + 2], NULL, 10) : 1);
-      break;
-    }
-    files += replay(argv[i]);
-  }
+  for (int i = 1; i < argc; i++) files += replay(argv[i]);
   printf("%d files\n", files);
   return files == 0;
 }
