@@ -293,6 +293,7 @@ int p2p_local_ranks(const World *w);
 /* How a Transport on a port moves data; how its processes are found is its own matter (mpi.c). */
 #define P2P_FUNCTIONS                                                                               \
   .work_size = sizeof(P2pWork), .local_ranks = p2p_local_ranks, .group = p2p_group, .run = p2p_run, \
-  .start = p2p_start, .wait = p2p_wait_work, .fail = p2p_fail_world, .free = p2p_free_world
+  .start = p2p_start, .wait = p2p_wait_work, .fail = p2p_fail_world, .tell_once = p2p_tell_once,    \
+  .free = p2p_free_world
 
 #endif
