@@ -103,6 +103,32 @@ try 3 '^error: rank 1 of 2: cannot open' "$mlp" -i "$in,$temp/none.safetensors"
 try 5 '^error: _c10d_functional.*made for 2' "$all/rank0.pt2" -n 3 -i "$all/inputs_rank0.safetensors"
 try 0 '"ranks": \[\{"rank": 0, .*\{"rank": 1, ' "$all" -i "$all/inputs_rank{rank}.safetensors" --expect "$all/outputs_rank{rank}.safetensors" --json
 
+# ---- an index that is no row of a table: refused in one rank, on a mesh and in rank files
+safetensors() { # FILE NAME DTYPE SHAPE BYTES < data
+  header=$(printf '{"%s":{"dtype":"%s","shape":[%s],"data_offsets":[0,%s]}}' "$2" "$3" "$4" "$5")
+  { printf "\\$(printf %03o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"; cat; } >"$1"
+}
+head -c 96 /dev/zero | safetensors "$temp/table.safetensors" e.weight F32 6,4 96
+printf '\5\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' | safetensors "$temp/good.safetensors" ids I64 2 16
+printf '\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' | safetensors "$temp/high.safetensors" ids I64 2 16
+printf '\377\377\377\377\377\377\377\377\0\0\0\0\0\0\0\0' | safetensors "$temp/low.safetensors" ids I64 2 16
+cat >"$temp/table.txt" <<'END'
+graph(%w: f32[6,4] = parameter "e.weight", %ids: i64[2] = user) {
+  %y: f32[2,4] = aten.embedding.default(%w, %ids)
+  return user %y
+}
+END
+echo '{"params": {"e.weight": "S(0)"}}' >"$temp/table.json"
+for n in 2 3; do
+  check 0 'rank 1' "$tessera" shard "$temp/table.txt" --weights "$temp/table.safetensors" --mesh tp=$n --plan "$temp/table.json" -o "$temp/table$n"
+  try 0 'f32.2,4' "$temp/table$n" -i "$temp/good.safetensors"
+  for ids in high low; do
+    try '1 5' 'out of bounds' "$temp/table.txt" --weights "$temp/table.safetensors" -i "$temp/$ids.safetensors"
+    try '1 5' 'out of bounds' "$temp/table.txt" --weights "$temp/table.safetensors" --mesh tp=$n --plan "$temp/table.json" -i "$temp/$ids.safetensors"
+    try '1 5' 'out of bounds' "$temp/table$n" -i "$temp/$ids.safetensors"
+  done
+done
+
 # ---- processes
 if [ -n "$mpirun" ]; then
   mpi 0 'matches' 2 "$mlp" -i "$in" --expect "$want"
