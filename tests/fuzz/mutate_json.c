@@ -163,7 +163,7 @@ static const Place *a_number(const Places *p, const Place *from) {
 }
 
 static void change(yyjson_mut_doc *doc, const Places *all, const Place *p, Choices *c) {
-  switch (choose(c, 12)) {
+  switch (choose(c, 20)) {
     case 0: set_plain(doc, p->value, c); break;
     case 1: take_out(p); break;
     case 2: twice(doc, p); break;
@@ -176,13 +176,15 @@ static void change(yyjson_mut_doc *doc, const Places *all, const Place *p, Choic
       break;
     }
     case 7:
-    case 8: {
+    case 8:
+    case 9:
+    case 10: {
       const Place *q = a_number(all, p);
       yyjson_mut_set_sint(q->value, odd_number(c, q->value));
       break;
     }
-    case 9: become(doc, p->value, another(all, p, 2, c)->value); break;
-    default: become(doc, p->value, another(all, p, 1, c)->value);
+    case 11: become(doc, p->value, another(all, p, 2, c)->value); break;
+    default: /* most often what a reader takes */ become(doc, p->value, another(all, p, 1, c)->value);
   }
 }
 
