@@ -63,7 +63,7 @@ try 0 'matches' run "$cache/program.pt2" -i "$cache/inputs_0.safetensors" -i "$c
 try 4 'call 1 of 2|differ' run "$cache/program.pt2" -i "$cache/inputs_1.safetensors" -i "$cache/inputs_0.safetensors" --expect "$cache/outputs_1.safetensors"
 
 try 0 '^0: f32\[' run "$mlp" -i "$in"
-try 0 '^\{"output": 0, "dtype": "f32", "size": \[10,6\], "data": \[' run "$mlp" -i "$in" --print-outputs --json
+try 0 '"outputs": \[\{"output": 0, "dtype": "f32", "size": \[10,6\], "data": \[' run "$mlp" -i "$in" --print-outputs --json
 try 0 '' run "$mlp" -i "$in" -o /dev/null
 try 0 '^0: f32' run -i "$in" -- "$mlp"
 try 2 'between 1 and' run "$mlp" -i "$in" --repeat 0
@@ -197,6 +197,60 @@ try 2 'not done in place' bench alltoall --in-place
 try 0 'oneDNN' doctor
 try 0 '"findings"' doctor --json
 
+# ---- --json: one document, whatever is asked for
+if command -v python3 >/dev/null; then
+  json() { # CODES PATTERN ARGUMENTS...
+    try "$@"
+    that python3 -m json.tool "$temp/out" /dev/null
+  }
+  json 0 '"outputs": \[\{"output": 0, "dtype": "f32", "size": \[10,6\]\}\]' run "$mlp" -i "$in" --json
+  json 0 '"data": \[' run "$mlp" -i "$in" --print-outputs --json
+  json 0 '"expect": \[\{"output": "0", "ok": true' run "$mlp" -i "$in" --expect "$want" --json
+  json 0 '"times".*"profile".*"outputs".*"expect"' run "$mlp" -i "$in" --repeat 2 --profile --expect "$want" --print-outputs --json
+  json 4 '"ok": false' run "$mlp" --random-inputs 5 --expect "$want" --json
+  json 0 '"check": \{"outputs": \[.*"ok": true' run "$mlp" -i "$in" --mesh tp=2 --check --json
+  json 0 '"check": \{"nodes": 6, "ok": true\}' run "$mlp" -i "$in" --mesh tp=2 --check=nodes --json
+  json 4 '"check": \{"nodes": [0-9]+, "ok": false, "difference": "' run "$mlp" -i "$in" --mesh tp=2 --check=nodes --rtol 0 --atol 0 --json
+  json 0 '"calls": \[' run "$cache/program.pt2" -i "$cache/inputs_0.safetensors" -i "$cache/inputs_1.safetensors" --json
+  json 4 '"expect": \[' run "$cache/program.pt2" -i "$cache/inputs_1.safetensors" -i "$cache/inputs_0.safetensors" --expect "$cache/outputs_1.safetensors" --json
+  json 0 '"program"' run "$odd" -i "$in" --json
+  json 0 '"flops"' inspect "$mlp" --json
+  json 0 '"tensors"' inspect "$in" --json
+  json 0 '"mesh"' plan "$mlp" --mesh tp=2 --json
+  json 0 '"ranks": \[' shard "$mlp" --mesh tp=2 -o "$temp/json_ranks" --json
+  json 0 '"passes": \[\]' opt "$mlp" --json
+  json 0 '"verified": true' opt "$mlp" --verify --json
+  json 0 '"text": "program' opt "$mlp" --print --json
+  json 0 '"pass": "dce".*"text": "program' opt "$mlp" --passes dce,cse --print-after dce --json
+  json 0 '"schema"' ops softmax --json
+  json 0 '"schema"' ops --json
+  json 0 '"summary"' passes --json
+  json 0 '"min_ms"' bench run "$mlp" --repeat 2 --json
+  json 0 '"rows"' bench allreduce -n 2 -b 8 -e 64 --rounds 2 --json
+  json 0 '"memory_bandwidth"' bench calibrate --seconds 0.01 --json
+  json 0 '"memory_bandwidth"' bench calibrate --seconds 0.01 --json -o "$temp/machine.json"
+  json 0 '"findings"' doctor --json
+fi
+
+# ---- threads that the system does not start: fewer are used, and that is said
+if command -v prlimit >/dev/null && { [ "$(id -u)" != 0 ] || command -v setpriv >/dev/null; }; then
+  few() { # CODES PATTERN ARGUMENTS...: with one process at most, as somebody who may not have more
+    code=$1 pattern=$2
+    shift 2
+    if [ "$(id -u)" = 0 ]; then set -- setpriv --reuid=65534 --regid=65534 --clear-groups prlimit --nproc=1 "$tessera" "$@"
+    else set -- prlimit --nproc=1 "$tessera" "$@"; fi
+    check "$code" "$pattern" "$@"
+  }
+  chmod a+x "$temp" && mkdir "$temp/few" && chmod a+w "$temp/few"
+  if [ "$(id -u)" != 0 ] || setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$tessera" -a -r "$mlp" -a -w "$temp/few" 2>/dev/null; then
+    few 0 'note: 1 of 4 threads can be started' run "$mlp" -i "$in" --expect "$want" --threads 4
+    that grep -q matches "$temp/out"
+    few 0 'rank 1: ' shard "$mlp" --mesh tp=2 -o "$temp/few/ranks" --threads 4
+    few '1 5' 'no thread for it' run "$mlp" -i "$in" --mesh tp=2
+    that test -z "$(find "$temp/few" -name '*.part-*')" -a -s "$temp/few/ranks/plan.json"
+  fi
+fi
+
 # ---- a stdout that takes nothing is a failure, and closed it is no output file
 for arguments in help --version "ops softmax" "passes --json" "inspect $mlp --json" "opt $mlp --print" "run $mlp --random-inputs 0 --print-outputs"; do
   # shellcheck disable=SC2086  # a list of words
@@ -230,6 +284,28 @@ kill -KILL $!
 wait $! 2>/dev/null
 that test ! -e "$temp/stop/ranks"
 that test -z "$(find "$temp/stop" -name plan.json)"
+# The next one tidies up, but not after those that still work (here: that hold the lock).
+mkdir "$temp/stop/ranks.part-Ab12Xy" "$temp/stop/other.part-Ab12Xy"
+if command -v flock >/dev/null; then
+  flock "$temp/stop/ranks.part-Ab12Xy" "$tessera" shard "$models/mlp/program.pt2" --mesh tp=2 -o "$temp/stop/ranks" >/dev/null 2>&1
+  that test "$(find "$temp/stop" -name 'ranks.part-*' | wc -l)" = 1
+fi
+"$tessera" shard "$models/mlp/program.pt2" --mesh tp=2 -o "$temp/stop/ranks" --force >/dev/null 2>&1
+that test -z "$(find "$temp/stop" -name 'ranks.part-*')"
+that test -d "$temp/stop/other.part-Ab12Xy" -a -s "$temp/stop/ranks/rank1.pt2"
+# Two at the same time into one folder: what is there is of one of them.
+for turn in 1 2 3 4; do
+  rm -rf "$temp/stop/both"
+  "$tessera" shard "$models/mlp/program.pt2" --mesh tp=2 -o "$temp/stop/both" --force >/dev/null 2>&1 &
+  first=$!
+  "$tessera" shard "$models/llama/program.pt2" --mesh tp=3 -o "$temp/stop/both" --force >/dev/null 2>&1 &
+  that wait $!
+  that wait $first
+  if grep -q '"tp": 2' "$temp/stop/both/plan.json"; then that test ! -e "$temp/stop/both/rank2.pt2"; else that test -s "$temp/stop/both/rank2.pt2"; fi
+  that sh -c "'$tessera' inspect '$temp/stop/both/rank0.pt2' --json >'$temp/a' && '$tessera' inspect '$temp/stop/both/rank1.pt2' --json >'$temp/b'"
+  that test "$(grep -c '"name"' "$temp/a")" = "$(grep -c '"name"' "$temp/b")" # programs of one model
+  that test -z "$(find "$temp/stop" -name 'both.part-*')"
+done
 rm -rf "$temp/stop"
 
 # ---- a bar for whoever waits at a terminal, and never in a pipe

@@ -97,6 +97,38 @@ try 5 'all_reduce' "$mlp/rank0.pt2" "$all/rank1.pt2" -i "$in,$all/inputs_rank1.s
 that grep -q '"collectives"' "$temp/flight.json"
 try 3 'without rank0.pt2' "$temp/folder" -i "$in"
 
+# ---- errors of all ranks name none of them, errors of one name it
+try 3 '^error: cannot open' "$mlp" -i "$temp/none.safetensors"
+try 3 '^error: rank 1 of 2: cannot open' "$mlp" -i "$in,$temp/none.safetensors"
+try 5 '^error: _c10d_functional.*made for 2' "$all/rank0.pt2" -n 3 -i "$all/inputs_rank0.safetensors"
+try 0 '"ranks": \[\{"rank": 0, .*\{"rank": 1, ' "$all" -i "$all/inputs_rank{rank}.safetensors" --expect "$all/outputs_rank{rank}.safetensors" --json
+
+# ---- an index that is no row of a table: refused in one rank, on a mesh and in rank files
+safetensors() { # FILE NAME DTYPE SHAPE BYTES < data
+  header=$(printf '{"%s":{"dtype":"%s","shape":[%s],"data_offsets":[0,%s]}}' "$2" "$3" "$4" "$5")
+  { printf "\\$(printf %03o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"; cat; } >"$1"
+}
+head -c 96 /dev/zero | safetensors "$temp/table.safetensors" e.weight F32 6,4 96
+printf '\5\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' | safetensors "$temp/good.safetensors" ids I64 2 16
+printf '\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' | safetensors "$temp/high.safetensors" ids I64 2 16
+printf '\377\377\377\377\377\377\377\377\0\0\0\0\0\0\0\0' | safetensors "$temp/low.safetensors" ids I64 2 16
+cat >"$temp/table.txt" <<'END'
+graph(%w: f32[6,4] = parameter "e.weight", %ids: i64[2] = user) {
+  %y: f32[2,4] = aten.embedding.default(%w, %ids)
+  return user %y
+}
+END
+echo '{"params": {"e.weight": "S(0)"}}' >"$temp/table.json"
+for n in 2 3; do
+  check 0 'rank 1' "$tessera" shard "$temp/table.txt" --weights "$temp/table.safetensors" --mesh tp=$n --plan "$temp/table.json" -o "$temp/table$n"
+  try 0 'f32.2,4' "$temp/table$n" -i "$temp/good.safetensors"
+  for ids in high low; do
+    try '1 5' 'out of bounds' "$temp/table.txt" --weights "$temp/table.safetensors" -i "$temp/$ids.safetensors"
+    try '1 5' 'out of bounds' "$temp/table.txt" --weights "$temp/table.safetensors" --mesh tp=$n --plan "$temp/table.json" -i "$temp/$ids.safetensors"
+    try '1 5' 'out of bounds' "$temp/table$n" -i "$temp/$ids.safetensors"
+  done
+done
+
 # ---- processes
 if [ -n "$mpirun" ]; then
   mpi 0 'matches' 2 "$mlp" -i "$in" --expect "$want"
@@ -112,8 +144,18 @@ if [ -n "$mpirun" ]; then
   check 0 'rank 1: ' "$here/mpirun.sh" "$mpirun" 3 "$tessera" shard "$golden/models/mlp/program.pt2" --mesh tp=2 -o "$temp/cut" # once
   that test "$(grep -c '^rank 0: ' "$temp/out")" = 1 -a -s "$temp/cut/rank1.pt2"
   that test -z "$(find "$temp" -name 'cut.part-*')"
-  mpi '3 5' 'No such file' 2 "$mlp" -i "$in,$temp/none.safetensors"
-  mpi 5 'the program was made for 2' 3 "$all/rank0.pt2" -i "$all/inputs_rank0.safetensors"
+  mpi 3 'error: rank 1 of 2: .*No such file' 2 "$mlp" -i "$in,$temp/none.safetensors"
+  that test "$(grep -c 'No such file' "$temp/err")" = 1
+  mpi 3 'error: cannot open' 2 "$mlp" -i "$temp/none.safetensors"
+  that test "$(grep -c 'cannot open' "$temp/err")" = 1
+  mpi 5 'error: _c10d_functional.*the program was made for 2' 3 "$all/rank0.pt2" -i "$all/inputs_rank0.safetensors"
+  that test "$(grep -c 'made for 2' "$temp/err")" = 1
+  # One rank is interrupted, by hand.
+  cat >"$temp/interrupt.sh" <<'END'
+if [ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}" = 1 ]; then (sleep 2; kill -INT $$) & fi
+exec "$@"
+END
+  check '130 5' 'error: rank 1: interrupted' "$here/mpirun.sh" "$mpirun" 2 sh "$temp/interrupt.sh" "$tessera" run "$mlp" -i "$in" --repeat 100000000
 fi
 
 sum_up

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,6 +39,63 @@ static Status check(FolderOut *f, bool force) {
                      "--force replaces files of the same names");
 }
 
+/* ---- the folder beside --------------------------------------------------------------------- */
+
+static int open_folder(const char *path) { return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC); }
+
+static void remove_folder(const char *path) {
+  DIR *d = opendir(path);
+  for (struct dirent *e; d && (e = readdir(d));)
+    if (is_entry(e)) unlinkat(dirfd(d), e->d_name, 0);
+  if (d) closedir(d);
+  rmdir(path);
+}
+
+/* A new one, locked.  Whoever tidies up may take it for a stale one before it is locked: then
+ * another one.  Where there are no locks nobody tidies up. */
+static Status make_temp(FolderOut *f, char *temp) {
+  size_t n = strlen(temp);
+  for (int tries = 0; tries < 100; tries++) {
+    struct stat st;
+    memset(temp + n - 6, 'X', 6);
+    if (!mkdtemp(temp)) return cannot_write(f->path, errno);
+    int fd = open_folder(temp);
+    if (fd < 0) continue;
+    flock(fd, LOCK_EX);
+    if (!fstat(fd, &st) && st.st_nlink > 0 && !stat(temp, &st)) {
+      f->temp = temp;
+      f->lock = fd + 1;
+      return chmod(temp, 0755) ? cannot_write(f->path, errno) : OK;
+    }
+    close(fd);
+  }
+  return fail(ERR_FAIL, "cannot write '%s': the folder beside it goes away again and again", f->path);
+}
+
+/* "out.part-Ab12Xy" of "out". */
+static bool is_temp_of(const char *name, const char *base) {
+  static const char part[] = ".part-";
+  size_t n = strlen(base);
+  return !strncmp(name, base, n) && !strncmp(name + n, part, sizeof part - 1) &&
+         strlen(name + n) == sizeof part - 1 + 6;
+}
+
+/* I5.  What cannot be done is left: it is no part of what is asked. */
+static void remove_abandoned(FolderOut *f) {
+  const char *slash = strrchr(f->path, '/'), *base = slash ? slash + 1 : f->path;
+  char *parent = slash ? arena_strndup(&f->arena, f->path, (size_t)(slash - f->path) + 1)
+                       : arena_strdup(&f->arena, "./");
+  DIR *d = parent ? opendir(parent) : NULL;
+  for (struct dirent *e; d && (e = readdir(d));) {
+    if (!is_temp_of(e->d_name, base)) continue;
+    char *path = arena_printf(&f->arena, "%s%s", parent, e->d_name);
+    int fd = path ? open_folder(path) : -1;
+    if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) remove_folder(path);
+    if (fd >= 0) close(fd);
+  }
+  if (d) closedir(d);
+}
+
 Status folder_out_open(FolderOut *f, const char *path, bool force) {
   char *plain, *temp;
   *f = (FolderOut){0};
@@ -49,10 +107,10 @@ Status folder_out_open(FolderOut *f, const char *path, bool force) {
     return fail_oom();
   }
   f->path = plain;
+  f->force = force;
   Status s = check(f, force);
-  if (!s && !mkdtemp(temp)) s = cannot_write(f->path, errno);
-  if (!s) f->temp = temp;
-  if (!s && chmod(temp, 0755)) s = cannot_write(f->path, errno);
+  if (!s) remove_abandoned(f);
+  if (!s) s = make_temp(f, temp);
   if (s) folder_out_discard(f);
   return s;
 }
@@ -105,24 +163,33 @@ static Status move_files(FolderOut *f) {
   return !s && last ? move_file(f, f->last) : s;
 }
 
+/* I4 */
+static Status replace_files(FolderOut *f) {
+  int fd = open_folder(f->path);
+  if (fd >= 0) flock(fd, LOCK_EX); /* where there are no locks, as well as it goes */
+  Status s = move_files(f);
+  if (fd >= 0) close(fd);
+  return s;
+}
+
 Status folder_out_commit(FolderOut *f) {
   Status s = OK;
-  if (f->merge) s = move_files(f);
-  else if (renameat2(AT_FDCWD, f->temp, AT_FDCWD, f->path, RENAME_NOREPLACE) == 0) f->temp = NULL;
-  else if (errno == EINVAL || errno == ENOSYS) { /* a file system without RENAME_NOREPLACE */
-    if (rename(f->temp, f->path)) s = cannot_write(f->path, errno);
-    else f->temp = NULL;
-  } else s = cannot_write(f->path, errno);
+  bool moved = !f->merge && renameat2(AT_FDCWD, f->temp, AT_FDCWD, f->path, RENAME_NOREPLACE) == 0;
+  if (!f->merge && !moved && (errno == EINVAL || errno == ENOSYS)) /* a file system without RENAME_NOREPLACE */
+    moved = rename(f->temp, f->path) == 0;
+  if (moved) f->temp = NULL;
+  else if (f->merge || (f->force && (errno == EEXIST || errno == ENOTEMPTY))) s = replace_files(f);
+  else if (errno == EEXIST || errno == ENOTEMPTY)
+    s = status_hint(fail(ERR_USAGE, "'%s' was made by another meanwhile", f->path),
+                    "--force replaces files of the same names");
+  else s = cannot_write(f->path, errno);
   folder_out_discard(f);
   return s;
 }
 
 void folder_out_discard(FolderOut *f) {
-  DIR *d = f->temp ? opendir(f->temp) : NULL;
-  for (struct dirent *e; d && (e = readdir(d));)
-    if (is_entry(e)) unlinkat(dirfd(d), e->d_name, 0);
-  if (d) closedir(d);
-  if (f->temp) rmdir(f->temp);
+  if (f->temp) remove_folder(f->temp);
+  if (f->lock) close(f->lock - 1);
   arena_free(&f->arena);
   *f = (FolderOut){0};
 }

@@ -10,6 +10,10 @@
  *     left alone, but for those that are stale.
  * I3  The file called `last` is there only if all others are: in a folder that is there
  *     already, files are replaced one by one.
+ * I4  Two that write the same folder at the same time do not mix: one replaces its files, then the
+ *     other.
+ * I5  A folder beside whose process was killed is removed by the next that writes here; that of one
+ *     that still works (it holds a lock on it) is left alone.
  */
 #ifndef TESS_BASE_FOLDER_H
 #define TESS_BASE_FOLDER_H
@@ -20,7 +24,8 @@
 typedef struct {
   Arena arena;
   const char *path, *temp;
-  bool merge;                                          /* the folder is there and keeps what it has */
+  bool merge, force;                                   /* the folder is there and keeps what it has */
+  int lock;                                            /* on temp: its descriptor + 1; 0: none */
   const char *last;                                    /* set by the caller; NULL: none */
   bool (*is_stale)(const void *arg, const char *name); /* does a file that was there go? NULL: none does */
   const void *arg;

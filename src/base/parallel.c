@@ -4,13 +4,13 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "base/parallel.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <unistd.h>
 #ifdef _OPENMP
 #include <omp.h>
-#else
-#include <pthread.h>
 #endif
 
 int parallel_cores(void) {
@@ -44,6 +44,57 @@ int parallel_workers(int threads, int64_t n, int64_t grain) {
   if (grain < 1) grain = 1;
   int64_t pieces = (n + grain - 1) / grain;
   return pieces < threads ? (pieces < 1 ? 1 : (int)pieces) : threads < 1 ? 1 : threads;
+}
+
+/* ---- threads that can be had --------------------------------------------------------------- */
+
+enum { MOST_TRIED = 1024 };
+
+static void *wait_at_gate(void *gate) {
+  pthread_mutex_lock(gate);
+  pthread_mutex_unlock(gate);
+  return NULL;
+}
+
+/* All at the same time, until one cannot be started. */
+static int try_threads(int n) {
+  pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+  pthread_t thread[MOST_TRIED];
+  int started = 0;
+  pthread_mutex_lock(&gate);
+  while (started < n && started < MOST_TRIED && !pthread_create(&thread[started], NULL, wait_at_gate, &gate))
+    started++;
+  pthread_mutex_unlock(&gate);
+  for (int i = 0; i < started; i++) pthread_join(thread[i], NULL);
+  pthread_mutex_destroy(&gate);
+  return started;
+}
+
+/* The team's threads stay when its work is done.  The sum is only there so that there is some. */
+static int start_team(int threads) {
+  int sum = 0;
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads) reduction(+ : sum)
+  sum += 1;
+#else
+  sum = threads;
+#endif
+  return sum;
+}
+
+int parallel_reserve(int threads) {
+  /* One rank after the other: what one was told it can have is its own before another asks. */
+  static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+  sigset_t all, before;
+  if (threads < 2) return 1;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before); /* signals are for the thread that asks, not for its workers */
+  pthread_mutex_lock(&turn);
+  int n = try_threads(threads - 1) + 1;
+  if (n > 1) start_team(n);
+  pthread_mutex_unlock(&turn);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return n;
 }
 
 void parallel_set_threads(int threads) {

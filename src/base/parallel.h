@@ -17,6 +17,11 @@ void parallel_for(int threads, int64_t n, int64_t grain, ParallelFn *fn, void *a
 /* How many workers parallel_for would use. */
 int parallel_workers(int threads, int64_t n, int64_t grain);
 
+/* How many threads can be had, the calling one counted: at most `threads`, fewer where the system
+ * starts no more (limits on processes, of a user or a container).  They are started now, by
+ * trying: OpenMP ends the process when it cannot start one.  Ask before parallel_for. */
+int parallel_reserve(int threads);
+
 /* Cores that the calling thread may use. */
 int parallel_cores(void);
 /* From now on those of the i-th of n equal shares, if there are as many cores. */

@@ -44,7 +44,20 @@ void text_printf(TextBuf *b, const char *fmt, ...) {
   va_end(args);
 }
 
-static bool is_plain(unsigned char c) { return c >= 0x20 && c != '"' && c != '\\'; }
+static bool is_plain(unsigned char c) { return c >= 0x20 && c < 0x80 && c != '"' && c != '\\'; }
+
+/* Bytes of the character at s, beyond ASCII; 0: it is no UTF-8. */
+static size_t utf8_length(const char *s) {
+  static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+  unsigned char c = (unsigned char)*s;
+  size_t n = c >= 0xf0 && c < 0xf8 ? 4 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xc0 && c < 0xe0 ? 2 : 0;
+  uint32_t code = n ? c & (0x7fu >> n) : 0;
+  for (size_t i = 1; i < n; i++) {
+    if (((unsigned char)s[i] & 0xc0) != 0x80) return 0;
+    code = code << 6 | ((unsigned char)s[i] & 0x3f);
+  }
+  return code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : n;
+}
 
 void text_json(TextBuf *b, const char *s) {
   text_puts(b, "\"");
@@ -54,6 +67,12 @@ void text_json(TextBuf *b, const char *s) {
     if (n) text_write(b, s, n);
     s += n;
     if (!*s) break;
+    if ((unsigned char)*s >= 0x80) { /* a name of a file may be anything, JSON is UTF-8 */
+      n = utf8_length(s);
+      text_write(b, n ? s : "?", n ? n : 1);
+      s += n ? n : 1;
+      continue;
+    }
     unsigned char c = (unsigned char)*s++;
     if (c == '"' || c == '\\') text_write(b, (const char[]){'\\', (char)c}, 2);
     else if (c == '\n') text_puts(b, "\\n");

@@ -37,7 +37,7 @@ typedef struct {
   const char *output, *name, *comm;
   int64_t ranks, threads;
   double seconds; /* of each measurement */
-  bool force;
+  bool force, json;
   const Transport *transport;
   Machine machine; /* rank 0's result */
   bool measured;   /* in this process */
@@ -227,10 +227,9 @@ static Status tell(const Calibration *o) {
   TextBuf b = {0};
   machine_print(&b, &o->machine);
   Status s = b.failed ? fail_oom() : OK;
-  if (!s && o->output) {
-    s = file_write_all(o->output, b.text, b.len, o->force ? FILE_OVERWRITE : 0);
-    if (!s) print_summary(o);
-  } else if (!s) fputs(b.text, stdout);
+  if (!s && o->output) s = file_write_all(o->output, b.text, b.len, o->force ? FILE_OVERWRITE : 0);
+  if (!s && o->output && !o->json) print_summary(o);
+  else if (!s) fputs(b.text, stdout);
   text_free(&b);
   return s;
 }
@@ -259,6 +258,8 @@ static const Option options[] = {
     {"--seconds", 0, OPT_FLOAT, offsetof(Calibration, seconds), "S", "for each measurement (default 0.3)"},
     {"--comm", 0, OPT_TEXT | TAKES_COMM, offsetof(Calibration, comm), "HOW",
      "threads, or mpi: ranks are the processes of an MPI launch (default there)"},
+    {"--json", 0, OPT_FLAG, offsetof(Calibration, json), NULL,
+     "with -o: the machine to standard output, too, instead of a summary"},
     {"--force", 'f', OPT_FLAG, offsetof(Calibration, force), NULL, "overwrite FILE"},
 };
 const CommandSpec spec_bench_calibrate = {

@@ -10,8 +10,12 @@
 #include "cli/cli.h"
 
 int threads_or_default(int64_t option) {
-  if (option > 0) return option > MOST_THREADS ? MOST_THREADS : (int)option;
-  return parallel_cores();
+  int wanted = option <= 0 ? parallel_cores() : option > MOST_THREADS ? MOST_THREADS : (int)option;
+  int had = parallel_reserve(wanted);
+  if (had < wanted)
+    fprintf(stderr, "note: %d of %d threads can be started (a limit on processes: ulimit -u, or the container's)\n",
+            had, wanted);
+  return had;
 }
 
 Status option_between(const char *name, int64_t value, int64_t least, int64_t most) {
@@ -55,7 +59,7 @@ bool terminal_colors(FILE *f) {
 
 /* The name of a file may be no UTF-8, which JSON must be: then '?' stands for its bytes. */
 static char *json_write(const yyjson_mut_doc *doc) {
-  const yyjson_write_flag flags = YYJSON_WRITE_PRETTY | YYJSON_WRITE_ALLOW_INF_AND_NAN;
+  const yyjson_write_flag flags = YYJSON_WRITE_PRETTY | YYJSON_WRITE_INF_AND_NAN_AS_NULL;
   char *text = yyjson_mut_write(doc, flags, NULL);
   if (text) return text;
   text = yyjson_mut_write(doc, flags | YYJSON_WRITE_ESCAPE_UNICODE | YYJSON_WRITE_ALLOW_INVALID_UNICODE, NULL);

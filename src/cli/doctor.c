@@ -81,7 +81,7 @@ static void find_cpu(Findings *f) {
   proc_value("/proc/cpuinfo", "flags", flags, sizeof flags);
   if (!*flags) proc_value("/proc/cpuinfo", "Features", flags, sizeof flags);
   Finding *one = find(f, "cpu");
-  text_printf(&one->text, "%s, %d cores for this process", *model ? model : "unknown", threads_or_default(0));
+  text_printf(&one->text, "%s, %d cores for this process", *model ? model : "unknown", parallel_cores());
   one = find(f, "cpu features");
   int n = 0;
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
@@ -253,7 +253,7 @@ static Status print_as_json(const Findings *f) {
   yyjson_mut_val *root = yyjson_mut_obj(d), *list = yyjson_mut_arr(d);
   yyjson_mut_doc_set_root(d, root);
   yyjson_mut_obj_add_str(d, root, "version", TESS_VERSION);
-  yyjson_mut_obj_add_int(d, root, "threads", threads_or_default(0));
+  yyjson_mut_obj_add_int(d, root, "threads", parallel_cores());
   yyjson_mut_obj_add_str(d, root, "isa", isa_name(isa_detect()));
   yyjson_mut_obj_add_val(d, root, "findings", list);
   for (int i = 0; i < f->n; i++) {
@@ -287,7 +287,7 @@ Status command_doctor(int argc, char **argv) {
   find_libraries(&f);
   find_mpi(&f);
   find_matmul(&f, 1);
-  if (threads_or_default(0) > 1) find_matmul(&f, threads_or_default(0));
+  if (parallel_cores() > 1) find_matmul(&f, parallel_cores());
   Status s = OK;
   if (o.json) s = print_as_json(&f);
   else print_text(&f);

@@ -83,16 +83,31 @@ static void print_error(const char *message) {
 static int report(Status s) {
   if (!s) return 0;
   int code = (int)status_code(s);
-  fflush(stdout); /* results so far stand before the error */
-  print_error(status_message(s));
+  bool told = !*status_message(s); /* by another rank of an MPI launch */
+  fflush(stdout);                  /* results so far stand before the error */
+  if (!told) print_error(status_message(s));
   status_free(s);
+  /* Launchers end all processes when the first fails: that must be the one that says why, and its code
+   * is the launch's. */
+  if (told) return 0;
   return code == ERR_DYNAMIC ? 1 : code;
+}
+
+/* In a launch, where others will miss this rank: which it was. */
+static void say_interrupted(void) {
+  char text[64] = "error: rank ", digits[12];
+  size_t n = strlen(text), k = 0;
+  for (int rank = launched_rank(); !k || rank; rank /= 10) digits[k++] = (char)('0' + rank % 10);
+  while (k) text[n++] = digits[--k];
+  memcpy(text + n, ": interrupted (SIGINT)\n", 23);
+  if (write(STDERR_FILENO, text, n + 23) < 0) _Exit(130);
 }
 
 static void interrupted(int signal_number) {
   (void)signal_number;
   /* A progress bar may be there. */
   if (isatty(STDERR_FILENO) && write(STDERR_FILENO, "\r\033[K", 4) < 0) _Exit(130);
+  if (transport_launched()) say_interrupted();
   _Exit(130);
 }
 

@@ -39,6 +39,7 @@ typedef struct {
   const char *path;
   OptSteps steps;
   PrintOptions how;
+  TextBuf json; /* of the passes so far */
 } OptState;
 
 /* ---- printing ---------------------------------------------------------------------- */
@@ -48,6 +49,32 @@ static Status print_program(const OptState *st, FILE *f) {
   graph_print(&b, st->steps.program, st->how);
   Status s = b.failed ? fail_oom() : OK;
   if (!s) fputs(b.text, f);
+  text_free(&b);
+  return s;
+}
+
+/* The same as a member of a JSON object. */
+static void json_program(const OptState *st, TextBuf *out) {
+  TextBuf b = {0};
+  graph_print(&b, st->steps.program, st->how);
+  text_puts(out, ", \"text\": ");
+  if (!b.failed) text_json(out, b.text);
+  out->failed |= b.failed;
+  text_free(&b);
+}
+
+/* {"program": "model", "verified": true, "passes": [{...}], "text": "..."} */
+static Status print_document(OptState *st) {
+  TextBuf b = {0};
+  text_puts(&b, "{\"program\": ");
+  text_json(&b, st->steps.program->name);
+  text_printf(&b, ", \"nodes\": %d", st->steps.program->graph->nnodes);
+  if (st->o->verify) text_puts(&b, ", \"verified\": true");
+  text_printf(&b, ", \"passes\": [%s%s]", st->json.len ? "\n  " : "", st->json.len ? st->json.text : "");
+  if (st->o->print) json_program(st, &b);
+  text_puts(&b, "}\n");
+  Status s = b.failed || st->json.failed ? fail_oom() : OK;
+  if (!s) fputs(b.text, stdout);
   text_free(&b);
   return s;
 }
@@ -88,25 +115,20 @@ static int count_nodes(const Graph *g) {
   return n;
 }
 
-/* A line of JSON per pass; what the pass has to tell is a list of its lines. */
-static Status print_json(const char *pass, int before, int after, double ms, const char *stats) {
-  TextBuf b = {0};
-  text_puts(&b, "{\"pass\": ");
-  text_json(&b, pass);
-  text_printf(&b, ", \"nodes_before\": %d, \"nodes_after\": %d, \"ms\": %.3f, \"notes\": [", before, after, ms);
+/* An object per pass; what the pass has to tell is a list of its lines. */
+static void add_json(TextBuf *b, const char *pass, int before, int after, double ms, const char *stats) {
+  text_puts(b, b->len ? ",\n  {\"pass\": " : "{\"pass\": ");
+  text_json(b, pass);
+  text_printf(b, ", \"nodes_before\": %d, \"nodes_after\": %d, \"ms\": %.3f, \"notes\": [", before, after, ms);
   for (const char *line = stats, *end; line && *line; line = *end ? end + 1 : end) {
     end = line + strcspn(line, "\n");
     char *copy = strndup(line, (size_t)(end - line));
-    b.failed |= !copy;
-    if (line > stats) text_puts(&b, ", ");
-    if (copy) text_json(&b, copy);
+    b->failed |= !copy;
+    if (line > stats) text_puts(b, ", ");
+    if (copy) text_json(b, copy);
     free(copy);
   }
-  text_puts(&b, "]}\n");
-  Status s = b.failed ? fail_oom() : OK;
-  if (!s) fputs(b.text, stdout);
-  text_free(&b);
-  return s;
+  text_puts(b, "]");
 }
 
 /* One item of the list: "name" or "name(options)". */
@@ -122,16 +144,19 @@ static Status run_item(OptState *st, char *item) {
   st->how.memory |= !strcmp(item, "assign_memory");
   double ms = (clock_now() - start) * 1e3;
   int after = count_nodes(st->steps.program->graph);
+  const char *wanted = st->o->print_after;
+  bool print = wanted && (!strcmp(wanted, item) || !strcmp(wanted, "all"));
   if (!s && st->o->json) {
-    s = print_json(item, before, after, ms, stats.text);
+    add_json(&st->json, item, before, after, ms, stats.text);
+    if (print) json_program(st, &st->json);
+    text_puts(&st->json, "}");
   } else if (!s && st->o->stats) {
     fprintf(stderr, "%-28s %6d -> %d nodes, %.2f ms\n", item, before, after, ms);
     if (stats.text) fputs(stats.text, stderr);
   }
   text_free(&stats);
   TRY(s);
-  const char *wanted = st->o->print_after;
-  if (!wanted || (strcmp(wanted, item) && strcmp(wanted, "all"))) return OK;
+  if (!print || st->o->json) return OK;
   printf("# after %s\n", item);
   return print_program(st, stdout);
 }
@@ -187,12 +212,13 @@ static Status optimize(OptState *st) {
   TRY(graph_verify(st->steps.program));
   if (o->verify && archive) TRY(verify_file(st->path));
   TRY(run_passes(st));
-  if (o->verify) {
-    TRY(graph_check_ops(st->steps.program));
+  if (o->verify) TRY(graph_check_ops(st->steps.program));
+  if (o->verify && !o->json) {
     fprintf(stderr, "%s: well formed, every op is known%s\n", st->steps.program->name,
             archive ? ", the checksums match" : "");
   }
   if (o->output) TRY(save(st));
+  if (o->json) return print_document(st);
   return o->print ? print_program(st, stdout) : OK;
 }
 
@@ -247,7 +273,8 @@ static const Option options[] = {
      "write the result: a .pt2 archive, or text by any other name"},
     {"--stats", 0, OPT_FLAG, offsetof(OptOptions, stats), NULL,
      "nodes and time of each pass, and what it has to tell, to stderr"},
-    {"--json", 0, OPT_FLAG, offsetof(OptOptions, json), NULL, "the same as a line of JSON per pass, to stdout"},
+    {"--json", 0, OPT_FLAG, offsetof(OptOptions, json), NULL,
+     "the same, and what is printed, as one JSON document, to stdout"},
     {"--verify", 0, OPT_FLAG, offsetof(OptOptions, verify), NULL,
      "check the file's checksums, the result, and that every op is known (exit code 3 if not)"},
     {"--weights", 0, OPT_TEXT | TAKES_FILE, offsetof(OptOptions, weights), "FILE",
@@ -269,6 +296,7 @@ Status command_opt(int argc, char **argv) {
   TRY(program_load(words.v[0], o.weights, &st.steps.program));
   ctx_init(&st.ctx, threads_or_default(0));
   Status s = optimize(&st);
+  text_free(&st.json);
   opt_steps_free(&st.steps);
   ctx_free(&st.ctx);
   return s;

@@ -62,11 +62,13 @@ static void json_number(TextBuf *b, const Value *v) {
   }
 }
 
-static void json_tensor(TextBuf *b, const Tensor *t) {
+static void json_tensor(TextBuf *b, const Tensor *t, bool data) {
   int64_t at[MAX_DIMS] = {0}, n = tensor_numel(t);
   char size[256];
-  text_printf(b, "\"dtype\": \"%s\", \"size\": %s, \"data\": [", dtype_name(t->dtype),
+  text_printf(b, "\"dtype\": \"%s\", \"size\": %s", dtype_name(t->dtype),
               shape_describe(t->ndim, t->size, size, sizeof size));
+  if (!data) return;
+  text_puts(b, ", \"data\": [");
   for (int64_t i = 0; i < n && !b->failed; i++) {
     int64_t offset = 0;
     for (int d = 0; d < t->ndim; d++) offset += at[d] * t->stride[d];
@@ -78,10 +80,10 @@ static void json_tensor(TextBuf *b, const Tensor *t) {
   text_puts(b, "]");
 }
 
-static void json_value(TextBuf *b, int position, const Value *v) {
+static void json_value(TextBuf *b, int position, const Value *v, bool data) {
   text_printf(b, "{\"output\": %d, ", position);
   if (v->kind == VAL_TENSOR) {
-    json_tensor(b, v->tensor);
+    json_tensor(b, v->tensor, data);
   } else {
     text_puts(b, "\"value\": ");
     json_number(b, v);
@@ -89,26 +91,35 @@ static void json_value(TextBuf *b, int position, const Value *v) {
   text_puts(b, "}");
 }
 
-/* ---- lines ----------------------------------------------------------------------------- */
+/* ---- all of them ------------------------------------------------------------------------ */
 
-static Status print_line(FILE *f, TextBuf *b) {
+static Status print_text(FILE *f, TextBuf *b) {
   Status s = b->failed ? fail_oom() : OK;
-  if (!s) fprintf(f, "%s\n", b->text);
+  if (!s) fputs(b->text, f);
   text_free(b);
   return s;
 }
 
-Status outputs_print(FILE *f, const Value *outs, int n, bool json) {
+Status outputs_print(FILE *f, const Value *outs, int n) {
   for (int i = 0; i < n; i++) {
     TextBuf b = {0};
-    if (json) {
-      json_value(&b, i, &outs[i]);
-    } else {
-      text_printf(&b, "%d: ", i);
-      text_value(&b, &outs[i]);
-    }
-    TRY(print_line(f, &b));
+    text_printf(&b, "%d: ", i);
+    text_value(&b, &outs[i]);
+    text_puts(&b, "\n");
+    TRY(print_text(f, &b));
   }
+  return OK;
+}
+
+Status outputs_print_json(FILE *f, const Value *outs, int n, bool data) {
+  fputs("[", f);
+  for (int i = 0; i < n; i++) {
+    TextBuf b = {0};
+    if (i) text_puts(&b, ", ");
+    json_value(&b, i, &outs[i], data);
+    TRY(print_text(f, &b));
+  }
+  fputs("]", f);
   return OK;
 }
 
@@ -119,7 +130,8 @@ Status outputs_list(FILE *f, const Value *outs, int n) {
     text_printf(&b, "%d: ", i);
     if (outs[i].kind == VAL_TENSOR) text_puts(&b, tensor_describe(outs[i].tensor, shape, sizeof shape));
     else text_value(&b, &outs[i]);
-    TRY(print_line(f, &b));
+    text_puts(&b, "\n");
+    TRY(print_text(f, &b));
   }
   return OK;
 }

@@ -7,9 +7,11 @@
 /* Tensors by position into a .safetensors file; numbers and None are left out. */
 Status outputs_save(const char *path, const Value *outs, int n, bool force);
 
-/* A line per output: "0: f32[2,3] [[1, 2, 3], [4, 5, 6]]", the edges of large ones; or
- * all elements, row by row, as JSON: {"output": 0, "dtype": "f32", "size": [2, 3], "data": [...]}. */
-Status outputs_print(FILE *f, const Value *outs, int n, bool json);
+/* A line per output: "0: f32[2,3] [[1, 2, 3], [4, 5, 6]]", the edges of large ones. */
+Status outputs_print(FILE *f, const Value *outs, int n);
+/* A list: [{"output": 0, "dtype": "f32", "size": [2, 3], "data": [...]}], with all elements, row by
+ * row, or without data. */
+Status outputs_print_json(FILE *f, const Value *outs, int n, bool data);
 
 /* "0: f32[2,3]": for a call whose outputs nobody asked for. */
 Status outputs_list(FILE *f, const Value *outs, int n);

@@ -102,7 +102,7 @@ static void write_json(TextBuf *b, const Profile *p) {
     text_json(b, node_module(r->node, module, sizeof module));
     text_puts(b, "}");
   }
-  text_printf(b, "], \"runs\": %.0f, \"slab_bytes\": %zu}\n", p->runs, p->slab_bytes);
+  text_printf(b, "], \"runs\": %.0f, \"slab_bytes\": %zu}", p->runs, p->slab_bytes);
 }
 
 Status profile_print(FILE *f, Session *s, const Value *inputs, int ninputs, bool json) {

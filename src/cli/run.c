@@ -161,6 +161,7 @@ Status command_run(int argc, char **argv) {
   PlanFile *plan = NULL;
   TRY(read_plan(o, all.plan_path, &plan));
   o->plan = plan;
+  o->path = words.v[0];
   Status s = run_all(o, &all.ro, &words);
   plan_file_free(plan);
   return s;

@@ -1,7 +1,11 @@
 /* run_calls.c -- see run_calls.h.
  *
  * Ranks whose outputs are the same bits speak with one voice: rank 0 saves, prints and
- * compares.  Else each does, in turn. */
+ * compares.  Else each does, and rank 0 prints what they say, one after the other.
+ *
+ * With --json all of it is one document: {"program": ..., "calls": [{"times": ..., "check": ...,
+ * "profile": ..., "outputs": [...], "expect": [...]}]}, where ranks that differ have outputs and
+ * expect each, in "ranks".  A call that fails is there as far as it came. */
 #include "cli/run_calls.h"
 
 #include <stdlib.h>
@@ -31,7 +35,54 @@ typedef struct {
   double open_seconds;
   Ctx alone; /* of the reference, with --check */
   RunCheck check;
+  FILE *out; /* what this rank says of the present call */
+  char *said;
+  size_t nsaid;
+  int members;  /* of the call's JSON object so far */
+  TextBuf json; /* rank 0: the calls so far */
 } RunState;
+
+/* ---- saying ----------------------------------------------------------------------------------- */
+
+static Status begin_call(RunState *r) {
+  r->members = 0;
+  TRY_NEW(r->out, open_memstream(&r->said, &r->nsaid));
+  return OK;
+}
+
+/* Also of a call that failed. */
+static void end_call(RunState *r) {
+  if (!r->out) return;
+  bool failed = fclose(r->out);
+  r->out = NULL;
+  if (r->rank == 0 && !r->o->json && !failed) fwrite(r->said, 1, r->nsaid, stdout);
+  if (r->rank == 0 && r->o->json) {
+    text_puts(&r->json, r->json.len ? ",\n  {" : "{");
+    text_write(&r->json, r->said ? r->said : "", r->nsaid);
+    text_puts(&r->json, "}");
+    r->json.failed |= failed;
+  }
+  free(r->said);
+  r->said = NULL;
+}
+
+/* The next member of the call's object. */
+static void json_key(RunState *r, FILE *f, const char *key) {
+  if (r->o->json) fprintf(f, "%s\"%s\": ", r->members++ ? ", " : "", key);
+}
+
+static Status print_document(const RunState *r) {
+  TextBuf b = {0};
+  if (!r->json.len) return OK;
+  text_puts(&b, "{\"program\": ");
+  text_json(&b, r->o->path);
+  if (r->world) text_printf(&b, ", \"ranks\": %d", r->ranks);
+  text_printf(&b, ", \"calls\": [\n  %s\n]}\n", r->json.text);
+  Status s = b.failed || r->json.failed ? fail_oom() : OK;
+  if (!s) fputs(b.text, stdout);
+  text_free(&b);
+  return s;
+}
 
 int run_count_calls(const RunOptions *o) { return o->random || o->inputs.n == 0 ? 1 : o->inputs.n; }
 static int64_t timed_runs(const RunOptions *o) { return o->repeat == NOT_GIVEN ? 1 : o->repeat; }
@@ -75,15 +126,16 @@ static Status print_times(RunState *r, double compile) {
   qsort(r->times, (size_t)n, sizeof *r->times, by_value);
   double least = r->times[0] * 1e3, median = r->times[n / 2] * 1e3;
   if (r->o->json) {
-    printf("{\"runs\": %lld, \"min_ms\": %.4f, \"median_ms\": %.4f, \"open_ms\": %.4f, \"compile_ms\": %.4f",
-           (long long)n, least, median, open, compile * 1e3);
-    if (r->world) printf(", \"ranks\": %d", r->ranks);
-    printf("}\n");
+    json_key(r, r->out, "times");
+    fprintf(r->out,
+            "{\"runs\": %lld, \"min_ms\": %.4f, \"median_ms\": %.4f, \"open_ms\": %.4f, \"compile_ms\": %.4f}",
+            (long long)n, least, median, open, compile * 1e3);
     return OK;
   }
-  printf("%lld run%s", (long long)n, PLURAL(n));
-  if (r->world) printf(" on %d rank%s", r->ranks, PLURAL(r->ranks));
-  printf(": min %.3f ms, median %.3f ms (open %.1f ms, compile %.1f ms)\n", least, median, open, compile * 1e3);
+  fprintf(r->out, "%lld run%s", (long long)n, PLURAL(n));
+  if (r->world) fprintf(r->out, " on %d rank%s", r->ranks, PLURAL(r->ranks));
+  fprintf(r->out, ": min %.3f ms, median %.3f ms (open %.1f ms, compile %.1f ms)\n", least, median, open,
+          compile * 1e3);
   return OK;
 }
 
@@ -108,19 +160,55 @@ static Status save(const Report *p) {
   return s;
 }
 
-static Status show(void *arg) {
-  const Report *p = arg;
+static Status show_expected(const Report *p, FILE *f) {
   const RunState *r = p->run;
   const RunOptions *o = r->o;
-  if (!p->agree && (o->print_outputs || p->call < o->expect.n || o->nothing_asked))
-    printf(o->json ? "{\"rank\": %d}\n" : "rank %d:\n", r->rank);
-  if (o->print_outputs) TRY(outputs_print(stdout, p->outs, p->nouts, o->json));
-  if (o->profile && r->rank == 0) TRY(profile_print(stdout, r->session, p->inputs, p->ninputs, o->json));
-  if (o->nothing_asked && !o->json) TRY(outputs_list(stdout, p->outs, p->nouts));
-  if (p->call >= o->expect.n) return OK;
   const char *expect = o->expect.v[p->call];
   if (r->world) TRY(rank_input(&p->run->arena, expect, r->rank, r->ranks, &expect));
-  return compare_with_file(stdout, expect, p->outs, p->nouts, o->rtol, o->atol, o->json);
+  if (o->json) fputs(", \"expect\": [", f);
+  Status s = compare_with_file(f, expect, p->outs, p->nouts, o->rtol, o->atol, o->json);
+  if (o->json) fputs("]", f);
+  return s;
+}
+
+/* The outputs as one rank has them. */
+static Status show(const Report *p, FILE *f) {
+  const RunState *r = p->run;
+  const RunOptions *o = r->o;
+  bool expected = p->call < o->expect.n;
+  if (o->json) {
+    fputs("\"outputs\": ", f);
+    TRY(outputs_print_json(f, p->outs, p->nouts, o->print_outputs));
+  } else {
+    if (!p->agree && (o->print_outputs || expected || o->nothing_asked)) fprintf(f, "rank %d:\n", r->rank);
+    if (o->print_outputs) TRY(outputs_print(f, p->outs, p->nouts));
+    if (o->nothing_asked) TRY(outputs_list(f, p->outs, p->nouts));
+  }
+  return expected ? show_expected(p, f) : OK;
+}
+
+/* Of all ranks, which differ: rank 0 says it. */
+static Status show_all(const Report *p) {
+  RunState *r = p->run;
+  char *text = NULL;
+  size_t size = 0;
+  TextBuf all = {0};
+  FILE *f = open_memstream(&text, &size);
+  if (!f) return fail_oom(); /* which ends the run on all */
+  if (r->o->json) fprintf(f, "%s{\"rank\": %d, ", r->rank ? ", " : "", r->rank);
+  Status mine = show(p, f);
+  if (r->o->json) fputs("}", f);
+  Status s = fclose(f) ? fail_oom() : rank_results_texts(r->world, text, size, &all);
+  if (!s && all.failed) s = fail_oom();
+  if (!s && r->rank == 0) {
+    json_key(r, r->out, "ranks");
+    if (r->o->json) fprintf(r->out, "[%s]", all.text ? all.text : "");
+    else fputs(all.text ? all.text : "", r->out);
+  }
+  free(text);
+  text_free(&all);
+  if (mine) status_free(s);
+  return mine ? mine : s;
 }
 
 static Status report(Report *p) {
@@ -129,10 +217,36 @@ static Status report(Report *p) {
   p->agree = true;
   if (r->world) TRY(rank_results_agree(r->world, p->outs, p->nouts, &p->agree));
   TRY(save(p));
+  if (o->profile && r->rank == 0) {
+    json_key(r, r->out, "profile");
+    TRY(profile_print(r->out, r->session, p->inputs, p->ninputs, o->json));
+  }
   bool expects_own = p->call < o->expect.n && r->world && !rank_input_is_common(o->expect.v[p->call]);
-  if (p->agree && !expects_own) return r->rank == 0 ? show(p) : OK;
   p->agree &= !expects_own;
-  return rank_results_in_turn(r->world, show, p);
+  if (!p->agree) return show_all(p);
+  if (r->rank) return OK;
+  if (r->o->json && r->members++) fputs(", ", r->out);
+  return show(p, r->out);
+}
+
+/* The call itself, and whether its nodes gave what one rank's give. */
+static Status run_call(RunState *r, const Value *inputs, int ninputs, Value **outs, int *nouts) {
+  bool nodes = r->o->check && *r->o->check;
+  if (r->o->check) TRY(run_check_begin(&r->check, inputs, ninputs));
+  Status s = timed(r, inputs, ninputs, outs, nouts);
+  progress_end(&r->bar);
+  if (nodes && r->rank == 0) {
+    json_key(r, r->out, "check");
+    run_check_nodes(&r->check, s, r->out);
+  }
+  TRY(s);
+  if (!r->o->check || nodes) return OK;
+  FILE *f = r->rank == 0 ? r->out : fopen("/dev/null", "w"); /* what differs elsewhere is its rank's error */
+  if (!f) return fail(ERR_FAIL, "cannot open /dev/null");
+  if (r->rank == 0) json_key(r, f, "check");
+  s = run_check_outputs(&r->check, inputs, ninputs, *outs, *nouts, f);
+  if (r->rank) fclose(f);
+  return s;
 }
 
 static Status one_call(RunState *r, int call) {
@@ -145,11 +259,8 @@ static Status one_call(RunState *r, int call) {
   TRY(session_steps(r->session, inputs, ninputs, &steps));
   double compile = clock_now() - start_compile;
   r->bar.total = r->bar.done + (run_count_calls(o) - call) * (o->warmup + timed_runs(o)) * steps;
-  if (o->check) TRY(run_check_begin(&r->check, inputs, ninputs));
-  Status s = timed(r, inputs, ninputs, &outs, &nouts);
-  progress_end(&r->bar);
-  TRY(s);
-  if (o->check) TRY(run_check_end(&r->check, inputs, ninputs, outs, nouts, r->rank == 0));
+  TRY(begin_call(r));
+  TRY(run_call(r, inputs, ninputs, &outs, &nouts));
   if (o->repeat != NOT_GIVEN) TRY(print_times(r, compile));
   TRY(report(
       &(Report){.run = r, .call = call, .inputs = inputs, .ninputs = ninputs, .outs = outs, .nouts = nouts}));
@@ -188,6 +299,7 @@ static Status open_and_call(RunState *r, Prepared *p) {
   int calls = run_count_calls(o);
   for (int i = 0; i < calls; i++) {
     Status s = one_call(r, i);
+    end_call(r);
     if (s) return calls > 1 ? status_at(s, "call %d of %d", i + 1, calls) : s;
   }
   return OK;
@@ -208,6 +320,12 @@ Status run_calls(Ctx *ctx, World *w, Prepared *p, const RunOptions *o, double lo
   if (dist) ctx_attach_dist(ctx, dist);
   if (!s) s = open_and_call(&r, p);
   progress_end(&r.bar);
+  if (r.rank == 0) {
+    Status told = print_document(&r);
+    if (s) status_free(told);
+    else s = told;
+  }
+  text_free(&r.json);
   scope_clear(&r.results);
   scope_clear(&r.scope);
   arena_free(&r.results_arena);

@@ -17,8 +17,8 @@ typedef struct {
   TextList inputs, outputs, expect; /* one per call; of ranks: see rank_files.h */
   int64_t repeat, threads, seed, warmup;
   bool print_outputs, profile, json, force, interpret;
-  bool nothing_asked; /* of the outputs: they are listed */
-  const char *weights, *random;
+  bool nothing_asked;                  /* of the outputs: they are listed */
+  const char *path, *weights, *random; /* path: of the program, or what stands for the programs of all ranks */
   double atol, rtol;
   const char *mesh;         /* the program is partitioned over it; NULL: ranks run it as it is */
   const PlanFile *plan;     /* NULL: nothing is cut */

@@ -6,6 +6,8 @@
 #ifndef TESS_CLI_RUN_CHECK_H
 #define TESS_CLI_RUN_CHECK_H
 
+#include <stdio.h>
+
 #include "runtime/session.h"
 
 typedef struct {
@@ -26,8 +28,10 @@ typedef struct {
 Status run_check_open(RunCheck *c, Ctx *alone, Prepared *p, Session *on_mesh, const char *mode);
 /* Before a call of the session that is checked, with the same inputs. */
 Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs);
-/* After it: rank 0 (or every rank, see parts) prints a line per output; ERR_DIFF. */
-Status run_check_end(RunCheck *c, const Value *inputs, int ninputs, const Value *outs, int nouts, bool prints);
+/* After it: a line per output, or the object of a JSON document, to f; ERR_DIFF. */
+Status run_check_outputs(RunCheck *c, const Value *inputs, int ninputs, const Value *outs, int nouts, FILE *f);
+/* The same of --check=nodes, which compares while the call runs; found: what ended the call, OK: nothing. */
+void run_check_nodes(const RunCheck *c, Status found, FILE *f);
 void run_check_close(RunCheck *c);
 
 #endif

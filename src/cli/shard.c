@@ -169,7 +169,10 @@ Status command_shard(int argc, char **argv) {
   TRY(options_parse("shard", &spec_shard, &o, argc, argv, &words, &help));
   if (help) return OK;
   TRY(check_options(&o, &words));
-  TRY(folder_out_check(o.output, o.force));
+  hold_interrupts(true);
+  Status can = folder_out_check(o.output, o.force);
+  hold_interrupts(false);
+  TRY(can);
   TRY(plan_file_read(o.plan ? o.plan : "auto", &plan));
   Status s = shard(&o, words.v[0], plan);
   plan_file_free(plan);

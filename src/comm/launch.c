@@ -91,6 +91,7 @@ static Status join_and_run(const Transport *t, int n, RankFn *fn, void *arg, con
   if (s) {
     world_fail(w, s);
     s = flight_save_own(s, w);
+    if (t->tell_once) s = t->tell_once(w, s);
   }
   world_free(w);
   return s;

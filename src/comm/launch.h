@@ -29,8 +29,9 @@ const Transport *transport_launched(void);
 int launched_rank(void);
 
 /* fn on n ranks; returns when all of this process are done: OK, or the error of the rank that
- * failed first, which all ranks get.  Where ranks are processes, n must be as many as were
- * launched, or 0.  flight_path (or NULL): where flight records go if it fails (world_set_flight). */
+ * failed first, which all ranks get; an empty message means that another process says it.  Where ranks are
+ * processes, n must be as many as were launched, or 0.  flight_path (or NULL): where flight records go if it fails
+ * (world_set_flight). */
 Status world_launch(const Transport *t, int n, RankFn *fn, void *arg, const char *flight_path);
 /* This process's end of a world of processes.  world_free() waits until all ranks leave; there
  * is one such world in the life of a process.  Meanwhile SIGTERM, unless the program handles it,

@@ -117,7 +117,7 @@ static Status join(World **out) {
   }
   TRY(load(&from, buf, sizeof buf, &open));
   Status s = p2p_new(&mpi_transport, open, out);
-  if (s) return status_at(s, "%s", from);
+  if (s) return *status_message(s) ? status_at(s, "%s", from) : s; /* empty: another rank says it */
   const int launched = launched_size(), seen = world_size(*out);
   if (launched <= 0 || launched == seen) return OK;
   s = status_hint(fail(ERR_FAIL, "the launcher has started %d processes, the MPI plug-in (%s) sees %d", launched,

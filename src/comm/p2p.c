@@ -136,9 +136,11 @@ static Status deliver(P2pWorld *w, Message *l, int from) {
     case MESSAGE_LEFT:
       p->leaving = true;
       p->sent_in_all = l->head.sequence;
+      p->own = l->head.group;
       /* fall through */
     case MESSAGE_FAIL:
       l->data[MESSAGE_DATA - 1] = 0;
+      if (l->head.bytes) w->heard |= !w->failed;
       if (l->head.bytes) p2p_set_failed(w, (ErrCode)l->head.signature, (const char *)l->data);
       message_drop(w, l);
       return OK;

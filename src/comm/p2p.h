@@ -70,6 +70,7 @@ typedef struct {
   Message *first, **end; /* arrived, and asked for by nobody yet */
   uint64_t sent, got;    /* messages */
   uint64_t sent_in_all;  /* leaving: messages that it has sent */
+  uint64_t own;          /* leaving: a hash of the error that it has found by itself; 0: none */
   bool joined, leaving, called;
   FlightEntry last; /* called: its latest collective */
   int32_t pid;
@@ -106,8 +107,11 @@ typedef struct {
   Message *spare;
   /* The first failure that this rank knows of. */
   bool failed;
+  bool heard; /* from another */
   ErrCode code;
   char *failure;
+  uint64_t own; /* a hash of the error that this rank has found by itself; 0: none */
+  bool left, all_left;
   /* started collectives: not finished, in order of start; not waited for */
   P2pWork *works, *kept;
   pthread_t thread;
@@ -177,7 +181,8 @@ const char *p2p_describe(const P2pWorld *w, uint64_t ticket, char *buf, size_t c
 
 /* A world on a port that `open` opens; t is the transport that it belongs to. */
 Status p2p_new(const Transport *t, PortOpenFn *open, World **out);
-const char *p2p_library(const World *w); /* that it runs on */
+Status p2p_tell_once(World *w, Status s); /* Transport.tell_once */
+const char *p2p_library(const World *w);  /* that it runs on */
 
 /* ---- rounds (p2p_round.c) --------------------------------------------------------------------- */
 
@@ -288,6 +293,7 @@ int p2p_local_ranks(const World *w);
 /* How a Transport on a port moves data; how its processes are found is its own matter (mpi.c). */
 #define P2P_FUNCTIONS                                                                               \
   .work_size = sizeof(P2pWork), .local_ranks = p2p_local_ranks, .group = p2p_group, .run = p2p_run, \
-  .start = p2p_start, .wait = p2p_wait_work, .fail = p2p_fail_world, .free = p2p_free_world
+  .start = p2p_start, .wait = p2p_wait_work, .fail = p2p_fail_world, .tell_once = p2p_tell_once,    \
+  .free = p2p_free_world
 
 #endif

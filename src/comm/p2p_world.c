@@ -269,8 +269,8 @@ static Status look_for_hellos(void *arg, bool *done) {
   P2pWorld *w = arg;
   *done = true;
   for (int i = 0; i < w->base.size; i++) *done &= w->peer[i].joined;
-  return w->failed ? fail(w->code, "%s", w->failure ? w->failure : "a rank failed")
-                   : OK; /* before this one came: its code is the launch's */
+  /* Before this one came, its code is the launch's; else this one finds out what it finds by itself. */
+  return w->failed && !*done ? fail(w->code, "%s", w->failure ? w->failure : "a rank failed") : OK;
 }
 
 static void missing_hellos(void *arg, TextBuf *out) {
@@ -308,6 +308,7 @@ static Status send_left(P2pWorld *w) {
     TRY(message_new(w, &l));
     l->head.type = MESSAGE_LEFT;
     l->head.sequence = w->peer[i].sent + 1;
+    l->head.group = w->own;
     write_failure(w, l);
     Status s = message_send(w, l, i);
     message_drop(w, l);
@@ -341,12 +342,55 @@ static bool leave(P2pWorld *w) {
   return all;
 }
 
+static void leave_once(P2pWorld *w) {
+  if (w->left) return;
+  w->left = true;
+  p2p_stop(w);
+  w->all_left = leave(w);
+}
+
+/* Errors of other ranks that have left: how many are this one, and are they all before this rank? */
+static int count_same(const P2pWorld *w, bool *first, bool *others) {
+  int same = 0;
+  *first = true;
+  *others = false;
+  for (int i = 0; i < w->base.size; i++) {
+    if (i == w->base.rank) continue;
+    bool is_same = w->own && w->peer[i].own == w->own;
+    same += is_same;
+    *first &= !is_same || i > w->base.rank;
+    *others |= w->peer[i].own != 0;
+  }
+  return same;
+}
+
+Status p2p_tell_once(World *world, Status s) {
+  P2pWorld *w = (P2pWorld *)world;
+  pthread_mutex_lock(&w->lock);
+  bool echo = w->heard && w->failure && strstr(status_message(s), w->failure);
+  ErrCode code = echo ? w->code : status_code(s);
+  w->own = echo ? 0 : hash_text(status_message(s)) | 1;
+  pthread_mutex_unlock(&w->lock);
+  leave_once(w);
+  bool first, others;
+  int same = count_same(w, &first, &others);
+  bool told = echo ? others : !first; /* by another rank */
+  Status said = OK;
+  if (told) said = fail(code, "%s", "");
+  else if (same == world->size - 1 || !strncmp(status_message(s), "rank ", 5))
+    said = fail(code, "%s", status_message(s));
+  else said = fail(code, "rank %d of %d: %s", world->rank, world->size, status_message(s));
+  status_free(s);
+  return said;
+}
+
 /* A port that is not closed still has receives posted: their messages stay. */
 void p2p_free_world(World *world) {
   P2pWorld *w = (P2pWorld *)world;
-  p2p_stop(w);
+  if (!w->left) p2p_stop(w);
   if (w->failed) status_free(flight_save_own(p2p_error(w), world));
-  if (leave(w)) {
+  leave_once(w);
+  if (w->all_left) {
     Status s = p2p_cancel_receives(w);
     if (!s) w->port.close(w->port.state);
     status_free(s);
@@ -400,6 +444,7 @@ Status p2p_new(const Transport *t, PortOpenFn *open, World **out) {
   if (!s) {
     s = join(w);
     if (!s) return *out = &w->base, OK;
+    if (w->heard) s = p2p_tell_once(&w->base, s);
     p2p_free_world(&w->base);
     return s;
   }

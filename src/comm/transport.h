@@ -62,6 +62,11 @@ struct Transport {
   Status (*start)(CommWork *work);
   Status (*wait)(CommWork *work); /* the front frees the work */
   void (*fail)(World *w, Status s);
+  /* Of processes that each print their error, NULL otherwise: leaves with the error of this rank, and
+   * gives back what it has to say.  An error that all ranks have is said by rank 0; one that some have
+   * by the first of them, with its rank; a rank that only heard of a failure says nothing (an empty
+   * message) where the one that failed does, and has its code. */
+  Status (*tell_once)(World *w, Status s);
   void (*free)(World *w); /* calls world_clear() and frees itself */
 };
 

@@ -63,6 +63,16 @@ static Status verify_arg(const Check *c, const Arg *a, int at, const char *where
   }
 }
 
+/* Sizes and strides that are numbers are possible ones; symbols count as 1. */
+static bool is_possible(const Val *v) {
+  int64_t size[MAX_DIMS], stride[MAX_DIMS], numel;
+  for (int d = 0; d < v->ndim; d++) {
+    size[d] = sym_is_int(v->size[d]) ? v->size[d]->value : 1;
+    stride[d] = v->stride && sym_is_int(v->stride[d]) ? v->stride[d]->value : 1;
+  }
+  return checked_numel(v->ndim, size, &numel) && numel < INT64_MAX / 32 && checked_extent(v->ndim, size, stride);
+}
+
 static Status verify_val(const Check *c, const Val *v, StrMap *names) {
   StrSlot *slot;
   if (!v || !v->name || !*v->name) return wrong(c, "a value", "it has no name");
@@ -76,6 +86,23 @@ static Status verify_val(const Check *c, const Val *v, StrMap *names) {
   for (int i = 0; i < v->ndim; i++) {
     if (!v->size[i] || (v->stride && !v->stride[i])) return wrong(c, v->name, "a size or stride is missing");
   }
+  return is_possible(v) ? OK : refuse(c, v->name, "its sizes and strides are not possible");
+}
+
+/* Tensors where the schema says so, numbers where it says that. */
+static Status verify_results(const Check *c, const Node *n) {
+  const Schema *s = &n->op->schema;
+  if (!s->returns_list && n->nouts > s->nreturns)
+    return refuse(c, n->target, "it has more results than its schema");
+  for (int i = 0; i < n->nouts; i++) {
+    TypeKind type = s->returns[s->returns_list ? 0 : i].type;
+    ValType got = n->outs[i] ? n->outs[i]->type : TY_NONE;
+    if (got == TY_NONE || type == TYPE_ANY) continue;
+    if ((got == TY_TENSOR) != (type == TYPE_TENSOR))
+      return refuse(c, n->target,
+                    got == TY_TENSOR ? "a result is a tensor, which the schema has as a number"
+                                     : "a result is a number, which the schema has as a tensor");
+  }
   return OK;
 }
 
@@ -85,8 +112,7 @@ static Status verify_call(const Check *c, const Node *n) {
     return n->nargs == 0 || n->arg_names ? OK : wrong(c, n->target, "an unknown op without argument names");
   const Schema *s = &n->op->schema;
   if (n->nargs != s->nparams) return wrong(c, n->target, "its arguments are not in schema order");
-  if (!s->returns_list && n->nouts > s->nreturns)
-    return refuse(c, n->target, "it has more results than its schema");
+  TRY(verify_results(c, n));
   for (int i = 0; i < n->nargs; i++) {
     if (n->args[i].kind == ARG_UNSET && !s->params[i].has_default) {
       return fail(ERR_FILE, "%s: %s: the argument '%s' is missing", c->e->name, n->target, s->params[i].name);

@@ -63,37 +63,50 @@ static void compare_tensors(const Tensor *got, const Tensor *want, double rtol, 
   }
 }
 
-static Status compare_one(FILE *f, const char *name, const Tensor *got, const Tensor *want, double rtol,
-                          double atol, bool json, int *bad) {
+/* A comparison of outputs, as far as it has come. */
+typedef struct {
+  FILE *f;
+  double rtol, atol;
+  bool json;
+  int told, bad;
+} Comparison;
+
+static void tell_one(Comparison *c, const char *name, const Tensor *got, const Difference *d) {
   char a[128], b[128];
   tensor_describe(got, a, sizeof a);
+  if (c->json) {
+    if (isinf(d->worst)) snprintf(b, sizeof b, "\"Infinity\""); /* JSON has no such number */
+    else snprintf(b, sizeof b, "%.9g", d->worst);
+    fprintf(c->f, "%s{\"output\": \"%s\", \"ok\": %s, \"max_abs_difference\": %s, \"wrong\": %lld}",
+            c->told ? ", " : "", name, d->wrong ? "false" : "true", b, (long long)d->wrong);
+  } else if (d->wrong == 0) {
+    fprintf(c->f, "output %s %s: matches, largest difference %.3g\n", name, a, d->worst);
+  } else {
+    fprintf(
+        c->f,
+        "output %s %s: %lld of %lld elements differ, largest difference %.3g, first at %s: %.9g instead of %.9g\n",
+        name, a, (long long)d->wrong, (long long)tensor_numel(got), d->worst,
+        shape_describe(got->ndim, d->first, b, sizeof b), d->got, d->want);
+  }
+  c->told++;
+}
+
+static Status compare_one(Comparison *c, const char *name, const Tensor *got, const Tensor *want) {
+  char a[128], b[128];
   if (got->dtype != want->dtype || !tensor_same_size(got, want)) {
-    return fail(ERR_DIFF, "output %s is %s, expected %s", name, a, tensor_describe(want, b, sizeof b));
+    return fail(ERR_DIFF, "output %s is %s, expected %s", name, tensor_describe(got, a, sizeof a),
+                tensor_describe(want, b, sizeof b));
   }
   double tolerance = compare_tolerance(got->dtype);
   Difference d;
-  compare_tensors(got, want, rtol < 0 ? tolerance : rtol, atol < 0 ? tolerance : atol, &d);
-  *bad += d.wrong > 0;
-  if (json) {
-    if (isinf(d.worst)) snprintf(b, sizeof b, "\"Infinity\""); /* JSON has no such number */
-    else snprintf(b, sizeof b, "%.9g", d.worst);
-    fprintf(f, "{\"output\": \"%s\", \"ok\": %s, \"max_abs_difference\": %s, \"wrong\": %lld}\n", name,
-            d.wrong ? "false" : "true", b, (long long)d.wrong);
-  } else if (d.wrong == 0) {
-    fprintf(f, "output %s %s: matches, largest difference %.3g\n", name, a, d.worst);
-  } else {
-    fprintf(
-        f,
-        "output %s %s: %lld of %lld elements differ, largest difference %.3g, first at %s: %.9g instead of %.9g\n",
-        name, a, (long long)d.wrong, (long long)tensor_numel(got), d.worst,
-        shape_describe(got->ndim, d.first, b, sizeof b), d.got, d.want);
-  }
+  compare_tensors(got, want, c->rtol < 0 ? tolerance : c->rtol, c->atol < 0 ? tolerance : c->atol, &d);
+  c->bad += d.wrong > 0;
+  tell_one(c, name, got, &d);
   return OK;
 }
 
-static Status compare_all(FILE *f, const SafeTensors *st, const char *path, const Value *outs, int nouts,
-                          double rtol, double atol, bool json, Scope *scope) {
-  int bad = 0;
+static Status compare_all(Comparison *c, const SafeTensors *st, const char *path, const Value *outs, int nouts,
+                          Scope *scope) {
   for (int i = 0; i < st->count; i++) {
     const char *name = st->entries[i].name;
     char *end;
@@ -104,9 +117,9 @@ static Status compare_all(FILE *f, const SafeTensors *st, const char *path, cons
     }
     Tensor *want;
     TRY(safetensors_tensor(st, &st->entries[i], scope, &want));
-    TRY(compare_one(f, name, outs[at].tensor, want, rtol, atol, json, &bad));
+    TRY(compare_one(c, name, outs[at].tensor, want));
   }
-  return bad ? fail(ERR_DIFF, "%d of %d outputs differ from '%s'", bad, st->count, path) : OK;
+  return c->bad ? fail(ERR_DIFF, "%d of %d outputs differ from '%s'", c->bad, st->count, path) : OK;
 }
 
 Status compare_with_file(FILE *f, const char *path, const Value *outs, int nouts, double rtol, double atol,
@@ -114,7 +127,8 @@ Status compare_with_file(FILE *f, const char *path, const Value *outs, int nouts
   SafeTensors *st;
   Scope scope = {0};
   TRY(safetensors_open(path, &st));
-  Status s = compare_all(f, st, path, outs, nouts, rtol, atol, json, &scope);
+  Comparison c = {.f = f, .rtol = rtol, .atol = atol, .json = json};
+  Status s = compare_all(&c, st, path, outs, nouts, &scope);
   scope_clear(&scope);
   safetensors_close(st);
   return s;
@@ -122,16 +136,15 @@ Status compare_with_file(FILE *f, const char *path, const Value *outs, int nouts
 
 Status compare_with_values(FILE *f, const char *what, const Value *wanted, const Value *outs, int nouts,
                            double rtol, double atol, bool json) {
-  int bad = 0;
+  Comparison c = {.f = f, .rtol = rtol, .atol = atol, .json = json};
   for (int i = 0; i < nouts; i++) {
     char name[16];
     snprintf(name, sizeof name, "%d", i);
     if (outs[i].kind != wanted[i].kind) return fail(ERR_DIFF, "output %d is of another kind than %s's", i, what);
-    if (outs[i].kind == VAL_TENSOR)
-      TRY(compare_one(f, name, outs[i].tensor, wanted[i].tensor, rtol, atol, json, &bad));
-    else bad += val_as_float(&outs[i]) != val_as_float(&wanted[i]);
+    if (outs[i].kind == VAL_TENSOR) TRY(compare_one(&c, name, outs[i].tensor, wanted[i].tensor));
+    else c.bad += val_as_float(&outs[i]) != val_as_float(&wanted[i]);
   }
-  return bad ? fail(ERR_DIFF, "%d of %d outputs differ from %s", bad, nouts, what) : OK;
+  return c.bad ? fail(ERR_DIFF, "%d of %d outputs differ from %s", c.bad, nouts, what) : OK;
 }
 
 Status compare_pair(const Tensor *got, const Tensor *want, double rtol, double atol, double *worst,

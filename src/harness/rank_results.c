@@ -68,17 +68,26 @@ Status rank_results_slowest(World *w, double *seconds, int64_t n) {
                                          .why = "times"});
 }
 
-Status rank_results_in_turn(World *w, TurnFn *fn, void *arg) {
-  Status mine = OK;
-  for (int r = 0; r < world_size(w); r++) {
-    if (r == world_rank(w)) {
-      mine = fn(arg);
-      fflush(stdout);
-    }
-    Status s = comm_barrier(world_comm(w), "taking turns");
-    if (!s) continue;
-    if (mine) status_free(s);
-    return mine ? mine : s;
-  }
-  return mine;
+static Status gather(World *w, Dtype dtype, const void *mine, int64_t n, const int64_t *counts, void *all) {
+  return comm_run(world_comm(w), &(Coll){.kind = COLL_ALL_GATHER,
+                                         .dtype = dtype,
+                                         .send = mine,
+                                         .recv = all,
+                                         .count = n,
+                                         .counts = counts,
+                                         .why = "what ranks say"});
+}
+
+Status rank_results_texts(World *w, const char *mine, size_t size, TextBuf *all) {
+  int64_t *sizes, n = (int64_t)size, total = 0;
+  char *text = NULL;
+  TRY_NEW(sizes, calloc((size_t)world_size(w), sizeof *sizes));
+  Status s = gather(w, DT_I64, &n, 1, NULL, sizes);
+  for (int i = 0; i < world_size(w); i++) total += sizes[i];
+  if (!s && !(text = malloc((size_t)total + 1))) s = fail_oom();
+  if (!s) s = gather(w, DT_U8, mine, 0, sizes, text);
+  if (!s) text_write(all, text, (size_t)total);
+  free(text);
+  free(sizes);
+  return s;
 }

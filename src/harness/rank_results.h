@@ -13,9 +13,7 @@ uint64_t value_hash(const Value *v);
 Status rank_results_agree(World *w, const Value *v, int n, bool *agree);
 /* On rank 0: the largest number of all ranks, each of n. */
 Status rank_results_slowest(World *w, double *seconds, int64_t n);
-/* fn on rank 0, then on rank 1 ...; the others wait.  An error of one does not keep the
- * others from their turn. */
-typedef Status TurnFn(void *arg);
-Status rank_results_in_turn(World *w, TurnFn *fn, void *arg);
+/* What every rank says, rank 0 first, on every rank; mine need not end in NUL. */
+Status rank_results_texts(World *w, const char *mine, size_t size, TextBuf *all);
 
 #endif

@@ -48,7 +48,7 @@ Isa isa_detect(void) {
 const char *isa_name(Isa isa) { return isa == ISA_AVX512 ? "avx512" : isa == ISA_AVX2 ? "avx2" : "base"; }
 
 void kern_init(Kern *k, int threads) {
-  *k = (Kern){.threads = threads < 1 ? 1 : threads, .sharers = 1, .isa = isa_detect()};
+  *k = (Kern){.threads = parallel_reserve(threads), .sharers = 1, .isa = isa_detect()};
   parallel_set_threads(k->threads);
 }
 

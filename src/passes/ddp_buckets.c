@@ -55,6 +55,9 @@ static bool quotient_is_written(const Order *o, const Reduction *r) {
   return false;
 }
 
+/* The file tells its sizes and dtype. */
+static bool is_known(const Val *v) { return v->type == TY_TENSOR && v->ndim >= 0; }
+
 static LeftAlone examine(const Order *o, const BucketRules *rules, int comm, Reduction *r) {
   const Node *n = o->node[comm];
   *r = (Reduction){.comm = comm, .alone = LEFT_COUNT, .kind = -1, .next = -1};
@@ -70,7 +73,7 @@ static LeftAlone examine(const Order *o, const BucketRules *rules, int comm, Red
   r->div = div->mark;
   r->grad = div->args[0].val;
   r->divisor = div->args[1];
-  if (!count_elements(div->outs[0], &r->numel) || r->grad->ndim < 0 || r->grad->type != TY_TENSOR) return LEFT_SIZE;
+  if (!count_elements(div->outs[0], &r->numel) || !is_known(r->grad) || !is_known(n->outs[0])) return LEFT_SIZE;
   numel = r->numel;
   if (r->divisor.kind == ARG_VAL && !count_elements(r->grad, &numel)) return LEFT_SIZE; /* a tensor may spread it */
   if (numel != r->numel || !divisor_is_number(r->grad, &r->divisor, rules->by_list)) r->alone = LEFT_DIVISOR;

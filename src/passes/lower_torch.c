@@ -77,10 +77,29 @@ static Status zeros(Lower *l, Tensor *like, const int64_t *size, int ndim, Tenso
   return OP(&l->call, "aten.new_zeros.default", out, val_tensor(like), val_ints(size, ndim));
 }
 
-/* embedding_part(weight, indices, begin, total): rows of other ranks are zero. */
+static Status is_between(Lower *l, Tensor *index, int64_t begin, int64_t end, Tensor **out) {
+  const Call *c = &l->call;
+  Tensor *low, *high;
+  TRY(OP(c, "aten.ge.Scalar", &low, val_tensor(index), val_int(begin)));
+  TRY(OP(c, "aten.lt.Scalar", &high, val_tensor(index), val_int(end)));
+  return OP(c, "aten.logical_and.default", out, val_tensor(low), val_tensor(high));
+}
+
+/* Where the rows are another rank's: not [begin, end), but some of total.  NULL: nowhere. */
+static Status is_elsewhere(Lower *l, Tensor *index, int64_t begin, int64_t end, int64_t total, Tensor **out) {
+  Tensor *before = NULL, *behind = NULL;
+  if (begin > 0) TRY(is_between(l, index, 0, begin, &before));
+  if (end < total) TRY(is_between(l, index, end, total, &behind));
+  *out = before ? before : behind;
+  if (!before || !behind) return OK;
+  return OP(&l->call, "aten.logical_or.default", out, val_tensor(before), val_tensor(behind));
+}
+
+/* embedding_part(weight, indices, begin, total): rows of other ranks are zero.  An index that is no
+ * row at all stays outside of every rank's part, and the embedding refuses it as that of the whole does. */
 static Status lower_embedding(Lower *l, const Node *n, Tensor **out) {
   const Call *c = &l->call;
-  Tensor *weight, *index, *row, *outside, *last;
+  Tensor *weight, *index, *row, *elsewhere, *last;
   TRY(lower_tensor(l, n, 0, &weight));
   TRY(lower_tensor(l, n, 1, &index));
   if (weight->size[0] == 0) {
@@ -89,9 +108,13 @@ static Status lower_embedding(Lower *l, const Node *n, Tensor **out) {
     size[index->ndim] = weight->size[1];
     return zeros(l, weight, size, index->ndim + 1, out);
   }
-  TRY(rows_here(l, index, n->args[2].i, weight->size[0], &row, &outside));
+  int64_t begin = n->args[2].i;
+  TRY(is_elsewhere(l, index, begin, begin + weight->size[0], n->args[3].i, &elsewhere));
+  TRY(OP(c, "aten.sub.Tensor", &row, val_tensor(index), val_int(begin)));
+  if (elsewhere) TRY(OP(c, "aten.masked_fill.Scalar", &row, val_tensor(row), val_tensor(elsewhere), val_int(0)));
   TRY(OP(c, "aten.embedding.default", out, val_tensor(weight), val_tensor(row)));
-  TRY(OP(c, "aten.unsqueeze.default", &last, val_tensor(outside), val_int(-1)));
+  if (!elsewhere) return OK;
+  TRY(OP(c, "aten.unsqueeze.default", &last, val_tensor(elsewhere), val_int(-1)));
   return OP(c, "aten.masked_fill.Scalar", out, val_tensor(*out), val_tensor(last), val_int(0));
 }
 

@@ -25,8 +25,10 @@ static bool with_numbers(const Val *v, Tensor *t) {
       (pass ? t->stride : t->size)[d] = value;
     }
   }
+  int64_t numel;
+  if (!checked_numel(v->ndim, t->size, &numel)) return false;
   if (!v->stride) contiguous_strides(v->ndim, t->size, t->stride);
-  return true;
+  return checked_extent(v->ndim, t->size, t->stride);
 }
 
 static bool reshape_is_view(const Node *n) {

@@ -64,6 +64,8 @@ static Status value_of(Probe *p, const Val *v, const SymBindings *hints, Value *
     status_free(s);
     if (!known) return OK;
   }
+  int64_t numel; /* of sizes that the file tells, at hints that it tells */
+  if (!checked_numel(v->ndim, size, &numel) || numel > INT64_MAX / 32) return OK;
   return whole_tensor(p, v->dtype, v->ndim, size, out);
 }
 
@@ -197,8 +199,9 @@ static Status ask(Probe *p, const Node *n, const Given *given, int ngiven, Place
   *free_ = p->dist->decided_cost == cost;
   *known = !s && c.nout >= n->nouts;
   for (int i = 0; i < n->nouts && *known; i++) {
-    Tensor *t = out_tensor(&c, i);
+    const Tensor *t = out_tensor(&c, i), *told = probe_tensor(p, n->outs[i]);
     out[i] = t && t->spec ? t->spec->place[0] : place_r();
+    *known = !t || (told && told->ndim == t->ndim); /* else the file tells the value wrong */
   }
   bool short_of_memory = s == fail_oom();
   status_free(s); /* an op that cannot be asked is no error here */

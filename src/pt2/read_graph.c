@@ -235,6 +235,7 @@ static Status read_node(GraphReader *g, yyjson_val *v) {
   TRY(json_array(v, "inputs", "node", &inputs));
   TRY(json_array(v, "outputs", "node", &outputs));
   if (!strncmp(target, prefix, sizeof prefix - 1)) target += sizeof prefix - 1;
+  if (!*target) return fail(ERR_FILE, "a node without an operator: its target is empty");
   TRY(graph_add_node(g->g, NULL, target, &n));
   TRY(read_metadata(g, n, yyjson_obj_get(v, "metadata")));
   TRY(read_node_args(g, n, inputs));

@@ -1,4 +1,4 @@
-/* cut.c -- see cut.h. */
+/* partition.c -- see partition.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* cut.h -- a program cut into one program per rank, for PyTorch or for tessera: each runs by
+/* partition.h -- a program cut into one program per rank, for PyTorch or for tessera: each runs by
  * itself and talks to the others through functional collectives of named groups.
  *
  *     Partition *cut;

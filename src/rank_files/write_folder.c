@@ -1,4 +1,4 @@
-/* cut_files.c -- see cut_files.h. */
+/* write_folder.c -- see write_folder.h. */
 #include "rank_files/write_folder.h"
 
 #include <stdatomic.h>
@@ -248,7 +248,8 @@ static Status write_ranks(Partition *c, const FolderOptions *o, FolderOut *f, Te
     TRY(folder_out_path(f, name, &r.path[i]));
   }
   if (o->progress) o->progress->total = n;
-  parallel_for(o->threads ? o->threads : parallel_cores(), n, 1, write_some, &r);
+  int threads = o->threads ? o->threads : parallel_cores();
+  parallel_for(parallel_reserve(threads < n ? threads : n), n, 1, write_some, &r);
   for (int i = 0; i < n; i++) {
     if (r.report[i].text) text_write(report, r.report[i].text, r.report[i].len);
     if (r.json[i].text && o->json->len) text_puts(o->json, ",");

@@ -1,4 +1,4 @@
-/* cut_files.h -- a cut program as a folder:
+/* write_folder.h -- a cut program as a folder:
  *
  *   rank0.pt2 ...   one program per rank
  *   plan.json       the plan as it was used, with the mesh, the groups of ranks by name, and

@@ -22,6 +22,7 @@ static Status forget_data(Exported *e) {
 
 Status estimate_program(Ctx *ctx, Exported *e, const Value *inputs, int ninputs, Program **out) {
   Exported *special;
+  TRY(graph_verify(e));
   TRY(graph_check_ops(e));
   TRY(forget_data(e));
   TRY(pass_run_list(e, passes_once, ctx, NULL));

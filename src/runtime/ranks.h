@@ -7,6 +7,7 @@
  * I1  What the work opened with its context (sessions, scopes) it closes before it returns.
  * I2  A rank that fails releases the others; the result is its error, with its name, and
  *     ERR_RANK unless the failure has a code of its own (a bad file, a difference).
+ * I3  An error that all ranks have found names none of them, and is told once.
  */
 #ifndef TESS_RUNTIME_RANKS_H
 #define TESS_RUNTIME_RANKS_H

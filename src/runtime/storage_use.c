@@ -1,4 +1,4 @@
-/* tenants.c -- see tenants.h. */
+/* storage_use.c -- see storage_use.h. */
 #include "runtime/storage_use.h"
 
 #include <stdlib.h>

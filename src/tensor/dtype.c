@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-const DtypeInfo dtype_info[DT_COUNT] = {
+const DtypeInfo dtype_table[DT_COUNT + 1] = {{"none", "none", "", -1, 0, KIND_DATA},
 #define X(id, name, torch, safe, pt2, size, kind) {name, torch, safe, pt2, size, KIND_##kind},
-    DTYPES(X)
+                                             DTYPES(X)
 #undef X
 };
 

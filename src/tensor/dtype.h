@@ -58,10 +58,12 @@ typedef struct {
   DtypeKind kind;
 } DtypeInfo;
 
-extern const DtypeInfo dtype_info[DT_COUNT];
+/* DT_NONE has a row, too: without a size, of the kind of mere data. */
+extern const DtypeInfo dtype_table[DT_COUNT + 1];
+#define dtype_info (dtype_table + 1)
 
 static inline size_t dtype_size(Dtype d) { return dtype_info[d].size; }
-static inline const char *dtype_name(Dtype d) { return d == DT_NONE ? "none" : dtype_info[d].name; }
+static inline const char *dtype_name(Dtype d) { return dtype_info[d].name; }
 static inline DtypeKind dtype_kind(Dtype d) { return dtype_info[d].kind; }
 static inline bool dtype_is_float(Dtype d) { return dtype_info[d].kind == KIND_FLOAT; }
 static inline bool dtype_is_int(Dtype d) { return dtype_info[d].kind == KIND_INT; }

@@ -19,6 +19,17 @@ bool checked_numel(int ndim, const int64_t *size, int64_t *numel) {
   return !overflow; /* also when empty: strides are products of the sizes, and counted in bytes somewhere */
 }
 
+bool checked_extent(int ndim, const int64_t *size, const int64_t *stride) {
+  int64_t numel, last = 0, reach;
+  if (!checked_numel(ndim, size, &numel)) return false;
+  for (int d = 0; d < ndim; d++) {
+    if (stride[d] < 0 || __builtin_mul_overflow(size[d], stride[d], &reach) ||
+        __builtin_add_overflow(last, reach, &last))
+      return false;
+  }
+  return last < INT64_MAX / 32; /* in bytes, too */
+}
+
 void contiguous_strides(int ndim, const int64_t *size, int64_t *stride) {
   int64_t n = 1;
   for (int i = ndim - 1; i >= 0; i--) {

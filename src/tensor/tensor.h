@@ -117,6 +117,9 @@ bool tensor_overlaps_itself(const Tensor *t);            /* some element is reac
 void contiguous_strides(int ndim, const int64_t *size, int64_t *stride);
 /* Product of sizes; false on overflow or a negative size. */
 bool checked_numel(int ndim, const int64_t *size, int64_t *numel);
+/* Sizes and strides that a tensor can have: none is negative, and no element lies further away than
+ * numbers go. */
+bool checked_extent(int ndim, const int64_t *size, const int64_t *stride);
 
 /* Strides under which `size` views t without a copy (PyTorch's rule for view); false
  * if there are none. */

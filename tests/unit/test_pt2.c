@@ -269,6 +269,7 @@ static const struct {
      "custom object"},
     {MODEL, "\"mat1\",\"arg\":" T("x"), "\"mat1\",\"arg\":{\"as_layout\":1}", 0, "not strided"},
     {MODEL, "\"mat1\",\"arg\":" T("x"), "\"mat1\",\"arg\":{\"as_int\":1.5}", 0, "integer"},
+    {MODEL, "\"target\":\"torch.ops.my.addmm.default\"", "\"target\":\"torch.ops.\"", 0, "its target is empty"},
     {MODEL, "\"outputs\":[" T("h") "]", "\"outputs\":[" T("x") "]", 0, "'x' is defined twice"},
     {MODEL, "\"name\":\"p_w\"},\"parameter_name\"", "\"name\":\"p_q\"},\"parameter_name\"", 0,
      "the signature calls it 'p_q'"},
