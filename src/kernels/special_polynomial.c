@@ -63,10 +63,15 @@ static double hermite(double x, double scale, int64_t n) {
 double special_hermite_h(double x, double n) { return hermite(x, 2, degree(n)); }
 double special_hermite_he(double x, double n) { return hermite(x, 1, degree(n)); }
 
+/* Recurrences that do not end by themselves take at most this many steps; of higher degrees the
+ * result is nan.  ATen goes on, for hours if the number says so. */
+enum { MOST = 1 << 16 };
+
 double special_laguerre(double x, double n_) {
   int64_t n = degree(n_);
   double p = 1, q = 1 - x;
   if (n <= 0 || x == 0) return n >= 0;
+  if (n > MOST) return NAN;
   for (int64_t k = 1; k < n && !isnan(q); k++) {
     double r = (((double)(2 * k + 1) - x) * q - (double)k * p) / (double)(k + 1);
     p = q, q = r;
@@ -79,6 +84,7 @@ double special_legendre(double x, double n_) {
   double p = 1, q = x;
   if (n <= 0) return n == 0;
   if (fabs(x) == 1) return x > 0 || n % 2 == 0 ? 1 : -1;
+  if (n > MOST) return NAN;
   for (int64_t k = 1; k < n && !isnan(q); k++) {
     double r = ((double)(2 * k + 1) * x * q - (double)k * p) / (double)(k + 1);
     p = q, q = r;
