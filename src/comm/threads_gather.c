@@ -10,8 +10,9 @@
 
 enum { MOST_ON_STACK = 64 };
 
-static void copy_unless_same(char *dst, const char *src, size_t bytes) {
-  if (bytes && dst != src) memcpy(dst, src, bytes);
+/* To `at` of a buffer, which may be NULL if there is nothing in it. */
+static void copy_unless_same(void *buffer, size_t at, const char *src, size_t bytes) {
+  if (bytes && (char *)buffer + at != src) memcpy((char *)buffer + at, src, bytes);
 }
 
 /* Every member collects all parts. */
@@ -20,10 +21,10 @@ Status share_all_gather(const Round *r) {
   for (int k = 0; k < r->n; k++) {
     int from = (r->me + k) % r->n; /* not all from the same one at a time */
     if (from == r->me)
-      copy_unless_same((char *)r->coll->recv + (size_t)coll_before(r->coll, from) * width, r->coll->send,
+      copy_unless_same(r->coll->recv, (size_t)coll_before(r->coll, from) * width, r->coll->send,
                        (size_t)coll_part(r->coll, from) * width);
     else
-      copy_unless_same((char *)r->coll->recv + (size_t)coll_before(r->coll, from) * width, round_send(r, from),
+      copy_unless_same(r->coll->recv, (size_t)coll_before(r->coll, from) * width, round_send(r, from),
                        (size_t)coll_part(r->coll, from) * width);
   }
   return OK;
@@ -34,14 +35,14 @@ Status share_gather_small(const Round *r) { return r->me == r->coll->root ? shar
 /* Every member brings its part. */
 Status share_gather(const Round *r) {
   const size_t width = round_width(r);
-  copy_unless_same(round_recv(r, r->coll->root) + (size_t)coll_before(r->coll, r->me) * width, r->coll->send,
+  copy_unless_same(round_recv(r, r->coll->root), (size_t)coll_before(r->coll, r->me) * width, r->coll->send,
                    (size_t)coll_part(r->coll, r->me) * width);
   return OK;
 }
 
 Status share_scatter(const Round *r) {
   const size_t width = round_width(r);
-  copy_unless_same(r->coll->recv, round_send(r, r->coll->root) + (size_t)coll_before(r->coll, r->me) * width,
+  copy_unless_same(r->coll->recv, 0, round_send(r, r->coll->root) + (size_t)coll_before(r->coll, r->me) * width,
                    (size_t)coll_part(r->coll, r->me) * width);
   return OK;
 }
@@ -59,7 +60,7 @@ Status share_reduce_scatter(const Round *r) {
 
 Status share_broadcast_small(const Round *r) {
   const char *from = r->me == r->coll->root ? r->coll->send : round_send(r, r->coll->root);
-  copy_unless_same(r->coll->recv, from, (size_t)r->coll->count * round_width(r));
+  copy_unless_same(r->coll->recv, 0, from, (size_t)r->coll->count * round_width(r));
   return OK;
 }
 
@@ -69,12 +70,12 @@ Status share_broadcast(const Round *r) {
                fetched = bytes / (size_t)r->n * (size_t)(r->n - 1) & ~(size_t)63;
   const char *from = round_send(r, r->coll->root);
   if (r->me != r->coll->root) {
-    copy_unless_same(r->coll->recv, from, fetched);
+    copy_unless_same(r->coll->recv, 0, from, fetched);
     return OK;
   }
   for (int i = 0; i < r->n; i++) {
     if (i != r->me) memcpy(round_recv(r, i) + fetched, from + fetched, bytes - fetched);
   }
-  copy_unless_same(r->coll->recv, from, bytes);
+  copy_unless_same(r->coll->recv, 0, from, bytes);
   return OK;
 }

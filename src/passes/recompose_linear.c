@@ -12,18 +12,24 @@ typedef struct {
   Val *x, *weight, *bias; /* x: (m, k); weight: (k, n) as the product has it; bias: (n) or NULL */
 } Product;
 
+/* The file tells their sizes, and tells them right. */
+static bool are_matrices(const Node *n, const Product *p) {
+  return p->x && p->weight && p->x->ndim == 2 && p->weight->ndim == 2 && n->outs[0]->ndim == 2;
+}
+
 static bool match_product(const Node *n, Product *p) {
   *p = (Product){0};
   if (node_is(n, "aten.mm.default")) {
     p->x = n->args[0].val;
     p->weight = n->args[1].val;
-    return true;
+    return are_matrices(n, p);
   }
   if (!node_is(n, "aten.addmm.default") || !is_one(&n->args[3]) || !is_one(&n->args[4])) return false;
   p->bias = n->args[0].val;
   p->x = n->args[1].val;
   p->weight = n->args[2].val;
-  return p->bias->ndim == 1 && p->bias->size[0] == n->outs[0]->size[1] && p->bias->dtype == n->outs[0]->dtype;
+  return are_matrices(n, p) && p->bias->ndim == 1 && p->bias->size[0] == n->outs[0]->size[1] &&
+         p->bias->dtype == n->outs[0]->dtype;
 }
 
 static Status emit_linear(Graph *g, Node *n, Val *x, const Product *p, const Val *like, Val **out) {

@@ -50,7 +50,7 @@ Status recompose_rms_norm(Graph *g, Node *n, Val **out) {
     double eps;
     if (n->args[side].kind != ARG_VAL || n->args[1 - side].kind != ARG_VAL) return OK;
     Val *normalized = n->args[side].val, *weight = n->args[1 - side].val;
-    if (weight->ndim != 1 || !match_normalized(normalized, &x, &eps)) continue;
+    if (weight->ndim != 1 || !match_normalized(normalized, &x, &eps) || x->ndim < 1) continue;
     const Sym *c = x->size[x->ndim - 1];
     if (weight->size[0] != c || !sym_is_int(c) || x->dtype != DT_F32 || weight->dtype != DT_F32 ||
         !same_sizes(x, n->outs[0]))

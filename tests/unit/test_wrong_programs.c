@@ -55,6 +55,19 @@ static const struct {
                       "  %y: tensor = aten.relu.default(%x)\n"
                       "  %z: tensor = aten.add_.Tensor(%y, %x)\n"
                       "  return user %z\n}"},
+    /* a factor of a product, or what is normalised */
+    {"recompose", "graph(%x: f32[2,4] = user, %w: f32[4,8] = user) {\n"
+                  "  %t: tensor = aten.relu.default(%w)\n"
+                  "  %y: f32[2,8] = aten.mm.default(%x, %t)\n"
+                  "  return user %y\n}"},
+    {"recompose", "graph(%x: f32[] = user, %w: f32[4] = user) {\n"
+                  "  %p: f32[] = aten.pow.Tensor_Scalar(%x, 2)\n"
+                  "  %m: f32[1] = aten.mean.dim(%p, [-1], true)\n"
+                  "  %a: f32[1] = aten.add.Tensor(%m, 1e-05)\n"
+                  "  %r: f32[1] = aten.rsqrt.default(%a)\n"
+                  "  %n: f32[1] = aten.mul.Tensor(%x, %r)\n"
+                  "  %y: f32[4] = aten.mul.Tensor(%w, %n)\n"
+                  "  return user %y\n}"},
     /* sizes that are possible at no numbers */
     {"functionalize", "symbol s0 in [2, 1000] hint 3\n"
                       "graph(%x: f32[4611686018427387904*s0,4] = user) {\n"
