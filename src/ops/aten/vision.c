@@ -54,6 +54,8 @@ static Status nms_run(Call *c) { return with_scratch(c, nms_body); }
 
 /* ---- roi_align (input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned) */
 
+enum { ROI_MOST_SAMPLES = 256 }; /* in each direction of a cell */
+
 static Status roi_align_infer(Call *c) {
   Tensor *x, *rois;
   char a[96];
@@ -64,6 +66,9 @@ static Status roi_align_infer(Call *c) {
   int64_t size[4] = {rois->size[0], x->size[1], in_int(c, 3), in_int(c, 4)};
   if (size[2] < 1 || size[3] < 1)
     return op_fail(c, "pools to %lld x %lld, must be at least 1 x 1", (long long)size[2], (long long)size[3]);
+  if (in_int(c, 5) > ROI_MOST_SAMPLES)
+    return op_fail(c, "sampling_ratio is %lld, must be at most %d: samples lie closer than pixels long before",
+                   (long long)in_int(c, 5), ROI_MOST_SAMPLES);
   return out_new(c, x->dtype, 4, size);
 }
 
