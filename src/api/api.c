@@ -220,7 +220,7 @@ static Value to_value(const TessArg *a) {
   return val_none();
 }
 
-/* Lists that are none; NULL for a tensor means none, but not within a Tensor[]. */
+/* Lists and texts that are none; NULL for a tensor means None, which binding judges. */
 static Status check_args(const char *op, const TessArg *args, int nargs) {
   for (int i = 0; i < nargs; i++) {
     const TessArg *a = &args[i];
@@ -230,16 +230,6 @@ static Status check_args(const char *op, const TessArg *args, int nargs) {
       return fail(ERR_USAGE, "%s: argument %d is of kind %d", op, i, (int)a->kind);
     if (list && a->n < 0) return fail(ERR_USAGE, "%s: argument %d is a list of %d", op, i, a->n);
     if (is_null) return fail(ERR_USAGE, "%s: argument %d is NULL", op, i);
-  }
-  return OK;
-}
-
-static Status check_lists(const Op *op, const Value *bound) {
-  for (int i = 0; i < op->schema.nparams; i++) {
-    const Param *p = &op->schema.params[i];
-    for (int k = 0; bound[i].kind == VAL_TENSORS && !p->item_optional && k < bound[i].n; k++)
-      if (!bound[i].tensors[k])
-        return fail(ERR_USAGE, "%s: tensor %d of '%s' is NULL", op->schema.name, k, p->name);
   }
   return OK;
 }
@@ -257,8 +247,7 @@ Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, 
   NamedValue given[MAX_PARAMS];
   for (int i = 0; i < nargs; i++) given[i] = (NamedValue){args[i].name, to_value(&args[i])};
   *c = (Call){.ctx = ctx, .op = op, .arg = bound, .scope = api_scope(ctx), .arena = arena};
-  TRY(op_bind(arena, op, given, nargs, bound));
-  return check_lists(op, bound);
+  return op_bind(arena, op, given, nargs, bound);
 }
 
 static Status call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Call *c) {

@@ -121,7 +121,7 @@ static void errors_say_what_is_wrong(void **state) {
   assert_error(CALL("aten.select.int", &got, val_tensor(x), I(1), I(4)),
                "index 4 is out of range for dimension 1 with size 4");
   assert_error(CALL("aten.transpose.int", &got, val_tensor(x), I(0), I(2)), "dimension 2 is out of range");
-  assert_error(CALL("aten.view.default", &got, I(3), val_ints(wrong, 2)), "must be a tensor");
+  assert_error(CALL("aten.view.default", &got, I(3), val_ints(wrong, 2)), "must be a Tensor");
   assert_error(CALL("aten._assert_tensor_metadata.default", &got, val_tensor(x), val_ints(wrong, 2)),
                "should have size [5,5], it is f32[3,4]");
   assert_error(CALL("aten._assert_scalar.default", &got, B(false), val_str("u0 >= 0")),

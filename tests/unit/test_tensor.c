@@ -90,7 +90,8 @@ static void impossible_sizes(void **state) {
   assert_error(tensor_meta(&scope, DT_F32, 1, (int64_t[]){-1}, &t), "impossible");
   assert_error(tensor_meta(&scope, DT_F32, 3, (int64_t[]){large, large, 0}, &t), "impossible");
   assert_error(tensor_meta(&scope, DT_F32, MAX_DIMS + 1, (int64_t[MAX_DIMS + 1]){0}, &t), "dimensions");
-  assert_ok(tensor_meta(&scope, DT_U8, 1, (int64_t[]){large}, &t));
+  assert_error(tensor_meta(&scope, DT_U8, 1, (int64_t[]){large}, &t), "impossible"); /* in bytes of any dtype */
+  assert_ok(tensor_meta(&scope, DT_U8, 1, (int64_t[]){(int64_t)1 << 58}, &t));
   assert_error(tensor_materialize(t), "cannot allocate");
   scope_clear(&scope);
 }
