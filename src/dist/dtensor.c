@@ -134,6 +134,8 @@ Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const 
   if (local->spec) return fail(ERR_USAGE, "from_local takes this rank's plain shard, not a DTensor");
   int ndim = how->shape ? how->ndim : local->ndim;
   int64_t shape[MAX_DIMS], stride[MAX_DIMS];
+  if (ndim < 0 || ndim > MAX_DIMS)
+    return fail(ERR_USAGE, "from_local: a tensor of %d dimensions; at most %d are possible", ndim, MAX_DIMS);
   TRY(check_placements(m, place, ndim, "from_local"));
   Layout l = {.ndim = ndim, .shape = local->size, .naxes = m->naxes, .axis = m->axis, .place = place};
   if (how->shape) {
