@@ -41,7 +41,7 @@ const char *__asan_default_options(void) {
 
 static void limit_memory(void) {
 #ifndef SANITIZED
-  struct rlimit limit = {(rlim_t)LIMIT_MB << 24, (rlim_t)LIMIT_MB << 24};
+  struct rlimit limit = {(rlim_t)LIMIT_MB << 22, (rlim_t)LIMIT_MB << 22};
   setrlimit(RLIMIT_DATA, &limit);
 #endif
 }
