@@ -41,10 +41,11 @@ double special_i1(double x) { return copysign(grow(scaled_i(x, 1), x), x); }
 /* exp(x) K_nu(x), x >= 0.5 */
 static double integral_k(double x, double nu) {
   double h = fmin(0.1, 0.4 / sqrt(x)), sum = 0.5;
+  if (isinf(x)) return 0;
   for (int i = 1;; i++) {
     double t = i * h, s = sinh(t / 2), weight = exp(-2 * x * s * s);
     sum += weight * cosh(nu * t);
-    if (weight < 1e-19) return sum * h;
+    if (!(weight >= 1e-19)) return sum * h; /* also nan */
   }
 }
 

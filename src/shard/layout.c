@@ -79,12 +79,17 @@ static int64_t segment_count(const Placement *p) { return p->nsegments ? p->nseg
 /* How many of n elements piece r of k gets. */
 static Status piece_size(const Placement *p, int64_t n, int k, int r, int64_t *out) {
   int64_t total = 0, begin, size, from, count;
-  for (int64_t i = 0; i < segment_count(p); i++) {
+  if (!p->nsegments) { /* equal ones, and what is left of another: there may be any number of them */
+    TRY(segment_of(p, n, 0, &begin, &size));
+    if (!size) return *out = 0, OK;
+    chunk_of(size, k, r, p->unit, &from, &total);
+    chunk_of(n % size, k, r, p->unit, &from, &count);
+    *out = n / size * total + (n % size ? count : 0);
+    return OK;
+  }
+  for (int64_t i = 0; i < p->nsegments; i++) {
     TRY(segment_of(p, n, i, &begin, &size));
-    if (!size) {
-      if (!p->nsegments) break; /* equal segments: the rest is empty too */
-      continue;
-    }
+    if (!size) continue;
     chunk_of(size, k, r, p->unit, &from, &count);
     total += count;
   }
@@ -143,7 +148,8 @@ bool layout_is_even(const Layout *l) {
           return false;
         }
         if (size % (k * p->unit)) return false;
-        if (!p->nsegments && size * p->factor != extent) return false;
+        if (!p->nsegments && (extent % p->factor || size != extent / p->factor)) return false;
+        if (!p->nsegments) break; /* the others are like it */
       }
       extent /= k;
     }

@@ -39,9 +39,10 @@ const char *__asan_default_options(void) {
 #endif
 #endif
 
+/* Large: oneDNN, which keeps what it has made, does not survive without memory. */
 static void limit_memory(void) {
 #ifndef SANITIZED
-  struct rlimit limit = {(rlim_t)LIMIT_MB << 24, (rlim_t)LIMIT_MB << 24};
+  struct rlimit limit = {(rlim_t)LIMIT_MB << 25, (rlim_t)LIMIT_MB << 25};
   setrlimit(RLIMIT_DATA, &limit);
 #endif
 }

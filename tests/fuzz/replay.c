@@ -68,7 +68,7 @@ static int replay(const char *path) {
 
 /* ---- random inputs ------------------------------------------------------------------------ */
 
-enum { SECONDS_EACH = 10 };
+enum { SECONDS_EACH = 60 };
 
 static unsigned long long input; /* its number */
 

@@ -236,6 +236,11 @@ static void numbers_of_any_size(void **state) {
           INTS(1, 1));
   REFUSED("dimensions", "aten.istft.default", T(C64, 3), val_int(4));
   assert_ok(CALL("aten.special_legendre_polynomial_p.n_scalar", T(F32, 3), val_float(1e18)));
+  REFUSED("not in a table", "tess.embedding_part.default", T(F32, 3, 3), T(I64, 2), val_int(0), small);
+  assert_ok(CALL("aten.special_airy_ai.default", tensor(r, DT_F32, 0, NULL)));
+  Tensor *far = NULL;
+  assert_ok(run(r, "aten.full.default", OP_ARGS(INTS(2), val_float(1e300), val_dtype(DT_F64)), &far));
+  assert_ok(CALL("aten.special_airy_ai.default", val_tensor(far)));
   assert_ok(CALL("aten.special_laguerre_polynomial_l.x_scalar", val_float(0.5), T(F32, 3)));
   for (int i = 0; i < 3; i++) {
     double odd[] = {NAN, INFINITY, 1e300};

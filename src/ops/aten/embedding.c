@@ -62,7 +62,7 @@ static Status embedding_run(Call *c) { return with_scratch(c, embedding_body); }
 static Status part_infer(Call *c) {
   TRY(embedding_infer(c));
   int64_t begin = in_int(c, 2), n = in_tensor(c, 0)->size[0];
-  if (begin < 0 || begin > in_int(c, 3) - n) {
+  if (begin < 0 || in_int(c, 3) < n || begin > in_int(c, 3) - n) {
     return op_fail(c, "%lld rows from %lld on are not in a table of %lld", (long long)n, (long long)begin,
                    (long long)in_int(c, 3));
   }
