@@ -256,12 +256,19 @@ static Status flops_behind(PlanPrice *p, const Node *last, Arena *arena, double 
   return OK;
 }
 
-/* Makes the call and counts it. */
+/* Makes the call and counts it.  What is recorded stays: handles that the call makes outlive the walk. */
 static Status call_counted(PlanPrice *p, const Node *n, Value *bound, Call *c, double *flops) {
   const Node *last = p->program->graph->last;
+  Scope *scope = c->scope;
+  Arena *arena = c->arena;
   p->nasked = 0;
   p->builder.origin = n;
-  TRY(marks_call(p->marks, n, bound, c));
+  c->scope = &p->program->scope;
+  c->arena = &p->program->arena;
+  Status s = marks_call(p->marks, n, bound, c);
+  c->scope = scope;
+  c->arena = arena;
+  TRY(s);
   TRY(flops_behind(p, last, c->arena, flops));
   p->now.flops += *flops;
   return OK;
@@ -283,14 +290,7 @@ static Status remember_results(PlanPrice *p, const Node *n, const Call *c, const
 }
 
 static Status call_anew(PlanPrice *p, const Node *n, Value *bound, Call *c, const Handles *h, Made *m) {
-  Scope *scope = c->scope;
-  Arena *arena = c->arena;
-  c->scope = &p->program->scope; /* what is recorded stays */
-  c->arena = &p->program->arena;
-  Status s = call_counted(p, n, bound, c, &m->flops);
-  c->scope = scope;
-  c->arena = arena;
-  TRY(s);
+  TRY(call_counted(p, n, bound, c, &m->flops));
   TRY(remember_results(p, n, c, h, m));
   TRY_NEW(m->after, arena_new_n(&p->arena, Lie, h->n + 1));
   for (int i = 0; i < h->n; i++) m->after[i] = lie_of(h->t[i]);
