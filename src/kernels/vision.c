@@ -46,6 +46,17 @@ typedef struct {
   void *y;
 } RoiJob;
 
+/* Samples [*first, *end) of n, `step` apart from `from` on, that may lie in [-1, size]: the others are 0,
+ * and a region may be any number of times larger than its image.  Coordinates are rounded to f32 at worst. */
+static void inside(double from, double step, int64_t n, int64_t size, int64_t *first, int64_t *end) {
+  *first = 0, *end = n;
+  double slack = 3 + (fabs(from) + (double)n * step) * 0x1p-21 / step;
+  if (!(step > 0 && isfinite(slack))) return;
+  int64_t low = f64_to_i64((-1 - from) / step - slack), high = f64_to_i64(((double)size - from) / step + slack);
+  *first = low < 0 ? 0 : low > n ? n : low;
+  *end = high < *first ? *first : high > n ? n : high;
+}
+
 /* border_t: the pixel before coordinate v and the share of the one behind it; a coordinate up to
  * one pixel outside counts as the border. */
 #define DEFINE_ROI(T, t, CEIL)                                                                                   \
@@ -80,8 +91,11 @@ typedef struct {
     T count = ny > 0 && nx > 0 ? (T)(ny * nx) : 1;                                                               \
     for (int64_t i = 0; i < r->ph * r->pw; i++) {                                                                \
       T sum = 0, v = v0 + (T)(i / r->pw) * dv, u = u0 + (T)(i % r->pw) * du;                                     \
-      for (int64_t a = 0; a < ny; a++) {                                                                         \
-        for (int64_t b = 0; b < nx; b++) {                                                                       \
+      int64_t a0, a1, b0, b1;                                                                                    \
+      inside((double)v, (double)(dv / (T)ny), ny, r->size[2], &a0, &a1);                                         \
+      inside((double)u, (double)(du / (T)nx), nx, r->size[3], &b0, &b1);                                         \
+      for (int64_t a = a0; a < a1; a++) {                                                                        \
+        for (int64_t b = b0; b < b1; b++) {                                                                      \
           sum += sample_##t(x, r->size[2], r->size[3], v + ((T)a + (T)0.5) * dv / (T)ny,                         \
                             u + ((T)b + (T)0.5) * du / (T)nx);                                                   \
         }                                                                                                        \

@@ -336,7 +336,8 @@ Status geometry_as_strided(const Call *c, int first, Geometry *g) {
   for (int i = 0; i < g->ndim; i++) {
     if (stride.v[i] < 0) return op_fail(c, "negative strides are not supported");
   }
-  return offset < 0 ? op_fail(c, "the storage offset is negative: %lld", (long long)offset) : OK;
+  if (offset < 0) return op_fail(c, "the storage offset is negative: %lld", (long long)offset);
+  return offset > INT64_MAX / 16 ? op_fail(c, "there is no storage offset %lld", (long long)offset) : OK;
 }
 
 /* ---- the same bytes as another dtype ----------------------------------------------- */

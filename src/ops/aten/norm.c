@@ -59,10 +59,11 @@ static Status group_dims(const Call *c, const Tensor *x, int64_t groups, Shape *
     return op_fail(c, "the channels of %s do not form %lld groups", tensor_describe(x, text, sizeof text),
                    (long long)groups);
   }
-  int64_t area = 1;
+  int64_t area = 1, rows;
+  if (__builtin_mul_overflow(x->size[0], groups, &rows))
+    return op_fail(c, "%s has no %lld groups", tensor_describe(x, text, sizeof text), (long long)groups);
   for (int d = 2; d < x->ndim; d++) area *= x->size[d];
-  *s = (Shape){
-      .rows = x->size[0] * groups, .n = x->size[1] / groups * area, .groups = groups, .inner = area ? area : 1};
+  *s = (Shape){.rows = rows, .n = x->size[1] / groups * area, .groups = groups, .inner = area ? area : 1};
   return OK;
 }
 
@@ -115,6 +116,7 @@ static Status norm_run(Call *c) {
   Shape s;
   size_t mark = kern_mark(k);
   TRY(read_shape(c, &s));
+  if (tensor_numel(x) == 0 && !row->stats) return OK; /* of any number of groups */
   Dtype as = x->dtype == DT_F64 ? DT_F64 : DT_F32;
   TRY(dense_view_as(k, in_tensor(c, row->weight), as, &w));
   TRY(dense_view_as(k, row->bias ? in_tensor(c, row->bias) : NULL, as, &b));
