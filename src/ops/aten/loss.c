@@ -66,17 +66,17 @@ static Tensor *bent(Formula *f, const Tensor *d, double bend, double over) {
 }
 
 static Status smooth_l1_loss(Call *c) {
-  Loss l = loss_begin(c);
   double beta = in_float(c, 3);
   if (beta < 0) return op_fail(c, "beta %g is negative", beta);
+  Loss l = loss_begin(c);
   Tensor *d = f_sub(&l.f, l.x, l.y);
   return loss_end(&l, beta == 0 ? f_abs(&l.f, d) : bent(&l.f, d, beta, beta), in_int(c, 2));
 }
 
 static Status huber_loss(Call *c) {
-  Loss l = loss_begin(c);
   double delta = in_float(c, 3);
   if (!(delta > 0)) return op_fail(c, "delta %g is not positive", delta);
+  Loss l = loss_begin(c);
   return loss_end(&l, bent(&l.f, f_sub(&l.f, l.x, l.y), delta, 1), in_int(c, 2));
 }
 

@@ -94,6 +94,9 @@ static Status float_power(Call *c) {
     const Tensor *t = in_tensor(c, i);
     if (c->arg[i].kind == VAL_COMPLEX || (t && t->dtype == DT_C64))
       return op_fail(c, "gives complex128 for complex operands, which is not supported");
+  }
+  for (int i = 0; i < 2; i++) {
+    const Tensor *t = in_tensor(c, i);
     v[i] = t ? val_tensor(f_cast(&f, t, DT_F64)) : val_float(in_float(c, i));
   }
   return formula_give(&f, formula_op(&f, c->op->def->row, v, 2));
