@@ -1,13 +1,16 @@
-/* started.c -- see started.h.  One walk; Storage.mark is the last hold whose collective
- * writes to the storage and is not waited for yet, -1 if there is none. */
+/* started.c -- see started.h.  One walk over the graph. */
 #include "passes/started.h"
 
 #include <stdlib.h>
+
+#include "base/ptrmap.h"
 
 typedef struct {
   Hold *v;
   int *writes; /* per hold: the one before it of the same result, -1: none */
   int n, cap;
+  PtrMap latest; /* of a storage: the last hold whose collective writes to it and is not waited for
+                  * yet, -1 if there is none */
 } Holds;
 
 static Status add(Holds *h, Tensor *t, int from, int64_t before) {
@@ -26,11 +29,6 @@ static Status add(Holds *h, Tensor *t, int from, int64_t before) {
   return OK;
 }
 
-static void clear_mark(void *ctx, Val **ref) {
-  (void)ctx;
-  if ((*ref)->tensor && (*ref)->tensor->storage) (*ref)->tensor->storage->mark = -1;
-}
-
 /* NULL if it has no storage. */
 static Tensor *with_storage(Tensor *t) { return t && t->storage ? t : NULL; }
 static Tensor *tensor_of(const Arg *a) { return a->kind == ARG_VAL ? with_storage(a->val->tensor) : NULL; }
@@ -42,27 +40,26 @@ static Status start(Holds *h, const Node *n, int at) {
     Tensor *out = with_storage(n->outs[j]->tensor),
            *in = tensor_of(operands->kind == ARG_LIST ? &operands->list[j] : operands);
     if (!out) continue;
-    TRY(add(h, out, at, out->storage->mark));
-    out->storage->mark = h->n - 1;
+    int64_t *latest;
+    TRY(ptrmap_slot(&h->latest, out->storage, -1, &latest));
+    TRY(add(h, out, at, *latest));
+    *latest = h->n - 1;
     if (!in) continue;
-    TRY(add(h, in, at, out->storage->mark));
-    out->storage->mark = h->n - 1;
+    TRY(add(h, in, at, *latest));
+    *latest = h->n - 1;
   }
   return OK;
 }
 
 static void wait(Holds *h, const Tensor *t, int at) {
-  if (!t) return;
-  for (int64_t k = t->storage->mark; k >= 0; k = h->writes[k]) h->v[k].until = at;
-  t->storage->mark = -1;
+  int64_t *latest = t ? ptrmap_find(&h->latest, t->storage) : NULL;
+  if (!latest) return;
+  for (int64_t k = *latest; k >= 0; k = h->writes[k]) h->v[k].until = at;
+  *latest = -1;
 }
 
 static Status find(Graph *g, Holds *h) {
   int at = 0;
-  for (int i = 0; i < g->ninputs; i++) clear_mark(NULL, &g->inputs[i]);
-  for (Node *n = g->first; n; n = n->next) {
-    for (int i = 0; i < n->nouts; i++) clear_mark(NULL, &n->outs[i]);
-  }
   for (Node *n = g->first; n; n = n->next, at++) {
     if (n->op && n->op->def->flags & OP_STARTS) TRY(start(h, n, at));
     else if (node_is(n, "_c10d_functional.wait_tensor.default")) wait(h, tensor_of(&n->args[0]), at);
@@ -77,6 +74,7 @@ Status started_holds(Graph *g, Hold **out, int *n) {
   Holds h = {0};
   Status s = find(g, &h);
   free(h.writes);
+  ptrmap_free(&h.latest);
   if (s) free(h.v);
   else *out = h.v, *n = h.n;
   return s;

@@ -15,7 +15,7 @@ typedef struct {
   int from, until; /* the node that starts, the node that waits */
 } Hold;
 
-/* Of a specialised graph, in the order of `from`; malloc'ed.  Uses Storage.mark. */
+/* Of a specialised graph, in the order of `from`; malloc'ed. */
 Status started_holds(Graph *g, Hold **out, int *n);
 
 #endif

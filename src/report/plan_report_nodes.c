@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/ptrmap.h"
 #include "graph/graph.h"
 #include "ops/tensors.h"
 #include "report/plan_collect.h"
@@ -290,30 +291,33 @@ static void add_instruction(Collector *c, const Instr *in) {
   n->seconds += seconds;
 }
 
-static void count_uses(void *ctx, Val **ref) {
-  (void)ctx;
-  Storage *s = (*ref)->tensor ? (*ref)->tensor->storage : NULL;
-  if (s) s->mark = 1;
+typedef struct {
+  PtrMap storages; /* that some node reads: 1, and 2 once its bytes are counted */
+  Status status;
+} Uses;
+
+static void note_use(void *ctx, Val **ref) {
+  Uses *u = ctx;
+  const Storage *s = (*ref)->tensor ? (*ref)->tensor->storage : NULL;
+  int64_t *slot;
+  if (s && !u->status) u->status = ptrmap_slot(&u->storages, s, 1, &slot);
 }
 
 /* What the rank computes ahead and keeps; the program's own constants are counted elsewhere. */
-static int64_t folded_bytes(const Collector *c, const Exported *local) {
-  int64_t bytes = 0;
-  for (int i = 0; i < local->graph->ninputs; i++) {
-    const Tensor *t = local->graph->inputs[i]->tensor;
-    if (t && t->storage) t->storage->mark = 0;
-  }
-  graph_each_val(local->graph, count_uses, NULL);
-  for (int i = 0; i < local->graph->ninputs; i++) {
+static Status folded_bytes(const Collector *c, const Exported *local, int64_t *bytes) {
+  Uses u = {0};
+  graph_each_val(local->graph, note_use, &u);
+  for (int i = 0; i < local->graph->ninputs && !u.status; i++) {
     const InputSpec *in = &local->inputs[i];
     const Tensor *t = local->graph->inputs[i]->tensor;
-    if (in->kind != IN_TENSOR_CONSTANT || !t || !t->storage || t->storage->mark != 1 ||
-        exported_state(c->e, in->target))
-      continue;
-    bytes += (int64_t)t->storage->size;
-    t->storage->mark = 2; /* once */
+    if (in->kind != IN_TENSOR_CONSTANT || !t || !t->storage || exported_state(c->e, in->target)) continue;
+    int64_t *slot = ptrmap_find(&u.storages, t->storage);
+    if (!slot || *slot != 1) continue;
+    *bytes += (int64_t)t->storage->size;
+    *slot = 2;
   }
-  return bytes;
+  ptrmap_free(&u.storages);
+  return u.status;
 }
 
 Status collect_program(Collector *c, const Program *p) {
@@ -325,6 +329,6 @@ Status collect_program(Collector *c, const Program *p) {
   for (int i = 0; i < p->noutputs; i++)
     if (p->outputs[i].kind == VAL_TENSOR) t->outputs += tensor_bytes(p->outputs[i].tensor);
   t->activations = (int64_t)p->slab_bytes;
-  t->buffers += folded_bytes(c, p->graph);
+  TRY(folded_bytes(c, p->graph, &t->buffers));
   return OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/ptrmap.h"
 #include "comm/groups.h"
 #include "graph/infer.h"
 #include "graph/walk.h"
@@ -128,17 +129,17 @@ static void mark_outputs(Program *p) {
 /* Several results may lie in one storage. */
 static Status find_shared_outputs(Program *p) {
   TRY_NEW(p->output_first, arena_new_n(&p->arena, int, p->noutputs));
-  for (int i = 0; i < p->noutputs; i++) {
-    if (p->outputs[i].kind == VAL_TENSOR) p->outputs[i].tensor->storage->mark = -1;
-  }
-  for (int i = 0; i < p->noutputs; i++) {
+  PtrMap seen = {0};
+  Status status = OK;
+  for (int i = 0; i < p->noutputs && !status; i++) {
+    int64_t *first;
     p->output_first[i] = i;
     if (p->outputs[i].kind != VAL_TENSOR) continue;
-    Storage *s = p->outputs[i].tensor->storage;
-    if (s->mark < 0) s->mark = i;
-    p->output_first[i] = (int)s->mark;
+    status = ptrmap_slot(&seen, p->outputs[i].tensor->storage, i, &first);
+    if (!status) p->output_first[i] = (int)*first;
   }
-  return OK;
+  ptrmap_free(&seen);
+  return status;
 }
 
 static Status plan(Ctx *ctx, Program *p) {

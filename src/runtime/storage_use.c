@@ -7,22 +7,18 @@ void storage_table_free(StorageTable *t) {
   free(t->v);
   free(t->tensor);
   free(t->next);
+  ptrmap_free(&t->number);
   *t = (StorageTable){0};
 }
 
-static void forget(Tensor *t) {
-  if (t && t->storage) t->storage->mark = -1;
-}
-
 /* One more value, at node `at`. */
-static void enter(StorageTable *t, Tensor *x, int64_t at) {
-  if (!x || !x->storage) return;
+static Status enter(StorageTable *t, Tensor *x, int64_t at) {
+  if (!x || !x->storage) return OK;
   Storage *s = x->storage;
-  if (s->mark < 0) {
-    s->mark = t->n;
-    t->v[t->n++] = (StorageUse){.storage = s, .first = at, .last = at, .head = -1, .tail = -1};
-  }
-  StorageUse *home = storage_use_of(t, s);
+  int64_t *number;
+  TRY(ptrmap_slot(&t->number, s, t->n, &number));
+  if (*number == t->n) t->v[t->n++] = (StorageUse){.storage = s, .first = at, .last = at, .head = -1, .tail = -1};
+  StorageUse *home = &t->v[*number];
   int i = t->ntensors++;
   t->tensor[i] = x;
   t->next[i] = -1;
@@ -30,17 +26,18 @@ static void enter(StorageTable *t, Tensor *x, int64_t at) {
   else home->head = i;
   home->tail = i;
   home->last = at;
+  return OK;
 }
 
 typedef struct {
-  StorageTable *tenants;
+  StorageTable *table;
   int64_t at;
 } Visit;
 
 static void touch(void *arg, Val **ref) {
   const Visit *v = arg;
   const Tensor *x = (*ref)->tensor;
-  if (x && x->storage) storage_use_of(v->tenants, x->storage)->last = v->at;
+  if (x && x->storage) storage_use_of(v->table, x->storage)->last = v->at;
 }
 
 static Status fill(Graph *g, StorageTable *t) {
@@ -49,16 +46,12 @@ static Status fill(Graph *g, StorageTable *t) {
   TRY_NEW(t->v, malloc(((size_t)count + 1) * sizeof *t->v));
   TRY_NEW(t->tensor, malloc(((size_t)count + 1) * sizeof *t->tensor));
   TRY_NEW(t->next, malloc(((size_t)count + 1) * sizeof *t->next));
-  for (int i = 0; i < g->ninputs; i++) forget(g->inputs[i]->tensor);
-  for (Node *n = g->first; n; n = n->next) {
-    for (int i = 0; i < n->nouts; i++) forget(n->outs[i]->tensor);
-  }
   Visit v = {t, 0};
-  for (int i = 0; i < g->ninputs; i++) enter(t, g->inputs[i]->tensor, 0);
+  for (int i = 0; i < g->ninputs; i++) TRY(enter(t, g->inputs[i]->tensor, 0));
   for (Node *n = g->first; n; n = n->next) {
     v.at++;
     node_each_val(n, touch, &v);
-    for (int i = 0; i < n->nouts; i++) enter(t, n->outs[i]->tensor, v.at);
+    for (int i = 0; i < n->nouts; i++) TRY(enter(t, n->outs[i]->tensor, v.at));
   }
   v.at = INT64_MAX;
   for (int i = 0; i < g->noutputs; i++) arg_each_val(&g->outputs[i], touch, &v);

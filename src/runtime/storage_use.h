@@ -1,4 +1,4 @@
-/* tenants.h -- which values of a program lie in which storage, and from when to when.
+/* storage_use.h -- which values of a program lie in which storage, and from when to when.
  *
  * Whoever merges storages (reuse.c, place_concat.c) works on this: moving a storage's
  * values costs as many steps as it has values.
@@ -6,11 +6,12 @@
  * I1  Nodes are numbered from 1; 0 stands for the inputs, INT64_MAX for the end of the
  *     program.  A storage is in use from the first to the last node that touches one of its
  *     values; what a started collective uses, up to its wait.
- * I2  Storage.mark is the storage's number here, as long as the table lives.
+ * I2  Nothing is noted in the storages themselves: ranks in threads share those of the weights.
  */
 #ifndef TESS_RUNTIME_STORAGE_USE_H
 #define TESS_RUNTIME_STORAGE_USE_H
 
+#include "base/ptrmap.h"
 #include "graph/graph.h"
 
 typedef struct {
@@ -22,6 +23,7 @@ typedef struct {
 typedef struct {
   StorageUse *v;
   int n;
+  PtrMap number; /* of a storage: its place in v */
   Tensor **tensor;
   int *next; /* by tensor: the next in the same storage, or -1 */
   int ntensors;
@@ -30,7 +32,10 @@ typedef struct {
 Status storage_table_new(Graph *g, StorageTable *out);
 void storage_table_free(StorageTable *t);
 
-static inline StorageUse *storage_use_of(const StorageTable *t, const Storage *s) { return &t->v[s->mark]; }
+/* Of a storage that some value of the graph lies in. */
+static inline StorageUse *storage_use_of(const StorageTable *t, const Storage *s) {
+  return &t->v[*ptrmap_find(&t->number, s)];
+}
 
 /* All values of one storage move into another, so many bytes behind its beginning.  Their
  * dtypes must allow the distance. */

@@ -30,7 +30,6 @@ struct Storage {
   void (*release)(Storage *); /* frees data; NULL: data is borrowed */
   void *owner;                /* for release: a mapping, an array of another library ... */
   int64_t slab_offset;        /* assign_memory: byte offset in the slab, -1 = not in it */
-  int64_t mark;               /* for passes: meaning is theirs */
   bool frozen;                /* the bytes never change: packed copies of them may be kept */
 };
 
