@@ -110,38 +110,14 @@ static bool key_matches(const Value *key, const Value *v) {
 }
 
 static Status key_of(Arena *arena, const Value *v, Value *key) {
-  *key = *v;
-  switch (v->kind) {
-    case VAL_TENSOR: key->i = (int64_t)tensor_word(v->tensor); return OK;
-    case VAL_TENSORS: {
-      int64_t *words;
-      TRY_NEW(words, arena_new_n(arena, int64_t, v->n ? v->n : 1));
-      for (int i = 0; i < v->n; i++) words[i] = (int64_t)tensor_word(v->tensors[i]);
-      key->ints = words;
-      return OK;
-    }
-    case VAL_STR:
-    case VAL_DEVICE:
-      if (v->str) TRY_NEW(key->str, arena_strdup(arena, v->str));
-      return OK;
-    case VAL_LIST: {
-      Value *list;
-      TRY_NEW(list, arena_new_n(arena, Value, v->n ? v->n : 1));
-      for (int i = 0; i < v->n; i++) TRY(key_of(arena, &v->list[i], &list[i]));
-      key->list = list;
-      return OK;
-    }
-    case VAL_INTS:
-    case VAL_FLOATS:
-    case VAL_BOOLS: {
-      void *copy;
-      TRY_NEW(copy, arena_alloc(arena, value_bytes(v) + 1));
-      if (v->n) memcpy(copy, v->ints, value_bytes(v));
-      key->ints = copy;
-      return OK;
-    }
-    default: return OK;
-  }
+  TRY(val_copy(arena, v, key));
+  if (v->kind == VAL_TENSOR) key->i = (int64_t)tensor_word(v->tensor);
+  if (v->kind != VAL_TENSORS) return OK;
+  int64_t *words;
+  TRY_NEW(words, arena_new_n(arena, int64_t, v->n ? v->n : 1));
+  for (int i = 0; i < v->n; i++) words[i] = (int64_t)tensor_word(v->tensors[i]);
+  key->ints = words;
+  return OK;
 }
 
 static Entry *find_entry(const Decisions *known, const Call *c, uint64_t hash) {

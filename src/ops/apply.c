@@ -54,6 +54,7 @@ static Status write_result(Call *c, Tensor *to, Tensor *from) {
                    tensor_describe(to, b, sizeof b));
   if (c->ctx->groups) TRY(groups_wait(c->ctx->groups, from->storage));
   kernel_copy(&c->ctx->kern, tensor_view(to), tensor_view(from));
+  to->storage->version++;
   return OK;
 }
 
@@ -87,6 +88,7 @@ static Status run_in_memory(Call *c, Call *f, bool *done) {
   storage_ref(out->storage);
   *done = true;
   TRY(call_ready(f));
+  self->storage->version++;
   return def->run(f);
 }
 

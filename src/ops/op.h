@@ -36,7 +36,7 @@ typedef Status OpFn(Call *c);
 /* Every call goes down one line of handlers, each of which takes it or passes it on with
  * op_dispatch_from(c, its level + 1):
  *
- *   tape    keeps what a gradient will need
+ *   tape    keeps what a gradient will need                           grad/tape.c
  *   shard   a call on DTensors becomes a call on this rank's shards    dist/dispatch.c
  *   emit    a call becomes a node of a graph                           graph/builder.c
  *   run     here and now                                               op_run()
@@ -51,7 +51,9 @@ struct Handler {
 
 typedef struct Rules Rules; /* rule.h: which placements go together */
 typedef Status PlaceFn(Rules *r);
-typedef struct Local Local;     /* rule.h: a call as one rank makes it */
+typedef struct Local Local; /* rule.h: a call as one rank makes it */
+typedef struct Vjp Vjp;     /* vjp.h: the gradient of one call */
+typedef void VjpFn(Vjp *v);
 typedef struct Sharded Sharded; /* rule.h: which dimensions of its inputs are sharded */
 typedef Status LocalizeFn(Local *l);
 
@@ -124,7 +126,14 @@ typedef struct {
     /* The op that gives a product of halves in f32: parts that are added up over ranks are rounded once. */
     const char *wide;
   } shard;
-  const void *vjp; /* gradient: filled by a later part */
+  struct {
+    /* vjp.h.  NULL: a composed op is differentiated part by part, an op in place as its functional form; others
+     * have no gradient. */
+    VjpFn *vjp;
+    /* What vjp reads the elements of: names of arguments, `result`, `result1` ..., with spaces between.  NULL:
+     * nothing.  Only these are kept until the backward. */
+    const char *reads;
+  } grad;
 } OpDef;
 
 struct Op {

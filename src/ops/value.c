@@ -64,3 +64,32 @@ double val_round(Dtype d, double number) {
   v = val_load(d, element);
   return val_as_float(&v);
 }
+
+static size_t element_bytes(ValueKind k) {
+  switch (k) {
+    case VAL_INTS: return sizeof(int64_t);
+    case VAL_FLOATS: return sizeof(double);
+    case VAL_BOOLS: return sizeof(bool);
+    case VAL_TENSORS: return sizeof(Tensor *);
+    default: return 0;
+  }
+}
+
+Status val_copy(Arena *arena, const Value *v, Value *out) {
+  *out = *v;
+  size_t bytes = element_bytes(v->kind) * (size_t)v->n;
+  if (v->kind == VAL_STR || v->kind == VAL_DEVICE) {
+    if (v->str) TRY_NEW(out->str, arena_strdup(arena, v->str));
+  } else if (v->kind == VAL_LIST) {
+    Value *list;
+    TRY_NEW(list, arena_new_n(arena, Value, v->n ? v->n : 1));
+    for (int i = 0; i < v->n; i++) TRY(val_copy(arena, &v->list[i], &list[i]));
+    out->list = list;
+  } else if (element_bytes(v->kind)) {
+    void *copy;
+    TRY_NEW(copy, arena_alloc(arena, bytes + 1));
+    if (bytes) memcpy(copy, v->ints, bytes);
+    out->ints = copy;
+  }
+  return OK;
+}

@@ -98,6 +98,9 @@ Value val_load(Dtype d, const void *element);
 /* A number as an element of dtype d has it. */
 double val_round(Dtype d, double number);
 
+/* A copy whose texts and lists live in the arena; tensors stay the same handles. */
+Status val_copy(Arena *arena, const Value *v, Value *out);
+
 const char *val_kind_name(ValueKind k);
 
 #endif

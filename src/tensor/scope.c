@@ -25,6 +25,8 @@ Tensor *scope_tensor(Scope *s) {
   t->spec = NULL;
   t->local = NULL;
   t->tag = NULL;
+  t->grad = NULL;
+  t->grad_out = 0;
   t->offset = 0;
   t->dtype = DT_F32;
   t->ndim = 0;
@@ -35,7 +37,10 @@ void scope_clear(Scope *s) {
   int used = s->used;
   for (ScopeBlock *b = s->blocks, *next; b; b = next) {
     next = b->next;
-    for (int i = 0; i < used; i++) storage_unref(b->tensor[i].storage);
+    for (int i = 0; i < used; i++) {
+      storage_unref(b->tensor[i].storage);
+      grad_unref(b->tensor[i].grad);
+    }
     used = PER_BLOCK;
     free(b);
   }

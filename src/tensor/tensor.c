@@ -89,9 +89,27 @@ Status tensor_alias(Scope *s, const Tensor *t, Tensor **out) {
   Tensor *u;
   TRY_NEW(u, scope_tensor(s));
   *u = *t;
+  u->grad = NULL;
+  u->grad_out = 0;
   storage_ref(u->storage);
   *out = u;
   return t->local ? tensor_alias(s, t->local, &u->local) : OK; /* the shard lives as long as its handle */
+}
+
+Status tensor_handle(Scope *s, const Tensor *t, Tensor **out) {
+  TRY(tensor_alias(s, t, out));
+  (*out)->grad = grad_ref(t->grad);
+  (*out)->grad_out = t->grad_out;
+  return OK;
+}
+
+GradNode *grad_ref(GradNode *n) {
+  if (n) atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
+  return n;
+}
+
+void grad_unref(GradNode *n) {
+  if (n && atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) == 1) n->release(n);
 }
 
 Status tensor_as_strided(Scope *s, const Tensor *t, int ndim, const int64_t *size, const int64_t *stride,
@@ -117,7 +135,9 @@ Status tensor_as_strided(Scope *s, const Tensor *t, int ndim, const int64_t *siz
 
 void tensor_drop(Tensor *t) {
   storage_unref(t->storage);
+  grad_unref(t->grad);
   t->storage = NULL;
+  t->grad = NULL;
 }
 
 int64_t tensor_numel(const Tensor *t) {

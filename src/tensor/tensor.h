@@ -30,6 +30,7 @@ struct Storage {
   void (*release)(Storage *); /* frees data; NULL: data is borrowed */
   void *owner;                /* for release: a mapping, an array of another library ... */
   int64_t slab_offset;        /* assign_memory: byte offset in the slab, -1 = not in it */
+  uint64_t version;           /* how often an op has written to it in place */
   bool frozen;                /* the bytes never change: packed copies of them may be kept */
 };
 
@@ -43,7 +44,17 @@ void storage_unref(Storage *s); /* NULL is fine */
  * weight or buffer has them?  NULL: no. */
 bool storage_is_internal(const Storage *s);
 
-typedef struct Spec Spec; /* dist/: how a DTensor is spread */
+typedef struct Spec Spec; /* dist/: how a DTensor lies on its mesh */
+
+/* The call that a tensor is a result of, if its gradient may be asked for (grad/tape.h): refcounted, and
+ * freed when no handle and no later call refers to it. */
+typedef struct GradNode GradNode;
+struct GradNode {
+  atomic_int refs;
+  void (*release)(GradNode *);
+};
+GradNode *grad_ref(GradNode *n); /* NULL is fine */
+void grad_unref(GradNode *n);    /* NULL is fine */
 
 typedef struct TessTensor Tensor;
 struct TessTensor {
@@ -52,7 +63,9 @@ struct TessTensor {
   Tensor *local;    /* DTensor: this rank's shard, a plain tensor in the same scope; size and
                      * stride here are then those of the whole, and storage is NULL */
   void *tag;        /* whoever records calls: the graph value that this handle stands for */
-  int64_t offset;   /* elements from the start of the storage */
+  GradNode *grad;   /* NULL: no gradient goes through it; else it is result number grad_out of this call */
+  int grad_out;
+  int64_t offset; /* elements from the start of the storage */
   Dtype dtype;
   int ndim;
   int64_t size[MAX_DIMS];
@@ -93,8 +106,10 @@ Status tensor_meta(Scope *s, Dtype d, int ndim, const int64_t *size, Tensor **ou
 Status tensor_materialize(Tensor *t);
 /* tensor_meta + tensor_materialize. */
 Status tensor_new(Scope *s, Dtype d, int ndim, const int64_t *size, Tensor **out);
-/* A second handle on the same storage. */
+/* A second handle on the same storage, of which no gradient is known. */
 Status tensor_alias(Scope *s, const Tensor *t, Tensor **out);
+/* A second handle on the same tensor: its gradient is that of the first. */
+Status tensor_handle(Scope *s, const Tensor *t, Tensor **out);
 /* A view with its own geometry on t's storage (offset in elements, from the start of the storage). */
 Status tensor_as_strided(Scope *s, const Tensor *t, int ndim, const int64_t *size, const int64_t *stride,
                          int64_t offset, Tensor **out);

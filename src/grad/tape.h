@@ -1,0 +1,56 @@
+/* tape.h -- gradients of what was called: the handler of LEVEL_TAPE (ops/op.h).
+ *
+ * While a tape stands in a context's line of handlers, every call with a tensor whose gradient may be asked for
+ * leaves a node: the op, what its gradient reads of arguments and results, and the nodes that made its
+ * arguments.  There is no list of calls: results refer to their node (Tensor.grad), nodes to earlier ones, and
+ * what nobody refers to any more is freed.
+ *
+ *     Tape tape;
+ *     tape_begin(&tape, &ctx);
+ *     tape_require(&tape, scope, w, &w);                   // a leaf: its gradient will be asked for
+ *     ... loss = f(w) ...
+ *     tape_gradients(&tape, &loss, NULL, 1, &w, 1, how, scope, &dw);
+ *     tape_end(&tape);
+ *
+ * DTensors are tensors of global sizes here, so that their gradients are decided and placed like any call; while
+ * calls are recorded (graph/builder.h) the backward is recorded behind them.
+ *
+ * I1  A kept tensor must not be written to before the backward: its storage's version is compared, and an error
+ *     names the op that kept it and the one that wrote.
+ * I2  The backward visits nodes in the reverse of their numbers, each once, and frees what a node kept when it
+ *     has been visited, unless told to keep it.
+ * I3  Gradients that meet are added in a fixed order: later calls first.
+ */
+#ifndef TESS_GRAD_TAPE_H
+#define TESS_GRAD_TAPE_H
+
+#include "ops/vjp.h"
+
+typedef struct Tape {
+  Handler handler; /* first: the tape is its handler */
+  Ctx *ctx;
+  uint64_t calls;     /* numbers of nodes */
+  uint64_t backwards; /* numbers of backwards */
+  int paused;         /* above 0: nothing is kept (no_grad) */
+  Handler *outer;     /* what stood there before */
+} Tape;
+
+void tape_begin(Tape *t, Ctx *ctx);
+void tape_end(Tape *t);
+
+/* A handle on x whose gradient may be asked for: a leaf.  Floats only. */
+Status tape_require(Tape *t, Scope *scope, const Tensor *x, Tensor **out);
+static inline bool tensor_requires_grad(const Tensor *t) { return t->grad != NULL; }
+
+typedef struct {
+  bool keep;         /* nodes keep what they read: the backward can be done again */
+  bool create_graph; /* the backward's own calls leave nodes, for gradients of gradients */
+  bool allow_unused; /* an input that the outputs do not depend on has no gradient (NULL), which is else an error */
+} Backward;
+
+/* Gradients of sum_i <outputs[i], cotangents[i]> by the inputs.  cotangents NULL, or an entry: ones, of an output
+ * of one element.  gradients[i] is NULL where none comes (allow_unused). */
+Status tape_gradients(Tape *t, Tensor *const *outputs, Tensor *const *cotangents, int noutputs,
+                      Tensor *const *inputs, int ninputs, const Backward *how, Scope *scope, Tensor **gradients);
+
+#endif

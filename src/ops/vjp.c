@@ -1,0 +1,35 @@
+/* vjp.c -- see vjp.h. */
+#include "ops/vjp.h"
+
+static int flat_of(const Vjp *v, int arg, int item) {
+  for (TensorWalk w = call_inputs(v->forward); tensor_next(&w);)
+    if (w.arg == arg && w.item == item) return w.flat;
+  return -1;
+}
+
+bool vjp_wants(const Vjp *v, int arg) {
+  int i = flat_of(v, arg, 0);
+  return i >= 0 && v->wanted[i];
+}
+
+/* g, summed to the size that t had before it was broadcast. */
+static Tensor *sum_to(Formula *f, Tensor *g, const Tensor *t) {
+  int64_t dims[MAX_DIMS];
+  int n = 0, lead = g->ndim - t->ndim;
+  for (int d = 0; d < g->ndim; d++)
+    if (d < lead || (t->size[d - lead] == 1 && g->size[d] != 1)) dims[n++] = d;
+  if (n) g = f_sum(f, g, dims, n, true);
+  return g && lead ? f_view(f, g, t->size, t->ndim) : g;
+}
+
+void vjp_give_item(Vjp *v, int arg, int item, Tensor *g) {
+  int i = flat_of(v, arg, item);
+  if (i < 0 || !v->wanted[i] || !g || v->f.status) return;
+  const Tensor *t = v->in[i];
+  if (!tensor_same_size(g, t)) g = sum_to(&v->f, g, t);
+  v->gradient[i] = g ? f_cast(&v->f, g, t->dtype) : NULL;
+}
+
+void vjp_give(Vjp *v, int arg, Tensor *g) { vjp_give_item(v, arg, 0, g); }
+
+void vjp_zero(Vjp *v) { (void)v; }
