@@ -1,12 +1,13 @@
 /* golden_ops -- runs the golden cases of single operators through the dispatcher.
  *
  *     golden_ops [FOLDER] [--op NAME] [--family F] [--case ID] [--threads N] [--verbose] [--skip-unknown]
- *                [--ranks N] [--seed S] [--mpi] [--every K]
+ *                [--ranks N] [--seed S] [--mpi] [--every K] [--grad]
  *
  * --ranks: every case is run spread over N thread ranks, its tensors placed at random, and
  * compared with one rank (new memory is left out).
  * --mpi: the same, and this process is one of the ranks (mpirun -n 4 golden_ops --mpi).
  * --every: only every K-th case.
+ * --grad: the gradients of the cases that have recorded ones, instead of the results.
  * NAME is an overload (aten.add.Tensor), or the beginning of one up to a dot (aten.add,
  * add).  Ops that are not in the registry count as failed unless --skip-unknown.  Cases
  * run in child processes: a crash or a hang is the failure of one case.
@@ -24,6 +25,7 @@
 #include "comm/launch.h"
 #include "golden_compare.h"
 #include "golden_spread.h"
+#include "golden_vjp.h"
 
 enum { CASE_SECONDS = 30, REASON = 400 };
 
@@ -44,7 +46,7 @@ enum { MAX_FILES = 64 };
 
 typedef struct {
   const char *folder, *op, *family, *id;
-  bool verbose, skip_unknown, mpi;
+  bool verbose, skip_unknown, mpi, grad;
   int threads, ranks, every;
   uint64_t seed;
   Item *items;
@@ -139,6 +141,13 @@ static Status read_suite(Suite *s) {
 
 /* ---- running (in a child) --------------------------------------------------- */
 
+static Status run_gradients(GoldenCase *c, Ctx *ctx) {
+  Tensor *gradient[GOLDEN_TENSORS] = {0};
+  TRY(golden_case_read(c));
+  TRY(golden_gradients(c, ctx, NULL, gradient));
+  return golden_compare_gradients(c, gradient);
+}
+
 static Status run_case(GoldenCase *c, Ctx *ctx, Scope *scope, Arena *arena) {
   TRY(golden_case_read(c));
   Value bound[MAX_PARAMS];
@@ -166,7 +175,7 @@ static void run_spread(const Item *item, int ranks, uint64_t seed) {
   status_free(s);
 }
 
-static void run_item(const Item *item, int threads) {
+static void run_item(const Item *item, int threads, bool grad) {
   Result *r = item->result;
   if (!op_find(item->op)) {
     r->state = UNKNOWN;
@@ -180,7 +189,7 @@ static void run_item(const Item *item, int threads) {
   ctx_init(&ctx, threads);
   r->state = RUNNING;
   alarm(CASE_SECONDS);
-  Status s = run_case(&c, &ctx, &scope, &arena);
+  Status s = grad ? run_gradients(&c, &ctx) : run_case(&c, &ctx, &scope, &arena);
   alarm(0);
   if (s) snprintf(r->reason, REASON, "%s", status_message(s));
   r->state = s ? FAILED : PASSED;
@@ -210,8 +219,9 @@ static bool run_suite(Suite *s) {
       mallopt(M_PERTURB, 0x80); /* fresh memory is 0x7f7f...: what a kernel forgets to write shows */
       for (int i = next; i < s->count; i++) {
         Item *item = &s->items[i];
-        if (i % s->every) item->result->state = LEFT_OUT;
-        else if (!s->ranks || !op_find(item->op)) run_item(item, s->threads);
+        bool skip = s->grad && !golden_has_gradients(yyjson_doc_get_root(item->doc));
+        if (i % s->every || skip) item->result->state = LEFT_OUT;
+        else if (!s->ranks || !op_find(item->op)) run_item(item, s->threads, s->grad);
         else if (can_spread(item)) run_spread(item, s->ranks, s->seed * 1000003 + (uint64_t)i);
         else item->result->state = LEFT_OUT;
       }
@@ -338,6 +348,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--seed")) s.seed = strtoull(option_value(argc, argv, &i), NULL, 10);
     else if (!strcmp(argv[i], "--mpi")) s.mpi = true;
     else if (!strcmp(argv[i], "--every")) s.every = atoi(option_value(argc, argv, &i));
+    else if (!strcmp(argv[i], "--grad")) s.grad = true;
     else if (!strcmp(argv[i], "--verbose")) s.verbose = true;
     else if (!strcmp(argv[i], "--skip-unknown")) s.skip_unknown = true;
     else if (argv[i][0] == '-') stop(fail(ERR_USAGE, "unknown option %s", argv[i]));

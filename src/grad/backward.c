@@ -81,7 +81,7 @@ static Status refuse_missing(const Job *j) {
   int n = 0;
   for (int at = 0; at < j->n; at++) {
     const TapeNode *node = j->visit[at].node;
-    if (!node->op || node->op->def->grad.vjp || !j->visit[at].wanted) continue;
+    if (!node->op || node->op->grad || !j->visit[at].wanted) continue;
     bool told = list.text && strstr(list.text, node->op->schema.name);
     if (!told) text_printf(&list, "%s%s", n++ ? ", " : "", node->op->schema.name);
   }
@@ -161,7 +161,7 @@ static Status visit_node(Job *j, const Visit *at) {
            .cotangent = at->cotangent,
            .wanted = wanted,
            .gradient = gradient};
-  n->op->def->grad.vjp(&v);
+  n->op->grad->vjp(&v);
   if (v.f.status) return status_at(v.f.status, "the gradient of %s", n->op->schema.name);
   for (int i = 0; i < n->nin; i++)
     if (wanted[i] && gradient[i]) TRY(arrive(j, n->source[i], n->source_out[i], gradient[i]));

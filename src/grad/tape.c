@@ -53,16 +53,22 @@ static bool names(const char *list, const char *name) {
   return false;
 }
 
-static bool reads_result(const OpDef *def, int i) {
+static bool reads_argument(const Op *op, int i) {
+  return op->grad && names(op->grad->reads, op->schema.params[i].name);
+}
+
+/* Results that are a list (op.h: flat) are read all or none. */
+static bool reads_result(const Op *op, int i) {
   char name[24];
   snprintf(name, sizeof name, i ? "result%d" : "result", i);
-  return names(def->grad.reads, name);
+  return op->grad && names(op->grad->reads, name);
 }
 
 /* A handle on t, or on its sizes alone. */
 static Status keep(TapeNode *n, const Tensor *t, bool elements, Tensor **out) {
   TRY(tensor_alias(&n->scope, t, out));
   if (elements) return OK;
+  (*out)->tag = NULL;
   storage_unref((*out)->storage);
   (*out)->storage = NULL;
   if ((*out)->local) tensor_drop((*out)->local), (*out)->local = NULL;
@@ -81,7 +87,7 @@ static Status keep_inputs(TapeNode *n, const Call *c) {
   Tensor **kept;
   TRY_NEW(kept, arena_new_n(&n->arena, Tensor *, n->nin + 1));
   for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
-    n->kept[w.flat] = names(c->op->def->grad.reads, s->params[w.arg].name);
+    n->kept[w.flat] = reads_argument(c->op, w.arg);
     n->version[w.flat] = version_of(w.tensor);
     n->source[w.flat] = grad_ref(w.tensor->grad);
     n->source_out[w.flat] = w.tensor->grad_out;
@@ -97,7 +103,7 @@ static Status keep_outputs(TapeNode *n, const Call *c) {
   TRY_NEW(kept, arena_new_n(&n->arena, Tensor *, n->nout + 1));
   for (TensorWalk w = call_outputs(c); tensor_next(&w);) {
     int at = n->nin + w.flat;
-    n->kept[at] = reads_result(c->op->def, w.flat);
+    n->kept[at] = reads_result(c->op, w.flat);
     n->version[at] = version_of(w.tensor);
     TRY(keep(n, w.tensor, n->kept[at], &kept[w.flat]));
   }
@@ -153,10 +159,27 @@ static Status take_result(Call *c, Tensor *to, Tensor *from) {
   return OK;
 }
 
+/* What is about to be written to, and read by the gradient as it was before, is copied first. */
+static Status keep_originals(Call *c, Call *f, Value *bound) {
+  const Schema *s = &c->op->schema;
+  Tensor **tensor;
+  TRY_NEW(tensor, arena_new_n(c->arena, Tensor *, count_tensors(c->arg, s->nparams) + 1));
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
+    Tensor *original = w.tensor;
+    bool read = !f->op->grad || !f->op->grad->vjp ||
+                (w.arg < f->op->schema.nparams && reads_argument(f->op, w.arg));
+    if (s->params[w.arg].mutated && read) TRY(OP(c, "aten.clone.default", &original, val_tensor(w.tensor)));
+    tensor[w.flat] = original;
+  }
+  int n = f->op->schema.nparams < s->nparams ? f->op->schema.nparams : s->nparams;
+  return replace_tensors(c->arena, bound, n, tensor, bound);
+}
+
 static Status tape_inplace(Call *c) {
   Call f;
   Value bound[MAX_PARAMS];
   TRY(op_functional(c, bound, &f));
+  TRY(keep_originals(c, &f, bound));
   TRY(op_dispatch_from(&f, LEVEL_TAPE));
   c->level = LEVEL_SHARD; /* the copy into place is no call of its own */
   return op_write_results(c, &f, take_result);
@@ -165,16 +188,18 @@ static Status tape_inplace(Call *c) {
 static Status tape_call(Handler *self, Call *c) {
   Tape *t = (Tape *)self;
   const OpDef *def = c->op->def;
-  if (t->paused || !wants_gradient(c)) {
+  const GradDef *grad = c->op->grad;
+  if (t->paused || !wants_gradient(c) || (grad && grad->vjp == vjp_none)) {
     c->level = LEVEL_SHARD;
     return op_dispatch_from(c, LEVEL_SHARD);
   }
-  if (!def->grad.vjp && def->inplace) return tape_inplace(c);
-  if (!def->grad.vjp && def->compose) return def->compose(c); /* its parts come back here */
+  bool own = grad && grad->vjp;
+  if (!own && def->inplace) return tape_inplace(c);
+  if (grad && grad->training) return grad->training(c); /* its parts come back here */
+  if (!own && def->compose) return def->compose(c);     /* and so do these */
   c->level = LEVEL_SHARD;
   TRY(op_dispatch_from(c, LEVEL_SHARD));
-  return def->grad.vjp == vjp_zero ? OK
-                                   : tape_record(t, c); /* without a vjp: the backward says so if it comes there */
+  return tape_record(t, c); /* without a gradient of its own: the backward says so if it comes there */
 }
 
 void tape_begin(Tape *t, Ctx *ctx) {

@@ -126,20 +126,27 @@ typedef struct {
     /* The op that gives a product of halves in f32: parts that are added up over ranks are rounded once. */
     const char *wide;
   } shard;
-  struct {
-    /* vjp.h.  NULL: a composed op is differentiated part by part, an op in place as its functional form; others
-     * have no gradient. */
-    VjpFn *vjp;
-    /* What vjp reads the elements of: names of arguments, `result`, `result1` ..., with spaces between.  NULL:
-     * nothing.  Only these are kept until the backward. */
-    const char *reads;
-  } grad;
 } OpDef;
+
+/* The gradient of some ops: a row in a table of src/ops/grads/, joined to their records by name.  An op without
+ * one is differentiated part by part if it is composed, as its functional form if it writes in place; another one
+ * has no gradient, which is an error where a gradient would have to pass it. */
+typedef struct {
+  const char *ops; /* "mul.Tensor multiply.Tensor": overloads, with spaces between; `aten.` may be left out */
+  VjpFn *vjp;      /* vjp.h */
+  /* What vjp reads the elements of: names of arguments, `result`, `result1` ..., with spaces between.  NULL:
+   * nothing.  Only these are kept until the backward. */
+  const char *reads;
+  /* The op as it is called when a gradient will be wanted, written with others: those that also give what the
+   * gradient needs.  vjp is NULL then. */
+  OpFn *training;
+} GradDef;
 
 struct Op {
   Schema schema;
   const OpDef *def;
-  int id; /* position in the registry */
+  const GradDef *grad; /* NULL: none of its own */
+  int id;              /* position in the registry */
 };
 
 /* One call.  Arguments are bound: one Value per parameter, defaults filled in, lists

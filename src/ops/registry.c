@@ -13,6 +13,16 @@
 #include "ops/ops.def"
 #undef FAMILY
 
+#define GRADS(name) extern const GradDef grads_##name[];
+#include "ops/grads/grads.def"
+#undef GRADS
+
+static const GradDef *const gradients[] = {
+#define GRADS(name) grads_##name,
+#include "ops/grads/grads.def"
+#undef GRADS
+};
+
 static const OpDef *const families[] = {
 #define FAMILY(name) ops_##name,
 #include "ops/ops.def"
@@ -30,6 +40,47 @@ static Registry *registry_get(void);
 
 static int by_name(const void *a, const void *b) {
   return strcmp(((const Op *)a)->schema.name, ((const Op *)b)->schema.name);
+}
+
+static Op *find_in(const Registry *r, const char *name) {
+  int low = 0, high = r->count;
+  while (low < high) {
+    int mid = low + (high - low) / 2, order = strcmp(name, r->ops[mid].schema.name);
+    if (order == 0) return &r->ops[mid];
+    if (order < 0) high = mid;
+    else low = mid + 1;
+  }
+  return NULL;
+}
+
+/* Every word of grad.reads must be an argument, or `result` with a number or none. */
+static Status check_reads(const Op *op, const char *reads) {
+  char word[64];
+  for (const char *p = reads; p && *p; p += strspn(p, " ")) {
+    size_t n = strcspn(p, " ");
+    snprintf(word, sizeof word, "%.*s", (int)n, p);
+    if (strncmp(word, "result", 6) && schema_find(&op->schema, word) < 0)
+      return fail(ERR_FAIL, "the gradient of '%s' reads '%s', which it does not have", op->schema.name, word);
+    p += n;
+  }
+  return OK;
+}
+
+/* Joins a row of gradients to the ops that it names. */
+static Status join_gradient(Registry *r, const GradDef *g) {
+  char name[160];
+  for (const char *p = g->ops; *p; p += strspn(p, " ")) {
+    size_t n = strcspn(p, " ");
+    snprintf(name, sizeof name, "aten.%.*s", (int)n, p);
+    Op *op = find_in(r, name);
+    if (!op) op = find_in(r, name + strlen("aten."));
+    if (!op) return fail(ERR_FAIL, "there is a gradient for '%.*s', which is not in the registry", (int)n, p);
+    if (op->grad) return fail(ERR_FAIL, "the gradient of '%s' is defined twice", op->schema.name);
+    TRY(check_reads(op, g->reads));
+    op->grad = g;
+    p += n;
+  }
+  return OK;
 }
 
 static Status registry_fill(Registry *r) {
@@ -53,6 +104,8 @@ static Status registry_fill(Registry *r) {
       return fail(ERR_FAIL, "the op '%s' is defined twice", r->ops[i].schema.name);
     }
   }
+  for (size_t f = 0; f < sizeof gradients / sizeof *gradients; f++)
+    for (const GradDef *g = gradients[f]; g->ops; g++) TRY(join_gradient(r, g));
   return OK;
 }
 
@@ -76,17 +129,7 @@ Status op_registry_status(void) {
 int op_count(void) { return registry_get()->count; }
 const Op *op_at(int i) { return &registry_get()->ops[i]; }
 
-const Op *op_find(const char *name) {
-  const Registry *r = registry_get();
-  int low = 0, high = r->count;
-  while (low < high) {
-    int mid = low + (high - low) / 2, order = strcmp(name, r->ops[mid].schema.name);
-    if (order == 0) return &r->ops[mid];
-    if (order < 0) high = mid;
-    else low = mid + 1;
-  }
-  return NULL;
-}
+const Op *op_find(const char *name) { return find_in(registry_get(), name); }
 
 /* "torch.ops.aten.mm.default", "aten::mm" and "aten.mm" mean aten.mm.default; a name
  * without an overload that has no default, its first one. */
