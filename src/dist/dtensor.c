@@ -189,6 +189,11 @@ Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh,
                  OP_ARGS(val_tensor(t), val_spec(to), val_str("redistribute")), out);
 }
 
+Status dtensor_place(Ctx *ctx, Scope *scope, const Tensor *t, const Spec *to, const char *why, Tensor **out) {
+  return call_op(ctx, scope, "tess.dtensor_redistribute.default",
+                 OP_ARGS(val_tensor(t), val_spec(to), val_str(why), val_bool(true)), out);
+}
+
 Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out) {
   Placement r[MAX_AXES] = {{.kind = PLACE_R}};
   Tensor *whole;
@@ -261,7 +266,7 @@ Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Plac
   local_strides(t->ndim, t->size, t->stride, stride); /* dense, dimensions in the order of t's */
   TRY(spec_new(m, t->dtype, t->ndim, t->size, stride, place, &to));
   if (t->spec)
-    return t->spec->mesh == m && placements_equal(t->spec->place, place, m->naxes) ? tensor_alias(scope, t, out)
+    return t->spec->mesh == m && placements_equal(t->spec->place, place, m->naxes) ? tensor_handle(scope, t, out)
                                                                                    : refuse_again(t, to);
   Placement arrive[MAX_AXES], r[MAX_AXES] = {{.kind = PLACE_R}};
   for (int a = 0; a < m->naxes; a++) arrive[a] = is_p(&place[a]) ? place_r() : place[a];

@@ -35,6 +35,10 @@ Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out);
 Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place,
                             Dtype dtype, Tensor **out);
 
+/* The same mesh, shape and dtype, placed as `to` says, for a program: its gradient comes back as it is placed then,
+ * but for axes along which t is sharded, which it is brought to.  (collective) */
+Status dtensor_place(Ctx *ctx, Scope *scope, const Tensor *t, const Spec *to, const char *why, Tensor **out);
+
 /* A plain tensor that all ranks have, spread.  src >= 0: the values are those of the rank
  * with coordinate (src, src ...); the others need only the right sizes.  (collective)
  * src < 0: each rank cuts its part out of its own; nothing is sent.

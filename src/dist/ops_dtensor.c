@@ -142,7 +142,7 @@ const OpDef ops_dtensor[] = {
     {.schema = "tess::dtensor_from_local(Tensor self, Any spec) -> Tensor",
      .run = from_local_run,
      .flags = OP_DTENSOR},
-    {.schema = "tess::dtensor_redistribute(Tensor self, Any spec, str why) -> Tensor",
+    {.schema = "tess::dtensor_redistribute(Tensor self, Any spec, str why, bool lazy=False) -> Tensor",
      .run = dtensor_redistribute_run,
      .flags = OP_DTENSOR},
     {.schema = "tess::dtensor_to_local(Tensor self, Any grad_spec=None) -> Tensor",

@@ -12,14 +12,17 @@
 typedef struct {
   TapeNode *node;
   Tensor **cotangent; /* by result; NULL: none has come */
+  Scope held;         /* of the cotangents, while nothing is recorded */
   bool wanted;        /* some input that is asked for lies behind it */
+  bool asked;         /* it is one itself: its cotangents are kept */
 } Visit;
 
 typedef struct {
   Tape *tape;
   const Backward *how;
-  Scope *scope; /* of the gradients that are given */
-  Scope work;   /* of cotangents on the way */
+  Scope *scope;   /* of the gradients that are given */
+  Scope step;     /* of what the gradient of one node makes; when calls are recorded, all of it stays in `scope` */
+  bool recording; /* handles belong to the program that is made */
   Arena arena;
   Visit *visit; /* by number, latest first once they are sorted */
   int n, cap;
@@ -64,7 +67,7 @@ static Status collect(Job *j, Tensor *const *outputs, int noutputs) {
 static void mark_wanted(Job *j, Tensor *const *inputs, int ninputs) {
   for (int i = 0; i < ninputs; i++) {
     Visit *v = inputs[i]->grad ? visit_of(j, inputs[i]->grad) : NULL;
-    if (v) v->wanted = true;
+    if (v) v->wanted = v->asked = true;
   }
   for (int at = j->n - 1; at >= 0; at--) { /* earliest first */
     TapeNode *n = j->visit[at].node;
@@ -75,19 +78,28 @@ static void mark_wanted(Job *j, Tensor *const *inputs, int ninputs) {
 
 /* ---- errors -------------------------------------------------------------------------------------------- */
 
-/* Every op on the way that has no gradient, each once. */
+static void say_where(const Tape *t, const TapeNode *n, TextBuf *b) {
+  char where[512] = "";
+  if (t->describe && n->origin) t->describe(n->origin, where, sizeof where);
+  if (*where) text_printf(b, " (%s)", where);
+}
+
+/* Every op on the way that has no gradient, each once, with the place of its first call. */
 static Status refuse_missing(const Job *j) {
   TextBuf list = {0};
   int n = 0;
-  for (int at = 0; at < j->n; at++) {
+  for (int at = j->n - 1; at >= 0; at--) {
     const TapeNode *node = j->visit[at].node;
     if (!node->op || node->op->grad || !j->visit[at].wanted) continue;
-    bool told = list.text && strstr(list.text, node->op->schema.name);
-    if (!told) text_printf(&list, "%s%s", n++ ? ", " : "", node->op->schema.name);
+    bool told = false;
+    for (int k = j->n - 1; k > at && !told; k--) told = j->visit[k].node->op == node->op && j->visit[k].wanted;
+    if (told) continue;
+    text_printf(&list, "%s%s", n++ ? ", " : "", node->op->schema.name);
+    say_where(j->tape, node, &list);
   }
   Status s = n ? fail(ERR_FAIL, "no gradient is known for %s", list.text ? list.text : "some op") : OK;
   text_free(&list);
-  return s;
+  return s ? status_hint(s, "put a detach before it if none is meant to pass") : OK;
 }
 
 static Status check_kept(const TapeNode *n, const Call *forward) {
@@ -116,7 +128,7 @@ static Status check_kept(const TapeNode *n, const Call *forward) {
 static Call call_of(Job *j, const Op *op) {
   return (Call){.ctx = j->tape->ctx,
                 .op = op,
-                .scope = &j->work,
+                .scope = j->recording ? j->scope : &j->step,
                 .arena = &j->arena,
                 .level = j->how->create_graph ? LEVEL_TAPE : LEVEL_SHARD};
 }
@@ -126,9 +138,12 @@ static Status arrive(Job *j, GradNode *to, int out, Tensor *g) {
   Visit *v = visit_of(j, to);
   if (!v || !v->wanted) return OK;
   Tensor **at = &v->cotangent[out];
-  if (!*at) return *at = g, OK;
-  Call c = call_of(j, op_find("aten.add.Tensor"));
-  return OP(&c, "aten.add.Tensor", at, val_tensor(*at), val_tensor(g));
+  if (*at) {
+    Call c = call_of(j, op_find("aten.add.Tensor"));
+    TRY(OP(&c, "aten.add.Tensor", &g, val_tensor(*at), val_tensor(g)));
+    tensor_drop(*at);
+  }
+  return tensor_handle(j->recording ? j->scope : &v->held, g, at);
 }
 
 static Status flat(Arena *arena, const Value *values, int n, Tensor ***out) {
@@ -168,15 +183,26 @@ static Status visit_node(Job *j, const Visit *at) {
   return OK;
 }
 
-static Status visit_all(Job *j) {
-  for (int at = 0; at < j->n; at++) {
-    const Visit *v = &j->visit[at];
-    bool reached = false;
-    for (int i = 0; i < v->node->nout; i++) reached |= v->cotangent[i] != NULL;
-    if (!v->node->op || !v->wanted) continue;
-    if (reached) TRY(visit_node(j, v));
-    if (!j->how->keep && !j->how->create_graph) tape_node_forget(v->node);
+static Status visit_one(Job *j, Visit *v) {
+  Tape *t = j->tape;
+  bool reached = false;
+  for (int i = 0; i < v->node->nout; i++) reached |= v->cotangent[i] != NULL;
+  if (!v->node->op || !v->wanted) return OK;
+  if (reached && t->visits) t->visits(t->visits_arg, v->node->origin);
+  Status s = reached ? visit_node(j, v) : OK;
+  if (s && t->describe && v->node->origin) {
+    char where[512] = "";
+    t->describe(v->node->origin, where, sizeof where);
+    s = status_at(s, "%s", where);
   }
+  if (!j->how->keep && !j->how->create_graph) tape_node_forget(v->node);
+  scope_clear(&j->step);
+  if (!v->asked) scope_clear(&v->held);
+  return s;
+}
+
+static Status visit_all(Job *j) {
+  for (int at = 0; at < j->n; at++) TRY(visit_one(j, &j->visit[at]));
   return OK;
 }
 
@@ -221,7 +247,7 @@ static Status give(Job *j, Tensor *const *inputs, int n, Tensor **gradients) {
 
 Status tape_gradients(Tape *t, Tensor *const *outputs, Tensor *const *cotangents, int noutputs,
                       Tensor *const *inputs, int ninputs, const Backward *how, Scope *scope, Tensor **gradients) {
-  Job j = {.tape = t, .how = how, .scope = scope};
+  Job j = {.tape = t, .how = how, .scope = scope, .recording = ctx_is_recording(t->ctx)};
   t->backwards++;
   Status s = collect(&j, outputs, noutputs);
   if (!s) mark_wanted(&j, inputs, ninputs);
@@ -229,7 +255,8 @@ Status tape_gradients(Tape *t, Tensor *const *outputs, Tensor *const *cotangents
   if (!s) s = seed(&j, outputs, cotangents, noutputs);
   if (!s) s = visit_all(&j);
   if (!s) s = give(&j, inputs, ninputs, gradients);
-  scope_clear(&j.work);
+  for (int i = 0; i < j.n; i++) scope_clear(&j.visit[i].held);
+  scope_clear(&j.step);
   arena_free(&j.arena);
   return s;
 }

@@ -39,6 +39,7 @@ static Status node_new(Tape *t, TapeNode **out) {
   atomic_init(&n->ref.refs, 1);
   n->ref.release = node_release;
   n->number = ++t->calls;
+  n->origin = t->origin;
   *out = n;
   return OK;
 }
@@ -149,6 +150,21 @@ static bool wants_gradient(const Call *c) {
   return false;
 }
 
+static bool is_argument(const Call *c, const Tensor *t) {
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
+    if (w.tensor == t) return true;
+  return false;
+}
+
+/* Results become handles of their own, without a gradient so far: an op may have returned its argument's. */
+static Status own_outputs(Call *c) {
+  for (int i = 0; i < c->nout; i++) {
+    Tensor *t = out_tensor(c, i);
+    if (t && (t->grad || is_argument(c, t))) TRY(tensor_alias(c->scope, t, &c->out[i].tensor));
+  }
+  return OK;
+}
+
 /* The functional form is what is differentiated; its results become the arguments that are written to. */
 static Status take_result(Call *c, Tensor *to, Tensor *from) {
   Tensor *written;
@@ -189,9 +205,11 @@ static Status tape_call(Handler *self, Call *c) {
   Tape *t = (Tape *)self;
   const OpDef *def = c->op->def;
   const GradDef *grad = c->op->grad;
-  if (t->paused || !wants_gradient(c) || (grad && grad->vjp == vjp_none)) {
+  bool wants = wants_gradient(c);
+  if (t->paused || !wants || (grad && grad->vjp == vjp_none)) {
     c->level = LEVEL_SHARD;
-    return op_dispatch_from(c, LEVEL_SHARD);
+    TRY(op_dispatch_from(c, LEVEL_SHARD));
+    return wants && !c->op->schema.mutates ? own_outputs(c) : OK;
   }
   bool own = grad && grad->vjp;
   if (!own && def->inplace) return tape_inplace(c);
@@ -199,6 +217,7 @@ static Status tape_call(Handler *self, Call *c) {
   if (!own && def->compose) return def->compose(c);     /* and so do these */
   c->level = LEVEL_SHARD;
   TRY(op_dispatch_from(c, LEVEL_SHARD));
+  TRY(own_outputs(c));
   return tape_record(t, c); /* without a gradient of its own: the backward says so if it comes there */
 }
 

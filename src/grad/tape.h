@@ -33,6 +33,13 @@ typedef struct Tape {
   uint64_t backwards; /* numbers of backwards */
   int paused;         /* above 0: nothing is kept (no_grad) */
   Handler *outer;     /* what stood there before */
+  /* Where the calls come from (a node of a program), for whoever knows: nodes remember it, and the backward tells
+   * of it before it goes back through one.  NULL: nothing to tell. */
+  const void *origin;
+  void (*visits)(void *arg, const void *origin);
+  void *visits_arg;
+  /* Text for errors: "node 'x', file.py:12"; NULL: none. */
+  void (*describe)(const void *origin, char *buf, size_t cap);
 } Tape;
 
 void tape_begin(Tape *t, Ctx *ctx);

@@ -31,7 +31,7 @@ Status walk_set_outs(WalkState *s, const Node *n, const Value *outs, int nouts) 
     *v = outs[i];
     /* A handle of its own: a composite op may have returned its argument's. */
     if (v->kind == VAL_TENSOR && !ctx_is_recording(s->w->ctx))
-      TRY(tensor_alias(s->w->scope, v->tensor, &v->tensor));
+      TRY(tensor_handle(s->w->scope, v->tensor, &v->tensor));
   }
   if (s->w->after) s->w->after(s->w->arg, n, outs, nouts);
   return OK;

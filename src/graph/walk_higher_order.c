@@ -150,7 +150,7 @@ static Status loop_call(Loop *l, const Graph *sub, const Value *args, Value *out
 static Status keep(const Loop *l, Scope *scope, const Value *from, int n, Value *to) {
   for (int i = 0; i < n; i++) {
     to[i] = from[i];
-    if (to[i].kind == VAL_TENSOR && !l->records) TRY(tensor_alias(scope, from[i].tensor, &to[i].tensor));
+    if (to[i].kind == VAL_TENSOR && !l->records) TRY(tensor_handle(scope, from[i].tensor, &to[i].tensor));
   }
   return OK;
 }

@@ -93,7 +93,7 @@ Status out_view(Call *c, const Tensor *t, int ndim, const int64_t *size, const i
 
 Status out_alias(Call *c, const Tensor *t) {
   Tensor *u;
-  TRY(tensor_alias(c->scope, t, &u));
+  TRY(tensor_handle(c->scope, t, &u));
   return out_value(c, val_tensor(u));
 }
 

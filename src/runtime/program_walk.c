@@ -1,10 +1,11 @@
 /* program_walk.c -- see program_walk.h. */
 #include "runtime/program_walk.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#include "dist/dispatch.h"
 #include "dist/dist.h"
+#include "dist/dtensor.h"
 #include "graph/resolve.h"
 
 /* ---- what the marks ask for -------------------------------------------------------------------- */
@@ -20,9 +21,7 @@ Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **
     if (want->axes >> a & 1) place[a] = want->place[a];
   TRY(spec_with(t->spec, place, &to));
   if (to == t->spec) return OK;
-  Tensor *local;
-  TRY(redistribute_local(ctx, t->spec, to, t->local, want->why, scope, &local));
-  return dtensor_wrap(scope, to, local, out);
+  return dtensor_place(ctx, scope, t, to, want->why, out);
 }
 
 static const Anchor *anchor_of(const Marks *m, const Node *n, const Val *v) {
@@ -124,13 +123,20 @@ static Status bind_inputs(const ProgramWalk *w, const Value *user, Value *inputs
 
 /* ---- nodes ------------------------------------------------------------------------------------------ */
 
+typedef struct {
+  const ProgramWalk *w;
+  Tape tape; /* w->grad */
+} Walking;
+
 static Status before_node(void *arg, const Node *n) {
-  const ProgramWalk *w = arg;
+  Walking *walking = arg;
+  const ProgramWalk *w = walking->w;
+  walking->tape.origin = n;
   return w->before ? w->before(w->arg, n) : OK;
 }
 
 static Status call_node(void *arg, const Node *n, Value *bound, Call *c) {
-  const ProgramWalk *w = arg;
+  const ProgramWalk *w = ((const Walking *)arg)->w;
   TRY(w->marks ? marks_call(w->marks, n, bound, c) : op_dispatch(c));
   return w->after ? w->after(w->arg, n, c->out, c->nout) : OK;
 }
@@ -148,18 +154,71 @@ static Status place_outputs(const ProgramWalk *w, Value *outputs) {
   return OK;
 }
 
+/* ---- gradients ---------------------------------------------------------------------------------------- */
+
+static void visits_node(void *arg, const void *origin) {
+  const ProgramWalk *w = arg;
+  if (w->visits && origin) w->visits(w->arg, origin);
+}
+
+static void describe_node(const void *origin, char *buf, size_t cap) {
+  const Node *n = origin;
+  char source[256], module[256];
+  node_source(n, source, sizeof source);
+  node_module(n, module, sizeof module);
+  snprintf(buf, cap, "node '%s'%s%s%s%s", n->nouts ? n->outs[0]->name : "-", *module ? " in " : "", module,
+           *source ? ", " : "", source);
+}
+
+static void tape_open(Walking *walking) {
+  const ProgramWalk *w = walking->w;
+  tape_begin(&walking->tape, w->ctx);
+  walking->tape.visits = visits_node;
+  walking->tape.visits_arg = (void *)(uintptr_t)w;
+  walking->tape.describe = describe_node;
+}
+
+/* I1 of gradients.h: where its input lies. */
+static Status place_gradients(const ProgramWalk *w, const Value *inputs, Value *gradients) {
+  for (int k = 0; k < w->grad->n; k++) {
+    Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
+    const Spec *want = inputs[w->grad->input[k]].tensor->spec, *to;
+    if (!t || !t->spec) continue;
+    TRY(spec_with(t->spec, want->place, &to));
+    if (to != t->spec) TRY(dtensor_place(w->ctx, w->scope, t, to, "gradient", &t));
+    gradients[k] = val_tensor(t->local);
+  }
+  return OK;
+}
+
 /* ---- all of it -------------------------------------------------------------------------------------- */
 
-static Status walk(const ProgramWalk *w, const Value *user, Value *inputs, Value *outputs) {
+static Status walk_under_tape(Walking *walking, const Value *user, Value *inputs, Value *outputs) {
+  const ProgramWalk *w = walking->w;
+  const Graph *g = w->program->graph;
   Walk nodes = {.ctx = w->ctx,
                 .scope = w->scope,
                 .arena = w->arena,
                 .before = before_node,
                 .call = call_node,
-                .arg = (void *)(uintptr_t)w};
+                .arg = walking};
   TRY(bind_inputs(w, user, inputs));
-  TRY(graph_walk(&nodes, w->program->graph, inputs, outputs));
+  if (w->grad) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, inputs));
+  TRY(graph_walk(&nodes, g, inputs, outputs));
+  if (w->grad) {
+    Value *gradients = outputs + g->noutputs;
+    TRY(gradients_find(&walking->tape, w->grad, inputs, outputs, w->scope, w->arena, gradients));
+    TRY(place_gradients(w, inputs, gradients));
+  }
   return place_outputs(w, outputs);
+}
+
+static Status walk(const ProgramWalk *w, const Value *user, Value *inputs, Value *outputs) {
+  Walking walking = {.w = w};
+  if (w->grad) tape_open(&walking);
+  Status s = walk_under_tape(&walking, user, inputs, outputs);
+  if (w->grad) tape_end(&walking.tape);
+  return s;
 }
 
 Status program_walk(const ProgramWalk *w, const Value *user, Value *inputs, Value *outputs) {

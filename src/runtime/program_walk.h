@@ -9,13 +9,15 @@
 
 #include "graph/walk.h"
 #include "plan/mark.h"
+#include "runtime/gradients.h"
 
 typedef struct {
   Ctx *ctx;
   const Exported *program;
-  Tensor *const *state; /* this rank's, parallel to the program's state; NULL: the program's own */
-  const Marks *marks;   /* NULL: one rank, plain tensors */
-  Scope *scope;         /* owns the handles */
+  Tensor *const *state;    /* this rank's, parallel to the program's state; NULL: the program's own */
+  const Marks *marks;      /* NULL: one rank, plain tensors */
+  const GradRequest *grad; /* NULL: no gradients */
+  Scope *scope;            /* owns the handles */
   Arena *arena;
   void *arg; /* of the functions below */
   /* This rank's tensor for input i of the graph: a user input (held NULL) or an entry of the state, of which
@@ -27,10 +29,13 @@ typedef struct {
   Status (*before)(void *arg, const Node *n);
   Status (*after)(void *arg, const Node *n, const Value *outs, int nouts);
   Status (*placed)(void *arg, int i, const Tensor *t);
+  /* The backward goes on to what belongs to this node; may be NULL. */
+  void (*visits)(void *arg, const Node *n);
 } ProgramWalk;
 
-/* user: one Value per user input, of global sizes.  inputs and outputs have room for those of the graph; on
- * return outputs are plain: this rank's shard of each, where the marks want it. */
+/* user: one Value per user input, of global sizes.  inputs and outputs have room for those of the graph, outputs
+ * also for one per gradient behind them; on return outputs are plain: this rank's shard of each, where the marks
+ * want it, of gradients as their inputs lie. */
 Status program_walk(const ProgramWalk *w, const Value *user, Value *inputs, Value *outputs);
 
 /* How input i of the graph lies on the marks' mesh. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/groups.h"
+#include "dist/dtensor.h"
 #include "kernels/copy.h"
 #include "passes/pass.h"
 #include "runtime/program_walk.h"
@@ -28,6 +29,8 @@ struct Session {
   Tensor **state; /* this rank's, parallel to program->state; NULL: no data */
   Scope scope;    /* of the state's handles */
   Arena arena;
+  GradRequest grad; /* wants_grad */
+  bool wants_grad;
   Entry entries[MAX_PROGRAMS];
   int nentries;
   int64_t calls;
@@ -92,6 +95,14 @@ Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *p
   return s;
 }
 
+Status session_want_gradients(Session *s, const GradOptions *o) {
+  TRY(grad_request(s->program, o, &s->arena, &s->grad));
+  s->wants_grad = true;
+  return OK;
+}
+
+const GradRequest *session_gradients(const Session *s) { return s->wants_grad ? &s->grad : NULL; }
+
 const Marks *session_marks(const Session *s) { return s->on_mesh ? &s->marks : NULL; }
 Ctx *session_ctx(const Session *s) { return s->ctx; }
 
@@ -150,7 +161,7 @@ static Status make_key(const Value *inputs, int n, int64_t **key, int *nkey) {
 
 static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
   Exported *special;
-  Specialize how = {.marks = session_marks(s), .state = s->state};
+  Specialize how = {.marks = session_marks(s), .state = s->state, .grad = session_gradients(s)};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   Status status = pass_run_list(special, passes_specialized, s->ctx, NULL);
   if (status) {
@@ -234,12 +245,15 @@ static Status after_node(void *arg, const Node *n, const Value *outs, int nouts)
   return s->watch ? s->watch(s->watch_arg, n, outs, nouts) : OK;
 }
 
+/* Of the graph, then the gradients. */
+static int count_outputs(const Session *s) { return s->program->graph->noutputs + (s->wants_grad ? s->grad.n : 0); }
+
 /* What the caller gets: copies, for a result may share memory with a buffer. */
 static Status return_outputs(Session *s, const Value *all, Scope *scope, Value *outputs, int *noutputs) {
   const Exported *e = s->program;
   *noutputs = 0;
-  for (int i = 0; i < e->graph->noutputs; i++) {
-    if (!output_is_returned(e->outputs[i].kind)) continue;
+  for (int i = 0; i < count_outputs(s); i++) {
+    if (i < e->graph->noutputs && !output_is_returned(e->outputs[i].kind)) continue;
     Value *out = &outputs[(*noutputs)++];
     *out = all[i];
     if (out->kind != VAL_TENSOR) continue;
@@ -268,11 +282,12 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
   Value *inputs, *all;
   Interpretation in = {s, scope};
   TRY_NEW(inputs, arena_new_n(arena, Value, g->ninputs));
-  TRY_NEW(all, arena_new_n(arena, Value, g->noutputs));
+  TRY_NEW(all, arena_new_n(arena, Value, count_outputs(s)));
   ProgramWalk w = {.ctx = s->ctx,
                    .program = s->program,
                    .state = s->state,
                    .marks = session_marks(s),
+                   .grad = session_gradients(s),
                    .scope = scope,
                    .arena = arena,
                    .arg = &in,
@@ -287,6 +302,28 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
   for (int i = 0; i < g->noutputs; i++) {
     Tensor *to = mutated_by(s, i, inputs);
     if (to) kernel_copy(&s->ctx->kern, tensor_view(to), tensor_view(all[i].tensor));
+  }
+  return OK;
+}
+
+/* The tensor of global sizes behind graph input i. */
+static const Tensor *whole_input(const Session *s, int i, const Value *inputs) {
+  const Exported *e = s->program;
+  int user = 0;
+  for (int j = 0; j < i; j++) user += e->inputs[j].kind == IN_USER;
+  return e->inputs[i].kind == IN_USER ? inputs[user].tensor : exported_state(e, e->inputs[i].target)->tensor;
+}
+
+Status session_gather_gradients(Session *s, const Value *inputs, Scope *scope, Value *outputs, int noutputs) {
+  for (int k = 0; s->on_mesh && k < s->grad.n; k++) {
+    Value *v = &outputs[noutputs - s->grad.n + k];
+    const Spec *spec;
+    Tensor *t;
+    if (v->kind != VAL_TENSOR) continue;
+    TRY(marked_input_spec(&s->marks, s->grad.input[k], whole_input(s, s->grad.input[k], inputs), &spec));
+    TRY(dtensor_wrap(scope, spec, v->tensor, &t));
+    TRY(dtensor_full(s->ctx, scope, t, &t));
+    *v = val_tensor(t);
   }
   return OK;
 }
@@ -318,7 +355,7 @@ static Status local_inputs(Session *s, const Value *inputs, int ninputs, Scope *
 Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, Value **outputs,
                    int *noutputs) {
   Program *p;
-  TRY_NEW(*outputs, arena_new_n(arena, Value, s->program->graph->noutputs));
+  TRY_NEW(*outputs, arena_new_n(arena, Value, count_outputs(s)));
   TRY(session_prepare(s, inputs, ninputs, &p));
   if (p) {
     const Value *local;

@@ -26,6 +26,13 @@ Status session_open(Ctx *ctx, Exported *e, Session **out);
 Status session_open_prepared(Ctx *ctx, Prepared *p, Mesh *mesh, Session **out);
 /* The same of a program that nobody shares.  Takes over e, also on failure.  plan NULL: see prepare_marks(). */
 Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out);
+/* Gradients, too, with every call from now on: behind the user outputs, one Value per gradient of the request
+ * (VAL_NONE: the loss does not depend on it).  Before the first call. */
+Status session_want_gradients(Session *s, const GradOptions *o);
+const GradRequest *session_gradients(const Session *s); /* NULL: none are wanted */
+/* On a mesh: replaces the gradients among the outputs of a call, which lie as their inputs do, by the whole ones.
+ * inputs: of the call.  (collective) */
+Status session_gather_gradients(Session *s, const Value *inputs, Scope *scope, Value *outputs, int noutputs);
 void session_free(Session *s);                /* NULL is fine */
 const Marks *session_marks(const Session *s); /* NULL: not on a mesh */
 Ctx *session_ctx(const Session *s);

@@ -59,6 +59,8 @@ static Status on_before(void *arg, const Node *n) {
   return s->watch && n->op ? s->watch->before(s->watch->arg, n) : OK;
 }
 
+static void on_visits(void *arg, const Node *n) { ((Specializer *)arg)->builder.origin = n; }
+
 static Status on_after(void *arg, const Node *n, const Value *outs, int nouts) {
   Specializer *s = arg;
   return s->watch ? s->watch->after(s->watch->arg, n, outs, nouts, s->to) : OK;
@@ -82,14 +84,14 @@ static Status add_inputs(Specializer *s) {
 
 static Status val_of(void *ctx, Tensor *t, Val **out) { return builder_val(ctx, t, out); }
 
-static Status add_outputs(Specializer *s, const Value *outputs) {
-  int n = s->from->graph->noutputs;
+static Status add_outputs(Specializer *s, const GradRequest *grad, const Value *outputs) {
+  int n = s->from->graph->noutputs + (grad ? grad->n : 0);
   TRY_NEW(s->to->outputs, arena_new_n(&s->to->arena, OutputSpec, n));
   for (int i = 0; i < n; i++) {
     Arg a;
     TRY(value_to_arg(&s->to->arena, &outputs[i], val_of, &s->builder, &a));
     TRY(graph_add_output(s->to->graph, a));
-    s->to->outputs[i] = s->from->outputs[i];
+    s->to->outputs[i] = grad ? grad_output(s->from, grad, i) : s->from->outputs[i];
   }
   return OK;
 }
@@ -98,13 +100,14 @@ static Status record(Specializer *s, const Specialize *how, const Value *user) {
   const Graph *g = s->from->graph;
   Value *inputs, *outputs;
   TRY_NEW(inputs, arena_new_n(&s->to->arena, Value, g->ninputs));
-  TRY_NEW(outputs, arena_new_n(&s->to->arena, Value, g->noutputs));
+  TRY_NEW(outputs, arena_new_n(&s->to->arena, Value, g->noutputs + (how->grad ? how->grad->n : 0)));
   TRY(copy_state(s, how->state));
   TRY(add_inputs(s));
   ProgramWalk w = {.ctx = s->builder.ctx,
                    .program = s->from,
                    .state = how->state,
                    .marks = how->marks,
+                   .grad = how->grad,
                    .scope = &s->to->scope,
                    .arena = &s->to->arena,
                    .arg = s,
@@ -112,9 +115,10 @@ static Status record(Specializer *s, const Specialize *how, const Value *user) {
                    .bound = on_bound,
                    .before = on_before,
                    .after = on_after,
-                   .placed = on_placed};
+                   .placed = on_placed,
+                   .visits = on_visits};
   TRY(program_walk(&w, user, inputs, outputs));
-  return add_outputs(s, outputs);
+  return add_outputs(s, how->grad, outputs);
 }
 
 static void copy_texts(Exported *to, const Exported *from) {

@@ -12,6 +12,7 @@
 #define TESS_RUNTIME_SPECIALIZE_H
 
 #include "plan/mark.h"
+#include "runtime/gradients.h"
 
 /* Which symbol has which value, from the sizes of the user inputs (in the order of the
  * signature; tensors or numbers).  Checks dtypes, fixed sizes and ranges; errors name
@@ -37,7 +38,8 @@ typedef struct {
   bool faithful; /* for a file: calls stay as the program has them (builder.h), nothing is folded */
   int64_t
       dry_limit; /* builder.h: nothing larger is computed ahead, weights need no data; the result cannot be run */
-  const WalkWatch *watch; /* NULL: nobody */
+  const WalkWatch *watch;  /* NULL: nobody */
+  const GradRequest *grad; /* the joint program: outputs as grad_output() tells; NULL: the forward alone */
 } Specialize;
 
 /* user_inputs have the sizes of the whole.  ERR_DYNAMIC if some size depends on data: such a program is

@@ -1,0 +1,176 @@
+/* gradients.c -- see gradients.h. */
+#include "runtime/gradients.h"
+
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/textbuf.h"
+
+/* ---- what is asked for ---------------------------------------------------------------------------- */
+
+static const char *output_name(const Exported *e, int i) {
+  const Arg *a = &e->graph->outputs[i];
+  return a->kind == ARG_VAL ? a->val->name : NULL;
+}
+
+static bool is_returned_tensor(const Exported *e, int i) {
+  const Arg *a = &e->graph->outputs[i];
+  return output_is_returned(e->outputs[i].kind) && a->kind == ARG_VAL && a->val->type == TY_TENSOR;
+}
+
+/* One number of a float dtype, as far as the program says. */
+static bool can_be_loss(const Exported *e, int i) {
+  if (!is_returned_tensor(e, i)) return false;
+  const Val *v = e->graph->outputs[i].val;
+  for (int d = 0; d < v->ndim; d++)
+    if (sym_is_int(v->size[d]) && v->size[d]->value != 1) return false;
+  return dtype_kind(v->dtype) == KIND_FLOAT;
+}
+
+static Status refuse_loss(const Exported *e, const char *wanted) {
+  TextBuf list = {0};
+  for (int i = 0, n = 0; i < e->graph->noutputs; i++) {
+    if (!output_is_returned(e->outputs[i].kind)) continue;
+    const Val *v = e->graph->outputs[i].kind == ARG_VAL ? e->graph->outputs[i].val : NULL;
+    text_printf(&list, "%s%d", n ? ", " : "", n);
+    if (v && v->type == TY_TENSOR)
+      text_printf(&list, " (%s, %s of %d dimensions)", v->name, dtype_name(v->dtype), v->ndim);
+    n++;
+  }
+  Status s = wanted
+                 ? fail(ERR_USAGE, "output '%s' is no loss: its outputs are %s", wanted,
+                        list.text ? list.text : "none")
+                 : fail(ERR_USAGE, "which output is the loss?  Its outputs are %s", list.text ? list.text : "none");
+  text_free(&list);
+  return status_hint(s, "a loss is one number of a floating-point dtype");
+}
+
+static Status find_loss(const Exported *e, const char *wanted, int *out) {
+  int found = -1, candidates = 0, returned = 0;
+  for (int i = 0; i < e->graph->noutputs; i++) {
+    if (!output_is_returned(e->outputs[i].kind)) continue;
+    int number = returned++;
+    if (wanted) {
+      char *end;
+      long as_number = strtol(wanted, &end, 10);
+      bool named = output_name(e, i) && !strcmp(output_name(e, i), wanted);
+      if (!named && (*end || !*wanted || as_number != number)) continue;
+      if (!can_be_loss(e, i)) return refuse_loss(e, wanted);
+      return *out = i, OK;
+    }
+    if (e->outputs[i].kind == OUT_LOSS) return *out = i, OK;
+    if (can_be_loss(e, i)) found = i, candidates++;
+  }
+  if (wanted || candidates != 1) return refuse_loss(e, wanted);
+  return *out = found, OK;
+}
+
+/* Is the name one of "a.*,b.?"? */
+static bool matches_some(const char *patterns, const char *name) {
+  char one[256];
+  for (const char *p = patterns; *p; p += *p == ',') {
+    size_t n = strcspn(p, ",");
+    if (n < sizeof one) {
+      memcpy(one, p, n);
+      one[n] = 0;
+      if (!fnmatch(one, name, 0)) return true;
+    }
+    p += n;
+  }
+  return false;
+}
+
+static bool is_wanted(const Exported *e, int i, const GradOptions *o) {
+  const InputSpec *in = &e->inputs[i];
+  const Val *v = e->graph->inputs[i];
+  if (v->type != TY_TENSOR || dtype_kind(v->dtype) < KIND_FLOAT) return false;
+  if (in->kind == IN_USER) return o->inputs;
+  if (in->kind != IN_PARAMETER) return false;
+  if (o->parameters) return matches_some(o->parameters, in->target);
+  const StateEntry *s = exported_state(e, in->target);
+  return s && s->requires_grad;
+}
+
+Status grad_request(const Exported *e, const GradOptions *o, Arena *arena, GradRequest *out) {
+  const Graph *g = e->graph;
+  *out = (GradRequest){0};
+  TRY(find_loss(e, o->loss, &out->loss));
+  TRY_NEW(out->input, arena_new_n(arena, int, g->ninputs + 1));
+  for (int i = 0; i < g->ninputs; i++)
+    if (is_wanted(e, i, o)) out->input[out->n++] = i;
+  if (out->n) return OK;
+  if (o->parameters)
+    return status_hint(fail(ERR_USAGE, "no floating-point parameter matches '%s'", o->parameters),
+                       "`tessera inspect` lists them");
+  return status_hint(fail(ERR_USAGE, "no parameter of the program requires a gradient"),
+                     "name those that are wanted, or ask for the gradients of the inputs");
+}
+
+OutputSpec grad_output(const Exported *e, const GradRequest *r, int i) {
+  int n = e->graph->noutputs;
+  if (i == r->loss) return (OutputSpec){.kind = OUT_LOSS};
+  if (i < n) return e->outputs[i];
+  const InputSpec *in = &e->inputs[r->input[i - n]];
+  bool user = in->kind == IN_USER;
+  return (OutputSpec){.kind = user ? OUT_GRADIENT_TO_USER_INPUT : OUT_GRADIENT_TO_PARAMETER,
+                      .target = user ? e->graph->inputs[r->input[i - n]]->name : in->target};
+}
+
+/* ---- the backward of a walk ---------------------------------------------------------------------------- */
+
+/* The place in the request of an earlier name of the same parameter; k itself if there is none. */
+static int first_name(const Exported *e, const GradRequest *r, int k) {
+  const StateEntry *s = e->inputs[r->input[k]].kind == IN_PARAMETER
+                            ? exported_state(e, e->inputs[r->input[k]].target)
+                            : NULL;
+  for (int j = 0; s && j < k; j++) {
+    const StateEntry *other = e->inputs[r->input[j]].kind == IN_PARAMETER
+                                  ? exported_state(e, e->inputs[r->input[j]].target)
+                                  : NULL;
+    if (other && other->record && s->record && !strcmp(other->record, s->record) &&
+        tensor_same_view(other->tensor, s->tensor))
+      return j;
+  }
+  return k;
+}
+
+Status gradients_require(Tape *t, const Exported *e, const GradRequest *r, Scope *scope, Value *inputs) {
+  for (int k = 0; k < r->n; k++) {
+    Value *v = &inputs[r->input[k]];
+    Tensor *leaf;
+    if (v->kind != VAL_TENSOR) continue;
+    TRY(tape_require(t, scope, v->tensor, &leaf));
+    int first = first_name(e, r, k);
+    if (first < k) { /* both names feed one leaf; the second has no gradient of its own */
+      grad_unref(leaf->grad);
+      leaf->grad = grad_ref(inputs[r->input[first]].tensor->grad);
+    }
+    *v = val_tensor(leaf);
+  }
+  return OK;
+}
+
+static bool is_second_name(const GradRequest *r, const Value *inputs, int k) {
+  for (int j = 0; j < k; j++)
+    if (inputs[r->input[j]].tensor->grad == inputs[r->input[k]].tensor->grad) return true;
+  return false;
+}
+
+Status gradients_find(Tape *t, const GradRequest *r, const Value *inputs, const Value *outputs, Scope *scope,
+                      Arena *arena, Value *gradients) {
+  Tensor **leaf, **found, *loss = outputs[r->loss].kind == VAL_TENSOR ? outputs[r->loss].tensor : NULL;
+  TRY_NEW(leaf, arena_new_n(arena, Tensor *, r->n + 1));
+  TRY_NEW(found, arena_new_n(arena, Tensor *, r->n + 1));
+  for (int k = 0; k < r->n; k++) leaf[k] = inputs[r->input[k]].tensor;
+  if (!loss) return fail(ERR_USAGE, "the loss is no tensor");
+  if (!loss->grad)
+    return status_hint(fail(ERR_USAGE, "the loss does not depend on any parameter whose gradient is wanted"),
+                       "a detach or a no-grad region may lie between, or it is made of integers");
+  TRY(tape_gradients(t, &loss, NULL, 1, leaf, r->n, &(Backward){.allow_unused = true}, scope, found));
+  for (int k = 0; k < r->n; k++) {
+    const Tensor *g = is_second_name(r, inputs, k) ? NULL : found[k];
+    gradients[k] = val_tensor(g);
+  }
+  return OK;
+}

@@ -1,0 +1,322 @@
+/* golden_grads -- losses and gradients of exported programs, compared with PyTorch's.
+ *
+ *     golden_grads [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose]
+ *                  [--mesh tp=2 ... [--plan plan.json|auto]]
+ *
+ * A FOLDER has a folder per model: program.pt2, inputs.safetensors, grads.safetensors (`loss`, `grad/<name>` of
+ * every parameter that has one), about.json (`noise`: parameters whose true gradient is 0, of which nothing is
+ * compared; `none`: parameters without one), and a plan for meshes.  Every gradient is compared relative to its
+ * largest element: 1e-4, 3e-2 for half precision; PyTorch's own error, where about.json tells it, is added.
+ * NAME matches as a substring.  Models run in child processes: a crash or a hang is the failure of one model.
+ */
+#include <dirent.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/parallel.h"
+#include "dist/dispatch.h"
+#include "harness/feed.h"
+#include "pt2/read.h"
+#include "runtime/session.h"
+
+enum { MAX_MESHES = 16, MODEL_SECONDS = 300, PATH_CAP = 4096 };
+
+typedef struct {
+  const char *only, *plan;
+  const char *mesh[MAX_MESHES];
+  int nmeshes, threads, passed, failed;
+  bool interpret, verbose;
+} Suite;
+
+typedef struct {
+  const Suite *suite;
+  const char *mesh; /* NULL: one rank */
+  char folder[PATH_CAP / 2];
+  yyjson_val *about;
+  SafeTensors *want;
+  int collectives; /* rank 0's, of one call */
+} Model;
+
+static void path_in(const Model *m, const char *name, char *path) {
+  snprintf(path, PATH_CAP, "%s/%.1000s", m->folder, name);
+}
+
+/* ---- comparing ------------------------------------------------------------------------------------- */
+
+static double number_at(const Tensor *t, int64_t i) {
+  int64_t at = 0;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    at += i % t->size[d] * t->stride[d];
+    i /= t->size[d];
+  }
+  Value v = val_load(t->dtype, (const char *)tensor_data(t) + (size_t)at * dtype_size(t->dtype));
+  return val_as_float(&v);
+}
+
+static double tolerance(const Model *m, const char *parameter, Dtype d) {
+  yyjson_val *errors = yyjson_obj_get(m->about, "f32_grad_error");
+  yyjson_val *own = parameter && yyjson_is_obj(errors) ? yyjson_obj_get(errors, parameter) : NULL;
+  double most = d == DT_F64 ? 1e-7 : d == DT_F32 ? 1e-4 : 3e-2;
+  return most + (own && yyjson_is_num(own) ? yyjson_get_num(own) : 0);
+}
+
+static Status compare(const Model *m, const char *what, const char *parameter, const Tensor *got,
+                      const Tensor *want) {
+  char a[160], b[160];
+  if (!tensor_same_size(got, want) || got->dtype != want->dtype)
+    return fail(ERR_DIFF, "%s is %s, should be %s", what, tensor_describe(got, a, sizeof a),
+                tensor_describe(want, b, sizeof b));
+  double largest = 0, worst = 0;
+  bool bad = false;
+  for (int64_t i = 0; i < tensor_numel(want); i++) {
+    double w = number_at(want, i), g = number_at(got, i);
+    bad |= !isfinite(w) || !isfinite(g);
+    if (fabs(w) > largest) largest = fabs(w);
+    if (fabs(g - w) > worst) worst = fabs(g - w);
+  }
+  if (bad || worst > tolerance(m, parameter, want->dtype) * (largest > 1e-12 ? largest : 1e-12))
+    return fail(ERR_DIFF, "%s differs by %.3g, its largest element is %.3g%s", what, worst, largest,
+                bad ? ", and not all are finite" : "");
+  return OK;
+}
+
+static bool is_listed(const Model *m, const char *list, const char *name) {
+  size_t i, n;
+  yyjson_val *v;
+  yyjson_arr_foreach(yyjson_obj_get(m->about, list), i, n, v) if (!strcmp(yyjson_get_str(v), name)) return true;
+  return false;
+}
+
+/* The output that is the gradient of this parameter; NULL: there is none. */
+static const Tensor *gradient_of(const Session *s, const char *name, const Value *gradients) {
+  const GradRequest *r = session_gradients(s);
+  const Exported *e = session_program(s);
+  for (int k = 0; k < r->n; k++)
+    if (e->inputs[r->input[k]].target && !strcmp(e->inputs[r->input[k]].target, name))
+      return gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
+  return NULL;
+}
+
+/* A second name of a parameter whose gradient stands under the first. */
+static bool is_tied(const Exported *e, const char *name) {
+  const StateEntry *s = exported_state(e, name);
+  for (int i = 0; s && i < e->nstate; i++)
+    if (&e->state[i] != s && !strcmp(e->state[i].record, s->record)) return true;
+  return false;
+}
+
+static Status compare_all(const Model *m, const Session *s, const Value *outs, int nouts, Scope *scope) {
+  const GradRequest *r = session_gradients(s);
+  const Value *gradients = outs + nouts - r->n;
+  Tensor *want;
+  int seen = 0;
+  for (int i = 0; i < m->want->count; i++) {
+    const SafeEntry *entry = &m->want->entries[i];
+    bool loss = !strcmp(entry->name, "loss");
+    const char *name = loss ? NULL : entry->name + strlen("grad/");
+    TRY(safetensors_tensor(m->want, entry, scope, &want));
+    if (!loss && is_listed(m, "noise", name)) continue;
+    const Tensor *got = loss ? outs[0].tensor : gradient_of(s, name, gradients);
+    if (!got && is_tied(session_program(s), name)) continue;
+    if (!got) return fail(ERR_DIFF, "there is no %s", entry->name);
+    TRY(compare(m, entry->name, name, got, want));
+    seen++;
+  }
+  for (int k = 0; k < r->n; k++) {
+    const char *name = session_program(s)->inputs[r->input[k]].target;
+    if (gradients[k].kind == VAL_TENSOR && is_listed(m, "none", name))
+      for (int64_t i = 0; i < tensor_numel(gradients[k].tensor); i++)
+        if (number_at(gradients[k].tensor, i) != 0) return fail(ERR_DIFF, "%s should have no gradient", name);
+  }
+  return seen > 1 ? OK : fail(ERR_DIFF, "nothing was compared");
+}
+
+/* ---- one model --------------------------------------------------------------------------------------- */
+
+static Status run_calls(Model *m, Session *session) {
+  char path[PATH_CAP];
+  Scope scope = {0};
+  Arena arena = {0};
+  Value *inputs, *outs;
+  int ninputs, nouts;
+  path_in(m, "inputs.safetensors", path);
+  Status s = feed_from_file(session_program(session), path, &scope, &arena, &inputs, &ninputs);
+  for (int round = 0; round < 2 && !s; round++) {
+    s = session_run(session, inputs, ninputs, &scope, &arena, &outs, &nouts);
+    if (!s) s = session_gather_gradients(session, inputs, &scope, outs, nouts);
+    if (!s) s = compare_all(m, session, outs, nouts, &scope);
+  }
+  scope_clear(&scope);
+  arena_free(&arena);
+  return s;
+}
+
+static Status open_on_mesh(const Model *m, Ctx *ctx, Exported *e, Session **out) {
+  char path[PATH_CAP];
+  Mesh *mesh;
+  PlanFile *plan = NULL;
+  path_in(m, m->suite->plan, path);
+  Status s = mesh_parse(ctx->dist, m->mesh, &mesh);
+  if (!s) s = plan_file_read(strcmp(m->suite->plan, "auto") ? path : "auto", &plan);
+  if (s) exported_free(e);
+  else s = session_open_on_mesh(ctx, e, mesh, plan, out);
+  plan_file_free(plan);
+  return s;
+}
+
+static Status run_session(Model *m, Ctx *ctx) {
+  char path[PATH_CAP];
+  Exported *e;
+  Session *session = NULL;
+  path_in(m, "program.pt2", path);
+  TRY(pt2_read(path, &e));
+  Status s = m->mesh ? open_on_mesh(m, ctx, e, &session) : session_open(ctx, e, &session);
+  if (!s) s = session_want_gradients(session, &(GradOptions){0});
+  if (!s && m->suite->interpret) session_force_interpreter(session);
+  if (!s) s = run_calls(m, session);
+  session_free(session);
+  return s;
+}
+
+static Status run_rank(World *w, void *arg) {
+  Model *m = arg;
+  Ctx ctx;
+  Dist *d = NULL;
+  CommLog log;
+  ctx_init(&ctx, 1);
+  Status s = dist_new(w, &d);
+  if (!s) {
+    ctx_attach_dist(&ctx, d);
+    comm_log_begin(d, &log);
+    s = run_session(m, &ctx);
+    for (int i = 0; world_rank(w) == 0 && m->suite->verbose && i < log.n; i++)
+      printf("  %-15s %8lld bytes  %s\n", step_kind_name(log.event[i].kind), (long long)log.event[i].bytes,
+             log.event[i].why);
+    comm_log_end(d, &log);
+    comm_log_free(&log);
+  }
+  ctx_free(&ctx);
+  dist_free(d);
+  return s;
+}
+
+static Status run_model(Model *m) {
+  char path[PATH_CAP];
+  FileMap *about;
+  yyjson_doc *doc = NULL;
+  path_in(m, "about.json", path);
+  TRY(file_map(path, &about));
+  Status s = json_parse(path, about->data, about->size, JSON_NAN, &doc);
+  file_map_unref(about);
+  m->about = yyjson_doc_get_root(doc);
+  path_in(m, "grads.safetensors", path);
+  if (!s) s = safetensors_open(path, &m->want);
+  if (!s && m->mesh) {
+    int n = 0;
+    s = mesh_text_ranks(m->mesh, &n);
+    if (!s) s = world_threads(n, run_rank, m, NULL);
+  } else if (!s) {
+    Ctx ctx;
+    ctx_init(&ctx, m->suite->threads);
+    s = run_session(m, &ctx);
+    ctx_free(&ctx);
+  }
+  safetensors_close(m->want);
+  yyjson_doc_free(doc);
+  return s;
+}
+
+static int child(const Suite *suite, const char *folder, const char *name, const char *mesh) {
+  Model m = {.suite = suite, .mesh = mesh};
+  char label[256];
+  snprintf(m.folder, sizeof m.folder, "%.1000s/%.900s", folder, name);
+  double start = clock_now();
+  alarm(MODEL_SECONDS);
+  Status s = run_model(&m);
+  snprintf(label, sizeof label, "%s%s%s", name, mesh ? " " : "", mesh ? mesh : "");
+  if (!s) printf("ok   %-36s %8.1f ms\n", label, (clock_now() - start) * 1e3);
+  else printf("FAIL %s: %s\n", label, status_message(s));
+  int code = s ? 1 : 0;
+  status_free(s);
+  return code;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------------- */
+
+static void start_model(Suite *suite, const char *folder, const char *name, const char *mesh) {
+  fflush(stdout);
+  pid_t pid = fork();
+  if (pid == 0) exit(child(suite, folder, name, mesh)); /* not _exit: leaks are looked for at exit */
+  int status = 0;
+  if (pid < 0 || waitpid(pid, &status, 0) < 0) {
+    perror("golden_grads");
+    exit(2);
+  }
+  bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (WIFSIGNALED(status))
+    printf("FAIL %s %s: %s\n", name, mesh ? mesh : "",
+           WTERMSIG(status) == SIGALRM ? "took too long" : strsignal(WTERMSIG(status)));
+  else if (!ok && WEXITSTATUS(status) != 1) printf("FAIL %s: exit code %d\n", name, WEXITSTATUS(status));
+  suite->passed += ok;
+  suite->failed += !ok;
+}
+
+static int is_model(const struct dirent *e) { return e->d_name[0] != '.'; }
+
+static void run_folder(Suite *suite, const char *folder) {
+  struct dirent **names;
+  int n = scandir(folder, &names, is_model, alphasort);
+  if (n < 0) {
+    fprintf(stderr, "golden_grads: ");
+    perror(folder);
+    exit(2);
+  }
+  for (int i = 0; i < n; i++) {
+    char path[PATH_CAP];
+    const char *name = names[i]->d_name;
+    snprintf(path, sizeof path, "%.2000s/%.1000s/grads.safetensors", folder, name);
+    bool wanted = file_exists(path) && (!suite->only || strstr(name, suite->only));
+    if (wanted && !suite->nmeshes) start_model(suite, folder, name, NULL);
+    snprintf(path, sizeof path, "%.2000s/%.1000s/%.200s", folder, name, suite->plan);
+    for (int k = 0; wanted && k < suite->nmeshes; k++)
+      if (file_exists(path) || !strcmp(suite->plan, "auto")) start_model(suite, folder, name, suite->mesh[k]);
+    free(names[i]);
+  }
+  free(names);
+}
+
+static const char *option_value(int argc, char **argv, int *i) {
+  if (*i + 1 < argc) return argv[++*i];
+  fprintf(stderr, "golden_grads: %s needs a value\n", argv[*i]);
+  exit(2);
+}
+
+int main(int argc, char **argv) {
+  Suite suite = {.threads = parallel_cores(), .plan = "plan.json"};
+  int folders = 0;
+  for (int i = 1; i < argc; i++) {
+    if (!strcmp(argv[i], "--model")) suite.only = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--threads")) suite.threads = atoi(option_value(argc, argv, &i));
+    else if (!strcmp(argv[i], "--mesh") && suite.nmeshes < MAX_MESHES)
+      suite.mesh[suite.nmeshes++] = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--plan")) suite.plan = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--interpret")) suite.interpret = true;
+    else if (!strcmp(argv[i], "--verbose")) suite.verbose = true;
+    else if (argv[i][0] == '-') {
+      fprintf(stderr, "usage: golden_grads [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose] "
+                      "[--mesh tp=2 ... [--plan plan.json|auto]]\n");
+      return 2;
+    } else argv[1 + folders++] = argv[i];
+  }
+  for (int i = 0; i < folders; i++) run_folder(&suite, argv[1 + i]);
+  if (!folders) run_folder(&suite, GOLDEN_FOLDER "/grads");
+  printf("%d passed, %d failed\n", suite.passed, suite.failed);
+  return suite.failed > 0 || suite.passed == 0;
+}
