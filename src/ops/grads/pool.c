@@ -8,12 +8,11 @@
 
 /* A tensor of t's size to tell it, one zero everywhere; with one row if `row`. */
 static Tensor *of_size(Vjp *v, const Tensor *t, bool row) {
-  int64_t size[MAX_DIMS], one = 1;
+  int64_t size[MAX_DIMS];
   int n = t->ndim;
   memcpy(size, t->size, (size_t)n * sizeof *size);
   if (row) size[n] = size[n - 1], size[n - 1] = 1, n++;
-  Tensor *zero = vjp_zeros(v, t->dtype, 1, &one);
-  return F_OP(&v->f, "aten.expand.default", F_T(zero), val_ints(size, n));
+  return vjp_size(v, t->dtype, n, size);
 }
 
 static Tensor *one_row(Vjp *v, Tensor *t) { return F_OP(&v->f, "aten.unsqueeze.default", F_T(t), val_int(-2)); }
