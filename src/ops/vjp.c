@@ -42,6 +42,10 @@ Tensor *vjp_zeros(Vjp *v, Dtype d, int ndim, const int64_t *size) {
   return F_OP(&v->f, "aten.new_zeros.default", F_T(like), val_ints(size, ndim), val_dtype(d));
 }
 
+Tensor *vjp_size(Vjp *v, Dtype d, int ndim, const int64_t *size) {
+  return F_OP(&v->f, "aten.expand.default", F_T(vjp_zeros(v, d, 0, NULL)), val_ints(size, ndim));
+}
+
 Tensor *vjp_cotangent_or_zeros(Vjp *v, int i) {
   return v->cotangent[i] ? v->cotangent[i] : vjp_zeros_like(v, v->out[i]);
 }

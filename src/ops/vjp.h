@@ -64,6 +64,8 @@ void vjp_give_item(Vjp *v, int arg, int item, Tensor *g);
 /* Zeros, on the mesh of the cotangents. */
 Tensor *vjp_zeros(Vjp *v, Dtype d, int ndim, const int64_t *size);
 static inline Tensor *vjp_zeros_like(Vjp *v, const Tensor *t) { return vjp_zeros(v, t->dtype, t->ndim, t->size); }
+/* A tensor that tells a size to an op that does not read it: one zero everywhere, in no memory to speak of. */
+Tensor *vjp_size(Vjp *v, Dtype d, int ndim, const int64_t *size);
 /* The conjugate of a complex tensor; others as they are. */
 Tensor *vjp_conj(Vjp *v, Tensor *t);
 

@@ -205,18 +205,61 @@ static Status grouped_run(Call *c) {
   return OK;
 }
 
-/* _grouped_mm(self, mat2, offs, bias, out_dtype): only its case of one input and many weights. */
+/* _grouped_mm(self, mat2, offs, bias, out_dtype): the groups are rows of self, each with a weight of its own, or
+ * stretches of the summed dimension of two matrices, each with a product of its own. */
+static bool is_summed_by_group(const Tensor *x, const Tensor *w) { return x && w && x->ndim == 2 && w->ndim == 2; }
+
+static Status summed_groups_infer(Call *c, const Tensor *x, const Tensor *y, const Tensor *offs) {
+  char a[128], b[128];
+  if (offs->ndim != 1 || x->size[1] != y->size[0] || x->dtype != y->dtype || !dtype_is_float(x->dtype))
+    return op_fail(c, "needs [m,k] and [k,n], floats of one dtype, and offsets along k, not %s and %s",
+                   tensor_describe(x, a, sizeof a), tensor_describe(y, b, sizeof b));
+  if (offs->dtype != DT_I32 && offs->dtype != DT_I64)
+    return op_fail(c, "offsets are %s, must be i32 or i64", dtype_name(offs->dtype));
+  return out_new(c, x->dtype, 3, (int64_t[]){offs->size[0], x->size[0], y->size[1]});
+}
+
 static Status aten_grouped_infer(Call *c) {
-  if (!in_tensor(c, 2) || in_tensor(c, 3))
-    return op_fail(c, "only an input [n,k], weights [g,k,m], offsets and no bias are understood");
-  const Tensor *x = in_tensor(c, 0);
+  const Tensor *x = in_tensor(c, 0), *w = in_tensor(c, 1), *offs = in_tensor(c, 2);
+  if (!offs || in_tensor(c, 3))
+    return op_fail(c, "only an input [n,k] with weights [g,k,m], or [m,k] with [k,n], offsets and no bias are "
+                      "understood");
   if (x && in_dtype(c, 4, x->dtype) != x->dtype)
     return op_fail(c, "the result can only have the input's dtype %s", dtype_name(x->dtype));
-  return grouped_infer(c);
+  return is_summed_by_group(x, w) ? summed_groups_infer(c, x, w, offs) : grouped_infer(c);
+}
+
+static Status summed_groups_run(Call *c) {
+  const Tensor *offs = in_tensor(c, 2), *out = out_tensor(c, 0);
+  View x = in_view(c, 0), y = in_view(c, 1);
+  int64_t begin = 0, item = (int64_t)dtype_size(x.dtype);
+  for (int64_t g = 0; g < offs->size[0]; g++) {
+    int64_t end = offset_at(offs, g), y_size[2];
+    if (end < begin || end > y.size[0])
+      return op_fail(c, "offset %lld of group %lld is not between %lld and %lld", (long long)end, (long long)g,
+                     (long long)begin, (long long)y.size[0]);
+    int64_t x_size[2] = {x.size[0], end - begin};
+    View to = {(char *)tensor_data(out) + g * out->stride[0] * item, out->size + 1, out->stride + 1, 2, x.dtype};
+    View part = {(char *)x.data + begin * x.stride[1] * item, x_size, x.stride, 2, x.dtype};
+    TRY(gemm(&c->ctx->kern, &(Gemm){.a = part, .b = rows_of(y, begin, end - begin, y_size), .c = to, .alpha = 1}));
+    begin = end;
+  }
+  return OK;
+}
+
+static Status aten_grouped_run(Call *c) {
+  return is_summed_by_group(in_tensor(c, 0), in_tensor(c, 1)) ? summed_groups_run(c) : grouped_run(c);
+}
+
+static Status aten_grouped_place(Rules *r) {
+  return is_summed_by_group(r->in[0], r->in[1]) ? rule_letters(r, "m[k],[k]n,[g]->[g]mn", true)
+                                                : rule_letters(r, "[n]k,[g]km,[g]->[n]m", true);
 }
 
 static double grouped_flops(const Call *c) {
-  return c->nout ? 2.0 * (double)tensor_numel(out_tensor(c, 0)) * (double)in_tensor(c, 0)->size[1] : 0;
+  if (!c->nout) return 0;
+  const Tensor *x = in_tensor(c, 0), *w = in_tensor(c, 1); /* every row of x, or every column, once */
+  return 2.0 * (double)tensor_numel(x) * (double)w->size[w->ndim - 1];
 }
 
 /* ---- the family ------------------------------------------------------------------------- */
@@ -281,8 +324,7 @@ const OpDef ops_matmul[] = {
     {.schema = "aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? "
                "out_dtype=None) -> Tensor",
      .infer = aten_grouped_infer,
-     .run = grouped_run,
+     .run = aten_grouped_run,
      .flops = grouped_flops,
-     .shard.rule = "[n]k,[g]km,[g]->[n]m",
-     .shard.linear = LINEAR_MULTI},
+     .shard.place = aten_grouped_place},
     {0}};
