@@ -191,6 +191,18 @@ static Status keep_originals(Call *c, Call *f, Value *bound) {
   return replace_tensors(c->arena, bound, n, tensor, bound);
 }
 
+/* The results of an op in place are its arguments again, and so are their gradients. */
+static void give_handles(Call *c) {
+  int next = 0;
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
+    if (!c->op->schema.params[w.arg].mutated || next >= c->nout) continue;
+    Tensor *out = out_tensor(c, next++);
+    grad_unref(out->grad);
+    out->grad = grad_ref(w.tensor->grad);
+    out->grad_out = w.tensor->grad_out;
+  }
+}
+
 static Status tape_inplace(Call *c) {
   Call f;
   Value bound[MAX_PARAMS];
@@ -198,7 +210,9 @@ static Status tape_inplace(Call *c) {
   TRY(keep_originals(c, &f, bound));
   TRY(op_dispatch_from(&f, LEVEL_TAPE));
   c->level = LEVEL_SHARD; /* the copy into place is no call of its own */
-  return op_write_results(c, &f, take_result);
+  TRY(op_write_results(c, &f, take_result));
+  give_handles(c);
+  return OK;
 }
 
 static Status tape_call(Handler *self, Call *c) {

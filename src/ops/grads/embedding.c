@@ -1,0 +1,92 @@
+/* embedding.c -- gradients of rows of a table that are looked up, one by one or summed up in bags. */
+#include "ops/vjp.h"
+
+static void vjp_embedding(Vjp *v) {
+  vjp_give(v, 0,
+           F_OP(&v->f, "aten.embedding_dense_backward.default", F_T(vjp_cotangent(v)), vjp_value(v, 1),
+                val_int(v->in[0]->size[0]), vjp_value(v, 2), vjp_value(v, 3)));
+}
+
+/* The rows that were looked up, but those of padding_idx. */
+static void vjp_embedding_backward(Vjp *v) {
+  const Tensor *indices = vjp_arg(v, 1);
+  int64_t padding = in_int(v->forward, 3);
+  Tensor *rows = F_OP(&v->f, "aten.embedding.default", F_T(vjp_cotangent(v)), F_T(indices));
+  if (padding >= 0) {
+    Tensor *none = F_OP(&v->f, "aten.eq.Scalar", F_T(indices), val_int(padding));
+    none = F_OP(&v->f, "aten.unsqueeze.default", F_T(none), val_int(-1));
+    rows = F_OP(&v->f, "aten.masked_fill.Scalar", F_T(rows), F_T(none), val_int(0));
+  }
+  vjp_give(v, 0, rows);
+}
+
+/* ---- bags ------------------------------------------------------------------------------------------------- */
+
+enum { WEIGHT, INDICES, OFFSETS, BY_FREQUENCY, MODE, SPARSE, SAMPLES, LAST_OFFSET, PADDING };
+enum { OF_INDEX = 1, BAG_SIZE, LARGEST }; /* results */
+
+/* The form that also tells what the gradient needs. */
+static Status bag_training(Call *c) {
+  bool has_padding = c->op->schema.nparams > PADDING && !in_none(c, PADDING);
+  int64_t padding = has_padding ? in_int(c, PADDING) : -1;
+  if (has_padding && padding < 0) padding += in_tensor(c, WEIGHT)->size[0];
+  Value args[PADDING + 1];
+  Tensor *out[4];
+  for (int i = 0; i < PADDING; i++) args[i] = c->arg[i];
+  args[PADDING] = val_int(padding);
+  TRY(op_call(c, "aten._embedding_bag.default", out, 4, args, PADDING + 1));
+  for (int i = 0; i < 4; i++) TRY(out_value(c, val_tensor(out[i])));
+  return OK;
+}
+
+/* The bag of each index.  The op leaves it out where it is quicker without: then it is how many bags have begun,
+ * less one. */
+static Tensor *bag_of_index(Vjp *v) {
+  Formula *f = &v->f;
+  const Tensor *indices = vjp_arg(v, INDICES);
+  int64_t n = indices->size[0], more = n + 1;
+  Tensor *known = v->out[OF_INDEX], *offsets = vjp_arg(v, OFFSETS);
+  if (tensor_numel(known) == n) return known;
+  int64_t bags = v->out[0]->size[0];
+  if (offsets->size[0] != bags)
+    offsets = F_OP(f, "aten.slice.Tensor", F_T(offsets), val_int(0), val_int(0), val_int(bags));
+  Tensor *ones = F_OP(f, "aten.ones_like.default", F_T(offsets), val_dtype(DT_I64));
+  Tensor *begun = F_OP(f, "aten.index_add.default", F_T(vjp_zeros(v, DT_I64, 1, &more)), val_int(0), F_T(offsets),
+                       F_T(ones));
+  begun = F_OP(f, "aten.cumsum.default",
+               F_T(F_OP(f, "aten.slice.Tensor", F_T(begun), val_int(0), val_int(0), val_int(n))), val_int(0));
+  return F_OP(f, "aten.sub.Scalar", F_T(begun), val_int(1));
+}
+
+/* <row of the bag's cotangent, row of the table>, for each index */
+static Tensor *to_samples(Vjp *v, Tensor *g, Tensor *bag) {
+  Formula *f = &v->f;
+  int64_t last = -1, padding = in_int(v->forward, PADDING);
+  Tensor *rows = F_OP(f, "aten.index_select.default", vjp_value(v, WEIGHT), val_int(0), vjp_value(v, INDICES));
+  Tensor *there = F_OP(f, "aten.index_select.default", F_T(g), val_int(0), F_T(bag));
+  Tensor *sums = f_sum(f, f_mul(f, f_widen(f, there), f_widen(f, rows)), &last, 1, false);
+  if (padding < 0) return sums;
+  Tensor *none = F_OP(f, "aten.eq.Scalar", vjp_value(v, INDICES), val_int(padding));
+  return F_OP(f, "aten.masked_fill.Scalar", F_T(sums), F_T(none), val_int(0));
+}
+
+static void vjp_embedding_bag(Vjp *v) {
+  Tensor *g = v->cotangent[0];
+  if (!g) return;
+  Tensor *bag = bag_of_index(v);
+  if (vjp_wants(v, WEIGHT))
+    vjp_give(v, WEIGHT,
+             F_OP(&v->f, "aten._embedding_bag_dense_backward.default", F_T(g), vjp_value(v, INDICES), F_T(bag),
+                  F_T(v->out[BAG_SIZE]), F_T(v->out[LARGEST]), val_int(v->in[0]->size[0]),
+                  vjp_value(v, BY_FREQUENCY), vjp_value(v, MODE), vjp_value(v, SAMPLES), vjp_value(v, PADDING)));
+  if (vjp_wants(v, SAMPLES)) vjp_give(v, SAMPLES, to_samples(v, g, bag));
+}
+
+const GradDef grads_embedding[] = {
+    GRAD("embedding.default", vjp_embedding, "indices"),
+    GRAD("embedding_dense_backward.default", vjp_embedding_backward, "indices"),
+    TRAINS_AS("embedding_bag.default embedding_bag.padding_idx", bag_training),
+    GRAD("_embedding_bag.default", vjp_embedding_bag,
+         "weight indices offsets per_sample_weights result1 result2 result3"),
+    {0},
+};
