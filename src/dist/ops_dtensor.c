@@ -15,6 +15,7 @@
 #include "dist/dist.h"
 #include "dist/run_sharded.h"
 #include "ops/geometry.h"
+#include "ops/vjp.h"
 
 /* ---- one step of a recorded program -------------------------------------------------------------- */
 
@@ -139,7 +140,7 @@ const OpDef ops_dtensor[] = {
      .infer = redistribute_infer,
      .run = redistribute_run,
      .flags = OP_RANDOM},
-    {.schema = "tess::dtensor_from_local(Tensor self, Any spec) -> Tensor",
+    {.schema = "tess::dtensor_from_local(Tensor self, Any spec, Any grad_spec=None) -> Tensor",
      .run = from_local_run,
      .flags = OP_DTENSOR},
     {.schema = "tess::dtensor_redistribute(Tensor self, Any spec, str why, bool lazy=False) -> Tensor",
@@ -149,3 +150,74 @@ const OpDef ops_dtensor[] = {
      .run = to_local_run,
      .flags = OP_DTENSOR},
     {0}};
+
+/* ---- gradients -------------------------------------------------------------------------------------- */
+
+static Value value_of(const Spec *spec) { return (Value){.kind = VAL_SPEC, .spec = spec}; }
+
+/* g on its way to where `place` has it. */
+static Tensor *bring(Vjp *v, Tensor *g, const Placement *place, bool lazy) {
+  const Spec *to;
+  if (v->f.status) return NULL;
+  v->f.status = spec_with(g->spec, place, &to);
+  if (v->f.status || to == g->spec) return g;
+  return F_OP(&v->f, "tess.dtensor_redistribute.default", F_T(g), value_of(to), val_str("gradient"),
+              val_bool(lazy));
+}
+
+static bool is_dtensor(Vjp *v, const Tensor *g, const char *what) {
+  if (!v->f.status && !g->spec)
+    v->f.status = fail(ERR_USAGE, "the cotangent of %s is a plain tensor, not a DTensor", what);
+  return !v->f.status;
+}
+
+/* Back to where the tensor was.  Values are never made partial again: what was partial gets its gradient whole,
+ * or partial as it comes.  Lazily (dtensor_place) it comes back to shards only, and else stays where it is: what is
+ * done with it next decides. */
+static void vjp_redistribute(Vjp *v) {
+  Tensor *g = vjp_cotangent(v);
+  const Spec *from = vjp_arg(v, 0)->spec;
+  bool lazy = in_bool(v->forward, 3);
+  if (!is_dtensor(v, g, "redistribute")) return;
+  Placement place[MAX_AXES];
+  for (int a = 0; a < from->mesh->naxes; a++) {
+    const Placement *was = &from->place[a], *is = &g->spec->place[a];
+    if (is_p(was) || (lazy && !is_s(was))) place[a] = is_s(is) && !lazy ? place_r() : *is;
+    else place[a] = *was;
+  }
+  vjp_give(v, 0, bring(v, g, place, lazy));
+}
+
+/* Partial gradients become whole: a shard's gradient is the gradient of what it stands for. */
+static void without_partial(const Spec *spec, Placement *place) {
+  for (int a = 0; a < spec->mesh->naxes; a++) place[a] = is_p(&spec->place[a]) ? place_r() : spec->place[a];
+}
+
+static const Spec *grad_spec(const Vjp *v, int arg) {
+  return v->forward->arg[arg].kind == VAL_SPEC ? v->forward->arg[arg].spec : NULL;
+}
+
+static void vjp_from_local(Vjp *v) {
+  Tensor *g = vjp_cotangent(v);
+  const Spec *asked = grad_spec(v, 2);
+  Placement place[MAX_AXES];
+  if (!is_dtensor(v, g, "from_local")) return;
+  without_partial(v->forward->arg[1].spec, place);
+  g = bring(v, g, asked ? asked->place : place, false);
+  vjp_give(v, 0, F_OP(&v->f, "tess.dtensor_to_local.default", F_T(g)));
+}
+
+static void vjp_to_local(Vjp *v) {
+  const Spec *own = vjp_arg(v, 0)->spec, *asked = grad_spec(v, 1);
+  Placement place[MAX_AXES];
+  without_partial(own, place);
+  if (!asked && !v->f.status) v->f.status = spec_with(own, place, &asked);
+  vjp_give(v, 0, F_OP(&v->f, "tess.dtensor_from_local.default", F_T(vjp_cotangent(v)), value_of(asked)));
+}
+
+const GradDef grads_dtensor[] = {
+    GRAD("tess.dtensor_redistribute.default", vjp_redistribute, NULL),
+    GRAD("tess.dtensor_from_local.default", vjp_from_local, NULL),
+    GRAD("tess.dtensor_to_local.default", vjp_to_local, NULL),
+    {0},
+};

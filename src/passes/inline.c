@@ -2,10 +2,11 @@
  * wrap_with_autocast.
  *
  *   before:  %a = higher_order.wrap_with_set_grad_enabled(false, graph(%x) { %y = cos(%x) return %y }, %b)
- *   after:   %a = cos(%b)
+ *   after:   %c = cos(%b)
+ *            %a = detach(%c)
  *
- * Whether gradients are recorded does not matter here; an autocast region's casts become
- * explicit (autocast.h).  Sub-graphs are moved, not copied: linear.
+ * What comes out of a region without gradients is detached, so that none passes it; an autocast region's
+ * casts become explicit (autocast.h).  Sub-graphs are moved, not copied: linear.
  */
 #include "passes/autocast.h"
 #include "passes/pass.h"
@@ -21,6 +22,22 @@ static bool is_wrapper(const Node *n) {
   return node_is(n, "higher_order.wrap_with_set_grad_enabled") || node_is(n, "higher_order.wrap_with_autocast");
 }
 
+static bool is_without_gradients(const Node *n) {
+  return node_is(n, "higher_order.wrap_with_set_grad_enabled") && n->nargs && n->args[0].kind == ARG_BOOL &&
+         !n->args[0].b;
+}
+
+/* The value that stands for result v of a region without gradients: detached, unless the region only passed it
+ * through, or no gradient could pass it anyway. */
+static Status detach(Graph *g, Node *n, Val **v) {
+  bool tensor = (*v)->type == TY_TENSOR && dtype_kind((*v)->dtype) >= KIND_FLOAT;
+  for (int i = 0; i < n->nargs; i++)
+    if (n->args[i].kind == ARG_VAL && n->args[i].val == *v) return OK;
+  if (!tensor) return OK;
+  Arg arg = arg_val(*v);
+  return graph_emit_value(g, n, n, "aten.detach.default", &arg, 1, *v, v);
+}
+
 static Status dissolve(Graph *g, Node *n) {
   int at = graph_argument(n);
   if (at < 0) return fail(ERR_FILE, "%s has no sub-graph", n->target);
@@ -34,6 +51,7 @@ static Status dissolve(Graph *g, Node *n) {
   for (int i = 0; i < n->nouts; i++) {
     if (outs[i].kind != ARG_VAL)
       return fail(ERR_FILE, "%s: result %d of its sub-graph is not a value", n->target, i);
+    if (is_without_gradients(n)) TRY(detach(g, n, &outs[i].val));
     n->outs[i]->forward = outs[i].val;
   }
   return OK;
