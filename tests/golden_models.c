@@ -90,7 +90,7 @@ static Status call(Session *session, const Share *share, Value *inputs, int ninp
   if (share && is_refused(share, inputs, ninputs)) return OK;
   if (share) TRY(folder_inputs_shard(share->cuts, share->kern, share->rank, scope, inputs, ninputs));
   TRY(session_run(session, inputs, ninputs, scope, arena, &outs, &nouts));
-  return compare_with_file(report, want, outs, nouts, -1, -1, false);
+  return compare_with_file(report, want, &(OutputList){outs, nouts, NULL}, -1, -1, false);
 }
 
 /* share NULL: the inputs are whole. */

@@ -285,7 +285,7 @@ static Status run_pair(const Suite *suite, const Case *c, Ctx *ctx, World *w, St
     Status s = call_program(suite, c, program, NULL, ctx, rank, interpret, 2, &master, &got);
     FILE *quiet = s ? NULL : open_memstream(&text, &len);
     if (quiet) {
-      note(found, compare_with_file(quiet, want, got.out, got.nout, 1e-6, 1e-6, false));
+      note(found, compare_with_file(quiet, want, &(OutputList){got.out, got.nout, NULL}, 1e-6, 1e-6, false));
       fclose(quiet);
       free(text);
     }

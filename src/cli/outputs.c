@@ -7,15 +7,14 @@
 #include "base/textbuf.h"
 #include "tensor/print.h"
 
-Status outputs_save(const char *path, const Value *outs, int n, bool force) {
-  SafeItem *items = calloc((size_t)n + 1, sizeof *items);
-  char(*names)[16] = calloc((size_t)n + 1, sizeof *names);
+Status outputs_save(const char *path, const OutputList *outs, bool force) {
+  SafeItem *items = calloc((size_t)outs->n + 1, sizeof *items);
+  char(*names)[16] = calloc((size_t)outs->n + 1, sizeof *names);
   Status s = items && names ? OK : fail_oom();
   int count = 0;
-  for (int i = 0; i < n && !s; i++) {
-    if (outs[i].kind != VAL_TENSOR) continue;
-    snprintf(names[count], sizeof names[count], "%d", i);
-    items[count] = (SafeItem){names[count], outs[i].tensor};
+  for (int i = 0; i < outs->n && !s; i++) {
+    if (outs->v[i].kind != VAL_TENSOR) continue;
+    items[count] = (SafeItem){output_label(outs, i, names[count], sizeof names[count]), outs->v[i].tensor};
     count++;
   }
   if (!s) s = safetensors_save(path, items, count, NULL, 0, force ? FILE_OVERWRITE : 0);
@@ -80,8 +79,14 @@ static void json_tensor(TextBuf *b, const Tensor *t, bool data) {
   text_puts(b, "]");
 }
 
-static void json_value(TextBuf *b, int position, const Value *v, bool data) {
-  text_printf(b, "{\"output\": %d, ", position);
+static void json_value(TextBuf *b, const OutputList *outs, int i, bool data) {
+  const Value *v = &outs->v[i];
+  text_printf(b, "{\"output\": %d, ", i);
+  if (outs->gradient && outs->gradient[i]) {
+    text_puts(b, "\"name\": ");
+    text_json(b, outs->gradient[i]);
+    text_puts(b, ", ");
+  }
   if (v->kind == VAL_TENSOR) {
     json_tensor(b, v->tensor, data);
   } else {
@@ -100,36 +105,38 @@ static Status print_text(FILE *f, TextBuf *b) {
   return s;
 }
 
-Status outputs_print(FILE *f, const Value *outs, int n) {
-  for (int i = 0; i < n; i++) {
+Status outputs_print(FILE *f, const OutputList *outs) {
+  for (int i = 0; i < outs->n; i++) {
     TextBuf b = {0};
-    text_printf(&b, "%d: ", i);
-    text_value(&b, &outs[i]);
+    char label[16];
+    text_printf(&b, "%s: ", output_label(outs, i, label, sizeof label));
+    text_value(&b, &outs->v[i]);
     text_puts(&b, "\n");
     TRY(print_text(f, &b));
   }
   return OK;
 }
 
-Status outputs_print_json(FILE *f, const Value *outs, int n, bool data) {
+Status outputs_print_json(FILE *f, const OutputList *outs, bool data) {
   fputs("[", f);
-  for (int i = 0; i < n; i++) {
+  for (int i = 0; i < outs->n; i++) {
     TextBuf b = {0};
     if (i) text_puts(&b, ", ");
-    json_value(&b, i, &outs[i], data);
+    json_value(&b, outs, i, data);
     TRY(print_text(f, &b));
   }
   fputs("]", f);
   return OK;
 }
 
-Status outputs_list(FILE *f, const Value *outs, int n) {
-  for (int i = 0; i < n; i++) {
+Status outputs_list(FILE *f, const OutputList *outs) {
+  for (int i = 0; i < outs->n; i++) {
     TextBuf b = {0};
-    char shape[256];
-    text_printf(&b, "%d: ", i);
-    if (outs[i].kind == VAL_TENSOR) text_puts(&b, tensor_describe(outs[i].tensor, shape, sizeof shape));
-    else text_value(&b, &outs[i]);
+    const Value *v = &outs->v[i];
+    char shape[256], label[16];
+    text_printf(&b, "%s: ", output_label(outs, i, label, sizeof label));
+    if (v->kind == VAL_TENSOR) text_puts(&b, tensor_describe(v->tensor, shape, sizeof shape));
+    else text_value(&b, v);
     text_puts(&b, "\n");
     TRY(print_text(f, &b));
   }

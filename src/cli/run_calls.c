@@ -35,6 +35,8 @@ typedef struct {
   double open_seconds;
   Ctx alone; /* of the reference, with --check */
   RunCheck check;
+  const char **gradient; /* names by output, with --grad; else NULL */
+  Arena names;
   FILE *out; /* what this rank says of the present call */
   char *said;
   size_t nsaid;
@@ -143,8 +145,9 @@ static Status print_times(RunState *r, double compile) {
 typedef struct {
   RunState *run;
   int call;
-  const Value *inputs, *outs;
-  int ninputs, nouts;
+  const Value *inputs;
+  int ninputs;
+  OutputList outs;
   bool agree; /* with all ranks, or alone */
 } Report;
 
@@ -155,7 +158,7 @@ static Status save(const Report *p) {
   const char *path = o->outputs.v[p->call];
   bool own = r->world && (!p->agree || rank_output_is_own(path));
   if (own) TRY(rank_output(&p->run->arena, path, r->rank, &path));
-  Status s = own || r->rank == 0 ? outputs_save(path, p->outs, p->nouts, o->force) : OK;
+  Status s = own || r->rank == 0 ? outputs_save(path, &p->outs, o->force) : OK;
   if (s && o->unwritten) atomic_store(o->unwritten, true);
   return s;
 }
@@ -166,7 +169,7 @@ static Status show_expected(const Report *p, FILE *f) {
   const char *expect = o->expect.v[p->call];
   if (r->world) TRY(rank_input(&p->run->arena, expect, r->rank, r->ranks, &expect));
   if (o->json) fputs(", \"expect\": [", f);
-  Status s = compare_with_file(f, expect, p->outs, p->nouts, o->rtol, o->atol, o->json);
+  Status s = compare_with_file(f, expect, &p->outs, o->rtol, o->atol, o->json);
   if (o->json) fputs("]", f);
   return s;
 }
@@ -178,11 +181,11 @@ static Status show(const Report *p, FILE *f) {
   bool expected = p->call < o->expect.n;
   if (o->json) {
     fputs("\"outputs\": ", f);
-    TRY(outputs_print_json(f, p->outs, p->nouts, o->print_outputs));
+    TRY(outputs_print_json(f, &p->outs, o->print_outputs));
   } else {
     if (!p->agree && (o->print_outputs || expected || o->nothing_asked)) fprintf(f, "rank %d:\n", r->rank);
-    if (o->print_outputs) TRY(outputs_print(f, p->outs, p->nouts));
-    if (o->nothing_asked) TRY(outputs_list(f, p->outs, p->nouts));
+    if (o->print_outputs) TRY(outputs_print(f, &p->outs));
+    if (o->nothing_asked) TRY(outputs_list(f, &p->outs));
   }
   return expected ? show_expected(p, f) : OK;
 }
@@ -215,7 +218,7 @@ static Status report(Report *p) {
   RunState *r = p->run;
   const RunOptions *o = r->o;
   p->agree = true;
-  if (r->world) TRY(rank_results_agree(r->world, p->outs, p->nouts, &p->agree));
+  if (r->world) TRY(rank_results_agree(r->world, p->outs.v, p->outs.n, &p->agree));
   TRY(save(p));
   if (o->profile && r->rank == 0) {
     json_key(r, r->out, "profile");
@@ -240,11 +243,12 @@ static Status run_call(RunState *r, const Value *inputs, int ninputs, Value **ou
     run_check_nodes(&r->check, s, r->out);
   }
   TRY(s);
+  if (session_gradients(r->session)) TRY(session_gather_gradients(r->session, inputs, &r->results, *outs, *nouts));
   if (!r->o->check || nodes) return OK;
   FILE *f = r->rank == 0 ? r->out : fopen("/dev/null", "w"); /* what differs elsewhere is its rank's error */
   if (!f) return fail(ERR_FAIL, "cannot open /dev/null");
   if (r->rank == 0) json_key(r, f, "check");
-  s = run_check_outputs(&r->check, inputs, ninputs, *outs, *nouts, f);
+  s = run_check_outputs(&r->check, inputs, ninputs, &(OutputList){*outs, *nouts, r->gradient}, f);
   if (r->rank) fclose(f);
   return s;
 }
@@ -263,11 +267,34 @@ static Status one_call(RunState *r, int call) {
   TRY(run_call(r, inputs, ninputs, &outs, &nouts));
   if (o->repeat != NOT_GIVEN) TRY(print_times(r, compile));
   TRY(report(
-      &(Report){.run = r, .call = call, .inputs = inputs, .ninputs = ninputs, .outs = outs, .nouts = nouts}));
+      &(Report){.run = r, .call = call, .inputs = inputs, .ninputs = ninputs, .outs = {outs, nouts, r->gradient}}));
   scope_clear(&r->results);
   scope_clear(&r->scope);
   arena_free(&r->results_arena);
   arena_free(&r->arena);
+  return OK;
+}
+
+/* --grad: the session gives them behind its outputs. */
+static Status want_gradients(const RunState *r, Session *s) {
+  const RunOptions *o = r->o;
+  GradOptions wanted = {
+      .loss = o->loss, .parameters = o->grad && *o->grad ? o->grad : NULL, .inputs = o->grad_inputs};
+  return o->grad ? session_want_gradients(s, &wanted) : OK;
+}
+
+/* "grad/layers.0.weight" for each. */
+static Status name_gradients(RunState *r) {
+  const GradRequest *g = session_gradients(r->session);
+  const Exported *e = session_program(r->session);
+  int n = 0;
+  if (!g) return OK;
+  for (int i = 0; i < e->graph->noutputs; i++) n += output_is_returned(e->outputs[i].kind);
+  TRY_NEW(r->gradient, arena_new_n(&r->names, const char *, n + g->n));
+  for (int k = 0; k < g->n; k++) {
+    const char *of = grad_output(e, g, e->graph->noutputs + k).target;
+    TRY_NEW(r->gradient[n + k], arena_printf(&r->names, "grad/%s", of));
+  }
   return OK;
 }
 
@@ -280,17 +307,21 @@ static Status open_on_mesh(RunState *r, Prepared *p) {
                             r->ranks == 1 ? "is" : "are", r->ranks),
                        "start as many processes as the mesh has ranks");
   TRY(session_open_prepared(r->ctx, p, mesh, &r->session));
+  TRY(want_gradients(r, r->session));
   if (!r->o->check) return OK;
   r->check.rtol = r->o->rtol;
   r->check.atol = r->o->atol;
   r->check.json = r->o->json;
-  return run_check_open(&r->check, &r->alone, p, r->session, r->o->check);
+  TRY(run_check_open(&r->check, &r->alone, p, r->session, r->o->check));
+  return r->check.alone ? want_gradients(r, r->check.alone) : OK;
 }
 
 static Status open_and_call(RunState *r, Prepared *p) {
   const RunOptions *o = r->o;
   double start = clock_now();
   TRY(o->mesh ? open_on_mesh(r, p) : session_open_prepared(r->ctx, p, NULL, &r->session));
+  if (!o->mesh) TRY(want_gradients(r, r->session));
+  TRY(name_gradients(r));
   r->open_seconds += clock_now() - start;
   if (o->interpret) session_force_interpreter(r->session);
   session_set_profile(r->session, o->profile);
@@ -326,6 +357,7 @@ Status run_calls(Ctx *ctx, World *w, Prepared *p, const RunOptions *o, double lo
     else s = told;
   }
   text_free(&r.json);
+  arena_free(&r.names);
   scope_clear(&r.results);
   scope_clear(&r.scope);
   arena_free(&r.results_arena);

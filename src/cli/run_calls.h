@@ -23,6 +23,9 @@ typedef struct {
   const char *mesh;         /* the program is partitioned over it; NULL: ranks run it as it is */
   const PlanFile *plan;     /* NULL: nothing is cut */
   const char *check;        /* NULL: no; else "" or "nodes" */
+  const char *grad;         /* gradients, too: of parameters that match these patterns, "": of all; NULL: none */
+  const char *loss;         /* with grad: which output; NULL: the one that can be */
+  bool grad_inputs;         /* with grad: of the inputs as well */
   atomic_bool *unwritten;   /* set if an output file cannot be written; NULL: nobody asks */
   const FolderInputs *cuts; /* of rank files: inputs that all ranks are given are cut so; NULL: they are not */
 } RunOptions;

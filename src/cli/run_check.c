@@ -175,14 +175,14 @@ static Status wanted_outputs(RunCheck *c, const Value *inputs, int ninputs, Scop
   return OK;
 }
 
-Status run_check_outputs(RunCheck *c, const Value *inputs, int ninputs, const Value *outs, int nouts, FILE *f) {
+Status run_check_outputs(RunCheck *c, const Value *inputs, int ninputs, const OutputList *outs, FILE *f) {
   Scope scope = {0};
   Arena arena = {0};
   Value *wanted;
   if (!c->alone || c->nodes) return OK;
-  Status s = wanted_outputs(c, inputs, ninputs, &scope, &arena, &wanted, nouts);
+  Status s = wanted_outputs(c, inputs, ninputs, &scope, &arena, &wanted, outs->n);
   if (c->json) fputs("{\"outputs\": [", f);
-  if (!s) s = compare_with_values(f, "one rank", wanted, outs, nouts, c->rtol, c->atol, c->json);
+  if (!s) s = compare_with_values(f, "one rank", wanted, outs, c->rtol, c->atol, c->json);
   if (c->json) fprintf(f, "], \"ok\": %s}", s ? "false" : "true");
   scope_clear(&scope);
   arena_free(&arena);

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+#include "harness/compare.h"
 #include "runtime/session.h"
 
 typedef struct {
@@ -29,7 +30,7 @@ Status run_check_open(RunCheck *c, Ctx *alone, Prepared *p, Session *on_mesh, co
 /* Before a call of the session that is checked, with the same inputs. */
 Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs);
 /* After it: a line per output, or the object of a JSON document, to f; ERR_DIFF. */
-Status run_check_outputs(RunCheck *c, const Value *inputs, int ninputs, const Value *outs, int nouts, FILE *f);
+Status run_check_outputs(RunCheck *c, const Value *inputs, int ninputs, const OutputList *outs, FILE *f);
 /* The same of --check=nodes, which compares while the call runs; found: what ended the call, OK: nothing. */
 void run_check_nodes(const RunCheck *c, Status found, FILE *f);
 void run_check_close(RunCheck *c);

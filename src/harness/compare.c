@@ -91,60 +91,91 @@ static void tell_one(Comparison *c, const char *name, const Tensor *got, const D
   c->told++;
 }
 
-static Status compare_one(Comparison *c, const char *name, const Tensor *got, const Tensor *want) {
+const char *output_label(const OutputList *outs, int i, char *buf, size_t cap) {
+  if (outs->gradient && outs->gradient[i]) return outs->gradient[i];
+  snprintf(buf, cap, "%d", i);
+  return buf;
+}
+
+/* -1: there is none of that name. */
+static int find_output(const OutputList *outs, const char *name) {
+  char label[16];
+  for (int i = 0; i < outs->n; i++)
+    if (!strcmp(output_label(outs, i, label, sizeof label), name)) return i;
+  return outs->gradient && !strcmp(name, "loss") ? 0 : -1;
+}
+
+static double largest(const Tensor *t) {
+  int64_t at[MAX_DIMS] = {0}, n = tensor_numel(t);
+  double most = 0;
+  for (int64_t i = 0; i < n; i++) {
+    Value v = element(t, at);
+    for (int p = 0; p < (v.kind == VAL_COMPLEX ? 2 : 1); p++) {
+      double x = fabs(v.kind == VAL_COMPLEX ? v.complex_[p] : val_as_float(&v));
+      if (isfinite(x) && x > most) most = x;
+    }
+    for (int d = t->ndim - 1; d >= 0 && ++at[d] == t->size[d]; d--) at[d] = 0;
+  }
+  return most;
+}
+
+static Status compare_one(Comparison *c, const OutputList *outs, int i, const Tensor *want) {
+  const Tensor *got = outs->v[i].tensor;
+  bool gradient = outs->gradient && outs->gradient[i];
+  char label[16];
+  const char *name = output_label(outs, i, label, sizeof label);
   char a[128], b[128];
   if (got->dtype != want->dtype || !tensor_same_size(got, want)) {
     return fail(ERR_DIFF, "output %s is %s, expected %s", name, tensor_describe(got, a, sizeof a),
                 tensor_describe(want, b, sizeof b));
   }
   double tolerance = compare_tolerance(got->dtype);
+  double atol = (c->atol < 0 ? tolerance : c->atol) * (gradient ? largest(want) : 1);
   Difference d;
-  compare_tensors(got, want, c->rtol < 0 ? tolerance : c->rtol, c->atol < 0 ? tolerance : c->atol, &d);
+  compare_tensors(got, want, c->rtol < 0 ? tolerance : c->rtol, atol, &d);
   c->bad += d.wrong > 0;
   tell_one(c, name, got, &d);
   return OK;
 }
 
-static Status compare_all(Comparison *c, const SafeTensors *st, const char *path, const Value *outs, int nouts,
+static Status compare_all(Comparison *c, const SafeTensors *st, const char *path, const OutputList *outs,
                           Scope *scope) {
   for (int i = 0; i < st->count; i++) {
     const char *name = st->entries[i].name;
-    char *end;
-    long at = strtol(name, &end, 10);
-    if (*end || end == name || at < 0 || at >= nouts || outs[at].kind != VAL_TENSOR) {
-      return fail(ERR_DIFF, "'%s' expects an output '%s', the program has %d output%s", path, name, nouts,
-                  PLURAL(nouts));
-    }
+    int at = find_output(outs, name);
+    if (at < 0 || outs->v[at].kind != VAL_TENSOR)
+      return fail(ERR_DIFF, "'%s' expects an output '%s', the program has %d output%s%s", path, name, outs->n,
+                  PLURAL(outs->n), outs->gradient ? " with its gradients" : "");
     Tensor *want;
     TRY(safetensors_tensor(st, &st->entries[i], scope, &want));
-    TRY(compare_one(c, name, outs[at].tensor, want));
+    TRY(compare_one(c, outs, at, want));
   }
   return c->bad ? fail(ERR_DIFF, "%d of %d outputs differ from '%s'", c->bad, st->count, path) : OK;
 }
 
-Status compare_with_file(FILE *f, const char *path, const Value *outs, int nouts, double rtol, double atol,
-                         bool json) {
+Status compare_with_file(FILE *f, const char *path, const OutputList *outs, double rtol, double atol, bool json) {
   SafeTensors *st;
   Scope scope = {0};
   TRY(safetensors_open(path, &st));
   Comparison c = {.f = f, .rtol = rtol, .atol = atol, .json = json};
-  Status s = compare_all(&c, st, path, outs, nouts, &scope);
+  Status s = compare_all(&c, st, path, outs, &scope);
   scope_clear(&scope);
   safetensors_close(st);
   return s;
 }
 
-Status compare_with_values(FILE *f, const char *what, const Value *wanted, const Value *outs, int nouts,
-                           double rtol, double atol, bool json) {
+Status compare_with_values(FILE *f, const char *what, const Value *wanted, const OutputList *outs, double rtol,
+                           double atol, bool json) {
   Comparison c = {.f = f, .rtol = rtol, .atol = atol, .json = json};
-  for (int i = 0; i < nouts; i++) {
-    char name[16];
-    snprintf(name, sizeof name, "%d", i);
-    if (outs[i].kind != wanted[i].kind) return fail(ERR_DIFF, "output %d is of another kind than %s's", i, what);
-    if (outs[i].kind == VAL_TENSOR) TRY(compare_one(&c, name, outs[i].tensor, wanted[i].tensor));
-    else c.bad += val_as_float(&outs[i]) != val_as_float(&wanted[i]);
+  for (int i = 0; i < outs->n; i++) {
+    char label[16];
+    if (outs->v[i].kind != wanted[i].kind)
+      return fail(ERR_DIFF, "output %s is of another kind than %s's", output_label(outs, i, label, sizeof label),
+                  what);
+    if (outs->v[i].kind == VAL_TENSOR) TRY(compare_one(&c, outs, i, wanted[i].tensor));
+    else c.bad += val_as_float(&outs->v[i]) != val_as_float(&wanted[i]);
   }
-  return c.bad ? fail(ERR_DIFF, "%d of %d outputs differ from %s", c.bad, nouts, what) : OK;
+  return c.bad ? fail(ERR_DIFF, "%d of %d outputs differ from %s", c.bad, outs->n, what) : OK;
 }
 
 Status compare_pair(const Tensor *got, const Tensor *want, double rtol, double atol, double *worst,
