@@ -149,13 +149,18 @@ static bool wants_gradient(const Call *c) {
   return false;
 }
 
+static void take_gradient(Tensor *to, const Tensor *from) {
+  if (to == from) return;
+  grad_unref(to->grad);
+  to->grad = grad_ref(from->grad);
+  to->grad_out = from->grad_out;
+}
+
 /* The functional form is what is differentiated; its results become the arguments that are written to. */
 static Status take_result(Call *c, Tensor *to, Tensor *from) {
   Tensor *written;
   TRY(OP(c, "aten.copy_.default", &written, val_tensor(to), val_tensor(from)));
-  grad_unref(to->grad);
-  to->grad = grad_ref(from->grad);
-  to->grad_out = from->grad_out;
+  take_gradient(to, from);
   return OK;
 }
 
@@ -182,7 +187,11 @@ static Status tape_inplace(Call *c) {
   TRY(keep_originals(c, &f, bound));
   TRY(op_dispatch_from(&f, LEVEL_TAPE));
   c->level = LEVEL_SHARD; /* the copy into place is no call of its own */
-  return op_write_results(c, &f, take_result);
+  TRY(op_write_results(c, &f, take_result));
+  int at = 0; /* a result is a second handle on the argument that was written to */
+  for (TensorWalk w = call_inputs(c); at < c->nout && tensor_next(&w);)
+    if (c->op->schema.params[w.arg].mutated) take_gradient(out_tensor(c, at++), w.tensor);
+  return OK;
 }
 
 static Status tape_call(Handler *self, Call *c) {

@@ -7,6 +7,12 @@ Tensor *formula_op(Formula *f, const char *name, const Value *args, int nargs) {
   return f->status ? NULL : t;
 }
 
+void formula_ops(Formula *f, const char *name, Tensor **out, int n, const Value *args, int nargs) {
+  for (int i = 0; i < n; i++) out[i] = NULL;
+  if (!f->status) f->status = op_call(f->c, name, out, n, args, nargs);
+  for (int i = 0; f->status && i < n; i++) out[i] = NULL;
+}
+
 Status formula_give(Formula *f, const Tensor *t) {
   if (!f->status) f->status = out_value(f->c, val_tensor(t));
   Status s = f->status;

@@ -19,6 +19,9 @@ typedef struct {
 
 Tensor *formula_op(Formula *f, const char *name, const Value *args, int nargs);
 #define F_OP(f, name, ...) formula_op((f), (name), OP_ARGS(__VA_ARGS__))
+/* The first n results of an op; NULL where it gave none, or the formula failed. */
+void formula_ops(Formula *f, const char *name, Tensor **out, int n, const Value *args, int nargs);
+#define F_OPS(f, name, out, n, ...) formula_ops((f), (name), (out), (n), OP_ARGS(__VA_ARGS__))
 
 /* Appends t (NULL: None) to the results.  Call it last for each result, in order. */
 Status formula_give(Formula *f, const Tensor *t);
