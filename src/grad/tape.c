@@ -169,9 +169,10 @@ static Status own_outputs(Call *c) {
 static Status take_result(Call *c, Tensor *to, Tensor *from) {
   Tensor *written;
   TRY(OP(c, "aten.copy_.default", &written, val_tensor(to), val_tensor(from)));
-  grad_unref(to->grad);
+  GradNode *former = to->grad;
   to->grad = grad_ref(from->grad);
   to->grad_out = from->grad_out;
+  grad_unref(former);
   return OK;
 }
 
@@ -191,18 +192,6 @@ static Status keep_originals(Call *c, Call *f, Value *bound) {
   return replace_tensors(c->arena, bound, n, tensor, bound);
 }
 
-/* The results of an op in place are its arguments again, and so are their gradients. */
-static void give_handles(Call *c) {
-  int next = 0;
-  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
-    if (!c->op->schema.params[w.arg].mutated || next >= c->nout) continue;
-    Tensor *out = out_tensor(c, next++);
-    grad_unref(out->grad);
-    out->grad = grad_ref(w.tensor->grad);
-    out->grad_out = w.tensor->grad_out;
-  }
-}
-
 static Status tape_inplace(Call *c) {
   Call f;
   Value bound[MAX_PARAMS];
@@ -210,9 +199,7 @@ static Status tape_inplace(Call *c) {
   TRY(keep_originals(c, &f, bound));
   TRY(op_dispatch_from(&f, LEVEL_TAPE));
   c->level = LEVEL_SHARD; /* the copy into place is no call of its own */
-  TRY(op_write_results(c, &f, take_result));
-  give_handles(c);
-  return OK;
+  return op_write_results(c, &f, take_result);
 }
 
 static Status tape_call(Handler *self, Call *c) {

@@ -1,0 +1,107 @@
+/* loss.c -- gradients of losses, where the parts of a loss would say them less well than ATen's own ops.  Other
+ * losses are differentiated part by part. */
+#include "kernels/nll.h"
+#include "ops/vjp.h"
+
+/* ---- distances: (self, target, reduction, ...) ----------------------------------------------------------- */
+
+/* A function of self - target: what one loses the other gains. */
+static void give_distance(Vjp *v, const char *op, bool bend) {
+  Value arg[5] = {F_T(vjp_cotangent(v)), vjp_value(v, 0), vjp_value(v, 1), vjp_value(v, 2)};
+  if (bend) arg[4] = vjp_value(v, 3);
+  Tensor *d = formula_op(&v->f, op, arg, bend ? 5 : 4);
+  vjp_give(v, 0, d);
+  if (vjp_wants(v, 1)) vjp_give(v, 1, f_neg(&v->f, d));
+}
+
+static void vjp_mse(Vjp *v) { give_distance(v, "aten.mse_loss_backward.default", false); }
+static void vjp_smooth_l1(Vjp *v) { give_distance(v, "aten.smooth_l1_loss_backward.default", true); }
+static void vjp_huber(Vjp *v) { give_distance(v, "aten.huber_loss_backward.default", true); }
+
+/* ---- probabilities ------------------------------------------------------------------------------------------ */
+
+/* g over the number of elements for a mean, in f32 at least. */
+static Tensor *each(Vjp *v, int64_t reduction) {
+  Tensor *g = f_widen(&v->f, vjp_cotangent(v));
+  if (reduction != REDUCTION_MEAN) return g;
+  return F_OP(&v->f, "aten.div.Scalar", F_T(g), val_float((double)tensor_numel(v->in[0])));
+}
+
+static void vjp_binary_cross_entropy(Vjp *v) { /* self, target, weight, reduction */
+  Formula *f = &v->f;
+  Tensor *g = vjp_cotangent(v), *w = vjp_arg(v, 2);
+  if (vjp_wants(v, 0))
+    vjp_give(v, 0,
+             F_OP(f, "aten.binary_cross_entropy_backward.default", F_T(g), vjp_value(v, 0), vjp_value(v, 1),
+                  vjp_value(v, 2), vjp_value(v, 3)));
+  if (!vjp_wants(v, 1)) return;
+  Tensor *x = f_widen(f, vjp_arg(v, 0)), *rest = F_OP(f, "aten.log1p.default", F_T(f_neg(f, x)));
+  Tensor *d = f_mul(f, f_sub(f, rest, f_log(f, x)), each(v, in_int(v->forward, 3)));
+  vjp_give(v, 1, w ? f_mul(f, d, f_widen(f, w)) : d);
+}
+
+/* loss = (1 - t) x - l log s(x), l = 1 + (pos_weight - 1) t */
+static void vjp_with_logits(Vjp *v) { /* self, target, weight, pos_weight, reduction */
+  Formula *f = &v->f;
+  Tensor *x = f_widen(f, vjp_arg(v, 0)), *t = f_widen(f, vjp_arg(v, 1)), *w = vjp_arg(v, 2),
+         *pos = f_widen(f, vjp_arg(v, 3)), *g = each(v, in_int(v->forward, 4));
+  if (w) g = f_mul(f, g, f_widen(f, w));
+  if (vjp_wants(v, 0)) {
+    Tensor *d;
+    if (pos) { /* (l s(x) - pos t), for s(-x) = 1 - s(x) */
+      Tensor *pt = f_mul(f, pos, t), *l = f_add(f, f_shift(f, f_neg(f, t), 1), pt);
+      d = f_sub(f, f_mul(f, l, F_OP(f, "aten.sigmoid.default", F_T(x))), pt);
+    } else {
+      d = f_sub(f, F_OP(f, "aten.sigmoid.default", F_T(x)), t);
+    }
+    vjp_give(v, 0, f_mul(f, d, g));
+  }
+  if (!vjp_wants(v, 1) && !vjp_wants(v, 3)) return;
+  Tensor *ls = F_OP(f, "aten.log_sigmoid.default", F_T(x));
+  if (vjp_wants(v, 1)) {
+    Tensor *d = pos ? f_add(f, x, f_mul(f, f_shift(f, pos, -1), ls)) : x;
+    vjp_give(v, 1, f_neg(f, f_mul(f, d, g)));
+  }
+  if (vjp_wants(v, 3)) vjp_give(v, 3, f_neg(f, f_mul(f, f_mul(f, t, ls), g)));
+}
+
+/* ---- likelihoods and margins -----------------------------------------------------------------------------------
+ */
+
+/* (self, target, weight, reduction, ignore_index) -> (output, total_weight).  The scores are read for their size
+ * alone; they are log_softmax's result, which is kept anyway. */
+static void give_nll(Vjp *v, const char *op) {
+  if (!vjp_cotangent(v)) return;
+  vjp_give(v, 0,
+           F_OP(&v->f, op, F_T(vjp_cotangent(v)), vjp_value(v, 0), vjp_value(v, 1), vjp_value(v, 2),
+                vjp_value(v, 3), vjp_value(v, 4), F_T(v->out[1])));
+}
+
+static void vjp_nll(Vjp *v) { give_nll(v, "aten.nll_loss_backward.default"); }
+static void vjp_nll2d(Vjp *v) { give_nll(v, "aten.nll_loss2d_backward.default"); }
+
+static void vjp_multi_margin(Vjp *v) {
+  vjp_give(v, 0,
+           F_OP(&v->f, "aten.multi_margin_loss_backward.default", F_T(vjp_cotangent(v)), vjp_value(v, 0),
+                vjp_value(v, 1), vjp_value(v, 2), vjp_value(v, 3), vjp_value(v, 4), vjp_value(v, 5)));
+}
+
+static void vjp_multilabel(Vjp *v) {
+  if (!vjp_cotangent(v)) return;
+  vjp_give(v, 0,
+           F_OP(&v->f, "aten.multilabel_margin_loss_backward.default", F_T(vjp_cotangent(v)), vjp_value(v, 0),
+                vjp_value(v, 1), vjp_value(v, 2), F_T(v->out[1])));
+}
+
+const GradDef grads_loss[] = {
+    GRAD("mse_loss.default", vjp_mse, "self target"),
+    GRAD("smooth_l1_loss.default", vjp_smooth_l1, "self target"),
+    GRAD("huber_loss.default", vjp_huber, "self target"),
+    GRAD("binary_cross_entropy.default", vjp_binary_cross_entropy, "self target weight"),
+    GRAD("binary_cross_entropy_with_logits.default", vjp_with_logits, "self target weight pos_weight"),
+    GRAD("nll_loss_forward.default", vjp_nll, "self target weight result1"),
+    GRAD("nll_loss2d_forward.default", vjp_nll2d, "self target weight result1"),
+    GRAD("multi_margin_loss.default", vjp_multi_margin, "self target weight"),
+    GRAD("multilabel_margin_loss_forward.default", vjp_multilabel, "self target result1"),
+    {0},
+};
