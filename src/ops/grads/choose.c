@@ -19,18 +19,6 @@ static Tensor *both(Vjp *v, const char *op, Tensor *a, Tensor *b) { return F_OP(
 
 /* ---- conditions and masks ------------------------------------------------------------------------- */
 
-static void vjp_where(Vjp *v) {
-  Tensor *g = vjp_cotangent(v), *condition = vjp_arg(v, 0);
-  if (vjp_wants(v, 1)) vjp_give(v, 1, kept(v, condition, g));
-  if (vjp_wants(v, 2)) vjp_give(v, 2, dropped(v, condition, g));
-}
-
-static void vjp_masked_fill(Vjp *v) {
-  Tensor *g = vjp_cotangent(v), *mask = vjp_arg(v, 1);
-  if (vjp_wants(v, 0)) vjp_give(v, 0, dropped(v, mask, g));
-  if (vjp_wants(v, 2)) vjp_give(v, 2, kept(v, mask, g));
-}
-
 /* ---- bounds ----------------------------------------------------------------------------------------- */
 
 /* Arguments of the bounds; 0: there is none. */
@@ -89,8 +77,6 @@ static void vjp_fmax(Vjp *v) { give_number(v, "aten.ge.Tensor"); }
 static void vjp_fmin(Vjp *v) { give_number(v, "aten.le.Tensor"); }
 
 const GradDef grads_choose[] = {
-    GRAD("where.self where.ScalarSelf where.ScalarOther where.Scalar", vjp_where, "condition"),
-    GRAD("masked_fill.Scalar masked_fill.Tensor", vjp_masked_fill, "mask"),
     GRAD("clamp.default clip.default clamp.Tensor clip.Tensor", vjp_clamp, "self min max"),
     GRAD("clamp_min.default clamp_min.Tensor", vjp_clamp_min, "self min"),
     GRAD("clamp_max.default clamp_max.Tensor", vjp_clamp_max, "self max"),

@@ -93,8 +93,6 @@ static void vjp_sgn(Vjp *v) {
 }
 
 static void vjp_same(Vjp *v) { vjp_give(v, 0, vjp_cotangent(v)); }
-static void vjp_conjugate(Vjp *v) { vjp_give(v, 0, vjp_conj(v, vjp_cotangent(v))); }
-
 static void vjp_nan_to_num(Vjp *v) {
   vjp_give(v, 0, f_mul(&v->f, vjp_cotangent(v), of(v, "aten.isfinite.default", self(v))));
 }
@@ -127,7 +125,6 @@ const GradDef grads_elementary[] = {
     GRAD("abs.default absolute.default", vjp_abs, "self"),
     GRAD("sgn.default", vjp_sgn, "self result"),
     GRAD("frac.default", vjp_same, NULL),
-    GRAD("conj.default _conj.default conj_physical.default _conj_physical.default", vjp_conjugate, NULL),
     GRAD("nan_to_num.default", vjp_nan_to_num, "self"),
     GRAD("ceil.default floor.default round.default round.decimals trunc.default fix.default sign.default", vjp_zero,
          NULL),
