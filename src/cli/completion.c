@@ -29,7 +29,7 @@ static void machine_words(TextBuf *out) {
 
 static void pass_words(TextBuf *out) {
   for (int i = 0; i < pass_count; i++) text_printf(out, "%s ", pass_table[i].name);
-  text_puts(out, "specialize partition");
+  text_puts(out, "specialize partition grad");
 }
 
 static void comm_words(TextBuf *out) { transport_list(out, " ", " "); }

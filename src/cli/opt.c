@@ -27,6 +27,7 @@ static const char examples[] =
     "  tessera opt model.pt2 --passes inline,functionalize,dce,cse -o model.txt --stats\n"
     "  tessera opt model.pt2 --passes 'inline,functionalize,specialize(s0=2),recompose' --print-after recompose\n"
     "  tessera opt model.pt2 --as-run --print        the program as `tessera run` executes it\n"
+    "  tessera opt loss.pt2 --passes grad -o joint.pt2\n"
     "  tessera opt model.pt2 --mesh tp=2 --plan plan.json --rank 1 --print        as rank 1 has it\n"
     "  tessera opt model.pt2 --mesh tp=2 --passes 'partition,lower_torch(rank=0),dce,overlap(in_order)' -o "
     "rank0.pt2\n"

@@ -6,6 +6,7 @@
 
 #include "dist/dispatch.h"
 #include "passes/pass.h"
+#include "rank_files/partition.h"
 #include "runtime/auto_plan.h"
 #include "runtime/feed_sizes.h"
 #include "runtime/session.h"
@@ -17,10 +18,23 @@ static bool is_named(const char *item, const char *name) {
   return !strncmp(item, name, n) && (!item[n] || strchr("( ", item[n]));
 }
 
-bool opt_is_step(const char *item) { return is_named(item, "specialize") || is_named(item, "partition"); }
+bool opt_is_step(const char *item) {
+  return is_named(item, "specialize") || is_named(item, "partition") || is_named(item, "grad");
+}
 
-static Status bind_from_text(SymBindings *b, const char *step, char *text) {
+/* What is in brackets, which is taken apart. */
+static char *options_of(char *item) {
+  char *options = item + strcspn(item, "( "), *end = strrchr(options, ')');
+  if (end) *end = 0;
+  return *options == '(' ? options + 1 : options;
+}
+
+static Status bind_from_text(SymBindings *b, const char *step, char *text, bool *grad) {
   for (char *rest, *item = strtok_r(text, ", ", &rest); item; item = strtok_r(NULL, ", ", &rest)) {
+    if (!strcmp(item, "grad")) {
+      *grad = true;
+      continue;
+    }
     char *equals = strchr(item, '='), *end = NULL;
     long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
     if (!equals || end == equals + 1 || *end)
@@ -68,11 +82,15 @@ static Status mark_rank(OptSteps *s, Ctx *ctx, Specialize *how) {
   return OK;
 }
 
-static Status make(OptSteps *s, Ctx *ctx, bool cut, SymBindings *sizes, Exported **out) {
+static Status make(OptSteps *s, Ctx *ctx, bool cut, bool grad, SymBindings *sizes, Exported **out) {
   Specialize how = {0};
+  GradRequest wanted;
   Value *inputs;
   int n;
   if (cut) TRY(mark_rank(s, ctx, &how));
+  if (grad && !cut) TRY(pass_run_list(s->program, passes_once, ctx, NULL));
+  if (grad) TRY(grad_request(s->program, &(GradOptions){0}, &s->arena, &wanted));
+  if (grad) how.grad = &wanted;
   TRY(feed_sizes(s->program, sizes, &s->scope, &s->arena, &inputs, &n));
   if (cut) ctx_attach_dist(ctx, s->dist);
   Status status = specialize(ctx, s->program, &how, inputs, n, out);
@@ -80,22 +98,58 @@ static Status make(OptSteps *s, Ctx *ctx, bool cut, SymBindings *sizes, Exported
   return status;
 }
 
+/* The words of grad(...). */
+static Status grad_options(OptSteps *s, char *text, GradOptions *o) {
+  for (char *rest, *item = strtok_r(text, ", ", &rest); item; item = strtok_r(NULL, ", ", &rest)) {
+    char *equals = strchr(item, '=');
+    size_t n = equals ? (size_t)(equals - item) : strlen(item);
+    if (n == 4 && equals && !strncmp(item, "loss", n)) o->loss = equals + 1;
+    else if (n == 6 && !equals && !strncmp(item, "inputs", n)) o->inputs = true;
+    else if (n == 10 && equals && !strncmp(item, "parameters", n))
+      TRY_NEW(o->parameters, o->parameters ? arena_printf(&s->arena, "%s,%s", o->parameters, equals + 1)
+                                           : arena_printf(&s->arena, "%s", equals + 1));
+    else
+      return status_hint(fail(ERR_USAGE, "grad: there is no option '%s'", item),
+                         "loss=OUTPUT, parameters=PATTERN (may be repeated), inputs");
+  }
+  return OK;
+}
+
+/* One rank that is alone: a mesh of one, on which the whole is its shard. */
+static Status make_joint(OptSteps *s, char *options) {
+  GradOptions o = {0};
+  RankFacts facts;
+  Exported *e = s->program, *made;
+  TRY(grad_options(s, options, &o));
+  s->program = NULL; /* taken over */
+  TRY(partition_open(e, "dp=1", NULL, &s->joint));
+  TRY(partition_want_gradients(s->joint, &o));
+  TRY(partition_rank(s->joint, 0, &made, &facts));
+  rank_facts_free(&facts);
+  s->program = made;
+  return OK;
+}
+
 Status opt_step(OptSteps *s, Ctx *ctx, char *item) {
-  bool cut = is_named(item, "partition");
+  bool cut = is_named(item, "partition"), grad = false;
   const char *name = cut ? "partition" : "specialize";
-  char *options = item + strlen(name), *end = strrchr(options, ')');
+  char *options = options_of(item);
   SymBindings sizes;
   Exported *made;
-  if (end) *end = 0;
-  if (*options == '(') options++;
+  TRY(graph_check_ops(s->program));
+  if (is_named(item, "grad")) {
+    if (s->source || s->joint)
+      return fail(ERR_USAGE,
+                  "grad stands once in a list, before specialize; see specialize(grad), partition(grad)");
+    return status_at(make_joint(s, options), "grad");
+  }
   if (s->source)
     return fail(ERR_USAGE,
                 "%s: the sizes are numbers already; one of specialize and partition may stand in the list, once",
                 name);
-  TRY(graph_check_ops(s->program));
   TRY(feed_symbols(s->program, true, &sizes));
-  Status status = bind_from_text(&sizes, name, options);
-  if (!status) status = make(s, ctx, cut, &sizes, &made);
+  Status status = bind_from_text(&sizes, name, options, &grad);
+  if (!status) status = make(s, ctx, cut, grad, &sizes, &made);
   free(sizes.v);
   if (status) return status_at(status, "%s", name);
   s->source = s->program;
@@ -107,6 +161,7 @@ void opt_steps_free(OptSteps *s) {
   exported_free(s->program);
   marks_free(s->marks);
   exported_free(s->source);
+  partition_free(s->joint);
   scope_clear(&s->scope);
   arena_free(&s->arena);
   dist_free(s->dist);

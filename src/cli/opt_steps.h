@@ -1,8 +1,11 @@
 /* opt_steps.h -- what may stand in a list of passes but makes a new program of the old one:
  *
  *   specialize(s0=2)    sizes become numbers, those of the export unless told
- *   partition(s0=2)     the same for one rank of a mesh: weights cut as a plan says
- */
+ *   partition(s0=2)     the same for one rank of a mesh: weights are sharded as a plan says
+ *   grad                the joint program: gradients behind the outputs, in ops that PyTorch has; symbols stay.
+ *                       loss=OUTPUT, parameters=PATTERN (may be repeated), inputs
+ *
+ * specialize(grad) and partition(grad) make the joint program as it is run. */
 #ifndef TESS_CLI_OPT_STEPS_H
 #define TESS_CLI_OPT_STEPS_H
 
@@ -16,6 +19,7 @@ typedef struct {
   Exported *source;  /* what it was made of; NULL before */
   Dist *dist;        /* what a rank's program borrows from */
   Marks *marks;
+  struct Partition *joint; /* what the program of `grad` borrows from */
   Scope scope;
   Arena arena;
 } OptSteps;

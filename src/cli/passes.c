@@ -84,6 +84,11 @@ Status command_passes(int argc, char **argv) {
       "the same, for one rank of a mesh (opt --mesh, --plan, --rank): weights are sharded as the plan says, sizes "
       "are local, redistributions are nodes");
   printf("%-28s   %s\n", "", "symbol=number, ...");
+  printf("%-28s %s\n", "grad",
+         "the joint program: the gradients of its loss stand behind the outputs, in ops that PyTorch has; symbols "
+         "stay "
+         "(specialize(grad), partition(grad): as it is run)");
+  printf("%-28s   %s\n", "", "loss=OUTPUT, parameters=PATTERN, inputs");
   printf("\nevery run uses %s on the program,\nthen %s for given sizes\n", passes_once, passes_specialized);
   return OK;
 }

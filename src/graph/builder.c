@@ -40,6 +40,7 @@ Status builder_constant(GraphBuilder *b, const char *wish, Tensor *t, Val **out)
   TRY_NEW(specs, arena_new_n(&e->arena, InputSpec, g->ninputs + 1));
   if (g->ninputs) memcpy(specs, e->inputs, (size_t)g->ninputs * sizeof *specs);
   e->inputs = specs;
+  TRY(tensor_alias(&e->scope, t, &t)); /* whose handle it is may not live as long as the program */
   TRY(graph_add_input(g, wish, TY_TENSOR, out));
   TRY(val_set_tensor(g, *out, t));
   (*out)->constant = true;
@@ -53,10 +54,23 @@ Status builder_val(GraphBuilder *b, Tensor *t, Val **out) {
   if (t->tag) return *out = t->tag, OK;
   if (!tensor_data(t) && tensor_numel(t) && !b->dry_limit)
     return fail(ERR_FAIL, "a tensor that no node has made is used");
+  const Graph *g = b->program->graph;
   char name[32];
-  snprintf(name, sizeof name, "folded_%d", b->folded++);
-  return builder_constant(b, name, t, out);
+  int64_t none = 0, *last = &none;
+  if (t->storage) TRY(ptrmap_slot(&b->constants, t->storage, 0, &last));
+  Val *known = *last ? g->inputs[*last - 1] : NULL;
+  if (known && tensor_same_view(known->tensor, t)) { /* another handle on a constant that is there */
+    *out = known;
+  } else {
+    snprintf(name, sizeof name, "folded_%d", b->folded++);
+    TRY(builder_constant(b, name, t, out));
+    *last = g->ninputs;
+  }
+  t->tag = *out;
+  return OK;
 }
+
+void builder_free(GraphBuilder *b) { ptrmap_free(&b->constants); }
 
 static Status val_of(void *ctx, Tensor *t, Val **out) { return builder_val(ctx, t, out); }
 

@@ -13,6 +13,7 @@
 #ifndef TESS_GRAPH_BUILDER_H
 #define TESS_GRAPH_BUILDER_H
 
+#include "base/ptrmap.h"
 #include "graph/graph.h"
 
 typedef struct {
@@ -27,12 +28,14 @@ typedef struct {
                        * without data, as are all that are made of them.  For programs that are looked at
                        * and never run */
   int folded;         /* constants made so far */
+  PtrMap constants;   /* of a storage: 1 + the last input that is a constant in it */
   bool faithful;      /* keeps calls as they are, for programs that others will run: composite
                        * ops stay whole, nothing vanishes, defaults are left out, results are
                        * named after the origin only by its own op */
 } GraphBuilder;
 
 void builder_init(GraphBuilder *b, Ctx *ctx, Exported *program);
+void builder_free(GraphBuilder *b); /* not the program */
 /* The value of a handle (I1). */
 Status builder_val(GraphBuilder *b, Tensor *t, Val **out);
 /* A constant of the program: an input of kind tensor_constant. */

@@ -93,6 +93,7 @@ Status pass_constant_fold(Exported *e, const PassArgs *args) {
   Placing p = {.status = OK};
   builder_init(&p.builder, args->ctx, e);
   graph_each_val(g, place_used, &p);
+  builder_free(&p.builder);
   TRY(p.status);
   if (args->stats) text_printf(args->stats, "constant_fold: %d nodes computed\n", folded);
   return OK;

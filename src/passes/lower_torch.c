@@ -365,6 +365,7 @@ Status pass_lower_torch(Exported *e, const PassArgs *args) {
   l.builder.fold = false;
   l.builder.faithful = true;
   Status s = lower_graph(&l);
+  builder_free(&l.builder);
   dist_free(l.dist);
   return s;
 }

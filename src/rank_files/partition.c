@@ -38,6 +38,12 @@ Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Parti
   return s;
 }
 
+Status partition_want_gradients(Partition *c, const GradOptions *o) {
+  TRY(grad_request(c->program, o, &c->arena, &c->grad));
+  c->wants_grad = true;
+  return OK;
+}
+
 void partition_free(Partition *c) {
   if (!c) return;
   prepared_unref(c->prepared);
@@ -125,7 +131,11 @@ static Status lower(Worker *w, Exported *e) {
 }
 
 Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const WalkWatch *watch, Exported **out) {
-  Specialize how = {.marks = &w->marks, .state = w->shard, .faithful = true, .watch = watch};
+  Specialize how = {.marks = &w->marks,
+                    .state = w->shard,
+                    .faithful = true,
+                    .watch = watch,
+                    .grad = w->cut->wants_grad ? &w->cut->grad : NULL};
   Value *inputs;
   int n;
   TRY(feed_sizes(w->cut->program, at, &w->scope, &w->arena, &inputs, &n));

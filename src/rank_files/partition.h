@@ -30,17 +30,22 @@ typedef struct Partition {
   const Mesh *mesh;
   Ctx ctx;
   Arena arena;
-  SymBindings fixed;         /* sizes that are no symbols any more */
-  StrMap multiple;           /* symbol -> int64_t *: its size must be a multiple, because ranks share it evenly */
-  pthread_mutex_t lock;      /* of multiple and group: ranks may be cut at the same time */
-  bool half_sums;            /* set after opening: parts of sums of halves are rounded before they are added up,
-                              * as PyTorch does; else they are f32 until they are one */
+  SymBindings fixed;    /* sizes that are no symbols any more */
+  StrMap multiple;      /* symbol -> int64_t *: its size must be a multiple, because ranks share it evenly */
+  pthread_mutex_t lock; /* of multiple and group: ranks may be cut at the same time */
+  bool half_sums;       /* set after opening: parts of sums of halves are rounded before they are added up,
+                         * as PyTorch does; else they are f32 until they are one */
+  GradRequest grad;     /* wants_grad: the ranks' programs are joint ones */
+  bool wants_grad;
   bool group[1 << MAX_AXES]; /* by set of axes: some rank's program calls this group */
 } Partition;
 
 /* Takes over e, also on failure.  mesh: "dp=2,tp=4". */
 Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Partition **out);
 void partition_free(Partition *c); /* NULL is fine */
+
+/* The programs give the gradients behind their outputs, each placed like its parameter.  After opening. */
+Status partition_want_gradients(Partition *c, const GradOptions *o);
 
 /* "s0=2,s1=16"; NULL: none. */
 Status partition_fix_sizes(Partition *c, const char *text);

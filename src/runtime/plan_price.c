@@ -118,6 +118,7 @@ Status plan_price_open(const Probe *sizes, const Mesh *mesh, PlanPrice **out) {
 void plan_price_close(PlanPrice *p) {
   if (!p) return;
   if (p->dist) dist_record_end(p->dist, p->outer);
+  builder_free(&p->builder);
   exported_free(p->program);
   ctx_free(&p->ctx);
   dist_free(p->dist);

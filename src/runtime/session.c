@@ -352,6 +352,21 @@ static Status local_inputs(Session *s, const Value *inputs, int ninputs, Scope *
   return OK;
 }
 
+/* A program has outputs for the gradients that there are: puts VAL_NONE in the places of the others. */
+static void leave_gaps(const Session *s, const Program *p, Value *outputs, int *noutputs) {
+  const Exported *joint = p->graph;
+  int at = joint->graph->noutputs - 1, from = *noutputs - 1, to = *noutputs - 1;
+  for (int i = at; i >= s->program->graph->noutputs; i--) to--; /* the last output of the forward */
+  to += s->grad.n;
+  *noutputs = to + 1;
+  for (int k = s->grad.n - 1; k >= 0; k--, to--) {
+    const char *target = grad_output(s->program, &s->grad, s->program->graph->noutputs + k).target;
+    bool there = at >= s->program->graph->noutputs && !strcmp(joint->outputs[at].target, target);
+    outputs[to] = there ? outputs[from--] : val_none();
+    at -= there;
+  }
+}
+
 Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, Arena *arena, Value **outputs,
                    int *noutputs) {
   Program *p;
@@ -362,7 +377,9 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
     *noutputs = p->noutputs;
     p->progress = s->progress;
     TRY(local_inputs(s, inputs, ninputs, scope, arena, &local));
-    return program_run(s->ctx, p, local, scope, *outputs);
+    TRY(program_run(s->ctx, p, local, scope, *outputs));
+    if (s->wants_grad) leave_gaps(s, p, *outputs, noutputs);
+    return OK;
   }
   SymBindings b;
   Status status = specialize_bind(s->program, inputs, ninputs, &b);

@@ -85,13 +85,14 @@ static Status add_inputs(Specializer *s) {
 static Status val_of(void *ctx, Tensor *t, Val **out) { return builder_val(ctx, t, out); }
 
 static Status add_outputs(Specializer *s, const GradRequest *grad, const Value *outputs) {
-  int n = s->from->graph->noutputs + (grad ? grad->n : 0);
+  int n = s->from->graph->noutputs + (grad ? grad->n : 0), next = 0;
   TRY_NEW(s->to->outputs, arena_new_n(&s->to->arena, OutputSpec, n));
   for (int i = 0; i < n; i++) {
     Arg a;
+    if (i >= s->from->graph->noutputs && outputs[i].kind == VAL_NONE) continue; /* no gradient, no output */
     TRY(value_to_arg(&s->to->arena, &outputs[i], val_of, &s->builder, &a));
     TRY(graph_add_output(s->to->graph, a));
-    s->to->outputs[i] = grad ? grad_output(s->from, grad, i) : s->from->outputs[i];
+    s->to->outputs[next++] = grad ? grad_output(s->from, grad, i) : s->from->outputs[i];
   }
   return OK;
 }
@@ -147,6 +148,7 @@ Status specialize(Ctx *ctx, const Exported *e, const Specialize *how, const Valu
   Handler *outer = ctx_set_handler(ctx, LEVEL_EMIT, &s.builder.handler);
   status = record(&s, how, user);
   ctx_set_handler(ctx, LEVEL_EMIT, outer);
+  builder_free(&s.builder);
   if (status) exported_free(s.to);
   else *out = s.to;
   return status;

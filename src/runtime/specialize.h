@@ -38,8 +38,9 @@ typedef struct {
   bool faithful; /* for a file: calls stay as the program has them (builder.h), nothing is folded */
   int64_t
       dry_limit; /* builder.h: nothing larger is computed ahead, weights need no data; the result cannot be run */
-  const WalkWatch *watch;  /* NULL: nobody */
-  const GradRequest *grad; /* the joint program: outputs as grad_output() tells; NULL: the forward alone */
+  const WalkWatch *watch; /* NULL: nobody */
+  const GradRequest
+      *grad; /* the joint program: outputs as grad_output() tells, those that there are; NULL: the forward alone */
 } Specialize;
 
 /* user_inputs have the sizes of the whole.  ERR_DYNAMIC if some size depends on data: such a program is
