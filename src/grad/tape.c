@@ -198,8 +198,20 @@ static Status tape_inplace(Call *c) {
   TRY(op_functional(c, bound, &f));
   TRY(keep_originals(c, &f, bound));
   TRY(op_dispatch_from(&f, LEVEL_TAPE));
+  Level level = c->level;
   c->level = LEVEL_SHARD; /* the copy into place is no call of its own */
-  return op_write_results(c, &f, take_result);
+  Status s = op_write_results(c, &f, take_result);
+  c->level = level;
+  return s;
+}
+
+/* On with it, on the terms of what comes behind the tape; the caller's own are as they were afterwards. */
+static Status pass_on(Call *c) {
+  Level level = c->level;
+  c->level = LEVEL_SHARD;
+  Status s = op_dispatch_from(c, LEVEL_SHARD);
+  c->level = level;
+  return s;
 }
 
 static Status tape_call(Handler *self, Call *c) {
@@ -208,16 +220,14 @@ static Status tape_call(Handler *self, Call *c) {
   const GradDef *grad = c->op->grad;
   bool wants = wants_gradient(c);
   if (t->paused || !wants || (grad && grad->vjp == vjp_none)) {
-    c->level = LEVEL_SHARD;
-    TRY(op_dispatch_from(c, LEVEL_SHARD));
+    TRY(pass_on(c));
     return wants && !c->op->schema.mutates ? own_outputs(c) : OK;
   }
   bool own = grad && grad->vjp;
   if (!own && def->inplace) return tape_inplace(c);
   if (grad && grad->training) return grad->training(c); /* its parts come back here */
   if (!own && def->compose) return def->compose(c);     /* and so do these */
-  c->level = LEVEL_SHARD;
-  TRY(op_dispatch_from(c, LEVEL_SHARD));
+  TRY(pass_on(c));
   TRY(own_outputs(c));
   return tape_record(t, c); /* without a gradient of its own: the backward says so if it comes there */
 }
