@@ -34,8 +34,7 @@ Status attention(Kern *k, const Attention *a);
 /* The specification: one query at a time, in f64. */
 Status attention_naive(Kern *k, const Attention *a);
 
-/* Gradients of q, k and v for that of out.  As many key heads as query heads, no dropout; out
- * and logsumexp are those of the forward pass. */
+/* Gradients of q, k and v for that of out.  No dropout; out and logsumexp are those of the forward pass. */
 typedef struct {
   Attention forward;
   View grad_out, grad_q, grad_k, grad_v;
@@ -43,5 +42,10 @@ typedef struct {
 
 Status attention_grad(Kern *k, const AttentionGrad *g);
 Status attention_grad_naive(Kern *k, const AttentionGrad *g);
+
+/* The gradient of a mask of floats, of four dimensions: those of size 1 were broadcast, and are summed over.  Of g
+ * grad_q, grad_k and grad_v are not used. */
+Status attention_grad_mask(Kern *k, const AttentionGrad *g, View grad_mask);
+Status attention_grad_mask_naive(Kern *k, const AttentionGrad *g, View grad_mask);
 
 #endif

@@ -89,33 +89,52 @@ static void add_to(View v, int64_t b, int64_t h, int64_t i, int64_t j, double x)
   convert_run_base(to, v.dtype, &x, DT_F64, 1);
 }
 
-static void grad_query(const Job *job, const AttentionGrad *g, int64_t b, int64_t h, int64_t i) {
+/* grad_mask NULL: the gradients of q, k and v. */
+static void grad_query(const Job *job, const AttentionGrad *g, const View *grad_mask, int64_t b, int64_t h,
+                       int64_t i) {
   const Attention *a = job->a;
   double delta = 0, lse;
   const View *l = a->logsumexp;
-  int64_t at = b * l->stride[0] + h * l->stride[1] + i * l->stride[2];
+  int64_t at = b * l->stride[0] + h * l->stride[1] + i * l->stride[2], group = h / job->z.per_group;
   convert_run_base(&lse, DT_F64, (const char *)l->data + at * (int64_t)dtype_size(l->dtype), l->dtype, 1);
   for (int64_t e = 0; e < job->z.e; e++) delta += element(g->grad_out, b, h, i, e) * element(a->out, b, h, i, e);
   for (int64_t j = 0; j < attention_visible(a, i, 0, job->z.s); j++) {
     double s = score(job, b, h, i, j), p = s == -INFINITY ? 0 : exp(s - lse), dp = 0;
-    for (int64_t e = 0; e < job->z.e; e++) dp += element(g->grad_out, b, h, i, e) * element(a->v, b, h, j, e);
-    double ds = a->scale * p * (dp - delta);
-    for (int64_t e = 0; e < job->z.e; e++) add_to(g->grad_v, b, h, j, e, p * element(g->grad_out, b, h, i, e));
+    for (int64_t e = 0; e < job->z.e; e++) dp += element(g->grad_out, b, h, i, e) * element(a->v, b, group, j, e);
+    double ds = p * (dp - delta);
+    if (grad_mask) {
+      const int64_t *size = grad_mask->size;
+      add_to(*grad_mask, size[0] == 1 ? 0 : b, size[1] == 1 ? 0 : h, size[2] == 1 ? 0 : i, size[3] == 1 ? 0 : j,
+             ds);
+      continue;
+    }
+    for (int64_t e = 0; e < job->z.e; e++) add_to(g->grad_v, b, group, j, e, p * element(g->grad_out, b, h, i, e));
     for (int64_t d = 0; d < job->z.d; d++) {
-      add_to(g->grad_q, b, h, i, d, ds * element(a->k, b, h, j, d));
-      add_to(g->grad_k, b, h, j, d, ds * element(a->q, b, h, i, d));
+      add_to(g->grad_q, b, h, i, d, a->scale * ds * element(a->k, b, group, j, d));
+      add_to(g->grad_k, b, group, j, d, a->scale * ds * element(a->q, b, h, i, d));
     }
   }
 }
 
-Status attention_grad_naive(Kern *k, const AttentionGrad *g) {
+static void grad_queries(const AttentionGrad *g, const View *grad_mask) {
   Job job = {.a = &g->forward, .z = attention_size(&g->forward)};
+  for (int64_t row = 0; row < job.z.batch * job.z.heads * job.z.t; row++) {
+    grad_query(&job, g, grad_mask, row / job.z.t / job.z.heads, row / job.z.t % job.z.heads, row % job.z.t);
+  }
+}
+
+Status attention_grad_naive(Kern *k, const AttentionGrad *g) {
   const uint64_t zero = 0;
   kernel_fill(k, g->grad_q, &zero);
   kernel_fill(k, g->grad_k, &zero);
   kernel_fill(k, g->grad_v, &zero);
-  for (int64_t row = 0; row < job.z.batch * job.z.heads * job.z.t; row++) {
-    grad_query(&job, g, row / job.z.t / job.z.heads, row / job.z.t % job.z.heads, row % job.z.t);
-  }
+  grad_queries(g, NULL);
+  return OK;
+}
+
+Status attention_grad_mask_naive(Kern *k, const AttentionGrad *g, View grad_mask) {
+  const uint64_t zero = 0;
+  kernel_fill(k, grad_mask, &zero);
+  grad_queries(g, &grad_mask);
   return OK;
 }

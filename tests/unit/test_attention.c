@@ -65,8 +65,7 @@ typedef struct {
 static void case_make(Case *c, const Kern *k, int number, bool grads) {
   static const Dtype dtypes[] = {DT_F32, DT_F32, DT_F32, DT_F16, DT_BF16, DT_F64};
   Dtype d = grads ? DT_F32 : dtypes[pick(0, 5)];
-  int64_t per_group = grads ? 1 : pick(1, 3), groups = pick(1, 3), b = pick(1, 2),
-          t = pick(0, 2) ? pick(1, 40) : pick(60, 150);
+  int64_t per_group = pick(1, 3), groups = pick(1, 3), b = pick(1, 2), t = pick(0, 2) ? pick(1, 40) : pick(60, 150);
   int64_t s = pick(0, 2) ? pick(1, 40) : pick(120, 500), depth = pick(0, 3) ? pick(1, 40) : 64,
           e = pick(0, 1) ? depth : pick(1, 50), h = groups * per_group;
   if (!grads && pick(0, 20) == 0) depth = 400;
@@ -138,6 +137,24 @@ static void grad_case(Kern *k, int number) {
   case_free(&c);
 }
 
+static void mask_grad_case(Kern *k, int number) {
+  Case c;
+  Array go, dm, want;
+  case_make(&c, k, number, true);
+  if (c.mask.v.dtype == DT_F32) c.a.mask = &c.mask.v;
+  array_make(&go, DT_F32, c.out.size[0], c.out.size[1], c.out.size[2], c.out.size[3]);
+  array_make(&dm, DT_F32, c.mask.size[0], c.mask.size[1], c.mask.size[2], c.mask.size[3]);
+  array_copy(&want, &dm);
+  assert_ok(attention_naive(k, &c.a));
+  AttentionGrad g = {.forward = c.a, .grad_out = go.v};
+  assert_ok(attention_grad_mask(k, &g, dm.v));
+  assert_ok(attention_grad_mask_naive(k, &g, want.v));
+  compare(&dm, &want, 2e-5, c.what);
+  Array *all[] = {&go, &dm, &want};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]->v.data);
+  case_free(&c);
+}
+
 static void on_every_machine(void (*one_case)(Kern *k, int number), int cases) {
   Isa best = isa_detect();
   for (int threads = 1; threads <= 3; threads += 2) {
@@ -158,13 +175,19 @@ static void routes_agree_with_the_naive_one(void **state) {
 
 static void gradients_agree_with_the_naive_ones(void **state) {
   (void)state;
-  on_every_machine(grad_case, CASES / 3);
+  on_every_machine(grad_case, CASES / 4);
+}
+
+static void gradients_of_masks_agree_with_the_naive_ones(void **state) {
+  (void)state;
+  on_every_machine(mask_grad_case, CASES / 6);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(routes_agree_with_the_naive_one),
       cmocka_unit_test(gradients_agree_with_the_naive_ones),
+      cmocka_unit_test(gradients_of_masks_agree_with_the_naive_ones),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,26 +2,17 @@
  *
  *   scaled_dot_product_attention                    as models write it
  *   _scaled_dot_product_flash_attention_for_cpu     also gives the logsumexp, [B,H,T] laid out as [B,T,H]
- *   ..._for_cpu_backward                            its gradients, from the logsumexp
  *   _scaled_dot_product_attention_math              also gives the weights: made of other ops
  *
  * A four-dimensional result is laid out as (B, T, H, E), as ATen's flash attention does: the
  * transpose and reshape that follow in every model are views.
  */
-#include "kernels/attention.h"
+#include "ops/aten/attention.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "ops/rule.h"
 #include "shard/layout.h"
-
-/* The sizes of one call: any number of batch dimensions, the last of them counts heads. */
-typedef struct {
-  int nbatch;
-  int64_t batch[MAX_DIMS]; /* of the result */
-  int64_t t, s, d, e;
-} Sizes;
 
 static Status misfit(const Call *c, const char *why) {
   char q[128], k[128], v[128];
@@ -29,17 +20,17 @@ static Status misfit(const Call *c, const char *why) {
                  tensor_describe(in_tensor(c, 1), k, sizeof k), tensor_describe(in_tensor(c, 2), v, sizeof v), why);
 }
 
-/* Sizes of batch dimension d of a tensor, counted from the heads. */
+/* AttnSizes of batch dimension d of a tensor, counted from the heads. */
 static int64_t batch_size(const Tensor *t, int d) { return d < t->ndim - 2 ? t->size[t->ndim - 3 - d] : 1; }
 
-static Status sizes_of(const Call *c, bool gqa, Sizes *z) {
+static Status sizes_of(const Call *c, bool gqa, AttnSizes *z) {
   const Tensor *q = in_tensor(c, 0), *k = in_tensor(c, 1), *v = in_tensor(c, 2);
   if (!q || !k || !v) return op_fail(c, "query, key and value must be tensors");
   if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2) return misfit(c, "they need two dimensions or more");
   if (q->dtype != k->dtype || q->dtype != v->dtype) return misfit(c, "their dtypes differ");
   if (!dtype_is_float(q->dtype)) return misfit(c, "they must be floating point");
   int nq = q->ndim, nk = k->ndim, nv = v->ndim;
-  *z = (Sizes){.t = q->size[nq - 2], .s = k->size[nk - 2], .d = q->size[nq - 1], .e = v->size[nv - 1]};
+  *z = (AttnSizes){.t = q->size[nq - 2], .s = k->size[nk - 2], .d = q->size[nq - 1], .e = v->size[nv - 1]};
   if (k->size[nk - 1] != z->d) return misfit(c, "query and key differ in their last dimension");
   if (v->size[nv - 2] != z->s) return misfit(c, "key and value differ in length");
   z->nbatch = (nq > nk ? (nq > nv ? nq : nv) : nk > nv ? nk : nv) - 2;
@@ -55,7 +46,7 @@ static Status sizes_of(const Call *c, bool gqa, Sizes *z) {
   return OK;
 }
 
-static Status check_mask(const Call *c, int arg, const Sizes *z) {
+Status attn_check_mask(const Call *c, int arg, const AttnSizes *z) {
   const Tensor *m = in_tensor(c, arg), *q = in_tensor(c, 0);
   char text[128];
   if (!m) return OK;
@@ -79,7 +70,7 @@ static Status check_mask(const Call *c, int arg, const Sizes *z) {
   return OK;
 }
 
-static Status out_attention(Call *c, const Sizes *z) {
+static Status out_attention(Call *c, const AttnSizes *z) {
   int64_t size[MAX_DIMS], stride[MAX_DIMS];
   int n = z->nbatch + 2;
   if (n > MAX_DIMS) return misfit(c, "too many dimensions");
@@ -94,15 +85,8 @@ static Status out_attention(Call *c, const Sizes *z) {
 
 /* ---- running ---------------------------------------------------------------------------- */
 
-/* A view of four dimensions: dimensions that it lacks or that are broadcast have stride 0.
- * keep: how many trailing dimensions are the tensor's own (heads of k and v stay as they are). */
-typedef struct {
-  int64_t size[4], stride[4];
-  View v;
-} Four;
-
 /* outer: position in the batch dimensions before the last two. */
-static const View *four_of(const Tensor *t, const Sizes *z, const int64_t *outer, bool own_heads, Four *f) {
+static const View *four_of(const Tensor *t, const AttnSizes *z, const int64_t *outer, bool own_heads, AttnView *f) {
   int extra = z->nbatch > 2 ? z->nbatch - 2 : 0;
   int64_t at = 0;
   for (int i = 0; i < z->nbatch + 2; i++) { /* i counts from the last dimension */
@@ -122,8 +106,7 @@ static const View *four_of(const Tensor *t, const Sizes *z, const int64_t *outer
   return &f->v;
 }
 
-/* The mask keeps its sizes of 1: they say what is broadcast. */
-static const View *mask_of(const Tensor *t, const Sizes *z, const int64_t *outer, Four *f) {
+const View *attn_mask_view(const Tensor *t, const AttnSizes *z, const int64_t *outer, AttnView *f) {
   if (!t) return NULL;
   four_of(t, z, outer, true, f);
   for (int i = 0; i < 4; i++) {
@@ -133,14 +116,14 @@ static const View *mask_of(const Tensor *t, const Sizes *z, const int64_t *outer
   return &f->v;
 }
 
-static double scale_of(const Call *c, int arg, int64_t d) {
+double attn_scale(const Call *c, int arg, int64_t d) {
   return in_none(c, arg) ? 1 / sqrt((double)d) : in_float(c, arg);
 }
 
 /* The random numbers of dropout: weight [batch ..., i, j] takes the element of that number of
  * a tensor of all weights, row-major.  number[d][n] is what index n of dimension d (batch ...,
  * queries) adds; a rank that holds a shard of the output has global indices. */
-static Status number_weights(const Call *c, const Sizes *z, Arena *arena, int64_t **number) {
+static Status number_weights(const Call *c, const AttnSizes *z, Arena *arena, int64_t **number) {
   const ShardOf *shard = c->shard;
   int n = z->nbatch + 1;
   int64_t step = z->s, held;
@@ -158,7 +141,7 @@ static Status number_weights(const Call *c, const Sizes *z, Arena *arena, int64_
 }
 
 /* One call of the kernel at position `outer`: the numbers of batch, heads and queries. */
-static Status number_four(const Sizes *z, const int64_t *outer, int64_t *const *number, Arena *arena,
+static Status number_four(const AttnSizes *z, const int64_t *outer, int64_t *const *number, Arena *arena,
                           Attention *a) {
   static const int64_t none = 0;
   int extra = z->nbatch > 2 ? z->nbatch - 2 : 0;
@@ -172,7 +155,7 @@ static Status number_four(const Sizes *z, const int64_t *outer, int64_t *const *
   return OK;
 }
 
-static Status attend(Call *c, const Sizes *z, const int64_t *outer, int64_t *const *number, Attention *a) {
+static Status attend(Call *c, const AttnSizes *z, const int64_t *outer, int64_t *const *number, Attention *a) {
   Arena arena = {0};
   Status s = a->dropout > 0 ? number_four(z, outer, number, &arena, a) : OK;
   if (!s) s = attention(&c->ctx->kern, a);
@@ -180,10 +163,10 @@ static Status attend(Call *c, const Sizes *z, const int64_t *outer, int64_t *con
   return s;
 }
 
-static Status run_parts(Call *c, const Sizes *sizes, int64_t *const *number, const Tensor *mask,
+static Status run_parts(Call *c, const AttnSizes *sizes, int64_t *const *number, const Tensor *mask,
                         const Tensor *logsumexp, bool causal, double scale, double dropout) {
-  Sizes z = *sizes;
-  Four q, k, v, out, m;
+  AttnSizes z = *sizes;
+  AttnView q, k, v, out, m;
   int extra = z.nbatch > 2 ? z.nbatch - 2 : 0;
   int64_t count = 1, outer[MAX_DIMS] = {0};
   for (int d = 0; d < extra; d++) count *= z.batch[d];
@@ -195,7 +178,7 @@ static Status run_parts(Call *c, const Sizes *sizes, int64_t *const *number, con
                    .k = *four_of(in_tensor(c, 1), &z, outer, true, &k),
                    .v = *four_of(in_tensor(c, 2), &z, outer, true, &v),
                    .out = *four_of(out_tensor(c, 0), &z, outer, false, &out),
-                   .mask = mask_of(mask, &z, outer, &m),
+                   .mask = attn_mask_view(mask, &z, outer, &m),
                    .logsumexp = logsumexp ? &l : NULL,
                    .scale = scale,
                    .causal = causal,
@@ -213,7 +196,7 @@ static Status run_parts(Call *c, const Sizes *sizes, int64_t *const *number, con
 
 static Status run_attention(Call *c, bool gqa, const Tensor *mask, const Tensor *logsumexp, bool causal,
                             double scale, double dropout) {
-  Sizes z;
+  AttnSizes z;
   Arena arena = {0};
   int64_t *number[MAX_DIMS + 1];
   TRY(sizes_of(c, gqa, &z));
@@ -226,9 +209,9 @@ static Status run_attention(Call *c, bool gqa, const Tensor *mask, const Tensor 
 
 /* scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, *, scale, enable_gqa) */
 static Status sdpa_infer(Call *c) {
-  Sizes z;
+  AttnSizes z;
   TRY(sizes_of(c, in_bool(c, 7), &z));
-  TRY(check_mask(c, 3, &z));
+  TRY(attn_check_mask(c, 3, &z));
   if (!(in_float(c, 4) >= 0 && in_float(c, 4) <= 1))
     return op_fail(c, "dropout_p is %g, must be between 0 and 1", in_float(c, 4));
   if (in_tensor(c, 3) && in_bool(c, 5)) return op_fail(c, "there is a mask and is_causal as well");
@@ -237,8 +220,8 @@ static Status sdpa_infer(Call *c) {
 
 static Status sdpa_run(Call *c) {
   const Tensor *q = in_tensor(c, 0);
-  return run_attention(c, in_bool(c, 7), in_tensor(c, 3), NULL, in_bool(c, 5), scale_of(c, 6, q->size[q->ndim - 1]),
-                       in_float(c, 4));
+  return run_attention(c, in_bool(c, 7), in_tensor(c, 3), NULL, in_bool(c, 5),
+                       attn_scale(c, 6, q->size[q->ndim - 1]), in_float(c, 4));
 }
 
 static int64_t sdpa_draws(const Call *c) {
@@ -261,10 +244,10 @@ static double attention_flops(const Call *c) {
 
 /* (query, key, value, dropout_p, is_causal, *, attn_mask, scale) */
 static Status flash_infer(Call *c) {
-  Sizes z;
+  AttnSizes z;
   TRY(sizes_of(c, true, &z));
   if (z.nbatch != 2) return misfit(c, "they need four dimensions");
-  TRY(check_mask(c, 5, &z));
+  TRY(attn_check_mask(c, 5, &z));
   if (in_float(c, 3) != 0) return op_fail(c, "dropout_p is %g; only 0 is supported", in_float(c, 3));
   TRY(out_attention(c, &z));
   int64_t size[3] = {z.batch[0], z.batch[1], z.t}, stride[3] = {z.t * z.batch[1], 1, z.batch[1]};
@@ -273,65 +256,7 @@ static Status flash_infer(Call *c) {
 
 static Status flash_run(Call *c) {
   return run_attention(c, true, in_tensor(c, 5), out_tensor(c, 1), in_bool(c, 4),
-                       scale_of(c, 6, in_tensor(c, 0)->size[3]), 0);
-}
-
-/* (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, *, attn_mask, scale) */
-static Status grad_infer(Call *c) {
-  char a[128], b[128];
-  for (int i = 0; i < 6; i++) {
-    const Tensor *t = in_tensor(c, i), *q = in_tensor(c, 1);
-    const char *name = c->op->schema.params[i].name;
-    if (!t || t->ndim != (i == 5 ? 3 : 4))
-      return op_fail(c, "'%s' must be a tensor of %d dimensions", name, i == 5 ? 3 : 4);
-    int64_t heads = t->size[1], rows = t->size[2], want = i == 2 || i == 3 ? in_tensor(c, 2)->size[2] : q->size[2];
-    if (t->size[0] != q->size[0] || heads != q->size[1] || rows != want) {
-      return op_fail(c, "'%s' %s does not go with the query %s", name, tensor_describe(t, a, sizeof a),
-                     tensor_describe(q, b, sizeof b));
-    }
-    if (i < 5 && (t->dtype != q->dtype || !dtype_is_float(t->dtype)))
-      return op_fail(c, "'%s' is %s, the query %s", name, dtype_name(t->dtype), dtype_name(q->dtype));
-  }
-  const Tensor *q = in_tensor(c, 1), *k = in_tensor(c, 2), *v = in_tensor(c, 3);
-  if (k->size[3] != q->size[3] || in_tensor(c, 0)->size[3] != v->size[3] ||
-      in_tensor(c, 4)->size[3] != v->size[3]) {
-    return op_fail(c, "the last dimensions of its tensors do not go together");
-  }
-  if (in_tensor(c, 5)->dtype != (q->dtype == DT_F64 ? DT_F64 : DT_F32))
-    return op_fail(c, "the logsumexp cannot be %s", dtype_name(in_tensor(c, 5)->dtype));
-  if (in_float(c, 6) != 0) return op_fail(c, "dropout_p is %g; only 0 is supported", in_float(c, 6));
-  Sizes z = {.nbatch = 2, .batch = {q->size[0], q->size[1]}, .t = q->size[2], .s = k->size[2]};
-  TRY(check_mask(c, 8, &z));
-  for (int i = 1; i <= 3; i++) TRY(out_like(c, q->dtype, in_tensor(c, i)));
-  return OK;
-}
-
-static Status grad_run(Call *c) {
-  const Tensor *q = in_tensor(c, 1), *mask = in_tensor(c, 8);
-  Sizes z = {.nbatch = 2, .batch = {q->size[0], q->size[1]}};
-  View l = in_view(c, 5);
-  Four m;
-  AttentionGrad g = {.forward = {.q = in_view(c, 1),
-                                 .k = in_view(c, 2),
-                                 .v = in_view(c, 3),
-                                 .out = in_view(c, 4),
-                                 .logsumexp = &l,
-                                 .mask = mask_of(mask, &z, NULL, &m),
-                                 .scale = scale_of(c, 9, q->size[3]),
-                                 .causal = in_bool(c, 7)},
-                     .grad_out = in_view(c, 0),
-                     .grad_q = out_view_of(c, 0),
-                     .grad_k = out_view_of(c, 1),
-                     .grad_v = out_view_of(c, 2)};
-  return attention_grad(&c->ctx->kern, &g);
-}
-
-/* Five products where forward has two. */
-static double grad_flops(const Call *c) {
-  const Tensor *q = in_tensor(c, 1), *k = in_tensor(c, 2), *v = in_tensor(c, 3);
-  if (!q || !k || !v || q->ndim != 4 || k->ndim != 4 || v->ndim != 4) return 0;
-  double scores = (double)q->size[0] * (double)q->size[1] * (double)q->size[2] * (double)k->size[2];
-  return 2 * scores * (3 * (double)q->size[3] + 2 * (double)v->size[3]);
+                       attn_scale(c, 6, in_tensor(c, 0)->size[3]), 0);
 }
 
 /* ---- with the weights as a result ------------------------------------------------------------ */
@@ -358,7 +283,7 @@ static Status repeat_heads(Call *c, const Tensor *q, Tensor **x) {
 /* (query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, *, scale, enable_gqa) */
 static Status math_compose(Call *c) {
   Tensor *q = in_tensor(c, 0), *k = in_tensor(c, 1), *v = in_tensor(c, 2), *kt, *scores, *weights, *kept, *out;
-  Sizes z;
+  AttnSizes z;
   TRY(sizes_of(c, in_bool(c, 8), &z));
   if (in_tensor(c, 6)) return op_fail(c, "a given dropout mask is not supported");
   if (in_bool(c, 8)) {
@@ -371,8 +296,8 @@ static Status math_compose(Call *c) {
     TRY(OP(c, "aten.to.dtype", &k, val_tensor(k), val_dtype(DT_F32)));
     TRY(OP(c, "aten.to.dtype", &v, val_tensor(v), val_dtype(DT_F32)));
   }
-  double root = sqrt(fabs(scale_of(c, 7, z.d))); /* half of it on each side, as ATen: no overflow in f16 */
-  double sign = scale_of(c, 7, z.d) < 0 ? -1 : 1;
+  double root = sqrt(fabs(attn_scale(c, 7, z.d))); /* half of it on each side, as ATen: no overflow in f16 */
+  double sign = attn_scale(c, 7, z.d) < 0 ? -1 : 1;
   TRY(OP(c, "aten.mul.Tensor", &q, val_tensor(q), val_float(root * sign)));
   TRY(OP(c, "aten.transpose.int", &kt, val_tensor(k), val_int(-2), val_int(-1)));
   TRY(OP(c, "aten.mul.Tensor", &kt, val_tensor(kt), val_float(root)));
@@ -390,7 +315,7 @@ static Status math_compose(Call *c) {
 }
 
 static Status math_infer(Call *c) {
-  Sizes z;
+  AttnSizes z;
   TRY(sizes_of(c, in_bool(c, 8), &z));
   TRY(out_attention(c, &z));
   int64_t size[MAX_DIMS];
@@ -405,8 +330,7 @@ static Status math_infer(Call *c) {
  * where those are.  Columns of the value are columns of the result.  Arguments: the query (and what is like it) is
  * input `q`, key and value follow it, and a mask, if there is one, is the last input. */
 
-/* Dimension d of q in a tensor that broadcasts to it. */
-static Placement mask_place(const Tensor *m, int d, int ndim, int64_t unit) {
+Placement attn_place_mask(const Tensor *m, int d, int ndim, int64_t unit) {
   int at = d - (ndim - m->ndim);
   Placement p = place_s(at);
   if (at < 0 || m->size[at] == 1) return place_r();
@@ -427,11 +351,13 @@ static Status place_kinds(Rules *r, int q, int d, int64_t times, bool mask) {
   for (int a = 0; a < r->naxes; a++) {
     const Placement *kind = rule_have(r, q + 1, a);
     if (!is_s_of(kind, d) || kind->turn || is_plain_s(kind)) continue;
-    for (int i = 0; i < r->nout + r->nin; i++) p[i] = times_as_many(*kind, times);
-    p[r->nout + q + 1] = p[r->nout + q + 2] = *kind;
+    for (int i = 0; i < r->nout + r->nin; i++) {
+      const Tensor *t = i < r->nout ? r->out[i] : r->in[i - r->nout]; /* of key and value, or of their gradients? */
+      p[i] = t->size[d] == r->in[q + 1]->size[d] ? *kind : times_as_many(*kind, times);
+    }
     if (mask) {
       Placement *m = &p[r->nout + r->nin - 1];
-      *m = mask_place(r->in[r->nin - 1], d, r->in[q]->ndim, 1);
+      *m = attn_place_mask(r->in[r->nin - 1], d, r->in[q]->ndim, 1);
       if (is_s(m)) {
         int dim = m->dim;
         *m = p[0];
@@ -457,7 +383,7 @@ static Status place_dim(Rules *r, int q, int d, bool mask) {
     bool last = mask && i == r->nout + r->nin - 1;
     p[i] = place_s(d);
     if (!plain && t->size[d] == heads) p[i].unit = unit;
-    if (last) p[i] = mask_place(t, d, query->ndim, plain ? 1 : unit);
+    if (last) p[i] = attn_place_mask(t, d, query->ndim, plain ? 1 : unit);
   }
   TRY(rule_axis_exact(r, p));
   return unit == 1 ? rule_axis(r, p) : place_kinds(r, q, d, unit, mask);
@@ -472,11 +398,11 @@ static Status place_shared(Rules *r, int q, int d, bool mask) {
     return OK;
   for (int i = 0; i < r->nout; i++) p[i] = place_s(d);
   for (int i = 0; i < r->nin; i++) p[r->nout + i] = i == q + 1 || i == q + 2 ? place_r() : place_s(d);
-  if (mask) p[r->nout + r->nin - 1] = mask_place(r->in[r->nin - 1], d, query->ndim, 1);
+  if (mask) p[r->nout + r->nin - 1] = attn_place_mask(r->in[r->nin - 1], d, query->ndim, 1);
   return rule_axis(r, p);
 }
 
-static Status place_heads(Rules *r, int q, bool mask) {
+Status attn_place_heads(Rules *r, int q, bool mask) {
   r->whole_last = true;
   for (int d = 0; d < r->in[q]->ndim - 2; d++) TRY(place_dim(r, q, d, mask));
   return OK;
@@ -517,7 +443,7 @@ static Status place_rows_of(Rules *r, bool mask) {
   if (in_bool(r->call, schema_find(s, "is_causal"))) return OK;
   for (int i = 0; i < r->nout; i++) p[i] = place_s(ndim - 2);
   for (int i = 0; i < r->nin; i++) p[r->nout + i] = i ? place_r() : place_s(ndim - 2);
-  if (mask) p[r->nout + r->nin - 1] = mask_place(r->in[r->nin - 1], ndim - 2, ndim, 1);
+  if (mask) p[r->nout + r->nin - 1] = attn_place_mask(r->in[r->nin - 1], ndim - 2, ndim, 1);
   return rule_axis(r, p);
 }
 
@@ -528,7 +454,7 @@ static Status place_attention(Rules *r) {
   int composed = r->call->op->def->compose != NULL;
   if (composed && in_float(r->call, schema_find(s, "dropout_p")) > 0)
     return OK; /* its random numbers are drawn by parts */
-  TRY(place_heads(r, 0, mask));
+  TRY(attn_place_heads(r, 0, mask));
   for (int d = 0; d < r->in[0]->ndim - 2; d++) TRY(place_shared(r, 0, d, mask));
   TRY(place_rows_of(r, mask));
   for (int i = 0; i < r->nout + r->nin; i++) p[i] = place_r();
@@ -536,7 +462,6 @@ static Status place_attention(Rules *r) {
   p[r->nout + 2] = place_s(r->in[2]->ndim - 1);
   return rule_axis(r, p);
 }
-static Status place_attention_grad(Rules *r) { return place_heads(r, 1, in_tensor(r->call, 8) != NULL); }
 
 const OpDef ops_attention[] = {
     {.schema = "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
@@ -556,13 +481,6 @@ const OpDef ops_attention[] = {
      .flags = OP_SHARES,
      .shard.place = place_attention,
      .flops = attention_flops},
-    {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, Tensor "
-               "key, Tensor value, Tensor out, Tensor logsumexp, float dropout_p, bool is_causal, *, Tensor? "
-               "attn_mask=None, float? scale=None) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)",
-     .infer = grad_infer,
-     .run = grad_run,
-     .shard.place = place_attention_grad,
-     .flops = grad_flops},
     {.schema = "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? "
                "attn_mask=None, float dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? "
                "scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",
