@@ -7,7 +7,7 @@
  * compared with one rank (new memory is left out).
  * --mpi: the same, and this process is one of the ranks (mpirun -n 4 golden_ops --mpi).
  * --every: only every K-th case.
- * --grad: the gradients of the cases that have recorded ones, instead of the results.
+ * --grad: the gradients of the cases that have recorded ones, instead of the results; also on ranks.
  * NAME is an overload (aten.add.Tensor), or the beginning of one up to a dot (aten.add,
  * add).  Ops that are not in the registry count as failed unless --skip-unknown.  Cases
  * run in child processes: a crash or a hang is the failure of one case.
@@ -163,12 +163,12 @@ static bool can_spread(const Item *item) {
   return !strstr(item->op, "empty") && strcmp(item->op, "aten.as_strided.default");
 }
 
-static void run_spread(const Item *item, int ranks, uint64_t seed) {
+static void run_spread(const Item *item, int ranks, uint64_t seed, bool grad) {
   Result *r = item->result;
   bool refused = false;
   r->state = RUNNING;
   alarm(CASE_SECONDS);
-  Status s = golden_spread(item->family, yyjson_doc_get_root(item->doc), item->data, ranks, seed, &refused);
+  Status s = golden_spread(item->family, yyjson_doc_get_root(item->doc), item->data, ranks, seed, grad, &refused);
   alarm(0);
   if (s) snprintf(r->reason, REASON, "%s", status_message(s));
   r->state = s ? FAILED : refused ? LEFT_OUT : PASSED;
@@ -222,7 +222,7 @@ static bool run_suite(Suite *s) {
         bool skip = s->grad && !golden_has_gradients(yyjson_doc_get_root(item->doc));
         if (i % s->every || skip) item->result->state = LEFT_OUT;
         else if (!s->ranks || !op_find(item->op)) run_item(item, s->threads, s->grad);
-        else if (can_spread(item)) run_spread(item, s->ranks, s->seed * 1000003 + (uint64_t)i);
+        else if (can_spread(item)) run_spread(item, s->ranks, s->seed * 1000003 + (uint64_t)i, s->grad);
         else item->result->state = LEFT_OUT;
       }
       exit(0); /* not _exit: a leak checker has its say at the end */

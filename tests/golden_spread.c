@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "dist/dtensor.h"
+#include "golden_vjp.h"
 #include "kernels/copy.h"
 
 typedef struct {
@@ -17,6 +18,7 @@ typedef struct {
   const SafeTensors *data;
   int axis[3], naxes;
   uint64_t seed;
+  bool grad;
   atomic_bool refused, partial, steps, exact; /* every rank says the same */
   atomic_int width;                           /* bytes of an element of the widest result */
   char placed[1024];
@@ -224,6 +226,47 @@ static Status run_both(Trial *t, World *w, GoldenCase *one, GoldenCase *many, Ct
   return compare_calls(many, ctx, &spread_call, &plain, t->partial);
 }
 
+/* ---- gradients ------------------------------------------------------------------------------------- */
+
+typedef struct {
+  Trial *trial;
+  GoldenCase *c;
+  Ctx *ctx;
+  Mesh *mesh;
+  uint64_t state;
+  bool speak;
+} Places;
+
+/* Single numbers stay as they are: some stand where the schema has a number. */
+static Status place_one(void *arg, Tensor **t) {
+  Places *p = arg;
+  return (*t)->ndim ? spread(p->trial, p->ctx, &p->c->scope, p->mesh, t, &p->state, p->speak) : OK;
+}
+
+static Status gradients_of_both(Trial *t, World *w, GoldenCase *one, GoldenCase *many, Ctx *ctx, Dist *d) {
+  Tensor *want[GOLDEN_TENSORS] = {0}, *got[GOLDEN_TENSORS] = {0};
+  TRY(golden_case_read(one));
+  TRY(golden_case_read(many));
+  TRY(golden_gradients(one, ctx, NULL, want));
+  Places places = {t, many, ctx, NULL, t->seed, world_rank(w) == 0};
+  t->width = 4;
+  TRY(mesh_new(d, t->axis, t->naxes, NULL, NULL, &places.mesh));
+  ctx_attach_dist(ctx, d);
+  Status s = golden_gradients(many, ctx, &(GoldenPlace){place_one, &places}, got);
+  if (s && strstr(status_message(s), "in place on a tensor placed")) {
+    t->refused = true;
+    status_free(s);
+    return OK;
+  }
+  TRY(s);
+  for (int i = 0; i < one->tensors; i++) {
+    char what[64];
+    snprintf(what, sizeof what, "gradient of tensor argument %d", i);
+    TRY(compare_one(many, ctx, got[i], want[i], t->partial, what));
+  }
+  return OK;
+}
+
 static Status on_rank(World *w, void *arg) {
   Trial *t = arg;
   GoldenCase one = {.family = t->family, .json = t->json, .data = t->data}, many = one;
@@ -231,7 +274,7 @@ static Status on_rank(World *w, void *arg) {
   Dist *d = NULL;
   ctx_init(&ctx, 1);
   Status s = dist_new(w, &d);
-  if (!s) s = run_both(t, w, &one, &many, &ctx, d);
+  if (!s) s = (t->grad ? gradients_of_both : run_both)(t, w, &one, &many, &ctx, d);
   golden_case_free(&one);
   golden_case_free(&many);
   ctx_free(&ctx);
@@ -267,8 +310,9 @@ static Status tell_where(const Trial *t, Status s) {
 }
 
 Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed,
-                     bool *refused) {
+                     bool grad, bool *refused) {
   Trial t = make_trial(family, json, data, ranks, seed);
+  t.grad = grad;
   Status s = world_threads(ranks, on_rank, &t, NULL);
   *refused = t.refused;
   return tell_where(&t, s);

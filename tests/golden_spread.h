@@ -9,9 +9,10 @@
  * tensors placed at random (by seed: R, shards of all kinds, P of all ops), and compares with
  * one rank.  The error names the
  * mesh and the placements.  *refused: the op declined (in place on what it would have to
- * move, an error on one rank too): nothing was compared. */
+ * move, an error on one rank too): nothing was compared.  grad: the gradients of the recorded cotangents,
+ * which are placed at random too, instead of the results. */
 Status golden_spread(const char *family, yyjson_val *json, const SafeTensors *data, int ranks, uint64_t seed,
-                     bool *refused);
+                     bool grad, bool *refused);
 
 /* The same as one rank of a world that is there; all of its ranks call it. */
 Status golden_spread_on(World *w, const char *family, yyjson_val *json, const SafeTensors *data, uint64_t seed,

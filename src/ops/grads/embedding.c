@@ -1,4 +1,6 @@
 /* embedding.c -- gradients of rows of a table that are looked up, one by one or summed up in bags. */
+#include <math.h>
+
 #include "ops/vjp.h"
 
 static void vjp_embedding(Vjp *v) {
@@ -70,14 +72,53 @@ static Tensor *to_samples(Vjp *v, Tensor *g, Tensor *bag) {
   return F_OP(f, "aten.masked_fill.Scalar", F_T(sums), F_T(none), val_int(0));
 }
 
+/* t in a row per index, where it has a row per bag. */
+static Tensor *of_bags(Vjp *v, Tensor *t, Tensor *place) {
+  return F_OP(&v->f, "aten.gather.default", F_T(t), val_int(0), F_T(place));
+}
+
+/* The largest, or the smallest, of each bag; `least` where it has none. */
+static Tensor *extreme(Vjp *v, Tensor *rows, Tensor *place, Value least, const char *which) {
+  const Tensor *out = v->out[0];
+  Tensor *start = F_OP(&v->f, "aten.new_full.default", F_T(rows), val_ints(out->size, 2), least);
+  return F_OP(&v->f, "aten.scatter_reduce.two", F_T(start), val_int(0), F_T(place), F_T(rows), val_str(which));
+}
+
+/* Mode max, of a table whose rows lie on several ranks: which row is the largest was not told.  It is the first
+ * of the bag that has its maximum. */
+static Tensor *to_largest(Vjp *v, Tensor *g, Tensor *bag) {
+  Formula *f = &v->f;
+  Tensor *indices = vjp_arg(v, INDICES);
+  int64_t n = indices->size[0], column[2] = {n, 1}, size[2] = {n, g->size[1]},
+          padding = in_int(v->forward, PADDING);
+  Tensor *place = F_OP(f, "aten.expand.default", F_T(f_view(f, f_cast(f, bag, DT_I64), column, 2)),
+                       val_ints(size, 2));
+  Tensor *rows = F_OP(f, "aten.index_select.default", vjp_value(v, WEIGHT), val_int(0), F_T(indices));
+  Tensor *none = f_view(f, F_OP(f, "aten.eq.Scalar", F_T(indices), val_int(padding)), column, 2);
+  rows = F_OP(f, "aten.masked_fill.Scalar", F_T(rows), F_T(none), val_float(-INFINITY));
+  Tensor *largest = extreme(v, rows, place, val_float(-INFINITY), "amax");
+  Tensor *is_largest = F_OP(f, "aten.eq.Tensor", F_T(rows), F_T(of_bags(v, largest, place)));
+  is_largest = F_OP(f, "aten.logical_and.default", F_T(is_largest),
+                    F_T(F_OP(f, "aten.logical_not.default", F_T(none))));
+  Tensor *ones = F_OP(f, "aten.ones_like.default", F_T(place));
+  Tensor *number = F_OP(f, "aten.where.ScalarOther", F_T(is_largest),
+                        F_T(F_OP(f, "aten.cumsum.default", F_T(ones), val_int(0))), val_int(n + 1));
+  Tensor *first = of_bags(v, extreme(v, number, place, val_int(n), "amin"), place);
+  Tensor *chosen = F_OP(f, "aten.eq.Tensor", F_T(number), F_T(first));
+  Tensor *share = F_OP(f, "aten.where.ScalarOther", F_T(chosen), F_T(of_bags(v, g, place)), val_int(0));
+  return F_OP(f, "aten.index_add.default", F_T(vjp_zeros(v, g->dtype, 2, v->in[0]->size)), val_int(0), F_T(indices),
+              F_T(share));
+}
+
 static void vjp_embedding_bag(Vjp *v) {
   Tensor *g = v->cotangent[0];
   if (!g) return;
   Tensor *bag = bag_of_index(v);
-  if (vjp_wants(v, WEIGHT))
+  if (vjp_wants(v, WEIGHT) && v->forward->out[LARGEST].kind == VAL_NONE) vjp_give(v, WEIGHT, to_largest(v, g, bag));
+  else if (vjp_wants(v, WEIGHT))
     vjp_give(v, WEIGHT,
              F_OP(&v->f, "aten._embedding_bag_dense_backward.default", F_T(g), vjp_value(v, INDICES), F_T(bag),
-                  F_T(v->out[BAG_SIZE]), F_T(v->out[LARGEST]), val_int(v->in[0]->size[0]),
+                  v->forward->out[BAG_SIZE], v->forward->out[LARGEST], val_int(v->in[0]->size[0]),
                   vjp_value(v, BY_FREQUENCY), vjp_value(v, MODE), vjp_value(v, SAMPLES), vjp_value(v, PADDING)));
   if (vjp_wants(v, SAMPLES)) vjp_give(v, SAMPLES, to_samples(v, g, bag));
 }

@@ -49,7 +49,7 @@ static void vjp_masked_select(Vjp *v) {
 static Tensor *masked_scatter_source(Vjp *v, Tensor *g, Tensor *mask, const Tensor *source) {
   Formula *f = &v->f;
   int64_t n = tensor_numel(source), more = n + 1, all = tensor_numel(g);
-  Tensor *places = F_OP(f, "aten.expand.default", F_T(mask), val_ints(g->size, g->ndim));
+  Tensor *places = F_OP(f, "aten.logical_or.default", F_T(vjp_zeros(v, DT_BOOL, g->ndim, g->size)), F_T(mask));
   places = f_view(f, places, &all, 1);
   Tensor *number = F_OP(f, "aten.cumsum.default", F_T(places), val_int(0), val_dtype(DT_I64));
   number = F_OP(f, "aten.sub.Scalar", F_T(number), val_int(1));

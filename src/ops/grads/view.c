@@ -190,7 +190,7 @@ const GradDef grads_view[] = {
     GRAD("to.dtype to.dtype_layout to.device to.other _to_copy.default type_as.default real.default", vjp_pass,
          NULL),
     GRAD("expand.default expand_copy.default expand_as.default broadcast_to.default", vjp_pass, NULL),
-    GRAD("broadcast_tensors.default", vjp_pass_each, NULL),
+    GRAD("broadcast_tensors.default tess.align.default", vjp_pass_each, NULL),
     GRAD("copy.default", vjp_copy, NULL),
     GRAD("detach.default detach_.default detach_copy.default view.dtype view_copy.dtype", vjp_none, NULL),
     GRAD("view.default view_copy.default _unsafe_view.default reshape.default view_as.default reshape_as.default "
