@@ -15,6 +15,7 @@ typedef struct {
 } Tolerance;
 
 Tolerance golden_tolerance(const GoldenCase *c, Dtype d);
+Tolerance golden_gradient_tolerance(const GoldenCase *c, Dtype d);
 
 /* Compares the outputs and the arguments after the call; the error says what differs. */
 Status golden_compare(GoldenCase *c, const Value *out, int nout);

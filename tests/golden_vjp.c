@@ -84,7 +84,7 @@ Status golden_compare_gradients(GoldenCase *c, Tensor *const *gradient) {
     if (got->dtype != want->dtype || !tensor_same_size(got, want))
       return fail(ERR_DIFF, "%s is %s, should be %s", what, tensor_describe(got, a, sizeof a),
                   tensor_describe(want, b, sizeof b));
-    Tolerance tol = golden_tolerance(c, want->dtype);
+    Tolerance tol = golden_gradient_tolerance(c, want->dtype);
     TRY(golden_compare_values(got, want, tol, what));
   }
   return OK;

@@ -252,8 +252,31 @@ static Tile tile_at(const Job *j, int64_t t) {
   return tile;
 }
 
+static const ReduceLoops *loops_for(Isa isa, ReduceKind kind, Dtype as) {
+  return SIMD_CALL(isa, reduce_loops)(kind, as);
+}
+
+/* Is a spread so small that it may be nothing but the rounding of the mean in f32?  Equal elements have none. */
+static bool is_doubtful(const Job *j, const Wide *w, const double *centre, int64_t n) {
+  if (j->r.kind != FOLD_VARIANCE || j->as != DT_F32) return false;
+  for (int64_t i = 0; i < n; i++) {
+    double rounding = 1e-6 * centre[i];
+    if (w[i].f > 0 && w[i].f < (double)j->reduced.numel * rounding * rounding) return true;
+  }
+  return false;
+}
+
+/* The same in f64. */
+static Job widened(const Job *j) {
+  Job wide = *j;
+  wide.as = DT_F64;
+  wide.one_run = false;
+  wide.first = loops_for(j->isa, FOLD_SUM, DT_F64);
+  wide.last = loops_for(j->isa, j->r.kind, DT_F64);
+  return wide;
+}
+
 static void fold_tiles(void *arg, int64_t begin, int64_t end, int worker) {
-  (void)worker;
   const Job *j = arg;
   Wide wide[TILE];
   double centre[TILE];
@@ -267,7 +290,12 @@ static void fold_tiles(void *arg, int64_t begin, int64_t end, int worker) {
       p = centre;
     }
     fold(j, j->last, x, 0, j->reduced.numel, tile.width, p, wide);
-    store(j, tile.out, j->kept.dim[0].out, wide, p, tile.width);
+    if (is_doubtful(j, wide, p, tile.width)) {
+      Job again = widened(j);
+      fold_tiles(&again, t, t + 1, worker);
+    } else {
+      store(j, tile.out, j->kept.dim[0].out, wide, p, tile.width);
+    }
   }
 }
 
@@ -315,11 +343,12 @@ static void run_parts(Kern *k, Job *j) {
     for (int64_t i = 0; i < outs; i++) centre[i] = centre_of(j, shared[i]);
     j->centre = centre;
   }
-  store(j, 0, j->kept.dim[0].out, shared, j->centre, outs);
-}
-
-static const ReduceLoops *loops_for(Isa isa, ReduceKind kind, Dtype as) {
-  return SIMD_CALL(isa, reduce_loops)(kind, as);
+  if (is_doubtful(j, shared, j->centre, outs)) {
+    Job again = widened(j);
+    run_parts(k, &again);
+  } else {
+    store(j, 0, j->kept.dim[0].out, shared, j->centre, outs);
+  }
 }
 
 static void reduce(Kern *k, Reduction r, Dtype as, View out, View centre_out, View x, const bool *reduced) {

@@ -40,6 +40,26 @@ static void vjp_binary_cross_entropy(Vjp *v) { /* self, target, weight, reductio
   vjp_give(v, 1, w ? f_mul(f, d, f_widen(f, w)) : d);
 }
 
+/* gx = g w (x - t) / (x (1 - x)); PyTorch keeps away from 0 by adding 1e-12 to x and to 1 - x here. */
+static void vjp_binary_cross_entropy_backward(Vjp *v) { /* grad_output, self, target, weight, reduction */
+  Formula *f = &v->f;
+  Tensor *x = f_widen(f, vjp_arg(v, 1)), *t = f_widen(f, vjp_arg(v, 2)), *w = vjp_arg(v, 3);
+  Tensor *u = f_widen(f, vjp_cotangent(v)), *g = f_widen(f, vjp_arg(v, 0));
+  if (w) u = f_mul(f, u, f_widen(f, w));
+  if (in_int(v->forward, 4) == REDUCTION_MEAN)
+    u = F_OP(f, "aten.div.Scalar", F_T(u), val_float((double)tensor_numel(v->in[1])));
+  Tensor *spread = f_mul(f, f_shift(f, x, 1e-12), f_shift(f, f_shift(f, f_neg(f, x), 1), 1e-12));
+  if (vjp_wants(v, 0))
+    vjp_give(v, 0,
+             F_OP(f, "aten.binary_cross_entropy_backward.default", F_T(vjp_cotangent(v)), vjp_value(v, 1),
+                  vjp_value(v, 2), vjp_value(v, 3), vjp_value(v, 4)));
+  if (vjp_wants(v, 1)) { /* (x^2 - 2 x t + t) / (x (1 - x))^2 */
+    Tensor *top = f_add(f, f_mul(f, x, f_sub(f, x, f_scale(f, t, 2))), t);
+    vjp_give(v, 1, f_mul(f, f_div(f, top, f_mul(f, spread, spread)), f_mul(f, u, g)));
+  }
+  if (vjp_wants(v, 2)) vjp_give(v, 2, f_neg(f, f_div(f, f_mul(f, u, g), spread)));
+}
+
 /* loss = (1 - t) x - l log s(x), l = 1 + (pos_weight - 1) t */
 static void vjp_with_logits(Vjp *v) { /* self, target, weight, pos_weight, reduction */
   Formula *f = &v->f;
@@ -80,6 +100,18 @@ static void give_nll(Vjp *v, const char *op) {
 static void vjp_nll(Vjp *v) { give_nll(v, "aten.nll_loss_backward.default"); }
 static void vjp_nll2d(Vjp *v) { give_nll(v, "aten.nll_loss2d_backward.default"); }
 
+/* (grad_output, self, target, weight, reduction, ignore_index, total_weight): linear in grad_output. */
+static void give_nll_backward(Vjp *v, const char *op) {
+  if (vjp_wants(v, 0))
+    vjp_give(
+        v, 0,
+        F_OP(&v->f, op, F_T(vjp_cotangent(v)), vjp_value(v, 2), vjp_value(v, 3), vjp_value(v, 4), vjp_value(v, 5)));
+  if (vjp_wants(v, 1)) vjp_give(v, 1, vjp_zeros_like(v, vjp_arg(v, 1)));
+}
+
+static void vjp_nll_backward(Vjp *v) { give_nll_backward(v, "aten.nll_loss_forward.default"); }
+static void vjp_nll2d_backward(Vjp *v) { give_nll_backward(v, "aten.nll_loss2d_forward.default"); }
+
 static void vjp_multi_margin(Vjp *v) {
   vjp_give(v, 0,
            F_OP(&v->f, "aten.multi_margin_loss_backward.default", F_T(vjp_cotangent(v)), vjp_value(v, 0),
@@ -98,9 +130,13 @@ const GradDef grads_loss[] = {
     GRAD("smooth_l1_loss.default", vjp_smooth_l1, "self target"),
     GRAD("huber_loss.default", vjp_huber, "self target"),
     GRAD("binary_cross_entropy.default", vjp_binary_cross_entropy, "self target weight"),
+    GRAD("binary_cross_entropy_backward.default", vjp_binary_cross_entropy_backward,
+         "grad_output self target weight"),
     GRAD("binary_cross_entropy_with_logits.default", vjp_with_logits, "self target weight pos_weight"),
     GRAD("nll_loss_forward.default", vjp_nll, "self target weight result1"),
     GRAD("nll_loss2d_forward.default", vjp_nll2d, "self target weight result1"),
+    GRAD("nll_loss_backward.default", vjp_nll_backward, "target weight"),
+    GRAD("nll_loss2d_backward.default", vjp_nll2d_backward, "target weight"),
     GRAD("multi_margin_loss.default", vjp_multi_margin, "self target weight"),
     GRAD("multilabel_margin_loss_forward.default", vjp_multilabel, "self target result1"),
     {0},

@@ -1,7 +1,7 @@
 /* norm.c -- gradients of layer norm, rms norm, group norm and batch norm, by the ops that ATen has for them.
  *
- * The spellings that give no statistics are called as those that do when a gradient is wanted.  Only the first
- * result has a gradient: of statistics ATen knows none. */
+ * The spellings that give no statistics are called as those that do when a gradient is wanted.  Statistics
+ * have no gradient, but for group norm's, as in ATen. */
 #include "ops/vjp.h"
 
 static Value optional(const Vjp *v, int arg) { return vjp_value(v, arg); }
@@ -53,13 +53,39 @@ static Status group_norm_form(Call *c) {
                                val_int(x->size[0]), val_int(x->size[1]), val_int(area), c->arg[1], c->arg[4]));
 }
 
+/* The gradients of mean and rstd, of size (N, groups), come to d, of the input's size:
+ *     (gmean - grstd rstd^3 (x - mean)) / n */
+static Tensor *add_statistics(Vjp *v, Tensor *d) {
+  Formula *f = &v->f;
+  const Tensor *input = v->in[0];
+  int64_t batch = in_int(v->forward, 3), groups = in_int(v->forward, 6), n = tensor_numel(input);
+  if (!v->cotangent[1] && !v->cotangent[2]) return d;
+  if (!vjp_wants(v, 0) || n == 0) return d;
+  const int64_t rows[2] = {batch * groups, n / (batch * groups)}, one[2] = {batch * groups, 1};
+  Tensor *mean = f_view(f, f_widen(f, v->out[1]), one, 2), *rstd = f_view(f, f_widen(f, v->out[2]), one, 2),
+         *extra = NULL;
+  if (v->cotangent[2]) {
+    Tensor *cube = f_mul(f, rstd, f_mul(f, rstd, rstd)), *x = f_view(f, f_widen(f, vjp_arg(v, 0)), rows, 2);
+    Tensor *scale = f_mul(f, f_view(f, f_widen(f, v->cotangent[2]), one, 2), cube);
+    extra = f_neg(f, f_mul(f, f_sub(f, x, mean), scale));
+  }
+  if (v->cotangent[1]) {
+    Tensor *g = f_view(f, f_widen(f, v->cotangent[1]), one, 2);
+    extra = extra ? f_add(f, extra, g) : F_OP(f, "aten.expand.default", F_T(g), val_ints(rows, 2));
+  }
+  extra = f_view(f, f_scale(f, extra, 1 / (double)rows[1]), input->size, input->ndim);
+  return d ? f_add(f, f_widen(f, d), extra) : extra;
+}
+
+/* Here mean and rstd have gradients, too. */
 static void vjp_group_norm(Vjp *v) {
   const bool mask[3] = {vjp_wants(v, 0), vjp_wants(v, 1), vjp_wants(v, 2)};
-  Tensor *d[3];
-  if (!vjp_cotangent(v)) return;
-  F_OPS(&v->f, "aten.native_group_norm_backward.default", d, 3, F_T(vjp_cotangent(v)), vjp_value(v, 0),
-        F_T(v->out[1]), F_T(v->out[2]), optional(v, 1), vjp_value(v, 3), vjp_value(v, 4), vjp_value(v, 5),
-        vjp_value(v, 6), val_bools(mask, 3));
+  Tensor *d[3] = {NULL, NULL, NULL};
+  if (vjp_cotangent(v))
+    F_OPS(&v->f, "aten.native_group_norm_backward.default", d, 3, F_T(vjp_cotangent(v)), vjp_value(v, 0),
+          F_T(v->out[1]), F_T(v->out[2]), optional(v, 1), vjp_value(v, 3), vjp_value(v, 4), vjp_value(v, 5),
+          vjp_value(v, 6), val_bools(mask, 3));
+  d[0] = add_statistics(v, d[0]);
   for (int i = 0; i < 3; i++) vjp_give(v, i, d[i]);
 }
 
