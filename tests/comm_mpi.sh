@@ -1,6 +1,7 @@
 #!/bin/sh
 # comm_mpi.sh MPIRUN COMM_MPI TESSERA -- collectives of processes: what works, and what ranks say when
-# one calls something else, fails, leaves, is late, or is killed.
+# one calls something else, fails, leaves, is late, or is killed.  MPIRUN is any launcher of a transport
+# whose ranks are processes that takes `-n RANKS PROGRAM ARGUMENTS...`.
 set -u
 here=$(dirname "$0") mpirun=$1 program=$2 tessera=$3
 temp=$(mktemp -d)
