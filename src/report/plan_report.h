@@ -3,7 +3,7 @@
  * running anything.
  *
  *   Exported *e = ...;                        as read
- *   TRY(plan_report_prepare(ctx, e));         or any program after session_passes_once
+ *   TRY(plan_report_prepare(ctx, e));         or any program after passes_once (runtime/prepared.h)
  *   PlanRequest r = {.mesh = "dp=2,tp=4", .plan = plan, .inputs = inputs, .ninputs = n};
  *   TRY(plan_report(e, &r, &report));
  *   TRY(plan_report_write(report, "DIR/report.html", 0));   .html, .json, else text
@@ -154,7 +154,7 @@ typedef struct {
   bool no_whole;     /* do not look at the program on one rank, too */
 } PlanRequest;
 
-/* Runs session_passes_once on e, and gives weights without data their sizes. */
+/* Runs passes_once on e, and gives weights without data their sizes. */
 Status plan_report_prepare(Ctx *ctx, Exported *e);
 /* e: prepared.  A program whose sizes depend on data is told as far as it is known
  * (report->unknown). */
