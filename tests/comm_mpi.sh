@@ -59,7 +59,7 @@ fi
 
 # The command: rank 0 prints.
 if timeout 120 "$here/mpirun.sh" "$mpirun" 3 "$tessera" bench allreduce -b 8 -e 64K -f 8 --rounds 3 >"$temp/out" 2>&1 &&
-  [ "$(grep -c 'wrong values: 0' "$temp/out")" = 1 ] && grep -q '3 ranks (mpi)' "$temp/out"; then
+  [ "$(grep -c 'wrong values: 0' "$temp/out")" = 1 ] && grep -q '3 ranks (' "$temp/out" && ! grep -q '(threads)' "$temp/out"; then
   passed=$((passed + 1))
 else
   bad "bench"
