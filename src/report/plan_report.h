@@ -42,11 +42,11 @@ typedef struct {
   const char *type;      /* "f32[2,16,64]", the whole */
   const char *from, *to; /* placements */
   MoveCause cause;
-  const char *why;    /* "rowwise 'layers.0.mlp.down_proj'"; CAUSE_RULE: the op */
-  const char *rule;   /* CAUSE_RULE: the rule's words, "" if it has none */
-  const char *cut_by; /* what made the tensor lie as it did: an entry of the plan; NULL: not known */
-  int node;           /* for which it is done; -1: an output of the program */
-  bool after;         /* on the node's result, not on an argument */
+  const char *why;        /* "rowwise 'layers.0.mlp.down_proj'"; CAUSE_RULE: the op */
+  const char *rule;       /* CAUSE_RULE: the rule's words, "" if it has none */
+  const char *sharded_by; /* what made the tensor lie as it did: an entry of the plan; NULL: not known */
+  int node;               /* for which it is done; -1: an output of the program */
+  bool after;             /* on the node's result, not on an argument */
   int layer;
 } PlanMove;
 
