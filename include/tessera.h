@@ -244,7 +244,7 @@ TESS_API int tess_output_count(const TessProgram *p);
  * -1 on error. */
 TESS_API int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessTensor **out, int cap);
 
-/* ---- programs cut into ranks ------------------------------------------------------------
+/* ---- programs sharded over ranks --------------------------------------------------------
  *
  * One program per rank of a mesh, each with its part of the weights, that talk through
  * functional collectives of named groups: for torchrun, or for tessera itself.  No rank need be
@@ -373,8 +373,8 @@ TESS_API TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMe
 typedef struct TessWork TessWork;
 TESS_API TessWork *tess_redistribute_start(TessCtx *ctx, const TessTensor *t, const char *placements);
 TESS_API TessTensor *tess_redistribute_wait(TessWork *work);
-/* src: the coordinate whose values count (collective); -1: each rank cuts its own, nothing
- * is sent. */
+/* src: the coordinate whose values count (collective); -1: each rank takes its shard of
+ * its own values, nothing is sent. */
 TESS_API TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements,
                                             int src);
 /* Every element `value`: ones, zeros, full, empty. */

@@ -9,7 +9,8 @@ An op without an overload stands for all of its overloads.  Arguments follow fro
 schema: tensors of all dtypes in shapes that broadcast, are empty, 0-d or strided; numbers
 and words from VALUES by their names.  Ops whose arguments belong together have a recipe.
 Calls that PyTorch refuses are left out; of the rest those are kept that show something
-new.  The format is told in tests/golden/ops/README.md.  Needs PyTorch; the same seed
+new, and an op of which nothing rests is tried on larger shapes.  FOLDER/NAME keeps its
+cases of other ops.  The format is told in tests/golden/ops/README.md.  Needs PyTorch; the same seed
 gives the same cases.
 """
 import argparse
@@ -23,7 +24,7 @@ import warnings
 
 import torch
 
-from select_golden import write_safetensors
+from select_golden import read_safetensors, tensors, write_safetensors
 
 f16, bf16, f32, f64, i64 = torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64
 DTYPES = {f32: ("f32", "F32"), f64: ("f64", "F64"), f16: ("f16", "F16"), bf16: ("bf16", "BF16"), i64: ("i64", "I64"),
@@ -31,6 +32,7 @@ DTYPES = {f32: ("f32", "F32"), f64: ("f64", "F64"), f16: ("f16", "F16"), bf16: (
           torch.uint8: ("u8", "U8"), torch.bool: ("bool", "BOOL"), torch.complex64: ("c64", "F32")}
 MIXED = [(f32, f64), (i64, f32), (bf16, f16), (torch.int32, torch.bool), (f32, bf16), (torch.uint8, i64)]
 SHAPES = [((3, 4), (3, 4)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((), ()), ((0, 3), (0, 3)), ((5,), ()), ((), (4,))]
+DEEP_SHAPES = [(s, s) for s in [(2, 4, 3), (2, 4, 3, 2), (1, 6, 2, 1, 3), (0, 4, 3, 2)]]  # for ops that refuse all of SHAPES
 EDGES = [0., -0., 1., -1., .5, -.5, 2., -2.5, .03, 10., -10., 30., math.inf, -math.inf, math.nan, .999]
 VALUES = {  # of numbers and words, by type and by name; "" is for all other names
     "int": {"n": [0, 1, 2, 3, 5], "p": [1, 2, 3], "decimals": [0, 2, -1], "reduction": [0, 1, 2], "dim": [0, -1],
@@ -108,14 +110,14 @@ def from_schema(rng, schema, dtypes, shapes, edges, strided):
     return args, kwargs
 
 
-def sweep(rng, func):
+def sweep(rng, func, shapes=SHAPES):
     pairs = [(d, d) for d in DTYPES] + MIXED
     tensors = sum("Tensor" in str(a.type) for a in func._schema.arguments)
     for _ in range(4):
         for d in pairs if tensors else [None]:
             yield from_schema(rng, func._schema, d, ((16,), (16,)), True, False)
-            yield from_schema(rng, func._schema, d, rng.choice(SHAPES), False, False)
-            yield from_schema(rng, func._schema, d, rng.choice(SHAPES), False, True)
+            yield from_schema(rng, func._schema, d, rng.choice(shapes), False, False)
+            yield from_schema(rng, func._schema, d, rng.choice(shapes), False, True)
 
 
 # ---- recipes: ops whose arguments belong together ----------------------------------------
@@ -310,6 +312,24 @@ class File:
         if case not in self.lines:
             self.lines.append(case)
 
+    def keep(self, folder, name, ops):
+        """Takes over the cases that a file has of other ops."""
+        path = os.path.join(folder, name)
+        if not os.path.exists(path + ".jsonl"):
+            return
+        arrays = read_safetensors(path + ".safetensors")
+        for line in open(path + ".jsonl"):
+            case = json.loads(line)
+            case.pop("id")
+            if case["op"] in ops:
+                continue
+            for t in tensors(case):
+                if "t" in t:
+                    array = arrays[t["t"]]
+                    t["t"] = self.keys.setdefault((array[0], array[2]), str(len(self.keys)))
+                    self.arrays[t["t"]] = array
+            self.lines.append(case)
+
     def save(self, folder, name):
         used = set(re.findall(r'"t": "(\d+)"', json.dumps(self.lines)))
         os.makedirs(folder, exist_ok=True)
@@ -334,7 +354,7 @@ def features(args, kwargs):
 
 def choose(calls, n):
     """Greedy: always the call that shows most of what was seen least; small ones first among equals."""
-    rest = [(set(features(*c)), sum(map(span, tensors_of(c))), c) for c in calls]
+    rest = [(list(dict.fromkeys(features(*c))), sum(map(span, tensors_of(c))), c) for c in calls]
     seen = collections.Counter()
     while rest and n > 0:
         best = max(range(len(rest)), key=lambda i: (sum(1 / (1 + 4 * seen[f]) for f in rest[i][0]), -rest[i][1]))
@@ -353,13 +373,14 @@ def at_pole(args):
 UNSOUND = {"polygamma": at_pole, "airy_ai": lambda args: args[0].dtype == f64}  # that is good to 1e-6 only
 
 
-def accepted(func, calls):
+def accepted(func, calls, refusals):
     unsound = next((test for name, test in UNSOUND.items() if name in func._schema.name), lambda args: False)
     for args, kwargs in calls:
         try:
             copy = each([args, kwargs], own)
             out = func(*copy[0], **copy[1])
-        except Exception:  # of many kinds: PyTorch refuses this call
+        except Exception as e:  # of many kinds: PyTorch refuses this call
+            refusals.append(str(e).split("\n")[0])
             continue
         if all(t.dtype in DTYPES for t in tensors_of([args, kwargs, out])) and not unsound(args):
             yield args, kwargs
@@ -389,16 +410,26 @@ def main():
         torch.ops.load_library(a.library)
     for name in filter(None, a.leave_out.split(",")):
         del DTYPES[next(d for d, names in DTYPES.items() if names[0] == name)]
-    file = File()
-    for func in [f for name in a.op for f in overloads(name)]:
+    file, missing = File(), []
+    funcs = [f for name in a.op for f in overloads(name)]
+    file.keep(a.out, a.file, {str(f) for f in funcs})
+    for func in funcs:
         rng = random.Random(f"{a.seed} {func}")
         torch.manual_seed(a.seed)
         recipe = next(r for pattern, r in RECIPES if re.match(pattern, func._schema.name))
-        count = len(file.lines)
-        for args, kwargs in choose(accepted(func, list(recipe(rng, func))), a.per_op):
+        count, refusals = len(file.lines), []
+        calls = list(accepted(func, list(recipe(rng, func)), refusals))
+        if not calls and recipe is sweep:
+            calls = list(accepted(func, list(sweep(rng, func, DEEP_SHAPES)), refusals))
+        for args, kwargs in choose(calls, a.per_op):
             file.add(func, args, kwargs)
         print(f"{func}: {len(file.lines) - count} cases")
+        if len(file.lines) == count:
+            missing.append(func)
+            print(f"  PyTorch refused every call, the last because: {refusals[-1]}" if refusals else "  there was no call to make")
     file.save(a.out, a.file)
+    if missing:
+        raise SystemExit("Ops whose arguments belong together need a recipe: a function that yields calls, in RECIPES of this script.")
 
 
 if __name__ == "__main__":

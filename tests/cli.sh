@@ -33,6 +33,7 @@ try 2 'exists already' run "$mlp" -i "$in" -o "$temp/out.safetensors"
 try 0 '' run "$mlp" -i "$in" -o "$temp/out.safetensors" --force
 try 0 'matches' run "$mlp" -i "$in" --expect "$temp/out.safetensors" --rtol 0 --atol 0
 try 0 'min .* ms, median' run "$mlp" --random-inputs 1 --repeat 3
+for seconds in -1 nan; do try 2 'number of seconds' run "$mlp" --random-inputs 1 --timeout $seconds; done # also on one rank
 try 0 '"min_ms"' run "$mlp" --random-inputs 1 --repeat 3 --json
 try 0 'aten.linear|tess.linear' run "$mlp" -i "$in" --profile
 try 0 'aten.linear.default' run "$mlp" -i "$in" --profile --interpret

@@ -91,7 +91,7 @@ try 2 'ranks are numbers' "$mlp" -i "$in" --group 0=0,x
 try 2 'names rank 1 twice' "$mlp" -i "$in" --group 0=1,1
 try 2 'two groups' "$mlp" -i "$in" --group 0=0,1 --group 0=1
 try 2 'say how many' "$one" --random-inputs 1 --group 0=0
-try 2 'threads and mpi' "$mlp" -i "$in" --comm carrier-pigeon
+try 2 'there are threads' "$mlp" -i "$in" --comm carrier-pigeon
 try 2 'number of seconds' "$mlp" -i "$in" --timeout -1
 try 5 'all_reduce' "$mlp/rank0.pt2" "$all/rank1.pt2" -i "$in,$all/inputs_rank1.safetensors" --timeout 60 --flight "$temp/flight.json"
 that grep -q '"collectives"' "$temp/flight.json"

@@ -1,4 +1,5 @@
-/* comm_mpi -- one process of an MPI launch: the cases of comm_cases.h on processes.
+/* comm_mpi -- one process of a launch, of MPI or of another transport whose ranks are processes: the
+ * cases of comm_cases.h.
  *
  *     mpirun -n 4 comm_mpi NAME [NUMBER] [started]
  *
@@ -193,7 +194,9 @@ int main(int argc, char **argv) {
   const char *name = argc > 1 ? argv[1] : "good";
   Args a = {.number = argc > 2 ? atoi(argv[2]) : 0, .started = argc > 3};
   World *w = NULL;
-  Status s = world_join(transport_find("mpi"), &w);
+  const Transport *t;
+  Status s = transport_choose(NULL, &t); /* of what has started this process */
+  if (!s) s = world_join(t, &w);
   for (size_t i = 0; !s && i < sizeof cases / sizeof *cases; i++) {
     if (strcmp(cases[i].name, name)) continue;
     s = cases[i].run(w, &a);

@@ -1,7 +1,7 @@
 /* golden_models -- runs exported programs and compares their outputs with PyTorch's.
  *
  *     golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose]
- *                   [--mesh tp=2 [--plan plan.json] [--mpi | --files]]
+ *                   [--mesh tp=2 [--plan plan.json] [--launched | --files]]
  *
  * A FOLDER has a folder per model: program.pt2, about.json, and per run a file of inputs
  * and one of outputs (.safetensors).  A model's runs are successive calls of one session,
@@ -10,7 +10,7 @@
  * compare.h's: f32 1e-4, bf16 3e-2, integers exactly.  NAME matches as a substring.
  *
  * With --mesh (may be given several times), models that have that plan file run on the
- * mesh's ranks, and every rank's outputs are compared; --mpi: on the ranks of a launch;
+ * mesh's ranks, and every rank's outputs are compared; --launched: on the ranks of a launch;
  * --files: cut into rank files first, which are then run by themselves.
  *
  * Models run in child processes: a crash or a hang is the failure of one model.
@@ -41,10 +41,10 @@ enum { MODEL_SECONDS = 300, ROUNDS = 3, EXIT_FAILED = 1, PATH_CAP = 4096 };
 typedef struct {
   const char *only;
   int threads;
-  bool interpret, verbose, mpi, quiet, files;
+  bool interpret, verbose, launched, quiet, files;
   const char *mesh[MAX_MESHES], *plan;
   int nmeshes;
-  World *world; /* --mpi: the launch */
+  World *world; /* --launched: the launch */
   char **folder;
   int nfolders;
   int passed, failed;
@@ -226,7 +226,7 @@ static Status run_ranks(const Suite *suite, const Model *m, FILE *report) {
   RankArg arg = {suite, m, report};
   int n = 0;
   TRY(mesh_text_ranks(m->mesh, &n));
-  return suite->mpi ? run_rank(suite->world, &arg) : world_threads(n, run_rank, &arg, NULL);
+  return suite->launched ? run_rank(suite->world, &arg) : world_threads(n, run_rank, &arg, NULL);
 }
 
 static Status run_model(const Suite *suite, Model *m) {
@@ -274,7 +274,7 @@ static int child(const Suite *suite, const char *folder, const char *name, const
 
 static void start_model(Suite *suite, const char *folder, const char *name, const char *mesh) {
   fflush(stdout);
-  if (suite->mpi) { /* the launch's ranks cannot be forked */
+  if (suite->launched) { /* the launch's ranks cannot be forked */
     int code = child(suite, folder, name, mesh);
     suite->passed += code == 0;
     suite->failed += code != 0;
@@ -350,12 +350,12 @@ int main(int argc, char **argv) {
       suite.mesh[suite.nmeshes++] = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--plan")) suite.plan = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--files")) suite.files = true;
-    else if (!strcmp(argv[i], "--mpi")) suite.mpi = true;
+    else if (!strcmp(argv[i], "--launched") || !strcmp(argv[i], "--mpi")) suite.launched = true;
     else if (!strcmp(argv[i], "--interpret")) suite.interpret = true;
     else if (!strcmp(argv[i], "--verbose")) suite.verbose = true;
     else if (argv[i][0] == '-') {
       fprintf(stderr, "usage: golden_models [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose] "
-                      "[--mesh tp=2 [--plan plan.json] [--mpi | --files]]\n");
+                      "[--mesh tp=2 [--plan plan.json] [--launched | --files]]\n");
       return 2;
     } else {
       argv[1 + folders++] = argv[i];
@@ -363,8 +363,10 @@ int main(int argc, char **argv) {
   }
   suite.folder = argv + 1;
   suite.nfolders = folders;
-  if (suite.mpi) {
-    Status s = world_launch(transport_find("mpi"), 0, run_folders, &suite, NULL);
+  if (suite.launched) {
+    const Transport *t;
+    Status s = transport_choose(NULL, &t);
+    if (!s) s = world_launch(t, 0, run_folders, &suite, NULL);
     if (s) printf("FAIL %s\n", status_message(s)), suite.failed++;
     status_free(s);
   } else status_free(run_folders(NULL, &suite));

@@ -1,11 +1,11 @@
 /* golden_ops -- runs the golden cases of single operators through the dispatcher.
  *
  *     golden_ops [FOLDER] [--op NAME] [--family F] [--case ID] [--threads N] [--verbose] [--skip-unknown]
- *                [--ranks N] [--seed S] [--mpi] [--every K] [--grad]
+ *                [--ranks N] [--seed S] [--launched] [--every K] [--grad]
  *
  * --ranks: every case is run spread over N thread ranks, its tensors placed at random, and
  * compared with one rank (new memory is left out).
- * --mpi: the same, and this process is one of the ranks (mpirun -n 4 golden_ops --mpi).
+ * --launched: the same, and this process is one of the ranks (mpirun -n 4 golden_ops --launched).
  * --every: only every K-th case.
  * --grad: the gradients of the cases that have recorded ones, instead of the results; also on ranks.
  * NAME is an overload (aten.add.Tensor), or the beginning of one up to a dot (aten.add,
@@ -46,7 +46,7 @@ enum { MAX_FILES = 64 };
 
 typedef struct {
   const char *folder, *op, *family, *id;
-  bool verbose, skip_unknown, mpi, grad;
+  bool verbose, skip_unknown, launched, grad;
   int threads, ranks, every;
   uint64_t seed;
   Item *items;
@@ -281,7 +281,9 @@ static Status run_on(World *w, void *arg) {
 }
 
 static int run_as_rank(Suite *s) {
-  Status failed = world_launch(transport_find("mpi"), 0, run_on, s, NULL);
+  const Transport *t;
+  Status failed = transport_choose(NULL, &t);
+  if (!failed) failed = world_launch(t, 0, run_on, s, NULL);
   if (failed) fprintf(stderr, "golden_ops: %s\n", status_message(failed));
   int code = failed ? 1 : 0;
   status_free(failed);
@@ -346,7 +348,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--threads")) s.threads = atoi(option_value(argc, argv, &i));
     else if (!strcmp(argv[i], "--ranks")) s.ranks = atoi(option_value(argc, argv, &i));
     else if (!strcmp(argv[i], "--seed")) s.seed = strtoull(option_value(argc, argv, &i), NULL, 10);
-    else if (!strcmp(argv[i], "--mpi")) s.mpi = true;
+    else if (!strcmp(argv[i], "--launched") || !strcmp(argv[i], "--mpi")) s.launched = true;
     else if (!strcmp(argv[i], "--every")) s.every = atoi(option_value(argc, argv, &i));
     else if (!strcmp(argv[i], "--grad")) s.grad = true;
     else if (!strcmp(argv[i], "--verbose")) s.verbose = true;
@@ -358,7 +360,7 @@ int main(int argc, char **argv) {
   if (!st) st = read_suite(&s);
   if (st) stop(st);
   if (s.every < 1) stop(fail(ERR_USAGE, "--every takes a number from 1 on"));
-  if (s.mpi) return run_as_rank(&s);
+  if (s.launched) return run_as_rank(&s);
   bool leaked = run_suite(&s);
   if (leaked) fprintf(stderr, "golden_ops: a process ended with an error after its last case\n");
   bool failed = report(&s);

@@ -1,6 +1,6 @@
 /* golden_ranks -- runs programs that contain collectives, on ranks, and compares.
  *
- *     golden_ranks [GOLDEN] [--ranks N] [--mpi] [--case NAME] [--large] [--verbose]
+ *     golden_ranks [GOLDEN] [--ranks N] [--launched] [--case NAME] [--large] [--verbose]
  *
  * GOLDEN is a folder with
  *   models/X/rank0.pt2, rank1.pt2 ...   one program per rank, inputs_rankN and outputs_rankN
@@ -11,7 +11,7 @@
  * The first kind runs on as many ranks as it has files.  The second runs on 2, 3 and 4 ranks
  * (--ranks N: on N): each program compiled, twice, and interpreted; all programs of a case,
  * and what our own passes make of it, must give the same bits, interpreted ones the same
- * values.  Inputs of more than 4 MiB are left to --large.  --mpi: on the ranks of the launch.
+ * values.  Inputs of more than 4 MiB are left to --large.  --launched: on the ranks of the launch.
  * NAME matches as a substring.
  */
 #include <dirent.h>
@@ -41,7 +41,7 @@ typedef struct {
 
 typedef struct {
   const char *golden, *only;
-  bool mpi, verbose, large;
+  bool launched, verbose, large;
   int ranks; /* 0: 2, 3 and 4 */
   Case *cases;
   int ncases, passed, failed;
@@ -422,9 +422,11 @@ static void run_on(Suite *s, int ranks) {
   }
 }
 
-static Status run_mpi(Suite *s) {
+static Status run_launched(Suite *s) {
   Part p = {s, 0, s->ncases};
-  return ranks_run(&(Ranks){.transport = transport_find("mpi"), .threads = 1}, on_rank, &p);
+  const Transport *t;
+  TRY(transport_choose(NULL, &t));
+  return ranks_run(&(Ranks){.transport = t, .threads = 1}, on_rank, &p);
 }
 
 int main(int argc, char **argv) {
@@ -433,7 +435,7 @@ int main(int argc, char **argv) {
   if (!cases) return 1;
   s.cases = cases;
   for (int i = 1; i < argc; i++) {
-    if (!strcmp(argv[i], "--mpi")) s.mpi = true;
+    if (!strcmp(argv[i], "--launched") || !strcmp(argv[i], "--mpi")) s.launched = true;
     else if (!strcmp(argv[i], "--verbose")) s.verbose = true;
     else if (!strcmp(argv[i], "--large")) s.large = true;
     else if (!strcmp(argv[i], "--ranks") && i + 1 < argc) s.ranks = atoi(argv[++i]);
@@ -443,7 +445,7 @@ int main(int argc, char **argv) {
   find_cases(&s, "models", true);
   find_cases(&s, "ddp/fusion", false);
   Status status = OK;
-  if (s.mpi) status = run_mpi(&s);
+  if (s.launched) status = run_launched(&s);
   else if (s.ranks) run_on(&s, s.ranks);
   else
     for (int n = 2; n <= 4; n++) run_on(&s, n);
@@ -451,6 +453,6 @@ int main(int argc, char **argv) {
   s.failed += status != OK;
   status_free(status);
   free(cases);
-  if (s.passed + s.failed || !s.mpi) printf("%d passed, %d failed\n", s.passed, s.failed);
-  return s.failed != 0 || (!s.mpi && !s.passed);
+  if (s.passed + s.failed || !s.launched) printf("%d passed, %d failed\n", s.passed, s.failed);
+  return s.failed != 0 || (!s.launched && !s.passed);
 }

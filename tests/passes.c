@@ -20,7 +20,7 @@ typedef struct {
   char *prose, *list, *in, *want; /* NUL-terminated, inside the file's text */
 } Case;
 
-static int passed, failed;
+static int passed, failed, written;
 
 /* Cuts `text` at the next line that is `mark`; returns what follows it, or NULL. */
 static char *cut_at_line(char *text, const char *mark) {
@@ -112,16 +112,21 @@ static void run_file(Ctx *ctx, const char *path, bool update) {
   const char *base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
   snprintf(name, sizeof name, "%.*s", (int)strcspn(base, "."), base);
   TextBuf updated = {0};
+  bool broken = false;
   for (char *at = text, *next; at; at = next) {
     next = cut_at_line(at, "===");
     Case c;
     if (!split_case(at, &c)) {
-      if (strspn(at, "\n ") != strlen(at)) printf("%s: a case without ---: %.60s\n", path, at), failed++;
+      if (strspn(at, "\n ") != strlen(at)) {
+        printf("%s: a case without ---: %.60s\n", path, at);
+        failed++;
+        broken = true;
+      }
       continue;
     }
     char *got = run_case(ctx, &c, c.list ? c.list : name);
     bool same = got && matches(c.want, got);
-    same ? passed++ : failed++;
+    same ? passed++ : update ? written++ : failed++;
     if (!same && !update)
       printf("%s: %s\n--- expected\n%s\n--- came out\n%s\n", path, c.prose, c.want, got ? got : "nothing");
     if (updated.len) text_puts(&updated, "===\n");
@@ -130,7 +135,8 @@ static void run_file(Ctx *ctx, const char *path, bool update) {
     text_printf(&updated, "%s---\n%s", c.in, same ? c.want : got);
     free(got);
   }
-  if (update && updated.text) status_free(file_write_all(path, updated.text, updated.len, FILE_OVERWRITE));
+  if (update && broken) printf("%s: not written\n", path);
+  else if (update && updated.text) status_free(file_write_all(path, updated.text, updated.len, FILE_OVERWRITE));
   text_free(&updated);
   free(text);
   file_map_unref(f);
@@ -142,6 +148,7 @@ int main(int argc, char **argv) {
   ctx_init(&ctx, 1);
   for (int i = update ? 2 : 1; i < argc; i++) run_file(&ctx, argv[i], update);
   ctx_free(&ctx);
+  if (written) printf("%d written: read what git diff shows\n", written);
   printf("%d passed, %d failed\n", passed, failed);
-  return failed != 0 || passed == 0;
+  return failed != 0 || passed + written == 0;
 }

@@ -23,15 +23,20 @@ def _forget(number):
 
 
 _vectors = {}
+_beyond = {ctypes.c_int64: 1 << 63, ctypes.c_int: 1 << 31}
 
 
 def ints(values, kind=ctypes.c_int64):
-    """A C array."""
+    """A C array.  ctypes would take numbers that do not fit modulo its range."""
     n = len(values)
     vector = _vectors.get((kind, n))
     if vector is None:
         vector = _vectors[kind, n] = kind * n
-    return vector(*values)
+    vector = vector(*values)
+    beyond = _beyond.get(kind)
+    if n and beyond and (max(values) >= beyond or min(values) < -beyond):
+        raise Error(f"{max(values, key=abs)} does not fit into an integer of {8 * ctypes.sizeof(kind)} bits")
+    return vector
 
 
 def is_torch(x):

@@ -59,6 +59,8 @@ class Args:
         if isinstance(x, bool):
             self.put(name, BOOL, int(x))
         elif isinstance(x, int):
+            if not -1 << 63 <= x < 1 << 63:
+                raise Error(f"{x} does not fit into an integer of 64 bits")
             self.put(name, INT, x)
         elif isinstance(x, float):
             self.put(name, FLOAT, x)

@@ -7,6 +7,7 @@ on the way lives in a scope of that call.  run_ranks() is in _ranks.py.
 """
 import atexit
 import ctypes
+import numbers
 import os
 import re
 import sys
@@ -201,6 +202,8 @@ def define_group(name, *lists):
 def set_timeout(seconds):
     """Seconds that this rank waits for others before it names the missing and ends the run with
     that error; 0: for ever.  1800 unless set."""
+    if not isinstance(seconds, numbers.Real) or not seconds >= 0:
+        raise Error(f"a timeout is a number of seconds from 0 (never) on, not {seconds!r}")
     lib.tess_set_timeout(current().ptr, seconds)
 
 

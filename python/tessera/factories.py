@@ -2,6 +2,8 @@
 
 Arguments have PyTorch's names; mesh is another name of device_mesh everywhere.
 """
+import numbers
+
 from . import _dtypes
 from ._buffers import ints, is_torch, tensor_of
 from ._context import Error, current, scope
@@ -59,6 +61,8 @@ def _check(layout, requires_grad):
 def full(size, fill_value, device_mesh=None, placements=None, dtype=None, *, layout=None, requires_grad=False, mesh=None):
     """Every element fill_value."""
     _check(layout, requires_grad)
+    if not isinstance(fill_value, numbers.Real):
+        raise Error(f"fill_value is a number, not {fill_value!r}")
     ctx = current()
     where, text = _where(ctx, device_mesh, mesh, placements)
     size = (size,) if isinstance(size, int) else tuple(size)

@@ -26,6 +26,17 @@ class Calls(unittest.TestCase):
         self.assertEqual(ts.call("aten.sym_size.int", self.a, 1), 3)
         self.assertEqual(ts.call("aten.index.Tensor", self.a, [None, np.array([2, 0])]).tolist(), [[2, 0], [5, 3]])
 
+    def test_numbers_that_do_not_fit(self):
+        """ctypes takes integers modulo 2**64: [2**64 + 6] would be [6]."""
+        mesh = ts.init_device_mesh(1)
+        for call in (lambda: ts.call("aten.view.default", self.a, [2**64 + 6]), lambda: ts.call("aten.add.Tensor", self.a, 2**70),
+                     lambda: ts.zeros(-(2**64) + 3, mesh=mesh, placements="R"), lambda: ts.init_device_mesh([2**32 + 1])):
+            with self.assertRaisesRegex(ts.Error, "does not fit into an integer"):
+                call()
+        for call in (lambda: ts.full((2,), "1", mesh, "R"), lambda: ts.set_timeout("1"), lambda: ts.set_timeout(-1)):
+            with self.assertRaisesRegex(ts.Error, "number"):
+                call()
+
     def test_overloads(self):
         """The one that PyTorch would take: numbers are no bools, bools no numbers."""
         a, want = self.a, self.a.var(1, ddof=1)

@@ -239,7 +239,7 @@ static Status check_options(const OptOptions *o, const TextList *words) {
   if (o->passes) TRY(check_items(o->passes));
   if (o->mesh && o->passes && !names_pass(o->passes, "partition")) {
     return status_hint(fail(ERR_USAGE, "--mesh is for the step 'partition', which is not in the list"),
-                       "put it where the program is to be cut");
+                       "put it where the program is to be partitioned");
   }
   if (!o->mesh && (o->plan || o->rank != NOT_GIVEN))
     return fail(ERR_USAGE, "%s goes with --mesh", o->plan ? "--plan" : "--rank");

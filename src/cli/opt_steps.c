@@ -69,7 +69,7 @@ static Status mark_rank(OptSteps *s, Ctx *ctx, Specialize *how) {
   Mesh *mesh;
   Tensor **state;
   if (!s->mesh)
-    return status_hint(fail(ERR_USAGE, "partition cuts a program for the ranks of a mesh, and there is none"),
+    return status_hint(fail(ERR_USAGE, "partition makes the program of one rank of a mesh, and there is none"),
                        "give --mesh tp=2");
   TRY(place_rank(s, &mesh));
   TRY(pass_run_list(s->program, passes_once, ctx, NULL));

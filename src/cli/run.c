@@ -162,6 +162,8 @@ Status command_run(int argc, char **argv) {
   if (help) return OK;
   RunOptions *o = &all.o;
   TRY(check_options(o, &words));
+  if (all.ro.timeout != BY_DEFAULT && !(all.ro.timeout >= 0))
+    return fail(ERR_USAGE, "--timeout takes a number of seconds from 0 (never) on");
   o->nothing_asked = o->repeat == NOT_GIVEN && !o->outputs.n && !o->expect.n && !o->print_outputs && !o->profile;
   if (o->random) {
     char *end;

@@ -124,8 +124,6 @@ Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunO
   Ranks ranks = {.threads = o->threads == NOT_GIVEN ? 0 : (int)o->threads, .flight = ro->flight};
   TRY(transport_choose(ro->comm, &ranks.transport));
   TRY(option_between("-n", ro->ranks, 1, MOST_RANKS));
-  if (ro->timeout != BY_DEFAULT && !(ro->timeout >= 0))
-    return fail(ERR_USAGE, "--timeout takes a number of seconds from 0 (never) on");
   if (ro->timeout != BY_DEFAULT) ranks.timeout = &ro->timeout;
   TRY(count_ranks(ro, programs, o, &ranks.n));
   if (!transport_has_processes(ranks.transport) && !ranks.n)

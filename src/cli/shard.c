@@ -60,8 +60,9 @@ static bool is_interrupted(void) {
 
 static void print_stats(const Partition *c, double read, double mark, double write) {
   char mesh[256];
-  fprintf(stderr, "%s: %d nodes, %s; read %.1f ms, planned %.1f ms, cut and written %.1f ms\n", c->program->name,
-          c->program->graph->nnodes, mesh_print(c->mesh, mesh, sizeof mesh), read * 1e3, mark * 1e3, write * 1e3);
+  fprintf(stderr, "%s: %d nodes, %s; read %.1f ms, planned %.1f ms, partitioned and written %.1f ms\n",
+          c->program->name, c->program->graph->nnodes, mesh_print(c->mesh, mesh, sizeof mesh), read * 1e3,
+          mark * 1e3, write * 1e3);
 }
 
 static Status print_json(const Partition *c, const char *folder, const TextBuf *ranks) {

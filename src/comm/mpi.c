@@ -70,11 +70,11 @@ static bool own_folder(char *buf, size_t cap) {
 
 /* As PLUGIN_NAME beside the library or program, or where an installed program has libraries. */
 static bool find_beside(char *path, size_t cap) {
-  static const char *const places[] = {".", ("../" TESS_LIBDIR), "..", "../lib", "../lib64"};
+  static const char *const places[] = {"", ("../" TESS_LIBDIR "/"), "../", "../lib/", "../lib64/"};
   char folder[PATH_MAX];
   if (!own_folder(folder, sizeof folder)) return false;
   for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-    int n = snprintf(path, cap, "%s/%s/" PLUGIN_NAME, folder, places[i]);
+    int n = snprintf(path, cap, "%s/%s" PLUGIN_NAME, folder, places[i]);
     if (n < (int)cap && access(path, R_OK) == 0) return true;
   }
   return false;

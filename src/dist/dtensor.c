@@ -82,7 +82,7 @@ static Status compare_meta(const Mesh *m, const Placement *p, const int64_t *met
                               shape_describe(ndim, other + 2, a, sizeof a),
                               shape_describe(ndim, shape, b, sizeof b), placements_print(p, m->naxes, c, sizeof c),
                               shape_describe(ndim, want, (char[200]){0}, 200)),
-                         "shards are cut as torch.chunk cuts: all alike but the last ones");
+                         "shards are made as torch.chunk makes them: all alike but the last ones");
   }
   return OK;
 }

@@ -1,6 +1,6 @@
 /* op.h -- one definition per operator, and the one dispatcher.
  *
- * An op is a const OpDef: a row in its family's table (src/ops/<family>.c), found by
+ * An op is a const OpDef: a row in its family's table (src/ops/aten/FAMILY.c), found by
  * name.  What a slot means:
  *
  *   infer    looks at sizes and dtypes only and appends the outputs: fresh ones (meta

@@ -5,8 +5,9 @@
  * flat (tensors.h), inputs and outputs each by themselves.
  *
  * Three ways to say it, in the op's record (op.h):
- *   .rule   "mk,kn->mn"     letters, see rule_letters() below; without an arrow: rule_words()
- *   .place  a function that calls rule_axis() or rule_mesh() for every strategy
+ *   .shard.rule   "mk,kn->mn"     letters, see rule_letters() below; without an arrow: rule_words()
+ *   .shard.place  a function that calls rule_axis() or rule_mesh() for every strategy; rule_move.h has
+ *                 ready ones for ops that move elements
  *   neither                 pointwise ops by their flag; ops with .compose by their parts;
  *                           in-place ops by the op they stand for; else all inputs R
  *

@@ -305,7 +305,7 @@ static Status check_unused(const Node *n, Val *v) {
   return used ? status_hint(fail(ERR_USAGE,
                                  "%s: the program uses result '%s', which a part of the table cannot tell",
                                  n->target, v->name),
-                            "cut this table by columns, or not at all")
+                            "shard this table by columns, or not at all")
               : OK;
 }
 

@@ -60,7 +60,7 @@ Status marker_wrong_length(const Marker *k, const char *name, int n) {
   char text[256];
   Status s = fail(ERR_USAGE, "%s: '%s' has %d placements for a mesh of %d ax%s", k->plan->path, name, n,
                   k->mesh->naxes, k->mesh->naxes == 1 ? "is" : "es");
-  return status_hint(s, "one for each axis of %s, or a single one for the axis that styles cut",
+  return status_hint(s, "one for each axis of %s, or a single one for the axis that styles shard over",
                      mesh_text(k->mesh, text, sizeof text));
 }
 
@@ -72,7 +72,7 @@ static Status refuse_collectives(const Exported *e) {
     if (strncmp(n->target, "_c10d_functional", 16)) continue;
     return status_hint(
         fail(ERR_USAGE, "%s is one rank's program already: it calls %s", e->name, n->target),
-        "cut the program that it was made of; `tessera run` runs this one with -n RANKS, or all of its folder");
+        "shard the program that it was made of; `tessera run` runs this one with -n RANKS, or all of its folder");
   }
   return OK;
 }

@@ -66,8 +66,8 @@ static Status cannot(const Marker *k, const PlanEntry *e, const char *name) {
       fail(ERR_USAGE, "%s: '%s' is to be %s, but no op uses it in a way that allows it", k->plan->path, name,
            style_name(e->style)),
       style_table[e->style].side == SIDE_ROWS
-          ? "rowwise cuts a dimension that is contracted with the activations; norms and biases have none"
-          : "colwise cuts a feature dimension of the result");
+          ? "rowwise shards a dimension that is contracted with the activations; norms and biases have none"
+          : "colwise shards a feature dimension of the result");
 }
 
 /* An entry that names modules only whose weights, if any, are those of modules inside. */
@@ -134,7 +134,7 @@ static Status check_found(Marker *k, const PlanEntry *e, const Found *found) {
   if (!found->matched && !e->anywhere && needs_weights) return no_weights(k, e);
   if (found->used && !found->cut && style_table[e->style].side != SIDE_NONE) {
     if (!found->single) return cannot(k, e, found->name);
-    marker_note(k, "%s stays whole: %s\n", found->name, "it has a single element to cut, or is used in a branch");
+    marker_note(k, "%s stays whole: %s\n", found->name, "it has a single element to shard, or is used in a branch");
   }
   return OK;
 }

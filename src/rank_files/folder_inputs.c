@@ -13,7 +13,7 @@ static Status read_cut(yyjson_val *v, const char *path, Placement *out) {
   if (yyjson_is_null(v)) return OK;
   TRY(json_int64(v, "dim", path, &dim));
   if (dim < 0 || dim >= MAX_DIMS)
-    return fail(ERR_FILE, "%s: \"files\": a cut of dimension %lld", path, (long long)dim);
+    return fail(ERR_FILE, "%s: \"files\": a shard of dimension %lld", path, (long long)dim);
   *out = place_s((int)dim);
   yyjson_val *unit = yyjson_obj_get(v, "unit"), *factor = yyjson_obj_get(v, "factor"),
              *segments = yyjson_obj_get(v, "segments"), *item;
@@ -39,7 +39,7 @@ static Status read_inputs(FolderInputs *c, yyjson_val *list, const char *path) {
     for (int k = 0; k < MAX_AXES; k++) place[k] = place_r();
     if (yyjson_is_null(input)) continue;
     if (yyjson_arr_size(input) > MAX_AXES)
-      return fail(ERR_FILE, "%s: \"files\": input %zu has more cuts than a mesh has axes", path, i);
+      return fail(ERR_FILE, "%s: \"files\": input %zu has more shards than a mesh has axes", path, i);
     yyjson_arr_foreach(input, a, naxes, cut) {
       TRY(read_cut(cut, path, &place[a]));
       if (yyjson_is_true(yyjson_obj_get(cut, "even"))) c->even[i] |= 1u << place[a].dim;

@@ -162,26 +162,27 @@ static void print_readme(TextBuf *b, const Partition *c) {
   char mesh[256];
   const char *slash = strrchr(c->program->name, '/');
   text_printf(b, "# %s on %s\n", slash ? slash + 1 : c->program->name, mesh_print(c->mesh, mesh, sizeof mesh));
-  text_printf(b,
-              "One exported program per rank, cut by tessera. They talk through functional collectives of named "
-              "groups (`plan.json`, `groups`).\n\n"
-              "In PyTorch (2.9 or later), on CPUs with gloo or, with `--device cuda`, on GPUs with NCCL:\n"
-              "```\ntorchrun --nproc-per-node %d run.py -i in.safetensors -o out.safetensors\n```\n"
-              "In tessera, on threads of one process or under mpirun:\n"
-              "```\ntessera run . -i in.safetensors -o out.safetensors\nmpirun -n %d tessera run . -i "
-              "in.safetensors -o out.safetensors\n```\n"
-              "In a program of your own: register a process group under each name "
-              "(`torch._C._distributed_c10d._register_process_group`), "
-              "`torch.export.load(f\"rank{rank}.pt2\").module()`, call it. "
-              "Custom operators and classes that the programs name must be defined before: `import_modules(path)` "
-              "of run.py imports their "
-              "modules, `run.py --import MODULE` one that it does not find.\n\n"
-              "| file | what it is |\n|---|---|\n"
-              "| rank*N*.pt2 | the program of rank N, with its part of the weights |\n"
-              "| plan.json | the plan, the mesh, the groups, and how inputs and outputs are cut |\n"
-              "| report.txt | weights and collectives of each rank, with their causes |\n"
-              "| run.py | loads and runs a rank's program |\n",
-              c->mesh->size, c->mesh->size);
+  text_printf(
+      b,
+      "One exported program per rank, made by `tessera shard`. They talk through functional collectives of named "
+      "groups (`plan.json`, `groups`).\n\n"
+      "In PyTorch (2.9 or later), on CPUs with gloo or, with `--device cuda`, on GPUs with NCCL:\n"
+      "```\ntorchrun --nproc-per-node %d run.py -i in.safetensors -o out.safetensors\n```\n"
+      "In tessera, on threads of one process or under mpirun:\n"
+      "```\ntessera run . -i in.safetensors -o out.safetensors\nmpirun -n %d tessera run . -i "
+      "in.safetensors -o out.safetensors\n```\n"
+      "In a program of your own: register a process group under each name "
+      "(`torch._C._distributed_c10d._register_process_group`), "
+      "`torch.export.load(f\"rank{rank}.pt2\").module()`, call it. "
+      "Custom operators and classes that the programs name must be defined before: `import_modules(path)` "
+      "of run.py imports their "
+      "modules, `run.py --import MODULE` one that it does not find.\n\n"
+      "| file | what it is |\n|---|---|\n"
+      "| rank*N*.pt2 | the program of rank N, with its part of the weights |\n"
+      "| plan.json | the plan, the mesh, the groups, and how inputs and outputs are sharded |\n"
+      "| report.txt | weights and collectives of each rank, with their causes |\n"
+      "| run.py | loads and runs a rank's program |\n",
+      c->mesh->size, c->mesh->size);
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------ */

@@ -19,13 +19,13 @@ typedef struct {
   Scope scope;    /* shards without data */
   Tensor **shard; /* of the state, parallel to e->state */
   CommLog log;
-  int logged;           /* events of the log that have become moves */
-  Tensor **value;       /* by Val.id: the DTensor; NULL: not yet, or no tensor */
-  const char **cut_by;  /* by Val.id * naxes + axis */
-  StrMap node_of;       /* name of a recorded value -> 1 + index of the node it was recorded for */
-  StrMap texts;         /* that occur again and again: once */
-  StrMap layers;        /* name -> 1 + index */
-  const Node *recorded; /* the last node of the rank's program that was looked at */
+  int logged;              /* events of the log that have become moves */
+  Tensor **value;          /* by Val.id: the DTensor; NULL: not yet, or no tensor */
+  const char **sharded_by; /* by Val.id * naxes + axis */
+  StrMap node_of;          /* name of a recorded value -> 1 + index of the node it was recorded for */
+  StrMap texts;            /* that occur again and again: once */
+  StrMap layers;           /* name -> 1 + index */
+  const Node *recorded;    /* the last node of the rank's program that was looked at */
   int node_cap, move_cap;
 } Collector;
 

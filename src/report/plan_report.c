@@ -139,10 +139,11 @@ static Status note_idle_axes(Collector *c) {
     bool cut = m->axis[a] == 1;
     for (int i = 0; i < c->e->graph->ninputs && !cut; i++) cut = !is_r(&c->marks->input[i].place[a]);
     if (!cut)
-      TRY(collect_note(c,
-                       "nothing is cut on the axis '%s': its %d ranks all do the same work (a batch is cut on axes "
-                       "called dp or data if it divides)",
-                       c->p->axis_name[a], m->axis[a]));
+      TRY(collect_note(
+          c,
+          "nothing is sharded on the axis '%s': its %d ranks all do the same work (a batch is sharded on axes "
+          "called dp or data if it divides)",
+          c->p->axis_name[a], m->axis[a]));
   }
   return OK;
 }
@@ -213,7 +214,7 @@ static Status collect(Collector *c) {
   TRY(s);
   TRY(make_shards(c));
   TRY_NEW(c->value, arena_new_n(&c->p->arena, Tensor *, g->nvals + 1));
-  TRY_NEW(c->cut_by, arena_new_n(&c->p->arena, const char *, g->nvals * c->mesh->naxes + 1));
+  TRY_NEW(c->sharded_by, arena_new_n(&c->p->arena, const char *, g->nvals * c->mesh->naxes + 1));
   TRY(record_program(c));
   TRY(collect_weights(c));
   TRY(collect_layers(c));

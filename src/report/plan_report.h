@@ -3,7 +3,7 @@
  * running anything.
  *
  *   Exported *e = ...;                        as read
- *   TRY(plan_report_prepare(ctx, e));         or any program after session_passes_once
+ *   TRY(plan_report_prepare(ctx, e));         or any program after passes_once (runtime/prepared.h)
  *   PlanRequest r = {.mesh = "dp=2,tp=4", .plan = plan, .inputs = inputs, .ninputs = n};
  *   TRY(plan_report(e, &r, &report));
  *   TRY(plan_report_write(report, "DIR/report.html", 0));   .html, .json, else text
@@ -42,11 +42,11 @@ typedef struct {
   const char *type;      /* "f32[2,16,64]", the whole */
   const char *from, *to; /* placements */
   MoveCause cause;
-  const char *why;    /* "rowwise 'layers.0.mlp.down_proj'"; CAUSE_RULE: the op */
-  const char *rule;   /* CAUSE_RULE: the rule's words, "" if it has none */
-  const char *cut_by; /* what made the tensor lie as it did: an entry of the plan; NULL: not known */
-  int node;           /* for which it is done; -1: an output of the program */
-  bool after;         /* on the node's result, not on an argument */
+  const char *why;        /* "rowwise 'layers.0.mlp.down_proj'"; CAUSE_RULE: the op */
+  const char *rule;       /* CAUSE_RULE: the rule's words, "" if it has none */
+  const char *sharded_by; /* what made the tensor lie as it did: an entry of the plan; NULL: not known */
+  int node;               /* for which it is done; -1: an output of the program */
+  bool after;             /* on the node's result, not on an argument */
   int layer;
 } PlanMove;
 
@@ -154,7 +154,7 @@ typedef struct {
   bool no_whole;     /* do not look at the program on one rank, too */
 } PlanRequest;
 
-/* Runs session_passes_once on e, and gives weights without data their sizes. */
+/* Runs passes_once on e, and gives weights without data their sizes. */
 Status plan_report_prepare(Ctx *ctx, Exported *e);
 /* e: prepared.  A program whose sizes depend on data is told as far as it is known
  * (report->unknown). */

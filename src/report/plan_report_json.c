@@ -148,7 +148,7 @@ static void add_move(Doc *d, Json *to, const PlanReport *r, const PlanMove *m) {
   text(d, o, "cause", causes[m->cause]);
   text(d, o, "why", m->why);
   if (m->cause == CAUSE_RULE) text(d, o, "rule", m->rule);
-  text(d, o, "cut_by", m->cut_by);
+  text(d, o, "sharded_by", m->sharded_by);
   if (m->node >= 0) whole(d, o, "node", m->node);
   if (m->after) yes(d, o, "after");
   whole(d, o, "layer", m->layer);

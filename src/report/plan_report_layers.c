@@ -178,7 +178,7 @@ static bool gathers(StepKind k) { return k == STEP_ALL_GATHER || k == STEP_ALL_T
 /* What a person can do about it. */
 static Status advise(Collector *c, const PlanMove *m, const char **out) {
   char text[1024];
-  const char *cut = m->cut_by ? m->cut_by : NULL;
+  const char *cut = m->sharded_by ? m->sharded_by : NULL;
   if (strstr(m->rule, "no sharding rule"))
     snprintf(text, sizeof text, "%s works on whole tensors only: leave what leads to it whole", m->why);
   else if (!gathers(m->kind) && cut)
@@ -189,8 +189,8 @@ static Status advise(Collector *c, const PlanMove *m, const char **out) {
     snprintf(text, sizeof text, "it needs all of the batch; if it has to, nothing helps but a smaller data axis");
   else if (cut)
     snprintf(text, sizeof text,
-             "it is cut by %s: a style that gathers says so openly (colwise_gather_output), another one for it may "
-             "keep it cut here",
+             "it is sharded by %s: a style that gathers says so openly (colwise_gather_output), another one for it "
+             "may keep it sharded here",
              cut);
   else snprintf(text, sizeof text, "give the modules that lead here the same style");
   return collect_text(c, text, out);

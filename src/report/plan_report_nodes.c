@@ -15,7 +15,7 @@
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static const char **cut_by(const Collector *c, const Val *v) { return &c->cut_by[v->id * c->mesh->naxes]; }
+static const char **sharded_by(const Collector *c, const Val *v) { return &c->sharded_by[v->id * c->mesh->naxes]; }
 
 static bool of_main_graph(const Collector *c, const Node *n) { return n->graph == c->e->graph; }
 
@@ -34,7 +34,7 @@ static Status watch_input(void *arg, int i, const Value *v) {
   c->value[val->id] = v->tensor;
   for (int a = 0; a < c->mesh->naxes; a++) {
     if (is_r(&mark->place[a]) || !mark->why) continue;
-    TRY(collect_text(c, mark->why, &cut_by(c, val)[a]));
+    TRY(collect_text(c, mark->why, &sharded_by(c, val)[a]));
   }
   return OK;
 }
@@ -61,7 +61,7 @@ static void find_cuts(void *arg, Val **ref) {
   Arguments *a = arg;
   const Tensor *t = a->c->value[(*ref)->id];
   for (int x = 0; t && t->spec && x < a->c->mesh->naxes; x++)
-    if (!a->from[x]) a->from[x] = cut_by(a->c, *ref)[x];
+    if (!a->from[x]) a->from[x] = sharded_by(a->c, *ref)[x];
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------- */
@@ -135,8 +135,8 @@ static Status add_event(Collector *c, const CommEvent *e, const char *name, cons
     TRY(collect_place(c, e->from, &m->from));
     TRY(collect_place(c, e->to, &m->to));
   }
-  for (int a = 0; from && a < c->mesh->naxes && !m->cut_by; a++)
-    if (e->axes >> a & 1) m->cut_by = from[a];
+  for (int a = 0; from && a < c->mesh->naxes && !m->sharded_by; a++)
+    if (e->axes >> a & 1) m->sharded_by = from[a];
   if (node >= 0) m->layer = c->p->node[node].layer;
   return OK;
 }
@@ -168,8 +168,8 @@ static Status keep_result(Collector *c, const Node *n, int i, const Value *v, co
   c->value[val->id] = v->tensor;
   for (int a = 0; v->tensor->spec && a < c->mesh->naxes; a++) {
     if (is_r(&v->tensor->spec->place[a])) continue;
-    cut_by(c, val)[a] = from[a];
-    if (want && want->axes >> a & 1 && want->why) TRY(collect_text(c, want->why, &cut_by(c, val)[a]));
+    sharded_by(c, val)[a] = from[a];
+    if (want && want->axes >> a & 1 && want->why) TRY(collect_text(c, want->why, &sharded_by(c, val)[a]));
   }
   return describe_value(c, val->name, v->tensor, &node->out[node->nout++]);
 }
@@ -194,7 +194,7 @@ static Status watch_output(void *arg, int i, const Tensor *t, const Exported *to
   PlanReport *p = c->p;
   const Arg *a = &c->e->graph->outputs[i];
   bool known = a->kind == ARG_VAL;
-  TRY(harvest(c, to, known ? cut_by(c, a->val) : NULL, -1));
+  TRY(harvest(c, to, known ? sharded_by(c, a->val) : NULL, -1));
   if (!p->output) TRY_NEW(p->output, arena_new_n(&p->arena, PlanValue, c->e->graph->noutputs));
   return describe_value(c, known ? a->val->name : "", t, &p->output[p->noutputs++]);
 }

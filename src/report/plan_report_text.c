@@ -47,16 +47,16 @@ static void put_amount(TextBuf *b, const char *what, int64_t n, int64_t whole, c
 
 static void put_memory(TextBuf *b, const PlanReport *r) {
   const PlanTotals *t = &r->rank_total, *w = &r->whole;
-  char cut[64];
+  char sharded[64];
   int n = 0, of = 0;
   for (int i = 0; i < r->nweights; i++) {
     if (r->weight[i].kind != IN_PARAMETER || r->weight[i].tied) continue;
     of++;
     n += r->weight[i].cut;
   }
-  snprintf(cut, sizeof cut, "%d of %d are cut", n, of);
+  snprintf(sharded, sizeof sharded, "%d of %d are sharded", n, of);
   text_printf(b, "\nmemory of a rank%s\n", r->rank ? "" : " (the largest)");
-  put_amount(b, "weights", t->weights, w->weights, cut);
+  put_amount(b, "weights", t->weights, w->weights, sharded);
   if (t->buffers || w->buffers) put_amount(b, "buffers, constants", t->buffers, w->buffers, "");
   if (r->unknown) return;
   put_amount(b, "inputs, outputs", t->inputs + t->outputs, w->inputs + w->outputs, "");
@@ -80,7 +80,7 @@ static void put_work(TextBuf *b, const PlanReport *r) {
   text_printf(b, "\nwork of a rank\n  %-*s %12s", NAME - 10, "arithmetic", human_flops(t->flops, x, sizeof x));
   double share = w->flops > 0 ? 100 * t->flops / w->flops : 0;
   if (w->flops > 0)
-    text_printf(b, "   of %10s on one rank, %.*f %% of it; a perfect cut is %.*f %%",
+    text_printf(b, "   of %10s on one rank, %.*f %% of it; an even share is %.*f %%",
                 human_flops(w->flops, y, sizeof y), share < 10 ? 2 : 0, share, r->ranks > 10 ? 2 : 0,
                 100.0 / r->ranks);
   text_printf(b, "\n");

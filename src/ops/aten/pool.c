@@ -21,6 +21,7 @@ typedef struct {
 typedef struct {
   PoolWindow w;
   int64_t out[MAX_DIMS]; /* size of the output, all dimensions */
+  int64_t divisor;       /* of averages; 0: as many as the window has elements */
 } Problem;
 
 static const char *shape(const Tensor *t, char *buf) { return tensor_describe(t, buf, 96); }
@@ -74,6 +75,9 @@ static Status problem(const Call *c, Problem *p) {
                                 : read_extents(c, row->kernel, "kernel_size", nd, 1, 1, p->w.stride));
   TRY(read_extents(c, row->padding, "padding", nd, 0, 0, p->w.pad));
   TRY(read_extents(c, row->dilation, "dilation", nd, 1, 1, p->w.dilation));
+  bool divides = row->divisor && !in_none(c, row->divisor);
+  p->divisor = divides ? in_int(c, row->divisor) : 0;
+  if (divides && p->divisor == 0) return op_fail(c, "divisor_override is 0");
   memcpy(p->out, x->size, sizeof p->out);
   for (int d = 3 - nd; d < 3; d++) {
     int at = x->ndim - 3 + d;
@@ -122,20 +126,12 @@ static Status max_run(Call *c) {
                   pool_view(out_view_of(c, 0), row->nd, &room[1]), indices);
 }
 
-static Status read_divisor(const Call *c, const Row *row, int64_t *out) {
-  bool given = row->divisor && !in_none(c, row->divisor);
-  *out = given ? in_int(c, row->divisor) : 0;
-  return given && *out == 0 ? op_fail(c, "divisor_override is 0") : OK;
-}
-
 static Status avg_run(Call *c) {
   const Row *row = c->op->def->row;
   Problem p;
   PoolShape room[2];
-  int64_t divisor;
   TRY(problem(c, &p));
-  TRY(read_divisor(c, row, &divisor));
-  return pool_avg(&c->ctx->kern, &p.w, in_bool(c, row->include_pad), divisor,
+  return pool_avg(&c->ctx->kern, &p.w, in_bool(c, row->include_pad), p.divisor,
                   pool_view(in_view(c, 0), row->nd, &room[0]), pool_view(out_view_of(c, 0), row->nd, &room[1]));
 }
 
@@ -210,13 +206,11 @@ static Status avg_grad_run(Call *c) {
   const Row *row = c->op->def->row;
   Problem p;
   PoolShape room[2];
-  int64_t divisor;
   TRY(problem(c, &p));
-  TRY(read_divisor(c, row, &divisor));
   const Tensor *dy = in_tensor(c, 0);
   if (memcmp(p.out, dy->size, (size_t)dy->ndim * sizeof *p.out))
     return op_fail(c, "the gradient does not have the size of the output");
-  return pool_avg_grad(&c->ctx->kern, &p.w, in_bool(c, row->include_pad), divisor,
+  return pool_avg_grad(&c->ctx->kern, &p.w, in_bool(c, row->include_pad), p.divisor,
                        pool_view(in_view(c, 0), row->nd, &room[0]),
                        pool_view(out_view_of(c, 0), row->nd, &room[1]));
 }
