@@ -303,11 +303,14 @@ class File:
         outs = func(*args, **kwargs)
         outs = outs if isinstance(outs, tuple) else (outs,)
         where = {t.untyped_storage().data_ptr(): i for i, t in enumerate(given) if t.numel()}
-        case = {"op": str(func), "args": self.value(before[0]), "kwargs": self.value(before[1]),
-                "out": [self.tensor(o, where.get(o.untyped_storage().data_ptr()) if o.numel() else None) for o in outs]}
+
+        def result(t):
+            return self.tensor(t, where.get(t.untyped_storage().data_ptr()) if t.numel() else None)
+
+        case = {"op": str(func), "args": self.value(before[0]), "kwargs": self.value(before[1]), "out": each(outs, result)}
         if func._schema.is_mutable:
             case["mutated"] = {"0": self.tensor(given[0])}
-        if any(t.is_complex() for t in [*given, *outs]):
+        if any(t.is_complex() for t in tensors_of([given, outs])):
             case["complex"] = True
         if case not in self.lines:
             self.lines.append(case)

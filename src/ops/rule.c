@@ -148,11 +148,12 @@ static const char *const partials[LINEAR_COUNT] = {
     [RISING_MIN] = "xxr xrx nnr nrn nnn",
 };
 
-/* Do partial values stay what they are in another dtype?  A sum of bools is their `or`, and
- * an average of integers is rounded. */
+/* Do partial values stay what they are in another dtype?  A sum of bools is their `or`,
+ * an average of integers is rounded, and ranks add complex numbers only. */
 static bool owes_exactly(const Tensor *in, const Tensor *out, const Placement *p) {
   if (!is_p(p)) return true;
   if (in->dtype == DT_BOOL || out->dtype == DT_BOOL) return in->dtype == out->dtype && p->op != REDUCE_AVG;
+  if (dtype_kind(out->dtype) == KIND_COMPLEX && p->op != REDUCE_SUM && p->op != REDUCE_AVG) return false;
   if (p->op == REDUCE_MAX || p->op == REDUCE_MIN) return true;
   if (dtype_is_integral(out->dtype) && !dtype_is_integral(in->dtype)) return false;
   return p->op != REDUCE_AVG || !dtype_is_integral(in->dtype);
