@@ -18,7 +18,8 @@ const char *output_label(const OutputList *outs, int i, char *buf, size_t cap);
 
 /* Every tensor of the file must be an output of the same dtype and size, each element
  * within atol + rtol * |expected| (negative: f64 1e-9, f32 1e-4, f16 4e-3, bf16 3e-2;
- * integers exactly); elements of a gradient by its largest one: atol is a share of that.  With gradients, `loss`
+ * integers exactly); elements of a gradient by its largest one: atol is a share of that, or of a thousandth of
+ * the largest element of all gradients.  With gradients, `loss`
  * is output 0.  Prints a line per output, or as JSON an object each with commas between them
  * (the caller prints the list around them); ERR_DIFF if one differs. */
 Status compare_with_file(FILE *f, const char *path, const OutputList *outs, double rtol, double atol, bool json);

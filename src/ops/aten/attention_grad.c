@@ -17,7 +17,8 @@ static Status check_gradients(const Call *c, int mask) {
       return op_fail(c, "'%s' must be a tensor of %d dimensions", name, i == 5 ? 3 : 4);
     bool key = i == 2 || i == 3;
     int64_t heads = t->size[1], rows = t->size[2], want = key ? k->size[2] : q->size[2];
-    bool fits = key ? heads == k->size[1] && heads > 0 && q->size[1] % heads == 0 : heads == q->size[1];
+    bool fits = key ? heads == k->size[1] && (heads ? q->size[1] % heads == 0 : q->size[1] == 0)
+                    : heads == q->size[1];
     if (t->size[0] != q->size[0] || !fits || rows != want) {
       return op_fail(c, "'%s' %s does not go with the query %s", name, tensor_describe(t, a, sizeof a),
                      tensor_describe(q, b, sizeof b));
