@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/textbuf.h"
+#include "dist/spec.h"
 #include "grad/node.h"
 
 typedef struct {
@@ -152,6 +153,26 @@ static Status flat(Arena *arena, const Value *values, int n, Tensor ***out) {
   return OK;
 }
 
+/* An op through which partial values pass for nothing. */
+static bool only_moves(const Op *op) { return op->def->moves != MOVES_NOT || op->def->flags & OP_DTENSOR; }
+
+/* A cotangent that came as partial sums is reduced once, when all of it has come and before it is computed with, to
+ * where its tensor lies: to shards where that is sharded, else to the whole. */
+static Status settle(Job *j, const TapeNode *n, const Tensor *result, Tensor **cotangent) {
+  Tensor *g = *cotangent;
+  if (!g || !g->spec || !g->spec->partial || only_moves(n->op)) return OK;
+  const Spec *to;
+  Placement place[MAX_AXES];
+  for (int a = 0; a < g->spec->mesh->naxes; a++) {
+    const Placement *there = result->spec && result->spec->mesh == g->spec->mesh ? &result->spec->place[a] : NULL;
+    place[a] = !is_p(&g->spec->place[a]) ? g->spec->place[a] : there && is_s(there) ? *there : place_r();
+  }
+  Call c = call_of(j, n->op);
+  TRY(spec_with(g->spec, place, &to));
+  return OP(&c, "tess.dtensor_redistribute.default", cotangent, val_tensor(g),
+            ((Value){.kind = VAL_SPEC, .spec = to}), val_str("cotangent"), val_bool(true));
+}
+
 static Status visit_node(Job *j, const Visit *at) {
   TapeNode *n = at->node;
   Call forward = {.ctx = j->tape->ctx, .op = n->op, .arg = n->arg, .out = n->out, .nout = n->nvalues};
@@ -161,6 +182,7 @@ static Status visit_node(Job *j, const Visit *at) {
   bool *wanted;
   TRY(flat(&j->arena, n->arg, n->op->schema.nparams, &in));
   TRY(flat(&j->arena, n->out, n->nvalues, &out));
+  for (int i = 0; i < n->nout; i++) TRY(settle(j, n, out[i], &at->cotangent[i]));
   TRY_NEW(gradient, arena_new_n(&j->arena, Tensor *, n->nin + 1));
   TRY_NEW(wanted, arena_new_n(&j->arena, bool, n->nin + 1));
   for (int i = 0; i < n->nin; i++) {
