@@ -172,8 +172,8 @@ static bool is_dtensor(Vjp *v, const Tensor *g, const char *what) {
 }
 
 /* Back to where the tensor was.  Values are never made partial again: what was partial gets its gradient whole,
- * or partial as it comes.  Lazily (dtensor_place) it comes back to shards only, and else stays where it is: what is
- * done with it next decides. */
+ * or partial as it comes.  Lazily (dtensor_place) the gradient of what was replicated stays where it is: what is done
+ * with it next decides. */
 static void vjp_redistribute(Vjp *v) {
   Tensor *g = vjp_cotangent(v);
   const Spec *from = vjp_arg(v, 0)->spec;
@@ -182,7 +182,8 @@ static void vjp_redistribute(Vjp *v) {
   Placement place[MAX_AXES];
   for (int a = 0; a < from->mesh->naxes; a++) {
     const Placement *was = &from->place[a], *is = &g->spec->place[a];
-    if (is_p(was) || (lazy && !is_s(was))) place[a] = is_s(is) && !lazy ? place_r() : *is;
+    if (is_p(was)) place[a] = is_s(is) ? place_r() : *is;
+    else if (is_r(was) && lazy) place[a] = *is;
     else place[a] = *was;
   }
   vjp_give(v, 0, bring(v, g, place, lazy));

@@ -266,7 +266,7 @@ static Status call_counted(PlanPrice *p, const Node *n, Value *bound, Call *c, d
   p->builder.origin = n;
   c->scope = &p->program->scope;
   c->arena = &p->program->arena;
-  Status s = marks_call(p->marks, n, bound, c);
+  Status s = marks_call(p->marks, n, bound, c, NULL);
   c->scope = scope;
   c->arena = arena;
   TRY(s);

@@ -5,21 +5,26 @@
 #include <string.h>
 
 #include "dist/dist.h"
+#include "base/ptrmap.h"
 #include "dist/dtensor.h"
 #include "graph/resolve.h"
 
 /* ---- what the marks ask for -------------------------------------------------------------------- */
 
-/* t brought to what is wanted of it; plain tensors are left alone. */
-Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out) {
-  const Spec *to;
+/* Where a DTensor is wanted. */
+static Status want_spec(const Want *want, const Tensor *t, const Spec **to) {
   Placement place[MAX_AXES];
-  *out = t;
-  if (!t->spec || !want) return OK;
   memcpy(place, t->spec->place, sizeof place);
   for (int a = 0; a < t->spec->mesh->naxes; a++)
     if (want->axes >> a & 1) place[a] = want->place[a];
-  TRY(spec_with(t->spec, place, &to));
+  return spec_with(t->spec, place, to);
+}
+
+Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out) {
+  const Spec *to;
+  *out = t;
+  if (!t->spec || !want) return OK;
+  TRY(want_spec(want, t, &to));
   if (to == t->spec) return OK;
   return dtensor_place(ctx, scope, t, to, want->why, out);
 }
@@ -30,13 +35,20 @@ static const Anchor *anchor_of(const Marks *m, const Node *n, const Val *v) {
   return a;
 }
 
-/* Brings the arguments that are anchored to where the plan wants them. */
-static Status anchor_arguments(Ctx *ctx, Scope *scope, const Marks *m, const Node *n, Value *bound) {
+/* Brings the arguments that are anchored to where the plan wants them: once for all nodes that want it there, so
+ * that their gradients are added up before they go back. */
+static Status anchor_arguments(Ctx *ctx, Scope *scope, const Marks *m, const Node *n, Value *bound, PtrMap *placed) {
   for (int i = 0; i < n->nargs; i++) {
     const Anchor *a = n->args[i].kind == ARG_VAL ? anchor_of(m, n, n->args[i].val) : NULL;
     if (!a || bound[i].kind != VAL_TENSOR) continue;
-    Tensor *t;
-    TRY(want_apply(ctx, scope, &a->want, bound[i].tensor, &t));
+    Tensor *from = bound[i].tensor, *t;
+    const Spec *to = NULL;
+    int64_t none = 0, *last = &none;
+    if (placed) TRY(ptrmap_slot(placed, from, 0, &last));
+    if (from->spec) TRY(want_spec(&a->want, from, &to));
+    t = (Tensor *)(uintptr_t)*last;
+    if (!t || t->spec != to) TRY(want_apply(ctx, scope, &a->want, from, &t));
+    *last = (int64_t)(uintptr_t)t;
     bound[i] = val_tensor(t);
   }
   return OK;
@@ -59,10 +71,10 @@ static Status call_wide(const Op *wide, const Want *want, Dtype dtype, Call *c) 
   return OK;
 }
 
-Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c) {
+Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c, PtrMap *placed) {
   if (n->graph != m->graph) return op_dispatch(c);
   if (n->nouts && n->outs[0]->id < m->nvals && m->before[n->outs[0]->id])
-    TRY(anchor_arguments(c->ctx, c->scope, m, n, bound));
+    TRY(anchor_arguments(c->ctx, c->scope, m, n, bound, placed));
   const Want *sum = n->nouts == 1 && n->outs[0]->id < m->nvals ? m->after[n->outs[0]->id] : NULL;
   const Op *wide = sum && sum->partial_sum && !m->torch_ops ? wide_op(c->op, n->outs[0]->dtype) : NULL;
   if (wide) return call_wide(wide, sum, n->outs[0]->dtype, c);
@@ -125,7 +137,8 @@ static Status bind_inputs(const ProgramWalk *w, const Value *user, Value *inputs
 
 typedef struct {
   const ProgramWalk *w;
-  Tape tape; /* w->grad */
+  Tape tape;     /* w->grad */
+  PtrMap placed; /* w->grad, of a DTensor: the address of it as some node wanted it last */
 } Walking;
 
 static Status before_node(void *arg, const Node *n) {
@@ -136,8 +149,9 @@ static Status before_node(void *arg, const Node *n) {
 }
 
 static Status call_node(void *arg, const Node *n, Value *bound, Call *c) {
-  const ProgramWalk *w = ((const Walking *)arg)->w;
-  TRY(w->marks ? marks_call(w->marks, n, bound, c) : op_dispatch(c));
+  Walking *walking = arg;
+  const ProgramWalk *w = walking->w;
+  TRY(w->marks ? marks_call(w->marks, n, bound, c, w->grad ? &walking->placed : NULL) : op_dispatch(c));
   return w->after ? w->after(w->arg, n, c->out, c->nout) : OK;
 }
 
@@ -218,6 +232,7 @@ static Status walk(const ProgramWalk *w, const Value *user, Value *inputs, Value
   if (w->grad) tape_open(&walking);
   Status s = walk_under_tape(&walking, user, inputs, outputs);
   if (w->grad) tape_end(&walking.tape);
+  ptrmap_free(&walking.placed);
   return s;
 }
 

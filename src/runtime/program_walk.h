@@ -7,6 +7,7 @@
 #ifndef TESS_RUNTIME_PROGRAM_WALK_H
 #define TESS_RUNTIME_PROGRAM_WALK_H
 
+#include "base/ptrmap.h"
 #include "graph/walk.h"
 #include "plan/mark.h"
 #include "runtime/gradients.h"
@@ -40,8 +41,9 @@ Status program_walk(const ProgramWalk *w, const Value *user, Value *inputs, Valu
 
 /* How input i of the graph lies on the marks' mesh. */
 Status marked_input_spec(const Marks *m, int i, const Tensor *whole, const Spec **out);
-/* A call of the walk, with what the marks ask for around it. */
-Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c);
+/* A call of the walk, with what the marks ask for around it.  placed: of DTensors, as which they were wanted before,
+ * for walks that keep all of them; NULL: others find out again. */
+Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c, PtrMap *placed);
 /* t brought to what is wanted of it; plain tensors are left alone. */
 Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out);
 
