@@ -3,9 +3,11 @@
  *     golden_grads [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose]
  *                  [--mesh tp=2 ... [--plan plan.json|auto]]
  *
- * A FOLDER has a folder per model: program.pt2, inputs.safetensors, grads.safetensors (`loss`, `grad/<name>` of
- * every parameter that has one), about.json (`noise`: parameters whose true gradient is 0, of which nothing is
- * compared; `none`: parameters without one), and a plan for meshes.  Every gradient is compared relative to its
+ * A FOLDER has a folder per model: programs that return a loss (program.pt2, forward.pt2, forward_core.pt2) or are
+ * joint ones already (joint.pt2, joint_native.pt2), inputs.safetensors, grads.safetensors (`loss`, and of every
+ * parameter that has one its gradient, as `grad/<name>` or by its name), about.json or meta.json (`noise` or
+ * `noise_gradient`: parameters whose true gradient is 0, of which nothing is compared; `none`: parameters without
+ * one), and a plan for meshes.  Every gradient is compared relative to its
  * largest element: 1e-4, 3e-2 for half precision; PyTorch's own error, where about.json tells it, is added.
  * NAME matches as a substring.  Models run in child processes: a crash or a hang is the failure of one model.
  */
@@ -19,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/parallel.h"
 #include "dist/dispatch.h"
@@ -39,6 +42,7 @@ typedef struct {
   const Suite *suite;
   const char *mesh; /* NULL: one rank */
   char folder[PATH_CAP / 2];
+  const char *program; /* in the folder */
   yyjson_val *about;
   SafeTensors *want;
   int collectives; /* rank 0's, of one call */
@@ -87,6 +91,12 @@ static Status compare(const Model *m, const char *what, const char *parameter, c
   return OK;
 }
 
+/* Programs that a folder may have. */
+static const char *const programs[] = {"program.pt2", "forward.pt2", "forward_core.pt2", "joint.pt2",
+                                       "joint_native.pt2"};
+
+static bool is_joint(const Model *m) { return !strncmp(m->program, "joint", 5); }
+
 static bool is_listed(const Model *m, const char *list, const char *name) {
   size_t i, n;
   yyjson_val *v;
@@ -94,13 +104,18 @@ static bool is_listed(const Model *m, const char *list, const char *name) {
   return false;
 }
 
-/* The output that is the gradient of this parameter; NULL: there is none. */
-static const Tensor *gradient_of(const Session *s, const char *name, const Value *gradients) {
+/* The output that is the gradient of this parameter, the loss if name is NULL; NULL: there is none. */
+static const Tensor *find_output(const Session *s, const char *name, const Value *outs) {
   const GradRequest *r = session_gradients(s);
   const Exported *e = session_program(s);
-  for (int k = 0; k < r->n; k++)
-    if (e->inputs[r->input[k]].target && !strcmp(e->inputs[r->input[k]].target, name))
-      return gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
+  for (int i = 0, at = 0; i < e->graph->noutputs + (r ? r->n : 0); i++) {
+    OutputSpec spec = r ? grad_output(e, r, i) : e->outputs[i];
+    if (!output_is_returned(spec.kind)) continue;
+    const Value *v = &outs[at++];
+    bool found = name ? spec.kind == OUT_GRADIENT_TO_PARAMETER && !strcmp(spec.target, name)
+                      : spec.kind == OUT_LOSS;
+    if (found) return v->kind == VAL_TENSOR ? v->tensor : NULL;
+  }
   return NULL;
 }
 
@@ -112,33 +127,44 @@ static bool is_tied(const Exported *e, const char *name) {
   return false;
 }
 
-static Status compare_all(const Model *m, const Session *s, const Value *outs, int nouts, Scope *scope) {
-  const GradRequest *r = session_gradients(s);
-  const Value *gradients = outs + nouts - r->n;
+static Status refuse_others(const Model *m, const Session *s, const Value *outs) {
+  size_t i, n;
+  yyjson_val *none;
+  yyjson_arr_foreach(yyjson_obj_get(m->about, "none"), i, n, none) {
+    const Tensor *t = find_output(s, yyjson_get_str(none), outs);
+    for (int64_t k = 0; t && k < tensor_numel(t); k++)
+      if (number_at(t, k) != 0) return fail(ERR_DIFF, "%s should have no gradient", yyjson_get_str(none));
+  }
+  return OK;
+}
+
+static Status compare_all(const Model *m, const Session *s, const Value *outs, Scope *scope) {
   Tensor *want;
   int seen = 0;
   for (int i = 0; i < m->want->count; i++) {
     const SafeEntry *entry = &m->want->entries[i];
-    bool loss = !strcmp(entry->name, "loss");
-    const char *name = loss ? NULL : entry->name + strlen("grad/");
+    const char *name = strcmp(entry->name, "loss") ? entry->name : NULL;
+    if (name && !strncmp(name, "grad/", 5)) name += 5;
     TRY(safetensors_tensor(m->want, entry, scope, &want));
-    if (!loss && is_listed(m, "noise", name)) continue;
-    const Tensor *got = loss ? outs[0].tensor : gradient_of(s, name, gradients);
-    if (!got && is_tied(session_program(s), name)) continue;
+    if (name && (is_listed(m, "noise", name) || is_listed(m, "noise_gradient", name))) continue;
+    const Tensor *got = find_output(s, name, outs);
+    if (!got && name && is_tied(session_program(s), name)) continue;
     if (!got) return fail(ERR_DIFF, "there is no %s", entry->name);
     TRY(compare(m, entry->name, name, got, want));
     seen++;
   }
-  for (int k = 0; k < r->n; k++) {
-    const char *name = session_program(s)->inputs[r->input[k]].target;
-    if (gradients[k].kind == VAL_TENSOR && is_listed(m, "none", name))
-      for (int64_t i = 0; i < tensor_numel(gradients[k].tensor); i++)
-        if (number_at(gradients[k].tensor, i) != 0) return fail(ERR_DIFF, "%s should have no gradient", name);
-  }
+  TRY(refuse_others(m, s, outs));
   return seen > 1 ? OK : fail(ERR_DIFF, "nothing was compared");
 }
 
 /* ---- one model --------------------------------------------------------------------------------------- */
+
+/* Its calls do not depend on earlier ones. */
+static bool is_stateless(const Exported *e) {
+  for (int i = 0; i < e->nstate; i++)
+    if (exported_is_mutated(e, e->state[i].fqn)) return false;
+  return true;
+}
 
 static Status run_calls(Model *m, Session *session) {
   char path[PATH_CAP];
@@ -148,10 +174,11 @@ static Status run_calls(Model *m, Session *session) {
   int ninputs, nouts;
   path_in(m, "inputs.safetensors", path);
   Status s = feed_from_file(session_program(session), path, &scope, &arena, &inputs, &ninputs);
-  for (int round = 0; round < 2 && !s; round++) {
+  int rounds = is_stateless(session_program(session)) ? 2 : 1;
+  for (int round = 0; round < rounds && !s; round++) {
     s = session_run(session, inputs, ninputs, &scope, &arena, &outs, &nouts);
-    if (!s) s = session_gather_gradients(session, inputs, &scope, outs, nouts);
-    if (!s) s = compare_all(m, session, outs, nouts, &scope);
+    if (!s && !is_joint(m)) s = session_gather_gradients(session, inputs, &scope, outs, nouts);
+    if (!s) s = compare_all(m, session, outs, &scope);
   }
   scope_clear(&scope);
   arena_free(&arena);
@@ -175,10 +202,10 @@ static Status run_session(Model *m, Ctx *ctx) {
   char path[PATH_CAP];
   Exported *e;
   Session *session = NULL;
-  path_in(m, "program.pt2", path);
+  path_in(m, m->program, path);
   TRY(pt2_read(path, &e));
   Status s = m->mesh ? open_on_mesh(m, ctx, e, &session) : session_open(ctx, e, &session);
-  if (!s) s = session_want_gradients(session, &(GradOptions){0});
+  if (!s && !is_joint(m)) s = session_want_gradients(session, &(GradOptions){0});
   if (!s && m->suite->interpret) session_force_interpreter(session);
   if (!s) s = run_calls(m, session);
   session_free(session);
@@ -212,6 +239,7 @@ static Status run_model(Model *m) {
   FileMap *about;
   yyjson_doc *doc = NULL;
   path_in(m, "about.json", path);
+  if (!file_exists(path)) path_in(m, "meta.json", path);
   TRY(file_map(path, &about));
   Status s = json_parse(path, about->data, about->size, JSON_NAN, &doc);
   file_map_unref(about);
@@ -233,14 +261,16 @@ static Status run_model(Model *m) {
   return s;
 }
 
-static int child(const Suite *suite, const char *folder, const char *name, const char *mesh) {
-  Model m = {.suite = suite, .mesh = mesh};
+static int child(const Suite *suite, const char *folder, const char *name, const char *program, const char *mesh) {
+  Model m = {.suite = suite, .mesh = mesh, .program = program};
   char label[256];
   snprintf(m.folder, sizeof m.folder, "%.1000s/%.900s", folder, name);
   double start = clock_now();
   alarm(MODEL_SECONDS);
   Status s = run_model(&m);
-  snprintf(label, sizeof label, "%s%s%s", name, mesh ? " " : "", mesh ? mesh : "");
+  bool named = strcmp(program, programs[0]);
+  snprintf(label, sizeof label, "%s%s%s%s%s", name, named ? "/" : "", named ? program : "", mesh ? " " : "",
+           mesh ? mesh : "");
   if (!s) printf("ok   %-36s %8.1f ms\n", label, (clock_now() - start) * 1e3);
   else printf("FAIL %s: %s\n", label, status_message(s));
   int code = s ? 1 : 0;
@@ -250,10 +280,10 @@ static int child(const Suite *suite, const char *folder, const char *name, const
 
 /* ---- all of them ----------------------------------------------------------------------------------- */
 
-static void start_model(Suite *suite, const char *folder, const char *name, const char *mesh) {
+static void start_model(Suite *suite, const char *folder, const char *name, const char *program, const char *mesh) {
   fflush(stdout);
   pid_t pid = fork();
-  if (pid == 0) exit(child(suite, folder, name, mesh)); /* not _exit: leaks are looked for at exit */
+  if (pid == 0) exit(child(suite, folder, name, program, mesh)); /* not _exit: leaks are looked for at exit */
   int status = 0;
   if (pid < 0 || waitpid(pid, &status, 0) < 0) {
     perror("golden_grads");
@@ -266,6 +296,20 @@ static void start_model(Suite *suite, const char *folder, const char *name, cons
   else if (!ok && WEXITSTATUS(status) != 1) printf("FAIL %s: exit code %d\n", name, WEXITSTATUS(status));
   suite->passed += ok;
   suite->failed += !ok;
+}
+
+/* All programs of a model, on one rank or on the meshes. */
+static void run_programs(Suite *suite, const char *folder, const char *name) {
+  for (size_t p = 0; p < sizeof programs / sizeof *programs; p++) {
+    char path[PATH_CAP], plan[PATH_CAP];
+    snprintf(path, sizeof path, "%.2000s/%.1000s/%s", folder, name, programs[p]);
+    snprintf(plan, sizeof plan, "%.2000s/%.1000s/%.200s", folder, name, suite->plan);
+    if (!file_exists(path)) continue;
+    if (!suite->nmeshes) start_model(suite, folder, name, programs[p], NULL);
+    for (int k = 0; k < suite->nmeshes; k++)
+      if ((file_exists(plan) || !strcmp(suite->plan, "auto")) && strncmp(programs[p], "joint", 5))
+        start_model(suite, folder, name, programs[p], suite->mesh[k]);
+  }
 }
 
 static int is_model(const struct dirent *e) { return e->d_name[0] != '.'; }
@@ -282,11 +326,7 @@ static void run_folder(Suite *suite, const char *folder) {
     char path[PATH_CAP];
     const char *name = names[i]->d_name;
     snprintf(path, sizeof path, "%.2000s/%.1000s/grads.safetensors", folder, name);
-    bool wanted = file_exists(path) && (!suite->only || strstr(name, suite->only));
-    if (wanted && !suite->nmeshes) start_model(suite, folder, name, NULL);
-    snprintf(path, sizeof path, "%.2000s/%.1000s/%.200s", folder, name, suite->plan);
-    for (int k = 0; wanted && k < suite->nmeshes; k++)
-      if (file_exists(path) || !strcmp(suite->plan, "auto")) start_model(suite, folder, name, suite->mesh[k]);
+    if (file_exists(path) && (!suite->only || strstr(name, suite->only))) run_programs(suite, folder, name);
     free(names[i]);
   }
   free(names);
