@@ -25,8 +25,6 @@ typedef struct TapeNode {
 
 static inline TapeNode *tape_node(GradNode *n) { return (TapeNode *)n; }
 
-/* A node of a call that was made; gives its results their grad. */
-Status tape_record(Tape *t, Call *c);
 /* Drops what a node kept. */
 void tape_node_forget(TapeNode *n);
 

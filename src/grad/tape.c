@@ -128,7 +128,8 @@ static Status fill_node(TapeNode *n, const Call *c) {
 
 static bool can_have_gradient(const Tensor *t) { return dtype_kind(t->dtype) >= KIND_FLOAT; }
 
-Status tape_record(Tape *t, Call *c) {
+/* A node of a call that was made; gives its results their grad. */
+static Status record(Tape *t, Call *c) {
   TapeNode *n;
   TRY(node_new(t, &n));
   Status s = fill_node(n, c);
@@ -229,7 +230,7 @@ static Status tape_call(Handler *self, Call *c) {
   if (!own && def->compose) return def->compose(c);     /* and so do these */
   TRY(pass_on(c));
   TRY(own_outputs(c));
-  return tape_record(t, c); /* without a gradient of its own: the backward says so if it comes there */
+  return record(t, c); /* without a gradient of its own: the backward says so if it comes there */
 }
 
 void tape_begin(Tape *t, Ctx *ctx) {
