@@ -172,8 +172,8 @@ static bool is_dtensor(Vjp *v, const Tensor *g, const char *what) {
 }
 
 /* Back to where the tensor was.  Values are never made partial again: what was partial gets its gradient whole,
- * or partial as it comes.  Lazily (dtensor_place) the gradient of what was replicated stays where it is: what is done
- * with it next decides. */
+ * or partial as it comes.  Lazily (dtensor_place) the gradient of what was replicated stays where it is: what is
+ * done with it next decides. */
 static void vjp_redistribute(Vjp *v) {
   Tensor *g = vjp_cotangent(v);
   const Spec *from = vjp_arg(v, 0)->spec;

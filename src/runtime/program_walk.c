@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dist/dist.h"
 #include "base/ptrmap.h"
+#include "dist/dist.h"
 #include "dist/dtensor.h"
 #include "graph/resolve.h"
 
@@ -37,7 +37,8 @@ static const Anchor *anchor_of(const Marks *m, const Node *n, const Val *v) {
 
 /* Brings the arguments that are anchored to where the plan wants them: once for all nodes that want it there, so
  * that their gradients are added up before they go back. */
-static Status anchor_arguments(Ctx *ctx, Scope *scope, const Marks *m, const Node *n, Value *bound, PtrMap *placed) {
+static Status anchor_arguments(Ctx *ctx, Scope *scope, const Marks *m, const Node *n, Value *bound,
+                               PtrMap *placed) {
   for (int i = 0; i < n->nargs; i++) {
     const Anchor *a = n->args[i].kind == ARG_VAL ? anchor_of(m, n, n->args[i].val) : NULL;
     if (!a || bound[i].kind != VAL_TENSOR) continue;

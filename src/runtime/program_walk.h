@@ -41,8 +41,8 @@ Status program_walk(const ProgramWalk *w, const Value *user, Value *inputs, Valu
 
 /* How input i of the graph lies on the marks' mesh. */
 Status marked_input_spec(const Marks *m, int i, const Tensor *whole, const Spec **out);
-/* A call of the walk, with what the marks ask for around it.  placed: of DTensors, as which they were wanted before,
- * for walks that keep all of them; NULL: others find out again. */
+/* A call of the walk, with what the marks ask for around it.  placed: of DTensors, as which they were wanted
+ * before, for walks that keep all of them; NULL: others find out again. */
 Status marks_call(const Marks *m, const Node *n, Value *bound, Call *c, PtrMap *placed);
 /* t brought to what is wanted of it; plain tensors are left alone. */
 Status want_apply(Ctx *ctx, Scope *scope, const Want *want, Tensor *t, Tensor **out);
