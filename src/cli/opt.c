@@ -144,7 +144,7 @@ static Status run_item(OptState *st, char *item) {
   item[len] = 0;
   st->how.memory |= !strcmp(item, "assign_memory");
   double ms = (clock_now() - start) * 1e3;
-  int after = count_nodes(st->steps.program->graph);
+  int after = s ? 0 : count_nodes(st->steps.program->graph);
   const char *wanted = st->o->print_after;
   bool print = wanted && (!strcmp(wanted, item) || !strcmp(wanted, "all"));
   if (!s && st->o->json) {

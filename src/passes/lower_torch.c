@@ -289,7 +289,13 @@ static const struct {
     {"tess.linear_wide.default", lower_linear},
     {"tess.addmm_wide.default", lower_addmm},
     {"tess.matmul_wide.default", lower_matmul},
+    {"tess.attention_mask_backward.default", lower_mask_backward},
+    {"aten._scaled_dot_product_flash_attention_for_cpu.default", lower_attention},
+    {"aten._scaled_dot_product_flash_attention_for_cpu_backward.default", lower_attention_backward},
 };
+
+/* An op that PyTorch has, called in a way that it takes. */
+static bool is_as_in_torch(const Node *n) { return strncmp(n->target, "tess.", 5) && !attention_is_foreign(n); }
 
 /* ---- the pass ---------------------------------------------------------------------------------------- */
 
@@ -330,6 +336,7 @@ static Status replace(Lower *l, Node *n, Tensor **result) {
 static Status lower_node(Lower *l, Node *n) {
   Tensor **result;
   if (is_view(n)) return open_view(l, n);
+  if (is_as_in_torch(n)) return OK;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (!node_is(n, rows[i].target)) continue;
     l->builder.before = n;
@@ -338,7 +345,6 @@ static Status lower_node(Lower *l, Node *n) {
     TRY(rows[i].lower(l, n, result));
     return replace(l, n, result);
   }
-  if (strncmp(n->target, "tess.", 5)) return OK;
   return fail(ERR_USAGE, "%s is an op of tessera that lower_torch does not take apart", n->target);
 }
 

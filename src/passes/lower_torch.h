@@ -27,4 +27,10 @@ const char *mesh_group_name(const Mesh *m, unsigned axes, char *buf, size_t cap)
 
 Status lower_redistribute(Lower *l, const Node *n, Tensor **out);
 
+/* lower_attention.c: as `rows` of lower_torch.c has them. */
+bool attention_is_foreign(const Node *n);
+Status lower_attention(Lower *l, const Node *n, Tensor **out);
+Status lower_attention_backward(Lower *l, const Node *n, Tensor **out);
+Status lower_mask_backward(Lower *l, const Node *n, Tensor **out);
+
 #endif

@@ -18,8 +18,10 @@ static void vjp_layer_norm(Vjp *v) {
   const bool mask[3] = {vjp_wants(v, 0), vjp_wants(v, 2), vjp_wants(v, 3)};
   Tensor *d[3];
   if (!vjp_cotangent(v)) return;
+  /* Of the bias only its size is looked at, which is the weight's. */
   F_OPS(&v->f, "aten.native_layer_norm_backward.default", d, 3, F_T(vjp_cotangent(v)), vjp_value(v, 0),
-        vjp_value(v, 1), F_T(v->out[1]), F_T(v->out[2]), optional(v, 2), val_none(), val_bools(mask, 3));
+        vjp_value(v, 1), F_T(v->out[1]), F_T(v->out[2]), optional(v, 2), mask[2] ? optional(v, 2) : val_none(),
+        val_bools(mask, 3));
   vjp_give(v, 0, d[0]);
   vjp_give(v, 2, d[1]);
   vjp_give(v, 3, d[2]);

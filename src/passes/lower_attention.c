@@ -1,0 +1,139 @@
+/* lower_attention.c -- attention with its logsumexp, and its gradients, as PyTorch's kernels take them; see
+ * lower_torch.h.
+ *
+ * Ours share key heads among query heads, take masks of bools, and give the gradient of a mask; PyTorch's
+ * _scaled_dot_product_flash_attention_for_cpu has one key head per query head and masks of the query's dtype. */
+#include <math.h>
+
+#include "ops/formula.h"
+#include "passes/lower_torch.h"
+
+typedef struct {
+  Formula f;
+  Tensor *q, *k, *v, *mask;
+  int64_t shared; /* query heads that share a key head */
+} Attention;
+
+/* 0 where the mask holds, else -inf. */
+static Tensor *float_mask(Formula *f, Tensor *mask, Dtype d) {
+  if (!mask || mask->dtype != DT_BOOL) return mask;
+  Tensor *zeros = F_OP(f, "aten.zeros_like.default", F_T(mask), val_dtype(d));
+  Tensor *hidden = F_OP(f, "aten.logical_not.default", F_T(mask));
+  return F_OP(f, "aten.masked_fill.Scalar", F_T(zeros), F_T(hidden), val_float(-INFINITY));
+}
+
+/* [B, H, T, D] with every head `times` times. */
+static Tensor *repeat_heads(Formula *f, Tensor *x, int64_t times) {
+  if (!x || times == 1) return x;
+  const int64_t five[] = {x->size[0], x->size[1], times, x->size[2], x->size[3]},
+                four[] = {x->size[0], x->size[1] * times, x->size[2], x->size[3]};
+  Tensor *y = F_OP(f, "aten.unsqueeze.default", F_T(x), val_int(2));
+  return f_view(f, F_OP(f, "aten.expand.default", F_T(y), val_ints(five, 5)), four, 4);
+}
+
+/* The sum over heads that were one. */
+static Tensor *sum_heads(Formula *f, Tensor *x, int64_t times) {
+  if (!x || times == 1) return x;
+  const int64_t five[] = {x->size[0], x->size[1] / times, times, x->size[2], x->size[3]}, dim = 2;
+  return f_sum(f, f_view(f, x, five, 5), &dim, 1, false);
+}
+
+/* query, key and value from argument `first` on. */
+static Status attention_of(Lower *l, const Node *n, int first, int mask, Attention *a) {
+  *a = (Attention){.f = {&l->call, OK}};
+  TRY(lower_tensor(l, n, first, &a->q));
+  TRY(lower_tensor(l, n, first + 1, &a->k));
+  TRY(lower_tensor(l, n, first + 2, &a->v));
+  TRY(lower_tensor(l, n, mask, &a->mask));
+  int64_t heads = a->k->size[1];
+  a->shared = heads && a->q->size[1] > heads ? a->q->size[1] / heads : 1;
+  return OK;
+}
+
+static Value number(const Arg *a) {
+  if (a->kind == ARG_FLOAT) return val_float(a->f);
+  if (a->kind == ARG_INT) return val_int(a->i);
+  return a->kind == ARG_BOOL ? val_bool(a->b) : val_none();
+}
+static Value number_or(const Arg *a, Value otherwise) { return a->kind == ARG_UNSET ? otherwise : number(a); }
+
+bool attention_is_foreign(const Node *n) {
+  bool backward = node_is(n, "aten._scaled_dot_product_flash_attention_for_cpu_backward.default");
+  if (!backward && !node_is(n, "aten._scaled_dot_product_flash_attention_for_cpu.default")) return false;
+  const Val *q = n->args[backward].val, *k = n->args[backward + 1].val;
+  const Arg *mask = &n->args[backward ? 8 : 5];
+  return (mask->kind == ARG_VAL && mask->val->dtype == DT_BOOL) || q->size[1] != k->size[1];
+}
+
+/* (query, key, value, dropout_p, is_causal, attn_mask, scale) -> (output, logsumexp) */
+Status lower_attention(Lower *l, const Node *n, Tensor **out) {
+  Attention a;
+  TRY(attention_of(l, n, 0, 5, &a));
+  Formula *f = &a.f;
+  Value arg[] = {F_T(a.q),
+                 F_T(repeat_heads(f, a.k, a.shared)),
+                 F_T(repeat_heads(f, a.v, a.shared)),
+                 number_or(&n->args[3], val_float(0)),
+                 number_or(&n->args[4], val_bool(false)),
+                 val_tensor(float_mask(f, a.mask, a.q->dtype)),
+                 number(&n->args[6])};
+  TRY(f->status);
+  return op_call(&l->call, n->target, out, 2, arg, 7);
+}
+
+/* (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale) */
+Status lower_attention_backward(Lower *l, const Node *n, Tensor **out) {
+  Attention a;
+  Tensor *g, *y, *logsumexp;
+  TRY(attention_of(l, n, 1, 8, &a));
+  TRY(lower_tensor(l, n, 0, &g));
+  TRY(lower_tensor(l, n, 4, &y));
+  TRY(lower_tensor(l, n, 5, &logsumexp));
+  Formula *f = &a.f;
+  Value arg[] = {F_T(g),
+                 F_T(a.q),
+                 F_T(repeat_heads(f, a.k, a.shared)),
+                 F_T(repeat_heads(f, a.v, a.shared)),
+                 F_T(y),
+                 F_T(logsumexp),
+                 number(&n->args[6]),
+                 number(&n->args[7]),
+                 val_tensor(float_mask(f, a.mask, a.q->dtype)),
+                 number(&n->args[9])};
+  TRY(f->status);
+  TRY(op_call(&l->call, n->target, out, 3, arg, 10));
+  out[1] = sum_heads(f, out[1], a.shared);
+  out[2] = sum_heads(f, out[2], a.shared);
+  return f->status;
+}
+
+/* tess.attention_mask_backward(grad_out, query, key, value, out, logsumexp, attn_mask, is_causal, scale): the
+ * gradient of the scores, summed to the mask's size. */
+Status lower_mask_backward(Lower *l, const Node *n, Tensor **out) {
+  Attention a;
+  Tensor *g, *y, *logsumexp;
+  TRY(attention_of(l, n, 1, 6, &a));
+  TRY(lower_tensor(l, n, 0, &g));
+  TRY(lower_tensor(l, n, 4, &y));
+  TRY(lower_tensor(l, n, 5, &logsumexp));
+  Formula *f = &a.f;
+  const int64_t last = -1;
+  double scale = n->args[8].kind == ARG_FLOAT ? n->args[8].f : 1 / sqrt((double)a.q->size[3]);
+  Tensor *k = F_OP(f, "aten.transpose.int", F_T(repeat_heads(f, a.k, a.shared)), val_int(-2), val_int(-1));
+  Tensor *v = F_OP(f, "aten.transpose.int", F_T(repeat_heads(f, a.v, a.shared)), val_int(-2), val_int(-1));
+  Tensor *scores = f_add(f, f_scale(f, F_OP(f, "aten.matmul.default", F_T(a.q), F_T(k)), scale), a.mask);
+  Tensor *row = F_OP(f, "aten.unsqueeze.default", F_T(logsumexp), val_int(-1));
+  Tensor *p = f_exp(f, f_sub(f, scores, row));
+  if (n->args[7].kind == ARG_BOOL && n->args[7].b) p = F_OP(f, "aten.tril.default", F_T(p));
+  Tensor *all = f_sum(f, f_mul(f, g, y), &last, 1, true);
+  Tensor *d = f_mul(f, p, f_sub(f, F_OP(f, "aten.matmul.default", F_T(g), F_T(v)), all));
+  int64_t dims[MAX_DIMS];
+  int ndims = 0;
+  TRY(f->status);
+  int lead = d->ndim - a.mask->ndim;
+  for (int i = 0; i < d->ndim; i++)
+    if (i < lead || (a.mask->size[i - lead] == 1 && d->size[i] != 1)) dims[ndims++] = i;
+  if (ndims) d = f_sum(f, d, dims, ndims, true);
+  out[0] = f_cast(f, f_view(f, d, a.mask->size, a.mask->ndim), a.mask->dtype);
+  return f->status;
+}
