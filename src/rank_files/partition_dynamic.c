@@ -273,15 +273,28 @@ static void add_sizes(Sizes *z, const Val *v) {
   if (v->type == TY_INT) add_size(z, v->sym);
 }
 
+/* Products of two symbols: a batch of sequences as the rows of one matrix, which gradients of weights make. */
+static Status add_products(const Dynamic *d, Exported *to, const StrMap *map, Sizes *z) {
+  for (int i = 0; i < d->n; i++) {
+    for (int j = 0; j < i; j++) {
+      const Sym *a = strmap_get(map, d->symbol[i].name), *b = strmap_get(map, d->symbol[j].name), *product;
+      TRY_NEW(product, sym_mul(&to->syms, a, b));
+      z->v[z->n++] = product;
+    }
+  }
+  return OK;
+}
+
 static Status collect_sizes(const Dynamic *d, Exported *to, const StrMap *map, Sizes *z) {
   const Graph *g = d->e->graph;
-  int count = d->e->syms.count + 1;
+  int count = d->e->syms.count + 1 + d->n * d->n;
   TRY_NEW(z->v, arena_new_n(&to->arena, const Sym *, count));
   TRY_NEW(z->seen, arena_new_n(&to->arena, unsigned char, count));
   for (int i = 0; i < g->ninputs; i++) add_sizes(z, g->inputs[i]);
   for (const Node *n = g->first; n; n = n->next)
     for (int i = 0; i < n->nouts; i++) add_sizes(z, n->outs[i]);
   for (int i = 0; i < z->n; i++) TRY(sym_rebuild(&to->syms, z->v[i], map, &z->v[i]));
+  if (d->w->cut->wants_grad) TRY(add_products(d, to, map, z));
   qsort(z->v, (size_t)z->n, sizeof *z->v, by_weight);
   return OK;
 }
