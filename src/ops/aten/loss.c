@@ -94,7 +94,8 @@ static Grad grad_begin(Call *c, int reduction_at) {
   f_align(&r.f, t, 3);
   r.d = f_sub(&r.f, f_widen(&r.f, t[1]), f_widen(&r.f, t[2]));
   r.g = f_widen(&r.f, t[0]);
-  if (r.d && in_int(c, reduction_at) == REDUCTION_MEAN) r.g = f_scale(&r.f, r.g, 1 / (double)tensor_numel(r.d));
+  if (r.d && in_int(c, reduction_at) == REDUCTION_MEAN) /* the count itself: it may be a symbol */
+    r.g = F_OP(&r.f, "aten.div.Scalar", F_T(r.g), val_int(tensor_numel(r.d)));
   return r;
 }
 

@@ -75,7 +75,7 @@ static Tensor *add_statistics(Vjp *v, Tensor *d) {
     Tensor *g = f_view(f, f_widen(f, v->cotangent[1]), one, 2);
     extra = extra ? f_add(f, extra, g) : F_OP(f, "aten.expand.default", F_T(g), val_ints(rows, 2));
   }
-  extra = f_view(f, f_scale(f, extra, 1 / (double)rows[1]), input->size, input->ndim);
+  extra = f_view(f, F_OP(f, "aten.div.Scalar", F_T(extra), val_int(rows[1])), input->size, input->ndim);
   return d ? f_add(f, f_widen(f, d), extra) : extra;
 }
 
