@@ -15,4 +15,11 @@ void kernel_distances(Kern *k, void *out, const void *a, const void *b, Dtype d,
 /* out = |a[i] - a[j]| for all i < j, in order. */
 void kernel_pair_distances(Kern *k, void *out, const void *a, Dtype d, int64_t rows, int64_t n, double p);
 
+/* Gradients of a for those of the distances, g: out[r] = sum over c of g[r][c] times the slope of dist[r][c] by
+ * a[r], which is 0 where rows are equal. */
+void kernel_distances_grad(Kern *k, void *out, const void *a, const void *b, const void *g, const void *dist,
+                           Dtype d, int64_t rows, int64_t columns, int64_t n, double p);
+void kernel_pair_distances_grad(Kern *k, void *out, const void *a, const void *g, const void *dist, Dtype d,
+                                int64_t rows, int64_t n, double p);
+
 #endif

@@ -12,6 +12,11 @@ typedef enum { GRID_ZEROS, GRID_BORDER, GRID_REFLECTION } GridPadding;
  * GRID_CUBIC: two spatial dimensions only. */
 Status grid_sample(Kern *k, GridMode mode, GridPadding padding, bool align_corners, View x, View grid, View y);
 
+/* Gradients of x and grid (NULL: not wanted) for gy, that of y.  Beyond the edges a position that is moved back
+ * does not depend on the grid. */
+Status grid_sample_grad(Kern *k, GridMode mode, GridPadding padding, bool align_corners, View x, View grid, View gy,
+                        View *grad_x, View *grad_grid);
+
 /* theta (n, nd, nd+1), grid (n, [d,] h, w, nd); any strides, one dtype. */
 Status grid_affine(Kern *k, bool align_corners, View theta, View grid);
 

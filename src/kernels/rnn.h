@@ -38,6 +38,17 @@ typedef struct {
 
 Status rnn_layer(Kern *k, Dtype d, const RnnLayer *l);
 
+/* The gradients of one direction of one layer.  Of the layer h and c are the initial states and y what it gave;
+ * gates are computed again from these, for all steps at once.  All contiguous, of the layer's dtype. */
+typedef struct {
+  const void *y; /* of y: (rows, y_width), from the same column on as the layer's; NULL: zero */
+  void *h, *c;   /* of the final states in, of the initial ones out */
+  void *x;       /* (rows, in): is added to */
+  void *w_ih, *w_hh, *b_ih, *b_hh, *w_hr; /* NULL: not wanted */
+} RnnGrad;
+
+Status rnn_layer_grad(Kern *k, Dtype d, const RnnLayer *l, const RnnGrad *g);
+
 /* One sequence, one step.  pre: x's part of the gates (and, but for GRU, h's); hid: h's
  * part (GRU).  h and c are read and written; RNN_LSTM writes h only. */
 SIMD_DECLARE(void, rnn_step_f32,

@@ -24,6 +24,8 @@ typedef struct {
   bool aligned;
 } RoiAlign;
 Status kernel_roi_align(Kern *k, Dtype d, const RoiAlign *r, const void *x, const void *rois, void *y);
+/* Adds the gradient of x for gy, that of y. */
+Status kernel_roi_align_grad(Kern *k, Dtype d, const RoiAlign *r, const void *gy, const void *rois, void *gx);
 
 /* The columns of a convolution whose taps are moved: x (c, h, w), offset (groups, kh kw, 2, oh, ow)
  * as (dy, dx), mask (groups, kh kw, oh, ow) or NULL, columns (c, kh kw, oh ow).  Channels are
@@ -34,5 +36,8 @@ typedef struct {
 } DeformColumns;
 void kernel_deform_columns(Kern *k, Dtype d, const DeformColumns *g, const void *x, const void *offset,
                            const void *mask, void *columns);
+/* Gradients for that of the columns: x's is added to, the others are written.  gmask: NULL if there is no mask. */
+void kernel_deform_columns_grad(Kern *k, Dtype d, const DeformColumns *g, const void *x, const void *offset,
+                                const void *mask, const void *gcolumns, void *gx, void *goffset, void *gmask);
 
 #endif

@@ -266,7 +266,8 @@ static Status hide_later_keys(Call *c, Tensor **scores) {
   int n = (*scores)->ndim;
   int64_t size[2] = {(*scores)->size[n - 2], (*scores)->size[n - 1]};
   Tensor *ones, *seen, *hidden;
-  TRY(op_call(c, "aten.full.default", &ones, 1, OP_ARGS(val_ints(size, 2), val_bool(true))));
+  TRY(OP(c, "aten.new_full.default", &ones, val_tensor(*scores), val_ints(size, 2), val_bool(true),
+         val_dtype(DT_BOOL)));
   TRY(OP(c, "aten.tril.default", &seen, val_tensor(ones)));
   TRY(OP(c, "aten.logical_not.default", &hidden, val_tensor(seen)));
   return OP(c, "aten.masked_fill.Scalar", scores, val_tensor(*scores), val_tensor(hidden),

@@ -1,15 +1,18 @@
 /* distance.c -- distances between rows and between tensors, cosine similarity. */
 #include "kernels/distance.h"
 #include "ops/aten/dense.h"
+#include "ops/aten/indexing.h"
 #include "ops/formula.h"
 
 /* ---- cdist: x1 (..., P, M) and x2 (..., R, M) give (..., P, R) ---------------------------- */
 
-static Status cdist_sizes(const Call *c, int *ndim, int64_t *size) {
-  const Tensor *a = in_tensor(c, 0), *b = in_tensor(c, 1);
+/* The rows are arguments `first` and the next; then comes p. */
+static Status cdist_sizes(const Call *c, int first, int *ndim, int64_t *size) {
+  const Tensor *a = in_tensor(c, first), *b = in_tensor(c, first + 1);
+  double p = in_float(c, first + 2);
   char x[128], y[128];
   bool fits = a->ndim >= 2 && b->ndim >= 2 && a->size[a->ndim - 1] == b->size[b->ndim - 1] &&
-              a->dtype == b->dtype && (a->dtype == DT_F32 || a->dtype == DT_F64) && in_float(c, 2) >= 0;
+              a->dtype == b->dtype && (a->dtype == DT_F32 || a->dtype == DT_F64) && p >= 0;
   *ndim = a->ndim > b->ndim ? a->ndim : b->ndim;
   for (int d = *ndim - 3, i = a->ndim - 3, j = b->ndim - 3; fits && d >= 0; d--, i--, j--) {
     int64_t m = i >= 0 ? a->size[i] : 1, n = j >= 0 ? b->size[j] : 1;
@@ -18,7 +21,7 @@ static Status cdist_sizes(const Call *c, int *ndim, int64_t *size) {
   }
   if (!fits) {
     return op_fail(c, "%s and %s in the %g-norm: two sets of rows of the same length, f32 or f64, are needed",
-                   tensor_describe(a, x, sizeof x), tensor_describe(b, y, sizeof y), in_float(c, 2));
+                   tensor_describe(a, x, sizeof x), tensor_describe(b, y, sizeof y), p);
   }
   size[*ndim - 2] = a->size[a->ndim - 2];
   size[*ndim - 1] = b->size[b->ndim - 2];
@@ -28,7 +31,7 @@ static Status cdist_sizes(const Call *c, int *ndim, int64_t *size) {
 static Status cdist_infer(Call *c) {
   int64_t size[MAX_DIMS];
   int n;
-  TRY(cdist_sizes(c, &n, size));
+  TRY(cdist_sizes(c, 0, &n, size));
   return out_new(c, in_tensor(c, 0)->dtype, n, size);
 }
 
@@ -52,7 +55,7 @@ static Status cdist_run(Call *c) {
   int n;
   Dense x, y;
   size_t mark = kern_mark(k), bytes = dtype_size(a->dtype);
-  TRY(cdist_sizes(c, &n, size));
+  TRY(cdist_sizes(c, 0, &n, size));
   TRY(dense_view(k, a, &x));
   TRY(dense_view(k, b, &y));
   for (int d = 0; d < n - 2; d++) batches *= size[d];
@@ -67,6 +70,44 @@ static Status cdist_run(Call *c) {
   kern_release(k, mark);
   return OK;
 }
+
+/* _cdist_backward(grad, x1, x2, p, cdist): the gradient of x1, its batch dimensions those of the distances. */
+static Status cdist_grad_infer(Call *c) {
+  const Tensor *g = in_tensor(c, 0), *a = in_tensor(c, 1), *dist = in_tensor(c, 4);
+  int64_t size[MAX_DIMS];
+  int n;
+  TRY(cdist_sizes(c, 1, &n, size));
+  bool fits = g->ndim == n && tensor_same_size(g, dist) && g->dtype == a->dtype && dist->dtype == a->dtype;
+  for (int d = 0; fits && d < n; d++) fits = g->size[d] == size[d];
+  if (!fits) return op_fail(c, "the gradient is not of the distances' size and dtype");
+  size[n - 1] = a->size[a->ndim - 1];
+  return out_new(c, a->dtype, n, size);
+}
+
+static Status cdist_grad_body(Call *c) {
+  Kern *k = &c->ctx->kern;
+  const Tensor *g = in_tensor(c, 0), *a = in_tensor(c, 1), *b = in_tensor(c, 2);
+  int64_t batches = 1, n = g->ndim, rows = g->size[n - 2], columns = g->size[n - 1], length = a->size[a->ndim - 1];
+  size_t bytes = dtype_size(a->dtype);
+  Dense x, y, gs, dist;
+  TRY(dense_view(k, a, &x));
+  TRY(dense_view(k, b, &y));
+  TRY(dense_view(k, g, &gs));
+  TRY(dense_view(k, in_tensor(c, 4), &dist));
+  for (int d = 0; d < n - 2; d++) batches *= g->size[d];
+  char *out = out_view_of(c, 0).data;
+  for (int64_t i = 0; i < batches; i++) {
+    size_t at = (size_t)(i * rows * columns) * bytes;
+    kernel_distances_grad(k, out + (size_t)(i * rows * length) * bytes,
+                          (char *)x.view.data + (size_t)batch_offset(a, i, (int)n, g->size) * bytes,
+                          (char *)y.view.data + (size_t)batch_offset(b, i, (int)n, g->size) * bytes,
+                          (char *)gs.view.data + at, (char *)dist.view.data + at, a->dtype, rows, columns, length,
+                          in_float(c, 3));
+  }
+  return OK;
+}
+
+static Status cdist_grad_run(Call *c) { return with_scratch(c, cdist_grad_body); }
 
 /* ---- pdist: (N, M) gives one distance per pair ------------------------------------------- */
 
@@ -91,6 +132,33 @@ static Status pdist_run(Call *c) {
   kern_release(k, mark);
   return OK;
 }
+
+/* _pdist_backward(grad, self, p, pdist) */
+static Status pdist_grad_infer(Call *c) {
+  const Tensor *g = in_tensor(c, 0), *x = in_tensor(c, 1), *dist = in_tensor(c, 3);
+  char text[128];
+  if (x->ndim != 2 || (x->dtype != DT_F32 && x->dtype != DT_F64) || in_float(c, 2) < 0 || g->dtype != x->dtype ||
+      dist->dtype != x->dtype || g->ndim != 1 || !tensor_same_size(g, dist) ||
+      g->size[0] != x->size[0] * (x->size[0] - 1) / 2) {
+    return op_fail(c, "%s is not a matrix of f32 or f64 with one distance per pair of rows",
+                   tensor_describe(x, text, sizeof text));
+  }
+  return out_new(c, x->dtype, 2, x->size);
+}
+
+static Status pdist_grad_body(Call *c) {
+  Kern *k = &c->ctx->kern;
+  const Tensor *x = in_tensor(c, 1);
+  Dense rows, g, dist;
+  TRY(dense_view(k, x, &rows));
+  TRY(dense_view(k, in_tensor(c, 0), &g));
+  TRY(dense_view(k, in_tensor(c, 3), &dist));
+  kernel_pair_distances_grad(k, out_view_of(c, 0).data, rows.view.data, g.view.data, dist.view.data, x->dtype,
+                             x->size[0], x->size[1], in_float(c, 2));
+  return OK;
+}
+
+static Status pdist_grad_run(Call *c) { return with_scratch(c, pdist_grad_body); }
 
 /* ---- written with other ops ---------------------------------------------------------------- */
 
@@ -138,6 +206,12 @@ const OpDef ops_distance[] = {
     CDIST("cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor"),
     PDIST("_pdist_forward(Tensor self, float p=2.) -> Tensor"),
     PDIST("pdist(Tensor self, float p=2.) -> Tensor"),
+    {.schema = "aten::_cdist_backward(Tensor grad, Tensor x1, Tensor x2, float p, Tensor cdist) -> Tensor",
+     .infer = cdist_grad_infer,
+     .run = cdist_grad_run},
+    {.schema = "aten::_pdist_backward(Tensor grad, Tensor self, float p, Tensor pdist) -> Tensor",
+     .infer = pdist_grad_infer,
+     .run = pdist_grad_run},
     COMPOSE("dist(Tensor self, Tensor other, Scalar p=2) -> Tensor", dist),
     COMPOSE("pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool "
             "keepdim=False) -> Tensor",

@@ -4,6 +4,9 @@
  * params holds, for each layer and each direction: w_ih, w_hh, then b_ih, b_hh if there
  * are biases, then w_hr if an LSTM's states are projected.  Row l*directions + d of the
  * states belongs to direction d of layer l.
+ *
+ * Their gradients, tess.X_backward, take the arguments of X, then its result and the cotangents of its results, and
+ * give those of its tensors of floats, in order.  They compute the layers below the last again, and all gates.
  */
 #include "kernels/rnn.h"
 
@@ -26,6 +29,7 @@ typedef struct {
   const Tensor *x, *h, *c; /* input and initial states; c for LSTM */
   bool biases, bidirectional, batch_first, projected;
   int64_t layers, directions;
+  int nargs; /* of the forward call; more arguments belong to its gradient */
   int64_t steps, batch, in, hidden, out, rows;
 } Problem;
 
@@ -142,7 +146,7 @@ static Status read_sequence(const Call *c, Problem *p) {
 
 static Status problem(const Call *c, Problem *p) {
   const Row *row = c->op->def->row;
-  *p = (Problem){.kind = row->kind, .form = row->form, .x = in_tensor(c, 0)};
+  *p = (Problem){.kind = row->kind, .form = row->form, .x = in_tensor(c, 0), .nargs = row->form == CELL ? 6 : 9};
   if (!p->x || !dtype_is_float(p->x->dtype)) return op_fail(c, "input must be a tensor of floats");
   if (p->form == PACKED && (!in_tensor(c, 1) || in_tensor(c, 1)->dtype != DT_I64 || in_tensor(c, 1)->ndim != 1)) {
     return op_fail(c, "batch_sizes must be i64 with one dimension");
@@ -219,23 +223,27 @@ static Status lay_rows(const Call *c, const Problem *p, int64_t *first, int64_t 
              : op_fail(c, "batch_sizes sum up to %lld, the data has %lld rows", (long long)row, (long long)p->rows);
 }
 
-/* Layer after layer: l has what they share; h, c: all states; y: the last one's output. */
-static Status run_layers(const Call *c, const Problem *p, const Env *e, RnnLayer l, char *h, char *cells, void *y) {
+static Status layer_weights(const Call *c, const Problem *p, const Env *e, int64_t at, RnnLayer *l) {
+  TRY(elements(e, weight(c, p, at, 0), &l->w_ih));
+  TRY(elements(e, weight(c, p, at, 1), &l->w_hh));
+  TRY(elements(e, weight(c, p, at, 2), &l->b_ih));
+  TRY(elements(e, weight(c, p, at, 3), &l->b_hh));
+  return elements(e, weight(c, p, at, 4), &l->w_hr);
+}
+
+/* Layer after layer: l has what they share; h, c: all states; y[i + 1]: where the output of layer i goes. */
+static Status run_layers(const Call *c, const Problem *p, const Env *e, RnnLayer l, char *h, char *cells,
+                         const void **y) {
   size_t item = dtype_size(e->d);
   int64_t width = p->out * p->directions;
   l.y_width = width;
   for (int64_t layer = 0; layer < p->layers; layer++) {
-    void *to = y;
+    void *to = (void *)(uintptr_t)y[layer + 1];
     l.in = layer ? width : p->in;
-    if (layer + 1 < p->layers) TRY_NEW(to, kern_scratch(e->k, (size_t)(p->rows * width) * item + 8));
     for (int64_t d = 0; d < p->directions; d++) {
       int64_t at = layer * p->directions + d;
       l.reverse = d == 1;
-      TRY(elements(e, weight(c, p, at, 0), &l.w_ih));
-      TRY(elements(e, weight(c, p, at, 1), &l.w_hh));
-      TRY(elements(e, weight(c, p, at, 2), &l.b_ih));
-      TRY(elements(e, weight(c, p, at, 3), &l.b_hh));
-      TRY(elements(e, weight(c, p, at, 4), &l.w_hr));
+      TRY(layer_weights(c, p, e, at, &l));
       l.h = h + (size_t)(at * p->batch * p->out) * item;
       l.c = cells ? cells + (size_t)(at * p->batch * p->hidden) * item : NULL;
       l.y = (char *)to + (size_t)(d * p->out) * item;
@@ -243,6 +251,22 @@ static Status run_layers(const Call *c, const Problem *p, const Env *e, RnnLayer
     }
     l.x = to;
   }
+  return OK;
+}
+
+/* y[1 .. layers]: memory for the outputs of layers, the last one's own if it has some. */
+static Status output_rooms(const Problem *p, const Env *e, const void *last, const void ***out) {
+  const void **y;
+  void *to;
+  TRY_NEW(y, kern_scratch(e->k, (size_t)(p->layers + 1) * sizeof *y));
+  y[0] = NULL;
+  for (int64_t layer = 1; layer <= p->layers; layer++) {
+    y[layer] = last;
+    if (layer == p->layers && last) break;
+    TRY_NEW(to, kern_scratch(e->k, (size_t)(p->rows * p->out * p->directions) * dtype_size(e->d) + 8));
+    y[layer] = to;
+  }
+  *out = y;
   return OK;
 }
 
@@ -264,11 +288,10 @@ static Status run_problem(const Call *c, const Problem *p, const Env *e) {
     TRY(room(e, ct, &cell));
     kernel_copy(e->k, cell, tensor_view(p->c));
   }
-  if (states) TRY(room(e, out_tensor(c, 0), &y));
-  else
-    TRY_NEW(y.data, kern_scratch(e->k, (size_t)(p->rows * p->out) * dtype_size(e->d) +
-                                           8)); /* a cell's output is its state */
-  TRY(run_layers(c, p, e, l, h.data, cell.data, y.data));
+  const void **outputs;
+  if (states) TRY(room(e, out_tensor(c, 0), &y)); /* a cell's output is its state */
+  TRY(output_rooms(p, e, y.data, &outputs));
+  TRY(run_layers(c, p, e, l, h.data, cell.data, outputs));
   if (e->d == ht->dtype) return OK;
   if (states) kernel_copy(e->k, out_view_of(c, 0), y);
   kernel_copy(e->k, tensor_view(ht), h);
@@ -276,15 +299,171 @@ static Status run_problem(const Call *c, const Problem *p, const Env *e) {
   return OK;
 }
 
-static Status rnn_run(Call *c) {
+typedef Status RunFn(const Call *c, const Problem *p, const Env *e);
+
+static Status run_with(Call *c, RunFn *run) {
   Problem p;
   TRY(problem(c, &p));
   Env e = {&c->ctx->kern, p.x->dtype == DT_F64 ? DT_F64 : DT_F32};
   size_t mark = kern_mark(e.k);
-  Status s = run_problem(c, &p, &e);
+  Status s = run(c, &p, &e);
   kern_release(e.k, mark);
   return s;
 }
+
+static Status rnn_run(Call *c) { return run_with(c, run_problem); }
+
+/* ---- gradients ---------------------------------------------------------------- */
+
+/* Arguments behind those of the forward call. */
+enum { RESULT, GRAD_Y, GRAD_H, GRAD_C };
+
+/* Where the gradient of a weight stands among the results; after those of the input and of the states. */
+static int weight_result(const Problem *p, int64_t layer, int which) {
+  int states = p->kind == RNN_LSTM ? 3 : 2, each = 2 + 2 * p->biases + p->projected;
+  if (p->form == CELL) return states + which;
+  return states + (int)layer * each + (which == 4 && !p->biases ? 2 : which);
+}
+
+static Status grad_infer(Call *c) {
+  Problem p;
+  char a[96];
+  TRY(problem(c, &p));
+  Dtype d = p.x->dtype;
+  const Tensor *y = in_tensor(c, p.nargs + RESULT);
+  int64_t want = p.rows * p.out * p.directions;
+  const Tensor *cot[] = {y, in_tensor(c, p.nargs + GRAD_Y), in_tensor(c, p.nargs + GRAD_H),
+                         in_tensor(c, p.nargs + GRAD_C)};
+  for (int i = 0; i < 4; i++) {
+    const Tensor *state = i == 2 || !p.c ? p.h : p.c;
+    bool fits = !cot[i] ||
+                (cot[i]->dtype == d && (i < 2 ? tensor_numel(cot[i]) == want : tensor_same_size(cot[i], state)));
+    if (!fits)
+      return op_fail(c, "'%s' is %s, which does not go with the input", c->op->schema.params[p.nargs + i].name,
+                     shape(cot[i], a));
+  }
+  TRY(out_new(c, d, p.x->ndim, p.x->size));
+  TRY(out_new(c, d, p.h->ndim, p.h->size));
+  if (p.kind == RNN_LSTM) TRY(out_new(c, d, p.c->ndim, p.c->size));
+  for (int64_t l = 0; l < p.layers * p.directions; l++)
+    for (int which = 0; which < 5; which++) {
+      const Tensor *w = weight(c, &p, l, which);
+      if (w) TRY(out_new(c, d, w->ndim, w->size));
+    }
+  return OK;
+}
+
+/* The states as they begin, in memory that may be written to. */
+static Status copy_of(const Env *e, const Tensor *t, int64_t *stride, char **out) {
+  *out = NULL;
+  if (!t) return OK;
+  contiguous_strides(t->ndim, t->size, stride);
+  TRY_NEW(*out, kern_scratch(e->k, (size_t)tensor_numel(t) * dtype_size(e->d) + 8));
+  kernel_copy(e->k, (View){*out, t->size, stride, t->ndim, e->d}, tensor_view(t));
+  return OK;
+}
+
+/* The outputs of all layers, computed again but for the last, whose output is known. */
+static Status outputs_again(const Call *c, const Problem *p, const Env *e, RnnLayer l, const void ***y) {
+  const void *last;
+  char *h, *cell;
+  int64_t stride[MAX_DIMS];
+  TRY(elements(e, in_tensor(c, p->nargs + RESULT), &last));
+  TRY(output_rooms(p, e, last, y));
+  (*y)[0] = l.x;
+  if (p->layers == 1) return OK;
+  TRY(copy_of(e, p->h, stride, &h));
+  TRY(copy_of(e, p->kind == RNN_LSTM ? p->c : NULL, stride, &cell));
+  Problem below = *p;
+  below.layers--;
+  return run_layers(c, &below, e, l, h, cell, *y);
+}
+
+/* One layer and direction: states and gradients of the whole network, of which it has its part. */
+typedef struct {
+  const void *h, *c; /* initial states */
+  char *dh, *dc, *dx;
+  const char *dy; /* of the layer's output, both directions; NULL: zero */
+  View *grad;     /* of all results */
+} Back;
+
+static Status direction_back(const Call *c, const Problem *p, const Env *e, RnnLayer *l, const void *y,
+                             const Back *back, int64_t layer, int64_t direction) {
+  size_t item = dtype_size(e->d);
+  int64_t at = layer * p->directions + direction;
+  size_t h = (size_t)(at * p->batch * p->out) * item, cell = (size_t)(at * p->batch * p->hidden) * item,
+         column = (size_t)(direction * p->out) * item;
+  void *w[5];
+  l->reverse = direction == 1;
+  TRY(layer_weights(c, p, e, at, l));
+  l->h = (char *)(uintptr_t)back->h + h;
+  l->c = back->c ? (char *)(uintptr_t)back->c + cell : NULL;
+  l->y = (char *)(uintptr_t)y + column;
+  for (int which = 0; which < 5; which++)
+    w[which] = weight(c, p, at, which) ? back->grad[weight_result(p, at, which)].data : NULL;
+  RnnGrad g = {.y = back->dy ? back->dy + column : NULL,
+               .h = back->dh + h,
+               .c = back->dc ? back->dc + cell : NULL,
+               .x = back->dx,
+               .w_ih = w[0],
+               .w_hh = w[1],
+               .b_ih = w[2],
+               .b_hh = w[3],
+               .w_hr = w[4]};
+  return rnn_layer_grad(e->k, e->d, l, &g);
+}
+
+static Status layers_back(const Call *c, const Problem *p, const Env *e, RnnLayer l, const void *const *y,
+                          Back *back) {
+  size_t item = dtype_size(e->d);
+  l.y_width = p->out * p->directions;
+  for (int64_t layer = p->layers - 1; layer >= 0; layer--) {
+    l.in = layer ? l.y_width : p->in;
+    l.x = y[layer];
+    back->dx = back->grad[0].data;
+    if (layer) TRY_NEW(back->dx, kern_scratch(e->k, (size_t)(p->rows * l.in) * item + 8));
+    memset(back->dx, 0, (size_t)(p->rows * l.in) * item);
+    for (int64_t d = 0; d < p->directions; d++) TRY(direction_back(c, p, e, &l, y[layer + 1], back, layer, d));
+    back->dy = back->dx;
+  }
+  return OK;
+}
+
+/* The cotangent of a state, or zeros. */
+static void begin_state(const Env *e, View to, const Tensor *from) {
+  const uint64_t zero = 0;
+  if (from) kernel_copy(e->k, to, (View){tensor_view(from).data, to.size, from->stride, to.ndim, from->dtype});
+  else kernel_fill(e->k, to, &zero);
+}
+
+static Status grad_problem(const Call *c, const Problem *p, const Env *e) {
+  RnnLayer l = {.kind = p->kind, .steps = p->steps, .rows = p->rows, .hidden = p->hidden, .out = p->out};
+  int64_t *first;
+  const void **y, *dy;
+  Back back = {0};
+  TRY_NEW(first, kern_scratch(e->k, (size_t)(2 * p->steps + 1) * sizeof *first));
+  TRY(lay_rows(c, p, first, first + p->steps, &l.row_step));
+  l.first = first;
+  l.alive = first + p->steps;
+  TRY_NEW(back.grad, kern_scratch(e->k, (size_t)c->nout * sizeof *back.grad));
+  for (int i = 0; i < c->nout; i++) TRY(room(e, out_tensor(c, i), &back.grad[i]));
+  TRY(elements(e, p->x, &l.x));
+  TRY(elements(e, p->h, &back.h));
+  TRY(elements(e, p->kind == RNN_LSTM ? p->c : NULL, &back.c));
+  TRY(elements(e, in_tensor(c, p->nargs + GRAD_Y), &dy));
+  back.dy = dy;
+  TRY(outputs_again(c, p, e, l, &y));
+  begin_state(e, back.grad[1], in_tensor(c, p->nargs + GRAD_H));
+  back.dh = back.grad[1].data;
+  if (p->kind == RNN_LSTM) begin_state(e, back.grad[2], in_tensor(c, p->nargs + GRAD_C));
+  if (p->kind == RNN_LSTM) back.dc = back.grad[2].data;
+  TRY(layers_back(c, p, e, l, y, &back));
+  for (int i = 0; i < c->nout; i++)
+    if (out_tensor(c, i)->dtype != e->d) kernel_copy(e->k, out_view_of(c, i), back.grad[i]);
+  return OK;
+}
+
+static Status grad_run(Call *c) { return run_with(c, grad_problem); }
 
 static double rnn_flops(const Call *c) {
   Problem p;
@@ -300,24 +479,25 @@ static double rnn_flops(const Call *c) {
   return 2 * weights * (double)p.rows;
 }
 
+/* Gates again, then two products where forward has one. */
+static double grad_flops(const Call *c) { return 3 * rnn_flops(c); }
+
 /* clang-format off */
-#define RNN(text, kind_, form_) \
-  {.schema = "aten::" text, .infer = rnn_infer, .run = rnn_run, .flops = rnn_flops, \
+#define BACK ", Tensor result, Tensor? grad_y=None, Tensor? grad_h=None, Tensor? grad_c=None) -> Tensor[]"
+#define RNN(name, back, args, returns, kind_, form_) \
+  {.schema = "aten::" name args ") -> " returns, .infer = rnn_infer, .run = rnn_run, .flops = rnn_flops, \
+    .row = &(const Row){kind_, form_}}, \
+  {.schema = "tess::" back args BACK, .infer = grad_infer, .run = grad_run, .flops = grad_flops, \
     .row = &(const Row){kind_, form_}}
+#define SEQUENCE(name, kind_, state, returns) \
+  RNN(name ".input", name "_backward.input", "(Tensor input, " state " hx, Tensor[] params, bool has_biases, int " \
+    "num_layers, float dropout, bool train, bool bidirectional, bool batch_first", returns, kind_, WHOLE), \
+  RNN(name ".data", name "_backward.data", "(Tensor data, Tensor batch_sizes, " state " hx, Tensor[] params, bool " \
+    "has_biases, int num_layers, float dropout, bool train, bool bidirectional", returns, kind_, PACKED)
+#define ONE_CELL(name, kind_, state, returns) \
+  RNN(name "_cell", name "_cell_backward", "(Tensor input, " state " hx, Tensor w_ih, Tensor w_hh, Tensor? " \
+    "b_ih=None, Tensor? b_hh=None", returns, kind_, CELL)
 /* clang-format on */
-#define SEQUENCE(name, kind_, state, returns)                                                   \
-  RNN(name ".input(Tensor input, " state                                                        \
-           " hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, " \
-           "bool bidirectional, bool batch_first) -> " returns,                                 \
-      kind_, WHOLE),                                                                            \
-      RNN(name ".data(Tensor data, Tensor batch_sizes, " state                                  \
-               " hx, Tensor[] params, bool has_biases, int num_layers, float dropout, "         \
-               "bool train, bool bidirectional) -> " returns,                                   \
-          kind_, PACKED)
-#define ONE_CELL(name, kind_, state, returns)                                                  \
-  RNN(name "_cell(Tensor input, " state                                                        \
-           " hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None) -> " returns, \
-      kind_, CELL)
 
 const OpDef ops_rnn[] = {
     SEQUENCE("lstm", RNN_LSTM, "Tensor[]", "(Tensor, Tensor, Tensor)"),

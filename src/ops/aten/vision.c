@@ -1,9 +1,10 @@
-/* vision.c -- operators of torchvision: nms, roi_align, deform_conv2d.
+/* vision.c -- operators of torchvision: nms, roi_align, deform_conv2d, and gradients of the last two.
  *
  * Like torchvision's they work on f32 and f64.
  */
 #include "kernels/vision.h"
 
+#include "kernels/conv.h"
 #include "kernels/copy.h"
 #include "kernels/gemm.h"
 #include "kernels/sort.h"
@@ -99,6 +100,45 @@ static Status roi_align_body(Call *c) {
 
 static Status roi_align_run(Call *c) { return with_scratch(c, roi_align_body); }
 
+/* _roi_align_backward(grad, rois, spatial_scale, pooled_height, pooled_width, batch_size, channels, height, width,
+ * sampling_ratio, aligned) */
+static Status roi_grad_infer(Call *c) {
+  Tensor *g, *rois;
+  char a[96];
+  int64_t size[4] = {in_int(c, 5), in_int(c, 6), in_int(c, 7), in_int(c, 8)}, n;
+  TRY(need_float(c, 0, "grad", 4, DT_NONE, &g));
+  TRY(need_float(c, 1, "rois", 2, g->dtype, &rois));
+  if (rois->size[1] != 5 || g->size[0] != rois->size[0] || g->size[1] != size[1] || g->size[2] != in_int(c, 3) ||
+      g->size[3] != in_int(c, 4) || in_int(c, 9) > ROI_MOST_SAMPLES)
+    return op_fail(c, "gradient %s does not go with the regions and sizes", tensor_describe(g, a, sizeof a));
+  for (int d = 0; d < 4; d++)
+    if (size[d] < 0) return op_fail(c, "an image cannot have size %lld", (long long)size[d]);
+  if (!checked_numel(4, size, &n)) return op_fail(c, "the images are too large");
+  return out_new(c, g->dtype, 4, size);
+}
+
+static Status roi_grad_body(Call *c) {
+  Kern *k = &c->ctx->kern;
+  const Tensor *out = out_tensor(c, 0), *rois = in_tensor(c, 1);
+  Dense g, rs;
+  const uint64_t zero = 0;
+  kernel_fill(k, out_view_of(c, 0), &zero);
+  TRY(dense_view(k, in_tensor(c, 0), &g));
+  TRY(dense_view(k, rois, &rs));
+  RoiAlign r = {{out->size[0], out->size[1], out->size[2], out->size[3]},
+                rois->size[0],
+                in_int(c, 3),
+                in_int(c, 4),
+                in_int(c, 9),
+                in_float(c, 2),
+                in_bool(c, 10)};
+  if (tensor_numel(out) == 0 || tensor_numel(in_tensor(c, 0)) == 0) return OK;
+  return status_at(kernel_roi_align_grad(k, out->dtype, &r, g.view.data, rs.view.data, tensor_data(out)), "%s",
+                   c->op->schema.name);
+}
+
+static Status roi_grad_run(Call *c) { return with_scratch(c, roi_grad_body); }
+
 /* ---- deform_conv2d (input, weight, offset, mask, bias, stride h w, pad h w, dilation h w, groups,
  * offset_groups, use_mask) --------------------------------------------------------------- */
 
@@ -108,23 +148,25 @@ static bool is_size(const Tensor *t, int64_t a, int64_t b, int64_t c, int64_t d)
   return t->size[0] == a && t->size[1] == b && t->size[2] == c && t->size[3] == d;
 }
 
-static Status deform_problem(const Call *c, DeformColumns *g) {
+/* Arguments from `first` on. */
+static Status deform_problem(const Call *c, int first, DeformColumns *g) {
   Tensor *x, *w, *offset, *mask, *bias;
   char a[96], b[96];
-  TRY(need_float(c, INPUT, "input", 4, DT_NONE, &x));
-  TRY(need_float(c, WEIGHT, "weight", 4, x->dtype, &w));
-  TRY(need_float(c, OFFSET, "offset", 4, x->dtype, &offset));
-  TRY(need_float(c, BIAS, "bias", 1, x->dtype, &bias));
-  int64_t groups = in_int(c, GROUPS);
+  TRY(need_float(c, first + INPUT, "input", 4, DT_NONE, &x));
+  TRY(need_float(c, first + WEIGHT, "weight", 4, x->dtype, &w));
+  TRY(need_float(c, first + OFFSET, "offset", 4, x->dtype, &offset));
+  TRY(need_float(c, first + BIAS, "bias", 1, x->dtype, &bias));
+  int64_t groups = in_int(c, first + GROUPS);
   *g = (DeformColumns){.c = x->size[1],
                        .h = x->size[2],
                        .w = x->size[3],
                        .kh = w->size[2],
                        .kw = w->size[3],
-                       .groups = in_int(c, OFFSET_GROUPS)};
+                       .groups = in_int(c, first + OFFSET_GROUPS)};
   for (int d = 0; d < 2; d++) {
     int64_t kernel = d ? g->kw : g->kh, *out = d ? &g->ow : &g->oh;
-    g->stride[d] = in_int(c, STRIDE + d), g->pad[d] = in_int(c, PAD + d), g->dilation[d] = in_int(c, DILATION + d);
+    g->stride[d] = in_int(c, first + STRIDE + d), g->pad[d] = in_int(c, first + PAD + d),
+    g->dilation[d] = in_int(c, first + DILATION + d);
     if (g->stride[d] < 1 || g->pad[d] < 0 || g->dilation[d] < 1 || kernel < 1 || g->stride[d] > INT32_MAX ||
         g->pad[d] > INT32_MAX || g->dilation[d] > INT32_MAX)
       return op_fail(
@@ -144,8 +186,8 @@ static Status deform_problem(const Call *c, DeformColumns *g) {
   if (!is_size(offset, x->size[0], 2 * taps, g->oh, g->ow))
     return op_fail(c, "offset %s must be [%lld,%lld,%lld,%lld]", tensor_describe(offset, a, sizeof a),
                    (long long)x->size[0], (long long)(2 * taps), (long long)g->oh, (long long)g->ow);
-  if (!in_bool(c, USE_MASK)) return OK;
-  TRY(need_float(c, MASK, "mask", 4, x->dtype, &mask));
+  if (!in_bool(c, first + USE_MASK)) return OK;
+  TRY(need_float(c, first + MASK, "mask", 4, x->dtype, &mask));
   if (!is_size(mask, x->size[0], taps, g->oh, g->ow))
     return op_fail(c, "mask %s must be [%lld,%lld,%lld,%lld]", tensor_describe(mask, a, sizeof a),
                    (long long)x->size[0], (long long)taps, (long long)g->oh, (long long)g->ow);
@@ -154,7 +196,7 @@ static Status deform_problem(const Call *c, DeformColumns *g) {
 
 static Status deform_infer(Call *c) {
   DeformColumns g;
-  TRY(deform_problem(c, &g));
+  TRY(deform_problem(c, 0, &g));
   const Tensor *x = in_tensor(c, INPUT);
   int64_t size[4] = {x->size[0], in_tensor(c, WEIGHT)->size[0], g.oh, g.ow};
   return out_new(c, x->dtype, 4, size);
@@ -189,7 +231,7 @@ static Status deform_body(Call *c) {
   const Tensor *out = out_tensor(c, 0);
   int64_t stride[4], places, taps;
   void *columns;
-  TRY(deform_problem(c, &g));
+  TRY(deform_problem(c, 0, &g));
   TRY(dense_view(k, in_tensor(c, INPUT), &x));
   TRY(dense_view(k, in_tensor(c, WEIGHT), &weight));
   TRY(dense_view(k, in_tensor(c, OFFSET), &offset));
@@ -219,6 +261,99 @@ static double deform_flops(const Call *c) {
   return 2 * taps * (double)tensor_numel(out_tensor(c, 0));
 }
 
+/* ---- _deform_conv2d_backward (grad, then the arguments of deform_conv2d) -> gradients of input, weight, offset,
+ * mask and bias ----------------------------------------------------------------------------- */
+
+static Status deform_grad_infer(Call *c) {
+  DeformColumns g;
+  Tensor *dy;
+  TRY(deform_problem(c, 1, &g));
+  const Tensor *x = in_tensor(c, 1 + INPUT);
+  TRY(need_float(c, 0, "grad", 4, x->dtype, &dy));
+  if (!is_size(dy, x->size[0], in_tensor(c, 1 + WEIGHT)->size[0], g.oh, g.ow))
+    return op_fail(c, "the gradient is not of the result's size");
+  for (int i = INPUT; i <= BIAS; i++) {
+    const Tensor *t = in_tensor(c, 1 + i);
+    TRY(out_new(c, x->dtype, t->ndim, t->size));
+  }
+  return OK;
+}
+
+/* One group of one image: gcolumns = weight^T dy, gweight += dy columns^T. */
+static Status deform_products_back(Kern *k, Dtype d, const int64_t size[3], void *weight, void *dy, void *columns,
+                                   void *gcolumns, void *gweight) {
+  const int64_t outer = size[0], inner = size[1], places = size[2];
+  const int64_t w[2] = {outer, inner}, wt[2] = {inner, outer}, turn[2] = {1, inner}, row[2] = {inner, 1};
+  const int64_t y[2] = {outer, places}, cols[2] = {inner, places}, place[2] = {places, 1}, across[2] = {1, places};
+  const int64_t cols_turned[2] = {places, inner};
+  View to = {gweight, w, row, 2, d};
+  TRY(gemm(k, &(Gemm){.a = {weight, wt, turn, 2, d},
+                      .b = {dy, y, place, 2, d},
+                      .c = {gcolumns, cols, place, 2, d},
+                      .alpha = 1}));
+  return gemm(k, &(Gemm){.a = {dy, y, place, 2, d},
+                         .b = {columns, cols_turned, across, 2, d},
+                         .c = to,
+                         .add = &to,
+                         .alpha = 1,
+                         .beta = 1});
+}
+
+typedef struct {
+  Dense in[5], dy; /* of the arguments; mask: if used */
+  View out[5];
+  void *columns, *gcolumns;
+} DeformBackRoom;
+
+static Status deform_image_back(Call *c, const DeformColumns *g, DeformBackRoom *r, int64_t n) {
+  Kern *k = &c->ctx->kern;
+  Dtype d = r->dy.view.dtype;
+  bool masked = in_bool(c, 1 + USE_MASK);
+  int64_t places = g->oh * g->ow, taps = g->groups * g->kh * g->kw, groups = in_int(c, 1 + GROUPS),
+          channels = in_tensor(c, 1 + WEIGHT)->size[0], image = n * g->c * g->h * g->w;
+  int64_t size[3] = {channels / groups, g->c / groups * g->kh * g->kw, places};
+  void *offset = at(r->in[OFFSET].view, n * 2 * taps * places),
+       *mask = masked ? at(r->in[MASK].view, n * taps * places) : NULL;
+  View columns = {r->columns, NULL, NULL, 0, d}, gcolumns = {r->gcolumns, NULL, NULL, 0, d};
+  kernel_deform_columns(k, d, g, at(r->in[INPUT].view, image), offset, mask, r->columns);
+  for (int64_t i = 0; i < groups; i++)
+    TRY(deform_products_back(k, d, size, at(r->in[WEIGHT].view, i * size[0] * size[1]),
+                             at(r->dy.view, (n * channels + i * size[0]) * places),
+                             at(columns, i * size[1] * places), at(gcolumns, i * size[1] * places),
+                             at(r->out[WEIGHT], i * size[0] * size[1])));
+  kernel_deform_columns_grad(k, d, g, at(r->in[INPUT].view, image), offset, mask, r->gcolumns,
+                             at(r->out[INPUT], image), at(r->out[OFFSET], n * 2 * taps * places),
+                             masked ? at(r->out[MASK], n * taps * places) : NULL);
+  return OK;
+}
+
+static Status deform_grad_body(Call *c) {
+  Kern *k = &c->ctx->kern;
+  DeformColumns g;
+  DeformBackRoom r = {0};
+  const uint64_t zero = 0;
+  TRY(deform_problem(c, 1, &g));
+  TRY(dense_view(k, in_tensor(c, 0), &r.dy));
+  for (int i = INPUT; i <= BIAS; i++) {
+    TRY(dense_view(k, in_tensor(c, 1 + i), &r.in[i]));
+    r.out[i] = out_view_of(c, i);
+    kernel_fill(k, r.out[i], &zero);
+  }
+  size_t bytes = (size_t)(g.c * g.kh * g.kw * g.oh * g.ow) * dtype_size(r.dy.view.dtype);
+  TRY_NEW(r.columns, kern_scratch(k, bytes));
+  TRY_NEW(r.gcolumns, kern_scratch(k, bytes));
+  for (int64_t n = 0; n < in_tensor(c, 0)->size[0]; n++) TRY(deform_image_back(c, &g, &r, n));
+  return conv_grad_bias(k, r.dy.view, r.out[BIAS]);
+}
+
+static Status deform_grad_run(Call *c) { return with_scratch(c, deform_grad_body); }
+
+/* Two products where forward has one. */
+static double deform_grad_flops(const Call *c) {
+  const Tensor *w = in_tensor(c, 1 + WEIGHT);
+  return 4 * (double)(w->size[1] * w->size[2] * w->size[3]) * (double)tensor_numel(in_tensor(c, 0));
+}
+
 /* Images; the output's channels, where they all see all of the input's. */
 static Status place_deform(Rules *r) {
   TRY(rule_words(r, "00r00r"));
@@ -243,4 +378,19 @@ const OpDef ops_vision[] = {
      .run = deform_run,
      .flops = deform_flops,
      .shard.place = place_deform},
+    {.schema =
+         "torchvision::_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt pooled_height, "
+         "SymInt pooled_width, SymInt batch_size, SymInt channels, SymInt height, SymInt width, int "
+         "sampling_ratio, bool aligned) -> Tensor",
+     .infer = roi_grad_infer,
+     .run = roi_grad_run},
+    {.schema =
+         "torchvision::_deform_conv2d_backward(Tensor grad, Tensor input, Tensor weight, Tensor offset, Tensor "
+         "mask, Tensor bias, SymInt stride_h, SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, "
+         "SymInt dilation_w, SymInt groups, SymInt offset_groups, bool use_mask) -> (Tensor, Tensor, Tensor, "
+         "Tensor, Tensor)",
+     .infer = deform_grad_infer,
+     .run = deform_grad_run,
+     .flops = deform_grad_flops,
+     .shard.rule = "0s00s00r00r"},
     {0}};
