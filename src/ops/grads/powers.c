@@ -136,7 +136,9 @@ static void give_xlog(Vjp *v, const char *op, double one) {
 }
 
 static void vjp_xlogy(Vjp *v) { give_xlog(v, "aten.xlogy.Tensor", 0); }
-static void vjp_xlog1py(Vjp *v) { give_xlog(v, "aten.special_xlog1py.default", 1); }
+static void vjp_xlog1py(Vjp *v) {
+  give_xlog(v, vjp_arg(v, 1) ? "aten.special_xlog1py.default" : "aten.special_xlog1py.other_scalar", 1);
+}
 
 /* ---- signs and steps ------------------------------------------------------------------------------------ */
 
@@ -150,8 +152,12 @@ static void vjp_copysign(Vjp *v) {
   if (vjp_wants(v, 1)) vjp_give(v, 1, vjp_zeros_like(v, vjp_arg(v, 1)));
 }
 
+/* Where both are equal nothing moves. */
 static void vjp_nextafter(Vjp *v) {
-  vjp_give(v, 0, vjp_cotangent(v));
+  if (vjp_wants(v, 0)) {
+    Tensor *equal = F_OP(&v->f, "aten.eq.Tensor", vjp_value(v, 0), vjp_value(v, 1));
+    vjp_give(v, 0, zero_where(v, equal, vjp_cotangent(v)));
+  }
   if (vjp_wants(v, 1)) vjp_give(v, 1, vjp_zeros_like(v, vjp_arg(v, 1)));
 }
 
@@ -222,7 +228,7 @@ const GradDef grads_powers[] = {
     GRAD("special_xlog1py.default special_xlog1py.other_scalar special_xlog1py.self_scalar", vjp_xlog1py,
          "self other"),
     GRAD("copysign.Tensor copysign.Scalar", vjp_copysign, "self result"),
-    GRAD("nextafter.default", vjp_nextafter, NULL),
+    GRAD("nextafter.default", vjp_nextafter, "self other"),
     GRAD("heaviside.default", vjp_zero, NULL),
     GRAD("addcmul.default", vjp_addcmul, "tensor1 tensor2"),
     GRAD("addcdiv.default", vjp_addcdiv, "tensor1 tensor2"),
