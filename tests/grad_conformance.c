@@ -16,6 +16,24 @@ typedef struct {
 } None;
 
 static const None none[] = {
+    {"indices, counts and samples",
+     "aten.argwhere.default aten.nonzero.default aten.nonzero_numpy.default aten.one_hot.default "
+     "aten.multinomial.default aten.count_nonzero.dim_IntList aten.repeat_interleave.Tensor "
+     "torchvision.nms.default"},
+    {"the only tensor is a condition", "aten.where.Scalar"},
+    {"a token of an assertion",
+     "aten._functional_assert_scalar.default aten._functional_sym_constrain_range.default "
+     "aten._functional_sym_constrain_range_for_size.default"},
+    {"PyTorch has none", "aten._unique.default aten._unique2.default aten.unique_consecutive.default "
+                         "aten.unique_dim.default aten.bincount.default aten.scatter.reduce "
+                         "aten.scatter.value_reduce aten._embedding_bag_forward_only.default"},
+    {"PyTorch has no second derivative",
+     "aten._embedding_bag_dense_backward.default aten.multi_margin_loss_backward.default "
+     "aten.multilabel_margin_loss_backward.default "
+     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default tess.attention_mask_backward.default"},
+    {"stands in programs only after gradients were taken: made by a pass, or for a shard",
+     "tess.pointwise.default tess.linear_act.default tess.embedding_part.default tess.embedding_bag_part.default "
+     "tess.gather_part.default"},
     {NULL, NULL},
 };
 
