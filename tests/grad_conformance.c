@@ -33,7 +33,7 @@ static const None none[] = {
      "aten._scaled_dot_product_flash_attention_for_cpu_backward.default tess.attention_mask_backward.default"},
     {"stands in programs only after gradients were taken: made by a pass, or for a shard",
      "tess.pointwise.default tess.linear_act.default tess.embedding_part.default tess.embedding_bag_part.default "
-     "tess.gather_part.default"},
+     "tess.gather_part.default tess.redistribute.default"},
     {NULL, NULL},
 };
 
