@@ -103,12 +103,14 @@ static void vjp_hypot(Vjp *v) {
 
 /* ---- logarithms of sums and products ------------------------------------------------------------------- */
 
+/* e^x / (e^x + e^y) = 1 / (1 + e^(y - x)) */
 static void give_share(Vjp *v, const char *power) {
   Formula *f = &v->f;
   for (int i = 0; i < 2; i++) {
     if (!vjp_wants(v, i)) continue;
-    Tensor *below = F_OP(f, "aten.sub.Tensor", vjp_value(v, i), F_T(v->out[0]));
-    vjp_give(v, i, f_mul(f, vjp_cotangent(v), vjp_conj(v, F_OP(f, power, F_T(below)))));
+    Tensor *above = F_OP(f, "aten.sub.Tensor", vjp_value(v, 1 - i), vjp_value(v, i));
+    Tensor *inverse = f_shift(f, F_OP(f, power, F_T(above)), 1);
+    vjp_give(v, i, f_div(f, vjp_cotangent(v), vjp_conj(v, inverse)));
   }
 }
 
@@ -220,8 +222,8 @@ const GradDef grads_powers[] = {
     GRAD("floor_divide.default floor_divide.Scalar", vjp_zero, NULL),
     GRAD("atan2.default arctan2.default", vjp_atan2, "self other"),
     GRAD("hypot.default", vjp_hypot, "self other result"),
-    GRAD("logaddexp.default", vjp_logaddexp, "self other result"),
-    GRAD("logaddexp2.default", vjp_logaddexp2, "self other result"),
+    GRAD("logaddexp.default", vjp_logaddexp, "self other"),
+    GRAD("logaddexp2.default", vjp_logaddexp2, "self other"),
     GRAD("xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self special_xlogy.default special_xlogy.other_scalar "
          "special_xlogy.self_scalar",
          vjp_xlogy, "self other"),

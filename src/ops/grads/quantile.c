@@ -12,7 +12,7 @@ typedef struct {
   int dim, nrest; /* the sorted dimension, -1: all elements are one row; those of the rows */
   int64_t order[MAX_DIMS], rest[MAX_DIMS + 1], n;
   Tensor *sorted, *from; /* rows, and where their elements stood */
-  Tensor *last, *nan;    /* n - 1 as seen from each row; rows that are nan (quantile) */
+  Tensor *last, *nan;    /* n - 1 as seen from each row; rows that are nan */
   Tensor *place;         /* (..., fractions) */
   bool ignores_nan;
 } Quantile;
@@ -44,6 +44,7 @@ static void find_places(Quantile *s) {
   if (s->ignores_nan) {
     Tensor *number = F_OP(f, "aten.logical_not.default", F_T(F_OP(f, "aten.isnan.default", F_T(s->sorted))));
     s->last = f_shift(f, f_cast(f, f_sum(f, number, &along, 1, true), s->sorted->dtype), -1);
+    s->nan = F_OP(f, "aten.lt.Scalar", F_T(s->last), val_int(0));
   } else {
     Tensor *end = F_OP(f, "aten.narrow.default", F_T(s->sorted), val_int(-1), val_int(s->n - 1), val_int(1));
     s->last = F_OP(f, "aten.full_like.default", F_T(end), val_float((double)(s->n - 1)));
