@@ -35,8 +35,9 @@ def is_differentiable(t):
 
 
 class Cases(File):
-    def __call__(self, name, *args, constant=(), unused=(), **kwargs):
-        """constant: tensors by number whose gradient PyTorch does not give; unused: results that get no cotangent."""
+    def __call__(self, name, *args, constant=(), unused=(), instead=None, **kwargs):
+        """constant: tensors by number whose gradient PyTorch does not give; unused: results that get no cotangent;
+        instead: the same function, where PyTorch cannot differentiate the op."""
         packet, overload = name.split(".")
         func = getattr(getattr(torch.ops.aten, packet), overload)
         self.add(func, list(args), kwargs)
@@ -50,7 +51,7 @@ class Cases(File):
         call_args, call_kwargs = each([list(args), kwargs], leaf)
         if func._schema.is_mutable:
             call_args[0] = call_args[0].clone(memory_format=torch.preserve_format)
-        outs = tensors_of(func(*call_args, **call_kwargs))
+        outs = tensors_of((instead or func)(*call_args, **call_kwargs))
         given = [o.requires_grad and i not in unused for i, o in enumerate(outs)]
         cotangents = [torch.randn(o.shape, dtype=o.dtype) if g else None for o, g in zip(outs, given)]
         wanted = [t for t in leaves if t.requires_grad]
@@ -60,7 +61,8 @@ class Cases(File):
         zeros = [torch.zeros_like(t) if t.requires_grad else None for t in leaves]
         case = self.lines[-1]
         case["cot"] = [self.value(c) for c in cotangents]
-        case["grad"] = [self.value(z if g is None else g.resolve_conj().contiguous()) for g, z in zip(gradients, zeros)]
+        case["grad"] = [self.value(z if g is None or g._is_zerotensor() else g.resolve_conj().contiguous())
+                        for g, z in zip(gradients, zeros)]
 
 
 # ---- the calls ---------------------------------------------------------------------------

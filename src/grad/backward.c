@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/textbuf.h"
+#include "dist/dist.h"
 #include "dist/spec.h"
 #include "grad/node.h"
 
@@ -173,6 +174,15 @@ static Status settle(Job *j, const TapeNode *n, const Tensor *result, Tensor **c
             ((Value){.kind = VAL_SPEC, .spec = to}), val_str("cotangent"), val_bool(true));
 }
 
+/* Constants that a gradient makes are plain tensors, the same on every rank. */
+static void differentiate(Vjp *v) {
+  Dist *d = v->forward->ctx->dist;
+  bool before = d && d->implicit_replication;
+  if (d) d->implicit_replication = true;
+  v->forward->op->grad->vjp(v);
+  if (d) d->implicit_replication = before;
+}
+
 static Status visit_node(Job *j, const Visit *at) {
   TapeNode *n = at->node;
   Call forward = {.ctx = j->tape->ctx, .op = n->op, .arg = n->arg, .out = n->out, .nout = n->nvalues};
@@ -198,7 +208,7 @@ static Status visit_node(Job *j, const Visit *at) {
            .cotangent = at->cotangent,
            .wanted = wanted,
            .gradient = gradient};
-  n->op->grad->vjp(&v);
+  differentiate(&v);
   if (v.f.status) return status_at(v.f.status, "the gradient of %s", n->op->schema.name);
   for (int i = 0; i < n->nin; i++)
     if (wanted[i] && gradient[i]) TRY(arrive(j, n->source[i], n->source_out[i], gradient[i]));
@@ -230,6 +240,14 @@ static Status visit_all(Job *j) {
 
 /* ---- all of it ---------------------------------------------------------------------------------------------- */
 
+/* A plain number counts as one that every rank holds. */
+static Status replicate(const Call *c, const Spec *like, Tensor **g) {
+  const Placement whole[MAX_AXES] = {{.kind = PLACE_R}};
+  const Spec *to;
+  TRY(spec_with(like, whole, &to));
+  return OP(c, "tess.dtensor_from_local.default", g, val_tensor(*g), ((Value){.kind = VAL_SPEC, .spec = to}));
+}
+
 static Status seed(Job *j, Tensor *const *outputs, Tensor *const *cotangents, int n) {
   for (int i = 0; i < n; i++) {
     const Tensor *y = outputs[i];
@@ -249,6 +267,7 @@ static Status seed(Job *j, Tensor *const *outputs, Tensor *const *cotangents, in
                   tensor_describe(y, b, sizeof b));
     Call c = call_of(j, op_find("aten.ones_like.default"));
     if (!g) TRY(OP(&c, "aten.ones_like.default", &g, val_tensor(y)));
+    else if (y->spec && !g->spec && tensor_numel(g) == 1) TRY(replicate(&c, y->spec, &g));
     TRY(arrive(j, y->grad, y->grad_out, g));
   }
   return OK;

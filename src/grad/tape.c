@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dist/run_sharded.h"
 #include "grad/node.h"
 
 /* ---- nodes ---------------------------------------------------------------------------------------- */
@@ -215,6 +216,8 @@ static Status pass_on(Call *c) {
   return s;
 }
 
+static Status in_parts(Call *c, OpFn *parts) { return c->ctx->dist ? run_parts(c, parts) : parts(c); }
+
 static Status tape_call(Handler *self, Call *c) {
   Tape *t = (Tape *)self;
   const OpDef *def = c->op->def;
@@ -226,8 +229,8 @@ static Status tape_call(Handler *self, Call *c) {
   }
   bool own = grad && grad->vjp;
   if (!own && def->inplace) return tape_inplace(c);
-  if (grad && grad->training) return grad->training(c); /* its parts come back here */
-  if (!own && def->compose) return def->compose(c);     /* and so do these */
+  if (grad && grad->training) return in_parts(c, grad->training); /* which come back here */
+  if (!own && def->compose) return in_parts(c, def->compose);
   TRY(pass_on(c));
   TRY(own_outputs(c));
   return record(t, c); /* without a gradient of its own: the backward says so if it comes there */

@@ -40,6 +40,23 @@ typedef struct {
 
 Status kernel_norm_rows_backward(Kern *k, const NormRowsGrad *a);
 
+/* Gradients where a plane of `inner` elements has one weight, batch norm's and group norm's:
+ *     gx = rstd (g w - mean of g w - h * mean of g w h),  gweight = sum of g h,  gbias = sum of g.
+ * g, x, gx: (batch, channels, inner), contiguous, of one dtype. */
+typedef struct {
+  void *gx; /* NULL: not wanted */
+  const void *g, *x;
+  Dtype dtype;
+  int64_t batch, channels, inner;
+  int64_t groups; /* 0: one mean and rstd per channel; else (batch, groups) */
+  const double *mean, *rstd;
+  const double *weight;    /* (channels), NULL: 1 */
+  bool given;              /* mean and rstd do not depend on x: gx = rstd g w */
+  double *gweight, *gbias; /* (channels), always filled */
+} NormPlanesGrad;
+
+Status kernel_norm_planes_backward(Kern *k, const NormPlanesGrad *a);
+
 /* y = (x - mean[c]) * scale[c] + shift[c], c the index in dimension dim.  x and y may
  * have any strides. */
 Status kernel_channel_affine(Kern *k, View y, View x, int dim, const double *mean, const double *scale,
@@ -60,6 +77,8 @@ typedef struct {
   /* gx = rstd * (g w - a - h b);  gw += g h;  gb += g.  Any of the three may be NULL. */
   void (*grad_row)(void *gx, void *gw, void *gb, const void *g, const void *x, const void *w, int64_t n,
                    double mean, double rstd, double a, double b);
+  /* gx = p g - q (x - mean) - t; gx may be x. */
+  void (*grad_plane)(void *gx, const void *g, const void *x, int64_t n, double mean, double p, double q, double t);
 } NormLoops;
 
 SIMD_DECLARE(const NormLoops *, norm_loops, (Dtype as));

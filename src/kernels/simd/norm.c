@@ -115,8 +115,15 @@
       for (int64_t i = 0; i < n; i++) gx[i] = rstd * (g[i] - a - (x[i] - mean) * rstd * b);                   \
     }                                                                                                         \
   }                                                                                                           \
-  static const NormLoops loops_##TAG = {moments_##TAG, row_##TAG,       affine_row_##TAG,                     \
-                                        affine_##TAG,  grad_sums_##TAG, grad_row_##TAG};
+  static void grad_plane_##TAG(void *gx_, const void *g_, const void *x_, int64_t n, double mean_, double p_, \
+                               double q_, double t_) {                                                        \
+    T *gx = gx_, mean = (T)mean_, p = (T)p_, q = (T)q_, t = (T)t_;                                            \
+    const T *g = g_, *x = x_;                                                                                 \
+    SIMD_LOOP                                                                                                 \
+    for (int64_t i = 0; i < n; i++) gx[i] = p * g[i] - q * (x[i] - mean) - t;                                 \
+  }                                                                                                           \
+  static const NormLoops loops_##TAG = {moments_##TAG,   row_##TAG,      affine_row_##TAG, affine_##TAG,      \
+                                        grad_sums_##TAG, grad_row_##TAG, grad_plane_##TAG};
 
 LOOPS(float, f32, fma_f32)
 LOOPS(double, f64, fma_f64)

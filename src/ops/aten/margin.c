@@ -24,10 +24,10 @@ static Status check(const Call *c, const Row *row) {
   char a[96], b[96];
   TRY(need_tensor(c, row->x, &x));
   TRY(need_tensor(c, row->target, &t));
-  int64_t classes = x->ndim ? x->size[x->ndim - 1] : 0, rows = x->ndim == 2 ? x->size[0] : 1;
-  bool fits = (x->ndim == 1 || x->ndim == 2) && classes > 0 && dtype_is_float(x->dtype) && t->dtype == DT_I64;
+  int64_t classes = x->ndim ? x->size[x->ndim - 1] : 1, rows = x->ndim == 2 ? x->size[0] : 1;
+  bool fits = x->ndim <= 2 && classes > 0 && dtype_is_float(x->dtype) && t->dtype == DT_I64;
   if (row->labels) fits = fits && tensor_same_size(x, t);
-  else fits = fits && t->ndim <= 1 && tensor_numel(t) == rows && (t->ndim == 1 || x->ndim == 1);
+  else fits = fits && t->ndim <= 1 && tensor_numel(t) == rows && (t->ndim == 1 || x->ndim <= 1);
   if (!fits)
     return op_fail(c, "input %s and target %s do not go together", tensor_describe(x, a, sizeof a),
                    tensor_describe(t, b, sizeof b));
@@ -132,7 +132,7 @@ static Status margin_body(Call *c) {
   TRY(dense_view_as(k, t, DT_F64, &x));
   TRY(dense_view(k, in_tensor(c, row->target), &target));
   if (row->weight) TRY(dense_view_as(k, in_tensor(c, row->weight), DT_F64, &weight));
-  MarginRows r = {t->ndim == 2 ? t->size[0] : 1, t->size[t->ndim - 1], x.view.data, target.view.data};
+  MarginRows r = {t->ndim == 2 ? t->size[0] : 1, t->ndim ? t->size[t->ndim - 1] : 1, x.view.data, target.view.data};
   MultiMargin m = {1, 1, weight.view.data};
   if (row->p) m.p = (int)in_float(c, row->p), m.margin = in_float(c, row->margin);
   Status s = row->backward ? backward(c, row, &r, &m) : forward(c, row, &r, &m);

@@ -1,86 +1,129 @@
 /* norm_grad.c -- gradients of group norm and batch norm, and weight norm with its own.
  *
- * Written with other ops, in f32 where the input has 16 bits.  In all of them
  *     h = (x - mean) rstd,   gx = rstd (g w - mean of g w - h * mean of g w h).
  */
+#include <math.h>
+
+#include "kernels/copy.h"
+#include "kernels/norm.h"
+#include "ops/aten/dense.h"
+#include "ops/aten/indexing.h"
 #include "ops/formula.h"
 #include "ops/rule.h"
 
 static bool masked(const Call *c, int arg, int i) { return c->arg[arg].bools[i]; }
 
-/* ---- group norm: (N, C, HxW) seen as (N, G, D, HxW) ------------------------------------ */
+/* ---- group norm and batch norm: planes of one weight ------------------------------------- */
 
-static Status group_norm_backward(Call *c) {
-  Formula f = {c, OK};
-  const Tensor *input = in_tensor(c, 1), *w = in_tensor(c, 4);
-  int64_t n = in_int(c, 5), channels = in_int(c, 6), area = in_int(c, 7), groups = in_int(c, 8);
-  int64_t numel;
-  if (groups < 1 || channels % groups)
-    return op_fail(c, "%lld channels do not form %lld groups", (long long)channels, (long long)groups);
-  if (!checked_numel(3, (const int64_t[]){n, channels, area}, &numel) || numel != tensor_numel(input))
-    return op_fail(c, "N %lld, C %lld and HxW %lld are not those of the input", (long long)n, (long long)channels,
-                   (long long)area);
-  const int64_t size[4] = {n, groups, channels / groups, area}, stat[4] = {n, groups, 1, 1};
-  const int64_t affine[4] = {1, groups, channels / groups, 1}, group[2] = {2, 3}, batch[2] = {0, 3};
-  const double count = (double)(channels / groups * area);
-  Tensor *g = f_view(&f, f_widen(&f, in_tensor(c, 0)), size, 4), *x = f_view(&f, f_widen(&f, input), size, 4);
-  Tensor *mean = f_view(&f, f_widen(&f, in_tensor(c, 2)), stat, 4),
-         *rstd = f_view(&f, f_widen(&f, in_tensor(c, 3)), stat, 4);
-  Tensor *h = f_mul(&f, f_sub(&f, x, mean), rstd), *out[3] = {NULL, NULL, NULL};
-  if (masked(c, 9, 0)) {
-    Tensor *gw = w ? f_mul(&f, g, f_view(&f, f_widen(&f, w), affine, 4)) : g;
-    Tensor *a = f_scale(&f, f_sum(&f, gw, group, 2, true), 1 / count);
-    Tensor *b = f_scale(&f, f_sum(&f, f_mul(&f, gw, h), group, 2, true), 1 / count);
-    Tensor *gx = f_mul(&f, f_sub(&f, f_sub(&f, gw, a), f_mul(&f, h, b)), rstd);
-    out[0] = f_cast(&f, f_view(&f, gx, input->size, input->ndim), input->dtype);
+/* Gradients of input, weight and bias as the mask (argument 9) asks for them. */
+static Status grads_infer(Call *c, const Tensor *w) {
+  const Tensor *g = in_tensor(c, 0), *x = in_tensor(c, 1);
+  Dtype d = w ? w->dtype : x->dtype;
+  char a[128], b[128];
+  if (x->ndim < 2 || !tensor_same_size(g, x) || !dtype_is_float(x->dtype) || !dtype_is_float(g->dtype))
+    return op_fail(c, "the gradient %s does not go with the input %s", tensor_describe(g, a, sizeof a),
+                   tensor_describe(x, b, sizeof b));
+  for (int i = 0; i < 3; i++) {
+    if (!masked(c, 9, i)) TRY(out_value(c, val_none()));
+    else TRY(i ? out_new(c, d, 1, &x->size[1]) : out_new(c, x->dtype, x->ndim, x->size));
   }
-  Dtype d = w ? w->dtype : input->dtype;
-  if (masked(c, 9, 1))
-    out[1] = f_cast(&f, f_view(&f, f_sum(&f, f_mul(&f, g, h), batch, 2, false), &channels, 1), d);
-  if (masked(c, 9, 2)) out[2] = f_cast(&f, f_view(&f, f_sum(&f, g, batch, 2, false), &channels, 1), d);
-  for (int i = 0; i < 3; i++) TRY(formula_give(&f, out[i]));
   return OK;
 }
 
-/* ---- batch norm ------------------------------------------------------------------------ */
+/* One number each, where there is a tensor. */
+static Status check_count(const Call *c, int arg, int64_t count) {
+  const Tensor *t = in_tensor(c, arg);
+  char text[128];
+  if (!t || (tensor_numel(t) == count && dtype_is_float(t->dtype))) return OK;
+  return op_fail(c, "%s %s does not fit: %lld numbers are needed", c->op->schema.params[arg].name,
+                 tensor_describe(t, text, sizeof text), (long long)count);
+}
+
+/* Arguments of the statistics and the weight. */
+typedef struct {
+  int mean, rstd, weight;
+} Places;
+
+static Status planes_run(Call *c, Places at, NormPlanesGrad a, double eps) {
+  Kern *k = &c->ctx->kern;
+  const Tensor *input = in_tensor(c, 1);
+  Tensor *out[3] = {out_tensor(c, 0), out_tensor(c, 1), out_tensor(c, 2)};
+  Dense g, x, mean, rstd, w;
+  double *sums;
+  a.channels = input->size[1];
+  TRY(dense_view_as(k, in_tensor(c, 0), input->dtype, &g));
+  TRY(dense_view(k, input, &x));
+  TRY(dense_view_as(k, in_tensor(c, at.mean), DT_F64, &mean));
+  TRY(dense_view_as(k, in_tensor(c, at.rstd), DT_F64, &rstd));
+  TRY(dense_view_as(k, in_tensor(c, at.weight), DT_F64, &w));
+  a.g = g.view.data, a.x = x.view.data, a.dtype = input->dtype;
+  a.mean = mean.view.data, a.rstd = rstd.view.data, a.weight = w.view.data;
+  TRY_NEW(sums, kern_scratch(k, (size_t)(3 * a.channels + 1) * sizeof *sums));
+  for (int64_t i = 0; a.given && i < a.channels; i++) sums[2 * a.channels + i] = 1 / sqrt(a.rstd[i] + eps);
+  if (a.given) a.rstd = sums + 2 * a.channels; /* it was a variance */
+  a.gweight = sums, a.gbias = sums + a.channels;
+  a.gx = out[0] ? tensor_data(out[0]) : NULL;
+  TRY(kernel_norm_planes_backward(k, &a));
+  const int64_t one = 1;
+  for (int i = 1; i < 3; i++)
+    if (out[i])
+      kernel_copy(k, tensor_view(out[i]), (View){i == 1 ? a.gweight : a.gbias, &a.channels, &one, 1, DT_F64});
+  return OK;
+}
+
+static int64_t plane_of(const Tensor *x) {
+  int64_t area = 1;
+  for (int d = 2; d < x->ndim; d++) area *= x->size[d];
+  return area;
+}
+
+/* arguments: grad, input, mean, rstd, weight, N, C, HxW, groups, mask */
+static Status group_infer(Call *c) {
+  const Tensor *input = in_tensor(c, 1);
+  int64_t n = in_int(c, 5), channels = in_int(c, 6), area = in_int(c, 7), groups = in_int(c, 8);
+  if (groups < 1 || channels % groups)
+    return op_fail(c, "%lld channels do not form %lld groups", (long long)channels, (long long)groups);
+  TRY(grads_infer(c, in_tensor(c, 4)));
+  if (n != input->size[0] || channels != input->size[1] || area != plane_of(input))
+    return op_fail(c, "N %lld, C %lld and HxW %lld are not those of the input", (long long)n, (long long)channels,
+                   (long long)area);
+  TRY(check_count(c, 2, n * groups));
+  TRY(check_count(c, 3, n * groups));
+  return check_count(c, 4, channels);
+}
+
+static Status group_body(Call *c) {
+  return planes_run(c, (Places){.mean = 2, .rstd = 3, .weight = 4},
+                    (NormPlanesGrad){.batch = in_int(c, 5), .inner = in_int(c, 7), .groups = in_int(c, 8)}, 0);
+}
+static Status group_run(Call *c) { return with_scratch(c, group_body); }
 
 /* arguments: grad, input, weight, running mean and var, saved mean and invstd, train, eps, mask */
-static Status batch_norm_backward(Call *c) {
-  Formula f = {c, OK};
-  const Tensor *input = in_tensor(c, 1), *w = in_tensor(c, 2);
+static Status batch_infer(Call *c) {
+  const Tensor *input = in_tensor(c, 1);
   bool train = in_bool(c, 7);
-  if (input->ndim < 2 || (!train && (!in_tensor(c, 3) || !in_tensor(c, 4))) ||
-      (train && (!in_tensor(c, 5) || !in_tensor(c, 6)))) {
+  if (!in_tensor(c, train ? 5 : 3) || !in_tensor(c, train ? 6 : 4))
     return op_fail(c, "the statistics of this mode are missing");
-  }
-  int64_t shape[MAX_DIMS], others[MAX_DIMS], channels = input->size[1];
-  int count = 0;
-  for (int d = 0; d < input->ndim; d++) {
-    shape[d] = d == 1 ? channels : 1;
-    if (d != 1) others[count++] = d;
-  }
-  double n = channels ? (double)tensor_numel(input) / (double)channels : 1;
-#define CHANNELS(t) f_view(&f, (t), shape, input->ndim)
-  Tensor *g = f_widen(&f, in_tensor(c, 0)), *x = f_widen(&f, input);
-  Tensor *mean = f_widen(&f, in_tensor(c, train ? 5 : 3));
-  Tensor *rstd = train ? f_widen(&f, in_tensor(c, 6))
-                       : f_rsqrt(&f, f_shift(&f, f_widen(&f, in_tensor(c, 4)), in_float(c, 8)));
-  Tensor *h = f_mul(&f, f_sub(&f, x, CHANNELS(mean)), CHANNELS(rstd));
-  Tensor *gb = f_sum(&f, g, others, count, false), *gw = f_sum(&f, f_mul(&f, g, h), others, count, false);
-  Tensor *out[3] = {NULL, NULL, NULL};
-  if (masked(c, 9, 0)) {
-    Tensor *rest = g, *scale = w ? f_mul(&f, rstd, f_widen(&f, w)) : rstd;
-    if (train) {
-      rest = f_sub(&f, g, CHANNELS(f_scale(&f, gb, 1 / n)));
-      rest = f_sub(&f, rest, f_mul(&f, h, CHANNELS(f_scale(&f, gw, 1 / n))));
-    }
-    out[0] = f_cast(&f, f_mul(&f, rest, CHANNELS(scale)), input->dtype);
-  }
-#undef CHANNELS
-  Dtype d = w ? w->dtype : input->dtype;
-  if (masked(c, 9, 1)) out[1] = f_cast(&f, gw, d);
-  if (masked(c, 9, 2)) out[2] = f_cast(&f, gb, d);
-  for (int i = 0; i < 3; i++) TRY(formula_give(&f, out[i]));
+  TRY(grads_infer(c, in_tensor(c, 2)));
+  TRY(check_count(c, 2, input->size[1]));
+  TRY(check_count(c, train ? 5 : 3, input->size[1]));
+  return check_count(c, train ? 6 : 4, input->size[1]);
+}
+
+static Status batch_body(Call *c) {
+  const Tensor *input = in_tensor(c, 1);
+  bool train = in_bool(c, 7);
+  return planes_run(c, (Places){.mean = train ? 5 : 3, .rstd = train ? 6 : 4, .weight = 2},
+                    (NormPlanesGrad){.batch = input->size[0], .inner = plane_of(input), .given = !train},
+                    in_float(c, 8));
+}
+static Status batch_run(Call *c) { return with_scratch(c, batch_body); }
+
+/* The other spelling: its last argument, cuDNN's memory, says nothing here. */
+static Status batch_norm_backward(Call *c) {
+  Tensor *t[3];
+  TRY(op_call(c, "aten.native_batch_norm_backward.default", t, 3, c->arg, 10));
+  for (int i = 0; i < 3; i++) TRY(out_value(c, val_tensor(t[i])));
   return OK;
 }
 
@@ -130,20 +173,6 @@ static Status weight_norm_backward(Call *c) {
 
 /* ---- sharding --------------------------------------------------------------------------- */
 
-/* Gradients of input, weight and bias as the mask (argument 9) asks for them. */
-static Status grads_infer(Call *c, const Tensor *w) {
-  const Tensor *x = in_tensor(c, 1);
-  Dtype d = w ? w->dtype : x->dtype;
-  for (int i = 0; i < 3; i++) {
-    if (!masked(c, 9, i)) TRY(out_value(c, val_none()));
-    else TRY(i ? out_new(c, d, 1, &x->size[1]) : out_new(c, x->dtype, x->ndim, x->size));
-  }
-  return OK;
-}
-
-static Status group_infer(Call *c) { return grads_infer(c, in_tensor(c, 4)); }
-static Status batch_infer(Call *c) { return grads_infer(c, in_tensor(c, 2)); }
-
 /* Channels by themselves; with given statistics the input's gradient goes element by element. */
 static Status batch_place(Rules *r) {
   TRY(rule_words(r, "100110"));
@@ -170,18 +199,18 @@ static Status group_localize(Local *l) {
 }
 
 /* clang-format off */
-#define COMPOSE(text, ...) {.schema = "aten::" text, .compose = __VA_ARGS__}
+#define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
+#define GRADIENT(text, ...) {.schema = "aten::" text, __VA_ARGS__}
 /* clang-format on */
 
 const OpDef ops_norm_grad[] = {
-    COMPOSE("native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, "
-            "SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
-            group_norm_backward, .infer = group_infer, .shard.place = group_place,
-            .shard.localize = group_localize),
-    COMPOSE("native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, "
-            "Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] "
-            "output_mask) -> (Tensor, Tensor, Tensor)",
-            batch_norm_backward, .infer = batch_infer, .shard.place = batch_place),
+    GRADIENT("native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, "
+             "SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+             .infer = group_infer, .run = group_run, .shard.place = group_place, .shard.localize = group_localize),
+    GRADIENT("native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, "
+             "Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] "
+             "output_mask) -> (Tensor, Tensor, Tensor)",
+             .infer = batch_infer, .run = batch_run, .shard.place = batch_place),
     COMPOSE("batch_norm_backward(Tensor grad_out, Tensor input, Tensor weight, Tensor? running_mean, Tensor? "
             "running_var, Tensor? save_mean, Tensor? save_var, bool update, float eps, bool[3] output_mask, Tensor "
             "reserve) -> (Tensor, Tensor, Tensor)",

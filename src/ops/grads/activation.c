@@ -11,8 +11,29 @@ static void give_backward(Vjp *v, const char *op, Tensor *read, int nargs) {
   vjp_give(v, 0, formula_op(&v->f, op, arg, 2 + nargs));
 }
 
-static void vjp_tanh(Vjp *v) { give_backward(v, "aten.tanh_backward.default", v->out[0], 0); }
-static void vjp_sigmoid(Vjp *v) { give_backward(v, "aten.sigmoid_backward.default", v->out[0], 0); }
+/* Of the result y: 1 - y^2, y (1 - y).  The ops are for real numbers. */
+static void vjp_tanh(Vjp *v) {
+  Formula *f = &v->f;
+  Tensor *y = v->out[0];
+  if (dtype_kind(y->dtype) != KIND_COMPLEX) {
+    give_backward(v, "aten.tanh_backward.default", y, 0);
+    return;
+  }
+  Tensor *d = f_shift(f, f_neg(f, f_mul(f, y, y)), 1);
+  vjp_give(v, 0, f_mul(f, vjp_cotangent(v), vjp_conj(v, d)));
+}
+
+static void vjp_sigmoid(Vjp *v) {
+  Formula *f = &v->f;
+  Tensor *y = v->out[0];
+  if (dtype_kind(y->dtype) != KIND_COMPLEX) {
+    give_backward(v, "aten.sigmoid_backward.default", y, 0);
+    return;
+  }
+  Tensor *d = f_mul(f, y, f_shift(f, f_neg(f, y), 1));
+  vjp_give(v, 0, f_mul(f, vjp_cotangent(v), vjp_conj(v, d)));
+}
+
 static void vjp_silu(Vjp *v) { give_backward(v, "aten.silu_backward.default", self(v), 0); }
 static void vjp_mish(Vjp *v) { give_backward(v, "aten.mish_backward.default", self(v), 0); }
 static void vjp_hardsigmoid(Vjp *v) { give_backward(v, "aten.hardsigmoid_backward.default", self(v), 0); }

@@ -32,14 +32,15 @@ static void vjp_tan(Vjp *v) { give_times(v, f_shift(&v->f, square(v, v->out[0]),
 static void vjp_sinh(Vjp *v) { give_times(v, of(v, "aten.cosh.default", self(v))); }
 static void vjp_cosh(Vjp *v) { give_times(v, of(v, "aten.sinh.default", self(v))); }
 
-/* 1 - x^2 */
-static Tensor *one_minus_square(Vjp *v) { return f_shift(&v->f, f_neg(&v->f, square(v, self(v))), 1); }
+/* x^2, which is near 1 where these functions are steep. */
+static Tensor *wide_square(Vjp *v) { return square(v, f_widen(&v->f, self(v))); }
+static Tensor *one_minus_square(Vjp *v) { return f_shift(&v->f, f_neg(&v->f, wide_square(v)), 1); }
 
 static void vjp_asin(Vjp *v) { give_times(v, f_rsqrt(&v->f, one_minus_square(v))); }
 static void vjp_acos(Vjp *v) { give_times(v, f_neg(&v->f, f_rsqrt(&v->f, one_minus_square(v)))); }
 static void vjp_atan(Vjp *v) { give_over(v, f_shift(&v->f, square(v, self(v)), 1)); }
 static void vjp_asinh(Vjp *v) { give_times(v, f_rsqrt(&v->f, f_shift(&v->f, square(v, self(v)), 1))); }
-static void vjp_acosh(Vjp *v) { give_times(v, f_rsqrt(&v->f, f_shift(&v->f, square(v, self(v)), -1))); }
+static void vjp_acosh(Vjp *v) { give_times(v, f_rsqrt(&v->f, f_shift(&v->f, wide_square(v), -1))); }
 static void vjp_atanh(Vjp *v) { give_over(v, one_minus_square(v)); }
 
 /* A constant factor: the gradient is the op of the cotangent. */

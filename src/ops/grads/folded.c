@@ -4,10 +4,8 @@
 #include <string.h>
 
 Value vjp_named(const Vjp *v, const char *name) {
-  const Schema *s = &v->forward->op->schema;
-  for (int i = 0; i < s->nparams; i++)
-    if (!strcmp(s->params[i].name, name)) return vjp_value(v, i);
-  return val_none();
+  int i = schema_find(&v->forward->op->schema, name);
+  return i < 0 ? val_none() : vjp_value(v, i);
 }
 
 Folded folded(Vjp *v) {

@@ -103,12 +103,14 @@ static void vjp_hypot(Vjp *v) {
 
 /* ---- logarithms of sums and products ------------------------------------------------------------------- */
 
+/* e^x / (e^x + e^y) = 1 / (1 + e^(y - x)) */
 static void give_share(Vjp *v, const char *power) {
   Formula *f = &v->f;
   for (int i = 0; i < 2; i++) {
     if (!vjp_wants(v, i)) continue;
-    Tensor *below = F_OP(f, "aten.sub.Tensor", vjp_value(v, i), F_T(v->out[0]));
-    vjp_give(v, i, f_mul(f, vjp_cotangent(v), vjp_conj(v, F_OP(f, power, F_T(below)))));
+    Tensor *above = F_OP(f, "aten.sub.Tensor", vjp_value(v, 1 - i), vjp_value(v, i));
+    Tensor *inverse = f_shift(f, F_OP(f, power, F_T(above)), 1);
+    vjp_give(v, i, f_div(f, vjp_cotangent(v), vjp_conj(v, inverse)));
   }
 }
 
@@ -136,7 +138,9 @@ static void give_xlog(Vjp *v, const char *op, double one) {
 }
 
 static void vjp_xlogy(Vjp *v) { give_xlog(v, "aten.xlogy.Tensor", 0); }
-static void vjp_xlog1py(Vjp *v) { give_xlog(v, "aten.special_xlog1py.default", 1); }
+static void vjp_xlog1py(Vjp *v) {
+  give_xlog(v, vjp_arg(v, 1) ? "aten.special_xlog1py.default" : "aten.special_xlog1py.other_scalar", 1);
+}
 
 /* ---- signs and steps ------------------------------------------------------------------------------------ */
 
@@ -150,8 +154,12 @@ static void vjp_copysign(Vjp *v) {
   if (vjp_wants(v, 1)) vjp_give(v, 1, vjp_zeros_like(v, vjp_arg(v, 1)));
 }
 
+/* Where both are equal nothing moves. */
 static void vjp_nextafter(Vjp *v) {
-  vjp_give(v, 0, vjp_cotangent(v));
+  if (vjp_wants(v, 0)) {
+    Tensor *equal = F_OP(&v->f, "aten.eq.Tensor", vjp_value(v, 0), vjp_value(v, 1));
+    vjp_give(v, 0, zero_where(v, equal, vjp_cotangent(v)));
+  }
   if (vjp_wants(v, 1)) vjp_give(v, 1, vjp_zeros_like(v, vjp_arg(v, 1)));
 }
 
@@ -214,15 +222,15 @@ const GradDef grads_powers[] = {
     GRAD("floor_divide.default floor_divide.Scalar", vjp_zero, NULL),
     GRAD("atan2.default arctan2.default", vjp_atan2, "self other"),
     GRAD("hypot.default", vjp_hypot, "self other result"),
-    GRAD("logaddexp.default", vjp_logaddexp, "self other result"),
-    GRAD("logaddexp2.default", vjp_logaddexp2, "self other result"),
+    GRAD("logaddexp.default", vjp_logaddexp, "self other"),
+    GRAD("logaddexp2.default", vjp_logaddexp2, "self other"),
     GRAD("xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self special_xlogy.default special_xlogy.other_scalar "
          "special_xlogy.self_scalar",
          vjp_xlogy, "self other"),
     GRAD("special_xlog1py.default special_xlog1py.other_scalar special_xlog1py.self_scalar", vjp_xlog1py,
          "self other"),
     GRAD("copysign.Tensor copysign.Scalar", vjp_copysign, "self result"),
-    GRAD("nextafter.default", vjp_nextafter, NULL),
+    GRAD("nextafter.default", vjp_nextafter, "self other"),
     GRAD("heaviside.default", vjp_zero, NULL),
     GRAD("addcmul.default", vjp_addcmul, "tensor1 tensor2"),
     GRAD("addcdiv.default", vjp_addcdiv, "tensor1 tensor2"),

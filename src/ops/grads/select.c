@@ -35,6 +35,7 @@ const GradDef grads_select[] = {
     GRAD("max.dim min.dim sort.default sort.stable topk.default kthvalue.default median.dim nanmedian.dim "
          "mode.default",
          vjp_chosen, "result1"),
+    GRAD("histc.default", vjp_none, NULL), /* counts */
     TRAINS_AS("msort.default", msort_form),
     {0},
 };
