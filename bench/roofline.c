@@ -3,8 +3,9 @@
  * products with this library can be faster; how near a whole run comes to it is the
  * measure of everything else.
  *
- *     roofline PROGRAM [--threads T] [--cpu]        prints one JSON object
+ *     roofline PROGRAM [--threads T] [--cpu] [--grad]        prints one JSON object
  *
+ * --grad: with the products of the gradients of its loss.
  * --cpu: processor time of the one thread, for a machine that does other things too.
  */
 #include <oneapi/dnnl/dnnl.h>
@@ -58,6 +59,17 @@ static void collect(const Program *program, Products *p) {
     } else if (!strcmp(name, "aten.scaled_dot_product_attention.default") && a->ndim == 4) {
       add(p, a->size[2], b->size[2], a->size[3], a->size[0] * a->size[1]);
       add(p, a->size[2], a->size[3], b->size[2], a->size[0] * a->size[1]);
+    } else if (strstr(name, "attention_for_cpu") && a->ndim == 4) { /* the backward: grad_out, query, key */
+      bool backward = strstr(name, "backward");
+      const Tensor *key = backward ? in_tensor(c, 2) : b;
+      int64_t heads = a->size[0] * a->size[1];
+      add(p, a->size[2], key->size[2], a->size[3], heads * (backward ? 2 : 1));
+      add(p, a->size[2], a->size[3], key->size[2], heads * (backward ? 3 : 1));
+    } else if (!strcmp(name, "aten.matmul.default") && a->ndim > 1 && b->ndim > 1) {
+      int64_t m = a->size[a->ndim - 2], k = a->size[a->ndim - 1], n = b->size[b->ndim - 1];
+      int64_t batch = tensor_numel(out) / (m * n);
+      if (b->ndim == 2) add(p, m * batch, n, k, 1);
+      else add(p, m, n, k, batch);
     } else if (strstr(name, "conv") && b->ndim == 4 && out->ndim == 4) {
       add(p, out->size[0] * out->size[2] * out->size[3], b->size[0], b->size[1] * b->size[2] * b->size[3], 1);
     }
@@ -89,7 +101,7 @@ static double measure(const Product *q, clockid_t id) {
   return best;
 }
 
-static Status roofline(const char *path, int threads, clockid_t id) {
+static Status roofline(const char *path, int threads, clockid_t id, bool grad) {
   Exported *e;
   Ctx ctx;
   Session *session = NULL;
@@ -101,6 +113,7 @@ static Status roofline(const char *path, int threads, clockid_t id) {
   TRY(pt2_read(path, &e));
   ctx_init(&ctx, threads);
   Status s = session_open(&ctx, e, &session);
+  if (!s && grad) s = session_want_gradients(session, &(GradOptions){0});
   if (!s) s = feed_random(session_program(session), 0, true, &scope, &arena, &inputs, &n);
   if (!s) s = session_prepare(session, inputs, n, &program);
   if (!s && !program) s = fail(ERR_FAIL, "the program's sizes depend on data");
@@ -126,12 +139,14 @@ static Status roofline(const char *path, int threads, clockid_t id) {
 int main(int argc, char **argv) {
   int threads = 1;
   clockid_t id = CLOCK_MONOTONIC;
+  bool grad = false;
   for (int i = 2; i < argc; i++) {
     if (!strcmp(argv[i], "--threads") && i + 1 < argc) threads = atoi(argv[i + 1]);
+    if (!strcmp(argv[i], "--grad")) grad = true;
     if (!strcmp(argv[i], "--cpu")) id = CLOCK_THREAD_CPUTIME_ID;
   }
-  Status s = argc < 2 ? fail(ERR_USAGE, "usage: roofline PROGRAM [--threads T] [--cpu]")
-                      : roofline(argv[1], threads, id);
+  Status s = argc < 2 ? fail(ERR_USAGE, "usage: roofline PROGRAM [--threads T] [--cpu] [--grad]")
+                      : roofline(argv[1], threads, id, grad);
   if (!s) return 0;
   fprintf(stderr, "error: %s\n", status_message(s));
   int code = (int)status_code(s);

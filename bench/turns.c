@@ -1,7 +1,7 @@
 /* turns.c -- runs a program when it is told to, so that bench/forward and
  * bench/tensor_parallel can let several libraries take turns within seconds.
  *
- *     turns PROGRAM INPUTS [--threads T] [--mesh tp=2 --plan plan.json]
+ *     turns PROGRAM INPUTS [--threads T] [--mesh tp=2 --plan plan.json] [--grad]
  *
  * With a mesh its ranks are threads of T threads each, and a run is over when the last is.
  *
@@ -45,6 +45,7 @@ static Status run_once(Session *session, const Value *inputs, int n, double *wal
 typedef struct {
   const char *program, *inputs, *mesh, *plan;
   int threads;
+  bool grad; /* the gradients of the loss by all parameters, too */
 } Options;
 
 static Status open_session(Ctx *ctx, const Options *o, Session **session) {
@@ -92,6 +93,7 @@ static Status take_turns(Ctx *ctx, World *w, const Options *o, Scope *scope, Are
   bool more, speaks = !w || world_rank(w) == 0;
   double start = now(), wall, cpu;
   TRY(open_session(ctx, o, session));
+  if (o->grad) TRY(session_want_gradients(*session, &(GradOptions){0}));
   double open = now() - start;
   TRY(feed_from_file(session_program(*session), o->inputs, scope, arena, &inputs, &n));
   start = now();
@@ -127,13 +129,16 @@ static Status on_rank(Ctx *ctx, World *w, void *arg) {
 
 static Status run(int argc, char **argv) {
   Options o = {.threads = 1, .plan = "auto"};
-  if (argc < 3) return fail(ERR_USAGE, "usage: turns PROGRAM INPUTS [--threads T] [--mesh tp=2 --plan plan.json]");
+  if (argc < 3)
+    return fail(ERR_USAGE, "usage: turns PROGRAM INPUTS [--threads T] [--mesh tp=2 --plan plan.json] [--grad]");
   o.program = argv[1];
   o.inputs = argv[2];
-  for (int i = 3; i + 1 < argc; i += 2) {
-    if (!strcmp(argv[i], "--threads")) o.threads = atoi(argv[i + 1]);
-    if (!strcmp(argv[i], "--mesh")) o.mesh = argv[i + 1];
-    if (!strcmp(argv[i], "--plan")) o.plan = argv[i + 1];
+  for (int i = 3; i < argc; i++) {
+    const char *value = i + 1 < argc ? argv[i + 1] : "";
+    if (!strcmp(argv[i], "--threads")) o.threads = atoi(value);
+    if (!strcmp(argv[i], "--mesh")) o.mesh = value;
+    if (!strcmp(argv[i], "--plan")) o.plan = value;
+    if (!strcmp(argv[i], "--grad")) o.grad = true;
   }
   if (o.mesh) {
     Ranks ranks = {.threads = o.threads};
