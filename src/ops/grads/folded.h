@@ -23,8 +23,4 @@ Tensor *unfold(Vjp *v, const Folded *d, Tensor *t);
 /* t, of the result's size or unfolded, expanded to the argument's. */
 Tensor *spread(Vjp *v, const Folded *d, Tensor *t);
 
-/* The gradient of a p-norm over the elements of x, p finite and not 0: norm and g broadcast with x.  0 where the
- * norm is 0. */
-Tensor *norm_slope(Vjp *v, Tensor *x, Tensor *norm, Tensor *g, double p);
-
 #endif
