@@ -20,7 +20,7 @@ Folded folded(Vjp *v) {
   for (int i = 0; i < d.x->ndim; i++) {
     if (!d.all && !mask[i]) continue;
     d.dim[d.n++] = i;
-    d.count *= (double)d.x->size[i];
+    d.count *= d.x->size[i];
   }
   return d;
 }

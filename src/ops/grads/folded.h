@@ -9,8 +9,8 @@ typedef struct {
   int64_t dim[MAX_DIMS];
   int n; /* folded dimensions */
   bool keepdim;
-  bool all;     /* no list of dimensions was given */
-  double count; /* elements that went into one of the result */
+  bool all;      /* no list of dimensions was given */
+  int64_t count; /* elements that went into one of the result */
 } Folded;
 
 /* The argument of this name; None if the op has none. */

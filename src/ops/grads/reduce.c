@@ -12,14 +12,21 @@ static void vjp_sum(Vjp *v) {
   vjp_give(v, 0, spread(v, &d, f_cast(&v->f, vjp_cotangent(v), d.x->dtype)));
 }
 
-static void give_mean(Vjp *v, double count) {
-  Folded d = folded(v);
-  Tensor *each = F_OP(&v->f, "aten.div.Scalar", F_T(vjp_cotangent(v)), val_float(count ? count : d.count));
-  vjp_give(v, 0, spread(v, &d, f_cast(&v->f, each, d.x->dtype)));
+/* Divided by the count itself, a whole number: sizes may be symbols. */
+static void give_mean(Vjp *v, const Folded *d, Value count) {
+  Tensor *each = F_OP(&v->f, "aten.div.Scalar", F_T(vjp_cotangent(v)), count);
+  vjp_give(v, 0, spread(v, d, f_cast(&v->f, each, d->x->dtype)));
 }
 
-static void vjp_mean(Vjp *v) { give_mean(v, 0); }
-static void vjp_mean_part(Vjp *v) { give_mean(v, in_float(v->forward, 3)); }
+static void vjp_mean(Vjp *v) {
+  Folded d = folded(v);
+  give_mean(v, &d, val_int(d.count));
+}
+
+static void vjp_mean_part(Vjp *v) {
+  Folded d = folded(v);
+  give_mean(v, &d, vjp_value(v, 3));
+}
 
 static void vjp_nansum(Vjp *v) {
   Folded d = folded(v);
@@ -99,7 +106,8 @@ static double correction_of(const Vjp *v) {
 static void give_var(Vjp *v, const Folded *d, Tensor *g) {
   Formula *f = &v->f;
   Tensor *x = f_widen(f, vjp_arg(v, 0));
-  double free = d->count - correction_of(v);
+  double correction = correction_of(v), free = (double)d->count - correction;
+  bool whole = correction == floor(correction) && fabs(correction) < 1e9;
   Tensor *mean = d->n ? F_OP(f, "aten.mean.dim", F_T(x), val_ints(d->dim, d->n), val_bool(true)) : x;
   g = f_widen(f, g);
   if ((d->all || d->x->ndim == 0) && free <= 0) { /* as PyTorch: a deviation counts infinitely, none not at all */
@@ -108,7 +116,9 @@ static void give_var(Vjp *v, const Folded *d, Tensor *g) {
     vjp_give(v, 0, f_mul(f, g, f_cast(f, slope, x ? x->dtype : DT_F32)));
     return;
   }
-  vjp_give(v, 0, f_mul(f, f_scale(f, g, 2 / free), f_sub(f, x, mean)));
+  g = F_OP(f, "aten.div.Scalar", F_T(f_scale(f, g, 2)),
+           whole ? val_int(d->count - (int64_t)correction) : val_float(free));
+  vjp_give(v, 0, f_mul(f, g, f_sub(f, x, mean)));
 }
 
 static void vjp_var(Vjp *v) {
