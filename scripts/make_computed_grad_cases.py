@@ -15,7 +15,7 @@ import warnings
 import torch
 import torch.nn.functional as F
 
-from make_grad_cases import Cases, c64, floats, index
+from make_grad_cases import Cases, c64, f64, floats, index
 
 INF, NAN = math.inf, math.nan
 
@@ -114,6 +114,51 @@ def activations(case):
     case("softplus.default", x, 2., 3.)
 
 
+def spellings(case):
+    x, positive = floats(3, 4), between(.5, 2, 3, 4)
+    for name in "divide multiply subtract true_divide floor_divide".split():
+        case(name + ".Scalar", x, 1.5, **({"instead": lambda x, y: x * 0} if name == "floor_divide" else {}))
+    case("divide.Scalar_mode", x, 1.5, rounding_mode=None)
+    case("remainder.Scalar_Tensor", 3.5, positive, instead=lambda x, y: x - y * (x / y).floor())
+    case("heaviside.default", x, floats(4), instead=lambda x, y: x * 0 + y * 0)
+    case("special_polygamma.default", 2, positive)
+    case("special_multigammaln.default", positive + 1, 2)
+    case("special_round.default", x, decimals=1)
+    case("special_xlogy.other_scalar", x, 2.)
+    case("special_xlogy.self_scalar", 1.5, positive)
+    case("special_zeta.self_scalar", 2.5, positive)
+    case("special_gammainc.default", positive, positive.flip(0), constant=[0])
+    case("special_gammaincc.default", positive, positive.flip(0), constant=[0])
+    for name in "clamp_ clip_".split():
+        case(name + ".Tensor", x, floats(4) - 1, floats(4) + 1)
+    for name in "abs_ absolute_ negative_ fix_ arctan_".split():
+        case(name + ".default", x)
+    case("polygamma_.default", positive, 1)
+    case("div_.Scalar_mode", x, 2., rounding_mode=None)
+    case("norm.ScalarOpt_dtype", x, 3, dtype=f64)
+    case("norm.ScalarOpt_dim_dtype", x, 2, [1], True, dtype=f64)
+    case("linalg_norm.ord_str", x, "fro")
+
+
+def foreach(case):
+    lists = [[between(.2, .8, 3), between(.2, .8, 2, 2)] for _ in range(3)]
+    for name in """abs acos asin atan cos cosh erf erfc exp expm1 frac lgamma log log10 log1p log2 neg reciprocal rsqrt
+            sigmoid sin sinh sqrt tan tanh ceil floor round trunc sign""".split():
+        case(f"_foreach_{name}.default", lists[0])
+    for name in "add sub mul div maximum minimum pow clamp_min clamp_max".split():
+        case(f"_foreach_{name}.List", lists[0], lists[1])
+        case(f"_foreach_{name}.Scalar", lists[0], .7)
+        case(f"_foreach_{name}.ScalarList", lists[0], [.7, 2.])
+    for name in "add mul div".split():
+        case(f"_foreach_{name}.Tensor", lists[0], floats(), constant=[2])
+    for name in "addcmul addcdiv".split():
+        case(f"_foreach_{name}.Scalar", *lists, .5)
+        case(f"_foreach_{name}.ScalarList", *lists, [.5, 2.])
+    case("_foreach_lerp.List", *lists)
+    case("_foreach_lerp.Scalar", lists[0], lists[1], .3)
+    case("_foreach_norm.Scalar", lists[0], 3)
+
+
 # ---- folds -----------------------------------------------------------------------------------------
 
 
@@ -169,7 +214,7 @@ def distances(case):
         case("cdist.default", floats(2, 3, 4), floats(5, 4), p)
         case("_pdist_forward.default", floats(4, 3), p)
         case("pairwise_distance.default", floats(3, 4), floats(4), p)
-    same = floats(3, 4)
+    same = (floats(3, 4) * 2).round()
     case("cdist.default", same, same, 2.)
     case("cdist.default", floats(30, 3), floats(2, 1, 3), 2.)
     case("cosine_similarity.default", floats(3, 4), floats(3, 4), 1)
@@ -199,6 +244,8 @@ def norms(case):
         case("native_layer_norm.default", floats(3, 6), [6], weight, bias, 1e-5)
         case("group_norm.default", x, 3, weight, bias)
     case("_native_batch_norm_legit.no_stats", x, w, b, True, .1, 1e-5)
+    case("_batch_norm_no_update.default", x, w, b, mean, var, .1, 1e-5, constant=[3, 4])
+    case("_batch_norm_with_update_functional.default", x, w, b, mean, var, .1, 1e-5, constant=[3, 4], instead=lambda x, w, b, m, v, *a: [F.batch_norm(x, None, None, w, b, True)])
     case("rms_norm.default", floats(3, 4, 5), [4, 5], floats(4, 5), 1e-6)
     case("rms_norm.default", floats(3, 5), [5])
     case("_weight_norm.default", floats(3, 4), floats(3, 1), 0)
@@ -227,6 +274,7 @@ def losses(case):
         case("huber_loss.default", x, y, reduction, .7)
         for smoothing in 0., .2:
             case("cross_entropy_loss.default", floats(3, 5), index(1, -100, 4), between(.5, 2, 5), reduction, -100, smoothing, constant=[2])
+            case("nll_loss2d.default", floats(2, 5, 3, 2), torch.randint(0, 5, (2, 3, 2)), between(.5, 2, 5), reduction, 2, constant=[2])
             case("cross_entropy_loss.default", floats(2, 5, 3), torch.randint(0, 5, (2, 3)), None, reduction, 2, smoothing)
             case("cross_entropy_loss.default", floats(3, 5), floats(3, 5).softmax(1), between(.5, 2, 5), reduction, -100, smoothing, constant=[2])
 
@@ -283,7 +331,7 @@ def main():
     case = Cases()
     complex_unary(case, floats(4, dtype=c64))
     folds(case, floats(3, 4, 5) * 2)
-    for some in unary, binary, activations, distances, quantiles, norms, losses, second:
+    for some in unary, binary, activations, spellings, foreach, distances, quantiles, norms, losses, second:
         some(case)
     case.save(a.out, a.file)
     print(f"{len(case.lines)} cases")

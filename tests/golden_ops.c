@@ -1,13 +1,14 @@
 /* golden_ops -- runs the golden cases of single operators through the dispatcher.
  *
  *     golden_ops [FOLDER] [--op NAME] [--family F] [--case ID] [--threads N] [--verbose] [--skip-unknown]
- *                [--ranks N] [--seed S] [--launched] [--every K] [--grad]
+ *                [--ranks N] [--seed S] [--launched] [--every K] [--grad] [--twice]
  *
  * --ranks: every case is run spread over N thread ranks, its tensors placed at random, and
  * compared with one rank (new memory is left out).
  * --launched: the same, and this process is one of the ranks (mpirun -n 4 golden_ops --launched).
  * --every: only every K-th case.
  * --grad: the gradients of the cases that have recorded ones, instead of the results; also on ranks.
+ * --twice: second derivatives of these, compared with differences of gradients (golden_twice.h).
  * NAME is an overload (aten.add.Tensor), or the beginning of one up to a dot (aten.add,
  * add).  Ops that are not in the registry count as failed unless --skip-unknown.  Cases
  * run in child processes: a crash or a hang is the failure of one case.
@@ -25,6 +26,7 @@
 #include "comm/launch.h"
 #include "golden_compare.h"
 #include "golden_spread.h"
+#include "golden_twice.h"
 #include "golden_vjp.h"
 
 enum { CASE_SECONDS = 30, REASON = 400 };
@@ -46,7 +48,7 @@ enum { MAX_FILES = 64 };
 
 typedef struct {
   const char *folder, *op, *family, *id;
-  bool verbose, skip_unknown, launched, grad;
+  bool verbose, skip_unknown, launched, grad, twice;
   int threads, ranks, every;
   uint64_t seed;
   Item *items;
@@ -175,6 +177,18 @@ static void run_spread(const Item *item, int ranks, uint64_t seed, bool grad) {
   status_free(s);
 }
 
+static void run_twice(const Item *item, int threads) {
+  Result *r = item->result;
+  bool left_out = false;
+  r->state = RUNNING;
+  alarm(CASE_SECONDS);
+  Status s = golden_twice(item->family, yyjson_doc_get_root(item->doc), item->data, threads, &left_out);
+  alarm(0);
+  if (s) snprintf(r->reason, REASON, "%s", status_message(s));
+  r->state = s ? FAILED : left_out ? LEFT_OUT : PASSED;
+  status_free(s);
+}
+
 static void run_item(const Item *item, int threads, bool grad) {
   Result *r = item->result;
   if (!op_find(item->op)) {
@@ -219,8 +233,9 @@ static bool run_suite(Suite *s) {
       mallopt(M_PERTURB, 0x80); /* fresh memory is 0x7f7f...: what a kernel forgets to write shows */
       for (int i = next; i < s->count; i++) {
         Item *item = &s->items[i];
-        bool skip = s->grad && !golden_has_gradients(yyjson_doc_get_root(item->doc));
+        bool skip = (s->grad || s->twice) && !golden_has_gradients(yyjson_doc_get_root(item->doc));
         if (i % s->every || skip) item->result->state = LEFT_OUT;
+        else if (s->twice && op_find(item->op)) run_twice(item, s->threads);
         else if (!s->ranks || !op_find(item->op)) run_item(item, s->threads, s->grad);
         else if (can_spread(item)) run_spread(item, s->ranks, s->seed * 1000003 + (uint64_t)i, s->grad);
         else item->result->state = LEFT_OUT;
@@ -351,6 +366,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--launched") || !strcmp(argv[i], "--mpi")) s.launched = true;
     else if (!strcmp(argv[i], "--every")) s.every = atoi(option_value(argc, argv, &i));
     else if (!strcmp(argv[i], "--grad")) s.grad = true;
+    else if (!strcmp(argv[i], "--twice")) s.twice = true;
     else if (!strcmp(argv[i], "--verbose")) s.verbose = true;
     else if (!strcmp(argv[i], "--skip-unknown")) s.skip_unknown = true;
     else if (argv[i][0] == '-') stop(fail(ERR_USAGE, "unknown option %s", argv[i]));

@@ -29,8 +29,14 @@ static const None none[] = {
                          "aten.scatter.value_reduce aten._embedding_bag_forward_only.default"},
     {"PyTorch has no second derivative",
      "aten._embedding_bag_dense_backward.default aten.multi_margin_loss_backward.default "
-     "aten.multilabel_margin_loss_backward.default "
+     "aten.multilabel_margin_loss_backward.default aten._cdist_backward.default aten._pdist_backward.default "
      "aten._scaled_dot_product_flash_attention_for_cpu_backward.default tess.attention_mask_backward.default"},
+    {"PyTorch has no second derivative",
+     "torchvision._roi_align_backward.default torchvision._deform_conv2d_backward.default"},
+    {"a second derivative that PyTorch has and tessera has not",
+     "aten.grid_sampler_2d_backward.default aten.grid_sampler_3d_backward.default tess.lstm_backward. "
+     "tess.lstm_cell_backward. tess.gru_backward. tess.gru_cell_backward. tess.rnn_tanh_backward. "
+     "tess.rnn_tanh_cell_backward. tess.rnn_relu_backward. tess.rnn_relu_cell_backward."},
     {"stands in programs only after gradients were taken: made by a pass, or for a shard",
      "tess.pointwise.default tess.linear_act.default tess.embedding_part.default tess.embedding_bag_part.default "
      "tess.gather_part.default tess.redistribute.default"},

@@ -183,6 +183,19 @@ static void differentiate(Vjp *v) {
   if (d) d->implicit_replication = before;
 }
 
+/* For gradients of gradients: what the node kept has the gradients of the call's own tensors, while it is computed
+ * with.  Not longer: a node that refers to itself is never freed. */
+static void lend_gradients(TapeNode *n, Tensor *const *in, Tensor *const *out, bool lend) {
+  for (int i = 0; i < n->nin + n->nout; i++) {
+    Tensor *t = i < n->nin ? in[i] : out[i - n->nin];
+    grad_unref(t->grad);
+    t->grad = NULL;
+    if (!lend || !can_have_gradient(t)) continue;
+    t->grad = grad_ref(i < n->nin ? n->source[i] : &n->ref);
+    t->grad_out = i < n->nin ? n->source_out[i] : i - n->nin;
+  }
+}
+
 static Status visit_node(Job *j, const Visit *at) {
   TapeNode *n = at->node;
   Call forward = {.ctx = j->tape->ctx, .op = n->op, .arg = n->arg, .out = n->out, .nout = n->nvalues};
@@ -208,7 +221,9 @@ static Status visit_node(Job *j, const Visit *at) {
            .cotangent = at->cotangent,
            .wanted = wanted,
            .gradient = gradient};
+  if (j->how->create_graph) lend_gradients(n, in, out, true);
   differentiate(&v);
+  if (j->how->create_graph) lend_gradients(n, in, out, false);
   if (v.f.status) return status_at(v.f.status, "the gradient of %s", n->op->schema.name);
   for (int i = 0; i < n->nin; i++)
     if (wanted[i] && gradient[i]) TRY(arrive(j, n->source[i], n->source_out[i], gradient[i]));

@@ -25,6 +25,8 @@ typedef struct TapeNode {
 
 static inline TapeNode *tape_node(GradNode *n) { return (TapeNode *)n; }
 
+static inline bool can_have_gradient(const Tensor *t) { return dtype_kind(t->dtype) >= KIND_FLOAT; }
+
 /* Drops what a node kept. */
 void tape_node_forget(TapeNode *n);
 

@@ -127,8 +127,6 @@ static Status fill_node(TapeNode *n, const Call *c) {
   return keep_outputs(n, c);
 }
 
-static bool can_have_gradient(const Tensor *t) { return dtype_kind(t->dtype) >= KIND_FLOAT; }
-
 /* A node of a call that was made; gives its results their grad. */
 static Status record(Tape *t, Call *c) {
   TapeNode *n;

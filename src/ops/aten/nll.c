@@ -253,17 +253,19 @@ static Tensor *class_weights(Formula *f, const Tensor *x, const Tensor *w, int a
   return f_view(f, w, size, x->ndim);
 }
 
-static Tensor *reduced(Formula *f, const Tensor *t, int64_t reduction, double count) {
+/* count: a whole number, which may stand for a product of symbols */
+static Tensor *reduced(Formula *f, const Tensor *t, int64_t reduction, int64_t count) {
   if (reduction == REDUCTION_NONE) return (Tensor *)(uintptr_t)t;
   Tensor *sum = F_OP(f, "aten.sum.default", val_tensor(t));
-  return reduction == REDUCTION_MEAN ? F_OP(f, "aten.div.Scalar", val_tensor(sum), val_float(count)) : sum;
+  return reduction == REDUCTION_MEAN ? F_OP(f, "aten.div.Scalar", val_tensor(sum), val_int(count)) : sum;
 }
 
 /* Targets are probabilities. */
 static Tensor *soft_cross_entropy(Formula *f, const Tensor *logp, const Tensor *target, const Tensor *w,
                                   int64_t reduction, double smoothing, int axis) {
   const int64_t dim = axis;
-  const double classes = (double)logp->size[axis], places = (double)tensor_numel(logp) / classes;
+  const double classes = (double)logp->size[axis];
+  const int64_t places = logp->size[axis] ? tensor_numel(logp) / logp->size[axis] : 0;
   Tensor *t = (Tensor *)(uintptr_t)target, *weights = class_weights(f, logp, w, axis);
   if (smoothing > 0) t = f_shift(f, f_scale(f, t, 1 - smoothing), smoothing / classes);
   t = f_mul(f, logp, t);

@@ -234,7 +234,12 @@ static Status place_extremes(Rules *r) {
   Placement place[3];
   TRY(read_request(r->call, &p));
   r->whole_last = true;
+  bool empty = rule_has_empty(r, 0, p.mask); /* a shard of no elements has no extremes */
   for (int d = 0, to = 0; d < r->in[0]->ndim; d++) {
+    if (p.mask[d] && empty) {
+      to += p.keepdim;
+      continue;
+    }
     place[2] = place_s(d);
     place[0] = p.mask[d] ? place_p(REDUCE_MIN) : place_s(to);
     place[1] = p.mask[d] ? place_p(REDUCE_MAX) : place_s(to);

@@ -12,7 +12,7 @@ static void give_over(Vjp *v, Tensor *d) { vjp_give(v, 0, f_div(&v->f, vjp_cotan
 
 static Tensor *of(Vjp *v, const char *op, Tensor *x) { return F_OP(&v->f, op, F_T(x)); }
 static Tensor *self(Vjp *v) { return vjp_arg(v, 0); }
-static Tensor *square(Vjp *v, Tensor *x) { return f_mul(&v->f, x, x); }
+static Tensor *square(Vjp *v, Tensor *x) { return of(v, "aten.square.default", x); }
 
 /* ---- exponentials and logarithms ------------------------------------------------------------- */
 

@@ -9,8 +9,8 @@ typedef struct {
   int64_t dim[MAX_DIMS];
   int n; /* folded dimensions */
   bool keepdim;
-  bool all;     /* no list of dimensions was given */
-  double count; /* elements that went into one of the result */
+  bool all;      /* no list of dimensions was given */
+  int64_t count; /* elements that went into one of the result */
 } Folded;
 
 /* The argument of this name; None if the op has none. */
@@ -22,9 +22,5 @@ Folded folded(Vjp *v);
 Tensor *unfold(Vjp *v, const Folded *d, Tensor *t);
 /* t, of the result's size or unfolded, expanded to the argument's. */
 Tensor *spread(Vjp *v, const Folded *d, Tensor *t);
-
-/* The gradient of a p-norm over the elements of x, p finite and not 0: norm and g broadcast with x.  0 where the
- * norm is 0. */
-Tensor *norm_slope(Vjp *v, Tensor *x, Tensor *norm, Tensor *g, double p);
 
 #endif

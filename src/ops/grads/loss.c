@@ -24,7 +24,7 @@ static void vjp_huber(Vjp *v) { give_distance(v, "aten.huber_loss_backward.defau
 static Tensor *each(Vjp *v, int64_t reduction) {
   Tensor *g = f_widen(&v->f, vjp_cotangent(v));
   if (reduction != REDUCTION_MEAN) return g;
-  return F_OP(&v->f, "aten.div.Scalar", F_T(g), val_float((double)tensor_numel(v->in[0])));
+  return F_OP(&v->f, "aten.div.Scalar", F_T(g), val_int(tensor_numel(v->in[0])));
 }
 
 static void vjp_binary_cross_entropy(Vjp *v) { /* self, target, weight, reduction */
@@ -47,7 +47,7 @@ static void vjp_binary_cross_entropy_backward(Vjp *v) { /* grad_output, self, ta
   Tensor *u = f_widen(f, vjp_cotangent(v)), *g = f_widen(f, vjp_arg(v, 0));
   if (w) u = f_mul(f, u, f_widen(f, w));
   if (in_int(v->forward, 4) == REDUCTION_MEAN)
-    u = F_OP(f, "aten.div.Scalar", F_T(u), val_float((double)tensor_numel(v->in[1])));
+    u = F_OP(f, "aten.div.Scalar", F_T(u), val_int(tensor_numel(v->in[1])));
   Tensor *spread = f_mul(f, f_shift(f, x, 1e-12), f_shift(f, f_shift(f, f_neg(f, x), 1), 1e-12));
   if (vjp_wants(v, 0))
     vjp_give(v, 0,

@@ -38,10 +38,11 @@ static Tensor *by_exponent(Vjp *v) {
   const Tensor *x = vjp_arg(v, 0), *t = vjp_arg(v, 1);
   if (t && dtype_kind(t->dtype) == KIND_COMPLEX) e = F_T(F_OP(f, "aten.real.default", e));
   Tensor *rising = test(v, "aten.ge.Scalar", e, 0);
-  if (x) {
-    Tensor *d = f_mul(f, v->out[0], f_log(f, f_cast(f, x, v->out[0]->dtype)));
+  if (x) { /* log 1 where there is none */
     Tensor *at_zero = F_OP(f, "aten.eq.Scalar", F_T(x), val_int(0));
-    return zero_where(v, F_OP(f, "aten.logical_and.default", F_T(at_zero), F_T(rising)), d);
+    Tensor *none = F_OP(f, "aten.logical_and.default", F_T(at_zero), F_T(rising));
+    Tensor *safe = F_OP(f, "aten.where.ScalarSelf", F_T(none), val_int(1), F_T(f_cast(f, x, v->out[0]->dtype)));
+    return f_mul(f, v->out[0], f_log(f, safe));
   }
   Value base = vjp_value(v, 0);
   if (base.kind == VAL_COMPLEX) {
@@ -49,8 +50,9 @@ static Tensor *by_exponent(Vjp *v) {
     Value log_base = {.kind = VAL_COMPLEX, .complex_ = {log(hypot(re, im)), atan2(im, re)}};
     return F_OP(f, "aten.mul.Scalar", F_T(v->out[0]), log_base);
   }
-  Tensor *d = f_scale(f, v->out[0], log(val_as_float(&base)));
-  return val_as_float(&base) == 0 ? zero_where(v, rising, d) : d;
+  if (val_as_float(&base) != 0) return f_scale(f, v->out[0], log(val_as_float(&base)));
+  Tensor *d = F_OP(f, "aten.where.Scalar", F_T(rising), val_float(0), val_float(-INFINITY));
+  return f_cast(f, d, v->out[0]->dtype);
 }
 
 static void vjp_pow(Vjp *v) {

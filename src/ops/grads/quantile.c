@@ -47,7 +47,7 @@ static void find_places(Quantile *s) {
     s->nan = F_OP(f, "aten.lt.Scalar", F_T(s->last), val_int(0));
   } else {
     Tensor *end = F_OP(f, "aten.narrow.default", F_T(s->sorted), val_int(-1), val_int(s->n - 1), val_int(1));
-    s->last = F_OP(f, "aten.full_like.default", F_T(end), val_float((double)(s->n - 1)));
+    s->last = F_OP(f, "aten.full_like.default", F_T(end), val_int(s->n - 1));
     s->nan = F_OP(f, "aten.isnan.default", F_T(end));
   }
   s->place = F_OP(f, "aten.mul.Tensor", F_T(s->last), vjp_value(v, 1));

@@ -12,14 +12,21 @@ static void vjp_sum(Vjp *v) {
   vjp_give(v, 0, spread(v, &d, f_cast(&v->f, vjp_cotangent(v), d.x->dtype)));
 }
 
-static void give_mean(Vjp *v, double count) {
-  Folded d = folded(v);
-  Tensor *each = F_OP(&v->f, "aten.div.Scalar", F_T(vjp_cotangent(v)), val_float(count ? count : d.count));
-  vjp_give(v, 0, spread(v, &d, f_cast(&v->f, each, d.x->dtype)));
+/* Divided by the count itself, a whole number: sizes may be symbols. */
+static void give_mean(Vjp *v, const Folded *d, Value count) {
+  Tensor *each = F_OP(&v->f, "aten.div.Scalar", F_T(vjp_cotangent(v)), count);
+  vjp_give(v, 0, spread(v, d, f_cast(&v->f, each, d->x->dtype)));
 }
 
-static void vjp_mean(Vjp *v) { give_mean(v, 0); }
-static void vjp_mean_part(Vjp *v) { give_mean(v, in_float(v->forward, 3)); }
+static void vjp_mean(Vjp *v) {
+  Folded d = folded(v);
+  give_mean(v, &d, val_int(d.count));
+}
+
+static void vjp_mean_part(Vjp *v) {
+  Folded d = folded(v);
+  give_mean(v, &d, vjp_value(v, 3));
+}
 
 static void vjp_nansum(Vjp *v) {
   Folded d = folded(v);
@@ -99,7 +106,8 @@ static double correction_of(const Vjp *v) {
 static void give_var(Vjp *v, const Folded *d, Tensor *g) {
   Formula *f = &v->f;
   Tensor *x = f_widen(f, vjp_arg(v, 0));
-  double free = d->count - correction_of(v);
+  double correction = correction_of(v), free = (double)d->count - correction;
+  bool whole = correction == floor(correction) && fabs(correction) < 1e9;
   Tensor *mean = d->n ? F_OP(f, "aten.mean.dim", F_T(x), val_ints(d->dim, d->n), val_bool(true)) : x;
   g = f_widen(f, g);
   if ((d->all || d->x->ndim == 0) && free <= 0) { /* as PyTorch: a deviation counts infinitely, none not at all */
@@ -108,7 +116,9 @@ static void give_var(Vjp *v, const Folded *d, Tensor *g) {
     vjp_give(v, 0, f_mul(f, g, f_cast(f, slope, x ? x->dtype : DT_F32)));
     return;
   }
-  vjp_give(v, 0, f_mul(f, f_scale(f, g, 2 / free), f_sub(f, x, mean)));
+  g = F_OP(f, "aten.div.Scalar", F_T(f_scale(f, g, 2)),
+           whole ? val_int(d->count - (int64_t)correction) : val_float(free));
+  vjp_give(v, 0, f_mul(f, g, f_sub(f, x, mean)));
 }
 
 static void vjp_var(Vjp *v) {
@@ -132,6 +142,27 @@ static void vjp_logsumexp(Vjp *v) {
 }
 
 /* ---- norms ----------------------------------------------------------------------------------------------- */
+
+static Tensor *zero_where(Formula *f, Tensor *mask, Tensor *t) {
+  return F_OP(f, "aten.where.ScalarSelf", F_T(mask), val_int(0), F_T(t));
+}
+static Tensor *power(Formula *f, Tensor *x, double e) {
+  return e == 1 ? x : F_OP(f, "aten.pow.Tensor_Scalar", F_T(x), val_float(e));
+}
+
+/* Of x, p finite and not 0: norm and g broadcast with x.  0 where the norm is 0. */
+static Tensor *norm_slope(Vjp *v, Tensor *x, Tensor *norm, Tensor *g, double p) {
+  Formula *f = &v->f;
+  if (p == 1) return f_mul(f, F_OP(f, "aten.sgn.default", F_T(x)), g);
+  Tensor *at_zero = F_OP(f, "aten.eq.Scalar", F_T(norm), val_int(0));
+  Tensor *scale = zero_where(f, at_zero, f_div(f, g, power(f, norm, p - 1)));
+  if (p == 2) return f_mul(f, x, scale);
+  Tensor *size = f_abs(f, x);
+  if (p > 2) return f_mul(f, f_mul(f, x, power(f, size, p - 2)), scale);
+  Tensor *steep = f_mul(f, F_OP(f, "aten.sgn.default", F_T(x)), power(f, size, p - 1));
+  if (p < 1) steep = zero_where(f, F_OP(f, "aten.eq.Scalar", F_T(size), val_int(0)), steep);
+  return f_mul(f, steep, scale);
+}
 
 /* The largest or smallest magnitudes share. */
 static void give_extreme_norm(Vjp *v, const Folded *d, Tensor *x, Tensor *norm, Tensor *g) {

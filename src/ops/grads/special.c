@@ -10,7 +10,7 @@ static void give_times(Vjp *v, int arg, Tensor *d) { vjp_give(v, arg, f_mul(&v->
 
 /* scale e^(by x^2) */
 static Tensor *bell(Vjp *v, Tensor *x, double by, double scale) {
-  return f_scale(&v->f, f_exp(&v->f, f_scale(&v->f, f_mul(&v->f, x, x), by)), scale);
+  return f_scale(&v->f, f_exp(&v->f, f_scale(&v->f, of(v, "aten.square.default", x), by)), scale);
 }
 
 /* ---- the error function and the normal distribution ------------------------------------------------------ */
@@ -113,7 +113,7 @@ static void vjp_entr(Vjp *v) { give_times(v, 0, f_neg(&v->f, f_shift(&v->f, f_lo
 /* sin(pi x) / (pi x): (pi x cos(pi x) - sin(pi x)) / (pi x^2), 0 at 0 */
 static void vjp_sinc(Vjp *v) {
   Formula *f = &v->f;
-  Tensor *x = self(v), *angle = f_scale(f, x, M_PI), *square = f_scale(f, f_mul(f, x, x), M_PI);
+  Tensor *x = self(v), *angle = f_scale(f, x, M_PI), *square = f_scale(f, of(v, "aten.square.default", x), M_PI);
   Tensor *top = f_sub(f, f_mul(f, angle, of(v, "aten.cos.default", angle)), of(v, "aten.sin.default", angle));
   Tensor *d = f_mul(f, vjp_cotangent(v), vjp_conj(v, f_div(f, top, square)));
   Tensor *zero = F_OP(f, "aten.eq.Scalar", F_T(square), val_int(0));
