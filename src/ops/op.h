@@ -83,8 +83,8 @@ typedef enum {
   OP_EFFECT = 8,     /* must stay, once, and in order with others of its kind (asserts, collectives); run
                       * is called even if all outputs are views */
   OP_POINTWISE = 16, /* one output, broadcast of its operands, element by element: can be fused */
-  OP_UPDATE = 32,    /* output 0 is of argument 0's size (it with some elements replaced): run is right, and
-                      * copies nothing, when both are the same memory */
+  OP_UPDATE = 32,    /* output 0 is of argument 0's size (it with some elements replaced, or row by row): run is
+                      * right, and copies nothing, when both are the same memory */
   OP_STARTS = 64,    /* returns before it is done: its results are there after wait_tensor, and what it
                       * reads must stay until then; results and operands (argument 0) go by pairs */
   OP_DTENSOR = 128,  /* makes, moves or opens DTensors: gets them as they are, not their shards */

@@ -113,10 +113,10 @@ static Status softmax_in_parts(Call *c, const Sharded *how, bool *done) {
 
 /* clang-format off */
 #define FORWARD(text, ...) \
-  {.schema = "aten::" text, .infer = softmax_infer, .run = softmax_run, .shard.place = place_along, \
+  {.schema = "aten::" text, .infer = softmax_infer, .run = softmax_run, .flags = OP_UPDATE, .shard.place = place_along, \
     .shard.compose_sharded = softmax_in_parts, .row = &(const Row){__VA_ARGS__}}
 #define BACKWARD(text, ...) \
-  {.schema = "aten::" text, .infer = backward_infer, .run = backward_run, .shard.place = place_backward, \
+  {.schema = "aten::" text, .infer = backward_infer, .run = backward_run, .flags = OP_UPDATE, .shard.place = place_backward, \
     .row = &(const Row){__VA_ARGS__}}
 
 const OpDef ops_softmax[] = {
