@@ -46,6 +46,13 @@ const StateEntry *exported_state(const Exported *e, const char *fqn) {
   return NULL;
 }
 
+bool exported_is_joint(const Exported *e) {
+  for (int i = 0; i < e->graph->noutputs; i++)
+    if (e->outputs[i].kind == OUT_GRADIENT_TO_PARAMETER || e->outputs[i].kind == OUT_GRADIENT_TO_USER_INPUT)
+      return true;
+  return false;
+}
+
 int exported_user_inputs(const Exported *e) {
   int n = 0;
   for (int i = 0; i < e->graph->ninputs; i++) n += e->inputs[i].kind == IN_USER;

@@ -263,6 +263,8 @@ const StateEntry *exported_state(const Exported *e, const char *fqn); /* NULL if
 Status exported_index_state(Exported *e);
 /* Is this parameter, buffer or constant written by the program? */
 bool exported_is_mutated(const Exported *e, const char *fqn);
+/* Does it give gradients of its loss? */
+bool exported_is_joint(const Exported *e);
 int exported_user_inputs(const Exported *e);
 const char *input_kind_name(InputKind k);
 const char *output_kind_name(OutputKind k);

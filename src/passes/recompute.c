@@ -183,17 +183,10 @@ static Status compute_again(Recompute *r, int *count) {
   return OK;
 }
 
-static bool is_joint(const Exported *e) {
-  for (int i = 0; i < e->graph->noutputs; i++)
-    if (e->outputs[i].kind == OUT_GRADIENT_TO_PARAMETER || e->outputs[i].kind == OUT_GRADIENT_TO_USER_INPUT)
-      return true;
-  return false;
-}
-
 Status pass_recompute(Exported *e, const PassArgs *args) {
   Recompute r = {.g = e->graph};
   int count = 0;
-  if (!is_joint(e) || !graph_is_functional(e->graph)) return OK;
+  if (!exported_is_joint(e) || !graph_is_functional(e->graph)) return OK;
   TRY_NEW(r.facts, calloc((size_t)e->graph->nvals * 2 + 1, sizeof *r.facts)); /* copies have ids as well */
   divide(&r, e);
   number_backward(&r);

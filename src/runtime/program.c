@@ -20,6 +20,7 @@
 typedef struct {
   Program *p;
   int cap;
+  bool trains; /* a joint program: weights change between its runs, so that packed copies of them are not kept */
   Status status;
 } Lowering;
 
@@ -53,7 +54,7 @@ static void lower_node(void *arg, Node *n, const Call *c) {
   }
   Instr *i = &p->instrs[p->ninstrs++];
   *i = (Instr){.call = *c, .node = n};
-  for (int a = 0; a < c->op->schema.nparams && a < 32; a++) {
+  for (int a = 0; a < c->op->schema.nparams && a < 32 && !l->trains; a++) {
     const Value *v = &c->arg[a];
     if (v->kind == VAL_TENSOR && v->tensor->storage && v->tensor->storage->frozen) i->call.fixed |= 1u << a;
   }
@@ -143,7 +144,7 @@ static Status find_shared_outputs(Program *p) {
 }
 
 static Status plan(Ctx *ctx, Program *p) {
-  Lowering l = {.p = p};
+  Lowering l = {.p = p, .trains = exported_is_joint(p->graph)};
   TRY(graph_infer_each(ctx, p->graph, lower_node, &l));
   TRY(l.status);
   TRY(list_inputs(p));
