@@ -88,7 +88,7 @@ static void case_make(Case *c, const Kern *k, int number, bool grads) {
                      .scale = 0.4,
                      .causal = pick(0, 2) == 0};
   if (pick(0, 1)) c->a.mask = &c->mask.v;
-  if (!grads && pick(0, 4) == 0) c->a.dropout = 0.3, c->a.seed = 5, c->a.offset = 7;
+  if (pick(0, 4) == 0) c->a.dropout = 0.3, c->a.seed = 5, c->a.offset = 7;
   snprintf(c->what, sizeof c->what,
            "case %d: %s, heads %lld of %lld, t %lld, s %lld, d %lld, e %lld, causal %d, mask %d, %s", number,
            dtype_name(d), (long long)h, (long long)groups, (long long)t, (long long)s, (long long)depth,
