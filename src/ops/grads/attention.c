@@ -3,8 +3,7 @@
  * scaled_dot_product_attention is trained as the op that also gives the logsumexp: neither direction holds all
  * the scores.  A float mask whose gradient is wanted gets it from an op of its own, which does not hold more
  * than that gradient.  With dropout there is a form that also tells which random numbers were drawn, the same as
- * without gradients; only where a mask's gradient is wanted besides, or tensors are DTensors, the weights are a
- * tensor, as in PyTorch.
+ * without gradients; only where a mask's gradient is wanted besides, the weights are a tensor, as in PyTorch.
  */
 #include <string.h>
 
@@ -47,11 +46,10 @@ static Tensor *mask_of_four(Formula *f, const Tensor *m, const int64_t *batch, i
   return f_view(f, to, four, 4);
 }
 
-/* Does dropout need the weights as a tensor? */
+/* Dropout and the gradient of a mask together need the weights as a tensor. */
 static bool needs_weights(const Call *c) {
   const Tensor *mask = in_tensor(c, 3);
-  bool sharded = in_tensor(c, QUERY)->spec || in_tensor(c, KEY)->spec || in_tensor(c, VALUE)->spec;
-  return in_float(c, 4) > 0 && (sharded || (mask && mask->grad));
+  return in_float(c, 4) > 0 && mask && mask->grad;
 }
 
 static Tensor *train_four(Formula *f, const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *m) {
