@@ -21,7 +21,7 @@
 #include "kernels/attention_simd.h"
 #include "kernels/convert.h"
 
-enum { ROWS = 96, KEYS = 128, TASKS = 16 }; /* fewer key heads than TASKS: their queries are divided */
+enum { ROWS = 96, KEYS = 128, LEAST = 4 }; /* LEAST: blocks of queries that are worth dk and dv of their own */
 
 typedef struct {
   const Kern *k;
@@ -263,10 +263,16 @@ static Status find_room(Kern *k, Job *job, int64_t tasks) {
   return OK;
 }
 
+/* Key heads that the threads cannot share evenly are divided. */
+static int64_t parts_of(const Kern *k, int64_t key_heads, int64_t units) {
+  if (!key_heads || key_heads % k->threads == 0 || key_heads > 4 * k->threads) return 1;
+  return most(1, least(pieces(4 * k->threads, key_heads), units / LEAST));
+}
+
 static Status run_job(Kern *k, Job *job) {
   const AttentionSize *z = &job->z;
-  int64_t key_heads = z->batch * z->groups, units = z->per_group * job->blocks;
-  job->parts = key_heads && units ? most(1, least(TASKS / key_heads, units)) : 1;
+  int64_t key_heads = z->batch * z->groups;
+  job->parts = parts_of(k, key_heads, z->per_group * job->blocks);
   int64_t tasks = key_heads * job->parts;
   TRY(find_room(k, job, tasks));
   if (job->parts > 1) TRY_NEW(job->sums, kern_scratch(k, floats(tasks * z->s * (job->ldd + job->lde))));
