@@ -38,8 +38,8 @@ class Cases(File):
     def __call__(self, name, *args, constant=(), unused=(), instead=None, **kwargs):
         """constant: tensors by number whose gradient PyTorch does not give; unused: results that get no cotangent;
         instead: the same function, where PyTorch cannot differentiate the op."""
-        packet, overload = name.split(".")
-        func = getattr(getattr(torch.ops.aten, packet), overload)
+        *space, packet, overload = name.split(".")
+        func = getattr(getattr(getattr(torch.ops, *space or ["aten"]), packet), overload)
         self.add(func, list(args), kwargs)
         leaves = []
 

@@ -277,6 +277,7 @@ class File:
         self.arrays, self.keys, self.lines = {}, {}, []
 
     def tensor(self, t, alias=None):
+        t = t.resolve_conj()
         flat = torch.as_strided(t, (span(t),), (1,), 0).contiguous()
         flat = torch.view_as_real(flat).reshape(-1) if t.is_complex() else flat
         name, stored = DTYPES[t.dtype]

@@ -34,7 +34,8 @@ Status attention(Kern *k, const Attention *a);
 /* The specification: one query at a time, in f64. */
 Status attention_naive(Kern *k, const Attention *a);
 
-/* Gradients of q, k and v for that of out.  No dropout; out and logsumexp are those of the forward pass. */
+/* Gradients of q, k and v for that of out; out, logsumexp and the random numbers of dropout are those of the
+ * forward pass. */
 typedef struct {
   Attention forward;
   View grad_out, grad_q, grad_k, grad_v;

@@ -5,6 +5,9 @@
  *     dv = p^T do      ds = scale * p * (do v^T - delta)      delta = sum(do * out, -1)
  *     dq = ds k        dk = ds^T q
  *
+ * Dropout multiplies p in dv, and do v^T, by the same factors again; the sum behind delta is that of the weights
+ * that were left.
+ *
  * A task is a part of the queries that meet one key head: of one head, or of those that share it.  Blocks of ROWS
  * queries and KEYS keys: two products give p and ds as A blocks (gemm_simd.h), three use them; p and ds are turned
  * around for two of those.  Where a key head's queries are several tasks, their dk and dv are added up afterwards.
@@ -18,7 +21,7 @@
 #include "kernels/attention_simd.h"
 #include "kernels/convert.h"
 
-enum { ROWS = 96, KEYS = 128, TASKS = 16 }; /* fewer key heads than TASKS: their queries are divided */
+enum { ROWS = 96, KEYS = 128, LEAST = 4 }; /* LEAST: blocks of queries that are worth dk and dv of their own */
 
 typedef struct {
   const Kern *k;
@@ -68,7 +71,7 @@ static size_t lay_out(const Job *job, char *at, Room *r) {
                {&r->dq, job->rows * job->ldd},
                {&r->lse, job->rows},
                {&r->delta, job->rows},
-               {&r->mask, KEYS},
+               {&r->mask, KEYS + 8},
                {&r->pack, (int64_t)(gemm_pack_room(job->k) / sizeof(float))},
                {&r->dmask, job->grad_mask ? job->rows * z->s : 0}};
   size_t total = 0;
@@ -156,7 +159,9 @@ static void score_block(const Job *job, int64_t b, int64_t h, int64_t i0, int64_
     float *p = r->p + i * GEMM_LDA, *ds = r->ds + i * GEMM_LDA;
     int64_t seen = attention_visible(f, i0 + i, s0, n);
     attention_mask_row(job->k, f, b, h, i0 + i, s0, seen, p, r->mask);
+    attention_drop_row(job->k, f, b, h, i0 + i, s0, seen, ds, r->mask);
     SIMD_CALL(job->k->isa, attention_grad_row)(p, ds, seen, r->lse[i], r->delta[i], job->ds_scale);
+    attention_drop_row(job->k, f, b, h, i0 + i, s0, seen, p, r->mask);
     for (int64_t j = seen; j < n; j++) p[j] = ds[j] = 0;
   }
 }
@@ -258,10 +263,16 @@ static Status find_room(Kern *k, Job *job, int64_t tasks) {
   return OK;
 }
 
+/* Key heads that the threads cannot share evenly are divided. */
+static int64_t parts_of(const Kern *k, int64_t key_heads, int64_t units) {
+  if (!key_heads || key_heads % k->threads == 0 || key_heads > 4 * k->threads) return 1;
+  return most(1, least(pieces(4 * k->threads, key_heads), units / LEAST));
+}
+
 static Status run_job(Kern *k, Job *job) {
   const AttentionSize *z = &job->z;
-  int64_t key_heads = z->batch * z->groups, units = z->per_group * job->blocks;
-  job->parts = key_heads && units ? most(1, least(TASKS / key_heads, units)) : 1;
+  int64_t key_heads = z->batch * z->groups;
+  job->parts = parts_of(k, key_heads, z->per_group * job->blocks);
   int64_t tasks = key_heads * job->parts;
   TRY(find_room(k, job, tasks));
   if (job->parts > 1) TRY_NEW(job->sums, kern_scratch(k, floats(tasks * z->s * (job->ldd + job->lde))));

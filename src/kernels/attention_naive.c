@@ -101,14 +101,15 @@ static void grad_query(const Job *job, const AttentionGrad *g, const View *grad_
   for (int64_t j = 0; j < attention_visible(a, i, 0, job->z.s); j++) {
     double s = score(job, b, h, i, j), p = s == -INFINITY ? 0 : exp(s - lse), dp = 0;
     for (int64_t e = 0; e < job->z.e; e++) dp += element(g->grad_out, b, h, i, e) * element(a->v, b, group, j, e);
-    double ds = p * (dp - delta);
+    double factor = kept(job, b, h, i, j), ds = p * (dp * factor - delta);
     if (grad_mask) {
       const int64_t *size = grad_mask->size;
       add_to(*grad_mask, size[0] == 1 ? 0 : b, size[1] == 1 ? 0 : h, size[2] == 1 ? 0 : i, size[3] == 1 ? 0 : j,
              ds);
       continue;
     }
-    for (int64_t e = 0; e < job->z.e; e++) add_to(g->grad_v, b, group, j, e, p * element(g->grad_out, b, h, i, e));
+    for (int64_t e = 0; e < job->z.e; e++)
+      add_to(g->grad_v, b, group, j, e, p * factor * element(g->grad_out, b, h, i, e));
     for (int64_t d = 0; d < job->z.d; d++) {
       add_to(g->grad_q, b, h, i, d, a->scale * ds * element(a->k, b, group, j, d));
       add_to(g->grad_k, b, group, j, d, a->scale * ds * element(a->q, b, h, i, d));

@@ -55,6 +55,21 @@ SIMD_DECLARE(void, rnn_step_f32,
              (RnnKind kind, const float *pre, const float *hid, float *h, float *c, int64_t hidden));
 SIMD_DECLARE(void, rnn_step_f64,
              (RnnKind kind, const double *pre, const double *hid, double *h, double *c, int64_t hidden));
+/* The same for gradients.  g: what came from x (and, but for GRU, from h) becomes activations; of an LSTM the cell
+ * c and, if it is not NULL, h in full. */
+SIMD_DECLARE(void, rnn_gates_f32,
+             (RnnKind kind, float *g, const float *hid, const float *c_before, float *c, float *full, int64_t n));
+SIMD_DECLARE(void, rnn_gates_f64,
+             (RnnKind kind, double *g, const double *hid, const double *c_before, double *c, double *full,
+              int64_t n));
+/* Activations become gradients of what came from x; those of what came from h are the same, but of a GRU in hid.
+ * dh becomes (GRU) the part that goes to the state before without a product; dc that of the cell before. */
+SIMD_DECLARE(void, rnn_back_f32,
+             (RnnKind kind, float *g, float *hid, const float *before, const float *c_before, const float *c,
+              float *dh, float *dc, int64_t n));
+SIMD_DECLARE(void, rnn_back_f64,
+             (RnnKind kind, double *g, double *hid, const double *before, const double *c_before, const double *c,
+              double *dh, double *dc, int64_t n));
 /* acc[m*ld + n] += sum_k a[m,k] b[n,k] for few m: rows of b are read once. */
 SIMD_DECLARE(void, rnn_dots_f32,
              (float *acc, int64_t ld, const float *a, const float *b, int64_t m, int64_t n, int64_t k));

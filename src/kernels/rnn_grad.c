@@ -3,7 +3,6 @@
  * What a layer gave holds every state, so that all gates are two products over all rows; only the cells of an LSTM
  * are computed step by step.  Going back, a step is one product too: from the gates to the state before.  The
  * gradients of x and of the weights are products over all rows again. */
-#include <math.h>
 #include <string.h>
 
 #include "kernels/gemm.h"
@@ -22,6 +21,7 @@ typedef struct {
   char *cell;   /* LSTM: (hidden) */
   char *full;   /* LSTM: h before the projection, (hidden); NULL: not projected */
   char *dh;     /* projected: the gradient of h, (out) */
+  double *sum;  /* (width) */
   char *part;   /* (batch, hidden): the gradient of h before the projection */
 } Job;
 
@@ -64,71 +64,29 @@ static Status product(const Job *j, Rect a, Rect b, Rect c, bool add) {
 
 /* ---- elements ------------------------------------------------------------------------------ */
 
-#define DEFINE_GATES(T, t, EXP, TANH)                                                                       \
-  static T sigmoid_##t(T x) { return 1 / (1 + EXP(-x)); }                                                   \
-  static void add_bias_##t(T *rows, int64_t n, int64_t width, const T *bias) {                              \
-    for (int64_t i = 0; bias && i < n * width; i++) rows[i] += bias[i % width];                             \
-  }                                                                                                         \
-  /* What came in becomes activations; of an LSTM the cell too. */                                          \
-  static void activate_##t(RnnKind kind, T *g, const T *hid, const T *c_before, T *c, T *full, int64_t n) { \
-    for (int64_t i = 0; i < n; i++) {                                                                       \
-      if (kind == RNN_LSTM) {                                                                               \
-        g[i] = sigmoid_##t(g[i]);                                                                           \
-        g[n + i] = sigmoid_##t(g[n + i]);                                                                   \
-        g[2 * n + i] = TANH(g[2 * n + i]);                                                                  \
-        g[3 * n + i] = sigmoid_##t(g[3 * n + i]);                                                           \
-        c[i] = g[n + i] * c_before[i] + g[i] * g[2 * n + i];                                                \
-        if (full) full[i] = g[3 * n + i] * TANH(c[i]);                                                      \
-      } else if (kind == RNN_GRU) {                                                                         \
-        g[i] = sigmoid_##t(g[i] + hid[i]);                                                                  \
-        g[n + i] = sigmoid_##t(g[n + i] + hid[n + i]);                                                      \
-        g[2 * n + i] = TANH(g[2 * n + i] + g[i] * hid[2 * n + i]);                                          \
-      } else {                                                                                              \
-        g[i] = kind == RNN_TANH ? TANH(g[i]) : g[i] > 0 || g[i] != g[i] ? g[i] : 0;                         \
-      }                                                                                                     \
-    }                                                                                                       \
-  }                                                                                                         \
-  static void lstm_back_##t(T *g, const T *c_before, const T *c, const T *dh, T *dc, int64_t n) {           \
-    for (int64_t e = 0; e < n; e++) {                                                                       \
-      T i = g[e], f = g[n + e], fresh = g[2 * n + e], o = g[3 * n + e], squashed = TANH(c[e]);              \
-      T d = dc[e] + dh[e] * o * (1 - squashed * squashed);                                                  \
-      g[e] = d * fresh * i * (1 - i);                                                                       \
-      g[n + e] = d * c_before[e] * f * (1 - f);                                                             \
-      g[2 * n + e] = d * i * (1 - fresh * fresh);                                                           \
-      g[3 * n + e] = dh[e] * squashed * o * (1 - o);                                                        \
-      dc[e] = d * f;                                                                                        \
-    }                                                                                                       \
-  }                                                                                                         \
-  /* dh becomes the part that goes to the state before without a product. */                                \
-  static void gru_back_##t(T *g, T *hid, const T *before, T *dh, int64_t n) {                               \
-    for (int64_t e = 0; e < n; e++) {                                                                       \
-      T r = g[e], z = g[n + e], fresh = g[2 * n + e], d = dh[e] * (1 - z) * (1 - fresh * fresh);            \
-      g[e] = d * hid[2 * n + e] * r * (1 - r);                                                              \
-      g[n + e] = dh[e] * (before[e] - fresh) * z * (1 - z);                                                 \
-      g[2 * n + e] = d;                                                                                     \
-      hid[e] = g[e];                                                                                        \
-      hid[n + e] = g[n + e];                                                                                \
-      hid[2 * n + e] = d * r;                                                                               \
-      dh[e] *= z;                                                                                           \
-    }                                                                                                       \
-  }                                                                                                         \
-  static void plain_back_##t(bool squashed, T *g, const T *dh, int64_t n) {                                 \
-    for (int64_t e = 0; e < n; e++) g[e] = squashed ? dh[e] * (1 - g[e] * g[e]) : g[e] > 0 ? dh[e] : 0;     \
-  }                                                                                                         \
-  static void add_##t(T *to, const T *from, int64_t n) {                                                    \
-    for (int64_t e = 0; e < n; e++) to[e] += from[e];                                                       \
-  }                                                                                                         \
-  static void add_rows_##t(T *to, const T *rows, int64_t n, int64_t width) {                                \
-    for (int64_t e = 0; e < width; e++) {                                                                   \
-      double sum = 0;                                                                                       \
-      for (int64_t i = 0; i < n; i++) sum += (double)rows[i * width + e];                                   \
-      to[e] = (T)sum;                                                                                       \
-    }                                                                                                       \
+#define DEFINE_SUMS(T, t)                                                                 \
+  static void add_bias_##t(T *rows, int64_t n, int64_t width, const T *bias) {            \
+    for (int64_t i = 0; bias && i < n; i++)                                               \
+      for (int64_t e = 0; e < width; e++) rows[i * width + e] += bias[e];                 \
+  }                                                                                       \
+  static void add_##t(T *to, const T *from, int64_t n) {                                  \
+    for (int64_t e = 0; e < n; e++) to[e] += from[e];                                     \
+  }                                                                                       \
+  /* sum: room for width numbers. */                                                      \
+  static void sum_rows_##t(T *to, const T *rows, int64_t n, int64_t width, double *sum) { \
+    memset(sum, 0, (size_t)width * sizeof *sum);                                          \
+    for (int64_t i = 0; i < n; i++)                                                       \
+      for (int64_t e = 0; e < width; e++) sum[e] += (double)rows[i * width + e];          \
+    for (int64_t e = 0; e < width; e++) to[e] = (T)sum[e];                                \
   }
-DEFINE_GATES(float, f32, expf, tanhf)
-DEFINE_GATES(double, f64, exp, tanh)
+DEFINE_SUMS(float, f32)
+DEFINE_SUMS(double, f64)
 
 #define BY_TYPE(j, name, ...) ((j)->d == DT_F64 ? name##_f64(__VA_ARGS__) : name##_f32(__VA_ARGS__))
+#define BY_TYPE_SIMD(j, name, ...)                                    \
+  ((j)->d == DT_F64 ? SIMD_CALL((j)->k->isa, name##_f64)(__VA_ARGS__) \
+                    : SIMD_CALL((j)->k->isa, name##_f32)(__VA_ARGS__))
+
 /* A pointer to elements, for functions of either type. */
 static void *p(const Job *j, const void *base, int64_t row, int64_t width) {
   return base ? at(j, base, row * width) : NULL;
@@ -152,6 +110,7 @@ static Status make_room(Job *j, int64_t batch) {
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].n) TRY_NEW(*parts[i].field, kern_scratch(j->k, (size_t)parts[i].n * item(j)));
   if (!gru) j->hid = j->gates;
+  TRY_NEW(j->sum, kern_scratch(j->k, (size_t)j->width * sizeof *j->sum + 8));
   return OK;
 }
 
@@ -164,9 +123,9 @@ static void activate(const Job *j, int64_t t) {
   const RnnLayer *l = j->l;
   for (int64_t b = 0; b < l->alive[t]; b++) {
     int64_t row = row_of(j, t, b);
-    BY_TYPE(j, activate, l->kind, p(j, j->gates, row, j->width), p(j, j->hid, row, j->width),
-            l->kind == RNN_LSTM ? cell_before(j, t, b) : NULL, p(j, j->cell, row, l->hidden),
-            p(j, j->full, row, l->hidden), l->hidden);
+    BY_TYPE_SIMD(j, rnn_gates, l->kind, p(j, j->gates, row, j->width), p(j, j->hid, row, j->width),
+                 l->kind == RNN_LSTM ? cell_before(j, t, b) : NULL, p(j, j->cell, row, l->hidden),
+                 p(j, j->full, row, l->hidden), l->hidden);
   }
 }
 
@@ -204,12 +163,9 @@ static Status step_back(const Job *j, int64_t t) {
   for (int64_t b = 0; b < n; b++) {
     int64_t row = row_of(j, t, b);
     void *gates = p(j, j->gates, row, j->width), *dh = p(j, l->w_hr ? j->part : g->h, b, l->hidden);
-    if (l->kind == RNN_LSTM)
-      BY_TYPE(j, lstm_back, gates, cell_before(j, t, b), p(j, j->cell, row, l->hidden), dh,
-              p(j, g->c, b, l->hidden), l->hidden);
-    else if (l->kind == RNN_GRU)
-      BY_TYPE(j, gru_back, gates, p(j, j->hid, row, j->width), p(j, j->before, row, l->out), dh, l->hidden);
-    else BY_TYPE(j, plain_back, l->kind == RNN_TANH, gates, dh, l->hidden);
+    BY_TYPE_SIMD(j, rnn_back, l->kind, gates, p(j, j->hid, row, j->width), p(j, j->before, row, l->out),
+                 l->kind == RNN_LSTM ? cell_before(j, t, b) : NULL, p(j, j->cell, row, l->hidden), dh,
+                 p(j, g->c, b, l->hidden), l->hidden);
   }
   Rect hid = {p(j, j->hid, l->first[t], j->width), {n, j->width}, {l->row_step * j->width, 1}};
   return product(j, hid, rect(l->w_hh, j->width, l->out), rect(g->h, n, l->out), l->kind == RNN_GRU);
@@ -223,8 +179,8 @@ static Status over_all_rows(const Job *j) {
   if (g->w_ih) TRY(product(j, turned(gates), rect(l->x, l->rows, l->in), rect(g->w_ih, j->width, l->in), false));
   if (g->w_hh)
     TRY(product(j, turned(hid), rect(j->before, l->rows, l->out), rect(g->w_hh, j->width, l->out), false));
-  if (g->b_ih) BY_TYPE(j, add_rows, g->b_ih, (void *)j->gates, l->rows, j->width);
-  if (g->b_hh) BY_TYPE(j, add_rows, g->b_hh, (void *)j->hid, l->rows, j->width);
+  if (g->b_ih) BY_TYPE(j, sum_rows, g->b_ih, (void *)j->gates, l->rows, j->width, j->sum);
+  if (g->b_hh) BY_TYPE(j, sum_rows, g->b_hh, (void *)j->hid, l->rows, j->width, j->sum);
   if (!g->w_hr) return OK;
   return product(j, turned(rect(j->dh, l->rows, l->out)), rect(j->full, l->rows, l->hidden),
                  rect(g->w_hr, l->out, l->hidden), false);

@@ -137,3 +137,78 @@ Status lower_mask_backward(Lower *l, const Node *n, Tensor **out) {
   out[0] = f_cast(f, f_view(f, d, a.mask->size, a.mask->ndim), a.mask->dtype);
   return f->status;
 }
+
+/* ---- with dropout: PyTorch has no kernel of its own ------------------------------------------------------------
+ */
+
+/* The scores, in f32 at least; keys that are not seen have -inf. */
+static Tensor *scores_of(Attention *a, const Arg *scale, bool causal) {
+  Formula *f = &a->f;
+  Tensor *k = F_OP(f, "aten.transpose.int", F_T(a->k), val_int(-2), val_int(-1));
+  Tensor *scores = F_OP(f, "aten.matmul.default", F_T(a->q), F_T(k));
+  scores = f_scale(f, scores, scale->kind == ARG_FLOAT ? scale->f : 1 / sqrt((double)a->q->size[3]));
+  if (a->mask) scores = f_add(f, scores, float_mask(f, a->mask, a->q->dtype));
+  if (!causal || !scores) return scores;
+  Tensor *ones = F_OP(f, "aten.new_full.default", F_T(scores), val_ints(scores->size + 2, 2), val_bool(true),
+                      val_dtype(DT_BOOL));
+  Tensor *hidden = F_OP(f, "aten.logical_not.default", F_T(F_OP(f, "aten.tril.default", F_T(ones))));
+  return F_OP(f, "aten.masked_fill.Scalar", F_T(scores), F_T(hidden), val_float(-INFINITY));
+}
+
+/* q, k and v in f32 at least, one key head per query head. */
+static void widen(Attention *a) {
+  a->q = f_widen(&a->f, a->q);
+  a->k = repeat_heads(&a->f, f_widen(&a->f, a->k), a->shared);
+  a->v = repeat_heads(&a->f, f_widen(&a->f, a->v), a->shared);
+}
+
+static bool is_true(const Arg *a) { return a->kind == ARG_BOOL && a->b; }
+
+/* tess.attention_dropout(query, key, value, dropout_p, is_causal, attn_mask, scale) -> (output, logsumexp, random):
+ * what was drawn is told by which weights were kept. */
+Status lower_attention_dropout(Lower *l, const Node *n, Tensor **out) {
+  Attention a;
+  TRY(attention_of(l, n, 0, 5, &a));
+  Formula *f = &a.f;
+  Dtype dtype = a.q->dtype;
+  const int64_t last = -1;
+  widen(&a);
+  Tensor *scores = scores_of(&a, &n->args[6], is_true(&n->args[4])), *drop[2];
+  Tensor *p = F_OP(f, "aten._safe_softmax.default", F_T(scores), val_int(-1));
+  F_OPS(f, "aten.native_dropout.default", drop, 2, F_T(p), number(&n->args[3]), val_bool(true));
+  out[0] = f_cast(f, F_OP(f, "aten.matmul.default", F_T(drop[0]), F_T(a.v)), dtype);
+  out[1] = F_OP(f, "aten.logsumexp.default", F_T(scores), val_ints(&last, 1));
+  out[2] = drop[1];
+  return f->status;
+}
+
+/* (grad_out, query, key, value, out, logsumexp, random, dropout_p, is_causal, attn_mask, scale) */
+Status lower_attention_dropout_backward(Lower *l, const Node *n, Tensor **out) {
+  Attention a;
+  Tensor *g, *y, *kept;
+  TRY(attention_of(l, n, 1, 9, &a));
+  TRY(lower_tensor(l, n, 0, &g));
+  TRY(lower_tensor(l, n, 4, &y));
+  TRY(lower_tensor(l, n, 6, &kept));
+  Formula *f = &a.f;
+  Dtype dtype = a.q->dtype;
+  const int64_t last = -1;
+  double scale = n->args[10].kind == ARG_FLOAT ? n->args[10].f : 1 / sqrt((double)a.q->size[3]),
+         dropout = n->args[7].kind == ARG_FLOAT ? n->args[7].f : 0;
+  widen(&a);
+  g = f_widen(f, g);
+  Tensor *p = F_OP(f, "aten._safe_softmax.default", F_T(scores_of(&a, &n->args[10], is_true(&n->args[8]))),
+                   val_int(-1));
+  TRY(f->status);
+  Tensor *factor = f_scale(f, f_cast(f, kept, p->dtype), dropout < 1 ? 1 / (1 - dropout) : 0);
+  Tensor *v = F_OP(f, "aten.transpose.int", F_T(a.v), val_int(-2), val_int(-1));
+  Tensor *dp = f_mul(f, F_OP(f, "aten.matmul.default", F_T(g), F_T(v)), factor);
+  Tensor *all = f_sum(f, f_mul(f, g, f_widen(f, y)), &last, 1, true);
+  Tensor *ds = f_scale(f, f_mul(f, p, f_sub(f, dp, all)), scale), *left = f_mul(f, p, factor);
+  Tensor *dst = F_OP(f, "aten.transpose.int", F_T(ds), val_int(-2), val_int(-1));
+  Tensor *turned = F_OP(f, "aten.transpose.int", F_T(left), val_int(-2), val_int(-1));
+  out[0] = f_cast(f, F_OP(f, "aten.matmul.default", F_T(ds), F_T(a.k)), dtype);
+  out[1] = f_cast(f, sum_heads(f, F_OP(f, "aten.matmul.default", F_T(dst), F_T(a.q)), a.shared), dtype);
+  out[2] = f_cast(f, sum_heads(f, F_OP(f, "aten.matmul.default", F_T(turned), F_T(g)), a.shared), dtype);
+  return f->status;
+}

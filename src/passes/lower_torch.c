@@ -290,6 +290,8 @@ static const struct {
     {"tess.addmm_wide.default", lower_addmm},
     {"tess.matmul_wide.default", lower_matmul},
     {"tess.attention_mask_backward.default", lower_mask_backward},
+    {"tess.attention_dropout.default", lower_attention_dropout},
+    {"tess.attention_dropout_backward.default", lower_attention_dropout_backward},
     {"aten._scaled_dot_product_flash_attention_for_cpu.default", lower_attention},
     {"aten._scaled_dot_product_flash_attention_for_cpu_backward.default", lower_attention_backward},
 };

@@ -32,5 +32,7 @@ bool attention_is_foreign(const Node *n);
 Status lower_attention(Lower *l, const Node *n, Tensor **out);
 Status lower_attention_backward(Lower *l, const Node *n, Tensor **out);
 Status lower_mask_backward(Lower *l, const Node *n, Tensor **out);
+Status lower_attention_dropout(Lower *l, const Node *n, Tensor **out);
+Status lower_attention_dropout_backward(Lower *l, const Node *n, Tensor **out);
 
 #endif

@@ -65,11 +65,14 @@ typedef struct {
 static void case_make(Case *c, const Kern *k, int number, bool grads) {
   static const Dtype dtypes[] = {DT_F32, DT_F32, DT_F32, DT_F16, DT_BF16, DT_F64};
   Dtype d = grads ? DT_F32 : dtypes[pick(0, 5)];
-  int64_t per_group = pick(1, 3), groups = pick(1, 3), b = pick(1, 2), t = pick(0, 2) ? pick(1, 40) : pick(60, 150);
+  bool many = grads && pick(0, 3) == 0; /* queries of one key head: they are divided */
+  int64_t per_group = many ? 3 : pick(1, 3), groups = many ? 1 : pick(1, 3), b = pick(1, 2),
+          t = pick(0, 2) ? pick(1, 40) : pick(60, 150);
   int64_t s = pick(0, 2) ? pick(1, 40) : pick(120, 500), depth = pick(0, 3) ? pick(1, 40) : 64,
           e = pick(0, 1) ? depth : pick(1, 50), h = groups * per_group;
   if (!grads && pick(0, 20) == 0) depth = 400;
   if (pick(0, 3) == 0) t = 1;
+  if (many) t = pick(300, 420), s = pick(20, 60);
   array_make(&c->q, d, b, h, t, depth);
   array_make(&c->k, d, b, groups, s, depth);
   array_make(&c->v, d, b, groups, s, e);
@@ -88,7 +91,7 @@ static void case_make(Case *c, const Kern *k, int number, bool grads) {
                      .scale = 0.4,
                      .causal = pick(0, 2) == 0};
   if (pick(0, 1)) c->a.mask = &c->mask.v;
-  if (!grads && pick(0, 4) == 0) c->a.dropout = 0.3, c->a.seed = 5, c->a.offset = 7;
+  if (pick(0, 4) == 0) c->a.dropout = 0.3, c->a.seed = 5, c->a.offset = 7;
   snprintf(c->what, sizeof c->what,
            "case %d: %s, heads %lld of %lld, t %lld, s %lld, d %lld, e %lld, causal %d, mask %d, %s", number,
            dtype_name(d), (long long)h, (long long)groups, (long long)t, (long long)s, (long long)depth,

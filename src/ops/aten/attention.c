@@ -224,14 +224,6 @@ static Status sdpa_run(Call *c) {
                        attn_scale(c, 6, q->size[q->ndim - 1]), in_float(c, 4));
 }
 
-static int64_t sdpa_draws(const Call *c) {
-  const Tensor *k = in_tensor(c, 1), *out = out_tensor(c, 0);
-  if (in_float(c, 4) <= 0) return 0;
-  int64_t weights = k->size[k->ndim - 2];
-  for (int d = 0; d < out->ndim - 1; d++) weights *= out->size[d];
-  return (weights + 3) / 4;
-}
-
 /* Both products; causal masks halve the work of square scores. */
 static double attention_flops(const Call *c) {
   const Tensor *q = in_tensor(c, 0), *k = in_tensor(c, 1), *out = c->nout ? out_tensor(c, 0) : NULL;
@@ -243,21 +235,52 @@ static double attention_flops(const Call *c) {
 /* ---- flash attention, with its logsumexp -------------------------------------------------- */
 
 /* (query, key, value, dropout_p, is_causal, *, attn_mask, scale) */
-static Status flash_infer(Call *c) {
+static Status with_logsumexp_infer(Call *c) {
   AttnSizes z;
   TRY(sizes_of(c, true, &z));
   if (z.nbatch != 2) return misfit(c, "they need four dimensions");
   TRY(attn_check_mask(c, 5, &z));
-  if (in_float(c, 3) != 0) return op_fail(c, "dropout_p is %g; only 0 is supported", in_float(c, 3));
   TRY(out_attention(c, &z));
   int64_t size[3] = {z.batch[0], z.batch[1], z.t}, stride[3] = {z.t * z.batch[1], 1, z.batch[1]};
   return out_strided(c, in_tensor(c, 0)->dtype == DT_F64 ? DT_F64 : DT_F32, 3, size, stride);
+}
+
+static Status flash_infer(Call *c) {
+  if (in_float(c, 3) != 0) return op_fail(c, "dropout_p is %g; only 0 is supported", in_float(c, 3));
+  return with_logsumexp_infer(c);
 }
 
 static Status flash_run(Call *c) {
   return run_attention(c, true, in_tensor(c, 5), out_tensor(c, 1), in_bool(c, 4),
                        attn_scale(c, 6, in_tensor(c, 0)->size[3]), 0);
 }
+
+/* The same with dropout, whose random numbers a third result tells: seed and offset. */
+static Status dropout_infer(Call *c) {
+  const int64_t two = 2;
+  if (!(in_float(c, 3) >= 0 && in_float(c, 3) <= 1))
+    return op_fail(c, "dropout_p is %g, must be between 0 and 1", in_float(c, 3));
+  TRY(with_logsumexp_infer(c));
+  return out_new(c, DT_I64, 1, &two);
+}
+
+static Status dropout_run(Call *c) {
+  const int64_t state[2] = {(int64_t)c->ctx->seed, (int64_t)c->ctx->offset};
+  memcpy(tensor_data(out_tensor(c, 2)), state, sizeof state);
+  return run_attention(c, true, in_tensor(c, 5), out_tensor(c, 1), in_bool(c, 4),
+                       attn_scale(c, 6, in_tensor(c, 0)->size[3]), in_float(c, 3));
+}
+
+static int64_t draws_of(const Call *c, double p) {
+  const Tensor *k = in_tensor(c, 1), *out = out_tensor(c, 0);
+  if (p <= 0) return 0;
+  int64_t weights = k->size[k->ndim - 2];
+  for (int d = 0; d < out->ndim - 1; d++) weights *= out->size[d];
+  return (weights + 3) / 4;
+}
+
+static int64_t sdpa_draws(const Call *c) { return draws_of(c, in_float(c, 4)); }
+static int64_t dropout_draws(const Call *c) { return draws_of(c, in_float(c, 3)); }
 
 /* ---- with the weights as a result ------------------------------------------------------------ */
 
@@ -481,6 +504,14 @@ const OpDef ops_attention[] = {
      .run = flash_run,
      .flags = OP_SHARES,
      .shard.place = place_attention,
+     .flops = attention_flops},
+    {.schema =
+         "tess::attention_dropout(Tensor query, Tensor key, Tensor value, float dropout_p, bool is_causal=False, "
+         "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp, Tensor random)",
+     .infer = dropout_infer,
+     .run = dropout_run,
+     .flags = OP_RANDOM | OP_SHARES,
+     .draws = dropout_draws,
      .flops = attention_flops},
     {.schema = "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? "
                "attn_mask=None, float dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? "

@@ -1,6 +1,7 @@
 /* attention_grad.c -- gradients of attention, from its logsumexp.
  *
  *   _scaled_dot_product_flash_attention_for_cpu_backward    of query, key and value
+ *   tess.attention_dropout_backward                         of these, with dropout
  *   tess.attention_mask_backward                            of a mask of floats
  *
  * As many key heads as query heads, or one for several neighbouring ones, whose gradients it gets. */
@@ -70,6 +71,31 @@ static Status grad_run(Call *c) {
   return attention_grad(&c->ctx->kern, &g);
 }
 
+/* (grad_out, query, key, value, out, logsumexp, random, dropout_p, is_causal, *, attn_mask, scale) */
+static Status dropout_grad_infer(Call *c) {
+  const Tensor *random = in_tensor(c, 6);
+  TRY(check_gradients(c, 9));
+  if (random->dtype != DT_I64 || random->ndim != 1 || random->size[0] != 2)
+    return op_fail(c, "'random' must be i64[2]: seed and offset");
+  if (!(in_float(c, 7) >= 0 && in_float(c, 7) <= 1))
+    return op_fail(c, "dropout_p is %g, must be between 0 and 1", in_float(c, 7));
+  for (int i = 1; i <= 3; i++) TRY(out_like(c, in_tensor(c, 1)->dtype, in_tensor(c, i)));
+  return OK;
+}
+
+static Status dropout_grad_run(Call *c) {
+  AttnView m;
+  View l, state = in_view(c, 6);
+  AttentionGrad g = gradients_of(c, 9, 8, 10, &m, &l);
+  g.forward.dropout = in_float(c, 7);
+  g.forward.seed = (uint64_t)((const int64_t *)state.data)[0];
+  g.forward.offset = (uint64_t)((const int64_t *)state.data)[state.stride[0]];
+  g.grad_q = out_view_of(c, 0);
+  g.grad_k = out_view_of(c, 1);
+  g.grad_v = out_view_of(c, 2);
+  return attention_grad(&c->ctx->kern, &g);
+}
+
 /* (grad_out, query, key, value, out, logsumexp, attn_mask, is_causal, *, scale) */
 static Status mask_grad_infer(Call *c) {
   const Tensor *m = in_tensor(c, 6);
@@ -129,6 +155,14 @@ const OpDef ops_attention_grad[] = {
      .run = grad_run,
      .flags = OP_SHARES,
      .shard.place = place_attention_grad,
+     .flops = grad_flops},
+    {.schema =
+         "tess::attention_dropout_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, "
+         "Tensor logsumexp, Tensor random, float dropout_p, bool is_causal, *, Tensor? attn_mask=None, float? "
+         "scale=None) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)",
+     .infer = dropout_grad_infer,
+     .run = dropout_grad_run,
+     .flags = OP_SHARES,
      .flops = grad_flops},
     {.schema = "tess::attention_mask_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, "
                "Tensor logsumexp, Tensor attn_mask, bool is_causal, *, float? scale=None) -> Tensor",

@@ -96,14 +96,18 @@ static Status activation_training(Call *c) {
   return formula_give(&f, F_OP(&f, in_bool(c, 5) ? "aten.gelu.default" : "aten.relu.default", F_T(y)));
 }
 
-/* Rows by group: those of the input meet the group's weight, turned around; those of a weight's gradient are
- * summed over the group. */
+static Tensor *grouped(Vjp *v, const Tensor *a, const Tensor *b) {
+  return F_OP(&v->f, "aten._grouped_mm.default", F_T(a), F_T(b), vjp_value(v, 2));
+}
+
+/* Rows by group, each with a weight: those of the input's gradient meet the group's weight, turned around; a
+ * weight's gradient is summed over its group.  Of two matrices that are summed by group: rows by group again. */
 static void vjp_grouped(Vjp *v) {
-  Tensor *g = vjp_cotangent(v), *offs = vjp_arg(v, 2);
+  Tensor *g = vjp_cotangent(v), *a = vjp_arg(v, 0), *b = vjp_arg(v, 1);
+  bool summed = b->ndim == 2;
   if (vjp_wants(v, 0))
-    vjp_give(v, 0, F_OP(&v->f, "aten._grouped_mm.default", F_T(g), F_T(turned(v, vjp_arg(v, 1))), F_T(offs)));
-  if (vjp_wants(v, 1))
-    vjp_give(v, 1, F_OP(&v->f, "aten._grouped_mm.default", F_T(turned(v, vjp_arg(v, 0))), F_T(g), F_T(offs)));
+    vjp_give(v, 0, summed ? turned(v, grouped(v, b, turned(v, g))) : grouped(v, g, turned(v, b)));
+  if (vjp_wants(v, 1)) vjp_give(v, 1, grouped(v, turned(v, a), g));
 }
 
 const GradDef grads_matmul[] = {
