@@ -19,6 +19,7 @@ enum {
   PACK_BYTES = 4 << 20,
   OWN_PACK_BYTES = 256 << 10, /* a b of at most this is packed by the task that uses it */
   PACK_ROWS = 16,
+  PACK_TILES = 8,
   STRIP = 256,      /* columns that are finished at a time */
   SUM_COLS = 2048,  /* columns of a block whose sums are in the room */
   MANY_BLOCKS = 4,  /* of rows, for each worker */
@@ -88,9 +89,31 @@ void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t 
   }
 }
 
+/* The same of an a whose rows are contiguous along m (a transposed matrix): some tiles at a time, so that its lines
+ * are read whole. */
+static void pack_tiles_along_m(int mr, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, Rows rows,
+                               int64_t kc) {
+  for (int64_t first = 0; first < rows.tiles; first += PACK_TILES) {
+    int64_t end = least(rows.tiles, first + PACK_TILES);
+    for (int64_t q = 0; q < kc; q++) {
+      const float *from = (const float *)(const void *)matrix_at(a, z, i, p + q);
+      for (int64_t t = first; t < end; t++) {
+        const float *src = from + tile_begin(rows, t);
+        float *to = dst + t * mr * kc + q * mr;
+        int64_t count = tile_begin(rows, t + 1) - tile_begin(rows, t);
+        for (int64_t r = 0; r < count; r++) to[r] = src[r];
+      }
+    }
+  }
+}
+
 /* A block for tile_packed, rows spread evenly over the tiles.  room: gemm_pack_room(). */
 static void pack_tiles(const Kern *k, const GemmKernels *kernels, float *dst, const Matrix *a, int64_t z, int64_t i,
                        int64_t p, Rows rows, int64_t kc, float *room) {
+  if (a->row == 1 && a->col != 1 && a->dtype == DT_F32) {
+    pack_tiles_along_m(kernels->mr, dst, a, z, i, p, rows, kc);
+    return;
+  }
   for (int64_t t = 0; t < rows.tiles; t++, dst += kernels->mr * kc) {
     int64_t first = i + tile_begin(rows, t), count = tile_begin(rows, t + 1) - tile_begin(rows, t);
     if (a->col == 1 && a->dtype == DT_F32)
