@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/cli.h"
+#include "cli/gradient_options.h"
 #include "report/plan_report.h"
 #include "runtime/feed_sizes.h"
 
@@ -17,6 +18,7 @@ static const char examples[] =
     "  tessera plan model.pt2 --mesh dp=2,tp=4 --plan plan.json --size s0=8 --size s1=1024\n"
     "  tessera plan model.pt2 --mesh tp=4 --plan plan.json --nodes | less\n"
     "  tessera plan model.pt2 --mesh tp=4 --plan plan.json --json | jq .rank.memory\n"
+    "  tessera plan loss.pt2 --mesh dp=2,tp=2 --plan plan.json --grad\n"
     "  tessera bench calibrate -o machine.json && tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine "
     "machine.json\n";
 
@@ -24,6 +26,7 @@ typedef struct {
   const char *mesh, *plan, *machine, *report, *save, *weights;
   TextList sizes;
   int64_t rank;
+  GradientWords gradients;
   bool json, nodes, all_weights, force;
 } PlanOptions;
 
@@ -85,8 +88,13 @@ static Status print_report(const PlanReport *r, const PlanOptions *o) {
 static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *plan, const Machine *machine,
                              Scope *scope, Arena *arena) {
   PlanRequest r = {.mesh = o->mesh, .plan = plan, .machine = machine, .rank = (int)o->rank};
+  GradOptions grad;
   PlanReport *report;
   SymBindings b;
+  if (o->gradients.names) {
+    grad = gradient_words_ask(&o->gradients);
+    r.grad = &grad;
+  }
   Value *inputs;
   for (int i = 0; i < o->sizes.n; i++) TRY(set_size(e, o->sizes.v[i]));
   TRY(feed_symbols(e, true, &b));
@@ -141,6 +149,7 @@ static const Option options[] = {
      "predict times: cpu2, a100, h100, or a file as `tessera bench calibrate` writes it"},
     {"--size", 's', OPT_LIST, offsetof(PlanOptions, sizes), "SYMBOL=N",
      "value of a symbol in the sizes (default: as exported); may be given several times"},
+    GRADIENT_OPTIONS(PlanOptions, gradients),
     {"--report", 'r', OPT_TEXT | TAKES_FILE, offsetof(PlanOptions, report), "FILE",
      "write the report there, too: .html (a page for a browser), .json, else text with all tables"},
     {"--nodes", 0, OPT_FLAG, offsetof(PlanOptions, nodes), NULL, "also the placements at every node"},
@@ -168,6 +177,7 @@ Status command_plan(int argc, char **argv) {
     return status_hint(fail(ERR_USAGE, "plan takes one program, %d were given", words.n),
                        "tessera plan model.pt2 --mesh tp=4 --plan plan.json");
   if (o.rank < 0 || o.rank > 1 << 24) return fail(ERR_USAGE, "--rank must be between 0 and the number of ranks");
+  TRY(gradient_words_check(&o.gradients));
   if (!o.mesh && !o.plan) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
   return plan_program(&o, words.v[0]);
 }

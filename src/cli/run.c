@@ -34,9 +34,7 @@ static Status check_options(const RunOptions *o, const TextList *words) {
   for (int i = 0; o->check && !*o->check && i < words->n; i++)
     if (!strcmp(words->v[i], "nodes"))
       return status_hint(fail(ERR_USAGE, "'nodes' is taken for a program"), "write --check=nodes");
-  if (!o->grad && (o->loss || o->grad_inputs))
-    return status_hint(fail(ERR_USAGE, "%s speaks of gradients", o->loss ? "--loss" : "--grad-inputs"),
-                       "give --grad");
+  TRY(gradient_words_check(&o->gradients));
   if (o->random && o->inputs.n) return fail(ERR_USAGE, "--random-inputs and -i exclude each other");
   if (o->outputs.n > calls)
     return fail(ERR_USAGE, "%d output files for %d call%s: give one -i for each -o", o->outputs.n, calls,
@@ -127,12 +125,7 @@ static const Option options[] = {
      "which weights are sharded how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
     {"--check", 0, OPT_MAYBE, offsetof(RunCommand, o.check), "nodes",
      "with --mesh: run on one rank too and compare the outputs, or every node; exit code 4"},
-    {"--grad", 0, OPT_MAYBE, offsetof(RunCommand, o.grad), "NAMES",
-     "the gradients of the loss, too, as grad/NAME: of all parameters, or of those that match, w.*,b"},
-    {"--loss", 0, OPT_TEXT, offsetof(RunCommand, o.loss), "OUTPUT",
-     "with --grad: which output is the loss, by name or position (default: the only one that can be)"},
-    {"--grad-inputs", 0, OPT_FLAG, offsetof(RunCommand, o.grad_inputs), NULL,
-     "with --grad: of floating-point inputs as well"},
+    GRADIENT_OPTIONS(RunCommand, o.gradients),
     {"--ranks", 'n', OPT_INT, offsetof(RunCommand, ro.ranks), "N",
      "on N ranks that communicate by the program's collectives; files of each: a,b or x.{rank}.y"},
     {"--comm", 0, OPT_TEXT | TAKES_COMM, offsetof(RunCommand, ro.comm), "HOW",

@@ -238,12 +238,13 @@ static Status run_call(RunState *r, const Value *inputs, int ninputs, Value **ou
   if (r->o->check) TRY(run_check_begin(&r->check, inputs, ninputs));
   Status s = timed(r, inputs, ninputs, outs, nouts);
   progress_end(&r->bar);
+  if (!s && r->gradient) s = session_gather_gradients(r->session, inputs, &r->results, *outs, *nouts);
+  if (!s && r->gradient && nodes) s = run_check_gradients(&r->check, &(OutputList){*outs, *nouts, r->gradient});
   if (nodes && r->rank == 0) {
     json_key(r, r->out, "check");
     run_check_nodes(&r->check, s, r->out);
   }
   TRY(s);
-  if (session_gradients(r->session)) TRY(session_gather_gradients(r->session, inputs, &r->results, *outs, *nouts));
   if (!r->o->check || nodes) return OK;
   FILE *f = r->rank == 0 ? r->out : fopen("/dev/null", "w"); /* what differs elsewhere is its rank's error */
   if (!f) return fail(ERR_FAIL, "cannot open /dev/null");
@@ -277,10 +278,9 @@ static Status one_call(RunState *r, int call) {
 
 /* --grad: the session gives them behind its outputs. */
 static Status want_gradients(const RunState *r, Session *s) {
-  const RunOptions *o = r->o;
-  GradOptions wanted = {
-      .loss = o->loss, .parameters = o->grad && *o->grad ? o->grad : NULL, .inputs = o->grad_inputs};
-  return o->grad ? session_want_gradients(s, &wanted) : OK;
+  if (!r->o->gradients.names) return OK;
+  GradOptions wanted = gradient_words_ask(&r->o->gradients);
+  return session_want_gradients(s, &wanted);
 }
 
 /* "grad/layers.0.weight" for each. */

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "cli/cli.h"
+#include "cli/gradient_options.h"
 #include "comm/comm.h"
 #include "rank_files/folder_inputs.h"
 #include "runtime/session.h"
@@ -20,12 +21,10 @@ typedef struct {
   bool nothing_asked;                  /* of the outputs: they are listed */
   const char *path, *weights, *random; /* path: of the program, or what stands for the programs of all ranks */
   double atol, rtol;
-  const char *mesh;         /* the program is partitioned over it; NULL: ranks run it as it is */
-  const PlanFile *plan;     /* NULL: nothing is cut */
-  const char *check;        /* NULL: no; else "" or "nodes" */
-  const char *grad;         /* gradients, too: of parameters that match these patterns, "": of all; NULL: none */
-  const char *loss;         /* with grad: which output; NULL: the one that can be */
-  bool grad_inputs;         /* with grad: of the inputs as well */
+  const char *mesh;     /* the program is partitioned over it; NULL: ranks run it as it is */
+  const PlanFile *plan; /* NULL: nothing is cut */
+  const char *check;    /* NULL: no; else "" or "nodes" */
+  GradientWords gradients;
   atomic_bool *unwritten;   /* set if an output file cannot be written; NULL: nobody asks */
   const FolderInputs *cuts; /* of rank files: inputs that all ranks are given are cut so; NULL: they are not */
 } RunOptions;

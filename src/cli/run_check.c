@@ -1,6 +1,7 @@
 /* run_check.c -- see run_check.h. */
 #include "cli/run_check.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/cli.h"
@@ -66,6 +67,8 @@ void run_check_close(RunCheck *c) {
   session_free(c->alone);
   scope_clear(&c->scope);
   arena_free(&c->arena);
+  arena_free(&c->outs_arena);
+  free(c->gradients);
 }
 
 /* ---- nodes --------------------------------------------------------------------------------------- */
@@ -124,19 +127,29 @@ static Status compare_results(void *arg, const Node *n, const Value *outs, int n
 /* ---- calls ----------------------------------------------------------------------------------------- */
 
 Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs) {
-  Scope scope = {0};
-  Arena arena = {0};
-  Value *outs;
-  int nouts;
   if (!c->nodes) return OK;
   scope_clear(&c->scope);
+  arena_free(&c->outs_arena);
+  free(c->gradients);
+  c->gradients = NULL;
   memset(c->result, 0, (size_t)c->nresults * sizeof *c->result);
   c->compared = 0;
   session_watch_nodes(c->alone, keep_results, c);
   session_watch_nodes(c->on_mesh, compare_results, c);
-  Status s = session_run(c->alone, inputs, ninputs, &scope, &arena, &outs, &nouts);
-  scope_clear(&scope);
-  arena_free(&arena);
+  return session_run(c->alone, inputs, ninputs, &c->scope, &c->outs_arena, &c->outs, &c->nouts);
+}
+
+Status run_check_gradients(RunCheck *c, const OutputList *outs) {
+  size_t size;
+  if (outs->n != c->nouts) return fail(ERR_DIFF, "%d outputs, one rank gives %d", outs->n, c->nouts);
+  int first = 0;
+  while (first < outs->n && !outs->gradient[first]) first++;
+  const OutputList gradients = {outs->v + first, outs->n - first, outs->gradient + first};
+  FILE *f = open_memstream(&c->gradients, &size);
+  if (!f) return fail_oom();
+  Status s = compare_with_values(f, "one rank", c->outs + first, &gradients, c->rtol, c->atol, c->json);
+  if (fclose(f) && !s) s = fail_oom();
+  c->ngradients = gradients.n;
   return s;
 }
 
@@ -149,12 +162,20 @@ static Status cut_output(const RunCheck *c, int output, Scope *scope, Kern *kern
   return shard_of(kern, scope, v->tensor, spec, &v->tensor);
 }
 
-/* "check": {"nodes": 12, "ok": true} */
+static void tell_nodes(const RunCheck *c, Status found, FILE *f) {
+  if (!found || c->gradients) fprintf(f, "check: %d results of nodes match one rank's\n", c->compared);
+  if (!c->gradients) return;
+  if (found) fputs(c->gradients, f);
+  else fprintf(f, "check: %d gradients match one rank's\n", c->ngradients);
+}
+
+/* "check": {"nodes": 12, "gradients": [...], "ok": true} */
 void run_check_nodes(const RunCheck *c, Status found, FILE *f) {
-  if (!c->json && !found) fprintf(f, "check: %d results of nodes match one rank's\n", c->compared);
-  if (!c->json) return;
+  if (!c->json) return tell_nodes(c, found, f);
   TextBuf b = {0};
-  text_printf(&b, "{\"nodes\": %d, \"ok\": %s", c->compared, found ? "false" : "true");
+  text_printf(&b, "{\"nodes\": %d", c->compared);
+  if (c->gradients) text_printf(&b, ", \"gradients\": [%s]", c->gradients);
+  text_printf(&b, ", \"ok\": %s", found ? "false" : "true");
   if (found) text_puts(&b, ", \"difference\": "), text_json(&b, status_message(found));
   text_puts(&b, "}");
   if (!b.failed) fputs(b.text, f);

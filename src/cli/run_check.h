@@ -23,6 +23,11 @@ typedef struct {
   Tensor **result;
   double *slack; /* how exact a result can be: as the coarsest floats that it was made of */
   int nresults, compared;
+  Value *outs; /* of the reference, its gradients last */
+  int nouts;
+  Arena outs_arena;
+  char *gradients; /* what was found of gradients, a line or an object each; malloc'ed */
+  int ngradients;
 } RunCheck;
 
 /* p: the program that is checked.  Every rank of the mesh calls all of these.  mode: "" or "nodes". */
@@ -31,6 +36,8 @@ Status run_check_open(RunCheck *c, Ctx *alone, Prepared *p, Session *on_mesh, co
 Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs);
 /* After it: a line per output, or the object of a JSON document, to f; ERR_DIFF. */
 Status run_check_outputs(RunCheck *c, const Value *inputs, int ninputs, const OutputList *outs, FILE *f);
+/* With --check=nodes: its gradients, which are whole.  ERR_DIFF; run_check_nodes tells of it. */
+Status run_check_gradients(RunCheck *c, const OutputList *outs);
 /* The same of --check=nodes, which compares while the call runs; found: what ended the call, OK: nothing. */
 void run_check_nodes(const RunCheck *c, Status found, FILE *f);
 void run_check_close(RunCheck *c);

@@ -155,14 +155,16 @@ const OpDef ops_dtensor[] = {
 
 static Value value_of(const Spec *spec) { return (Value){.kind = VAL_SPEC, .spec = spec}; }
 
-/* g on its way to where `place` has it. */
-static Tensor *bring(Vjp *v, Tensor *g, const Placement *place, bool lazy) {
+/* g on its way to where `place` has it; of: what it is the cotangent of, or why that was moved. */
+static Tensor *bring(Vjp *v, Tensor *g, const Placement *place, const char *of, bool lazy) {
   const Spec *to;
   if (v->f.status) return NULL;
   v->f.status = spec_with(g->spec, place, &to);
   if (v->f.status || to == g->spec) return g;
-  return F_OP(&v->f, "tess.dtensor_redistribute.default", F_T(g), value_of(to), val_str("gradient"),
-              val_bool(lazy));
+  const char *why = arena_printf(v->f.c->arena, "cotangent of %s", of);
+  if (!why) v->f.status = fail_oom();
+  if (!why) return NULL;
+  return F_OP(&v->f, "tess.dtensor_redistribute.default", F_T(g), value_of(to), val_str(why), val_bool(lazy));
 }
 
 static bool is_dtensor(Vjp *v, const Tensor *g, const char *what) {
@@ -186,7 +188,7 @@ static void vjp_redistribute(Vjp *v) {
     else if (is_r(was) && lazy) place[a] = *is;
     else place[a] = *was;
   }
-  vjp_give(v, 0, bring(v, g, place, lazy));
+  vjp_give(v, 0, bring(v, g, place, in_str(v->forward, 2), lazy));
 }
 
 /* Partial gradients become whole: a shard's gradient is the gradient of what it stands for. */
@@ -204,7 +206,7 @@ static void vjp_from_local(Vjp *v) {
   Placement place[MAX_AXES];
   if (!is_dtensor(v, g, "from_local")) return;
   without_partial(v->forward->arg[1].spec, place);
-  g = bring(v, g, asked ? asked->place : place, false);
+  g = bring(v, g, asked ? asked->place : place, "from_local", false);
   vjp_give(v, 0, F_OP(&v->f, "tess.dtensor_to_local.default", F_T(g)));
 }
 

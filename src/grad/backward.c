@@ -82,7 +82,7 @@ static void mark_wanted(Job *j, Tensor *const *inputs, int ninputs) {
 
 static void say_where(const Tape *t, const TapeNode *n, TextBuf *b) {
   char where[512] = "";
-  if (t->describe && n->origin) t->describe(n->origin, where, sizeof where);
+  if (t->describe && n->origin) t->describe(n->origin, false, where, sizeof where);
   if (*where) text_printf(b, " (%s)", where);
 }
 
@@ -157,6 +157,14 @@ static Status flat(Arena *arena, const Value *values, int n, Tensor ***out) {
 /* An op through which partial values pass for nothing. */
 static bool only_moves(const Op *op) { return op->def->moves != MOVES_NOT || op->def->flags & OP_DTENSOR; }
 
+/* "cotangent of 'linear_3' in layers.0": a redistribution's cause. */
+static Status cotangent_title(Job *j, const TapeNode *n, const char **out) {
+  char of[512] = "";
+  if (j->tape->describe && n->origin) j->tape->describe(n->origin, true, of, sizeof of);
+  TRY_NEW(*out, arena_printf(&j->arena, "cotangent of %s", *of ? of : n->op->schema.name));
+  return OK;
+}
+
 /* A cotangent that came as partial sums is reduced once, when all of it has come and before it is computed with, to
  * where its tensor lies: to shards where that is sharded, else to the whole. */
 static Status settle(Job *j, const TapeNode *n, const Tensor *result, Tensor **cotangent) {
@@ -169,9 +177,11 @@ static Status settle(Job *j, const TapeNode *n, const Tensor *result, Tensor **c
     place[a] = !is_p(&g->spec->place[a]) ? g->spec->place[a] : there && is_s(there) ? *there : place_r();
   }
   Call c = call_of(j, n->op);
+  const char *why;
   TRY(spec_with(g->spec, place, &to));
+  TRY(cotangent_title(j, n, &why));
   return OP(&c, "tess.dtensor_redistribute.default", cotangent, val_tensor(g),
-            ((Value){.kind = VAL_SPEC, .spec = to}), val_str("cotangent"), val_bool(true));
+            ((Value){.kind = VAL_SPEC, .spec = to}), val_str(why), val_bool(true));
 }
 
 /* Constants that a gradient makes are plain tensors, the same on every rank. */
@@ -235,11 +245,11 @@ static Status visit_one(Job *j, Visit *v) {
   bool reached = false;
   for (int i = 0; i < v->node->nout; i++) reached |= v->cotangent[i] != NULL;
   if (!v->node->op || !v->wanted) return OK;
-  if (reached && t->visits) t->visits(t->visits_arg, v->node->origin);
+  if (reached && t->visits) TRY(t->visits(t->visits_arg, v->node->origin));
   Status s = reached ? visit_node(j, v) : OK;
   if (s && t->describe && v->node->origin) {
     char where[512] = "";
-    t->describe(v->node->origin, where, sizeof where);
+    t->describe(v->node->origin, false, where, sizeof where);
     s = status_at(s, "%s", where);
   }
   if (!j->how->keep && !j->how->create_graph) tape_node_forget(v->node);

@@ -36,10 +36,10 @@ typedef struct Tape {
   /* Where the calls come from (a node of a program), for whoever knows: nodes remember it, and the backward tells
    * of it before it goes back through one.  NULL: nothing to tell. */
   const void *origin;
-  void (*visits)(void *arg, const void *origin);
+  Status (*visits)(void *arg, const void *origin);
   void *visits_arg;
-  /* Text for errors: "node 'x', file.py:12"; NULL: none. */
-  void (*describe)(const void *origin, char *buf, size_t cap);
+  /* The origin in words: for errors "node 'x' in m, file.py:12", as a title "'x' in m"; NULL: none. */
+  void (*describe)(const void *origin, bool title, char *buf, size_t cap);
 } Tape;
 
 void tape_begin(Tape *t, Ctx *ctx);

@@ -425,7 +425,7 @@ static Status tell_multiples(const Dynamic *d) {
 
 Status worker_dynamic(Worker *w, const SymBindings *hints, CommLog *log, Exported **out) {
   Dynamic d = {.w = w, .e = w->cut->program};
-  WalkWatch watch = {&d, saw_input, saw_before, saw_node, saw_output};
+  WalkWatch watch = {.arg = &d, .input = saw_input, .before = saw_before, .after = saw_node, .output = saw_output};
   Exported *first;
   TRY(list_symbols(&d, hints));
   TRY(hint_dynamic(worker_program(w, hints, NULL, &watch, &first)));

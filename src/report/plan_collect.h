@@ -2,6 +2,7 @@
 #ifndef TESS_REPORT_PLAN_COLLECT_H
 #define TESS_REPORT_PLAN_COLLECT_H
 
+#include "base/ptrmap.h"
 #include "base/strmap.h"
 #include "dist/redistribute.h"
 #include "report/plan_report.h"
@@ -22,7 +23,12 @@ typedef struct {
   int logged;              /* events of the log that have become moves */
   Tensor **value;          /* by Val.id: the DTensor; NULL: not yet, or no tensor */
   const char **sharded_by; /* by Val.id * naxes + axis */
+  GradRequest grad;        /* r->grad */
+  PtrMap index;            /* node -> index of its PlanNode: of several, the last */
+  bool backward;           /* what is recorded now is */
+  int visited;             /* the node that the backward is at; -1: none */
   StrMap node_of;          /* name of a recorded value -> 1 + index of the node it was recorded for */
+  StrMap made_backward;    /* names of values that were recorded in the backward */
   StrMap texts;            /* that occur again and again: once */
   StrMap layers;           /* name -> 1 + index */
   const Node *recorded;    /* the last node of the rank's program that was looked at */
@@ -47,5 +53,6 @@ Status collect_type(Collector *c, Dtype d, int ndim, const int64_t *size, const 
 Status collect_note(Collector *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* The layer that a module or a parameter of that name belongs to; made if it is new. */
 Status collect_layer(Collector *c, const char *module, int *out);
+Status collect_layer_of(Collector *c, const char *parameter, int *out);
 
 #endif

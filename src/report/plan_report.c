@@ -102,7 +102,11 @@ static void tell_unknown(Collector *c, Status s) {
 
 static Status record_program(Collector *c) {
   WalkWatch watch = collect_watch(c);
-  Specialize how = {.marks = c->marks, .state = c->shard, .dry_limit = c->dry ? DRY_LIMIT : 0, .watch = &watch};
+  Specialize how = {.marks = c->marks,
+                    .state = c->shard,
+                    .dry_limit = c->dry ? DRY_LIMIT : 0,
+                    .watch = &watch,
+                    .grad = c->r->grad ? &c->grad : NULL};
   Exported *local;
   Program *program;
   comm_log_begin(c->dist, &c->log);
@@ -202,11 +206,19 @@ static Status tell_derived(Collector *c) {
   return s;
 }
 
+static Status find_gradients(Collector *c) {
+  if (!c->r->grad) return OK;
+  TRY(grad_request(c->e, c->r->grad, &c->p->arena, &c->grad));
+  const Arg *loss = &c->e->graph->outputs[c->grad.loss];
+  return collect_text(c, loss->kind == ARG_VAL ? loss->val->name : "", &c->p->loss);
+}
+
 static Status collect(Collector *c) {
   const Graph *g = c->e->graph;
   TextBuf notes = {0};
   TRY(open_mesh(c));
   TRY(describe(c));
+  TRY(find_gradients(c));
   Status s = mark_with_plan(c->e, c->mesh, c->r->plan, &notes, &c->marks);
   if (!s) s = tell_derived(c);
   if (!s) s = split_notes(c, notes.text);
@@ -221,7 +233,7 @@ static Status collect(Collector *c) {
   TRY(collect_kinds(c));
   TRY(collect_unasked(c));
   PlanTotals *t = &c->p->rank_total;
-  t->total = t->weights + t->buffers + t->inputs + t->outputs + t->activations;
+  t->total = t->weights + t->buffers + t->inputs + t->outputs + t->gradients + t->activations;
   TRY(note_idle_axes(c));
   return note_memory(c);
 }
@@ -232,6 +244,7 @@ static Status try_report(const Exported *e, const PlanRequest *r, bool dry, Plan
   ctx_init(&c.ctx, 1);
   Status s = collect(&c);
   comm_log_free(&c.log);
+  ptrmap_free(&c.index);
   marks_free(c.marks);
   scope_clear(&c.scope);
   ctx_free(&c.ctx);
@@ -253,8 +266,12 @@ Status plan_report(const Exported *e, const PlanRequest *r, PlanReport **out) {
   PlanReport *p, *alone;
   TRY(make_report(e, r, &p));
   if (!r->no_whole && !p->unknown) {
-    PlanRequest one = {
-        .mesh = "1", .inputs = r->inputs, .ninputs = r->ninputs, .machine = r->machine, .no_whole = true};
+    PlanRequest one = {.mesh = "1",
+                       .inputs = r->inputs,
+                       .ninputs = r->ninputs,
+                       .machine = r->machine,
+                       .grad = r->grad,
+                       .no_whole = true};
     Status s = make_report(e, &one, &alone);
     if (s) {
       plan_report_free(p);

@@ -26,9 +26,11 @@
 #include "runtime/specialize.h"
 
 typedef enum {
-  CAUSE_PLAN,   /* an entry of the plan */
-  CAUSE_OUTPUT, /* results of the program are to be whole, or where the plan wants them */
-  CAUSE_RULE,   /* nobody asked: the op could not work on what it got */
+  CAUSE_PLAN,      /* an entry of the plan */
+  CAUSE_OUTPUT,    /* results of the program are to be whole, or where the plan wants them */
+  CAUSE_RULE,      /* nobody asked: the op could not work on what it got */
+  CAUSE_COTANGENT, /* partial sums of a cotangent, or where its tensor was before an entry of the plan moved it */
+  CAUSE_GRADIENT,  /* a gradient goes where its parameter lies */
 } MoveCause;
 
 /* A collective. */
@@ -45,8 +47,9 @@ typedef struct {
   const char *why;        /* "rowwise 'layers.0.mlp.down_proj'"; CAUSE_RULE: the op */
   const char *rule;       /* CAUSE_RULE: the rule's words, "" if it has none */
   const char *sharded_by; /* what made the tensor lie as it did: an entry of the plan; NULL: not known */
-  int node;               /* for which it is done; -1: an output of the program */
+  int node;               /* for which it is done; -1: an output of the program, or a gradient */
   bool after;             /* on the node's result, not on an argument */
+  bool backward;          /* on the way back through the node, or of a gradient */
   int layer;
 } PlanMove;
 
@@ -59,7 +62,7 @@ typedef struct {
   const char *name, *op, *module, *source;
   PlanValue *in, *out; /* tensors; inputs as they come */
   int nin, nout;
-  int move, nmoves;             /* of PlanReport.move */
+  int move, nmoves;             /* of PlanReport.move: the forward's */
   double flops, bytes, seconds; /* collectives apart; work of fused nodes is told at the last of them */
   int layer;
 } PlanNode;
@@ -81,6 +84,7 @@ typedef struct {
   int number;       /* 0; -1: not numbered */
   int nodes, unasked;
   int count[STEP_KIND_COUNT];
+  int backward[STEP_KIND_COUNT];      /* of these */
   int64_t moved[STEP_KIND_COUNT];     /* bytes */
   int64_t weights, rank_weights;      /* bytes */
   double flops, compute, communicate; /* seconds */
@@ -105,15 +109,17 @@ typedef struct {
 } RankClass;
 
 typedef struct {
-  int64_t weights, buffers, inputs, outputs, activations, total; /* bytes */
-  double flops, bytes;                                           /* bytes that ops read and write */
-  double compute, communicate;                                   /* seconds */
+  int64_t weights, buffers, inputs, outputs, gradients, activations, total; /* bytes */
+  double flops, bytes;                                                      /* bytes that ops read and write */
+  double backward_flops;                                                    /* of these */
+  double compute, communicate;                                              /* seconds */
   int steps;
 } PlanTotals;
 
 typedef struct {
   StepKind kind;
   unsigned axes;
+  bool backward;
   int count, unasked;
   int64_t bytes;
   double seconds;
@@ -127,6 +133,8 @@ typedef struct PlanReport {
   int naxes, axis[MAX_AXES], ranks, rank;
   const char *axis_name[MAX_AXES]; /* "tp"; "0" where it has none */
   const char *sizes;               /* "s0=2, s1=16" as the request has it; "" */
+  const char *loss;                /* whose gradients are asked for; NULL: none are */
+  int ngradients;                  /* that there are */
   const char *unknown;             /* why the rest of the program is not known before it runs; NULL: all is */
   bool timed;                      /* there is a machine */
   Machine machine;
@@ -148,7 +156,8 @@ typedef struct {
   const PlanFile *plan; /* may be "auto"; NULL: nothing is cut, but for a batch on a data axis */
   const Value *inputs;  /* sizes of the user inputs, whole */
   int ninputs;
-  const Machine *machine; /* NULL: no times */
+  const Machine *machine;  /* NULL: no times */
+  const GradOptions *grad; /* the joint program; NULL: the forward alone */
   int rank;
   const char *sizes; /* for the reader; NULL: "" */
   bool no_whole;     /* do not look at the program on one rank, too */

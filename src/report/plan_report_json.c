@@ -33,7 +33,11 @@ static void add_text(Doc *d, Json *to, const char *value) {
 }
 static void add_whole(Doc *d, Json *to, int64_t n) { d->failed |= !yyjson_mut_arr_add_int(d->doc, to, n); }
 
-static const char *const causes[] = {[CAUSE_PLAN] = "plan", [CAUSE_OUTPUT] = "output", [CAUSE_RULE] = "rule"};
+static const char *const causes[] = {[CAUSE_PLAN] = "plan",
+                                     [CAUSE_OUTPUT] = "output",
+                                     [CAUSE_RULE] = "rule",
+                                     [CAUSE_COTANGENT] = "cotangent",
+                                     [CAUSE_GRADIENT] = "gradient"};
 
 static void add_axes(Doc *d, Json *to, const PlanReport *r, unsigned axes) {
   Json *names = list(d, to, "axes");
@@ -47,9 +51,11 @@ static void add_totals(Doc *d, Json *root, const char *key, const PlanReport *r,
   whole(d, memory, "buffers", t->buffers);
   whole(d, memory, "inputs", t->inputs);
   whole(d, memory, "outputs", t->outputs);
+  if (r->loss) whole(d, memory, "gradients", t->gradients);
   whole(d, memory, "activations", t->activations);
   whole(d, memory, "total", t->total);
   real(d, o, "flops", t->flops);
+  if (r->loss) real(d, o, "backward_flops", t->backward_flops);
   real(d, o, "bytes", t->bytes);
   whole(d, o, "steps", t->steps);
   if (!r->timed) return;
@@ -73,6 +79,8 @@ static void add_head(Doc *d, Json *root, const PlanReport *r) {
   whole(d, root, "ranks", r->ranks);
   whole(d, root, "as_rank", r->rank);
   text(d, root, "sizes", r->sizes);
+  text(d, root, "loss", r->loss);
+  if (r->loss) whole(d, root, "gradients", r->ngradients);
   text(d, root, "unknown", r->unknown);
 }
 
@@ -102,6 +110,7 @@ static void add_kinds(Doc *d, Json *root, const PlanReport *r) {
     Json *o = item(d, kinds);
     text(d, o, "kind", step_kind_name(k->kind));
     add_axes(d, o, r, k->axes);
+    if (k->backward) yes(d, o, "backward");
     whole(d, o, "count", k->count);
     whole(d, o, "not_asked_for", k->unasked);
     whole(d, o, "bytes", k->bytes);
@@ -123,6 +132,7 @@ static void add_layers(Doc *d, Json *root, const PlanReport *r) {
       Json *one = object(d, counts, step_kind_name((StepKind)k));
       whole(d, one, "count", l->count[k]);
       whole(d, one, "bytes", l->moved[k]);
+      if (l->backward[k]) whole(d, one, "backward", l->backward[k]);
     }
     whole(d, o, "not_asked_for", l->unasked);
     whole(d, o, "weights", l->weights);
@@ -151,6 +161,7 @@ static void add_move(Doc *d, Json *to, const PlanReport *r, const PlanMove *m) {
   text(d, o, "sharded_by", m->sharded_by);
   if (m->node >= 0) whole(d, o, "node", m->node);
   if (m->after) yes(d, o, "after");
+  if (m->backward) yes(d, o, "backward");
   whole(d, o, "layer", m->layer);
 }
 

@@ -94,19 +94,27 @@ Status collect_layer(Collector *c, const char *module, int *out) {
   return OK;
 }
 
+Status collect_layer_of(Collector *c, const char *parameter, int *out) {
+  const char *dot = strrchr(parameter, '.');
+  char module[512];
+  snprintf(module, sizeof module, "%.*s", dot ? (int)(dot - parameter) : 0, parameter);
+  return collect_layer(c, module, out);
+}
+
 static bool about(double a, double b) { return fabs(a - b) <= 0.01 * fmax(fabs(a), fabs(b)); }
 
 /* b follows a and does the same.  Work may differ a little: the first layer has a sum less. */
 static bool follows(const PlanLayer *a, const PlanLayer *b) {
   if (a->number < 0 || b->number != a->number + 1 || strcmp(a->stem, b->stem)) return false;
   return !memcmp(a->count, b->count, sizeof a->count) && !memcmp(a->moved, b->moved, sizeof a->moved) &&
-         a->rank_weights == b->rank_weights && a->unasked == b->unasked && about(a->flops, b->flops);
+         !memcmp(a->backward, b->backward, sizeof a->backward) && a->rank_weights == b->rank_weights &&
+         a->unasked == b->unasked && about(a->flops, b->flops);
 }
 
 Status collect_layers(Collector *c) {
   PlanReport *p = c->p;
   for (int i = 0; i < p->nmoves; i++)
-    if (p->move[i].node < 0) TRY(collect_layer(c, "outputs", &p->move[i].layer));
+    if (p->move[i].node < 0 && !p->move[i].backward) TRY(collect_layer(c, "outputs", &p->move[i].layer));
   for (int i = 0; i < p->nnodes; i++) {
     PlanLayer *l = &p->layer[p->node[i].layer];
     l->nodes++;
@@ -117,6 +125,7 @@ Status collect_layers(Collector *c) {
     const PlanMove *m = &p->move[i];
     PlanLayer *l = &p->layer[m->layer];
     l->count[m->kind]++;
+    l->backward[m->kind] += m->backward;
     l->moved[m->kind] += m->bytes;
     l->communicate += m->seconds;
     l->unasked += m->cause == CAUSE_RULE;
@@ -144,8 +153,11 @@ Status collect_kinds(Collector *c) {
   for (int i = 0; i < p->nmoves; i++) {
     const PlanMove *m = &p->move[i];
     int k = 0;
-    while (k < p->nkinds && (p->kind[k].kind != m->kind || p->kind[k].axes != m->axes)) k++;
-    if (k == p->nkinds) p->kind[p->nkinds++] = (PlanKind){.kind = m->kind, .axes = m->axes};
+    while (k < p->nkinds &&
+           (p->kind[k].kind != m->kind || p->kind[k].axes != m->axes || p->kind[k].backward != m->backward))
+      k++;
+    if (k == p->nkinds)
+      p->kind[p->nkinds++] = (PlanKind){.kind = m->kind, .axes = m->axes, .backward = m->backward};
     p->kind[k].count++;
     p->kind[k].unasked += m->cause == CAUSE_RULE;
     p->kind[k].bytes += m->bytes;
@@ -170,7 +182,8 @@ static Status pattern_of(Collector *c, const char *module, const char **out) {
 
 static bool alike(const PlanMove *a, const PlanMove *b) {
   return a->kind == b->kind && a->axes == b->axes && a->bytes == b->bytes && a->why == b->why &&
-         a->rule == b->rule && a->from == b->from && a->to == b->to && a->type == b->type;
+         a->rule == b->rule && a->backward == b->backward && a->from == b->from && a->to == b->to &&
+         a->type == b->type;
 }
 
 static bool gathers(StepKind k) { return k == STEP_ALL_GATHER || k == STEP_ALL_TO_ALL || k == STEP_EXCHANGE; }

@@ -86,6 +86,9 @@ static Status watch_before(void *arg, const Node *n) {
   TRY(collect_text(c, node_source(n, text, sizeof text), &node->source));
   TRY(collect_layer(c, node->module, &node->layer));
   node->move = c->p->nmoves;
+  int64_t *index;
+  TRY(ptrmap_slot(&c->index, n, 0, &index));
+  *index = c->p->nnodes - 1;
   if (!of_main_graph(c, n)) return OK;
   Arguments count = {.c = c};
   node_each_val((Node *)(uintptr_t)n, add_argument, &count);
@@ -112,6 +115,12 @@ static int group_size(const Mesh *m, unsigned axes) {
   return n;
 }
 
+static MoveCause cause_of(const Collector *c, const CommEvent *e, int node) {
+  if (e->rule) return CAUSE_RULE;
+  if (c->backward) return node < 0 ? CAUSE_GRADIENT : CAUSE_COTANGENT;
+  return node < 0 ? CAUSE_OUTPUT : CAUSE_PLAN;
+}
+
 /* from: per axis, who cut the arguments of the node. */
 static Status add_event(Collector *c, const CommEvent *e, const char *name, const char *const *from, int node,
                         bool after) {
@@ -123,8 +132,9 @@ static Status add_event(Collector *c, const CommEvent *e, const char *name, cons
                   .ranks = group_size(c->mesh, e->axes),
                   .bytes = e->bytes,
                   .node = node,
-                  .after = after};
-  m->cause = e->rule ? CAUSE_RULE : node < 0 ? CAUSE_OUTPUT : CAUSE_PLAN;
+                  .after = after,
+                  .backward = c->backward};
+  m->cause = cause_of(c, e, node);
   if (machine) m->seconds = machine_collective_seconds(machine, c->mesh, e->kind, e->axes, e->bytes);
   TRY(collect_text(c, name, &m->name));
   TRY(collect_text(c, e->why, &m->why));
@@ -150,6 +160,9 @@ static Status harvest(Collector *c, const Exported *to, const char *const *from,
       StrSlot *slot;
       TRY(strmap_slot(&c->node_of, &c->p->arena, n->outs[i]->name, &slot));
       slot->value = (void *)(intptr_t)(node + 1);
+      if (!c->backward) continue;
+      TRY(strmap_slot(&c->made_backward, &c->p->arena, n->outs[i]->name, &slot));
+      slot->value = c;
     }
     if (!node_is(n, "tess.redistribute.default")) worked |= !node_is(n, "aten.slice.Tensor");
     else if (c->logged < c->log.n) {
@@ -194,14 +207,41 @@ static Status watch_output(void *arg, int i, const Tensor *t, const Exported *to
   PlanReport *p = c->p;
   const Arg *a = &c->e->graph->outputs[i];
   bool known = a->kind == ARG_VAL;
+  c->backward = false; /* it is over, with gradients in their places */
   TRY(harvest(c, to, known ? sharded_by(c, a->val) : NULL, -1));
   if (!p->output) TRY_NEW(p->output, arena_new_n(&p->arena, PlanValue, c->e->graph->noutputs));
   return describe_value(c, known ? a->val->name : "", t, &p->output[p->noutputs++]);
 }
 
+/* What was recorded since the last time belongs to the node that the backward was at. */
+static Status watch_visits(void *arg, const Node *n, const Exported *to) {
+  Collector *c = arg;
+  const int64_t *index = n ? ptrmap_find(&c->index, n) : NULL;
+  if (!c->backward) c->visited = -1;
+  c->backward = true;
+  TRY(harvest(c, to, NULL, c->visited));
+  c->visited = index ? (int)*index : -1;
+  return OK;
+}
+
+/* A gradient belongs to the layer of its parameter. */
+static Status watch_gradient(void *arg, int k, const Exported *to) {
+  Collector *c = arg;
+  int first = c->p->nmoves, layer;
+  TRY(harvest(c, to, NULL, -1));
+  TRY(collect_layer_of(c, grad_output(c->e, &c->grad, c->e->graph->noutputs + k).target, &layer));
+  for (int i = first; i < c->p->nmoves; i++) c->p->move[i].layer = layer;
+  return OK;
+}
+
 WalkWatch collect_watch(Collector *c) {
-  return (WalkWatch){
-      .arg = c, .input = watch_input, .before = watch_before, .after = watch_after, .output = watch_output};
+  return (WalkWatch){.arg = c,
+                     .input = watch_input,
+                     .before = watch_before,
+                     .after = watch_after,
+                     .output = watch_output,
+                     .visits = watch_visits,
+                     .gradient = watch_gradient};
 }
 
 /* ---- the finished program ---------------------------------------------------------------------------- */
@@ -222,7 +262,7 @@ static Status drop_dead_moves(Collector *c, const Graph *g) {
     PlanMove *m = &p->move[i];
     if (!strmap_get(&alive, m->name)) continue;
     p->move[kept] = *m;
-    if (m->node >= 0) {
+    if (m->node >= 0 && !m->backward) {
       PlanNode *node = &p->node[m->node];
       if (!node->nmoves++) node->move = kept;
     }
@@ -273,12 +313,17 @@ static intptr_t node_named(const Collector *c, const char *name) {
   return found;
 }
 
+static bool is_backward(const Collector *c, const Node *n) {
+  return n->nouts && strmap_get(&c->made_backward, n->outs[0]->name);
+}
+
 static void add_instruction(Collector *c, const Instr *in) {
   PlanTotals *t = &c->p->rank_total;
   Dtype dtype;
   double bytes = call_bytes(&in->call, &dtype), flops = op_flops(&in->call);
   double seconds = c->r->machine ? machine_op_seconds(c->r->machine, dtype, flops, bytes) : 0;
   t->flops += flops;
+  if (is_backward(c, in->node)) t->backward_flops += flops;
   t->bytes += bytes;
   t->compute += seconds;
   t->steps++;
@@ -320,14 +365,27 @@ static Status folded_bytes(const Collector *c, const Exported *local, int64_t *b
   return u.status;
 }
 
+static bool is_gradient(OutputKind k) { return k == OUT_GRADIENT_TO_PARAMETER || k == OUT_GRADIENT_TO_USER_INPUT; }
+
+static void count_outputs(Collector *c, const Program *p) {
+  PlanTotals *t = &c->p->rank_total;
+  for (int i = 0, user = 0; i < p->graph->graph->noutputs; i++) {
+    if (!output_is_returned(p->graph->outputs[i].kind)) continue;
+    const Value *v = &p->outputs[user++];
+    if (v->kind != VAL_TENSOR) continue;
+    bool gradient = is_gradient(p->graph->outputs[i].kind);
+    *(gradient ? &t->gradients : &t->outputs) += tensor_bytes(v->tensor);
+    c->p->ngradients += gradient;
+  }
+}
+
 Status collect_program(Collector *c, const Program *p) {
   PlanTotals *t = &c->p->rank_total;
   TRY(drop_dead_moves(c, p->graph->graph));
   for (int i = 0; i < p->ninstrs; i++)
     if (strcmp(p->instrs[i].call.op->schema.name, "tess.redistribute.default")) add_instruction(c, &p->instrs[i]);
   for (int i = 0; i < p->ninputs; i++) t->inputs += tensor_bytes(p->inputs[i].tensor);
-  for (int i = 0; i < p->noutputs; i++)
-    if (p->outputs[i].kind == VAL_TENSOR) t->outputs += tensor_bytes(p->outputs[i].tensor);
+  count_outputs(c, p);
   t->activations = (int64_t)p->slab_bytes;
   TRY(folded_bytes(c, p->graph, &t->buffers));
   return OK;

@@ -79,10 +79,7 @@ static Status add_state(Collector *c, int input, const StateEntry *s, int *first
                      "%d of the %d ranks hold nothing of '%s' %s, and of others like it: its pieces (heads, say) "
                      "do not go round",
                      without, c->mesh->size, w->name, w->place));
-  const char *dot = strrchr(s->fqn, '.');
-  char module[512];
-  snprintf(module, sizeof module, "%.*s", dot ? (int)(dot - s->fqn) : 0, s->fqn);
-  return collect_layer(c, module, &w->layer);
+  return collect_layer_of(c, s->fqn, &w->layer);
 }
 
 static Status add_user_inputs(Collector *c) {

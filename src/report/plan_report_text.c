@@ -27,6 +27,8 @@ static void put_head(TextBuf *b, const PlanReport *r) {
               r->plan ? "plan " : "no plan", r->plan ? r->plan : "");
   if (*r->sizes) text_printf(b, ", at %s", r->sizes);
   if (r->rank) text_printf(b, "; as rank %d", r->rank);
+  if (r->loss)
+    text_printf(b, "; with %d gradient%s of the loss '%s'", r->ngradients, PLURAL(r->ngradients), r->loss);
   text_puts(b, "\n");
   for (int i = 0; i < r->nweights; i++) {
     const PlanWeight *w = &r->weight[i];
@@ -60,7 +62,8 @@ static void put_memory(TextBuf *b, const PlanReport *r) {
   if (t->buffers || w->buffers) put_amount(b, "buffers, constants", t->buffers, w->buffers, "");
   if (r->unknown) return;
   put_amount(b, "inputs, outputs", t->inputs + t->outputs, w->inputs + w->outputs, "");
-  put_amount(b, "activations at most", t->activations, w->activations, "");
+  if (r->loss) put_amount(b, "gradients", t->gradients, w->gradients, "");
+  put_amount(b, r->loss ? "activations, cotangents" : "activations at most", t->activations, w->activations, "");
   put_amount(b, "total", t->total, w->total, "");
 }
 
@@ -84,6 +87,8 @@ static void put_work(TextBuf *b, const PlanReport *r) {
                 human_flops(w->flops, y, sizeof y), share < 10 ? 2 : 0, share, r->ranks > 10 ? 2 : 0,
                 100.0 / r->ranks);
   text_printf(b, "\n");
+  if (r->loss)
+    text_printf(b, "  %-*s %12s\n", NAME - 10, "of it backward", human_flops(t->backward_flops, x, sizeof x));
   if (!r->timed) return;
   text_printf(b, "  %-*s %12s   computing %s, communicating %s", NAME - 10, "time, predicted",
               human_seconds(t->compute + t->communicate, x, sizeof x), human_seconds(t->compute, y, sizeof y),
@@ -108,7 +113,8 @@ static void put_kinds(TextBuf *b, const PlanReport *r) {
   for (int i = 0; i < r->nkinds; i++) {
     const PlanKind *k = &r->kind[i];
     char name[64];
-    snprintf(name, sizeof name, "%s %s", step_kind_name(k->kind), axes_text(r, k->axes, axes, sizeof axes));
+    snprintf(name, sizeof name, "%s %s%s", step_kind_name(k->kind), axes_text(r, k->axes, axes, sizeof axes),
+             k->backward ? ", backward" : "");
     text_printf(b, "  %-*s %8d %14s", NAME - 10, name, k->count, bytes(k->bytes, x));
     if (r->timed) text_printf(b, " %10s", human_seconds(k->seconds, y, sizeof y));
     if (k->unasked) text_printf(b, "   %d not asked for", k->unasked);
@@ -138,8 +144,10 @@ static void put_layer(TextBuf *b, const PlanReport *r, const PlanLayer *l, int w
   text_printf(b, "  %-*s ", width, layer_title(r, l, name, sizeof name));
   for (int k = 0; k < STEP_KIND_COUNT; k++) {
     if (!l->count[k]) continue;
-    text_printf(b, "%s%d %s (%s)", first ? "" : ", ", l->count[k], step_kind_name((StepKind)k),
+    text_printf(b, "%s%d %s (%s", first ? "" : ", ", l->count[k], step_kind_name((StepKind)k),
                 bytes(l->moved[k], x));
+    if (l->backward[k]) text_printf(b, ", %d backward", l->backward[k]);
+    text_puts(b, ")");
     first = false;
   }
   if (first) text_puts(b, "no collectives");
@@ -240,7 +248,12 @@ static void put_nodes(TextBuf *b, const PlanReport *r) {
       if (r->move[n->move + m].after) put_move(b, r, &r->move[n->move + m]);
   }
   for (int i = 0, any = 0; i < r->nmoves; i++) {
-    if (r->move[i].node >= 0) continue;
+    if (!r->move[i].backward) continue;
+    if (!any++) text_puts(b, "backward, in its order:\n");
+    put_move(b, r, &r->move[i]);
+  }
+  for (int i = 0, any = 0; i < r->nmoves; i++) {
+    if (r->move[i].node >= 0 || r->move[i].backward) continue;
     if (!any++) text_puts(b, "outputs:\n");
     put_move(b, r, &r->move[i]);
   }

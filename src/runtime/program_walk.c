@@ -171,18 +171,18 @@ static Status place_outputs(const ProgramWalk *w, Value *outputs) {
 
 /* ---- gradients ---------------------------------------------------------------------------------------- */
 
-static void visits_node(void *arg, const void *origin) {
+static Status visits_node(void *arg, const void *origin) {
   const ProgramWalk *w = arg;
-  if (w->visits && origin) w->visits(w->arg, origin);
+  return w->visits && origin ? w->visits(w->arg, origin) : OK;
 }
 
-static void describe_node(const void *origin, char *buf, size_t cap) {
+static void describe_node(const void *origin, bool title, char *buf, size_t cap) {
   const Node *n = origin;
-  char source[256], module[256];
-  node_source(n, source, sizeof source);
+  char source[256] = "", module[256];
+  if (!title) node_source(n, source, sizeof source);
   node_module(n, module, sizeof module);
-  snprintf(buf, cap, "node '%s'%s%s%s%s", n->nouts ? n->outs[0]->name : "-", *module ? " in " : "", module,
-           *source ? ", " : "", source);
+  snprintf(buf, cap, "%s'%s'%s%s%s%s", title ? "" : "node ", n->nouts ? n->outs[0]->name : "-",
+           *module ? " in " : "", module, *source ? ", " : "", source);
 }
 
 static void tape_open(Walking *walking) {
@@ -199,8 +199,12 @@ static Status place_gradients(const ProgramWalk *w, const Value *inputs, Value *
     Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
     const Spec *want = inputs[w->grad->input[k]].tensor->spec, *to;
     if (!t || !t->spec) continue;
+    const char *why;
+    TRY_NEW(why, arena_printf(w->arena, "gradient of '%s'",
+                              grad_output(w->program, w->grad, w->program->graph->noutputs + k).target));
     TRY(spec_with(t->spec, want->place, &to));
-    if (to != t->spec) TRY(dtensor_place(w->ctx, w->scope, t, to, "gradient", &t));
+    if (to != t->spec) TRY(dtensor_place(w->ctx, w->scope, t, to, why, &t));
+    if (w->gradient) TRY(w->gradient(w->arg, k));
     gradients[k] = val_tensor(t->local);
   }
   return OK;
@@ -223,6 +227,7 @@ static Status walk_under_tape(Walking *walking, const Value *user, Value *inputs
   if (w->grad) {
     Value *gradients = outputs + g->noutputs;
     TRY(gradients_find(&walking->tape, w->grad, inputs, outputs, w->scope, w->arena, gradients));
+    if (w->visits) TRY(w->visits(w->arg, NULL));
     TRY(place_gradients(w, inputs, gradients));
   }
   return place_outputs(w, outputs);

@@ -30,8 +30,10 @@ typedef struct {
   Status (*before)(void *arg, const Node *n);
   Status (*after)(void *arg, const Node *n, const Value *outs, int nouts);
   Status (*placed)(void *arg, int i, const Tensor *t);
-  /* The backward goes on to what belongs to this node; may be NULL. */
-  void (*visits)(void *arg, const Node *n);
+  /* The backward goes on to what belongs to this node (NULL: it has gone through all), then gradient k of the
+   * request has been placed; each may be NULL. */
+  Status (*visits)(void *arg, const Node *n);
+  Status (*gradient)(void *arg, int k);
 } ProgramWalk;
 
 /* user: one Value per user input, of global sizes.  inputs and outputs have room for those of the graph, outputs

@@ -59,7 +59,16 @@ static Status on_before(void *arg, const Node *n) {
   return s->watch && n->op ? s->watch->before(s->watch->arg, n) : OK;
 }
 
-static void on_visits(void *arg, const Node *n) { ((Specializer *)arg)->builder.origin = n; }
+static Status on_visits(void *arg, const Node *n) {
+  Specializer *s = arg;
+  if (n) s->builder.origin = n;
+  return s->watch && s->watch->visits ? s->watch->visits(s->watch->arg, n, s->to) : OK;
+}
+
+static Status on_gradient(void *arg, int k) {
+  Specializer *s = arg;
+  return s->watch && s->watch->gradient ? s->watch->gradient(s->watch->arg, k, s->to) : OK;
+}
 
 static Status on_after(void *arg, const Node *n, const Value *outs, int nouts) {
   Specializer *s = arg;
@@ -117,7 +126,8 @@ static Status record(Specializer *s, const Specialize *how, const Value *user) {
                    .before = on_before,
                    .after = on_after,
                    .placed = on_placed,
-                   .visits = on_visits};
+                   .visits = on_visits,
+                   .gradient = on_gradient};
   TRY(program_walk(&w, user, inputs, outputs));
   return add_outputs(s, how->grad, outputs);
 }

@@ -26,6 +26,10 @@ typedef struct WalkWatch {
   Status (*before)(void *arg, const Node *n);
   Status (*after)(void *arg, const Node *n, const Value *outs, int nouts, const Exported *to);
   Status (*output)(void *arg, int i, const Tensor *t, const Exported *to); /* graph output i, where it is wanted */
+  /* Of the backward, each may be NULL: it goes on to what belongs to n (NULL: it has gone through all nodes); the
+   * gradient of the request's input k has been placed. */
+  Status (*visits)(void *arg, const Node *n, const Exported *to);
+  Status (*gradient)(void *arg, int k, const Exported *to);
 } WalkWatch;
 
 /* How: zeroed, the program as one rank runs it by itself.
