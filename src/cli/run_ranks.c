@@ -120,11 +120,20 @@ static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, c
   return OK;
 }
 
+/* A rank's loss comes out of collectives: by its shards it has no gradient that is anybody's step. */
+static Status check_gradients(const RankPrograms *programs, const RunOptions *o) {
+  if (!o->gradients.names || !programs->per_rank) return OK;
+  return status_hint(
+      fail(ERR_USAGE, "--grad takes one program, these are the programs of ranks"),
+      "tessera run loss.pt2 --mesh tp=2 --plan plan.json --grad partitions it, the backward included");
+}
+
 Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o) {
   Ranks ranks = {.threads = o->threads == NOT_GIVEN ? 0 : (int)o->threads, .flight = ro->flight};
   TRY(transport_choose(ro->comm, &ranks.transport));
   TRY(option_between("-n", ro->ranks, 1, MOST_RANKS));
   if (ro->timeout != BY_DEFAULT) ranks.timeout = &ro->timeout;
+  TRY(check_gradients(programs, o));
   TRY(count_ranks(ro, programs, o, &ranks.n));
   if (!transport_has_processes(ranks.transport) && !ranks.n)
     return fail(ERR_USAGE, "--group is for several ranks: say how many with -n N");

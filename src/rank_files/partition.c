@@ -150,8 +150,8 @@ Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const Walk
 
 Status hint_dynamic(Status s) {
   if (!s || status_code(s) != ERR_DYNAMIC) return s;
-  return status_hint(s, "rank files need sizes and branches that are known beforehand; `tessera run --mesh` takes "
-                        "the program as it is");
+  return status_hint(s, "rank files and joint programs need sizes and branches that are known beforehand; "
+                        "`tessera run` takes the program as it is, with --mesh and with --grad");
 }
 
 const int64_t *partition_fixed_size(const Partition *c, const char *symbol) {

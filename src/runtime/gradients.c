@@ -28,22 +28,51 @@ static bool can_be_loss(const Exported *e, int i) {
   return dtype_kind(v->dtype) == KIND_FLOAT;
 }
 
-static Status refuse_loss(const Exported *e, const char *wanted) {
+static void put_output(TextBuf *b, const Exported *e, int i) {
+  const Val *v = e->graph->outputs[i].kind == ARG_VAL ? e->graph->outputs[i].val : NULL;
+  if (!v) return text_puts(b, "a constant");
+  text_printf(b, "'%s'", v->name);
+  if (v->type != TY_TENSOR) return;
+  text_printf(b, " %s[", dtype_name(v->dtype));
+  for (int d = 0; d < v->ndim; d++) {
+    if (d) text_puts(b, ",");
+    sym_print(b, v->size[d]);
+  }
+  text_puts(b, "]");
+}
+
+/* candidates: of outputs that can be the loss; 0: none can, or none is called as it is wanted. */
+static Status refuse_loss(const Exported *e, const char *wanted, int candidates) {
   TextBuf list = {0};
   for (int i = 0, n = 0; i < e->graph->noutputs; i++) {
     if (!output_is_returned(e->outputs[i].kind)) continue;
-    const Val *v = e->graph->outputs[i].kind == ARG_VAL ? e->graph->outputs[i].val : NULL;
-    text_printf(&list, "%s%d", n ? ", " : "", n);
-    if (v && v->type == TY_TENSOR)
-      text_printf(&list, " (%s, %s of %d dimensions)", v->name, dtype_name(v->dtype), v->ndim);
+    text_printf(&list, "%s%d: ", n ? ", " : "", n);
+    put_output(&list, e, i);
     n++;
   }
-  Status s = wanted
-                 ? fail(ERR_USAGE, "output '%s' is no loss: its outputs are %s", wanted,
-                        list.text ? list.text : "none")
-                 : fail(ERR_USAGE, "which output is the loss?  Its outputs are %s", list.text ? list.text : "none");
+  const char *outputs = list.text ? list.text : "none";
+  Status s = wanted       ? fail(ERR_USAGE, "there is no output '%s': the outputs are %s", wanted, outputs)
+             : candidates ? fail(ERR_USAGE, "%d outputs can be the loss: the outputs are %s", candidates, outputs)
+                          : fail(ERR_USAGE, "no output can be the loss: the outputs are %s", outputs);
   text_free(&list);
+  return wanted || candidates ? status_hint(s, "name one that is: --loss OUTPUT, or grad(loss=OUTPUT)")
+                              : status_hint(s, "a loss is one number of a floating-point dtype");
+}
+
+static Status refuse_output(const Exported *e, int i) {
+  TextBuf b = {0};
+  put_output(&b, e, i);
+  Status s = fail(ERR_USAGE, "output %s cannot be the loss", b.text ? b.text : "");
+  text_free(&b);
   return status_hint(s, "a loss is one number of a floating-point dtype");
+}
+
+/* Is output i, the number-th that is returned, called so? */
+static bool is_called(const Exported *e, int i, int number, const char *wanted) {
+  char *end;
+  long as_number = strtol(wanted, &end, 10);
+  bool named = output_name(e, i) && !strcmp(output_name(e, i), wanted);
+  return named || (!*end && *wanted && as_number == number);
 }
 
 static Status find_loss(const Exported *e, const char *wanted, int *out) {
@@ -52,17 +81,13 @@ static Status find_loss(const Exported *e, const char *wanted, int *out) {
     if (!output_is_returned(e->outputs[i].kind)) continue;
     int number = returned++;
     if (wanted) {
-      char *end;
-      long as_number = strtol(wanted, &end, 10);
-      bool named = output_name(e, i) && !strcmp(output_name(e, i), wanted);
-      if (!named && (*end || !*wanted || as_number != number)) continue;
-      if (!can_be_loss(e, i)) return refuse_loss(e, wanted);
-      return *out = i, OK;
+      if (!is_called(e, i, number, wanted)) continue;
+      return can_be_loss(e, i) ? (*out = i, OK) : refuse_output(e, i);
     }
     if (e->outputs[i].kind == OUT_LOSS) return *out = i, OK;
     if (can_be_loss(e, i)) found = i, candidates++;
   }
-  if (wanted || candidates != 1) return refuse_loss(e, wanted);
+  if (wanted || candidates != 1) return refuse_loss(e, wanted, candidates);
   return *out = found, OK;
 }
 
@@ -95,6 +120,10 @@ static bool is_wanted(const Exported *e, int i, const GradOptions *o) {
 Status grad_request(const Exported *e, const GradOptions *o, Arena *arena, GradRequest *out) {
   const Graph *g = e->graph;
   *out = (GradRequest){0};
+  if (exported_is_joint(e))
+    return status_hint(
+        fail(ERR_USAGE, "the program has gradients among its outputs already: it is a joint program"),
+        "run it as it is, or ask the program that it was made of");
   TRY(find_loss(e, o->loss, &out->loss));
   TRY_NEW(out->input, arena_new_n(arena, int, g->ninputs + 1));
   for (int i = 0; i < g->ninputs; i++)
@@ -104,7 +133,7 @@ Status grad_request(const Exported *e, const GradOptions *o, Arena *arena, GradR
     return status_hint(fail(ERR_USAGE, "no floating-point parameter matches '%s'", o->parameters),
                        "`tessera inspect` lists them");
   return status_hint(fail(ERR_USAGE, "no parameter of the program requires a gradient"),
-                     "name those that are wanted, or ask for the gradients of the inputs");
+                     "name those that are wanted (--grad='w.*'), or ask for those of the inputs (--grad-inputs)");
 }
 
 OutputSpec grad_output(const Exported *e, const GradRequest *r, int i) {
