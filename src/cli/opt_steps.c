@@ -22,11 +22,13 @@ bool opt_is_step(const char *item) {
   return is_named(item, "specialize") || is_named(item, "partition") || is_named(item, "grad");
 }
 
-/* What is in brackets, which is taken apart. */
-static char *options_of(char *item) {
+/* What is in brackets, or stands behind the name; it is taken apart. */
+static Status options_of(char *item, char **out) {
   char *options = item + strcspn(item, "( "), *end = strrchr(options, ')');
+  if (*options == '(' && (!end || end[1])) return fail(ERR_USAGE, "'%s' does not end with a bracket", item);
   if (end) *end = 0;
-  return *options == '(' ? options + 1 : options;
+  *out = *options == '(' ? options + 1 : options;
+  return OK;
 }
 
 static Status bind_from_text(SymBindings *b, const char *step, char *text, bool *grad) {
@@ -133,9 +135,10 @@ static Status make_joint(OptSteps *s, char *options) {
 Status opt_step(OptSteps *s, Ctx *ctx, char *item) {
   bool cut = is_named(item, "partition"), grad = false;
   const char *name = cut ? "partition" : "specialize";
-  char *options = options_of(item);
+  char *options;
   SymBindings sizes;
   Exported *made;
+  TRY(options_of(item, &options));
   TRY(graph_check_ops(s->program));
   if (is_named(item, "grad")) {
     if (s->source || s->joint)

@@ -51,7 +51,7 @@ static void add_totals(Doc *d, Json *root, const char *key, const PlanReport *r,
   whole(d, memory, "buffers", t->buffers);
   whole(d, memory, "inputs", t->inputs);
   whole(d, memory, "outputs", t->outputs);
-  if (r->loss) whole(d, memory, "gradients", t->gradients);
+  if (t->gradients) whole(d, memory, "gradients", t->gradients);
   whole(d, memory, "activations", t->activations);
   whole(d, memory, "total", t->total);
   real(d, o, "flops", t->flops);

@@ -62,7 +62,7 @@ static void put_memory(TextBuf *b, const PlanReport *r) {
   if (t->buffers || w->buffers) put_amount(b, "buffers, constants", t->buffers, w->buffers, "");
   if (r->unknown) return;
   put_amount(b, "inputs, outputs", t->inputs + t->outputs, w->inputs + w->outputs, "");
-  if (r->loss) put_amount(b, "gradients", t->gradients, w->gradients, "");
+  if (t->gradients) put_amount(b, "gradients", t->gradients, w->gradients, "");
   put_amount(b, r->loss ? "activations, cotangents" : "activations at most", t->activations, w->activations, "");
   put_amount(b, "total", t->total, w->total, "");
 }
