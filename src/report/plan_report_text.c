@@ -108,14 +108,15 @@ static void put_kinds(TextBuf *b, const PlanReport *r) {
     text_puts(b, r->unknown ? "\nno collectives so far\n" : "\nno collectives\n");
     return;
   }
-  text_printf(b, "\n%-*s %8s %14s%s\n", NAME - 8, "collectives", "calls", "received",
+  int width = r->loss ? NAME - 4 : NAME - 10; /* ", backward" has its place */
+  text_printf(b, "\n%-*s %8s %14s%s\n", width + 2, "collectives", "calls", "received",
               r->timed ? "       time" : "");
   for (int i = 0; i < r->nkinds; i++) {
     const PlanKind *k = &r->kind[i];
     char name[64];
     snprintf(name, sizeof name, "%s %s%s", step_kind_name(k->kind), axes_text(r, k->axes, axes, sizeof axes),
              k->backward ? ", backward" : "");
-    text_printf(b, "  %-*s %8d %14s", NAME - 10, name, k->count, bytes(k->bytes, x));
+    text_printf(b, "  %-*s %8d %14s", width, name, k->count, bytes(k->bytes, x));
     if (r->timed) text_printf(b, " %10s", human_seconds(k->seconds, y, sizeof y));
     if (k->unasked) text_printf(b, "   %d not asked for", k->unasked);
     text_puts(b, "\n");
