@@ -151,7 +151,7 @@ Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const Walk
 Status hint_dynamic(Status s) {
   if (!s || status_code(s) != ERR_DYNAMIC) return s;
   return status_hint(s, "rank files and joint programs need sizes and branches that are known beforehand; "
-                        "`tessera run` takes the program as it is, with --mesh and with --grad");
+                        "`tessera run --mesh` and `run --grad` take the program as it is");
 }
 
 const int64_t *partition_fixed_size(const Partition *c, const char *symbol) {
