@@ -85,6 +85,7 @@ static Status run_in_memory(Call *c, Call *f, bool *done) {
     return OK;
   }
   *out = *self;
+  out->grad = out->family = NULL;
   storage_ref(out->storage);
   *done = true;
   TRY(call_ready(f));

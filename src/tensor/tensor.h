@@ -65,6 +65,9 @@ struct TessTensor {
   void *tag;        /* whoever records calls: the graph value that this handle stands for */
   GradNode *grad;   /* NULL: no gradient goes through it; else it is result number grad_out of this call */
   int grad_out;
+  uint32_t seen; /* of family: how many writes grad knows of */
+  GradNode
+      *family;    /* what handles on the same elements share (grad/family.h); NULL: it is alone, or nobody writes */
   int64_t offset; /* elements from the start of the storage */
   Dtype dtype;
   int ndim;
@@ -97,6 +100,11 @@ typedef struct Scope {
 
 Tensor *scope_tensor(Scope *s); /* a zeroed handle; NULL = out of memory */
 void scope_clear(Scope *s);     /* drops every handle; the scope stays usable */
+
+/* A second handle on the same tensor that belongs to no scope, in one allocation with its shard: it may outlive any
+ * scope and be dropped by any thread. */
+Status tensor_hold(const Tensor *t, Tensor **out);
+void tensor_release(Tensor *held); /* NULL is fine */
 
 /* ---- making tensors -------------------------------------------------------- */
 
