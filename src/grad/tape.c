@@ -71,6 +71,14 @@ static Status take_result(Call *c, Tensor *to, Tensor *from) {
   return family_wrote((Tape *)c->ctx->handler[LEVEL_TAPE], to, from);
 }
 
+static bool is_written(const Call *c, const Tensor *t) {
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
+    if (c->op->schema.params[w.arg].mutated &&
+        (w.tensor == t || (memory_of(t) && memory_of(w.tensor) == memory_of(t))))
+      return true;
+  return false;
+}
+
 /* What is about to be written to, and read by the gradient as it was before, is copied first. */
 static Status keep_originals(Call *c, Call *f, Value *bound) {
   const Schema *s = &c->op->schema;
@@ -79,7 +87,7 @@ static Status keep_originals(Call *c, Call *f, Value *bound) {
   for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
     Tensor *original = w.tensor;
     bool read = !f->op->grad || !f->op->grad->vjp || (w.arg < f->op->schema.nparams && f->op->reads >> w.arg & 1);
-    if (s->params[w.arg].mutated && read) TRY(OP(c, "aten.clone.default", &original, val_tensor(w.tensor)));
+    if (read && is_written(c, w.tensor)) TRY(OP(c, "aten.clone.default", &original, val_tensor(w.tensor)));
     tensor[w.flat] = original;
   }
   int n = f->op->schema.nparams < s->nparams ? f->op->schema.nparams : s->nparams;
