@@ -95,13 +95,13 @@ static void keep_inputs(TapeNode *n, const Call *c, char **room) {
     n->source_out[w.flat] = w.tensor->grad_out;
     keep(&n->kept[w.flat], w.tensor, c->op->reads >> w.arg & 1, room);
   }
-  for (int i = 0; i < s->nparams; i++) n->arg[i] = val_pack(&c->arg[i], room);
+  for (int i = 0; i < s->nparams; i++) n->arg[i] = val_bytes(&c->arg[i]) ? val_pack(&c->arg[i], room) : c->arg[i];
 }
 
 static void keep_outputs(TapeNode *n, const Call *c, char **room) {
   for (TensorWalk w = call_outputs(c); tensor_next(&w);)
     keep(&n->kept[n->nin + w.flat], w.tensor, w.flat < 32 && c->op->reads_out >> w.flat & 1, room);
-  for (int i = 0; i < c->nout; i++) n->out[i] = val_pack(&c->out[i], room);
+  for (int i = 0; i < c->nout; i++) n->out[i] = c->out[i];
 }
 
 typedef struct {
@@ -114,7 +114,6 @@ static Extent measure(const Call *c) {
   for (TensorWalk w = call_inputs(c); tensor_next(&w); e.nin++) e.bytes += geometry_bytes(w.tensor);
   for (TensorWalk w = call_outputs(c); tensor_next(&w); e.nout++) e.bytes += geometry_bytes(w.tensor);
   for (int i = 0; i < c->op->schema.nparams; i++) e.bytes += val_bytes(&c->arg[i]);
-  for (int i = 0; i < c->nout; i++) e.bytes += val_bytes(&c->out[i]);
   return e;
 }
 

@@ -77,7 +77,7 @@ static size_t element_bytes(ValueKind k) {
 
 static size_t whole_words(size_t bytes) { return (bytes + 7) & ~(size_t)7; }
 
-size_t val_bytes(const Value *v) {
+size_t val_list_bytes(const Value *v) {
   if (v->kind == VAL_STR || v->kind == VAL_DEVICE) return v->str ? whole_words(strlen(v->str) + 1) : 0;
   size_t bytes = whole_words(element_bytes(v->kind) * (size_t)v->n);
   for (int i = 0; v->kind == VAL_LIST && i < v->n; i++) bytes += sizeof(Value) + val_bytes(&v->list[i]);
