@@ -428,13 +428,26 @@ TESS_API TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t);
  * over the world.  (collective) */
 TESS_API TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements,
                                        int dtype);
+/* The same four with what gradients are to be.  grad_placements (NULL: as the DTensor, and R where that is P): of
+ * the gradient of a DTensor whose shards come back from to_local and full_tensor; of that whose shards become the
+ * gradient of from_local's shard, which must be of its size.  backward_dtype (< 0: t's own): gradients are cast
+ * before they are sent back, and arrive in t's dtype.  They are never made partial again: what comes for a P is R,
+ * or P as it comes. */
+TESS_API TessTensor *tess_from_local_grad(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements,
+                                          int run_check, int ndim, const int64_t *shape, const int64_t *stride,
+                                          const char *grad_placements);
+TESS_API TessTensor *tess_to_local_grad(TessCtx *ctx, const TessTensor *t, const char *grad_placements);
+TESS_API TessTensor *tess_full_tensor_grad(TessCtx *ctx, const TessTensor *t, const char *grad_placements);
+TESS_API TessTensor *tess_redistribute_grad(TessCtx *ctx, const TessTensor *t, TessMesh *mesh,
+                                            const char *placements, int dtype, int backward_dtype);
 /* In two halves: the rank computes while values travel.  Every start (within the tensor's
  * mesh) is waited for once, in the order of the starts; t may be freed meanwhile.  (collective) */
 typedef struct TessWork TessWork;
 TESS_API TessWork *tess_redistribute_start(TessCtx *ctx, const TessTensor *t, const char *placements);
 TESS_API TessTensor *tess_redistribute_wait(TessWork *work);
 /* src: the coordinate whose values count (collective); -1: each rank takes its shard of
- * its own values, nothing is sent. */
+ * its own values, nothing is sent.  Of a leaf that requires a gradient a leaf is made, with a
+ * gradient of its own; through another tensor the gradient flows, whole on every rank. */
 TESS_API TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements,
                                             int src);
 /* Every element `value`: ones, zeros, full, empty. */

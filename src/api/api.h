@@ -55,6 +55,8 @@ Scope *api_scope(TessCtx *ctx); /* the innermost open one */
 Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Value *bound,
                 Call *c);
 
+/* The context's tape, which stands in the line of handlers from the first tensor on that requires a gradient. */
+Tape *api_tape(TessCtx *ctx);
 /* Handles that are made of t from here on know of writes to it that change its gradient. */
 Status api_share(TessCtx *ctx, const Tensor *t);
 

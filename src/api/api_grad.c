@@ -5,8 +5,7 @@
 
 static PublicCtx *inside(TessCtx *ctx) { return (PublicCtx *)ctx; }
 
-/* The context's tape, which stands in the line of handlers from the first tensor on that requires a gradient. */
-static Tape *tape_of(TessCtx *ctx) {
+Tape *api_tape(TessCtx *ctx) {
   PublicCtx *p = inside(ctx);
   if (!p->taping) {
     bool paused = p->tape.paused;
@@ -24,7 +23,7 @@ Status api_share(TessCtx *ctx, const Tensor *t) {
 int tess_set_requires_grad(TessCtx *ctx, TessTensor *t, int on) {
   if (!API_BEGIN(ctx, GIVEN("the tensor", t))) return -1;
   if (!on && !inside(ctx)->taping) return 0;
-  return api_stick(ctx, tape_set_required(tape_of(ctx), t, on != 0)) ? -1 : 0;
+  return api_stick(ctx, tape_set_required(api_tape(ctx), t, on != 0)) ? -1 : 0;
 }
 
 int tess_requires_grad(const TessTensor *t) { return t && tensor_requires_grad(t); }
@@ -48,7 +47,7 @@ int tess_backward(TessCtx *ctx, TessTensor *const *outputs, TessTensor *const *c
   if (!API_BEGIN(ctx, LISTED("the outputs", outputs, n)) || !lists_given(ctx, outputs, n, "output", false))
     return -1;
   Backward how = how_of(flags);
-  return api_stick(ctx, tape_backward(tape_of(ctx), outputs, cotangents, n, &how)) ? -1 : 0;
+  return api_stick(ctx, tape_backward(api_tape(ctx), outputs, cotangents, n, &how)) ? -1 : 0;
 }
 
 int tess_grad(TessCtx *ctx, TessTensor *const *outputs, TessTensor *const *cotangents, int n,
@@ -63,8 +62,8 @@ int tess_grad(TessCtx *ctx, TessTensor *const *outputs, TessTensor *const *cotan
                                    "mark it with tess_set_requires_grad() before the forward")))
       return -1;
   Backward how = how_of(flags);
-  return api_stick(ctx,
-                   tape_gradients(tape_of(ctx), outputs, cotangents, n, inputs, m, &how, api_scope(ctx), gradients))
+  return api_stick(
+             ctx, tape_gradients(api_tape(ctx), outputs, cotangents, n, inputs, m, &how, api_scope(ctx), gradients))
              ? -1
              : 0;
 }
@@ -80,12 +79,12 @@ TessTensor *tess_grad_of(TessCtx *ctx, const TessTensor *t) {
 int tess_set_grad(TessCtx *ctx, TessTensor *t, const TessTensor *gradient) {
   if (!API_BEGIN(ctx, GIVEN("the tensor", t))) return -1;
   if (!gradient && !inside(ctx)->taping) return 0;
-  return api_stick(ctx, tape_set_gradient(tape_of(ctx), t, gradient)) ? -1 : 0;
+  return api_stick(ctx, tape_set_gradient(api_tape(ctx), t, gradient)) ? -1 : 0;
 }
 
 int tess_retain_grad(TessCtx *ctx, TessTensor *t) {
   if (!API_BEGIN(ctx, GIVEN("the tensor", t))) return -1;
-  return api_stick(ctx, tape_retain(tape_of(ctx), t)) ? -1 : 0;
+  return api_stick(ctx, tape_retain(api_tape(ctx), t)) ? -1 : 0;
 }
 
 TessTensor *tess_detach(TessCtx *ctx, const TessTensor *t) {
@@ -168,7 +167,7 @@ TessHook *tess_register_hook(TessCtx *ctx, TessTensor *t, TessGradHook *fn, void
     return NULL;
   }
   *u = (UserHook){fn, arg, release};
-  if (!api_stick(ctx, tape_hook(tape_of(ctx), t, call_user_hook, u, user_hook_release, &h))) return (TessHook *)h;
+  if (!api_stick(ctx, tape_hook(api_tape(ctx), t, call_user_hook, u, user_hook_release, &h))) return (TessHook *)h;
   free(u);
   return NULL;
 }

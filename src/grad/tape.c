@@ -217,6 +217,14 @@ Status tape_set_required(Tape *t, Tensor *x, bool on) {
   return OK;
 }
 
+Status tape_distribute(Tape *t, Scope *scope, Tensor *x, Mesh *m, const Placement *place, int src, Tensor **out) {
+  TRY(family_refresh(t, x));
+  bool leaf = is_leaf(x->grad) && !x->spec;
+  if (leaf) TRY(tensor_alias(scope, x, &x));
+  TRY(dtensor_distribute(t->ctx, scope, x, m, place, src, out));
+  return leaf ? make_leaf(t, *out) : OK;
+}
+
 bool tensor_is_leaf(const Tensor *t) { return !tensor_requires_grad(t) || is_leaf(t->grad); }
 
 Status tape_share(Tensor *t) { return family_of(t); }

@@ -24,6 +24,7 @@
 #ifndef TESS_GRAD_TAPE_H
 #define TESS_GRAD_TAPE_H
 
+#include "dist/dtensor.h"
 #include "ops/vjp.h"
 
 typedef struct Tape {
@@ -54,6 +55,10 @@ bool tensor_requires_grad(const Tensor *t);
 bool tensor_is_leaf(const Tensor *t);
 /* Handles that are made of t from here on (tensor_handle) learn of writes in place through each other. */
 Status tape_share(Tensor *t);
+
+/* dtensor_distribute(): of a leaf that requires a gradient a leaf is made, with a gradient of its own; through
+ * another tensor the gradient flows, whole on every rank. */
+Status tape_distribute(Tape *t, Scope *scope, Tensor *x, Mesh *m, const Placement *place, int src, Tensor **out);
 
 typedef struct {
   bool keep;         /* nodes keep what they read: the backward can be done again */
