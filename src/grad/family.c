@@ -133,11 +133,21 @@ static Status write_part(Tape *tape, Family *f, Tensor *t, const Tensor *from) {
   return scatter(tape, f, flat, &lies, from->grad, from->grad_out);
 }
 
+/* Who was to keep the gradient of a tensor keeps that of the tensor as it is now. */
+static Status carry_retained(GradNode *from, int from_out, GradNode *to, int to_out) {
+  Asked *was = from ? tape_node(from)->asked : NULL, *now;
+  if (!to || to == from || !was || !was->retained[from_out]) return OK;
+  TRY(node_asked(tape_node(to), &now));
+  now->retained[to_out] = true;
+  return OK;
+}
+
 Status family_wrote(Tape *tape, Tensor *t, const Tensor *from) {
   Family *f = family(t);
   if (f && lies_as(f, t)) take_node(&f->node, &f->out, from->grad, from->grad_out);
   else if (f) TRY(write_part(tape, f, t, from));
   if (f) t->seen = ++f->writes;
+  TRY(carry_retained(t->grad, t->grad_out, from->grad, from->grad_out));
   take_node(&t->grad, &t->grad_out, from->grad, from->grad_out);
   return OK;
 }
@@ -145,8 +155,10 @@ Status family_wrote(Tape *tape, Tensor *t, const Tensor *from) {
 Status family_renew(Tape *tape, Tensor *t) {
   Family *f = family(t);
   if (t->seen == f->writes) return OK;
-  if (!f->node || lies_as(f, t)) take_node(&t->grad, &t->grad_out, f->node, f->out);
-  else {
+  if (!f->node || lies_as(f, t)) {
+    TRY(carry_retained(t->grad, t->grad_out, f->node, f->out));
+    take_node(&t->grad, &t->grad_out, f->node, f->out);
+  } else {
     Tensor from = f->flat ? flat_of(t) : f->lies, view;
     GradNode *node;
     lie_as(t, &view);
@@ -159,9 +171,11 @@ Status family_renew(Tape *tape, Tensor *t) {
                   "the gradient of a view cannot be followed after its tensor was written to in place: %s",
                   t->spec ? "they are DTensors" : "the view has another dtype");
     TRY(record(tape, "aten.as_strided.default", args, &view, &node));
+    Status s = carry_retained(t->grad, t->grad_out, node, 0);
     grad_unref(t->grad);
     t->grad = node;
     t->grad_out = 0;
+    TRY(s);
   }
   t->seen = f->writes;
   return OK;
