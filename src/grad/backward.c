@@ -125,19 +125,28 @@ static const char *name_of(const TapeNode *n, int tensor) {
   return "argument";
 }
 
-static Status check_kept(const TapeNode *n) {
-  if (n->freed)
-    return status_hint(
-        fail(ERR_USAGE, "%s: the backward has been here before, and what it needs is gone", n->op->schema.name),
-        "keep it with retain_graph, or compute the forward again");
+static Status check_freed(const TapeNode *n) {
+  return n->freed ? status_hint(fail(ERR_USAGE, "%s: the backward has been here before, and what it needs is gone",
+                                     n->op->schema.name),
+                                "keep it with retain_graph, or compute the forward again")
+                  : OK;
+}
+
+static bool is_spoiled(const Kept *k) {
+  const Kept *held = k->local ? k->local : k;
+  return held->storage && held->storage->version != held->version;
+}
+
+/* An error of a gradient that tried to read what was written to is about that. */
+static Status explain(const TapeNode *n, Status s) {
   for (int i = 0; i < n->nin + n->nout; i++) {
-    const Kept *k = &n->kept[i], *held = k->local ? k->local : k;
-    if (!held->storage || held->storage->version == held->version) continue;
+    if (!is_spoiled(&n->kept[i])) continue;
+    status_free(s);
     return status_hint(fail(ERR_FAIL, "%s: its %s was kept for the gradient and has been written to in place since",
                             n->op->schema.name, name_of(n, i)),
                        "write to a clone, or use the op that is not in place");
   }
-  return OK;
+  return status_at(s, "the gradient of %s", n->op->schema.name);
 }
 
 /* ---- one node -------------------------------------------------------------------------------------------- */
@@ -176,7 +185,8 @@ static Status unpack(Job *j, TapeNode *n, Tensor **tensor, Value **arg, Value **
     node_tensor(n, i, &t, &local);
     TRY(tensor_alias(step_scope(j), &t, &made));
     tensor[i] = made;
-    if (!j->how->create_graph || !n->kept[i].read) continue;
+    if (is_spoiled(&n->kept[i])) made->seen = TENSOR_SPOILED;
+    if (!j->how->create_graph || !n->kept[i].read || !can_have_gradient(made)) continue;
     made->grad = grad_ref(i < n->nin ? n->source[i] : &n->ref);
     made->grad_out = i < n->nin ? n->source_out[i] : i - n->nin;
   }
@@ -216,26 +226,13 @@ static void differentiate(Vjp *v) {
   if (d) d->implicit_replication = before;
 }
 
-/* For gradients of gradients: what the node kept has the gradients of the call's own tensors, while it is computed
- * with.  Not longer: a node that refers to itself is never freed. */
-static void lend_gradients(TapeNode *n, Tensor *const *in, Tensor *const *out, bool lend) {
-  for (int i = 0; i < n->nin + n->nout; i++) {
-    Tensor *t = i < n->nin ? in[i] : out[i - n->nin];
-    grad_unref(t->grad);
-    t->grad = NULL;
-    if (!lend || !can_have_gradient(t)) continue;
-    t->grad = grad_ref(i < n->nin ? n->source[i] : &n->ref);
-    t->grad_out = i < n->nin ? n->source_out[i] : i - n->nin;
-  }
-}
-
 static Status visit_node(Job *j, const Visit *at) {
   TapeNode *n = at->node;
   Call forward = {.ctx = j->tape->ctx, .op = n->op, .nout = n->nvalues}, calls = call_of(j, n->op);
   Tensor **tensor, **gradient, **cotangent;
   Value *arg;
   bool *wanted;
-  TRY(check_kept(n));
+  TRY(check_freed(n));
   TRY_NEW(tensor, arena_new_n(step_arena(j), Tensor *, n->nin + n->nout + 1));
   TRY_NEW(gradient, arena_new_n(step_arena(j), Tensor *, n->nin + 1));
   TRY_NEW(wanted, arena_new_n(step_arena(j), bool, n->nin + 1));
@@ -259,10 +256,8 @@ static Status visit_node(Job *j, const Visit *at) {
            .cotangent = cotangent,
            .wanted = wanted,
            .gradient = gradient};
-  if (j->how->create_graph) lend_gradients(n, in, out, true);
   differentiate(&v);
-  if (j->how->create_graph) lend_gradients(n, in, out, false);
-  if (v.f.status) return status_at(v.f.status, "the gradient of %s", n->op->schema.name);
+  if (v.f.status) return explain(n, v.f.status);
   for (int i = 0; i < n->nin; i++)
     if (wanted[i] && gradient[i]) TRY(arrive(j, n->source[i], n->source_out[i], gradient[i]));
   return OK;

@@ -28,8 +28,10 @@ static void drop(Kept *k) {
 }
 
 void node_forget(TapeNode *n) {
-  for (int i = 0; n->op && i < n->nin + n->nout; i++) drop(&n->kept[i]);
-  n->freed = true;
+  for (int i = 0; n->op && i < n->nin + n->nout; i++) {
+    n->freed |= n->kept[i].read; /* a gradient that reads nothing can be gone through again */
+    drop(&n->kept[i]);
+  }
 }
 
 /* Chains of calls are as long as programs: nodes that die with this one are freed one after the other, not one

@@ -91,6 +91,7 @@ Status tensor_alias(Scope *s, const Tensor *t, Tensor **out) {
   *u = *t;
   u->grad = u->family = NULL;
   u->grad_out = 0;
+  u->seen = 0;
   storage_ref(u->storage);
   *out = u;
   return t->local ? tensor_alias(s, t->local, &u->local) : OK; /* the shard lives as long as its handle */

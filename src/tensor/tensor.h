@@ -75,6 +75,11 @@ struct TessTensor {
   int64_t stride[MAX_DIMS];
 };
 
+/* A handle of what was kept for a gradient and has been written to since: it may be asked for its size, not be an
+ * argument of a call. */
+#define TENSOR_SPOILED UINT32_MAX
+static inline bool tensor_is_spoiled(const Tensor *t) { return t->seen == TENSOR_SPOILED && !t->family; }
+
 /* What kernels get: borrowed for one call. */
 typedef struct {
   void *data;
