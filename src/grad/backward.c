@@ -52,7 +52,7 @@ static Status add_visit(Job *j, GradNode *node) {
 
 static Visit *visit_of(Job *j, GradNode *node) {
   const Visit key = {.node = tape_node(node)};
-  return bsearch(&key, j->visit, (size_t)j->n, sizeof key, by_number);
+  return j->n ? bsearch(&key, j->visit, (size_t)j->n, sizeof key, by_number) : NULL;
 }
 
 static Status collect(Job *j, Tensor *const *outputs, int noutputs) {
@@ -65,7 +65,7 @@ static Status collect(Job *j, Tensor *const *outputs, int noutputs) {
     for (int i = 0; i < n->nin; i++)
       if (n->source[i]) TRY(add_visit(j, n->source[i]));
   }
-  qsort(j->visit, (size_t)j->n, sizeof *j->visit, by_number);
+  if (j->n) qsort(j->visit, (size_t)j->n, sizeof *j->visit, by_number);
   return OK;
 }
 
