@@ -225,6 +225,66 @@ TESS_API TessTensor *tess_call_1(TessCtx *ctx, const char *op, const TessArg *ar
               (int)(sizeof((const TessArg[]){__VA_ARGS__}) / sizeof(TessArg)))
 #endif
 
+/* ---- gradients ------------------------------------------------------------------------
+ *
+ *     tess_set_requires_grad(ctx, w, 1);
+ *     TessTensor *loss = tess_call(ctx, "aten.mse_loss.default", tess_t(tess_call(ctx, "aten.mm.default",
+ * tess_t(x), tess_t(w))), tess_t(y)); tess_backward(ctx, &loss, NULL, 1, 0); TessTensor *dw = tess_grad_of(ctx, w);
+ *
+ * Meaning is PyTorch's.  A tensor that was told to require a gradient is a leaf; results of ops on it require one,
+ * too, and remember the op.  DTensors are tensors of their global size: their gradients are DTensors.  Tensors of
+ * tess_keep() and tess_hold() share what is known of the one they were made of.  Programs (tess_run) give results
+ * that require none. */
+
+/* t becomes a leaf, or stops being one; handles of it that were made before do not know.  Floating-point and
+ * complex only.  0, or -1 on error. */
+TESS_API int tess_set_requires_grad(TessCtx *ctx, TessTensor *t, int on);
+TESS_API int tess_requires_grad(const TessTensor *t);
+TESS_API int tess_is_leaf(const TessTensor *t); /* also what requires no gradient is one */
+
+enum {
+  TESS_RETAIN_GRAPH = 1, /* the backward can be done again: what ops have kept stays */
+  TESS_CREATE_GRAPH = 2, /* gradients can be differentiated, too; implies the former */
+  TESS_ALLOW_UNUSED = 4, /* tess_grad(): an input that no output depends on gets NULL, which is else an error */
+};
+
+/* Adds the gradients of sum_i <outputs[i], cotangents[i]> to those of all leaves that the outputs depend on: all or
+ * none.  cotangents NULL, or one of them: 1, of an output of one element.  Without TESS_RETAIN_GRAPH it can be done
+ * once.  0, or -1 on error.  (collective, if there are DTensors) */
+TESS_API int tess_backward(TessCtx *ctx, TessTensor *const *outputs, TessTensor *const *cotangents, int n,
+                           unsigned flags);
+/* The same by these m inputs, leaves or not, into gradients[m]; those of leaves stay as they are. */
+TESS_API int tess_grad(TessCtx *ctx, TessTensor *const *outputs, TessTensor *const *cotangents, int n,
+                       TessTensor *const *inputs, int m, TessTensor **gradients, unsigned flags);
+
+/* What tess_backward() has added up for a leaf, or for a tensor of tess_retain_grad(); NULL: nothing (no error). */
+TESS_API TessTensor *tess_grad_of(TessCtx *ctx, const TessTensor *t);
+TESS_API int tess_set_grad(TessCtx *ctx, TessTensor *t, const TessTensor *gradient); /* NULL: none */
+TESS_API int tess_retain_grad(TessCtx *ctx, TessTensor *t);
+/* The same elements, through which no gradient flows. */
+TESS_API TessTensor *tess_detach(TessCtx *ctx, const TessTensor *t);
+
+/* In between, results require no gradient (or do again); these nest.  0, or -1 on error. */
+TESS_API int tess_no_grad_begin(TessCtx *ctx);
+TESS_API void tess_no_grad_end(TessCtx *ctx);
+TESS_API int tess_enable_grad_begin(TessCtx *ctx);
+TESS_API void tess_enable_grad_end(TessCtx *ctx);
+/* The same at once, for those who remember the former setting, which is returned. */
+TESS_API int tess_set_grad_enabled(TessCtx *ctx, int on);
+TESS_API int tess_grad_enabled(const TessCtx *ctx);
+
+/* Called by a backward when the gradient of a tensor is complete, in the order of registration, before it is added
+ * to a leaf or goes on.  It may put another one, of the same size and dtype, into *replacement.  0, or not 0 for
+ * failure; an error of the context is one, too. */
+typedef int TessGradHook(TessCtx *ctx, TessTensor *gradient, TessTensor **replacement, void *arg);
+typedef struct TessHook TessHook;
+/* Every hook is given back once: tess_remove_hook() ends it, tess_forget_hook() leaves it to the tensor.  release
+ * (may be NULL) is called with arg when it is gone, by whatever thread.  NULL on error. */
+TESS_API TessHook *tess_register_hook(TessCtx *ctx, TessTensor *t, TessGradHook *fn, void *arg,
+                                      void (*release)(void *arg));
+TESS_API void tess_remove_hook(TessHook *hook); /* NULL is fine */
+TESS_API void tess_forget_hook(TessHook *hook); /* NULL is fine */
+
 /* ---- exported programs ---------------------------------------------------------------- */
 
 /* Reads a .pt2 (weights stay mapped).  The context must outlive the program.  NULL on error. */
@@ -368,13 +428,26 @@ TESS_API TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t);
  * over the world.  (collective) */
 TESS_API TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements,
                                        int dtype);
+/* The same four with what gradients are to be.  grad_placements (NULL: as the DTensor, and R where that is P): of
+ * the gradient of a DTensor whose shards come back from to_local and full_tensor; of that whose shards become the
+ * gradient of from_local's shard, which must be of its size.  backward_dtype (< 0: t's own): gradients are cast
+ * before they are sent back, and arrive in t's dtype.  They are never made partial again: what comes for a P is R,
+ * or P as it comes. */
+TESS_API TessTensor *tess_from_local_grad(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements,
+                                          int run_check, int ndim, const int64_t *shape, const int64_t *stride,
+                                          const char *grad_placements);
+TESS_API TessTensor *tess_to_local_grad(TessCtx *ctx, const TessTensor *t, const char *grad_placements);
+TESS_API TessTensor *tess_full_tensor_grad(TessCtx *ctx, const TessTensor *t, const char *grad_placements);
+TESS_API TessTensor *tess_redistribute_grad(TessCtx *ctx, const TessTensor *t, TessMesh *mesh,
+                                            const char *placements, int dtype, int backward_dtype);
 /* In two halves: the rank computes while values travel.  Every start (within the tensor's
  * mesh) is waited for once, in the order of the starts; t may be freed meanwhile.  (collective) */
 typedef struct TessWork TessWork;
 TESS_API TessWork *tess_redistribute_start(TessCtx *ctx, const TessTensor *t, const char *placements);
 TESS_API TessTensor *tess_redistribute_wait(TessWork *work);
 /* src: the coordinate whose values count (collective); -1: each rank takes its shard of
- * its own values, nothing is sent. */
+ * its own values, nothing is sent.  Of a leaf that requires a gradient a leaf is made, with a
+ * gradient of its own; through another tensor the gradient flows, whole on every rank. */
 TESS_API TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements,
                                             int src);
 /* Every element `value`: ones, zeros, full, empty. */

@@ -8,6 +8,8 @@ bool golden_has_gradients(yyjson_val *json) { return yyjson_arr_size(yyjson_obj_
 
 /* The arguments of the call, with the tensors of the case replaced by handles that require gradients. */
 static Status require_arguments(GoldenCase *c, Tape *tape, const GoldenPlace *place, Tensor **leaf) {
+  const Op *op = op_find(c->op);
+  Call clone = {.ctx = tape->ctx, .op = op, .scope = &c->scope, .arena = &c->arena};
   yyjson_val *grad = yyjson_obj_get(c->json, "grad");
   int at = 0;
   for (int i = 0; i < c->nargs; i++) {
@@ -23,7 +25,9 @@ static Status require_arguments(GoldenCase *c, Tape *tape, const GoldenPlace *pl
       leaf[at] = NULL;
       if (wanted) {
         TRY(tape_require(tape, &c->scope, list[j], &leaf[at]));
-        TRY(tensor_handle(&c->scope, leaf[at], &list[j])); /* an op in place changes its handle */
+        TRY(tensor_handle(&c->scope, leaf[at], &list[j]));
+        if (op->schema.mutates) /* leaves are not written to */
+          TRY(OP(&clone, "aten.clone.default", &list[j], val_tensor(leaf[at])));
       }
       at++;
     }

@@ -15,6 +15,7 @@ from ._context import (Error, RankError, barrier, define_group, init, manual_see
 from ._library import path as library_path
 from ._library import quick as _quick
 from ._ranks import run_ranks
+from .autograd import backward, enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
 from .debug import CommDebugMode, comm_debug, explicit_redistribution, flight, implicit_replication
 from .distribute import distribute_module
 from .dtensor import DTensor
@@ -24,6 +25,7 @@ from .module import Module, ModuleDict, ModuleList
 from .placements import Partial, Placement, Replicate, Shard
 from .plan import Plan, Spec, local_layout, plan_load, plan_redistribute, plan_save, propagate
 from .program import Program
+from .tensor import Tensor, tensor
 from .shard import shard, tensor_parallel_transformation
 
 open = load = Program

@@ -86,7 +86,9 @@ def tensor_of(ctx, x, dtype=None, may_copy=True):
     """A tensor of the library on x's memory, in the open scope.  dtype: cast to it; with
     "bf16", uint16 arrays are taken as its bits.  Lists and numbers become arrays, floats f32."""
     want = None if dtype is None else _dtypes.code_of(dtype)
-    if is_torch(x):
+    if hasattr(x, "_pointer"):
+        t, have = x._pointer(ctx), _dtypes.code_of(x.dtype)
+    elif is_torch(x):
         t, have = _adopt_torch(ctx, x), _dtypes.code_of(x.dtype)
     else:
         array = x if isinstance(x, np.ndarray) else np.asarray(x)

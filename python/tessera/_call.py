@@ -16,7 +16,7 @@ _RESULTS = 1024
 _Results = ctypes.c_char * (_RESULTS * _SIZE)
 
 class spread:
-    """DTensor and how to make one, told by the module that has them."""
+    """Tensor, and how to make one of a handle, told by the modules that have them."""
 
     kind = wrap = None
 
@@ -77,7 +77,7 @@ class Args:
 
     def add(self, name, param, x):
         kind = param.type
-        if type(x) is spread.kind and not param.list:
+        if isinstance(x, spread.kind) and not param.list:
             self.put(name, TENSOR, self.tensor(x, param))
             return
         if x is None or kind in ("Layout", "Generator"):
@@ -143,19 +143,20 @@ def _call_values(ctx, schema, packed, n):
 def call(op, *args, **kwargs):
     """Calls an op: call("aten.addmm.default", b, x, w, beta=0.5).
 
-    Tensors are NumPy arrays, torch tensors or DTensors; keywords are the schema's names; a name
+    Tensors are NumPy arrays, torch tensors, Tensors or DTensors; keywords are the schema's names; a name
     without an overload ("aten.sum", "sum") takes the overload that fits.  Results are DTensors
     if there are any among the arguments (then the call is collective), torch tensors if there
-    are torch tensors, else arrays; several come as a tuple, a Tensor[] as a list, numbers as
+    are torch tensors, Tensors if there are Tensors, else arrays; several come as a tuple, a Tensor[] as a list, numbers as
     numbers.  bf16 comes back as float32 in NumPy arrays.  In-place ops return the argument."""
     ctx = current()
     schema = _schema.resolve(op, args, kwargs) or _schema.Schema(op, "f() -> ()")
-    with_torch = False
+    with_torch = with_tensors = False
 
     def tensor(x, param):
-        nonlocal with_torch
-        if type(x) is spread.kind:
+        nonlocal with_torch, with_tensors
+        if isinstance(x, spread.kind):
             with_torch |= x._torch
+            with_tensors |= type(x) is spread.kind
             return x._pointer(ctx)
         with_torch |= is_torch(x)
         return tensor_of(ctx, x, may_copy=not param.mutated)
@@ -163,7 +164,7 @@ def call(op, *args, **kwargs):
     def result(kind, value):
         if kind == TENSOR:
             handle = ctx.hold(value)
-            if quick.tess_is_dtensor(value):
+            if with_tensors or quick.tess_is_dtensor(value) or quick.tess_requires_grad(value):
                 return spread.wrap(ctx, handle, with_torch)
             return torch_of(handle) if with_torch else array_of(handle)
         return None if kind == NONE else bool(value) if kind == BOOL else _dtypes.NAMES[value] if kind == DTYPE else value

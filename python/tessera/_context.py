@@ -70,6 +70,7 @@ class Context:
         self.moving = []  # redistributions that were started and not waited for, oldest first
         self.logs = []    # open comm_debug()s, innermost last
         self.results = None  # room for results of calls
+        self.raised = self.replacement = None  # by a hook: an exception; a gradient, which stays until the next
         self.check()
         self.rank, self.world_size = quick.tess_rank(ptr), quick.tess_world_size(ptr)
 

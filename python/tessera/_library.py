@@ -25,6 +25,7 @@ ReleaseFn = CFUNCTYPE(None, P)
 ForwardFn = CFUNCTYPE(I, P, P, Pointers, I, Pointers, I, P)
 VisitFn = CFUNCTYPE(I, P, S, P, P)
 PartitionFn = CFUNCTYPE(I, P, S, P, P, P)
+GradHookFn = CFUNCTYPE(I, P, P, Pointers, P)
 ModuleHookFn = CFUNCTYPE(I, P, P, Pointers, I, P, P)
 
 # name: (result, arguments).  Pointers that are only passed on are c_void_p.
@@ -57,9 +58,11 @@ FUNCTIONS = {
     "tess_mesh_from_ranks": (P, [P, I, P, P, P]),
     "tess_mesh_sub": (P, [P, P, P, I]),
     "tess_mesh_flatten": (P, [P, P, P, I, S]),
-    "tess_from_local": (P, [P, P, P, S, I, I, P, P]),
-    "tess_full_tensor": (P, [P, P]),
-    "tess_redistribute": (P, [P, P, P, S, I]),
+    "tess_from_local_grad": (P, [P, P, P, S, I, I, P, P, S]),
+    "tess_full_tensor_grad": (P, [P, P, S]),
+    "tess_redistribute_grad": (P, [P, P, P, S, I, I]),
+    "tess_backward": (I, [P, P, P, I, I]),
+    "tess_grad": (I, [P, P, P, I, P, I, P, I]),
     "tess_redistribute_start": (P, [P, P, S]),
     "tess_redistribute_wait": (P, [P]),
     "tess_distribute_tensor": (P, [P, P, P, S, I]),
@@ -114,6 +117,19 @@ QUICK_FUNCTIONS = {
     "tess_mesh_repr": (S, [P, P, c_size_t]),
     "tess_set_mesh": (P, [P, P]),
     "tess_to_local": (P, [P, P]),
+    "tess_to_local_grad": (P, [P, P, S]),
+    "tess_set_requires_grad": (I, [P, P, I]),
+    "tess_requires_grad": (I, [P]),
+    "tess_is_leaf": (I, [P]),
+    "tess_grad_of": (P, [P, P]),
+    "tess_set_grad": (I, [P, P, P]),
+    "tess_retain_grad": (I, [P, P]),
+    "tess_detach": (P, [P, P]),
+    "tess_set_grad_enabled": (I, [P, I]),
+    "tess_grad_enabled": (I, [P]),
+    "tess_register_hook": (P, [P, P, GradHookFn, P, ReleaseFn]),
+    "tess_remove_hook": (None, [P]),
+    "tess_forget_hook": (None, [P]),
     "tess_is_dtensor": (I, [P]),
     "tess_mesh_of": (P, [P]),
     "tess_placements": (S, [P, P, c_size_t]),

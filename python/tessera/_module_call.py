@@ -10,7 +10,8 @@ from . import _dtypes
 from ._buffers import array_of, is_array, is_torch, tensor_of, torch_of
 from ._context import Error, local
 from ._library import ForwardFn, ModuleHookFn, quick
-from .dtensor import DTensor, wrap
+from .dtensor import wrap_any
+from .tensor import Tensor
 
 BEFORE_FORWARD, AFTER_FORWARD = 0, 1
 
@@ -20,8 +21,8 @@ numbers = itertools.count(1)
 
 
 def is_tensor(x):
-    """A DTensor, or an array of a dtype that the library has."""
-    if isinstance(x, DTensor):
+    """A Tensor, or an array of a dtype that the library has."""
+    if isinstance(x, Tensor):
         return True
     try:
         return is_array(x) and _dtypes.code_of(x.dtype) is not None
@@ -30,14 +31,14 @@ def is_tensor(x):
 
 
 def pointer_of(ctx, x):
-    return x._pointer(ctx) if isinstance(x, DTensor) else tensor_of(ctx, x)
+    return tensor_of(ctx, x)
 
 
 def value_of(ctx, ptr, torch, home=None):
     """What Python sees of a tensor of the library; home: the context of DTensors."""
     handle = ctx.hold(ptr)
-    if quick.tess_is_dtensor(ptr):
-        return wrap(home or ctx, handle, torch)
+    if quick.tess_is_dtensor(ptr) or quick.tess_requires_grad(ptr):
+        return wrap_any(home or ctx, handle, torch)
     return torch_of(handle) if torch else array_of(handle)
 
 

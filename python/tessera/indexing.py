@@ -1,4 +1,4 @@
-"""Parts of DTensors: x[1, :, None], x[mask], x[1:3] = y.
+"""Parts of tensors: x[1, :, None], x[mask], x[1:3] = y.
 
 An index is a row of steps, each an op on one dimension.  Getting runs them; putting runs them too,
 then puts the new part back into the tensor that each step took it from, the last step first, and
@@ -10,6 +10,7 @@ from ._buffers import is_array, is_torch
 from ._call import call
 from .dtensor import DTensor
 from .factories import from_local
+from .tensor import Tensor, tensor
 
 
 def _is_number(i):
@@ -21,9 +22,11 @@ def _position(items, what):
 
 
 def _replicated(x, i):
-    """An array that every rank has, as a DTensor on x's mesh."""
-    if isinstance(i, DTensor):
+    """An array that every rank has, as a DTensor on x's mesh; as a Tensor, if x is one."""
+    if isinstance(i, type(x)):
         return i
+    if not isinstance(x, DTensor):
+        return tensor(i)
     return from_local(i if is_torch(i) else np.asarray(i), x.mesh, "R" * x.mesh.ndim)
 
 
@@ -33,7 +36,7 @@ def _steps(x, items):
     wanted = sum(i is not None and i is not Ellipsis for i in items)
     if wanted > x.ndim:
         raise IndexError(f"{wanted} indices for {x.ndim} dimensions")
-    if Ellipsis not in [i for i in items if not is_array(i) and not isinstance(i, DTensor)]:
+    if Ellipsis not in [i for i in items if not is_array(i) and not isinstance(i, Tensor)]:
         items = (*items, Ellipsis)
     steps, arrays, dim, sizes = [], [], 0, list(x.shape)
     for i in items:
@@ -97,7 +100,7 @@ def _fitting(part, value):
     """The value as a DTensor of the part's shape and dtype."""
     if isinstance(value, (bool, int, float, np.generic)):
         return call("aten.full_like.default", part, value.item() if isinstance(value, np.generic) else value)
-    if not isinstance(value, DTensor):
+    if not isinstance(value, type(part)):
         value = _replicated(part, value)
     value = value.to(part.dtype)
     while value.ndim > part.ndim and value.shape[0] == 1:

@@ -110,7 +110,7 @@ TessTensor *tess_keep(TessCtx *ctx, const TessTensor *t) {
   TessScope *inner = public_ctx(ctx)->scope;
   Scope *outer = inner && inner->outer ? &inner->outer->handles : &ctx->scope;
   Tensor *kept = NULL;
-  return api_stick(ctx, tensor_alias(outer, t, &kept)) ? NULL : kept;
+  return api_stick(ctx, api_share(ctx, t)) || api_stick(ctx, tensor_handle(outer, t, &kept)) ? NULL : kept;
 }
 
 /* ---- tensors -------------------------------------------------------------------------- */
@@ -402,8 +402,10 @@ int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessT
   Arena arena = {0};
   Value *values = arena_new_n(&arena, Value, ninputs + 1), *results = NULL;
   int n = 0;
+  Handler *tape = ctx_set_handler(ctx, LEVEL_TAPE, NULL); /* results require no gradient */
   bool failed = api_stick(ctx, values ? gather_inputs(p, inputs, ninputs, values) : fail_oom()) ||
                 api_stick(ctx, session_run(p->session, values, ninputs, api_scope(ctx), &arena, &results, &n));
+  ctx_set_handler(ctx, LEVEL_TAPE, tape);
   for (int i = 0; !failed && out && i < n && i < cap; i++)
     out[i] = results[i].kind == VAL_TENSOR ? results[i].tensor : NULL;
   arena_free(&arena);

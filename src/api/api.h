@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 #include "dist/dist.h"
+#include "grad/tape.h"
 #include "ops/op.h"
 #include "tessera.h"
 
@@ -20,6 +21,10 @@ typedef struct {
   bool plans;      /* a context of tess_ctx_plan() */
   bool owns_world; /* made for a context by itself */
   struct OpenLog *logs;
+  Tape tape;      /* once a tensor requires a gradient; `paused` is told from the beginning */
+  bool taping;    /* it stands in the line of handlers */
+  uint64_t modes; /* of no_grad and enable_grad around the innermost, lowest bit first */
+  int nmodes;
 } PublicCtx;
 
 /* True if there was an error: it sticks, unless an earlier one does. */
@@ -50,8 +55,10 @@ Scope *api_scope(TessCtx *ctx); /* the innermost open one */
 Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Value *bound,
                 Call *c);
 
-/* A handle that belongs to no scope, for tess_release(). */
-Status api_hold(const Tensor *t, Tensor **out);
+/* The context's tape, which stands in the line of handlers from the first tensor on that requires a gradient. */
+Tape *api_tape(TessCtx *ctx);
+/* Handles that are made of t from here on know of writes to it that change its gradient. */
+Status api_share(TessCtx *ctx, const Tensor *t);
 
 void api_leave_world(TessCtx *ctx);
 /* The context's Dist; a context by itself becomes a world of one. */

@@ -29,38 +29,83 @@ static Status where(TessCtx *ctx, Mesh *mesh, const char *placements, int ndim, 
               mesh_print(out->mesh, text, sizeof text), out->mesh->naxes);
 }
 
-TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements, int run_check,
-                            int ndim, const int64_t *shape, const int64_t *stride) {
+/* Placements of a gradient, by the axes of a mesh; NULL if none are told. */
+static Status grad_places(const Mesh *m, const char *text, int ndim, Placement *room, const Placement **out) {
+  int n = 0;
+  *out = text ? room : NULL;
+  if (!text) return OK;
+  TRY(placements_parse(text, ndim, room, &n));
+  return n == m->naxes
+             ? OK
+             : fail(ERR_USAGE, "%d placements of a gradient, '%s', on a mesh of %d axes", n, text, m->naxes);
+}
+
+TessTensor *tess_from_local_grad(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements,
+                                 int run_check, int ndim, const int64_t *shape, const int64_t *stride,
+                                 const char *grad_placements) {
   Where w;
   Tensor *t = NULL;
-  if (!API_BEGIN(ctx, GIVEN("the shard", local), LISTED("the shape", "", shape ? ndim : 0)) ||
-      api_stick(ctx, where(ctx, mesh, placements, shape ? ndim : local->ndim, &w)))
-    return NULL;
+  Placement grad[MAX_AXES];
   FromLocal how = {.shape = shape, .stride = stride, .ndim = ndim, .run_check = run_check != 0};
+  if (!API_BEGIN(ctx, GIVEN("the shard", local), LISTED("the shape", "", shape ? ndim : 0)) ||
+      api_stick(ctx, where(ctx, mesh, placements, shape ? ndim : local->ndim, &w)) ||
+      api_stick(ctx, grad_places(w.mesh, grad_placements, shape ? ndim : local->ndim, grad, &how.grad)))
+    return NULL;
   return api_stick(ctx, dtensor_from_local(ctx, api_scope(ctx), local, w.mesh, w.place, &how, &t)) ? NULL : t;
 }
 
-TessTensor *tess_to_local(TessCtx *ctx, const TessTensor *t) {
-  Tensor *local = NULL;
-  if (!API_BEGIN(ctx, GIVEN("the tensor", t))) return NULL;
-  return api_stick(ctx, dtensor_to_local(ctx, api_scope(ctx), t, &local)) ? NULL : local;
+TessTensor *tess_from_local(TessCtx *ctx, TessTensor *local, TessMesh *mesh, const char *placements, int run_check,
+                            int ndim, const int64_t *shape, const int64_t *stride) {
+  return tess_from_local_grad(ctx, local, mesh, placements, run_check, ndim, shape, stride, NULL);
 }
 
-TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t) {
+static Status open_local(TessCtx *ctx, const Tensor *t, const char *text, bool full, Tensor **out) {
+  Placement grad[MAX_AXES];
+  const Placement *given = NULL;
+  if (text && !t->spec) return fail(ERR_USAGE, "a plain tensor has no shards");
+  if (text) TRY(grad_places(t->spec->mesh, text, t->ndim, grad, &given));
+  return (full ? dtensor_full_with : dtensor_to_local_with)(ctx, api_scope(ctx), t, given, out);
+}
+
+TessTensor *tess_to_local_grad(TessCtx *ctx, const TessTensor *t, const char *grad_placements) {
+  Tensor *local = NULL;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t))) return NULL;
+  return api_stick(ctx, open_local(ctx, t, grad_placements, false, &local)) ? NULL : local;
+}
+
+TessTensor *tess_to_local(TessCtx *ctx, const TessTensor *t) { return tess_to_local_grad(ctx, t, NULL); }
+
+TessTensor *tess_full_tensor_grad(TessCtx *ctx, const TessTensor *t, const char *grad_placements) {
   Tensor *whole = NULL;
   if (!API_BEGIN(ctx, GIVEN("the tensor", t))) return NULL;
-  return api_stick(ctx, dtensor_full(ctx, api_scope(ctx), t, &whole)) ? NULL : whole;
+  return api_stick(ctx, open_local(ctx, t, grad_placements, true, &whole)) ? NULL : whole;
+}
+
+TessTensor *tess_full_tensor(TessCtx *ctx, const TessTensor *t) { return tess_full_tensor_grad(ctx, t, NULL); }
+
+static Status dtype_of(int number, Dtype *out) {
+  if (number > (int)TESS_C64) return fail(ERR_USAGE, "there is no dtype %d", number);
+  *out = number < 0 ? DT_NONE : (Dtype)number;
+  return OK;
+}
+
+TessTensor *tess_redistribute_grad(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements,
+                                   int dtype, int backward_dtype) {
+  Where w;
+  Tensor *moved = NULL;
+  Dtype forward = DT_NONE, backward = DT_NONE;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t), GIVEN("the text of placements", placements)) ||
+      api_stick(ctx, dtype_of(dtype, &forward)) || api_stick(ctx, dtype_of(backward_dtype, &backward)))
+    return NULL;
+  if (api_stick(ctx, where(ctx, mesh ? mesh : tess_mesh_of(t), placements, t->ndim, &w))) return NULL;
+  return api_stick(ctx, dtensor_redistribute_as(ctx, api_scope(ctx), t, w.mesh, w.place, forward, backward, &moved))
+             ? NULL
+             : moved;
 }
 
 TessTensor *tess_redistribute(TessCtx *ctx, const TessTensor *t, TessMesh *mesh, const char *placements,
                               int dtype) {
-  Where w;
-  Tensor *moved = NULL;
-  if (!API_BEGIN(ctx, GIVEN("the tensor", t), GIVEN("the text of placements", placements))) return NULL;
-  if (dtype > (int)TESS_C64 && api_stick(ctx, fail(ERR_USAGE, "there is no dtype %d", dtype))) return NULL;
-  if (api_stick(ctx, where(ctx, mesh ? mesh : tess_mesh_of(t), placements, t->ndim, &w))) return NULL;
-  Dtype as = dtype < 0 ? DT_NONE : (Dtype)dtype;
-  return api_stick(ctx, dtensor_redistribute(ctx, api_scope(ctx), t, w.mesh, w.place, as, &moved)) ? NULL : moved;
+  return tess_redistribute_grad(ctx, t, mesh, placements, dtype, -1);
 }
 
 struct TessWork {
@@ -104,7 +149,10 @@ TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, 
   Tensor *spread = NULL;
   if (!API_BEGIN(ctx, GIVEN("the tensor", t)) || api_stick(ctx, where(ctx, mesh, placements, t->ndim, &w)))
     return NULL;
-  return api_stick(ctx, dtensor_distribute(ctx, api_scope(ctx), t, w.mesh, w.place, src, &spread)) ? NULL : spread;
+  Status s = tensor_requires_grad(t)
+                 ? tape_distribute(api_tape(ctx), api_scope(ctx), t, w.mesh, w.place, src, &spread)
+                 : dtensor_distribute(ctx, api_scope(ctx), t, w.mesh, w.place, src, &spread);
+  return api_stick(ctx, s) ? NULL : spread;
 }
 
 TessTensor *tess_dtensor_full(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim,

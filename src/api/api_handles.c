@@ -9,37 +9,15 @@
 
 #include "api/api.h"
 
-typedef struct {
-  Tensor tensor; /* first: what the caller has */
-  Tensor shard;  /* of a DTensor */
-} Held;
-
 TessTensor *tess_hold(TessCtx *ctx, const TessTensor *t) {
   Tensor *held = NULL;
-  if (!API_BEGIN(ctx, GIVEN("the tensor", t)) || api_stick(ctx, api_hold(t, &held))) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the tensor", t)) || api_stick(ctx, api_share(ctx, t)) ||
+      api_stick(ctx, tensor_hold(t, &held)))
+    return NULL;
   return held;
 }
 
-Status api_hold(const Tensor *t, Tensor **out) {
-  Held *h;
-  TRY_NEW(h, malloc(sizeof *h));
-  h->tensor = *t;
-  storage_ref(t->storage);
-  if (t->local) {
-    h->shard = *t->local;
-    storage_ref(t->local->storage);
-    h->tensor.local = &h->shard;
-  }
-  *out = &h->tensor;
-  return OK;
-}
-
-void tess_release(TessTensor *held) {
-  if (!held) return;
-  storage_unref(held->storage);
-  if (held->local) storage_unref(held->local->storage);
-  free(held);
-}
+void tess_release(TessTensor *held) { tensor_release(held); }
 
 typedef struct {
   void (*release)(void *owner);

@@ -238,8 +238,8 @@ int tess_module_walk(TessCtx *ctx, TessModule *m, TessModuleVisit *visit, void *
 
 Status module_replace(TessModule *m, ModuleTensor *where, const Tensor *t) {
   Tensor *held;
-  TRY(api_hold(t, &held));
-  tess_release(where->tensor);
+  TRY(tensor_hold(t, &held));
+  tensor_release(where->tensor);
   where->tensor = held;
   m->version++;
   return OK;

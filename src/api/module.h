@@ -2,7 +2,7 @@
  *
  * I1  A module is counted: whoever holds it and every module around it have one reference each.
  * I2  No module is inside itself, so walks end and the last reference frees the whole.
- * I3  Its tensors are handles that belong to no scope (api_hold) and live until they are replaced.
+ * I3  Its tensors are handles that belong to no scope (tensor_hold) and live until they are replaced.
  * I4  It belongs to no context: functions that can fail are told which one takes the error.
  */
 #ifndef TESS_API_MODULE_H

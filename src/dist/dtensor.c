@@ -29,6 +29,17 @@ static Status call_op(Ctx *ctx, Scope *scope, const char *name, const Value *arg
 
 static Value val_spec(const Spec *spec) { return (Value){.kind = VAL_SPEC, .spec = spec}; }
 
+/* A spec with other placements as an argument; NULL: None. */
+static Status grad_value(const Spec *spec, const Placement *place, const char *what, Value *out) {
+  const Spec *grad;
+  *out = val_none();
+  if (!place) return OK;
+  TRY(check_placements(spec->mesh, place, spec->ndim, what));
+  TRY(spec_with(spec, place, &grad));
+  *out = val_spec(grad);
+  return OK;
+}
+
 /* ---- from_local ------------------------------------------------------------------------------ */
 
 enum { META = 2 + MAX_DIMS }; /* dtype, ndim, sizes */
@@ -105,6 +116,8 @@ static Status agree_on_replicas(Ctx *ctx, Scope *scope, Mesh *m, const Placement
             .count = tensor_numel(dense),
             .where = m->hash,
             .why = "from_local(run_check)"};
+  dense->grad = grad_ref((*local)->grad);
+  dense->grad_out = (*local)->grad_out;
   *local = dense;
   return comm_run(group, &c);
 }
@@ -156,13 +169,18 @@ Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const 
                             tensor_describe(local, a, sizeof a), spec_print(spec, b, sizeof b)),
                        "give the global shape, or set run_check");
   }
-  return call_op(ctx, scope, "tess.dtensor_from_local.default", OP_ARGS(val_tensor(local), val_spec(spec)), out);
+  Value grad;
+  TRY(grad_value(spec, how->grad, "grad_placements of from_local", &grad));
+  return call_op(ctx, scope, "tess.dtensor_from_local.default", OP_ARGS(val_tensor(local), val_spec(spec), grad),
+                 out);
 }
 
-Status dtensor_to_local(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out) {
+Status dtensor_to_local_with(Ctx *ctx, Scope *scope, const Tensor *t, const Placement *grad, Tensor **out) {
+  Value asked;
   if (!t->spec) return fail(ERR_USAGE, "to_local of a plain tensor");
   if (!t->local) return fail(ERR_USAGE, "to_local on a mesh that is made for planning");
-  return call_op(ctx, scope, "tess.dtensor_to_local.default", OP_ARGS(val_tensor(t)), out);
+  TRY(grad_value(t->spec, grad, "grad_placements of to_local", &asked));
+  return call_op(ctx, scope, "tess.dtensor_to_local.default", OP_ARGS(val_tensor(t), asked), out);
 }
 
 /* ---- redistribute ------------------------------------------------------------------------------ */
@@ -173,20 +191,21 @@ static Status cast_local(Ctx *ctx, Scope *scope, Tensor *local, Dtype dtype, Ten
   return OK;
 }
 
-Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place,
-                            Dtype dtype, Tensor **out) {
+Status dtensor_redistribute_as(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place,
+                               Dtype forward, Dtype backward, Tensor **out) {
   if (!t->spec) return status_hint(fail(ERR_USAGE, "redistribute of a plain tensor"), "distribute it first");
   Mesh *m = mesh ? mesh : t->spec->mesh;
   TRY(check_placements(m, place, t->ndim, "redistribute"));
-  if (dtype != DT_NONE && dtype != t->dtype) {
-    Tensor *cast;
-    TRY(call_op(ctx, scope, "aten._to_copy.default", OP_ARGS(val_tensor(t), val_dtype(dtype)), &cast));
-    t = cast;
-  }
   const Spec *to;
-  TRY(spec_new(m, t->dtype, t->ndim, t->spec->shape, t->spec->stride, place, &to));
-  return call_op(ctx, scope, "tess.dtensor_redistribute.default",
-                 OP_ARGS(val_tensor(t), val_spec(to), val_str("redistribute")), out);
+  TRY(spec_new(m, forward == DT_NONE ? t->dtype : forward, t->ndim, t->spec->shape, t->spec->stride, place, &to));
+  return call_op(
+      ctx, scope, "tess.dtensor_redistribute.default",
+      OP_ARGS(val_tensor(t), val_spec(to), val_str("redistribute"), val_bool(false), val_dtype(backward)), out);
+}
+
+Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place,
+                            Dtype dtype, Tensor **out) {
+  return dtensor_redistribute_as(ctx, scope, t, mesh, place, dtype, DT_NONE, out);
 }
 
 Status dtensor_place(Ctx *ctx, Scope *scope, const Tensor *t, const Spec *to, const char *why, Tensor **out) {
@@ -194,12 +213,12 @@ Status dtensor_place(Ctx *ctx, Scope *scope, const Tensor *t, const Spec *to, co
                  OP_ARGS(val_tensor(t), val_spec(to), val_str(why), val_bool(true)), out);
 }
 
-Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out) {
+Status dtensor_full_with(Ctx *ctx, Scope *scope, const Tensor *t, const Placement *grad, Tensor **out) {
   Placement r[MAX_AXES] = {{.kind = PLACE_R}};
   Tensor *whole;
   if (!t->spec) return fail(ERR_USAGE, "full_tensor of a plain tensor");
   TRY(dtensor_redistribute(ctx, scope, t, NULL, r, DT_NONE, &whole));
-  return dtensor_to_local(ctx, scope, whole, out);
+  return dtensor_to_local_with(ctx, scope, whole, grad, out);
 }
 
 /* ---- distribute -------------------------------------------------------------------------------- */
@@ -258,32 +277,37 @@ static Status scatter_parts(Ctx *ctx, Scope *scope, const Spec *to, Tensor *whol
   return s;
 }
 
+/* This rank's part of a plain tensor that all have; meta, or NULL, where there are no elements. */
+Status dtensor_cut(Ctx *ctx, Scope *scope, Tensor *t, const Spec *to, int src, Tensor **out) {
+  Mesh *m = to->mesh;
+  const Spec *landed, *whole;
+  Placement arrive[MAX_AXES], r[MAX_AXES] = {{.kind = PLACE_R}};
+  *out = NULL;
+  if (!m->world) return OK;
+  if (!t->storage)
+    return tensor_meta(scope, t->dtype, to->local_ndim, to->local, out); /* without data: sizes only */
+  if (!m->inside) return empty_shard(scope, t->dtype, out);
+  for (int a = 0; a < m->naxes; a++) arrive[a] = is_p(&to->place[a]) ? place_r() : to->place[a];
+  TRY(spec_with(to, arrive, &landed));
+  TRY(spec_with(to, r, &whole));
+  if (src < 0) TRY(redistribute_local(ctx, whole, landed, t, "distribute_tensor", scope, out));
+  else TRY(scatter_parts(ctx, scope, landed, t, src, out));
+  TRY(redistribute_local(ctx, landed, to, *out, "distribute_tensor", scope, out));
+  return *out == t ? cast_local(ctx, scope, t, t->dtype, out) : OK; /* never the caller's own memory */
+}
+
 Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Placement *place, int src,
                           Tensor **out) {
   TRY(check_placements(m, place, t->ndim, "distribute_tensor"));
-  const Spec *to, *landed, *whole;
+  const Spec *to;
   int64_t stride[MAX_DIMS];
   local_strides(t->ndim, t->size, t->stride, stride); /* dense, dimensions in the order of t's */
   TRY(spec_new(m, t->dtype, t->ndim, t->size, stride, place, &to));
   if (t->spec)
     return t->spec->mesh == m && placements_equal(t->spec->place, place, m->naxes) ? tensor_handle(scope, t, out)
                                                                                    : refuse_again(t, to);
-  Placement arrive[MAX_AXES], r[MAX_AXES] = {{.kind = PLACE_R}};
-  for (int a = 0; a < m->naxes; a++) arrive[a] = is_p(&place[a]) ? place_r() : place[a];
-  TRY(spec_with(to, arrive, &landed));
-  TRY(spec_with(to, r, &whole));
-  Tensor *local = NULL;
-  if (!m->world || !t->storage) {
-    if (m->world)
-      TRY(tensor_meta(scope, t->dtype, to->local_ndim, to->local, &local)); /* a tensor without data: sizes only */
-  } else if (!m->inside) TRY(empty_shard(scope, t->dtype, &local));
-  else {
-    if (src < 0) TRY(redistribute_local(ctx, whole, landed, t, "distribute_tensor", scope, &local));
-    else TRY(scatter_parts(ctx, scope, landed, t, src, &local));
-    TRY(redistribute_local(ctx, landed, to, local, "distribute_tensor", scope, &local));
-    if (local == t) TRY(cast_local(ctx, scope, t, t->dtype, &local)); /* never the caller's own memory */
-  }
-  return dtensor_wrap(scope, to, local, out);
+  return call_op(ctx, scope, "tess.dtensor_distribute.default", OP_ARGS(val_tensor(t), val_spec(to), val_int(src)),
+                 out);
 }
 
 Status dtensor_fill(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim,

@@ -21,19 +21,31 @@ typedef struct {
   const int64_t *shape, *stride;
   int ndim; /* of shape */
   bool run_check;
+  const Placement
+      *grad; /* the gradient's shards are of it placed so; NULL: as the DTensor, and whole where that is P */
 } FromLocal;
 Status dtensor_from_local(Ctx *ctx, Scope *scope, Tensor *local, Mesh *m, const Placement *place,
                           const FromLocal *how, Tensor **out);
 
-/* This rank's shard, in memory that it shares with the DTensor. */
-Status dtensor_to_local(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out);
+/* This rank's shard, in memory that it shares with the DTensor.  grad: shards of the gradient that come back are
+ * taken as placed so; NULL: as t is, and whole where that is P. */
+Status dtensor_to_local_with(Ctx *ctx, Scope *scope, const Tensor *t, const Placement *grad, Tensor **out);
+static inline Status dtensor_to_local(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out) {
+  return dtensor_to_local_with(ctx, scope, t, NULL, out);
+}
 /* The whole, on every rank of the mesh.  (collective) */
-Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out);
+Status dtensor_full_with(Ctx *ctx, Scope *scope, const Tensor *t, const Placement *grad, Tensor **out);
+static inline Status dtensor_full(Ctx *ctx, Scope *scope, const Tensor *t, Tensor **out) {
+  return dtensor_full_with(ctx, scope, t, NULL, out);
+}
 
 /* mesh NULL: its own.  dtype DT_NONE: its own; else values are cast before they are sent.
  * (collective; over the world if the mesh changes) */
 Status dtensor_redistribute(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place,
                             Dtype dtype, Tensor **out);
+/* backward DT_NONE: t's own; else gradients are cast to it before they are sent back.  They arrive in t's dtype. */
+Status dtensor_redistribute_as(Ctx *ctx, Scope *scope, const Tensor *t, Mesh *mesh, const Placement *place,
+                               Dtype forward, Dtype backward, Tensor **out);
 
 /* The same mesh, shape and dtype, placed as `to` says, for a program: its gradient comes back as it is placed then,
  * but for axes along which t is sharded, which it is brought to.  (collective) */
@@ -45,6 +57,8 @@ Status dtensor_place(Ctx *ctx, Scope *scope, const Tensor *t, const Spec *to, co
  * A DTensor is returned as it is if mesh and placements are the same, refused otherwise. */
 Status dtensor_distribute(Ctx *ctx, Scope *scope, Tensor *t, Mesh *m, const Placement *place, int src,
                           Tensor **out);
+/* The part of it that is this rank's, for ops_dtensor.c. */
+Status dtensor_cut(Ctx *ctx, Scope *scope, Tensor *t, const Spec *to, int src, Tensor **out);
 
 /* Of one value in every element. */
 Status dtensor_fill(Ctx *ctx, Scope *scope, Mesh *m, const Placement *place, Dtype dtype, int ndim,

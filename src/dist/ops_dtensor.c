@@ -5,14 +5,17 @@
  *   tess.dtensor_from_local       a shard that every rank holds becomes a DTensor
  *   tess.dtensor_redistribute     a DTensor, placed otherwise
  *   tess.dtensor_to_local         its shard
+ *   tess.dtensor_distribute       a plain tensor that all ranks have becomes a DTensor
  *
- * The last three are how dtensor.h's functions reach the dispatcher, so that whoever stands in the line
+ * The last four are how dtensor.h's functions reach the dispatcher, so that whoever stands in the line
  * of handlers sees them as it sees any op.  Their specs are values of kind VAL_SPEC: they are never part
  * of a program.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "dist/dist.h"
+#include "dist/dtensor.h"
 #include "dist/run_sharded.h"
 #include "ops/geometry.h"
 #include "ops/vjp.h"
@@ -118,6 +121,7 @@ static Status dtensor_redistribute_run(Call *c) {
   const Spec *to = NULL;
   TRY(need_dtensor(c, &self));
   TRY(need_spec(c, &to));
+  if (to->dtype != self->dtype) TRY(OP(c, "aten._to_copy.default", &self, val_tensor(self), val_dtype(to->dtype)));
   Tensor *local = self->local;
   if (local) {
     TRY(redistribute_local(c->ctx, self->spec, to, local, in_str(c, 2), c->scope, &local));
@@ -133,6 +137,15 @@ static Status to_local_run(Call *c) {
   return out_alias(c, self->local);
 }
 
+static Status distribute_run(Call *c) {
+  Tensor *self, *local;
+  const Spec *to = NULL;
+  TRY(need_tensor(c, 0, &self));
+  TRY(need_spec(c, &to));
+  TRY(dtensor_cut(c->ctx, c->scope, self, to, (int)in_int(c, 2), &local));
+  return give_dtensor(c, to, local);
+}
+
 const OpDef ops_dtensor[] = {
     {.schema =
          "tess::redistribute(Tensor self, str mesh, str src, str dst, SymInt[] shape, SymInt[] size, str why) "
@@ -143,8 +156,12 @@ const OpDef ops_dtensor[] = {
     {.schema = "tess::dtensor_from_local(Tensor self, Any spec, Any grad_spec=None) -> Tensor",
      .run = from_local_run,
      .flags = OP_DTENSOR},
-    {.schema = "tess::dtensor_redistribute(Tensor self, Any spec, str why, bool lazy=False) -> Tensor",
+    {.schema = "tess::dtensor_redistribute(Tensor self, Any spec, str why, bool lazy=False, ScalarType? "
+               "backward_dtype=None) -> Tensor",
      .run = dtensor_redistribute_run,
+     .flags = OP_DTENSOR},
+    {.schema = "tess::dtensor_distribute(Tensor self, Any spec, int src) -> Tensor",
+     .run = distribute_run,
      .flags = OP_DTENSOR},
     {.schema = "tess::dtensor_to_local(Tensor self, Any grad_spec=None) -> Tensor",
      .run = to_local_run,
@@ -175,12 +192,16 @@ static bool is_dtensor(Vjp *v, const Tensor *g, const char *what) {
 
 /* Back to where the tensor was.  Values are never made partial again: what was partial gets its gradient whole,
  * or partial as it comes.  Lazily (dtensor_place) the gradient of what was replicated stays where it is: what is
- * done with it next decides. */
+ * done with it next decides.  It is sent in the dtype that the tensor had before it was cast, or in the one asked
+ * for. */
 static void vjp_redistribute(Vjp *v) {
   Tensor *g = vjp_cotangent(v);
   const Spec *from = vjp_arg(v, 0)->spec;
   bool lazy = in_bool(v->forward, 3);
   if (!is_dtensor(v, g, "redistribute")) return;
+  Dtype sent = in_dtype(v->forward, 4, vjp_arg(v, 0)->dtype);
+  if (g->dtype != sent) g = F_OP(&v->f, "aten._to_copy.default", F_T(g), val_dtype(sent));
+  if (!g) return;
   Placement place[MAX_AXES];
   for (int a = 0; a < from->mesh->naxes; a++) {
     const Placement *was = &from->place[a], *is = &g->spec->place[a];
@@ -200,13 +221,44 @@ static const Spec *grad_spec(const Vjp *v, int arg) {
   return v->forward->arg[arg].kind == VAL_SPEC ? v->forward->arg[arg].spec : NULL;
 }
 
+/* Are shards of the same size under both, on every rank? */
+static Status check_fits(const Spec *shards, const Spec *gradient) {
+  const Mesh *m = shards->mesh;
+  Layout l = spec_layout(shards), g = spec_layout(gradient);
+  int coord[MAX_AXES];
+  int64_t want[MAX_DIMS], is[MAX_DIMS];
+  char a[200], b[200];
+  for (int i = 0; i < m->size; i++) {
+    mesh_coord(m->axis, m->naxes, i, coord);
+    TRY(layout_local(&l, coord, want));
+    TRY(layout_local(&g, coord, is));
+    if (memcmp(want, is, (size_t)shards->ndim * sizeof *is))
+      return status_hint(fail(ERR_USAGE,
+                              "from_local: grad_placements give rank %d a gradient of size %s for its shard %s",
+                              m->rank[i], shape_describe(shards->ndim, is, a, sizeof a),
+                              shape_describe(shards->ndim, want, b, sizeof b)),
+                         "take placements under which shards are of the same size");
+  }
+  return OK;
+}
+
 static void vjp_from_local(Vjp *v) {
   Tensor *g = vjp_cotangent(v);
-  const Spec *asked = grad_spec(v, 2);
+  const Spec *asked = grad_spec(v, 2), *own = v->forward->arg[1].spec;
   Placement place[MAX_AXES];
   if (!is_dtensor(v, g, "from_local")) return;
-  without_partial(v->forward->arg[1].spec, place);
+  if (asked && (v->f.status = check_fits(own, asked))) return;
+  without_partial(own, place);
   g = bring(v, g, asked ? asked->place : place, "from_local", false);
+  vjp_give(v, 0, F_OP(&v->f, "tess.dtensor_to_local.default", F_T(g)));
+}
+
+/* What all ranks had gets its gradient whole. */
+static void vjp_distribute(Vjp *v) {
+  const Placement whole[MAX_AXES] = {{.kind = PLACE_R}};
+  Tensor *g = vjp_cotangent(v);
+  if (!is_dtensor(v, g, "distribute_tensor")) return;
+  g = bring(v, g, whole, "distribute_tensor", false);
   vjp_give(v, 0, F_OP(&v->f, "tess.dtensor_to_local.default", F_T(g)));
 }
 
@@ -222,5 +274,6 @@ const GradDef grads_dtensor[] = {
     GRAD("tess.dtensor_redistribute.default", vjp_redistribute, NULL),
     GRAD("tess.dtensor_from_local.default", vjp_from_local, NULL),
     GRAD("tess.dtensor_to_local.default", vjp_to_local, NULL),
+    GRAD("tess.dtensor_distribute.default", vjp_distribute, NULL),
     {0},
 };

@@ -9,13 +9,15 @@
 #include "base/textbuf.h"
 #include "dist/dist.h"
 #include "dist/spec.h"
+#include "grad/family.h"
 #include "grad/node.h"
 
 typedef struct {
   TapeNode *node;
   Tensor **cotangent; /* by result; NULL: none has come */
   Scope held;         /* of the cotangents, while nothing is recorded */
-  bool wanted;        /* some input that is asked for lies behind it */
+  bool wanted;        /* a gradient must come here: it is asked for, or some input behind it */
+  bool behind;        /* some input that is asked for lies behind it: it is gone through */
   bool asked;         /* it is one itself: its cotangents are kept */
 } Visit;
 
@@ -25,8 +27,8 @@ typedef struct {
   Scope *scope;   /* of the gradients that are given */
   Scope step;     /* of what the gradient of one node makes; when calls are recorded, all of it stays in `scope` */
   bool recording; /* handles belong to the program that is made */
-  Arena arena;
-  Visit *visit; /* by number, latest first once they are sorted */
+  Arena arena, step_arena; /* of the whole backward, and of one node unless calls are recorded */
+  Visit *visit;            /* by number, latest first once they are sorted */
   int n, cap;
 } Job;
 
@@ -50,31 +52,43 @@ static Status add_visit(Job *j, GradNode *node) {
 
 static Visit *visit_of(Job *j, GradNode *node) {
   const Visit key = {.node = tape_node(node)};
-  return bsearch(&key, j->visit, (size_t)j->n, sizeof key, by_number);
+  return j->n ? bsearch(&key, j->visit, (size_t)j->n, sizeof key, by_number) : NULL;
 }
 
 static Status collect(Job *j, Tensor *const *outputs, int noutputs) {
-  for (int i = 0; i < noutputs; i++)
+  for (int i = 0; i < noutputs; i++) {
+    TRY(family_refresh(j->tape, outputs[i]));
     if (outputs[i]->grad) TRY(add_visit(j, outputs[i]->grad));
+  }
   for (int at = 0; at < j->n; at++) {
     TapeNode *n = j->visit[at].node;
     for (int i = 0; i < n->nin; i++)
       if (n->source[i]) TRY(add_visit(j, n->source[i]));
   }
-  qsort(j->visit, (size_t)j->n, sizeof *j->visit, by_number);
+  if (j->n) qsort(j->visit, (size_t)j->n, sizeof *j->visit, by_number);
   return OK;
 }
 
-/* A node is worth visiting if an input that is asked for was made by it or by one behind it. */
-static void mark_wanted(Job *j, Tensor *const *inputs, int ninputs) {
+static Status ask_for(Job *j, Tensor *const *inputs, int ninputs) {
   for (int i = 0; i < ninputs; i++) {
+    TRY(family_refresh(j->tape, inputs[i]));
     Visit *v = inputs[i]->grad ? visit_of(j, inputs[i]->grad) : NULL;
-    if (v) v->wanted = v->asked = true;
+    if (v) v->asked = true;
   }
+  return OK;
+}
+
+static void ask_for_leaves(Job *j) {
+  for (int at = 0; at < j->n; at++) j->visit[at].asked = !j->visit[at].node->op;
+}
+
+/* A node is worth going through if an input that is asked for was made by one behind it. */
+static void mark_wanted(Job *j) {
   for (int at = j->n - 1; at >= 0; at--) { /* earliest first */
-    TapeNode *n = j->visit[at].node;
-    for (int i = 0; i < n->nin && !j->visit[at].wanted; i++)
-      j->visit[at].wanted = n->source[i] && visit_of(j, n->source[i])->wanted;
+    Visit *v = &j->visit[at];
+    for (int i = 0; i < v->node->nin && !v->behind; i++)
+      v->behind = v->node->source[i] && visit_of(j, v->node->source[i])->wanted;
+    v->wanted = v->asked || v->behind;
   }
 }
 
@@ -92,9 +106,9 @@ static Status refuse_missing(const Job *j) {
   int n = 0;
   for (int at = j->n - 1; at >= 0; at--) {
     const TapeNode *node = j->visit[at].node;
-    if (!node->op || node->op->grad || !j->visit[at].wanted) continue;
+    if (!node->op || node->op->grad || !j->visit[at].behind) continue;
     bool told = false;
-    for (int k = j->n - 1; k > at && !told; k--) told = j->visit[k].node->op == node->op && j->visit[k].wanted;
+    for (int k = j->n - 1; k > at && !told; k--) told = j->visit[k].node->op == node->op && j->visit[k].behind;
     if (told) continue;
     text_printf(&list, "%s%s", n++ ? ", " : "", node->op->schema.name);
     say_where(j->tape, node, &list);
@@ -104,34 +118,48 @@ static Status refuse_missing(const Job *j) {
   return s ? status_hint(s, "put a detach before it if none is meant to pass") : OK;
 }
 
-static Status check_kept(const TapeNode *n, const Call *forward) {
-  if (n->freed)
-    return status_hint(
-        fail(ERR_USAGE, "%s: the backward has been here before, and what it needs is gone", n->op->schema.name),
-        "keep it with retain_graph, or compute the forward again");
-  const Value *value[2] = {forward->arg, forward->out};
-  int count[2] = {n->op->schema.nparams, n->nvalues};
-  for (int side = 0; side < 2; side++)
-    for (TensorWalk w = tensors_of(value[side], count[side]); tensor_next(&w);) {
-      int at = (side ? n->nin : 0) + w.flat;
-      const Tensor *held = w.tensor->spec ? w.tensor->local : w.tensor;
-      if (!n->kept[at] || !held || !held->storage || held->storage->version == n->version[at]) continue;
-      return status_hint(fail(ERR_FAIL,
-                              "%s: its %s was kept for the gradient and has been written to in place since",
-                              n->op->schema.name, side ? "result" : n->op->schema.params[w.arg].name),
-                         "write to a clone, or use the op that is not in place");
-    }
-  return OK;
+static const char *name_of(const TapeNode *n, int tensor) {
+  if (tensor >= n->nin) return "result";
+  for (TensorWalk w = tensors_of(n->arg, n->op->schema.nparams); tensor_next(&w);)
+    if (w.flat == tensor) return n->op->schema.params[w.arg].name;
+  return "argument";
+}
+
+static Status check_freed(const TapeNode *n) {
+  return n->freed ? status_hint(fail(ERR_USAGE, "%s: the backward has been here before, and what it needs is gone",
+                                     n->op->schema.name),
+                                "keep it with retain_graph, or compute the forward again")
+                  : OK;
+}
+
+static bool is_spoiled(const Kept *k) {
+  const Kept *held = k->local ? k->local : k;
+  return held->storage && held->storage->version != held->version;
+}
+
+/* An error of a gradient that tried to read what was written to is about that. */
+static Status explain(const TapeNode *n, Status s) {
+  for (int i = 0; i < n->nin + n->nout; i++) {
+    if (!is_spoiled(&n->kept[i])) continue;
+    status_free(s);
+    return status_hint(fail(ERR_FAIL, "%s: its %s was kept for the gradient and has been written to in place since",
+                            n->op->schema.name, name_of(n, i)),
+                       "write to a clone, or use the op that is not in place");
+  }
+  return status_at(s, "the gradient of %s", n->op->schema.name);
 }
 
 /* ---- one node -------------------------------------------------------------------------------------------- */
+
+static Arena *step_arena(Job *j) { return j->recording ? &j->arena : &j->step_arena; }
+static Scope *step_scope(Job *j) { return j->recording ? j->scope : &j->step; }
 
 /* What a call of the backward is made with. */
 static Call call_of(Job *j, const Op *op) {
   return (Call){.ctx = j->tape->ctx,
                 .op = op,
-                .scope = j->recording ? j->scope : &j->step,
-                .arena = &j->arena,
+                .scope = step_scope(j),
+                .arena = step_arena(j),
                 .level = j->how->create_graph ? LEVEL_TAPE : LEVEL_SHARD};
 }
 
@@ -148,10 +176,25 @@ static Status arrive(Job *j, GradNode *to, int out, Tensor *g) {
   return tensor_handle(j->recording ? j->scope : &v->held, g, at);
 }
 
-static Status flat(Arena *arena, const Value *values, int n, Tensor ***out) {
-  TRY_NEW(*out, arena_new_n(arena, Tensor *, count_tensors(values, n) + 1));
-  for (TensorWalk w = tensors_of(values, n); tensor_next(&w);) (*out)[w.flat] = w.tensor;
-  return OK;
+/* Handles on what a node kept, in the places that its tensors had; those of the backward's own gradient if that is
+ * to be differentiated again. */
+static Status unpack(Job *j, TapeNode *n, Tensor **tensor, Value **arg, Value **out) {
+  Arena *arena = step_arena(j);
+  for (int i = 0; i < n->nin + n->nout; i++) {
+    Tensor t, local, *made;
+    node_tensor(n, i, &t, &local);
+    TRY(tensor_alias(step_scope(j), &t, &made));
+    tensor[i] = made;
+    if (is_spoiled(&n->kept[i])) made->seen = TENSOR_SPOILED;
+    if (!j->how->create_graph || !n->kept[i].read || !can_have_gradient(made)) continue;
+    made->grad = grad_ref(i < n->nin ? n->source[i] : &n->ref);
+    made->grad_out = i < n->nin ? n->source_out[i] : i - n->nin;
+  }
+  int nargs = n->op->schema.nparams;
+  TRY_NEW(*arg, arena_new_n(arena, Value, nargs + 1));
+  TRY_NEW(*out, arena_new_n(arena, Value, n->nvalues + 1));
+  TRY(replace_tensors(arena, n->arg, nargs, tensor, *arg));
+  return replace_tensors(arena, n->out, n->nvalues, tensor + n->nin, *out);
 }
 
 /* An op through which partial values pass for nothing. */
@@ -193,31 +236,23 @@ static void differentiate(Vjp *v) {
   if (d) d->implicit_replication = before;
 }
 
-/* For gradients of gradients: what the node kept has the gradients of the call's own tensors, while it is computed
- * with.  Not longer: a node that refers to itself is never freed. */
-static void lend_gradients(TapeNode *n, Tensor *const *in, Tensor *const *out, bool lend) {
-  for (int i = 0; i < n->nin + n->nout; i++) {
-    Tensor *t = i < n->nin ? in[i] : out[i - n->nin];
-    grad_unref(t->grad);
-    t->grad = NULL;
-    if (!lend || !can_have_gradient(t)) continue;
-    t->grad = grad_ref(i < n->nin ? n->source[i] : &n->ref);
-    t->grad_out = i < n->nin ? n->source_out[i] : i - n->nin;
-  }
-}
-
 static Status visit_node(Job *j, const Visit *at) {
   TapeNode *n = at->node;
-  Call forward = {.ctx = j->tape->ctx, .op = n->op, .arg = n->arg, .out = n->out, .nout = n->nvalues};
-  TRY(check_kept(n, &forward));
-  Call calls = call_of(j, n->op);
-  Tensor **in, **out, **gradient;
+  Call forward = {.ctx = j->tape->ctx, .op = n->op, .nout = n->nvalues}, calls = call_of(j, n->op);
+  Tensor **tensor, **gradient, **cotangent;
+  Value *arg;
   bool *wanted;
-  TRY(flat(&j->arena, n->arg, n->op->schema.nparams, &in));
-  TRY(flat(&j->arena, n->out, n->nvalues, &out));
-  for (int i = 0; i < n->nout; i++) TRY(settle(j, n, out[i], &at->cotangent[i]));
-  TRY_NEW(gradient, arena_new_n(&j->arena, Tensor *, n->nin + 1));
-  TRY_NEW(wanted, arena_new_n(&j->arena, bool, n->nin + 1));
+  TRY(check_freed(n));
+  TRY_NEW(tensor, arena_new_n(step_arena(j), Tensor *, n->nin + n->nout + 1));
+  TRY_NEW(gradient, arena_new_n(step_arena(j), Tensor *, n->nin + 1));
+  TRY_NEW(wanted, arena_new_n(step_arena(j), bool, n->nin + 1));
+  TRY(unpack(j, n, tensor, &arg, &forward.out));
+  forward.arg = arg;
+  TRY_NEW(cotangent, arena_new_n(step_arena(j), Tensor *, n->nout + 1));
+  for (int i = 0; i < n->nout; i++) {
+    cotangent[i] = at->cotangent[i];
+    TRY(settle(j, n, tensor[n->nin + i], &cotangent[i]));
+  }
   for (int i = 0; i < n->nin; i++) {
     Visit *source = n->source[i] ? visit_of(j, n->source[i]) : NULL;
     wanted[i] = source && source->wanted;
@@ -226,17 +261,73 @@ static Status visit_node(Job *j, const Visit *at) {
            .forward = &forward,
            .nin = n->nin,
            .nout = n->nout,
-           .in = in,
-           .out = out,
-           .cotangent = at->cotangent,
+           .in = tensor,
+           .out = tensor + n->nin,
+           .cotangent = cotangent,
            .wanted = wanted,
            .gradient = gradient};
-  if (j->how->create_graph) lend_gradients(n, in, out, true);
   differentiate(&v);
-  if (j->how->create_graph) lend_gradients(n, in, out, false);
-  if (v.f.status) return status_at(v.f.status, "the gradient of %s", n->op->schema.name);
+  if (v.f.status) return explain(n, v.f.status);
   for (int i = 0; i < n->nin; i++)
     if (wanted[i] && gradient[i]) TRY(arrive(j, n->source[i], n->source_out[i], gradient[i]));
+  return OK;
+}
+
+/* ---- what users asked of a tensor ----------------------------------------------------------------------- */
+
+static Status run_hook(Job *j, Visit *v, TapeHook *h) {
+  Tensor **at = &v->cotangent[h->out], *is = *at, *given = is;
+  char a[160], b[160];
+  TRY(h->fn(h->arg, j->tape->ctx, is, step_scope(j), &given));
+  if (given == is) return OK;
+  if (!tensor_same_size(given, is) || given->dtype != is->dtype || !given->spec != !is->spec)
+    return fail(ERR_USAGE, "a hook replaced a gradient %s by %s", tensor_describe(is, a, sizeof a),
+                tensor_describe(given, b, sizeof b));
+  TRY(tensor_handle(j->recording ? j->scope : &v->held, given, at));
+  tensor_drop(is);
+  return OK;
+}
+
+static Status run_hooks(Job *j, Visit *v) {
+  for (TapeHook *h = v->node->asked->hooks; h; h = h->next)
+    if (v->cotangent[h->out] && !atomic_load(&h->removed)) TRY(run_hook(j, v, h));
+  return OK;
+}
+
+/* Nobody else has its memory, and it lies dense: it may be handed over. */
+static bool is_own(const Tensor *g) {
+  const Tensor *held = g->spec ? g->local : g;
+  return held && held->storage && atomic_load(&held->storage->refs) == 1 && !tensor_overlaps_itself(held) &&
+         (size_t)tensor_numel(held) * dtype_size(held->dtype) == held->storage->size;
+}
+
+static bool can_add_in_place(const Job *j, const Tensor *sum, const Tensor *g) {
+  return !j->how->create_graph && !sum->grad && sum->spec == g->spec && sum->dtype == g->dtype;
+}
+
+/* *sum += g, or becomes it; held. */
+static Status add_to(Job *j, Tensor **sum, Tensor *g) {
+  Call c = call_of(j, op_find("aten.clone.default"));
+  Tensor *held;
+  if (*sum && can_add_in_place(j, *sum, g))
+    return OP(&c, "aten.add_.Tensor", &held, val_tensor(*sum), val_tensor(g));
+  if (*sum) TRY(OP(&c, "aten.add.Tensor", &g, val_tensor(*sum), val_tensor(g)));
+  else if (!j->how->create_graph && !is_own(g)) TRY(OP(&c, "aten.clone.default", &g, val_tensor(g)));
+  TRY(tensor_hold(g, &held));
+  tensor_release(*sum);
+  *sum = held;
+  return OK;
+}
+
+/* The gradients of leaves, and of others that are to keep theirs. */
+static Status keep_gradients(Job *j, Visit *v, bool leaves) {
+  Asked *a;
+  for (int i = 0; i < v->node->nout; i++) {
+    bool keeps = leaves ? !v->node->op : v->node->asked && v->node->asked->retained[i];
+    if (!keeps || !v->cotangent[i]) continue;
+    TRY(node_asked(v->node, &a));
+    TRY(add_to(j, &a->gradient[i], v->cotangent[i]));
+  }
   return OK;
 }
 
@@ -244,16 +335,21 @@ static Status visit_one(Job *j, Visit *v) {
   Tape *t = j->tape;
   bool reached = false;
   for (int i = 0; i < v->node->nout; i++) reached |= v->cotangent[i] != NULL;
-  if (!v->node->op || !v->wanted) return OK;
-  if (reached && t->visits) TRY(t->visits(t->visits_arg, v->node->origin));
-  Status s = reached ? visit_node(j, v) : OK;
+  if (!v->wanted) return OK;
+  Status s = reached && v->node->asked ? run_hooks(j, v) : OK;
+  if (!s && reached && v->node->asked) s = keep_gradients(j, v, false);
+  if (v->behind) {
+    if (!s && reached && t->visits) s = t->visits(t->visits_arg, v->node->origin);
+    if (!s && reached) s = visit_node(j, v);
+    if (!j->how->keep && !j->how->create_graph) node_forget(v->node);
+  }
   if (s && t->describe && v->node->origin) {
     char where[512] = "";
     t->describe(v->node->origin, false, where, sizeof where);
     s = status_at(s, "%s", where);
   }
-  if (!j->how->keep && !j->how->create_graph) tape_node_forget(v->node);
   scope_clear(&j->step);
+  arena_free(&j->step_arena);
   if (!v->asked) scope_clear(&v->held);
   return s;
 }
@@ -311,18 +407,47 @@ static Status give(Job *j, Tensor *const *inputs, int n, Tensor **gradients) {
   return OK;
 }
 
+/* The backward's own calls leave nodes if they are to be differentiated again; so do those of hooks. */
+static Status go_back(Job *j, Tensor *const *outputs, Tensor *const *cotangents, int n) {
+  bool paused = j->tape->paused;
+  mark_wanted(j);
+  TRY(refuse_missing(j));
+  j->tape->paused = !j->how->create_graph;
+  Status s = seed(j, outputs, cotangents, n);
+  if (!s) s = visit_all(j);
+  j->tape->paused = paused;
+  return s;
+}
+
+static void job_end(Job *j) {
+  for (int i = 0; i < j->n; i++) scope_clear(&j->visit[i].held);
+  scope_clear(&j->step);
+  arena_free(&j->step_arena);
+  arena_free(&j->arena);
+}
+
 Status tape_gradients(Tape *t, Tensor *const *outputs, Tensor *const *cotangents, int noutputs,
                       Tensor *const *inputs, int ninputs, const Backward *how, Scope *scope, Tensor **gradients) {
   Job j = {.tape = t, .how = how, .scope = scope, .recording = ctx_is_recording(t->ctx)};
   t->backwards++;
   Status s = collect(&j, outputs, noutputs);
-  if (!s) mark_wanted(&j, inputs, ninputs);
-  if (!s) s = refuse_missing(&j);
-  if (!s) s = seed(&j, outputs, cotangents, noutputs);
-  if (!s) s = visit_all(&j);
+  if (!s) s = ask_for(&j, inputs, ninputs);
+  if (!s) s = go_back(&j, outputs, cotangents, noutputs);
   if (!s) s = give(&j, inputs, ninputs, gradients);
-  for (int i = 0; i < j.n; i++) scope_clear(&j.visit[i].held);
-  scope_clear(&j.step);
-  arena_free(&j.arena);
+  job_end(&j);
+  return s;
+}
+
+Status tape_backward(Tape *t, Tensor *const *outputs, Tensor *const *cotangents, int noutputs,
+                     const Backward *how) {
+  Scope scope = {0};
+  Job j = {.tape = t, .how = how, .scope = &scope, .recording = ctx_is_recording(t->ctx)};
+  t->backwards++;
+  Status s = collect(&j, outputs, noutputs);
+  if (!s) ask_for_leaves(&j);
+  if (!s) s = go_back(&j, outputs, cotangents, noutputs);
+  for (int at = 0; !s && at < j.n; at++) s = keep_gradients(&j, &j.visit[at], true);
+  job_end(&j);
+  scope_clear(&scope);
   return s;
 }

@@ -1,153 +1,34 @@
-/* tape.c -- the handler, and the nodes that calls leave; see tape.h. */
+/* tape.c -- the handler, and what users ask of tensors; see tape.h. */
 #include "grad/tape.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "dist/run_sharded.h"
+#include "grad/family.h"
 #include "grad/node.h"
 
-/* ---- nodes ---------------------------------------------------------------------------------------- */
-
-void tape_node_forget(TapeNode *n) {
-  scope_clear(&n->scope);
-  n->freed = true;
-}
-
-/* Chains of calls are as long as programs: nodes that die with this one are freed one after the other, not one
- * inside the other. */
-static void node_release(GradNode *ref) {
-  TapeNode *dying = tape_node(ref), *next;
-  dying->next_dying = NULL;
-  for (; dying; dying = next) {
-    next = dying->next_dying;
-    for (int i = 0; i < dying->nin; i++) {
-      GradNode *source = dying->source[i];
-      if (!source || atomic_fetch_sub_explicit(&source->refs, 1, memory_order_acq_rel) != 1) continue;
-      tape_node(source)->next_dying = next;
-      next = tape_node(source);
-    }
-    scope_clear(&dying->scope);
-    arena_free(&dying->arena);
-    free(dying);
-  }
-}
-
-static Status node_new(Tape *t, TapeNode **out) {
-  TapeNode *n;
-  TRY_NEW(n, calloc(1, sizeof *n));
-  atomic_init(&n->ref.refs, 1);
-  n->ref.release = node_release;
-  n->number = ++t->calls;
-  n->origin = t->origin;
-  *out = n;
-  return OK;
-}
-
-/* ---- what is kept ---------------------------------------------------------------------------------- */
-
-/* Is `name` one of the words of `list`? */
-static bool names(const char *list, const char *name) {
-  size_t n = strlen(name);
-  for (const char *p = list; p && *p; p += strcspn(p, " "), p += strspn(p, " "))
-    if (strcspn(p, " ") == n && !strncmp(p, name, n)) return true;
-  return false;
-}
-
-static bool reads_argument(const Op *op, int i) {
-  return op->grad && names(op->grad->reads, op->schema.params[i].name);
-}
-
-/* Results that are a list (op.h: flat) are read all or none. */
-static bool reads_result(const Op *op, int i) {
-  char name[24];
-  snprintf(name, sizeof name, i ? "result%d" : "result", i);
-  return op->grad && names(op->grad->reads, name);
-}
-
-/* A handle on t, or on its sizes alone. */
-static Status keep(TapeNode *n, const Tensor *t, bool elements, Tensor **out) {
-  TRY(tensor_alias(&n->scope, t, out));
-  if (elements) return OK;
-  (*out)->tag = NULL;
-  storage_unref((*out)->storage);
-  (*out)->storage = NULL;
-  if ((*out)->local) tensor_drop((*out)->local), (*out)->local = NULL;
-  return OK;
-}
-
-static uint64_t version_of(const Tensor *t) {
-  const Tensor *held = t->spec ? t->local : t;
-  return held && held->storage ? held->storage->version : 0;
-}
-
-/* ---- recording --------------------------------------------------------------------------------------- */
-
-static Status keep_inputs(TapeNode *n, const Call *c) {
-  const Schema *s = &c->op->schema;
-  Tensor **kept;
-  TRY_NEW(kept, arena_new_n(&n->arena, Tensor *, n->nin + 1));
-  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
-    n->kept[w.flat] = reads_argument(c->op, w.arg);
-    n->version[w.flat] = version_of(w.tensor);
-    n->source[w.flat] = grad_ref(w.tensor->grad);
-    n->source_out[w.flat] = w.tensor->grad_out;
-    TRY(keep(n, w.tensor, n->kept[w.flat], &kept[w.flat]));
-  }
-  TRY_NEW(n->arg, arena_new_n(&n->arena, Value, s->nparams + 1));
-  for (int i = 0; i < s->nparams; i++) TRY(val_copy(&n->arena, &c->arg[i], &n->arg[i]));
-  return replace_tensors(&n->arena, n->arg, s->nparams, kept, n->arg);
-}
-
-static Status keep_outputs(TapeNode *n, const Call *c) {
-  Tensor **kept;
-  TRY_NEW(kept, arena_new_n(&n->arena, Tensor *, n->nout + 1));
-  for (TensorWalk w = call_outputs(c); tensor_next(&w);) {
-    int at = n->nin + w.flat;
-    n->kept[at] = reads_result(c->op, w.flat);
-    n->version[at] = version_of(w.tensor);
-    TRY(keep(n, w.tensor, n->kept[at], &kept[w.flat]));
-  }
-  n->nvalues = c->nout;
-  TRY_NEW(n->out, arena_new_n(&n->arena, Value, c->nout + 1));
-  return replace_tensors(&n->arena, c->out, c->nout, kept, n->out);
-}
-
-static Status fill_node(TapeNode *n, const Call *c) {
-  n->op = c->op;
-  n->nin = count_tensors(c->arg, c->op->schema.nparams);
-  n->nout = count_tensors(c->out, c->nout);
-  int all = n->nin + n->nout;
-  TRY_NEW(n->source, arena_new_n(&n->arena, GradNode *, n->nin + 1));
-  TRY_NEW(n->source_out, arena_new_n(&n->arena, int, n->nin + 1));
-  TRY_NEW(n->version, arena_new_n(&n->arena, uint64_t, all + 1));
-  TRY_NEW(n->kept, arena_new_n(&n->arena, bool, all + 1));
-  TRY(keep_inputs(n, c));
-  return keep_outputs(n, c);
-}
-
-/* A node of a call that was made; gives its results their grad. */
 static Status record(Tape *t, Call *c) {
   TapeNode *n;
-  TRY(node_new(t, &n));
-  Status s = fill_node(n, c);
-  for (TensorWalk w = call_outputs(c); !s && tensor_next(&w);) {
+  TRY(node_of_call(t, c, &n));
+  for (TensorWalk w = call_outputs(c); tensor_next(&w);) {
     if (!can_have_gradient(w.tensor)) continue;
     grad_unref(w.tensor->grad);
     w.tensor->grad = grad_ref(&n->ref);
     w.tensor->grad_out = w.flat;
   }
   grad_unref(&n->ref);
-  return s;
+  return OK;
 }
 
 /* ---- the handler --------------------------------------------------------------------------------------- */
 
-static bool wants_gradient(const Call *c) {
-  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
-    if (w.tensor->grad) return true;
-  return false;
+static Status wants_gradient(Tape *t, const Call *c, bool *out) {
+  *out = false;
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
+    if (!t->paused) TRY(family_refresh(t, w.tensor));
+    *out |= w.tensor->grad != NULL;
+  }
+  return OK;
 }
 
 static bool is_argument(const Call *c, const Tensor *t) {
@@ -165,15 +46,37 @@ static Status own_outputs(Call *c) {
   return OK;
 }
 
+static const Storage *memory_of(const Tensor *t) {
+  const Tensor *held = t->spec ? t->local : t;
+  return held ? held->storage : NULL;
+}
+
+/* Results that share memory with an argument join its family. */
+static Status join_families(Call *c) {
+  for (TensorWalk out = call_outputs(c); tensor_next(&out);) {
+    const Storage *s = memory_of(out.tensor);
+    for (TensorWalk in = call_inputs(c); s && tensor_next(&in);)
+      if (memory_of(in.tensor) == s) {
+        if (in.tensor != out.tensor) TRY(family_join(in.tensor, out.tensor));
+        break;
+      }
+  }
+  return OK;
+}
+
 /* The functional form is what is differentiated; its results become the arguments that are written to. */
 static Status take_result(Call *c, Tensor *to, Tensor *from) {
   Tensor *written;
   TRY(OP(c, "aten.copy_.default", &written, val_tensor(to), val_tensor(from)));
-  GradNode *former = to->grad;
-  to->grad = grad_ref(from->grad);
-  to->grad_out = from->grad_out;
-  grad_unref(former);
-  return OK;
+  return family_wrote((Tape *)c->ctx->handler[LEVEL_TAPE], to, from);
+}
+
+static bool is_written(const Call *c, const Tensor *t) {
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
+    if (c->op->schema.params[w.arg].mutated &&
+        (w.tensor == t || (memory_of(t) && memory_of(w.tensor) == memory_of(t))))
+      return true;
+  return false;
 }
 
 /* What is about to be written to, and read by the gradient as it was before, is copied first. */
@@ -183,13 +86,37 @@ static Status keep_originals(Call *c, Call *f, Value *bound) {
   TRY_NEW(tensor, arena_new_n(c->arena, Tensor *, count_tensors(c->arg, s->nparams) + 1));
   for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
     Tensor *original = w.tensor;
-    bool read = !f->op->grad || !f->op->grad->vjp ||
-                (w.arg < f->op->schema.nparams && reads_argument(f->op, w.arg));
-    if (s->params[w.arg].mutated && read) TRY(OP(c, "aten.clone.default", &original, val_tensor(w.tensor)));
+    bool read = !f->op->grad || !f->op->grad->vjp || (w.arg < f->op->schema.nparams && f->op->reads >> w.arg & 1);
+    if (read && is_written(c, w.tensor)) TRY(OP(c, "aten.clone.default", &original, val_tensor(w.tensor)));
     tensor[w.flat] = original;
   }
   int n = f->op->schema.nparams < s->nparams ? f->op->schema.nparams : s->nparams;
   return replace_tensors(c->arena, bound, n, tensor, bound);
+}
+
+static Status check_writes(Tape *t, Call *c) {
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
+    if (!c->op->schema.params[w.arg].mutated) continue;
+    TRY(family_check_write(c, w.tensor));
+    TRY(family_refresh(t, w.tensor));
+  }
+  return OK;
+}
+
+/* Results of an op that writes in place are the arguments that it wrote to. */
+static Status give_written(Call *c) {
+  TensorWalk in = call_inputs(c);
+  for (TensorWalk out = call_outputs(c); tensor_next(&out);) {
+    do {
+      if (!tensor_next(&in)) return OK;
+    } while (!c->op->schema.params[in.arg].mutated);
+    if (out.tensor == in.tensor || memory_of(in.tensor) != memory_of(out.tensor)) continue;
+    TRY(family_join(in.tensor, out.tensor));
+    grad_unref(out.tensor->grad);
+    out.tensor->grad = grad_ref(in.tensor->grad);
+    out.tensor->grad_out = in.tensor->grad_out;
+  }
+  return OK;
 }
 
 static Status tape_inplace(Call *c) {
@@ -202,7 +129,7 @@ static Status tape_inplace(Call *c) {
   c->level = LEVEL_SHARD; /* the copy into place is no call of its own */
   Status s = op_write_results(c, &f, take_result);
   c->level = level;
-  return s;
+  return s ? s : give_written(c);
 }
 
 /* On with it, on the terms of what comes behind the tape; the caller's own are as they were afterwards. */
@@ -214,23 +141,39 @@ static Status pass_on(Call *c) {
   return s;
 }
 
+/* Nothing is recorded. */
+static Status pass_by(Call *c, bool wants) {
+  TRY(pass_on(c));
+  if (c->op->schema.mutates) return give_written(c);
+  if (wants) TRY(own_outputs(c));
+  return c->op->aliases && !(c->op->grad && c->op->grad->vjp == vjp_none) ? join_families(c) : OK;
+}
+
+/* Is some elements' gradient lost by a write, though no argument has one?  Through a view that was made without. */
+static bool writes_to_gradient(const Call *c) {
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
+    if (c->op->schema.params[w.arg].mutated && family_has_gradient(w.tensor)) return true;
+  return false;
+}
+
 static Status in_parts(Call *c, OpFn *parts) { return c->ctx->dist ? run_parts(c, parts) : parts(c); }
 
 static Status tape_call(Handler *self, Call *c) {
   Tape *t = (Tape *)self;
   const OpDef *def = c->op->def;
   const GradDef *grad = c->op->grad;
-  bool wants = wants_gradient(c);
-  if (t->paused || !wants || (grad && grad->vjp == vjp_none)) {
-    TRY(pass_on(c));
-    return wants && !c->op->schema.mutates ? own_outputs(c) : OK;
-  }
+  bool wants;
+  TRY(wants_gradient(t, c, &wants));
+  if (c->op->schema.mutates && !t->paused) wants = wants || writes_to_gradient(c);
+  if (t->paused || !wants || (grad && grad->vjp == vjp_none)) return pass_by(c, wants);
+  if (c->op->schema.mutates) TRY(check_writes(t, c));
   bool own = grad && grad->vjp;
   if (!own && def->inplace) return tape_inplace(c);
   if (grad && grad->training) return in_parts(c, grad->training); /* which come back here */
   if (!own && def->compose) return in_parts(c, def->compose);
   TRY(pass_on(c));
   TRY(own_outputs(c));
+  if (c->op->aliases) TRY(join_families(c));
   return record(t, c); /* without a gradient of its own: the backward says so if it comes there */
 }
 
@@ -241,14 +184,104 @@ void tape_begin(Tape *t, Ctx *ctx) {
 
 void tape_end(Tape *t) { ctx_set_handler(t->ctx, LEVEL_TAPE, t->outer); }
 
-Status tape_require(Tape *t, Scope *scope, const Tensor *x, Tensor **out) {
+/* ---- leaves ---------------------------------------------------------------------------------------------- */
+
+static Status make_leaf(Tape *t, Tensor *x) {
   TapeNode *n;
   if (!can_have_gradient(x))
     return fail(ERR_USAGE, "only floating-point and complex tensors have gradients, not %s", dtype_name(x->dtype));
-  TRY(tensor_alias(scope, x, out));
-  TRY(node_new(t, &n));
-  (*out)->grad = &n->ref;
-  (*out)->grad_out = 0;
-  n->nout = 1;
+  TRY(node_leaf(t, &n));
+  grad_unref(x->grad);
+  x->grad = &n->ref;
+  x->grad_out = 0;
+  family_is_leaf(x);
   return OK;
+}
+
+Status tape_require(Tape *t, Scope *scope, const Tensor *x, Tensor **out) {
+  TRY(tensor_alias(scope, x, out));
+  return make_leaf(t, *out);
+}
+
+Status tape_set_required(Tape *t, Tensor *x, bool on) {
+  TRY(family_refresh(t, x));
+  if (on) return x->grad ? OK : make_leaf(t, x);
+  if (!x->grad) return OK;
+  if (!is_leaf(x->grad))
+    return status_hint(
+        fail(ERR_USAGE, "only a leaf can be told that it requires no gradient; this tensor was computed"),
+        "take a detach of it");
+  grad_unref(x->grad);
+  x->grad = NULL;
+  family_is_leaf(x);
+  return OK;
+}
+
+Status tape_distribute(Tape *t, Scope *scope, Tensor *x, Mesh *m, const Placement *place, int src, Tensor **out) {
+  TRY(family_refresh(t, x));
+  bool leaf = is_leaf(x->grad) && !x->spec;
+  if (leaf) TRY(tensor_alias(scope, x, &x));
+  TRY(dtensor_distribute(t->ctx, scope, x, m, place, src, out));
+  return leaf ? make_leaf(t, *out) : OK;
+}
+
+bool tensor_is_leaf(const Tensor *t) { return !tensor_requires_grad(t) || is_leaf(t->grad); }
+
+Status tape_share(Tensor *t) { return family_of(t); }
+
+/* ---- gradients that stay, and hooks ------------------------------------------------------------------------- */
+
+static Asked *asked_of(const Tensor *t) { return t->grad ? tape_node(t->grad)->asked : NULL; }
+
+Tensor *tape_gradient_of(const Tensor *t) {
+  Asked *a = asked_of(t);
+  return a ? a->gradient[t->grad_out] : NULL;
+}
+
+Status tape_set_gradient(Tape *t, Tensor *x, const Tensor *g) {
+  Asked *a;
+  Tensor *held = NULL;
+  char is[160], want[160];
+  TRY(family_refresh(t, x));
+  if (!g && !asked_of(x)) return OK;
+  if (!x->grad) return fail(ERR_USAGE, "a tensor that requires no gradient cannot be given one");
+  if (g && (!tensor_same_size(g, x) || g->dtype != x->dtype || !g->spec != !x->spec))
+    return fail(ERR_USAGE, "%s cannot be the gradient of %s", tensor_describe(g, is, sizeof is),
+                tensor_describe(x, want, sizeof want));
+  TRY(node_asked(tape_node(x->grad), &a));
+  if (g) TRY(tensor_hold(g, &held));
+  tensor_release(a->gradient[x->grad_out]);
+  a->gradient[x->grad_out] = held;
+  return OK;
+}
+
+Status tape_retain(Tape *t, Tensor *x) {
+  Asked *a;
+  TRY(family_refresh(t, x));
+  if (!x->grad) return fail(ERR_USAGE, "a tensor that requires no gradient will have none to retain");
+  TRY(node_asked(tape_node(x->grad), &a));
+  a->retained[x->grad_out] = true;
+  return OK;
+}
+
+Status tape_hook(Tape *t, Tensor *x, TapeHookFn *fn, void *arg, void (*release)(void *), TapeHook **out) {
+  Asked *a;
+  TapeHook *h;
+  TRY(family_refresh(t, x));
+  if (!x->grad) return fail(ERR_USAGE, "a hook on a tensor that requires no gradient would never be called");
+  TRY(node_asked(tape_node(x->grad), &a));
+  TRY_NEW(h, malloc(sizeof *h));
+  *h = (TapeHook){.fn = fn, .arg = arg, .release = release, .out = x->grad_out};
+  atomic_init(&h->refs, 2); /* the node's and the caller's */
+  atomic_init(&h->removed, false);
+  TapeHook **end = &a->hooks;
+  while (*end) end = &(*end)->next;
+  *end = *out = h;
+  return OK;
+}
+
+void tape_unhook(TapeHook *h, bool remove) {
+  if (!h) return;
+  if (remove) atomic_store(&h->removed, true);
+  hook_unref(h);
 }

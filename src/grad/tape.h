@@ -24,6 +24,7 @@
 #ifndef TESS_GRAD_TAPE_H
 #define TESS_GRAD_TAPE_H
 
+#include "dist/dtensor.h"
 #include "ops/vjp.h"
 
 typedef struct Tape {
@@ -31,7 +32,7 @@ typedef struct Tape {
   Ctx *ctx;
   uint64_t calls;     /* numbers of nodes */
   uint64_t backwards; /* numbers of backwards */
-  int paused;         /* above 0: nothing is kept (no_grad) */
+  bool paused;        /* nothing is kept (no_grad) */
   Handler *outer;     /* what stood there before */
   /* Where the calls come from (a node of a program), for whoever knows: nodes remember it, and the backward tells
    * of it before it goes back through one.  NULL: nothing to tell. */
@@ -47,7 +48,17 @@ void tape_end(Tape *t);
 
 /* A handle on x whose gradient may be asked for: a leaf.  Floats only. */
 Status tape_require(Tape *t, Scope *scope, const Tensor *x, Tensor **out);
-static inline bool tensor_requires_grad(const Tensor *t) { return t->grad != NULL; }
+/* x itself becomes a leaf, or stops being one.  What was computed requires a gradient for good. */
+Status tape_set_required(Tape *t, Tensor *x, bool on);
+bool tensor_requires_grad(const Tensor *t);
+/* A leaf, or no gradient flows through it. */
+bool tensor_is_leaf(const Tensor *t);
+/* Handles that are made of t from here on (tensor_handle) learn of writes in place through each other. */
+Status tape_share(Tensor *t);
+
+/* dtensor_distribute(): of a leaf that requires a gradient a leaf is made, with a gradient of its own; through
+ * another tensor the gradient flows, whole on every rank. */
+Status tape_distribute(Tape *t, Scope *scope, Tensor *x, Mesh *m, const Placement *place, int src, Tensor **out);
 
 typedef struct {
   bool keep;         /* nodes keep what they read: the backward can be done again */
@@ -59,5 +70,24 @@ typedef struct {
  * of one element.  gradients[i] is NULL where none comes (allow_unused). */
 Status tape_gradients(Tape *t, Tensor *const *outputs, Tensor *const *cotangents, int noutputs,
                       Tensor *const *inputs, int ninputs, const Backward *how, Scope *scope, Tensor **gradients);
+
+/* The same for all leaves that the outputs depend on: adds to their gradients, all or none. */
+Status tape_backward(Tape *t, Tensor *const *outputs, Tensor *const *cotangents, int noutputs, const Backward *how);
+
+/* The gradient of a leaf, or of a tensor that tape_retain() was called for, after tape_backward(); NULL: none.  It
+ * belongs to the tensor's node, and is replaced or removed (g NULL) by tape_set_gradient(). */
+Tensor *tape_gradient_of(const Tensor *t);
+Status tape_set_gradient(Tape *t, Tensor *x, const Tensor *g);
+Status tape_retain(Tape *t, Tensor *x);
+
+/* Called when the gradient of a tensor is complete; *out is `gradient` unless it is replaced, by a tensor in
+ * `scope`. */
+typedef Status TapeHookFn(void *arg, Ctx *ctx, Tensor *gradient, Scope *scope, Tensor **out);
+typedef struct TapeHook TapeHook;
+/* Hooks are called in the order they came.  release(arg) is called when the hook is gone: not removed, but when
+ * neither the tensor's node nor the caller, with tape_unhook(), have it any more. */
+Status tape_hook(Tape *t, Tensor *x, TapeHookFn *fn, void *arg, void (*release)(void *), TapeHook **out);
+/* The caller's last word on a hook: it is not called any more (remove), or stays. */
+void tape_unhook(TapeHook *h, bool remove);
 
 #endif

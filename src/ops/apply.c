@@ -85,6 +85,7 @@ static Status run_in_memory(Call *c, Call *f, bool *done) {
     return OK;
   }
   *out = *self;
+  out->grad = out->family = NULL;
   storage_ref(out->storage);
   *done = true;
   TRY(call_ready(f));
@@ -171,6 +172,15 @@ Status op_dispatch_from(Call *c, Level level) {
 
 Status op_dispatch(Call *c) { return op_dispatch_from(c, c->level); }
 
+static bool reads_spoiled(const Value *args, int nargs) {
+  for (int i = 0; i < nargs; i++) {
+    if (args[i].kind == VAL_TENSOR && tensor_is_spoiled(args[i].tensor)) return true;
+    for (int j = 0; args[i].kind == VAL_TENSORS && j < args[i].n; j++)
+      if (args[i].tensors[j] && tensor_is_spoiled(args[i].tensors[j])) return true;
+  }
+  return false;
+}
+
 static Status call_named(const Call *c, const char *name, const Value *args, int nargs, Call *sub) {
   const Op *op = op_find(name);
   if (!op) return fail(ERR_FAIL, "%s: needs '%s', which is not in the registry", c->op->schema.name, name);
@@ -179,6 +189,7 @@ static Status call_named(const Call *c, const char *name, const Value *args, int
   NamedValue given[MAX_PARAMS];
   Value *bound;
   if (nargs > MAX_PARAMS) return op_fail(c, "too many arguments for '%s'", name);
+  if (reads_spoiled(args, nargs)) return op_fail(c, "'%s' reads what has been written to in place", name);
   for (int i = 0; i < nargs; i++) given[i] = (NamedValue){NULL, args[i]};
   TRY_NEW(bound, arena_new_n(c->arena, Value, op->schema.nparams));
   TRY(op_bind(c->arena, op, given, nargs, bound));

@@ -146,6 +146,9 @@ struct Op {
   Schema schema;
   const OpDef *def;
   const GradDef *grad; /* NULL: none of its own */
+  uint32_t reads;      /* grad->reads as bits: of arguments */
+  uint32_t reads_out;  /* and of results */
+  bool aliases;        /* a result may share memory with an argument */
   int id;              /* position in the registry */
 };
 

@@ -53,14 +53,17 @@ static Op *find_in(const Registry *r, const char *name) {
   return NULL;
 }
 
-/* Every word of grad.reads must be an argument, or `result` with a number or none. */
-static Status check_reads(const Op *op, const char *reads) {
+/* Every word of grad.reads must be an argument, or `result` with a number or none: bits of op->reads,
+ * op->reads_out. */
+static Status take_reads(Op *op, const char *reads) {
   char word[64];
   for (const char *p = reads; p && *p; p += strspn(p, " ")) {
     size_t n = strcspn(p, " ");
     snprintf(word, sizeof word, "%.*s", (int)n, p);
-    if (strncmp(word, "result", 6) && schema_find(&op->schema, word) < 0)
-      return fail(ERR_FAIL, "the gradient of '%s' reads '%s', which it does not have", op->schema.name, word);
+    int arg = schema_find(&op->schema, word);
+    if (arg >= 0) op->reads |= 1u << arg;
+    else if (!strncmp(word, "result", 6)) op->reads_out |= 1u << (atoi(word + 6) & 31);
+    else return fail(ERR_FAIL, "the gradient of '%s' reads '%s', which it does not have", op->schema.name, word);
     p += n;
   }
   return OK;
@@ -76,7 +79,7 @@ static Status join_gradient(Registry *r, const GradDef *g) {
     if (!op) op = find_in(r, name + strlen("aten."));
     if (!op) return fail(ERR_FAIL, "there is a gradient for '%.*s', which is not in the registry", (int)n, p);
     if (op->grad) return fail(ERR_FAIL, "the gradient of '%s' is defined twice", op->schema.name);
-    TRY(check_reads(op, g->reads));
+    TRY(take_reads(op, g->reads));
     op->grad = g;
     p += n;
   }
@@ -94,6 +97,8 @@ static Status registry_fill(Registry *r) {
       Op *op = &r->ops[r->count];
       TRY(schema_parse(&r->arena, d->schema, &op->schema));
       op->def = d;
+      for (int i = 0; i < op->schema.nparams; i++)
+        op->aliases |= op->schema.params[i].aliased || op->schema.params[i].mutated;
       r->count++;
     }
   }

@@ -75,21 +75,39 @@ static size_t element_bytes(ValueKind k) {
   }
 }
 
-Status val_copy(Arena *arena, const Value *v, Value *out) {
-  *out = *v;
-  size_t bytes = element_bytes(v->kind) * (size_t)v->n;
-  if (v->kind == VAL_STR || v->kind == VAL_DEVICE) {
-    if (v->str) TRY_NEW(out->str, arena_strdup(arena, v->str));
-  } else if (v->kind == VAL_LIST) {
-    Value *list;
-    TRY_NEW(list, arena_new_n(arena, Value, v->n ? v->n : 1));
-    for (int i = 0; i < v->n; i++) TRY(val_copy(arena, &v->list[i], &list[i]));
-    out->list = list;
-  } else if (element_bytes(v->kind)) {
-    void *copy;
-    TRY_NEW(copy, arena_alloc(arena, bytes + 1));
-    if (bytes) memcpy(copy, v->ints, bytes);
-    out->ints = copy;
+static size_t whole_words(size_t bytes) { return (bytes + 7) & ~(size_t)7; }
+
+size_t val_list_bytes(const Value *v) {
+  if (v->kind == VAL_STR || v->kind == VAL_DEVICE) return v->str ? whole_words(strlen(v->str) + 1) : 0;
+  size_t bytes = whole_words(element_bytes(v->kind) * (size_t)v->n);
+  for (int i = 0; v->kind == VAL_LIST && i < v->n; i++) bytes += sizeof(Value) + val_bytes(&v->list[i]);
+  return bytes;
+}
+
+Value val_pack(const Value *v, char **room) {
+  Value to = *v;
+  void *here = *room;
+  if (v->kind == VAL_LIST) {
+    Value *list = here;
+    *room += sizeof(Value) * (size_t)v->n;
+    for (int i = 0; i < v->n; i++) list[i] = val_pack(&v->list[i], room);
+    to.list = list;
+    return to;
   }
+  size_t bytes = val_bytes(v);
+  if (!bytes) return to;
+  bool text = v->kind == VAL_STR || v->kind == VAL_DEVICE;
+  memcpy(here, text ? (const void *)v->str : v->ints,
+         text ? strlen(v->str) + 1 : element_bytes(v->kind) * (size_t)v->n);
+  if (text) to.str = here;
+  else to.ints = here;
+  *room += bytes;
+  return to;
+}
+
+Status val_copy(Arena *arena, const Value *v, Value *out) {
+  char *room;
+  TRY_NEW(room, arena_alloc(arena, val_bytes(v) + 1));
+  *out = val_pack(v, &room);
   return OK;
 }

@@ -98,6 +98,11 @@ Value val_load(Dtype d, const void *element);
 /* A number as an element of dtype d has it. */
 double val_round(Dtype d, double number);
 
+/* The bytes of its texts and lists, and a copy that has them at *room, which moves on behind them (multiples of 8).
+ */
+size_t val_list_bytes(const Value *v);
+static inline size_t val_bytes(const Value *v) { return v->kind < VAL_STR ? 0 : val_list_bytes(v); }
+Value val_pack(const Value *v, char **room);
 /* A copy whose texts and lists live in the arena; tensors stay the same handles. */
 Status val_copy(Arena *arena, const Value *v, Value *out);
 

@@ -13,6 +13,7 @@ static Status forget_data(Exported *e) {
     if (!t) continue;
     TRY_NEW(empty, scope_tensor(&e->scope));
     *empty = *t;
+    empty->grad = empty->family = NULL;
     empty->storage = NULL;
     TRY(storage_borrow(NULL, t->storage ? t->storage->size : 0, NULL, e, &empty->storage));
     e->state[i].tensor = empty;

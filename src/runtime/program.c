@@ -247,6 +247,7 @@ static Status make_outputs(Program *p, Scope *scope, Value *outputs) {
     Tensor *t = p->outputs[i].tensor, *h;
     TRY_NEW(h, scope_tensor(scope));
     *h = *t;
+    h->grad = h->family = NULL;
     h->storage = NULL;
     h->tag = NULL;
     outputs[i] = val_tensor(h);

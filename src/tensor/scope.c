@@ -27,6 +27,8 @@ Tensor *scope_tensor(Scope *s) {
   t->tag = NULL;
   t->grad = NULL;
   t->grad_out = 0;
+  t->seen = 0;
+  t->family = NULL;
   t->offset = 0;
   t->dtype = DT_F32;
   t->ndim = 0;
@@ -40,9 +42,41 @@ void scope_clear(Scope *s) {
     for (int i = 0; i < used; i++) {
       storage_unref(b->tensor[i].storage);
       grad_unref(b->tensor[i].grad);
+      grad_unref(b->tensor[i].family);
     }
     used = PER_BLOCK;
     free(b);
   }
   *s = (Scope){0};
+}
+
+typedef struct {
+  Tensor tensor; /* first: what the caller has */
+  Tensor shard;  /* of a DTensor */
+} Held;
+
+Status tensor_hold(const Tensor *t, Tensor **out) {
+  Held *h;
+  TRY_NEW(h, malloc(sizeof *h));
+  h->tensor = *t;
+  storage_ref(t->storage);
+  grad_ref(t->grad);
+  grad_ref(t->family);
+  if (t->local) {
+    h->shard = *t->local;
+    h->shard.grad = h->shard.family = NULL;
+    storage_ref(t->local->storage);
+    h->tensor.local = &h->shard;
+  }
+  *out = &h->tensor;
+  return OK;
+}
+
+void tensor_release(Tensor *held) {
+  if (!held) return;
+  storage_unref(held->storage);
+  if (held->local) storage_unref(held->local->storage);
+  grad_unref(held->grad);
+  grad_unref(held->family);
+  free(held);
 }

@@ -89,8 +89,9 @@ Status tensor_alias(Scope *s, const Tensor *t, Tensor **out) {
   Tensor *u;
   TRY_NEW(u, scope_tensor(s));
   *u = *t;
-  u->grad = NULL;
+  u->grad = u->family = NULL;
   u->grad_out = 0;
+  u->seen = 0;
   storage_ref(u->storage);
   *out = u;
   return t->local ? tensor_alias(s, t->local, &u->local) : OK; /* the shard lives as long as its handle */
@@ -100,6 +101,8 @@ Status tensor_handle(Scope *s, const Tensor *t, Tensor **out) {
   TRY(tensor_alias(s, t, out));
   (*out)->grad = grad_ref(t->grad);
   (*out)->grad_out = t->grad_out;
+  (*out)->family = grad_ref(t->family);
+  (*out)->seen = t->seen;
   return OK;
 }
 
@@ -136,8 +139,9 @@ Status tensor_as_strided(Scope *s, const Tensor *t, int ndim, const int64_t *siz
 void tensor_drop(Tensor *t) {
   storage_unref(t->storage);
   grad_unref(t->grad);
+  grad_unref(t->family);
   t->storage = NULL;
-  t->grad = NULL;
+  t->grad = t->family = NULL;
 }
 
 int64_t tensor_numel(const Tensor *t) {

@@ -65,12 +65,20 @@ struct TessTensor {
   void *tag;        /* whoever records calls: the graph value that this handle stands for */
   GradNode *grad;   /* NULL: no gradient goes through it; else it is result number grad_out of this call */
   int grad_out;
+  uint32_t seen; /* of family: how many writes grad knows of */
+  GradNode
+      *family;    /* what handles on the same elements share (grad/family.h); NULL: it is alone, or nobody writes */
   int64_t offset; /* elements from the start of the storage */
   Dtype dtype;
   int ndim;
   int64_t size[MAX_DIMS];
   int64_t stride[MAX_DIMS];
 };
+
+/* A handle of what was kept for a gradient and has been written to since: it may be asked for its size, not be an
+ * argument of a call. */
+#define TENSOR_SPOILED UINT32_MAX
+static inline bool tensor_is_spoiled(const Tensor *t) { return t->seen == TENSOR_SPOILED && !t->family; }
 
 /* What kernels get: borrowed for one call. */
 typedef struct {
@@ -97,6 +105,11 @@ typedef struct Scope {
 
 Tensor *scope_tensor(Scope *s); /* a zeroed handle; NULL = out of memory */
 void scope_clear(Scope *s);     /* drops every handle; the scope stays usable */
+
+/* A second handle on the same tensor that belongs to no scope, in one allocation with its shard: it may outlive any
+ * scope and be dropped by any thread. */
+Status tensor_hold(const Tensor *t, Tensor **out);
+void tensor_release(Tensor *held); /* NULL is fine */
 
 /* ---- making tensors -------------------------------------------------------- */
 

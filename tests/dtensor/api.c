@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "gradients.h"
 #include "ranks.h"
 
 /* A case's numbers as every rank reads them. */
@@ -182,7 +183,8 @@ static Status check_full(Rank *r) {
   TRY(dtensor_full(&r->ctx, &r->scope, t, &full));
   TRY(fewer_collectives(r, "comm_fwd"));
   TRY(rank_read(r, DT_F32, field(r->c, "full"), &told));
-  return rank_same(r, full, told, "the whole");
+  TRY(rank_same(r, full, told, "the whole"));
+  return field(r->c, "grad") ? check_grad_full(r) : OK;
 }
 
 Verdict case_api(Case *c) {
@@ -192,11 +194,13 @@ Verdict case_api(Case *c) {
   } table[] = {{"distribute_tensor", check_distribute},
                {"from_local", check_from_local},
                {"factory", check_factory},
-               {"full_tensor", check_full}};
+               {"full_tensor", check_full},
+               {"grad_redistribute", check_grad_redistribute},
+               {"grad_from_local", check_grad_from_local},
+               {"grad_to_local", check_grad_to_local}};
   const char *kind = yyjson_get_str(field(c, "kind"));
   int axis[MAX_AXES], n = read_sizes(field(c, "mesh"), axis, MAX_AXES), ranks = 1;
   for (int a = 0; a < n; a++) ranks *= axis[a];
-  if (!strncmp(kind, "grad_", 5)) return skipped(c, "gradients of DTensors come later");
   if (!strcmp(kind, "behaviour")) return case_behaviour(c);
   for (size_t i = 0; i < sizeof table / sizeof *table; i++)
     if (!strcmp(kind, table[i].kind)) return on_ranks(c, ranks, table[i].check);

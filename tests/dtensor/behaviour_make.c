@@ -3,6 +3,7 @@
 
 #include "behaviour.h"
 #include "dist/dist.h"
+#include "grad/tape.h"
 
 /* ---- distribute ---------------------------------------------------------------------------------- */
 
@@ -203,10 +204,77 @@ static Status redistribute_forward_dtype(Rank *r, Tensor **out) {
   return u->dtype == DT_BF16 && u->local->dtype == DT_BF16 ? OK : fail(ERR_DIFF, "another dtype");
 }
 
+/* ---- gradients ------------------------------------------------------------------------------------- */
+
+static Status redistribute_grad(Rank *r, Dtype forward, Dtype backward) {
+  Tape tape;
+  Tensor *t, *u, *s, *g;
+  Placement p = place_r();
+  TRY(place_x(r, "a", "S(0)", &t));
+  tape_begin(&tape, &r->ctx);
+  Status status = tape_require(&tape, &r->scope, t, &t);
+  if (!status) status = dtensor_redistribute_as(&r->ctx, &r->scope, t, NULL, &p, forward, backward, &u);
+  if (!status) status = OP(&r->call, "aten.sum.default", &s, val_tensor(u));
+  if (!status) status = tape_gradients(&tape, &s, NULL, 1, &t, 1, &(Backward){0}, &r->scope, &g);
+  tape_end(&tape);
+  TRY(status);
+  const char *out = yyjson_get_str(field(r->c, "out_dtype")), *grad = yyjson_get_str(field(r->c, "grad_dtype"));
+  bool right = u->dtype == (strstr(out, "bfloat16") ? DT_BF16 : DT_F32) && strstr(grad, "float32") &&
+               g->dtype == DT_F32 && *(float *)tensor_data(g->local) == 1;
+  return right ? OK : fail(ERR_DIFF, "another dtype or gradient");
+}
+
+static Status redistribute_forward_dtype_grad(Rank *r, Tensor **out) {
+  (void)out;
+  return redistribute_grad(r, DT_BF16, DT_NONE);
+}
+static Status redistribute_backward_dtype_grad(Rank *r, Tensor **out) {
+  (void)out;
+  return redistribute_grad(r, DT_NONE, DT_BF16);
+}
+
+static Status distribute_with_grad(Rank *r, bool leaf, bool *is_leaf, Tensor **out, Tensor **gradient) {
+  Tape tape;
+  Tensor *x, *y, *s;
+  Mesh *m;
+  Placement p = place_s(0);
+  TRY(case_mesh(r, "a", &m));
+  TRY(x_of(r, &x));
+  tape_begin(&tape, &r->ctx);
+  Status status = tape_require(&tape, &r->scope, x, &x);
+  y = x;
+  if (!status && !leaf) status = OP(&r->call, "aten.mul.Scalar", &y, val_tensor(x), val_int(2));
+  if (!status) status = tape_distribute(&tape, &r->scope, y, m, &p, 0, out);
+  if (!status) *is_leaf = tensor_is_leaf(*out);
+  if (!status && !leaf) {
+    status = OP(&r->call, "aten.sum.default", &s, val_tensor(*out));
+    if (!status) status = tape_gradients(&tape, &s, NULL, 1, &x, 1, &(Backward){0}, &r->scope, gradient);
+  }
+  tape_end(&tape);
+  return status;
+}
+
+/* PyTorch refuses; here the gradient flows on. */
+static Status distribute_non_leaf(Rank *r, Tensor **out) {
+  bool leaf = true;
+  Tensor *g;
+  TRY(distribute_with_grad(r, false, &leaf, out, &g));
+  r->better = true;
+  for (int64_t i = 0; i < tensor_numel(g); i++)
+    if (((float *)tensor_data(g))[i] != 2) return fail(ERR_DIFF, "the gradient is not 2");
+  return g->spec || leaf ? fail(ERR_DIFF, "a plain tensor has a plain gradient") : OK;
+}
+
+static Status distribute_keeps_requires_grad(Rank *r, Tensor **out) {
+  bool leaf = false;
+  TRY(distribute_with_grad(r, true, &leaf, out, NULL));
+  return tensor_requires_grad(*out) && leaf ? OK : fail(ERR_DIFF, "it is no leaf that requires a gradient");
+}
+
 /* ---- the table ------------------------------------------------------------------------------------ */
 
 static const char count_fixed[] = "there are as many placements as the mesh has axes",
-                  always_given[] = "the argument is always given", gradients[] = "gradients of DTensors come later";
+                  always_given[] = "the argument is always given";
 
 const Behaviour behaviours_make[] = {
     SKIP(distribute_len_mismatch, count_fixed),
@@ -217,7 +285,7 @@ const Behaviour behaviours_make[] = {
     DO(distribute_dim_below_range),
     DO(distribute_scalar_shard),
     DO(distribute_scalar_replicate),
-    SKIP(distribute_non_leaf, gradients),
+    DO(distribute_non_leaf),
     DO(distribute_partial_sum),
     DO(distribute_partial_avg),
     DO(distribute_partial_product),
@@ -227,7 +295,7 @@ const Behaviour behaviours_make[] = {
     DO(distribute_dtensor_other_placement),
     DO(distribute_dtensor_other_mesh),
     SKIP(distribute_default_replicates, always_given),
-    SKIP(distribute_keeps_requires_grad, gradients),
+    DO(distribute_keeps_requires_grad),
     DO(distribute_meta),
     SKIP(distribute_no_mesh, always_given),
     SKIP(distribute_mesh_context, always_given),
@@ -257,7 +325,7 @@ const Behaviour behaviours_make[] = {
     DO(redistribute_negative_dim),
     DO(redistribute_out_of_place),
     DO(redistribute_forward_dtype),
-    SKIP(redistribute_forward_dtype_grad, gradients),
-    SKIP(redistribute_backward_dtype_grad, gradients),
+    DO(redistribute_forward_dtype_grad),
+    DO(redistribute_backward_dtype_grad),
     {0},
 };

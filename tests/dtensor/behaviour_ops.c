@@ -5,6 +5,7 @@
 #include "behaviour.h"
 #include "dist/checkpoint.h"
 #include "dist/dist.h"
+#include "grad/tape.h"
 
 /* ---- ops --------------------------------------------------------------------------------------------------- */
 
@@ -196,6 +197,19 @@ static Status zeros(Rank *r, Mesh *m, const char *place, Tensor **out) {
   return dtensor_fill(&r->ctx, &r->scope, m, p, DT_F32, 2, size_x, 0, out);
 }
 
+static Status factory_requires_grad(Rank *r, Tensor **out) {
+  Tape tape;
+  Mesh *m;
+  Placement p = place_s(0);
+  TRY(case_mesh(r, "a", &m));
+  TRY(dtensor_fill(&r->ctx, &r->scope, m, &p, DT_F32, 2, size_x, 1, out));
+  tape_begin(&tape, &r->ctx);
+  Status s = tape_set_required(&tape, *out, true);
+  tape_end(&tape);
+  TRY(s);
+  return tensor_requires_grad(*out) && tensor_is_leaf(*out) ? OK : fail(ERR_DIFF, "it requires no gradient");
+}
+
 static Status factory_dim_out_of_range(Rank *r, Tensor **out) {
   Mesh *m;
   Placement p = place_s(2);
@@ -242,7 +256,7 @@ static Status mesh_slice_unknown(Rank *r, Tensor **out) {
 /* ---- the table ------------------------------------------------------------------------------------ */
 
 static const char count_fixed[] = "there are as many placements as the mesh has axes",
-                  always_given[] = "the argument is always given", gradients[] = "gradients of DTensors come later",
+                  always_given[] = "the argument is always given",
                   only_dense[] = "tensors are strided, sizes a list";
 
 const Behaviour behaviours_ops[] = {
@@ -277,7 +291,7 @@ const Behaviour behaviours_ops[] = {
     DO(factory_negative_dim),
     SKIP(factory_default_replicates, always_given),
     SKIP(factory_size_forms, only_dense),
-    SKIP(factory_requires_grad, gradients),
+    DO(factory_requires_grad),
     SKIP(factory_no_mesh, always_given),
     DO(submesh_distribute),
     DO(submesh_factory),

@@ -20,6 +20,7 @@ typedef struct {
   TessHub *hub;
   TessModule *module;
   TessWork *work;
+  TessHook *hook;
   TessCut cut;
   TessSaved saved;
   TessArg args[1];
@@ -59,6 +60,10 @@ static int null_hook(TessCtx *ctx, TessModule *m, TessTensor **t, int n, TessMes
   (void)ctx, (void)m, (void)t, (void)n, (void)mesh, (void)arg;
   return 0;
 }
+static int null_grad_hook(TessCtx *ctx, TessTensor *gradient, TessTensor **replacement, void *arg) {
+  (void)ctx, (void)gradient, (void)replacement, (void)arg;
+  return 0;
+}
 static void null_release(void *owner) { (void)owner; }
 
 #include "null_calls.inc"
@@ -74,6 +79,8 @@ static void set_up(Workbench *w, int spread) {
   TessTensor *whole = tess_distribute_tensor(w->ctx, w->tensor, w->mesh, "S(0)", -1);
   w->work = tess_redistribute_start(w->ctx, whole, "R");
   if (spread) w->tensor = whole;
+  tess_set_requires_grad(w->ctx, w->tensor, 1);
+  w->hook = tess_register_hook(w->ctx, w->tensor, null_grad_hook, NULL, NULL);
   w->held = tess_hold(w->ctx, w->tensor);
   for (int i = 0; i < 8; i++) w->tensors[i] = w->tensor;
   w->args[0] = tess_t(w->tensor);
@@ -95,7 +102,7 @@ static int ends_context(const char *f) {
 
 /* NULL or -1 is an answer of these, not a failure. */
 static int may_answer_none(const char *f) {
-  static const char *const names[] = {"tess_set_mesh", "tess_error_message"};
+  static const char *const names[] = {"tess_set_mesh", "tess_error_message", "tess_grad_of"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(f, names[i])) return 1;
   return 0;
