@@ -69,10 +69,7 @@ static Status require_arguments(Twice *t, GoldenCase *c, Ctx *ctx, Tape *tape, d
       if (!list[j]) continue;
       bool wanted = !yyjson_is_null(yyjson_arr_get(grad, (size_t)at)) && list[j]->dtype == DT_F32;
       TRY(widen(t, c, ctx, at, wanted, step, &list[j]));
-      if (wanted) {
-        TRY(tape_require(tape, &c->scope, list[j], &leaf[at]));
-        TRY(tensor_handle(&c->scope, leaf[at], &list[j])); /* an op in place changes its handle */
-      }
+      if (wanted) TRY(golden_leaf(c, tape, list[j], &leaf[at], &list[j]));
       at++;
     }
     if (v->kind == VAL_TENSORS) v->tensors = list;

@@ -6,10 +6,15 @@
 
 bool golden_has_gradients(yyjson_val *json) { return yyjson_arr_size(yyjson_obj_get(json, "grad")) > 0; }
 
+Status golden_leaf(GoldenCase *c, Tape *tape, Tensor *x, Tensor **leaf, Tensor **arg) {
+  Call clone = {.ctx = tape->ctx, .op = op_find(c->op), .scope = &c->scope, .arena = &c->arena};
+  TRY(tape_require(tape, &c->scope, x, leaf));
+  if (clone.op->schema.mutates) return OP(&clone, "aten.clone.default", arg, val_tensor(*leaf));
+  return tensor_handle(&c->scope, *leaf, arg);
+}
+
 /* The arguments of the call, with the tensors of the case replaced by handles that require gradients. */
 static Status require_arguments(GoldenCase *c, Tape *tape, const GoldenPlace *place, Tensor **leaf) {
-  const Op *op = op_find(c->op);
-  Call clone = {.ctx = tape->ctx, .op = op, .scope = &c->scope, .arena = &c->arena};
   yyjson_val *grad = yyjson_obj_get(c->json, "grad");
   int at = 0;
   for (int i = 0; i < c->nargs; i++) {
@@ -23,12 +28,7 @@ static Status require_arguments(GoldenCase *c, Tape *tape, const GoldenPlace *pl
       if (place) TRY(place->place(place->arg, &list[j]));
       bool wanted = !yyjson_is_null(yyjson_arr_get(grad, (size_t)at));
       leaf[at] = NULL;
-      if (wanted) {
-        TRY(tape_require(tape, &c->scope, list[j], &leaf[at]));
-        TRY(tensor_handle(&c->scope, leaf[at], &list[j]));
-        if (op->schema.mutates) /* leaves are not written to */
-          TRY(OP(&clone, "aten.clone.default", &list[j], val_tensor(leaf[at])));
-      }
+      if (wanted) TRY(golden_leaf(c, tape, list[j], &leaf[at], &list[j]));
       at++;
     }
     if (v->kind == VAL_TENSORS) v->tensors = list;
