@@ -30,7 +30,8 @@ static const None none[] = {
     {"PyTorch has no second derivative",
      "aten._embedding_bag_dense_backward.default aten.multi_margin_loss_backward.default "
      "aten.multilabel_margin_loss_backward.default aten._cdist_backward.default aten._pdist_backward.default "
-     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default tess.attention_mask_backward.default"},
+     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default tess.attention_mask_backward.default "
+     "tess.attention_dropout_backward.default"},
     {"PyTorch has no second derivative",
      "torchvision._roi_align_backward.default torchvision._deform_conv2d_backward.default"},
     {"a second derivative that PyTorch has and tessera has not",

@@ -151,6 +151,7 @@ enum { /* what a problem is like */
        SMALL_BATCH = 256, /* many products, each too small for several threads */
        SAME_SETS = 512,   /* b along n, rows whole half pages apart: they fall into the same cache sets */
        NARROW = 1024,
+       FINISHED = 2048, /* an activation or a residual comes behind */
 };
 
 enum {
@@ -168,6 +169,7 @@ static const struct {
     /* clang-format off */
     {IS_COMPLEX,                   ANY, ROUTE_NAIVE},
     {IS_WIDE | NO_K,               ANY, ROUTE_NAIVE},
+    {IS_WIDE | FINISHED,           ANY, ROUTE_NAIVE},
     {IS_WIDE,                      ANY, ROUTE_PLAIN},
     {NO_K,                         ANY, ROUTE_EMPTY_SUM},
     {HAS_PACK,                     ANY, ROUTE_PACKED},
@@ -203,6 +205,7 @@ static unsigned facts_of(const Problem *p, bool packed) {
   if (p->batch > 1 && p->m * p->n * p->k <= SMALL_PRODUCT) facts |= SMALL_BATCH;
   if ((facts & ALONG_N) && p->b.row % 512 == 0) facts |= SAME_SETS;
   if (p->n <= NARROW_COLS) facts |= NARROW;
+  if (p->act != GEMM_ACT_NONE || p->residual.data) facts |= FINISHED;
   return facts;
 }
 

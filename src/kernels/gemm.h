@@ -8,7 +8,7 @@
  *
  * Dtypes: one for all operands, any compute dtype but bool; or i8 operands with an i32 c.
  * f16 and bf16 are multiplied and summed in f32 and rounded once.  Integers wrap.
- * act and residual are for f32, f16 and bf16.
+ * act and residual are quick in f32, f16 and bf16.
  *
  * beta == 0: add is not read (nan in it does not count).  c does not overlap a, b or
  * residual; add may be c itself.

@@ -20,11 +20,7 @@ static Tensor *sum_to(Formula *f, Tensor *g, const Tensor *t) {
   int n = 0, lead = g->ndim - t->ndim;
   for (int d = 0; d < g->ndim; d++)
     if (d < lead || (t->size[d - lead] == 1 && g->size[d] != 1)) dims[n++] = d;
-  if (n && dtype_kind(g->dtype) != KIND_COMPLEX) g = f_sum(f, g, dims, n, true);
-  else if (n) { /* sums are of real numbers */
-    g = f_sum(f, F_OP(f, "aten.view_as_real.default", F_T(g)), dims, n, true);
-    g = F_OP(f, "aten.view_as_complex.default", F_T(F_OP(f, "aten.contiguous.default", F_T(g))));
-  }
+  if (n) g = f_sum(f, g, dims, n, true);
   return g && lead ? f_view(f, g, t->size, t->ndim) : g;
 }
 

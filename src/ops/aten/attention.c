@@ -238,7 +238,8 @@ static double attention_flops(const Call *c) {
 static Status with_logsumexp_infer(Call *c) {
   AttnSizes z;
   TRY(sizes_of(c, true, &z));
-  if (z.nbatch != 2) return misfit(c, "they need four dimensions");
+  for (int i = 0; i < 3; i++)
+    if (in_tensor(c, i)->ndim != 4) return misfit(c, "they need four dimensions");
   TRY(attn_check_mask(c, 5, &z));
   TRY(out_attention(c, &z));
   int64_t size[3] = {z.batch[0], z.batch[1], z.t}, stride[3] = {z.t * z.batch[1], 1, z.batch[1]};

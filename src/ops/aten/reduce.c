@@ -62,6 +62,9 @@ static Status read_dims(const Call *c, const Row *row, const Tensor *x, bool *ma
 static Status read_dtype(const Call *c, const Row *row, const Tensor *x, Dtype *out) {
   char text[128];
   Dtype d = x->dtype;
+  bool adds = row->r.kind == FOLD_SUM && !row->ord && (row->gives == GIVES_TOTAL || row->gives == GIVES_FLOAT);
+  if (d == DT_C64 && adds && (!row->dtype || in_none(c, row->dtype) || in_dtype(c, row->dtype, d) == d))
+    return *out = d, OK;
   if (dtype_kind(d) > KIND_FLOAT) return op_fail(c, "%s is not supported", tensor_describe(x, text, sizeof text));
   bool given = row->dtype && !in_none(c, row->dtype);
   if (given) d = in_dtype(c, row->dtype, d);
@@ -99,7 +102,7 @@ static Reduction norm_reduction(double ord) {
 static Dtype fold_type(const Row *row, const Request *p, Dtype in) {
   Dtype d = row->gives == GIVES_TRUTH || row->gives == GIVES_COUNT ? in : p->out;
   if (d == DT_F64) return DT_F64;
-  if (dtype_is_float(d)) return DT_F32;
+  if (dtype_is_float(d) || d == DT_C64) return DT_F32;
   bool same = d == in || row->gives == GIVES_TOTAL;
   return same && dtype_size(in) == 1 && p->r.kind != FOLD_PROD ? DT_F32 : DT_I64;
 }
@@ -146,6 +149,24 @@ static Status reduce_infer(Call *c) {
   return out_new(c, p.out, n, size);
 }
 
+/* Complex numbers as pairs of real ones, along a last dimension. */
+static View pairs(View v, int64_t *size, int64_t *stride) {
+  for (int d = 0; d < v.ndim; d++) size[d] = v.size[d], stride[d] = 2 * v.stride[d];
+  size[v.ndim] = 2, stride[v.ndim] = 1;
+  return (View){v.data, size, stride, v.ndim + 1, DT_F32};
+}
+
+/* Sums of complex numbers: out has x's dimensions, with stride 0 where they are folded. */
+static Status sum_pairs(Call *c, const Request *p, View out, View x) {
+  int64_t size[2][MAX_DIMS + 1], stride[2][MAX_DIMS + 1];
+  bool mask[MAX_DIMS] = {0};
+  if (x.ndim == MAX_DIMS) return op_fail(c, "sums of complex numbers have at most %d dimensions", MAX_DIMS - 1);
+  memcpy(mask, p->mask, (size_t)x.ndim * sizeof *mask);
+  out.size = x.size, out.ndim = x.ndim;
+  kernel_reduce(&c->ctx->kern, p->r, p->as, pairs(out, size[0], stride[0]), pairs(x, size[1], stride[1]), mask);
+  return OK;
+}
+
 static Status reduce_run(Call *c) {
   Request p;
   TRY(read_request(c, &p));
@@ -156,6 +177,8 @@ static Status reduce_run(Call *c) {
     stride[d] = p.mask[d] ? 0 : out.stride[o];
     o += !p.mask[d] || p.keepdim;
   }
+  out.stride = stride;
+  if (x.dtype == DT_C64) return sum_pairs(c, &p, out, x);
   size_t mark = kern_mark(k);
   /* A dtype argument converts the elements first; to the 16-bit floats that rounds. */
   const Row *row = c->op->def->row;
@@ -167,7 +190,6 @@ static Status reduce_run(Call *c) {
     kernel_copy(k, half, x);
     x = half;
   }
-  out.stride = stride;
   kernel_reduce(k, p.r, p.as, out, x, p.mask);
   kern_release(k, mark);
   return OK;
@@ -223,7 +245,8 @@ static Status place_reduce(Rules *r) {
   bool undefined = row->needs_elements || p.r.kind == FOLD_ABSMAX || p.r.kind == FOLD_ABSMIN;
   memcpy(f.whole, p.mask, sizeof f.whole);
   f.drops = !p.keepdim;
-  f.leaves_partial = find_partial(r, &p, &f) && !(undefined && rule_has_empty(r, 0, p.mask));
+  /* Collectives add no complex numbers. */
+  f.leaves_partial = p.out != DT_C64 && find_partial(r, &p, &f) && !(undefined && rule_has_empty(r, 0, p.mask));
   r->uneven = !undefined;
   return rule_fold(r, &f);
 }

@@ -57,6 +57,7 @@ static Status emit_clamp_max(const Call *c, const PwRow *row, PwProgram *p, cons
 static Status emit_clamp_tensor(const Call *c, const PwRow *row, PwProgram *p, const int *reg, PwValue *out) {
   (void)row;
   Dtype d;
+  if (in_none(c, 1) && in_none(c, 2)) return op_fail(c, "needs min or max");
   TRY(promote_args(c, 7, &d));
   int x = pw_cast(p, reg[0], d);
   if (!in_none(c, 1)) x = pw_op(p, PW_MAXIMUM, x, pw_operand(c, p, reg, 1, d), -1, NULL);

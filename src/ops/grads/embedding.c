@@ -19,7 +19,7 @@ static void vjp_embedding_backward(Vjp *v) {
     none = F_OP(&v->f, "aten.unsqueeze.default", F_T(none), val_int(-1));
     rows = F_OP(&v->f, "aten.masked_fill.Scalar", F_T(rows), F_T(none), val_int(0));
   }
-  vjp_give(v, 0, rows);
+  vjp_give(v, 0, f_view(&v->f, rows, v->in[0]->size, v->in[0]->ndim));
 }
 
 /* ---- bags ------------------------------------------------------------------------------------------------- */

@@ -32,12 +32,25 @@ static Status rms_norm_form(Call *c) {
   return formula_give(&f, F_OP(&f, "aten._fused_rms_norm.default", c->arg[0], c->arg[1], c->arg[2], c->arg[3]));
 }
 
+/* d and what comes back to rstd = (mean(x^2) + eps)^(-1/2), of the input's size with ones:  -g rstd^3 x / n */
+static Tensor *add_rstd(Vjp *v, Tensor *d) {
+  Formula *f = &v->f;
+  const Tensor *x = v->in[0], *rows = v->out[1];
+  if (!v->cotangent[1] || !vjp_wants(v, 0) || tensor_numel(rows) == 0) return d;
+  Tensor *rstd = f_widen(f, v->out[1]), *cube = f_mul(f, rstd, f_mul(f, rstd, rstd));
+  Tensor *g = f_mul(f, f_mul(f, f_widen(f, v->cotangent[1]), cube), f_widen(f, vjp_arg(v, 0)));
+  g = f_scale(f, g, -(double)tensor_numel(rows) / (double)tensor_numel(x));
+  return d ? f_add(f, f_widen(f, d), g) : g;
+}
+
+/* Here rstd has a gradient, too. */
 static void vjp_rms_norm(Vjp *v) {
   const bool mask[2] = {vjp_wants(v, 0), vjp_wants(v, 2)};
-  Tensor *d[2];
-  if (!vjp_cotangent(v)) return;
-  F_OPS(&v->f, "aten._fused_rms_norm_backward.default", d, 2, F_T(vjp_cotangent(v)), vjp_value(v, 0),
-        vjp_value(v, 1), F_T(v->out[1]), optional(v, 2), val_bools(mask, 2));
+  Tensor *d[2] = {NULL, NULL};
+  if (vjp_cotangent(v))
+    F_OPS(&v->f, "aten._fused_rms_norm_backward.default", d, 2, F_T(vjp_cotangent(v)), vjp_value(v, 0),
+          vjp_value(v, 1), F_T(v->out[1]), optional(v, 2), val_bools(mask, 2));
+  d[0] = add_rstd(v, d[0]);
   vjp_give(v, 0, d[0]);
   vjp_give(v, 2, d[1]);
 }
