@@ -71,7 +71,10 @@ static Status require_arguments(Twice *t, GoldenCase *c, Ctx *ctx, Tape *tape, d
       TRY(widen(t, c, ctx, at, wanted, step, &list[j]));
       if (wanted) {
         TRY(tape_require(tape, &c->scope, list[j], &leaf[at]));
-        TRY(tensor_handle(&c->scope, leaf[at], &list[j])); /* an op in place changes its handle */
+        TRY(tensor_handle(&c->scope, leaf[at], &list[j]));
+        Call clone = {.ctx = ctx, .op = op_find(c->op), .scope = &c->scope, .arena = &c->arena};
+        if (clone.op->schema.mutates) /* leaves are not written to */
+          TRY(OP(&clone, "aten.clone.default", &list[j], val_tensor(leaf[at])));
       }
       at++;
     }
