@@ -20,8 +20,8 @@ Status golden_gradients(GoldenCase *c, Ctx *ctx, const GoldenPlace *place, Tenso
 /* Compares with what was recorded. */
 Status golden_compare_gradients(GoldenCase *c, Tensor *const *gradient);
 
-/* A leaf of x, and what the call gets for it: a second handle, or of ops that write in place a clone, because leaves
- * are not written to. */
+/* A leaf of x, and what the call gets for it: a second handle, or of ops that write in place a clone, because
+ * leaves are not written to. */
 Status golden_leaf(GoldenCase *c, Tape *tape, Tensor *x, Tensor **leaf, Tensor **arg);
 
 #endif
