@@ -251,9 +251,20 @@ static void try_made(Test *t, Dtype d, int attempt) {
   ctx_free(&ctx);
 }
 
+/* Is its derivative zero: by its row of the table, or because the op whose result it writes gives no floats
+ * (else grad_conformance asks for its gradient)? */
+static bool is_flat(const Op *op) {
+  if (op->def->inplace && !op->grad) {
+    op = op_find(op->def->inplace);
+    if (op && !op->grad && !op->def->compose) return true;
+  }
+  return op && op->grad && (op->grad->vjp == vjp_zero || op->grad->vjp == vjp_none);
+}
+
 /* In f64; in complex numbers, if it takes them; what is left in f32 and in integers. */
 static void try_schema(Test *t) {
-  for (int i = 0; i < ATTEMPTS && t->slopes < SLOPES && !t->failed; i++) try_made(t, DT_F64, i);
+  int attempts = is_flat(t->op) ? COMPLEX_ATTEMPTS : ATTEMPTS;
+  for (int i = 0; i < attempts && t->slopes < SLOPES && !t->failed; i++) try_made(t, DT_F64, i);
   int enough = t->slopes + COMPLEX_SLOPES;
   for (int i = 0; i < COMPLEX_ATTEMPTS && t->slopes < enough && !t->failed && !t->recipe->real; i++)
     try_made(t, DT_C64, i);
@@ -307,16 +318,6 @@ static void try_golden(Test *t) {
 typedef struct {
   int made, golden, told, flat, without, unchecked, failed;
 } Count;
-
-/* Is its derivative zero: by its row of the table, or because the op whose result it writes gives no floats
- * (else grad_conformance asks for its gradient)? */
-static bool is_flat(const Op *op) {
-  if (op->def->inplace && !op->grad) {
-    op = op_find(op->def->inplace);
-    if (op && !op->grad && !op->def->compose) return true;
-  }
-  return op && op->grad && (op->grad->vjp == vjp_zero || op->grad->vjp == vjp_none);
-}
 
 static bool takes_tensors(const Op *op) {
   for (int i = 0; i < op->schema.nparams; i++)
