@@ -243,7 +243,7 @@ pick() { # WORDS...: one of them, into $picked
   picked=$1
 }
 n=0
-while [ $n -lt 300 ]; do
+while [ $n -lt "${3:-300}" ]; do
   n=$((n + 1))
   pick loss several vector integers rounded detached none cond loop table bare thirds joint
   name=$picked file=$temp/$picked.txt
