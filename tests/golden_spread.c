@@ -150,7 +150,15 @@ static Status forgive_infinities(GoldenCase *c, Ctx *ctx, Tensor **got, Tensor *
   return OP(&call, "aten.where.self", got, val_tensor(finite), val_tensor(*got), val_tensor(want));
 }
 
-static Status compare_one(GoldenCase *c, Ctx *ctx, Tensor *got, Tensor *want, bool partial, const char *what) {
+/* A gradient is no more exact than the halves that it was computed with. */
+static Dtype coarsest(const GoldenCase *c, Dtype d) {
+  for (int i = 0; i < c->tensors; i++)
+    if (c->tensor[i]->dtype == DT_BF16 || (c->tensor[i]->dtype == DT_F16 && d != DT_BF16)) d = c->tensor[i]->dtype;
+  return d;
+}
+
+static Status compare_one(GoldenCase *c, Ctx *ctx, Tensor *got, Tensor *want, bool partial, bool gradient,
+                          const char *what) {
   if (!got || !want) return got || want ? fail(ERR_DIFF, "%s is there on one side only", what) : OK;
   if (got->spec) TRY(dtensor_full(ctx, &c->scope, got, &got));
   if (got->dtype != want->dtype || !tensor_same_size(got, want)) {
@@ -159,7 +167,7 @@ static Status compare_one(GoldenCase *c, Ctx *ctx, Tensor *got, Tensor *want, bo
                 tensor_describe(want, b, sizeof b));
   }
   if (partial) TRY(forgive_infinities(c, ctx, &got, want));
-  Tolerance tol = golden_tolerance(c, got->dtype);
+  Tolerance tol = golden_tolerance(c, gradient ? coarsest(c, got->dtype) : got->dtype);
   tol.rtol *= 4; /* sums in another order */
   tol.atol *= 4;
   return golden_compare_values(got, want, tol, what);
@@ -176,7 +184,7 @@ static Status compare_calls(GoldenCase *c, Ctx *ctx, const Call *got, const Call
   for (int i = 0; i < got->nout; i++) {
     snprintf(what, sizeof what, "result %d", i);
     if (is_not_told(got, i)) continue;
-    TRY(compare_one(c, ctx, out_tensor(got, i), out_tensor(want, i), partial, what));
+    TRY(compare_one(c, ctx, out_tensor(got, i), out_tensor(want, i), partial, false, what));
   }
   for (int i = 0; i < got->op->schema.nparams; i++) {
     if (!got->op->schema.params[i].mutated) continue;
@@ -185,7 +193,7 @@ static Status compare_calls(GoldenCase *c, Ctx *ctx, const Call *got, const Call
     for (int j = 0; j < n; j++)
       TRY(compare_one(c, ctx, got->arg[i].kind == VAL_TENSORS ? got->arg[i].tensors[j] : in_tensor(got, i),
                       want->arg[i].kind == VAL_TENSORS ? want->arg[i].tensors[j] : in_tensor(want, i), partial,
-                      what));
+                      false, what));
   }
   return OK;
 }
@@ -262,7 +270,7 @@ static Status gradients_of_both(Trial *t, World *w, GoldenCase *one, GoldenCase 
   for (int i = 0; i < one->tensors; i++) {
     char what[64];
     snprintf(what, sizeof what, "gradient of tensor argument %d", i);
-    TRY(compare_one(many, ctx, got[i], want[i], t->partial, what));
+    TRY(compare_one(many, ctx, got[i], want[i], t->partial, true, what));
   }
   return OK;
 }

@@ -176,7 +176,7 @@ static Value value_of(const Spec *spec) { return (Value){.kind = VAL_SPEC, .spec
 static Tensor *bring(Vjp *v, Tensor *g, const Placement *place, const char *of, bool lazy) {
   const Spec *to;
   if (v->f.status) return NULL;
-  v->f.status = spec_with(g->spec, place, &to);
+  v->f.status = spec_with_some(g->spec, place, &to);
   if (v->f.status || to == g->spec) return g;
   const char *why = arena_printf(v->f.c->arena, "cotangent of %s", of);
   if (!why) v->f.status = fail_oom();

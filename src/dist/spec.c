@@ -78,6 +78,18 @@ Status spec_with(const Spec *s, const Placement *place, const Spec **out) {
   return spec_new(s->mesh, s->dtype, s->ndim, s->shape, s->stride, place, out);
 }
 
+Status spec_with_some(const Spec *s, const Placement *place, const Spec **out) {
+  Placement fitting[MAX_AXES];
+  Layout l = spec_layout(s);
+  l.place = place;
+  Status clash = layout_check(&l);
+  if (!clash) return spec_with(s, place, out);
+  status_free(clash);
+  for (int a = 0; a < s->mesh->naxes; a++)
+    fitting[a] = placement_equal(&place[a], &s->place[a]) ? place[a] : place_r();
+  return spec_with(s, fitting, out);
+}
+
 int64_t spec_shards(const Spec *s) {
   int64_t n = 1;
   for (int a = 0; a < s->mesh->naxes; a++)

@@ -29,6 +29,9 @@ Status spec_new(Mesh *m, Dtype dtype, int ndim, const int64_t *shape, const int6
                 const Spec **out);
 /* The same tensor placed otherwise. */
 Status spec_with(const Spec *s, const Placement *place, const Spec **out);
+/* The same with placements that come from several tensors: where they do not go together (segments of a dimension
+ * that another axis cuts otherwise), it is whole on the axes on which s is placed otherwise. */
+Status spec_with_some(const Spec *s, const Placement *place, const Spec **out);
 
 Layout spec_layout(const Spec *s);
 /* Ranks that share one element: product of the axes that are sharded. */

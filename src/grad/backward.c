@@ -221,7 +221,7 @@ static Status settle(Job *j, const TapeNode *n, const Tensor *result, Tensor **c
   }
   Call c = call_of(j, n->op);
   const char *why;
-  TRY(spec_with(g->spec, place, &to));
+  TRY(spec_with_some(g->spec, place, &to));
   TRY(cotangent_title(j, n, &why));
   return OP(&c, "tess.dtensor_redistribute.default", cotangent, val_tensor(g),
             ((Value){.kind = VAL_SPEC, .spec = to}), val_str(why), val_bool(true));
