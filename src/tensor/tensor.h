@@ -31,7 +31,7 @@ struct Storage {
   void *owner;                /* for release: a mapping, an array of another library ... */
   int64_t slab_offset;        /* assign_memory: byte offset in the slab, -1 = not in it */
   uint64_t version;           /* how often an op has written to it in place */
-  bool frozen;                /* the bytes never change: packed copies of them may be kept */
+  atomic_bool frozen;         /* the bytes never change: packed copies of them may be kept */
 };
 
 /* 64-byte aligned, not zeroed.  Fails with the number of bytes when there is no memory. */
