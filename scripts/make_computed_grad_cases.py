@@ -8,14 +8,12 @@ Of ops that have gradients in the larger set of cases there are none here.  Seco
 not have are compared with those of the same function written out.  The format is told in
 tests/golden/ops/README.md.  Needs PyTorch; the same seed gives the same cases.
 """
-import argparse
 import math
-import warnings
 
 import torch
 import torch.nn.functional as F
 
-from make_grad_cases import Cases, c64, f64, floats, index
+from make_grad_cases import c64, f64, floats, index, make_file
 
 INF, NAN = math.inf, math.nan
 
@@ -319,23 +317,12 @@ def second(case):
          instead=lambda g, x, w, *rest: with_given(g, x, w))
 
 
-def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--out", default="cases")
-    ap.add_argument("--file", default="computed", help="the files' name")
-    ap.add_argument("--seed", type=int, default=1)
-    a = ap.parse_args()
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    torch.manual_seed(a.seed)
-    case = Cases()
+def computed(case):
     complex_unary(case, floats(4, dtype=c64))
     folds(case, floats(3, 4, 5) * 2)
     for some in unary, binary, activations, spellings, foreach, distances, quantiles, norms, losses, second:
         some(case)
-    case.save(a.out, a.file)
-    print(f"{len(case.lines)} cases")
 
 
 if __name__ == "__main__":
-    main()
+    make_file(__doc__, "computed", computed)

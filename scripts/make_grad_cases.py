@@ -278,16 +278,23 @@ def embeddings(case):
     case("embedding.default", floats(5, 3), index())
 
 
-def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make_file(doc, name, make):
+    """The command line of a script that makes one file of cases: make(case) adds them."""
+    ap = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--out", default="cases")
-    ap.add_argument("--file", default="handed_on", help="the files' name")
+    ap.add_argument("--file", default=name, help="the files' name")
     ap.add_argument("--seed", type=int, default=1)
     a = ap.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(a.seed)
     case = Cases()
+    make(case)
+    case.save(a.out, a.file)
+    print(f"{len(case.lines)} cases")
+
+
+def handed_on(case):
     for x in floats(3, 4, 5), floats(5, 4, 3).transpose(0, 2):
         for some in views, lists, indexing:
             some(case, x)
@@ -295,9 +302,7 @@ def main():
         complex_numbers(case, x)
     for some in small_views, small_lists, small_indexing, embeddings:
         some(case)
-    case.save(a.out, a.file)
-    print(f"{len(case.lines)} cases")
 
 
 if __name__ == "__main__":
-    main()
+    make_file(__doc__, "handed_on", handed_on)

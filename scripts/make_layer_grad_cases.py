@@ -9,14 +9,12 @@ Of the larger set of cases there are none here.  torchvision's operators are wri
 that PyTorch differentiates.  The format is told in tests/golden/ops/README.md.  Needs PyTorch; the same seed gives
 the same cases.
 """
-import argparse
 import math
-import warnings
 
 import torch
 import torch.nn.functional as F
 
-from make_grad_cases import Cases, c64, floats
+from make_grad_cases import c64, floats, make_file
 
 
 def products(case):
@@ -274,21 +272,10 @@ def vision(case):
              stride, stride, 1, 1, dilation, dilation, groups, parts, masked)
 
 
-def main():
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--out", default="cases")
-    ap.add_argument("--file", default="layers", help="the files' name")
-    ap.add_argument("--seed", type=int, default=1)
-    a = ap.parse_args()
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    torch.manual_seed(a.seed)
-    case = Cases()
+def layers(case):
     for some in products, attention, convolutions, pools, resampling, paddings, recurrent, transforms, grids, distances, vision:
         some(case)
-    case.save(a.out, a.file)
-    print(f"{len(case.lines)} cases")
 
 
 if __name__ == "__main__":
-    main()
+    make_file(__doc__, "layers", layers)

@@ -139,6 +139,7 @@ try 2 'no parameter of the program requires a gradient' run "$temp/bare.txt" --r
 that grep -q 'hint .*--grad-inputs' "$temp/err"
 try 0 '^grad/x' run "$temp/bare.txt" --random-inputs 0 --grad --grad-inputs
 try 2 'takes one program, these are the programs of ranks' run "$golden/models/mlp_tp2_by_torch" --random-inputs 0 --grad
+try 2 'not one with collectives' run "$temp/loss.txt" --weights "$temp/w.safetensors" --random-inputs 0 --grad -n 2
 that grep -q 'hint .*--mesh' "$temp/err"
 
 # ---- opt

@@ -11,14 +11,10 @@
  * largest element: 1e-4, 3e-2 for half precision; PyTorch's own error, where about.json tells it, is added.
  * NAME matches as a substring.  Models run in child processes: a crash or a hang is the failure of one model.
  */
-#include <dirent.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -26,10 +22,11 @@
 #include "base/parallel.h"
 #include "dist/dispatch.h"
 #include "harness/feed.h"
+#include "model_folders.h"
 #include "pt2/read.h"
 #include "runtime/session.h"
 
-enum { MAX_MESHES = 16, MODEL_SECONDS = 300, PATH_CAP = 4096 };
+enum { MAX_MESHES = 16, PATH_CAP = 4096 };
 
 typedef struct {
   const char *only, *plan;
@@ -43,9 +40,9 @@ typedef struct {
   const char *mesh; /* NULL: one rank */
   char folder[PATH_CAP / 2];
   const char *program; /* in the folder */
+  char label[256];
   yyjson_val *about;
   SafeTensors *want;
-  int collectives; /* rank 0's, of one call */
 } Model;
 
 static void path_in(const Model *m, const char *name, char *path) {
@@ -119,12 +116,14 @@ static const Tensor *find_output(const Session *s, const char *name, const Value
   return NULL;
 }
 
-/* A second name of a parameter whose gradient stands under the first. */
-static bool is_tied(const Exported *e, const char *name) {
-  const StateEntry *s = exported_state(e, name);
-  for (int i = 0; s && i < e->nstate; i++)
-    if (&e->state[i] != s && !strcmp(e->state[i].record, s->record)) return true;
-  return false;
+/* The gradient of a parameter; of one that has several names (tied), under whichever it came out. */
+static const Tensor *find_gradient(const Session *s, const char *name, const Value *outs) {
+  const Exported *e = session_program(s);
+  const StateEntry *own = exported_state(e, name);
+  const Tensor *found = find_output(s, name, outs);
+  for (int i = 0; own && !found && i < e->nstate; i++)
+    if (!strcmp(e->state[i].record, own->record)) found = find_output(s, e->state[i].fqn, outs);
+  return found;
 }
 
 static Status refuse_others(const Model *m, const Session *s, const Value *outs) {
@@ -147,8 +146,7 @@ static Status compare_all(const Model *m, const Session *s, const Value *outs, S
     if (name && !strncmp(name, "grad/", 5)) name += 5;
     TRY(safetensors_tensor(m->want, entry, scope, &want));
     if (name && (is_listed(m, "noise", name) || is_listed(m, "noise_gradient", name))) continue;
-    const Tensor *got = find_output(s, name, outs);
-    if (!got && name && is_tied(session_program(s), name)) continue;
+    const Tensor *got = name ? find_gradient(s, name, outs) : find_output(s, NULL, outs);
     if (!got) return fail(ERR_DIFF, "there is no %s", entry->name);
     TRY(compare(m, entry->name, name, got, want));
     seen++;
@@ -261,19 +259,14 @@ static Status run_model(Model *m) {
   return s;
 }
 
-static int child(const Suite *suite, const char *folder, const char *name, const char *program, const char *mesh) {
-  Model m = {.suite = suite, .mesh = mesh, .program = program};
-  char label[256];
-  snprintf(m.folder, sizeof m.folder, "%.1000s/%.900s", folder, name);
+/* A line on stdout. */
+static int run_one(void *arg) {
+  Model *m = arg;
   double start = clock_now();
-  alarm(MODEL_SECONDS);
-  Status s = run_model(&m);
-  bool named = strcmp(program, programs[0]);
-  snprintf(label, sizeof label, "%s%s%s%s%s", name, named ? "/" : "", named ? program : "", mesh ? " " : "",
-           mesh ? mesh : "");
-  if (!s) printf("ok   %-36s %8.1f ms\n", label, (clock_now() - start) * 1e3);
-  else printf("FAIL %s: %s\n", label, status_message(s));
-  int code = s ? 1 : 0;
+  Status s = run_model(m);
+  if (!s) printf("ok   %-36s %8.1f ms\n", m->label, (clock_now() - start) * 1e3);
+  else printf("FAIL %s: %s\n", m->label, status_message(s));
+  int code = s ? MODEL_FAILED : 0;
   status_free(s);
   return code;
 }
@@ -281,19 +274,12 @@ static int child(const Suite *suite, const char *folder, const char *name, const
 /* ---- all of them ----------------------------------------------------------------------------------- */
 
 static void start_model(Suite *suite, const char *folder, const char *name, const char *program, const char *mesh) {
-  fflush(stdout);
-  pid_t pid = fork();
-  if (pid == 0) exit(child(suite, folder, name, program, mesh)); /* not _exit: leaks are looked for at exit */
-  int status = 0;
-  if (pid < 0 || waitpid(pid, &status, 0) < 0) {
-    perror("golden_grads");
-    exit(2);
-  }
-  bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (WIFSIGNALED(status))
-    printf("FAIL %s %s: %s\n", name, mesh ? mesh : "",
-           WTERMSIG(status) == SIGALRM ? "took too long" : strsignal(WTERMSIG(status)));
-  else if (!ok && WEXITSTATUS(status) != 1) printf("FAIL %s: exit code %d\n", name, WEXITSTATUS(status));
+  Model m = {.suite = suite, .mesh = mesh, .program = program};
+  bool named = strcmp(program, programs[0]);
+  snprintf(m.folder, sizeof m.folder, "%.1000s/%.900s", folder, name);
+  snprintf(m.label, sizeof m.label, "%s%s%s%s%s", name, named ? "/" : "", named ? program : "", mesh ? " " : "",
+           mesh ? mesh : "");
+  bool ok = run_in_child(run_one, &m, m.label);
   suite->passed += ok;
   suite->failed += !ok;
 }
@@ -312,30 +298,11 @@ static void run_programs(Suite *suite, const char *folder, const char *name) {
   }
 }
 
-static int is_model(const struct dirent *e) { return e->d_name[0] != '.'; }
-
-static void run_folder(Suite *suite, const char *folder) {
-  struct dirent **names;
-  int n = scandir(folder, &names, is_model, alphasort);
-  if (n < 0) {
-    fprintf(stderr, "golden_grads: ");
-    perror(folder);
-    exit(2);
-  }
-  for (int i = 0; i < n; i++) {
-    char path[PATH_CAP];
-    const char *name = names[i]->d_name;
-    snprintf(path, sizeof path, "%.2000s/%.1000s/grads.safetensors", folder, name);
-    if (file_exists(path) && (!suite->only || strstr(name, suite->only))) run_programs(suite, folder, name);
-    free(names[i]);
-  }
-  free(names);
-}
-
-static const char *option_value(int argc, char **argv, int *i) {
-  if (*i + 1 < argc) return argv[++*i];
-  fprintf(stderr, "golden_grads: %s needs a value\n", argv[*i]);
-  exit(2);
+static void run_folder(void *arg, const char *folder, const char *name) {
+  Suite *suite = arg;
+  char path[PATH_CAP];
+  snprintf(path, sizeof path, "%.2000s/%.1000s/grads.safetensors", folder, name);
+  if (file_exists(path) && (!suite->only || strstr(name, suite->only))) run_programs(suite, folder, name);
 }
 
 int main(int argc, char **argv) {
@@ -355,8 +322,8 @@ int main(int argc, char **argv) {
       return 2;
     } else argv[1 + folders++] = argv[i];
   }
-  for (int i = 0; i < folders; i++) run_folder(&suite, argv[1 + i]);
-  if (!folders) run_folder(&suite, GOLDEN_FOLDER "/grads");
+  for (int i = 0; i < folders; i++) each_model(argv[1 + i], run_folder, &suite);
+  if (!folders) each_model(GOLDEN_FOLDER "/grads", run_folder, &suite);
   printf("%d passed, %d failed\n", suite.passed, suite.failed);
   return suite.failed > 0 || suite.passed == 0;
 }

@@ -15,12 +15,9 @@
  *
  * Models run in child processes: a crash or a hang is the failure of one model.
  */
-#include <dirent.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -33,10 +30,11 @@
 #include "harness/compare.h"
 #include "harness/feed.h"
 #include "harness/load.h"
+#include "model_folders.h"
 #include "pt2/read.h"
 
 enum { MAX_MESHES = 16 };
-enum { MODEL_SECONDS = 300, ROUNDS = 3, EXIT_FAILED = 1, PATH_CAP = 4096 };
+enum { ROUNDS = 3, PATH_CAP = 4096 };
 
 typedef struct {
   const char *only;
@@ -251,20 +249,27 @@ static Status run_model(const Suite *suite, Model *m) {
   return s;
 }
 
-/* In the child: a line on stdout, or several if it failed. */
-static int child(const Suite *suite, const char *folder, const char *name, const char *mesh) {
-  Model m = {.mesh = mesh};
+/* One model, on one mesh or none. */
+typedef struct {
+  const Suite *suite;
+  const char *folder, *name, *mesh;
+} ModelRun;
+
+/* A line on stdout, or several if it failed. */
+static int run_one(void *arg) {
+  const ModelRun *r = arg;
+  const Suite *suite = r->suite;
+  Model m = {.mesh = r->mesh};
   char label[256];
-  snprintf(m.folder, sizeof m.folder, "%s/%s", folder, name);
+  snprintf(m.folder, sizeof m.folder, "%s/%s", r->folder, r->name);
   double start = clock_now();
-  alarm(MODEL_SECONDS);
   Status s = run_model(suite, &m);
-  snprintf(label, sizeof label, "%s%s%s", name, mesh ? " " : "", mesh ? mesh : "");
+  snprintf(label, sizeof label, "%s%s%s", r->name, r->mesh ? " " : "", r->mesh ? r->mesh : "");
   if (suite->quiet && !s) return free(m.report), 0;
   if (!s) printf("ok   %-36s %8.1f ms\n", label, (clock_now() - start) * 1e3);
   else printf("FAIL %s: %s\n", label, status_message(s));
   if ((s || suite->verbose) && m.report && *m.report) printf("%s", m.report);
-  int code = s ? EXIT_FAILED : 0;
+  int code = s ? MODEL_FAILED : 0;
   status_free(s);
   free(m.report);
   return code;
@@ -273,71 +278,31 @@ static int child(const Suite *suite, const char *folder, const char *name, const
 /* ---- all of them ----------------------------------------------------------------- */
 
 static void start_model(Suite *suite, const char *folder, const char *name, const char *mesh) {
-  fflush(stdout);
-  if (suite->launched) { /* the launch's ranks cannot be forked */
-    int code = child(suite, folder, name, mesh);
-    suite->passed += code == 0;
-    suite->failed += code != 0;
-    return;
-  }
-  pid_t pid = fork();
-  if (pid == 0) {
-    int code = child(suite, folder, name, mesh);
-    fflush(stdout);
-    exit(code); /* not _exit: leaks are looked for at exit */
-  }
-  int status = 0;
-  if (pid < 0 || waitpid(pid, &status, 0) < 0) {
-    perror("golden_models");
-    exit(2);
-  }
-  bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (WIFSIGNALED(status))
-    printf("FAIL %s: %s\n", name, WTERMSIG(status) == SIGALRM ? "took too long" : strsignal(WTERMSIG(status)));
-  else if (!ok && WEXITSTATUS(status) != EXIT_FAILED) printf("FAIL %s: exit code %d\n", name, WEXITSTATUS(status));
+  ModelRun r = {suite, folder, name, mesh};
+  if (suite->launched) alarm(MODEL_SECONDS);
+  bool ok = suite->launched ? run_one(&r) == 0 : run_in_child(run_one, &r, name); /* a launch's ranks cannot fork */
   suite->passed += ok;
   suite->failed += !ok;
 }
 
-static int is_model(const struct dirent *e) { return e->d_name[0] != '.'; }
-
-static void run_folder(Suite *suite, const char *folder) {
-  struct dirent **names;
-  int n = scandir(folder, &names, is_model, alphasort);
-  if (n < 0) {
-    fprintf(stderr, "golden_models: ");
-    perror(folder);
-    exit(2);
-  }
-  for (int i = 0; i < n; i++) {
-    char path[PATH_CAP];
-    const char *name = names[i]->d_name;
-    bool fits = snprintf(path, sizeof path, "%s/%s/about.json", folder, name) < PATH_CAP;
-    bool wanted = fits && file_exists(path) && (!suite->only || strstr(name, suite->only));
-    if (wanted && !suite->nmeshes) start_model(suite, folder, name, NULL);
-    snprintf(path, sizeof path, "%.2000s/%.1000s/%.200s", folder, name, suite->plan);
-    for (int m = 0; wanted && m < suite->nmeshes; m++)
-      if (file_exists(path) || !strcmp(suite->plan, "auto")) start_model(suite, folder, name, suite->mesh[m]);
-    free(names[i]);
-  }
-  free(names);
+static void run_folder(void *arg, const char *folder, const char *name) {
+  Suite *suite = arg;
+  char path[PATH_CAP];
+  bool fits = snprintf(path, sizeof path, "%s/%s/about.json", folder, name) < PATH_CAP;
+  bool wanted = fits && file_exists(path) && (!suite->only || strstr(name, suite->only));
+  if (wanted && !suite->nmeshes) start_model(suite, folder, name, NULL);
+  snprintf(path, sizeof path, "%.2000s/%.1000s/%.200s", folder, name, suite->plan);
+  for (int m = 0; wanted && m < suite->nmeshes; m++)
+    if (file_exists(path) || !strcmp(suite->plan, "auto")) start_model(suite, folder, name, suite->mesh[m]);
 }
 
 static Status run_folders(World *w, void *arg) {
   Suite *suite = arg;
   suite->world = w;
   suite->quiet = w && world_rank(w) != 0;
-  for (int i = 0; i < suite->nfolders; i++) run_folder(suite, suite->folder[i]);
-  if (!suite->nfolders) run_folder(suite, GOLDEN_FOLDER "/models");
+  for (int i = 0; i < suite->nfolders; i++) each_model(suite->folder[i], run_folder, suite);
+  if (!suite->nfolders) each_model(GOLDEN_FOLDER "/models", run_folder, suite);
   return OK;
-}
-
-static const char *option_value(int argc, char **argv, int *i) {
-  if (*i + 1 >= argc) {
-    fprintf(stderr, "golden_models: %s needs a value\n", argv[*i]);
-    exit(2);
-  }
-  return argv[++*i];
 }
 
 int main(int argc, char **argv) {

@@ -122,9 +122,11 @@ static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, c
 
 /* A rank's loss comes out of collectives: by its shards it has no gradient that is anybody's step. */
 static Status check_gradients(const RankPrograms *programs, const RunOptions *o) {
-  if (!o->gradients.names || !programs->per_rank) return OK;
+  if (!o->gradients.names || (!programs->per_rank && o->mesh)) return OK;
   return status_hint(
-      fail(ERR_USAGE, "--grad takes one program, these are the programs of ranks"),
+      fail(ERR_USAGE, programs->per_rank ? "--grad takes one program, these are the programs of ranks"
+                                         : "--grad takes a program that one rank or a mesh runs, not one with "
+                                           "collectives of its own (-n)"),
       "tessera run loss.pt2 --mesh tp=2 --plan plan.json --grad partitions it, the backward included");
 }
 

@@ -11,7 +11,8 @@
 typedef struct {
   Formula f;
   Tensor *q, *k, *v, *mask;
-  int64_t shared; /* query heads that share a key head */
+  Tensor *g, *y, *logsumexp; /* of a backward: what came back to the output, the output, its statistics */
+  int64_t shared;            /* query heads that share a key head */
 } Attention;
 
 /* 0 where the mask holds, else -inf. */
@@ -50,6 +51,14 @@ static Status attention_of(Lower *l, const Node *n, int first, int mask, Attenti
   return OK;
 }
 
+/* The same of a backward: (grad_out, query, key, value, out, logsumexp, ...). */
+static Status backward_of(Lower *l, const Node *n, int mask, Attention *a) {
+  TRY(attention_of(l, n, 1, mask, a));
+  TRY(lower_tensor(l, n, 0, &a->g));
+  TRY(lower_tensor(l, n, 4, &a->y));
+  return lower_tensor(l, n, 5, &a->logsumexp);
+}
+
 static Value number(const Arg *a) {
   if (a->kind == ARG_FLOAT) return val_float(a->f);
   if (a->kind == ARG_INT) return val_int(a->i);
@@ -84,18 +93,14 @@ Status lower_attention(Lower *l, const Node *n, Tensor **out) {
 /* (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale) */
 Status lower_attention_backward(Lower *l, const Node *n, Tensor **out) {
   Attention a;
-  Tensor *g, *y, *logsumexp;
-  TRY(attention_of(l, n, 1, 8, &a));
-  TRY(lower_tensor(l, n, 0, &g));
-  TRY(lower_tensor(l, n, 4, &y));
-  TRY(lower_tensor(l, n, 5, &logsumexp));
+  TRY(backward_of(l, n, 8, &a));
   Formula *f = &a.f;
-  Value arg[] = {F_T(g),
+  Value arg[] = {F_T(a.g),
                  F_T(a.q),
                  F_T(repeat_heads(f, a.k, a.shared)),
                  F_T(repeat_heads(f, a.v, a.shared)),
-                 F_T(y),
-                 F_T(logsumexp),
+                 F_T(a.y),
+                 F_T(a.logsumexp),
                  number(&n->args[6]),
                  number(&n->args[7]),
                  val_tensor(float_mask(f, a.mask, a.q->dtype)),
@@ -111,22 +116,18 @@ Status lower_attention_backward(Lower *l, const Node *n, Tensor **out) {
  * gradient of the scores, summed to the mask's size. */
 Status lower_mask_backward(Lower *l, const Node *n, Tensor **out) {
   Attention a;
-  Tensor *g, *y, *logsumexp;
-  TRY(attention_of(l, n, 1, 6, &a));
-  TRY(lower_tensor(l, n, 0, &g));
-  TRY(lower_tensor(l, n, 4, &y));
-  TRY(lower_tensor(l, n, 5, &logsumexp));
+  TRY(backward_of(l, n, 6, &a));
   Formula *f = &a.f;
   const int64_t last = -1;
   double scale = n->args[8].kind == ARG_FLOAT ? n->args[8].f : 1 / sqrt((double)a.q->size[3]);
   Tensor *k = F_OP(f, "aten.transpose.int", F_T(repeat_heads(f, a.k, a.shared)), val_int(-2), val_int(-1));
   Tensor *v = F_OP(f, "aten.transpose.int", F_T(repeat_heads(f, a.v, a.shared)), val_int(-2), val_int(-1));
   Tensor *scores = f_add(f, f_scale(f, F_OP(f, "aten.matmul.default", F_T(a.q), F_T(k)), scale), a.mask);
-  Tensor *row = F_OP(f, "aten.unsqueeze.default", F_T(logsumexp), val_int(-1));
+  Tensor *row = F_OP(f, "aten.unsqueeze.default", F_T(a.logsumexp), val_int(-1));
   Tensor *p = f_exp(f, f_sub(f, scores, row));
   if (n->args[7].kind == ARG_BOOL && n->args[7].b) p = F_OP(f, "aten.tril.default", F_T(p));
-  Tensor *all = f_sum(f, f_mul(f, g, y), &last, 1, true);
-  Tensor *d = f_mul(f, p, f_sub(f, F_OP(f, "aten.matmul.default", F_T(g), F_T(v)), all));
+  Tensor *all = f_sum(f, f_mul(f, a.g, a.y), &last, 1, true);
+  Tensor *d = f_mul(f, p, f_sub(f, F_OP(f, "aten.matmul.default", F_T(a.g), F_T(v)), all));
   int64_t dims[MAX_DIMS];
   int ndims = 0;
   TRY(f->status);
@@ -185,10 +186,8 @@ Status lower_attention_dropout(Lower *l, const Node *n, Tensor **out) {
 /* (grad_out, query, key, value, out, logsumexp, random, dropout_p, is_causal, attn_mask, scale) */
 Status lower_attention_dropout_backward(Lower *l, const Node *n, Tensor **out) {
   Attention a;
-  Tensor *g, *y, *kept;
-  TRY(attention_of(l, n, 1, 9, &a));
-  TRY(lower_tensor(l, n, 0, &g));
-  TRY(lower_tensor(l, n, 4, &y));
+  Tensor *kept;
+  TRY(backward_of(l, n, 9, &a));
   TRY(lower_tensor(l, n, 6, &kept));
   Formula *f = &a.f;
   Dtype dtype = a.q->dtype;
@@ -196,7 +195,7 @@ Status lower_attention_dropout_backward(Lower *l, const Node *n, Tensor **out) {
   double scale = n->args[10].kind == ARG_FLOAT ? n->args[10].f : 1 / sqrt((double)a.q->size[3]),
          dropout = n->args[7].kind == ARG_FLOAT ? n->args[7].f : 0;
   widen(&a);
-  g = f_widen(f, g);
+  Tensor *g = f_widen(f, a.g), *y = a.y;
   Tensor *p = F_OP(f, "aten._safe_softmax.default", F_T(scores_of(&a, &n->args[10], is_true(&n->args[8]))),
                    val_int(-1));
   TRY(f->status);

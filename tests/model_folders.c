@@ -1,0 +1,53 @@
+/* model_folders.c -- see model_folders.h. */
+#include "model_folders.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int is_model(const struct dirent *e) { return e->d_name[0] != '.'; }
+
+void each_model(const char *folder, void (*fn)(void *arg, const char *folder, const char *name), void *arg) {
+  struct dirent **names;
+  int n = scandir(folder, &names, is_model, alphasort);
+  if (n < 0) {
+    perror(folder);
+    exit(2);
+  }
+  for (int i = 0; i < n; i++) {
+    fn(arg, folder, names[i]->d_name);
+    free(names[i]);
+  }
+  free(names);
+}
+
+bool run_in_child(int (*fn)(void *arg), void *arg, const char *label) {
+  fflush(stdout);
+  pid_t pid = fork();
+  if (pid == 0) {
+    alarm(MODEL_SECONDS);
+    int code = fn(arg);
+    fflush(stdout);
+    exit(code); /* not _exit: leaks are looked for at exit */
+  }
+  int status = 0;
+  if (pid < 0 || waitpid(pid, &status, 0) < 0) {
+    perror(label);
+    exit(2);
+  }
+  if (WIFSIGNALED(status))
+    printf("FAIL %s: %s\n", label, WTERMSIG(status) == SIGALRM ? "took too long" : strsignal(WTERMSIG(status)));
+  else if (WEXITSTATUS(status) && WEXITSTATUS(status) != MODEL_FAILED)
+    printf("FAIL %s: exit code %d\n", label, WEXITSTATUS(status));
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+const char *option_value(int argc, char **argv, int *i) {
+  if (*i + 1 < argc) return argv[++*i];
+  fprintf(stderr, "%s needs a value\n", argv[*i]);
+  exit(2);
+}
