@@ -148,7 +148,8 @@ class _Run:
             self.inside[r] = threading.get_ident()
 
     def shut(self, r, inner=None):
-        """The rank comes out, or waits for a run of its own: returns what was thrown at the last moment."""
+        """The rank comes out, or waits for a run of its own.  Returns what was thrown at it at the last
+        moment: an exception that had not reached it yet is called back here, and self.stop tells of it."""
         thrown = None
         while True:
             try:
@@ -157,7 +158,7 @@ class _Run:
                     if inner is not None:
                         self.inside[r] = inner
                     _throw(threading.get_ident(), None)
-                return thrown
+                    return self.stop if thrown is None else thrown
             except BaseException as e:
                 thrown = e
 
@@ -194,7 +195,8 @@ class _Run:
         except BaseException as e:  # no more threads: those that are there would wait for ever
             self.give_up(e)
         for t in started:
-            t.join()
+            while t.is_alive():  # not for ever: a signal that comes just before the wait does not end it
+                t.join(0.1)
 
     def outcome(self):
         message = lib.tess_hub_error(self.hub).decode(errors="replace")
