@@ -51,16 +51,6 @@ static void path_in(const Model *m, const char *name, char *path) {
 
 /* ---- comparing ------------------------------------------------------------------------------------- */
 
-static double number_at(const Tensor *t, int64_t i) {
-  int64_t at = 0;
-  for (int d = t->ndim - 1; d >= 0; d--) {
-    at += i % t->size[d] * t->stride[d];
-    i /= t->size[d];
-  }
-  Value v = val_load(t->dtype, (const char *)tensor_data(t) + (size_t)at * dtype_size(t->dtype));
-  return val_as_float(&v);
-}
-
 static double tolerance(const Model *m, const char *parameter, Dtype d) {
   yyjson_val *errors = yyjson_obj_get(m->about, "f32_grad_error");
   yyjson_val *own = parameter && yyjson_is_obj(errors) ? yyjson_obj_get(errors, parameter) : NULL;
@@ -77,7 +67,7 @@ static Status compare(const Model *m, const char *what, const char *parameter, c
   double largest = 0, worst = 0;
   bool bad = false;
   for (int64_t i = 0; i < tensor_numel(want); i++) {
-    double w = number_at(want, i), g = number_at(got, i);
+    double w = element_at(want, i), g = element_at(got, i);
     bad |= !isfinite(w) || !isfinite(g);
     if (fabs(w) > largest) largest = fabs(w);
     if (fabs(g - w) > worst) worst = fabs(g - w);
@@ -132,7 +122,7 @@ static Status refuse_others(const Model *m, const Session *s, const Value *outs)
   yyjson_arr_foreach(yyjson_obj_get(m->about, "none"), i, n, none) {
     const Tensor *t = find_output(s, yyjson_get_str(none), outs);
     for (int64_t k = 0; t && k < tensor_numel(t); k++)
-      if (number_at(t, k) != 0) return fail(ERR_DIFF, "%s should have no gradient", yyjson_get_str(none));
+      if (element_at(t, k) != 0) return fail(ERR_DIFF, "%s should have no gradient", yyjson_get_str(none));
   }
   return OK;
 }

@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ops/value.h"
+
 static int is_model(const struct dirent *e) { return e->d_name[0] != '.'; }
 
 void each_model(const char *folder, void (*fn)(void *arg, const char *folder, const char *name), void *arg) {
@@ -50,4 +52,14 @@ const char *option_value(int argc, char **argv, int *i) {
   if (*i + 1 < argc) return argv[++*i];
   fprintf(stderr, "%s needs a value\n", argv[*i]);
   exit(2);
+}
+
+double element_at(const Tensor *t, int64_t i) {
+  int64_t at = 0;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    at += i % t->size[d] * t->stride[d];
+    i /= t->size[d];
+  }
+  Value v = val_load(t->dtype, (const char *)tensor_data(t) + (size_t)at * dtype_size(t->dtype));
+  return val_as_float(&v);
 }

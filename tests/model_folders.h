@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+#include "tensor/tensor.h"
+
 enum { MODEL_SECONDS = 300, MODEL_FAILED = 1 }; /* the exit code of a model that has said why it failed */
 
 /* Calls fn with the name of every folder in `folder`, in order; ends the process if it cannot be read. */
@@ -13,6 +15,9 @@ void each_model(const char *folder, void (*fn)(void *arg, const char *folder, co
 /* fn(arg) in a child that has MODEL_SECONDS; its exit code is what fn gives.  True if that is 0.  A child that did
  * not end by itself, or with another code than MODEL_FAILED, is reported under the label. */
 bool run_in_child(int (*fn)(void *arg), void *arg, const char *label);
+
+/* Element i of a tensor of any strides and dtype, counted in row-major order. */
+double element_at(const Tensor *t, int64_t i);
 
 /* The value of option argv[*i]; ends the process if there is none. */
 const char *option_value(int argc, char **argv, int *i);

@@ -47,9 +47,10 @@ const StateEntry *exported_state(const Exported *e, const char *fqn) {
 }
 
 bool exported_is_joint(const Exported *e) {
-  for (int i = 0; i < e->graph->noutputs; i++)
-    if (e->outputs[i].kind == OUT_GRADIENT_TO_PARAMETER || e->outputs[i].kind == OUT_GRADIENT_TO_USER_INPUT)
-      return true;
+  for (int i = 0; i < e->graph->noutputs; i++) {
+    OutputKind k = e->outputs[i].kind;
+    if (k == OUT_LOSS || k == OUT_GRADIENT_TO_PARAMETER || k == OUT_GRADIENT_TO_USER_INPUT) return true;
+  }
   return false;
 }
 

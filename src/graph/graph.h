@@ -224,6 +224,9 @@ typedef struct {
   bool is_parameter, is_constant;
   bool requires_grad;
   const char *record; /* the file's record; names that share it are tied */
+  bool is_filled;     /* state of training: it has no data here, every element is `fill` at first, and it changes
+                       * from run to run */
+  double fill;
 } StateEntry;
 
 typedef struct {
@@ -263,7 +266,7 @@ const StateEntry *exported_state(const Exported *e, const char *fqn); /* NULL if
 Status exported_index_state(Exported *e);
 /* Is this parameter, buffer or constant written by the program? */
 bool exported_is_mutated(const Exported *e, const char *fqn);
-/* Does it give gradients of its loss? */
+/* Does it give gradients of its loss, or use them? */
 bool exported_is_joint(const Exported *e);
 int exported_user_inputs(const Exported *e);
 const char *input_kind_name(InputKind k);

@@ -77,19 +77,21 @@ typedef enum {
 } Linear;
 
 typedef enum {
-  OP_DYNAMIC = 1,    /* output sizes depend on elements */
-  OP_RANDOM = 2,     /* not a function of its arguments: never folded, merged or dropped twice */
-  OP_SCALAR = 4,     /* works on numbers and sizes, results are numbers: done when a program is specialised */
-  OP_EFFECT = 8,     /* must stay, once, and in order with others of its kind (asserts, collectives); run
-                      * is called even if all outputs are views */
-  OP_POINTWISE = 16, /* one output, broadcast of its operands, element by element: can be fused */
-  OP_UPDATE = 32,    /* output 0 is of argument 0's size (it with some elements replaced, or row by row): run is
-                      * right, and copies nothing, when both are the same memory */
-  OP_STARTS = 64,    /* returns before it is done: its results are there after wait_tensor, and what it
-                      * reads must stay until then; results and operands (argument 0) go by pairs */
-  OP_DTENSOR = 128,  /* makes, moves or opens DTensors: gets them as they are, not their shards */
-  OP_SHARES = 256,   /* a head of one argument may serve several neighbouring ones of the result (attention) */
-  OP_NUMBERS = 512,  /* numbers may stand where the schema says Tensor, and promote as numbers */
+  OP_DYNAMIC = 1,        /* output sizes depend on elements */
+  OP_RANDOM = 2,         /* not a function of its arguments: never folded, merged or dropped twice */
+  OP_SCALAR = 4,         /* works on numbers and sizes, results are numbers: done when a program is specialised */
+  OP_EFFECT = 8,         /* must stay, once, and in order with others of its kind (asserts, collectives); run
+                          * is called even if all outputs are views */
+  OP_POINTWISE = 16,     /* one output, broadcast of its operands, element by element: can be fused */
+  OP_UPDATE = 32,        /* output 0 is of argument 0's size (it with some elements replaced, or row by row): run is
+                          * right, and copies nothing, when both are the same memory */
+  OP_STARTS = 64,        /* returns before it is done: its results are there after wait_tensor, and what it
+                          * reads must stay until then; results and operands (argument 0) go by pairs */
+  OP_DTENSOR = 128,      /* makes, moves or opens DTensors: gets them as they are, not their shards */
+  OP_SHARES = 256,       /* a head of one argument may serve several neighbouring ones of the result (attention) */
+  OP_UPDATE_EACH = 1024, /* result k is argument k, changed element by element: run is right when both are the same
+                          * memory.  None among these arguments stands behind the others */
+  OP_NUMBERS = 512,      /* numbers may stand where the schema says Tensor, and promote as numbers */
 } OpFlag;
 
 /* What an op does with the elements of argument 0, if it only hands them on. */

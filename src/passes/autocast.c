@@ -20,6 +20,7 @@ static const char *const lower[] = {
     "aten.conv_transpose2d.",
     "aten.conv_transpose3d.",
     "aten._convolution.",
+    "aten.convolution.",
     "aten.scaled_dot_product_attention.",
     "aten._addmm_activation.",
     "aten.linalg_vecdot.",
@@ -75,6 +76,7 @@ typedef struct {
   Node *n;
   Dtype to;
   bool from_half; /* else from f32 */
+  bool any;       /* the dtypes that are noted are those of a program without casts: from any float */
   Status status;
 } Cast;
 
@@ -82,8 +84,8 @@ static void cast_ref(void *ctx, Val **ref) {
   Cast *c = ctx;
   Val *v = *ref, *out;
   bool half = v->dtype == DT_BF16 || v->dtype == DT_F16;
-  if (c->status || v->type != TY_TENSOR || v->dtype == c->to || !(c->from_half ? half : half || v->dtype == DT_F32))
-    return;
+  if (c->status || v->type != TY_TENSOR || (v->dtype == c->to && !c->any)) return;
+  if (!(c->from_half && !c->any ? half : half || v->dtype == DT_F32)) return;
   Val like = *v;
   like.dtype = c->to;
   Arg args[] = {arg_val(v), arg_dtype(c->to)};
@@ -91,17 +93,23 @@ static void cast_ref(void *ctx, Val **ref) {
   if (!c->status) *ref = out;
 }
 
-Status autocast_make_explicit(const Node *wrapper, Graph *region) {
-  if (wrapper->nargs < 5 || wrapper->args[0].kind != ARG_STR || strcmp(wrapper->args[0].str, "cpu")) return OK;
-  bool enabled = wrapper->args[2].kind == ARG_BOOL && wrapper->args[2].b;
-  if (!enabled || wrapper->args[1].kind != ARG_DTYPE) return OK;
+static Status cast_arguments(Graph *region, Dtype to, bool any) {
   for (Node *n = region->first; n; n = n->next) {
     bool low = is_in(n, lower, sizeof lower / sizeof *lower),
          high = is_in(n, single, sizeof single / sizeof *single);
     if (!low && !high) continue;
-    Cast c = {region, n, low ? wrapper->args[1].dtype : DT_F32, !low, OK};
+    Cast c = {region, n, low ? to : DT_F32, !low, any, OK};
     node_each_val(n, cast_ref, &c);
     TRY(c.status);
   }
   return OK;
+}
+
+Status autocast_program(Exported *e, Dtype to) { return cast_arguments(e->graph, to, true); }
+
+Status autocast_make_explicit(const Node *wrapper, Graph *region) {
+  if (wrapper->nargs < 5 || wrapper->args[0].kind != ARG_STR || strcmp(wrapper->args[0].str, "cpu")) return OK;
+  bool enabled = wrapper->args[2].kind == ARG_BOOL && wrapper->args[2].b;
+  if (!enabled || wrapper->args[1].kind != ARG_DTYPE) return OK;
+  return cast_arguments(region, wrapper->args[1].dtype, false);
 }

@@ -9,5 +9,7 @@
  * cache, graph, ...), `region` its sub-graph.  A region that is switched off, or of
  * another device, stays as it is. */
 Status autocast_make_explicit(const Node *wrapper, Graph *region);
+/* The same for a whole program that was exported without autocast: products in `to`, losses and the like in f32. */
+Status autocast_program(Exported *e, Dtype to);
 
 #endif

@@ -9,7 +9,8 @@
  * that the backward reads for other reasons and for as long, small ones, or other results that are computed again.
  * So nothing is kept longer than before, and no product, reduction or random number is computed twice.
  *
- * The forward is what the outputs that are no gradients depend on; the backward is the rest.  One walk over each.
+ * The forward is what the outputs that are no gradients depend on; of a training step, whose gradients are used and
+ * gone, what stands before the loss.  The backward is the rest.  One walk over each.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -56,15 +57,27 @@ static bool makes_forward(const Recompute *r, const Node *n) {
   return forward;
 }
 
+static bool is_gradient(OutputKind k) { return k == OUT_GRADIENT_TO_PARAMETER || k == OUT_GRADIENT_TO_USER_INPUT; }
+
+/* The node that makes the loss of a program without gradients among its outputs; NULL: it has some. */
+static const Node *loss_of_step(const Graph *g, const Exported *e) {
+  const Node *loss = NULL;
+  for (int i = 0; i < g->noutputs; i++) {
+    if (is_gradient(e->outputs[i].kind)) return NULL;
+    if (e->outputs[i].kind == OUT_LOSS && g->outputs[i].kind == ARG_VAL) loss = g->outputs[i].val->node;
+  }
+  return loss;
+}
+
 /* Node.mark: 0 of the forward, else the node's number in the backward. */
 static void divide(Recompute *r, const Exported *e) {
-  for (int i = 0; i < r->g->noutputs; i++) {
-    OutputKind k = e->outputs[i].kind;
-    if (k != OUT_GRADIENT_TO_PARAMETER && k != OUT_GRADIENT_TO_USER_INPUT)
-      arg_each_val(&r->g->outputs[i], note_forward, r);
-  }
+  const Node *loss = loss_of_step(r->g, e);
+  bool before = false;
+  for (int i = 0; i < r->g->noutputs && !loss; i++)
+    if (!is_gradient(e->outputs[i].kind)) arg_each_val(&r->g->outputs[i], note_forward, r);
   for (Node *n = r->g->last; n; n = n->prev) {
-    n->mark = !makes_forward(r, n);
+    before |= n == loss;
+    n->mark = loss ? !before : !makes_forward(r, n);
     if (!n->mark) node_each_val(n, note_forward, r);
   }
   for (int i = 0; i < r->g->ninputs; i++) r->facts[r->g->inputs[i]->id].forward = true;

@@ -1,7 +1,6 @@
 /* gradients.c -- see gradients.h. */
 #include "runtime/gradients.h"
 
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,28 +90,14 @@ static Status find_loss(const Exported *e, const char *wanted, int *out) {
   return *out = found, OK;
 }
 
-/* Is the name one of "a.*,b.?"? */
-static bool matches_some(const char *patterns, const char *name) {
-  char one[256];
-  for (const char *p = patterns; *p; p += *p == ',') {
-    size_t n = strcspn(p, ",");
-    if (n < sizeof one) {
-      memcpy(one, p, n);
-      one[n] = 0;
-      if (!fnmatch(one, name, 0)) return true;
-    }
-    p += n;
-  }
-  return false;
-}
-
 static bool is_wanted(const Exported *e, int i, const GradOptions *o) {
   const InputSpec *in = &e->inputs[i];
   const Val *v = e->graph->inputs[i];
   if (v->type != TY_TENSOR || dtype_kind(v->dtype) < KIND_FLOAT) return false;
   if (in->kind == IN_USER) return o->inputs;
   if (in->kind != IN_PARAMETER) return false;
-  if (o->parameters) return matches_some(o->parameters, in->target);
+  if (o->parameters) return patterns_match(o->parameters, in->target);
+  if (o->freeze && patterns_match(o->freeze, in->target)) return false;
   const StateEntry *s = exported_state(e, in->target);
   return s && s->requires_grad;
 }
@@ -140,10 +125,15 @@ OutputSpec grad_output(const Exported *e, const GradRequest *r, int i) {
   int n = e->graph->noutputs;
   if (i == r->loss) return (OutputSpec){.kind = OUT_LOSS};
   if (i < n) return e->outputs[i];
+  if (r->update) return r->update->output[i - n];
   const InputSpec *in = &e->inputs[r->input[i - n]];
   bool user = in->kind == IN_USER;
   return (OutputSpec){.kind = user ? OUT_GRADIENT_TO_USER_INPUT : OUT_GRADIENT_TO_PARAMETER,
                       .target = user ? e->graph->inputs[r->input[i - n]]->name : in->target};
+}
+
+bool state_is_tied(const StateEntry *a, const StateEntry *b) {
+  return a->record && b->record && !strcmp(a->record, b->record) && tensor_same_view(a->tensor, b->tensor);
 }
 
 /* ---- the backward of a walk ---------------------------------------------------------------------------- */
@@ -157,9 +147,7 @@ static int first_name(const Exported *e, const GradRequest *r, int k) {
     const StateEntry *other = e->inputs[r->input[j]].kind == IN_PARAMETER
                                   ? exported_state(e, e->inputs[r->input[j]].target)
                                   : NULL;
-    if (other && other->record && s->record && !strcmp(other->record, s->record) &&
-        tensor_same_view(other->tensor, s->tensor))
-      return j;
+    if (other && state_is_tied(other, s)) return j;
   }
   return k;
 }
@@ -186,13 +174,12 @@ static bool is_second_name(const GradRequest *r, const Value *inputs, int k) {
   return false;
 }
 
-Status gradients_find(Tape *t, const GradRequest *r, const Value *inputs, const Value *outputs, Scope *scope,
-                      Arena *arena, Value *gradients) {
-  Tensor **leaf, **found, *loss = outputs[r->loss].kind == VAL_TENSOR ? outputs[r->loss].tensor : NULL;
+Status gradients_find(Tape *t, const GradRequest *r, const Value *inputs, Tensor *loss, Scope *scope, Arena *arena,
+                      Value *gradients) {
+  Tensor **leaf, **found;
   TRY_NEW(leaf, arena_new_n(arena, Tensor *, r->n + 1));
   TRY_NEW(found, arena_new_n(arena, Tensor *, r->n + 1));
   for (int k = 0; k < r->n; k++) leaf[k] = inputs[r->input[k]].tensor;
-  if (!loss) return fail(ERR_USAGE, "the loss is no tensor");
   if (!loss->grad)
     return status_hint(fail(ERR_USAGE, "the loss does not depend on any parameter whose gradient is wanted"),
                        "a detach or a no-grad region may lie between, or it is made of integers");

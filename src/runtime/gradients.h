@@ -13,30 +13,38 @@
 
 #include "grad/tape.h"
 #include "graph/graph.h"
+#include "runtime/update.h"
 
 typedef struct {
   int loss;   /* the graph output that is differentiated */
   int *input; /* graph inputs whose gradients are wanted */
   int n;
+  const Update *update; /* what the gradients are used for; NULL: they are outputs */
+  Phase phase;          /* of the update */
 } GradRequest;
 
 /* What a user may ask for; zeroed: of the loss by all parameters that require a gradient. */
 typedef struct {
   const char *loss;       /* an output by its name or number; NULL: the only one that can be a loss */
   const char *parameters; /* patterns with commas between them (`*` any, `?` one character); NULL: all */
+  const char *freeze;     /* patterns of parameters that are left out; NULL: none */
   bool inputs;            /* by user inputs that are floats, too */
 } GradOptions;
 
 /* Errors say what the program offers. */
 Status grad_request(const Exported *e, const GradOptions *o, Arena *arena, GradRequest *out);
 
-/* What output i of the joint program is: those of the forward, then one per gradient. */
+/* Outputs that a walk gives behind those of the graph: one per gradient, or those of the update. */
+static inline int grad_outputs(const GradRequest *r) { return !r ? 0 : r->update ? r->update->noutputs : r->n; }
+/* What output i of the joint program is: those of the forward, then the others. */
 OutputSpec grad_output(const Exported *e, const GradRequest *r, int i);
+/* Are these two names of one tensor? */
+bool state_is_tied(const StateEntry *a, const StateEntry *b);
 
 /* Before the walk: inputs[i] become leaves where their gradient is wanted. */
 Status gradients_require(Tape *t, const Exported *e, const GradRequest *r, Scope *scope, Value *inputs);
 /* After it: gradients[k] of the request's input k; VAL_NONE where the loss does not depend on it. */
-Status gradients_find(Tape *t, const GradRequest *r, const Value *inputs, const Value *outputs, Scope *scope,
-                      Arena *arena, Value *gradients);
+Status gradients_find(Tape *t, const GradRequest *r, const Value *inputs, Tensor *loss, Scope *scope, Arena *arena,
+                      Value *gradients);
 
 #endif

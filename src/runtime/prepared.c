@@ -43,6 +43,15 @@ Status prepare(Ctx *ctx, Exported *e, Prepared **out) {
   return OK;
 }
 
+Status prepare_update(Prepared *p, const Recipe *r, const char *loss) {
+  Update *u;
+  GradOptions o = {.loss = loss, .freeze = r->freeze};
+  TRY(grad_request(p->program, &o, &p->arena, &p->step));
+  TRY(update_declare(p->program, r, p->step.input, p->step.n, &p->arena, &u));
+  p->step.update = u;
+  return OK;
+}
+
 Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan) {
   Mesh *m;
   TRY(dist_new(NULL, &p->dist));
@@ -69,5 +78,6 @@ void prepared_unref(Prepared *p) {
   dist_free(p->dist);
   exported_free(p->program);
   text_free(&p->notes);
+  arena_free(&p->arena);
   free(p);
 }

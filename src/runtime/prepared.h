@@ -18,6 +18,7 @@
 #include <stdatomic.h>
 
 #include "plan/mark.h"
+#include "runtime/gradients.h"
 
 /* The passes that every program goes through, in order: as it was read, and specialised. */
 extern const char passes_once[], passes_specialized[];
@@ -25,15 +26,20 @@ extern const char passes_once[], passes_specialized[];
 typedef struct {
   atomic_int refs;
   Exported *program;
-  Dist *dist;    /* of the marks' mesh; NULL: no marks */
-  Marks *marks;  /* NULL: one rank */
-  TextBuf notes; /* what marking had to tell, a line each */
+  Dist *dist;       /* of the marks' mesh; NULL: no marks */
+  Marks *marks;     /* NULL: one rank */
+  TextBuf notes;    /* what marking had to tell, a line each */
+  GradRequest step; /* with an update: what a training step asks for */
+  Arena arena;      /* of the step */
 } Prepared;
 
 /* Takes over e, also on failure. */
 Status prepare(Ctx *ctx, Exported *e, Prepared **out);
 /* The same without taking it over, for those who go on to change it. */
 Status prepare_program(Ctx *ctx, Exported *e);
+/* The program is trained: its state gets what the optimizers keep.  loss: as in GradOptions; the recipe's
+ * texts are borrowed.  Once, before marks and before anybody shares p. */
+Status prepare_update(Prepared *p, const Recipe *r, const char *loss);
 /* plan NULL: nothing is sharded but the batch; it may be "auto".  Once, before anybody shares p. */
 Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan);
 /* The marks on a rank's own mesh, of the same axes; borrowed from p. */

@@ -193,20 +193,71 @@ static void tape_open(Walking *walking) {
   walking->tape.describe = describe_node;
 }
 
-/* I1 of gradients.h: where its input lies. */
+/* I1 of gradients.h: where its input lies; DTensors still. */
 static Status place_gradients(const ProgramWalk *w, const Value *inputs, Value *gradients) {
   for (int k = 0; k < w->grad->n; k++) {
     Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
     const Spec *want = inputs[w->grad->input[k]].tensor->spec, *to;
     if (!t || !t->spec) continue;
     const char *why;
+    const InputSpec *in = &w->program->inputs[w->grad->input[k]];
     TRY_NEW(why, arena_printf(w->arena, "gradient of '%s'",
-                              grad_output(w->program, w->grad, w->program->graph->noutputs + k).target));
+                              in->target ? in->target : w->program->graph->inputs[w->grad->input[k]]->name));
     TRY(spec_with(t->spec, want->place, &to));
     if (to != t->spec) TRY(dtensor_place(w->ctx, w->scope, t, to, why, &t));
     if (w->gradient) TRY(w->gradient(w->arg, k));
-    gradients[k] = val_tensor(t->local);
+    gradients[k] = val_tensor(t);
   }
+  return OK;
+}
+
+static void open_shards(Value *v, int n) {
+  for (int i = 0; i < n; i++)
+    if (v[i].kind == VAL_TENSOR && v[i].tensor->spec) v[i] = val_tensor(v[i].tensor->local);
+}
+
+/* What is written to a parameter or buffer lies as it does; the norm of the gradients is whole. */
+static Status place_update(const ProgramWalk *w, const Value *inputs, Value *outputs) {
+  const Update *u = w->grad->update;
+  for (int i = 0; i < u->noutputs; i++) {
+    Tensor *t = outputs[i].kind == VAL_TENSOR ? outputs[i].tensor : NULL;
+    const Spec *to = NULL;
+    if (!t || !t->spec) continue;
+    for (int j = 0; j < w->program->graph->ninputs && u->output[i].target; j++) {
+      const InputSpec *in = &w->program->inputs[j];
+      if (in->target && !strcmp(in->target, u->output[i].target)) to = inputs[j].tensor->spec;
+    }
+    Placement whole[MAX_AXES];
+    for (int a = 0; a < t->spec->mesh->naxes; a++) whole[a] = place_r();
+    TRY(spec_with(t->spec, to ? to->place : whole, &to));
+    if (to != t->spec) TRY(dtensor_place(w->ctx, w->scope, t, to, "update", &t));
+    outputs[i] = val_tensor(t);
+  }
+  return OK;
+}
+
+static Status call_update(const ProgramWalk *w, const Value *inputs, const Value *gradients, Value *outputs) {
+  Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_SHARD};
+  TRY(update_walk(w->grad->update, w->grad->phase, &c, inputs, gradients, outputs));
+  return place_update(w, inputs, outputs);
+}
+
+/* The backward, and what is done with the gradients; outputs: behind those of the graph. */
+static Status walk_back(Walking *walking, const Value *inputs, const Value *forward, Value *outputs) {
+  const ProgramWalk *w = walking->w;
+  const GradRequest *r = w->grad;
+  Value *gradients = outputs, loss = forward[r->loss];
+  if (loss.kind != VAL_TENSOR) return fail(ERR_USAGE, "the loss is no tensor");
+  if (r->update) {
+    Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_TAPE};
+    TRY_NEW(gradients, arena_new_n(w->arena, Value, r->n + 1));
+    TRY(update_loss(r->update, &c, inputs, loss.tensor, &loss.tensor));
+  }
+  TRY(gradients_find(&walking->tape, r, inputs, loss.tensor, w->scope, w->arena, gradients));
+  if (w->visits) TRY(w->visits(w->arg, NULL));
+  TRY(place_gradients(w, inputs, gradients));
+  if (r->update) TRY(call_update(w, inputs, gradients, outputs));
+  open_shards(outputs, grad_outputs(r));
   return OK;
 }
 
@@ -224,12 +275,7 @@ static Status walk_under_tape(Walking *walking, const Value *user, Value *inputs
   TRY(bind_inputs(w, user, inputs));
   if (w->grad) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, inputs));
   TRY(graph_walk(&nodes, g, inputs, outputs));
-  if (w->grad) {
-    Value *gradients = outputs + g->noutputs;
-    TRY(gradients_find(&walking->tape, w->grad, inputs, outputs, w->scope, w->arena, gradients));
-    if (w->visits) TRY(w->visits(w->arg, NULL));
-    TRY(place_gradients(w, inputs, gradients));
-  }
+  if (w->grad) TRY(walk_back(walking, inputs, outputs, outputs + g->noutputs));
   return place_outputs(w, outputs);
 }
 

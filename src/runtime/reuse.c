@@ -49,20 +49,22 @@ static bool sees_once(const Node *n, const Tensor *self) {
   return true;
 }
 
-/* The operand in whose memory the node's result may be made; NULL if there is none. */
-static Tensor *find_room(const Program *p, const StorageTable *tenants, const Node *n, int64_t at) {
-  Tensor *out = n->nouts ? n->outs[0]->tensor : NULL;
+static Tensor *arg_tensor(const Arg *a) { return a->kind == ARG_VAL ? a->val->tensor : NULL; }
+
+/* The operand in whose memory result `i` of the node may be made; NULL if there is none. */
+static Tensor *find_room(const Program *p, const StorageTable *tenants, const Node *n, int i, int64_t at) {
+  Tensor *out = n->outs[i]->tensor;
   if (!out || !n->op || !n->nargs) return NULL;
-  if (n->op->def->flags & OP_UPDATE) {
-    Tensor *self = n->args[0].kind == ARG_VAL ? n->args[0].val->tensor : NULL;
+  bool each = n->op->def->flags & OP_UPDATE_EACH;
+  if (each || (n->op->def->flags & OP_UPDATE && i == 0)) {
+    Tensor *self = i < n->nargs ? arg_tensor(&n->args[i]) : NULL;
     return self && can_reuse(p, tenants, self, out, at) && sees_once(n, self) ? self : NULL;
   }
   if (!is_pointwise(n)) return NULL;
-  for (int i = 0; i < n->nargs; i++) {
-    const Arg *a = &n->args[i];
-    for (int j = 0; j < (a->kind == ARG_LIST ? a->n : 1); j++) {
-      const Arg *item = a->kind == ARG_LIST ? &a->list[j] : a;
-      Tensor *t = item->kind == ARG_VAL ? item->val->tensor : NULL;
+  for (int a = 0; a < n->nargs; a++) {
+    const Arg *list = &n->args[a];
+    for (int j = 0; j < (list->kind == ARG_LIST ? list->n : 1); j++) {
+      Tensor *t = arg_tensor(list->kind == ARG_LIST ? &list->list[j] : list);
       if (t && t->storage && can_reuse(p, tenants, t, out, at) && sees_once(n, t)) return t;
     }
   }
@@ -79,18 +81,22 @@ static int hold(const StorageTable *t, const Hold *h, int i, int n, int64_t at) 
   return i;
 }
 
+static void share_memory(const Program *p, StorageTable *t, const Tensor *self, const Tensor *result) {
+  Storage *in = storage_ref(self->storage), *out = storage_ref(result->storage);
+  if (out->owner == p) storage_table_move(t, in, out, 0);
+  else storage_table_move(t, out, in, 0);
+  storage_unref(in);
+  storage_unref(out);
+}
+
 static void reuse_operands(Program *p, StorageTable *t, const Hold *h, int nholds) {
   int64_t at = 0;
   int held = 0;
   for (Node *n = p->graph->graph->first; n; n = n->next) {
     at++;
-    Tensor *self = find_room(p, t, n, at);
-    if (self) {
-      Storage *in = storage_ref(self->storage), *out = storage_ref(n->outs[0]->tensor->storage);
-      if (out->owner == p) storage_table_move(t, in, out, 0);
-      else storage_table_move(t, out, in, 0);
-      storage_unref(in);
-      storage_unref(out);
+    for (int i = 0; i < n->nouts; i++) {
+      Tensor *self = find_room(p, t, n, i, at);
+      if (self) share_memory(p, t, self, n->outs[i]->tensor);
     }
     held = hold(t, h, held, nholds, at);
   }

@@ -31,6 +31,7 @@ struct Session {
   Arena arena;
   GradRequest grad; /* wants_grad */
   bool wants_grad;
+  const Update *trains; /* the prepared one; NULL: it is not trained */
   Entry entries[MAX_PROGRAMS];
   int nentries;
   int64_t calls;
@@ -43,22 +44,56 @@ struct Session {
 
 /* ---- opening ------------------------------------------------------------------------ */
 
+static bool is_written(const Session *s, const char *fqn) {
+  return exported_is_mutated(s->program, fqn) || exported_state(s->program, fqn)->is_filled ||
+         (s->trains && update_writes(s->trains, fqn));
+}
+
+/* An earlier name of the same tensor, whose copy serves both; -1: there is none. */
+static int tied_before(const Exported *e, int i) {
+  for (int j = 0; j < i; j++)
+    if (state_is_tied(&e->state[j], &e->state[i])) return j;
+  return -1;
+}
+
+/* Is it written under any of its names? */
+static bool any_written(const Session *s, int i) {
+  const Exported *e = s->program;
+  bool written = is_written(s, e->state[i].fqn);
+  for (int j = 0; j < e->nstate && !written && s->trains; j++)
+    written = state_is_tied(&e->state[j], &e->state[i]) && is_written(s, e->state[j].fqn);
+  return written;
+}
+
+static Status own_copy(Session *s, int i, Tensor **t) {
+  const StateEntry *e = &s->program->state[i];
+  int first = s->trains ? tied_before(s->program, i) : -1;
+  Tensor *copy, *from = *t;
+  if (first >= 0) return tensor_alias(&s->scope, s->state[first], t);
+  TRY(tensor_new(&s->scope, from->dtype, from->ndim, from->size, &copy));
+  if (e->is_filled) {
+    unsigned char element[16];
+    Value fill = val_float(e->fill);
+    val_store(&fill, copy->dtype, element);
+    kernel_fill(&s->ctx->kern, tensor_view(copy), element);
+  }
+  if (!e->is_filled) kernel_copy(&s->ctx->kern, tensor_view(copy), tensor_view(from));
+  *t = copy;
+  return OK;
+}
+
 /* I1.  Of what the program writes to, a copy of its own; of the rest, what the mapped records hold. */
 static Status own_state(Session *s) {
   const Exported *e = s->program;
   if (s->on_mesh) TRY(shards_of_state(&s->ctx->kern, e, &s->marks, &s->scope, &s->arena, &s->state));
   else TRY_NEW(s->state, arena_new_n(&s->arena, Tensor *, e->nstate + 1));
   for (int i = 0; i < e->nstate; i++) {
-    Tensor **t = &s->state[i], *copy;
+    Tensor **t = &s->state[i];
     if (!*t && !s->on_mesh && e->state[i].tensor) TRY(tensor_alias(&s->scope, e->state[i].tensor, t));
     if (!*t) continue;
-    if (!exported_is_mutated(e, e->state[i].fqn)) { /* a shard that is a copy never changes, either */
-      if ((*t)->storage && !(*t)->storage->frozen) (*t)->storage->frozen = true;
-      continue;
-    }
-    TRY(tensor_new(&s->scope, (*t)->dtype, (*t)->ndim, (*t)->size, &copy));
-    kernel_copy(&s->ctx->kern, tensor_view(copy), tensor_view(*t));
-    *t = copy;
+    if (any_written(s, i)) TRY(own_copy(s, i, t));
+    else if ((*t)->storage && !(*t)->storage->frozen)
+      (*t)->storage->frozen = true; /* a shard that is a copy never changes, either */
   }
   return OK;
 }
@@ -71,6 +106,9 @@ Status session_open_prepared(Ctx *ctx, Prepared *p, Mesh *mesh, Session **out) {
   s->program = p->program;
   s->on_mesh = mesh != NULL;
   if (mesh) s->marks = prepared_marks(p, mesh);
+  s->trains = p->step.update;
+  s->grad = p->step;
+  s->wants_grad = s->trains != NULL;
   Status status = own_state(s);
   if (status) session_free(s);
   else *out = s;
@@ -101,7 +139,16 @@ Status session_want_gradients(Session *s, const GradOptions *o) {
   return OK;
 }
 
-const GradRequest *session_gradients(const Session *s) { return s->wants_grad ? &s->grad : NULL; }
+const GradRequest *session_gradients(const Session *s) {
+  return s->wants_grad && s->grad.phase != PHASE_LOSS ? &s->grad : NULL;
+}
+
+void session_set_phase(Session *s, Phase phase) { s->grad.phase = phase; }
+
+Tensor *session_state(const Session *s, const char *fqn) {
+  const StateEntry *e = exported_state(s->program, fqn);
+  return e ? s->state[e - s->program->state] : NULL;
+}
 
 const Marks *session_marks(const Session *s) { return s->on_mesh ? &s->marks : NULL; }
 Ctx *session_ctx(const Session *s) { return s->ctx; }
@@ -140,11 +187,12 @@ void session_watch_nodes(Session *s, NodeWatchFn *fn, void *arg) {
 
 /* ---- one program per set of sizes ---------------------------------------------------- */
 
-static Status make_key(const Value *inputs, int n, int64_t **key, int *nkey) {
-  int len = 0;
+static Status make_key(Phase phase, const Value *inputs, int n, int64_t **key, int *nkey) {
+  int len = 1;
   for (int i = 0; i < n; i++) len += inputs[i].kind == VAL_TENSOR ? inputs[i].tensor->ndim + 2 : 2;
   TRY_NEW(*key, malloc(((size_t)len + 1) * sizeof **key));
   int64_t *k = *key;
+  *k++ = phase;
   for (int i = 0; i < n; i++) {
     if (inputs[i].kind == VAL_TENSOR) {
       *k++ = inputs[i].tensor->ndim;
@@ -161,7 +209,8 @@ static Status make_key(const Value *inputs, int n, int64_t **key, int *nkey) {
 
 static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
   Exported *special;
-  Specialize how = {.marks = session_marks(s), .state = s->state, .grad = session_gradients(s)};
+  Specialize how = {
+      .marks = session_marks(s), .state = s->state, .grad = session_gradients(s), .trains = s->trains};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   Status status = pass_run_list(special, passes_specialized, s->ctx, NULL);
   if (status) {
@@ -187,7 +236,7 @@ Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **o
   int64_t *key = NULL;
   int nkey = 0;
   s->calls++;
-  TRY(make_key(inputs, ninputs, &key, &nkey));
+  TRY(make_key(s->grad.phase, inputs, ninputs, &key, &nkey));
   for (int i = 0; i < s->nentries; i++) {
     Entry *e = &s->entries[i];
     if (e->nkey != nkey || memcmp(e->key, key, (size_t)nkey * sizeof *key)) continue;
@@ -245,15 +294,21 @@ static Status after_node(void *arg, const Node *n, const Value *outs, int nouts)
   return s->watch ? s->watch(s->watch_arg, n, outs, nouts) : OK;
 }
 
-/* Of the graph, then the gradients. */
-static int count_outputs(const Session *s) { return s->program->graph->noutputs + (s->wants_grad ? s->grad.n : 0); }
+/* Of the graph, then those behind it. */
+static int count_outputs(const Session *s) {
+  return s->program->graph->noutputs + grad_outputs(session_gradients(s));
+}
+
+static OutputSpec output_spec(const Session *s, int i) {
+  const GradRequest *r = session_gradients(s);
+  return r ? grad_output(s->program, r, i) : s->program->outputs[i];
+}
 
 /* What the caller gets: copies, for a result may share memory with a buffer. */
 static Status return_outputs(Session *s, const Value *all, Scope *scope, Value *outputs, int *noutputs) {
-  const Exported *e = s->program;
   *noutputs = 0;
   for (int i = 0; i < count_outputs(s); i++) {
-    if (i < e->graph->noutputs && !output_is_returned(e->outputs[i].kind)) continue;
+    if (!output_is_returned(output_spec(s, i).kind)) continue;
     Value *out = &outputs[(*noutputs)++];
     *out = all[i];
     if (out->kind != VAL_TENSOR) continue;
@@ -268,11 +323,11 @@ static Status return_outputs(Session *s, const Value *all, Scope *scope, Value *
 /* Where output i is written to; NULL: nowhere. */
 static Tensor *mutated_by(const Session *s, int i, const Value *inputs) {
   const Exported *e = s->program;
-  OutputKind k = e->outputs[i].kind;
-  if (!output_is_mutation(k)) return NULL;
-  if (k != OUT_USER_INPUT_MUTATION) return s->state[exported_state(e, e->outputs[i].target) - e->state];
+  OutputSpec out = output_spec(s, i);
+  if (!output_is_mutation(out.kind) || !out.target) return NULL;
+  if (out.kind != OUT_USER_INPUT_MUTATION) return session_state(s, out.target);
   for (int j = 0; j < e->graph->ninputs; j++)
-    if (!strcmp(e->graph->inputs[j]->name, e->outputs[i].target))
+    if (!strcmp(e->graph->inputs[j]->name, out.target))
       return inputs[j].tensor->spec ? inputs[j].tensor->local : inputs[j].tensor;
   return NULL;
 }
@@ -299,8 +354,8 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
   TRY(s->ctx->groups ? groups_end(s->ctx->groups, walked) : walked);
   if (s->profile) node_times_next(&s->times, NULL);
   TRY(return_outputs(s, all, scope, outputs, noutputs));
-  for (int i = 0; i < g->noutputs; i++) {
-    Tensor *to = mutated_by(s, i, inputs);
+  for (int i = 0; i < count_outputs(s); i++) {
+    Tensor *to = all[i].kind == VAL_TENSOR ? mutated_by(s, i, inputs) : NULL;
     if (to) kernel_copy(&s->ctx->kern, tensor_view(to), tensor_view(all[i].tensor));
   }
   return OK;
@@ -378,7 +433,7 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
     p->progress = s->progress;
     TRY(local_inputs(s, inputs, ninputs, scope, arena, &local));
     TRY(program_run(s->ctx, p, local, scope, *outputs));
-    if (s->wants_grad) leave_gaps(s, p, *outputs, noutputs);
+    if (session_gradients(s) && !s->trains) leave_gaps(s, p, *outputs, noutputs);
     return OK;
   }
   SymBindings b;

@@ -1,8 +1,8 @@
 /* session.h -- a program that is open for business: call after call, any admissible
  * sizes, buffers keep their state.
  *
- * I1  Buffers that the program writes are the session's own copies from the start;
- *     everything else stays mapped.
+ * I1  Buffers that the program writes, and parameters that are trained, are the session's own copies from the
+ *     start; everything else stays mapped.
  * I2  One Program per set of input sizes, built on first use and kept (the least
  *     recently used goes when there are many).
  * I3  Programs whose sizes depend on data are interpreted, with the same results.
@@ -30,6 +30,11 @@ Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *p
  * (VAL_NONE: the loss does not depend on it).  Before the first call. */
 Status session_want_gradients(Session *s, const GradOptions *o);
 const GradRequest *session_gradients(const Session *s); /* NULL: none are wanted */
+/* Of a program that is trained (prepare_update): which part of a step the next calls are.  A call gives the user
+ * outputs and, if it makes a step, the norm of the gradients behind them. */
+void session_set_phase(Session *s, Phase phase);
+/* This rank's tensor of the state, to be read and written between calls; NULL: there is none. */
+Tensor *session_state(const Session *s, const char *fqn);
 /* On a mesh: replaces the gradients among the outputs of a call, which lie as their inputs do, by the whole ones.
  * inputs: of the call.  (collective) */
 Status session_gather_gradients(Session *s, const Value *inputs, Scope *scope, Value *outputs, int noutputs);

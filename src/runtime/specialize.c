@@ -11,7 +11,9 @@ typedef struct {
   GraphBuilder builder;
   const Exported *from;
   Exported *to;
-  const WalkWatch *watch; /* NULL: nobody */
+  const WalkWatch *watch;  /* NULL: nobody */
+  const GradRequest *grad; /* NULL: none */
+  const Update *trains;
 } Specializer;
 
 /* Handles of the new program on the same bytes. */
@@ -30,13 +32,18 @@ static Status copy_state(Specializer *s, Tensor *const *held) {
 
 /* ---- the walk ------------------------------------------------------------------------------------ */
 
+static bool is_written(const Specializer *s, const char *fqn) {
+  return exported_is_mutated(s->from, fqn) || exported_state(s->from, fqn)->is_filled ||
+         (s->trains && update_writes(s->trains, fqn));
+}
+
 /* A graph input of the new program and its tensor: of the state an alias, else sizes without data. */
 static Status new_input(void *arg, int i, Tensor *whole, Tensor *held, const Spec *spec, Tensor **out) {
   Specializer *s = arg;
   Val *v = s->to->graph->inputs[i];
   if (held) {
     TRY(tensor_alias(&s->to->scope, held, out));
-    v->constant = tensor_data(*out) && !exported_is_mutated(s->from, s->from->inputs[i].target);
+    v->constant = tensor_data(*out) && !is_written(s, s->from->inputs[i].target);
   } else {
     TRY(tensor_meta(&s->to->scope, whole->dtype, whole->ndim, spec ? spec->local : whole->size, out));
     TRY(tensor_reserve(*out));
@@ -93,15 +100,25 @@ static Status add_inputs(Specializer *s) {
 
 static Status val_of(void *ctx, Tensor *t, Val **out) { return builder_val(ctx, t, out); }
 
-static Status add_outputs(Specializer *s, const GradRequest *grad, const Value *outputs) {
-  int n = s->from->graph->noutputs + (grad ? grad->n : 0), next = 0;
+static Status add_output(Specializer *s, const Value *v, OutputSpec spec) {
+  Arg a;
+  TRY(value_to_arg(&s->to->arena, v, val_of, &s->builder, &a));
+  s->to->outputs[s->to->graph->noutputs] = spec;
+  return graph_add_output(s->to->graph, a);
+}
+
+/* Of a training step, what is written to comes first, as torch.export has it. */
+static Status add_outputs(Specializer *s, const Value *outputs) {
+  const GradRequest *grad = s->grad;
+  int forward = s->from->graph->noutputs, n = forward + grad_outputs(grad);
   TRY_NEW(s->to->outputs, arena_new_n(&s->to->arena, OutputSpec, n));
-  for (int i = 0; i < n; i++) {
-    Arg a;
-    if (i >= s->from->graph->noutputs && outputs[i].kind == VAL_NONE) continue; /* no gradient, no output */
-    TRY(value_to_arg(&s->to->arena, &outputs[i], val_of, &s->builder, &a));
-    TRY(graph_add_output(s->to->graph, a));
-    s->to->outputs[next++] = grad ? grad_output(s->from, grad, i) : s->from->outputs[i];
+  for (int turn = grad && grad->update ? 0 : 1; turn < 2; turn++) {
+    for (int i = 0; i < n; i++) {
+      OutputSpec spec = grad ? grad_output(s->from, grad, i) : s->from->outputs[i];
+      bool early = grad && grad->update && output_is_mutation(spec.kind);
+      if (early != (turn == 0) || (i >= forward && outputs[i].kind == VAL_NONE)) continue; /* no gradient */
+      TRY(add_output(s, &outputs[i], spec));
+    }
   }
   return OK;
 }
@@ -110,7 +127,7 @@ static Status record(Specializer *s, const Specialize *how, const Value *user) {
   const Graph *g = s->from->graph;
   Value *inputs, *outputs;
   TRY_NEW(inputs, arena_new_n(&s->to->arena, Value, g->ninputs));
-  TRY_NEW(outputs, arena_new_n(&s->to->arena, Value, g->noutputs + (how->grad ? how->grad->n : 0)));
+  TRY_NEW(outputs, arena_new_n(&s->to->arena, Value, g->noutputs + grad_outputs(how->grad)));
   TRY(copy_state(s, how->state));
   TRY(add_inputs(s));
   ProgramWalk w = {.ctx = s->builder.ctx,
@@ -129,7 +146,7 @@ static Status record(Specializer *s, const Specialize *how, const Value *user) {
                    .visits = on_visits,
                    .gradient = on_gradient};
   TRY(program_walk(&w, user, inputs, outputs));
-  return add_outputs(s, how->grad, outputs);
+  return add_outputs(s, outputs);
 }
 
 static void copy_texts(Exported *to, const Exported *from) {
@@ -148,7 +165,7 @@ Status specialize(Ctx *ctx, const Exported *e, const Specialize *how, const Valu
   Status status = specialize_bind(e, user, ninputs, &bindings);
   free(bindings.v);
   TRY(status);
-  Specializer s = {.from = e, .watch = how->watch};
+  Specializer s = {.from = e, .watch = how->watch, .grad = how->grad, .trains = how->trains};
   TRY(exported_new(e->name, &s.to));
   copy_texts(s.to, e);
   builder_init(&s.builder, ctx, s.to);

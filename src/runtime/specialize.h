@@ -39,7 +39,8 @@ typedef struct WalkWatch {
 typedef struct {
   Tensor *const *state; /* this rank's, parallel to the program's state; NULL, or an entry: the program's own */
   const Marks *marks;
-  bool faithful; /* for a file: calls stay as the program has them (builder.h), nothing is folded */
+  const Update *trains; /* the state changes between runs as this says, whatever is walked; NULL: it does not */
+  bool faithful;        /* for a file: calls stay as the program has them (builder.h), nothing is folded */
   int64_t
       dry_limit; /* builder.h: nothing larger is computed ahead, weights need no data; the result cannot be run */
   const WalkWatch *watch; /* NULL: nobody */

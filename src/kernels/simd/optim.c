@@ -4,7 +4,7 @@
 #include <math.h>
 
 #define LOOPS(T, TAG, SQRT)                                                                                        \
-  /* The gradient as the step sees it; what is stored back is only unscaled. */                                    \
+  /* The gradient as the step sees it; what is stored back, if it is, is only unscaled. */                         \
   static inline T grad_##TAG(const Optim *o, T g, T p, T decay) {                                                  \
     T s = o->maximize ? -g : g;                                                                                    \
     return s + decay * p;                                                                                          \
@@ -14,12 +14,14 @@
     T decay = o->decoupled ? 0 : (T)o->weight_decay, shrink = o->decoupled ? (T)(1 - o->lr * o->weight_decay) : 1; \
     T b1 = (T)(1 - o->beta1), b2 = (T)o->beta2, c2 = (T)(1 - o->beta2), eps = (T)o->eps, unscale = (T)o->unscale;  \
     T size = (T)(o->lr / (1 - pow(o->beta1, o->step))), root = (T)sqrt(1 - pow(o->beta2, o->step));                \
-    if (unscale != 1) {                                                                                            \
+    if (o->store_unscaled) {                                                                                       \
       for (int64_t i = 0; i < n; i++) g[i] *= unscale;                                                             \
+      unscale = 1;                                                                                                 \
     }                                                                                                              \
     if (top) {                                                                                                     \
       for (int64_t i = 0; i < n; i++) {                                                                            \
-        T gi = grad_##TAG(o, g[i], p[i], decay), mi = m[i] + b1 * (gi - m[i]), vi = b2 * v[i] + c2 * gi * gi;      \
+        T gi = grad_##TAG(o, unscale * g[i], p[i], decay), mi = m[i] + b1 * (gi - m[i]),                           \
+          vi = b2 * v[i] + c2 * gi * gi;                                                                           \
         T ti = top[i] > vi ? top[i] : vi;                                                                          \
         m[i] = mi, v[i] = vi, top[i] = ti;                                                                         \
         p[i] = p[i] * shrink - size * mi / (SQRT(ti) / root + eps);                                                \
@@ -27,7 +29,8 @@
       return;                                                                                                      \
     }                                                                                                              \
     for (int64_t i = 0; i < n; i++) {                                                                              \
-      T gi = grad_##TAG(o, g[i], p[i], decay), mi = m[i] + b1 * (gi - m[i]), vi = b2 * v[i] + c2 * gi * gi;        \
+      T gi = grad_##TAG(o, unscale * g[i], p[i], decay), mi = m[i] + b1 * (gi - m[i]),                             \
+        vi = b2 * v[i] + c2 * gi * gi;                                                                             \
       m[i] = mi, v[i] = vi;                                                                                        \
       p[i] = p[i] * shrink - size * mi / (SQRT(vi) / root + eps);                                                  \
     }                                                                                                              \
@@ -35,11 +38,12 @@
   static void sgd_##TAG(const Optim *o, T *restrict p, T *restrict g, T *restrict m, int64_t n) {                  \
     T decay = (T)o->weight_decay, mu = (T)o->momentum, fresh = (T)(1 - o->dampening), lr = (T)o->lr,               \
       unscale = (T)o->unscale;                                                                                     \
-    if (unscale != 1) {                                                                                            \
+    if (o->store_unscaled) {                                                                                       \
       for (int64_t i = 0; i < n; i++) g[i] *= unscale;                                                             \
+      unscale = 1;                                                                                                 \
     }                                                                                                              \
     if (!m || o->momentum == 0) {                                                                                  \
-      for (int64_t i = 0; i < n; i++) p[i] -= lr * grad_##TAG(o, g[i], p[i], decay);                               \
+      for (int64_t i = 0; i < n; i++) p[i] -= lr * grad_##TAG(o, unscale * g[i], p[i], decay);                     \
       return;                                                                                                      \
     }                                                                                                              \
     T old = o->first ? 0 : mu, part = o->first ? 1 : fresh, ahead = o->nesterov ? 1 : 0,                           \
@@ -48,7 +52,7 @@
       for (int64_t i = 0; i < n; i++) m[i] = 0; /* may be uninitialised */                                         \
     }                                                                                                              \
     for (int64_t i = 0; i < n; i++) {                                                                              \
-      T gi = grad_##TAG(o, g[i], p[i], decay), mi = old * m[i] + part * gi;                                        \
+      T gi = grad_##TAG(o, unscale * g[i], p[i], decay), mi = old * m[i] + part * gi;                              \
       m[i] = mi;                                                                                                   \
       p[i] -= lr * (ahead * gi + by * mi);                                                                         \
     }                                                                                                              \
@@ -56,11 +60,12 @@
   static void adagrad_##TAG(const Optim *o, T *restrict p, T *restrict g, T *restrict s, int64_t n) {              \
     T decay = (T)o->weight_decay, eps = (T)o->eps, lr = (T)(o->lr / (1 + (o->step - 1) * o->lr_decay)),            \
       unscale = (T)o->unscale;                                                                                     \
-    if (unscale != 1) {                                                                                            \
+    if (o->store_unscaled) {                                                                                       \
       for (int64_t i = 0; i < n; i++) g[i] *= unscale;                                                             \
+      unscale = 1;                                                                                                 \
     }                                                                                                              \
     for (int64_t i = 0; i < n; i++) {                                                                              \
-      T gi = grad_##TAG(o, g[i], p[i], decay), si = s[i] + gi * gi;                                                \
+      T gi = grad_##TAG(o, unscale * g[i], p[i], decay), si = s[i] + gi * gi;                                      \
       s[i] = si;                                                                                                   \
       p[i] -= lr * gi / (SQRT(si) + eps);                                                                          \
     }                                                                                                              \

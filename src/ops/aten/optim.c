@@ -60,20 +60,20 @@ static Status step_one(Call *c, const Optim *o, Tensor *const t[OPTIM_ARRAYS]) {
                      tensor_describe(t[0], b, sizeof b));
     }
   }
-  bool same_type = true;
-  for (int i = 1; i < OPTIM_ARRAYS; i++) same_type &= !t[i] || t[i]->dtype == t[0]->dtype;
-  if (same_type && same_dense_layout(t)) {
+  Dtype as = t[0]->dtype == DT_F64 ? DT_F64 : DT_F32, dtype[OPTIM_ARRAYS];
+  for (int i = 0; i < OPTIM_ARRAYS; i++) dtype[i] = t[i] ? t[i]->dtype : as;
+  if (same_dense_layout(t)) {
     for (int i = 0; i < OPTIM_ARRAYS; i++) data[i] = t[i] ? tensor_data(t[i]) : NULL;
-    kernel_optim_step(k, o, t[0]->dtype, data, tensor_numel(t[0]));
+    kernel_optim_step(k, o, dtype, data, tensor_numel(t[0]));
     return OK;
   }
   size_t mark = kern_mark(k);
-  Dtype as = t[0]->dtype == DT_F64 ? DT_F64 : DT_F32;
   for (int i = 0; i < OPTIM_ARRAYS; i++) {
     TRY(dense_view_as(k, t[i], as, &dense[i]));
     data[i] = dense[i].view.data;
+    dtype[i] = as;
   }
-  kernel_optim_step(k, o, as, data, tensor_numel(t[0]));
+  kernel_optim_step(k, o, dtype, data, tensor_numel(t[0]));
   for (int i = 0; i < OPTIM_ARRAYS; i++) {
     if (t[i] && data[i] != tensor_data(t[i])) kernel_copy(k, tensor_view(t[i]), dense[i].view);
   }
@@ -111,6 +111,7 @@ static Status step_all(Call *c, Optim o, int lists, int steps) {
   o.eps = setting(c, "eps");
   o.maximize = setting(c, "maximize") != 0;
   o.unscale = scale ? 1 / scaled : 1;
+  o.store_unscaled = scale != NULL;
   for (int j = 0; j < in_count(c, 0); j++) {
     Tensor *t[OPTIM_ARRAYS] = {NULL};
     for (int l = 0; l < lists; l++) t[l] = is_unused(c, l) ? NULL : in_item(c, l, j);

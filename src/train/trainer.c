@@ -1,0 +1,203 @@
+/* trainer.c -- see trainer.h. */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/near.h"
+#include "kernels/copy.h"
+#include "passes/autocast.h"
+#include "passes/to_dtype.h"
+#include "tensor/safetensors.h"
+
+struct Trainer {
+  Ctx *ctx;
+  Prepared *prepared;
+  Session *session;
+  int loss; /* its place among the user outputs */
+};
+
+/* ---- opening ---------------------------------------------------------------------------------------- */
+
+static int returned_before(const Exported *e, int output) {
+  int n = 0;
+  for (int i = 0; i < output; i++) n += output_is_returned(e->outputs[i].kind);
+  return n;
+}
+
+static Status check_groups(const Update *u, const Exported *e) {
+  for (int g = 0; g + 1 < u->recipe.ngroups; g++) {
+    bool used = false;
+    for (int k = 0; k < u->nparams; k++) used |= u->param[k].group == g;
+    if (!used)
+      return status_hint(fail(ERR_USAGE, "no parameter that is trained belongs to the group '%s' (%s)",
+                              u->recipe.group[g].name, u->recipe.group[g].patterns),
+                         "`tessera inspect %s` lists the parameters; the first group that matches takes one",
+                         e->name);
+  }
+  return OK;
+}
+
+static Status open_prepared(Trainer *t, Exported *e, const Recipe *r, const char *loss) {
+  Status s = r->compute == DT_NONE ? OK : autocast_program(e, r->compute);
+  if (!s && r->param_dtype != DT_NONE) s = program_to_dtype(&t->ctx->kern, e, r->param_dtype);
+  if (s) {
+    exported_free(e);
+    return s;
+  }
+  TRY(prepare(t->ctx, e, &t->prepared));
+  TRY(prepare_update(t->prepared, r, loss));
+  TRY(check_groups(t->prepared->step.update, t->prepared->program));
+  t->loss = returned_before(t->prepared->program, t->prepared->step.loss);
+  return session_open_prepared(t->ctx, t->prepared, NULL, &t->session);
+}
+
+Status trainer_open(Ctx *ctx, Exported *e, const Recipe *r, const char *loss, Trainer **out) {
+  Trainer *t = calloc(1, sizeof *t);
+  if (!t) {
+    exported_free(e);
+    return fail_oom();
+  }
+  t->ctx = ctx;
+  Status s = open_prepared(t, e, r, loss);
+  if (s) trainer_free(t);
+  else *out = t;
+  return s;
+}
+
+void trainer_free(Trainer *t) {
+  if (!t) return;
+  session_free(t->session);
+  prepared_unref(t->prepared);
+  free(t);
+}
+
+static const Update *update_of(const Trainer *t) { return t->prepared->step.update; }
+const Recipe *trainer_recipe(const Trainer *t) { return &update_of(t)->recipe; }
+const Exported *trainer_program(const Trainer *t) { return t->prepared->program; }
+Session *trainer_session(Trainer *t) { return t->session; }
+
+/* ---- state -------------------------------------------------------------------------------------------- */
+
+/* The 0-d tensor behind a graph input. */
+static Tensor *number_at(const Trainer *t, int input) {
+  return session_state(t->session, t->prepared->program->inputs[input].target);
+}
+
+static double load_number(const Tensor *t) {
+  Value v = val_load(t->dtype, tensor_data(t));
+  return val_as_float(&v);
+}
+
+void trainer_set_rate(Trainer *t, double factor) {
+  const Update *u = update_of(t);
+  for (int g = 0; g < u->recipe.ngroups; g++) {
+    Tensor *lr = number_at(t, u->lr[g]);
+    Value v = val_float(optim_number(&u->recipe.group[g].optim, "lr", 0) * factor);
+    val_store(&v, lr->dtype, tensor_data(lr));
+  }
+}
+
+int64_t trainer_steps(const Trainer *t) { return (int64_t)load_number(number_at(t, update_of(t)->step)); }
+
+int trainer_states(const Trainer *t, TrainState *out) {
+  const Exported *e = t->prepared->program;
+  int n = 0;
+  for (int i = 0; i < e->nstate; i++) {
+    const StateEntry *s = &e->state[i];
+    if (!session_state(t->session, s->fqn) || s->is_constant) continue;
+    if (out)
+      out[n] = (TrainState){.name = s->fqn,
+                            .tensor = session_state(t->session, s->fqn),
+                            .is_model = !s->is_filled,
+                            .is_parameter = s->is_parameter,
+                            .is_temporary = s->is_filled && !strncmp(s->fqn, "optim.sum.", 10)};
+    n++;
+  }
+  return n;
+}
+
+static const char *nearest_name(const SafeTensors *file, const char *name) {
+  const char *best = NULL;
+  for (int i = 0; i < file->count; i++) best = nearer_name(name, best, file->entries[i].name);
+  return best;
+}
+
+static Status load_one(Trainer *t, const SafeTensors *file, const char *path, const TrainState *to, Scope *scope) {
+  const SafeEntry *entry = safetensors_find(file, to->name);
+  char a[128], b[128];
+  Tensor *from;
+  if (!entry) {
+    const char *near = nearest_name(file, to->name);
+    Status s = fail(ERR_FILE, "%s has no '%s', which the program has (%s)", path, to->name,
+                    tensor_describe(to->tensor, a, sizeof a));
+    return near ? status_hint(s, "it has '%s'", near) : s;
+  }
+  TRY(safetensors_tensor(file, entry, scope, &from));
+  if (!tensor_same_size(from, to->tensor) || dtype_is_float(from->dtype) != dtype_is_float(to->tensor->dtype))
+    return fail(ERR_FILE, "%s: '%s' is %s, in the program it is %s", path, to->name,
+                tensor_describe(from, a, sizeof a), tensor_describe(to->tensor, b, sizeof b));
+  if (tensor_data(to->tensor) && !to->tensor->storage->frozen)
+    kernel_copy(&t->ctx->kern, tensor_view(to->tensor), tensor_view(from));
+  return OK;
+}
+
+static Status load_all(Trainer *t, const SafeTensors *file, const char *path, Scope *scope) {
+  TrainState *states;
+  int n = trainer_states(t, NULL);
+  TRY_NEW(states, malloc(((size_t)n + 1) * sizeof *states));
+  trainer_states(t, states);
+  Status s = OK;
+  for (int i = 0; i < n && !s; i++)
+    if (states[i].is_model) s = load_one(t, file, path, &states[i], scope);
+  free(states);
+  return s;
+}
+
+Status trainer_load_weights(Trainer *t, const char *path) {
+  SafeTensors *file;
+  Scope scope = {0};
+  TRY(safetensors_open(path, &file));
+  Status s = load_all(t, file, path, &scope);
+  scope_clear(&scope);
+  safetensors_close(file);
+  return s;
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------- */
+
+/* One call: its loss, and its last output if it makes a step. */
+static Status call(Trainer *t, Phase phase, const Batch *b, double *loss, double *norm) {
+  Scope scope = {0};
+  Arena arena = {0};
+  Value *out;
+  int n;
+  session_set_phase(t->session, phase);
+  Status s = session_run(t->session, b->inputs, b->n, &scope, &arena, &out, &n);
+  if (!s) {
+    *loss = load_number(out[t->loss].tensor);
+    if (norm) *norm = load_number(out[n - 1].tensor);
+  }
+  scope_clear(&scope);
+  arena_free(&arena);
+  return s;
+}
+
+Status trainer_step(Trainer *t, const Batch *batches, int n, StepResult *out) {
+  const Recipe *r = trainer_recipe(t);
+  double sum = 0, loss;
+  *out = (StepResult){0};
+  if (n != r->accumulate) return fail(ERR_USAGE, "a step takes %d batches, not %d", r->accumulate, n);
+  for (int i = 0; i < n; i++) {
+    bool last = i + 1 == n;
+    Phase phase = n == 1 ? PHASE_STEP : last ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
+    TRY(call(t, phase, &batches[i], &loss, last ? &out->grad_norm : NULL));
+    sum += loss;
+  }
+  out->loss = sum / n;
+  out->skipped = (r->skip_nonfinite || r->scale_loss) && !isfinite(out->grad_norm);
+  return OK;
+}
+
+Status trainer_loss(Trainer *t, const Batch *batch, double *out) { return call(t, PHASE_LOSS, batch, out, NULL); }

@@ -1,0 +1,65 @@
+/* trainer.h -- a program that returns a loss, being trained: parameters and optimizer state in memory, one step
+ * after the other.
+ *
+ *     Trainer *t;
+ *     trainer_open(&ctx, program, &recipe, NULL, &t);       // takes over the program
+ *     while (...) {
+ *       trainer_set_rate(t, schedule_factor(&schedule, step));
+ *       trainer_step(t, &batch, 1, &result);
+ *     }
+ *     trainer_free(t);
+ *
+ * I1  A step that fails leaves the parameters as they were, unless the machine fails in the middle of the update.
+ * I2  The same program, recipe, data and random state give the same bits.
+ */
+#ifndef TESS_TRAIN_TRAINER_H
+#define TESS_TRAIN_TRAINER_H
+
+#include "optim/schedule.h"
+#include "runtime/session.h"
+
+typedef struct Trainer Trainer;
+
+typedef struct {
+  double loss;      /* the mean over the micro-batches */
+  double grad_norm; /* before clipping */
+  bool skipped;     /* the norm was not finite, and the recipe skips such steps */
+} StepResult;
+
+/* One micro-batch: a value per user input. */
+typedef struct {
+  const Value *inputs;
+  int n;
+} Batch;
+
+/* Takes over e, also on failure.  loss: which output, NULL: the only one that can be it.  The recipe's texts are
+ * borrowed. */
+Status trainer_open(Ctx *ctx, Exported *e, const Recipe *r, const char *loss, Trainer **out);
+void trainer_free(Trainer *t); /* NULL is fine */
+
+const Recipe *trainer_recipe(const Trainer *t);
+const Exported *trainer_program(const Trainer *t);
+Session *trainer_session(Trainer *t);
+
+/* Learning rates of all groups: so much of what their settings say. */
+void trainer_set_rate(Trainer *t, double factor);
+/* As many batches as the recipe accumulates. */
+Status trainer_step(Trainer *t, const Batch *batches, int n, StepResult *out);
+/* The loss alone. */
+Status trainer_loss(Trainer *t, const Batch *batch, double *out);
+
+int64_t trainer_steps(const Trainer *t); /* made so far, as the state says */
+
+/* Everything that changes: parameters and buffers (`is_model`), and what optimizers keep.  Tied names are told of
+ * once each. */
+typedef struct {
+  const char *name;
+  Tensor *tensor;
+  bool is_model, is_parameter;
+  bool is_temporary; /* nothing that outlives a step: sums of micro-batches */
+} TrainState;
+int trainer_states(const Trainer *t, TrainState *out); /* how many; out may be NULL */
+/* Parameters and buffers from a file of tensors by name.  Errors name what is missing or has another size. */
+Status trainer_load_weights(Trainer *t, const char *path);
+
+#endif
