@@ -7,35 +7,10 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/textbuf.h"
+#include "graph/user_inputs.h"
 #include "runtime/specialize.h"
 
 /* ---- from a file ---------------------------------------------------------------------- */
-
-static void describe_input(TextBuf *b, const Val *v) {
-  text_printf(b, "'%s'", v->name);
-  if (v->type != TY_TENSOR) return;
-  text_printf(b, " %s[", dtype_name(v->dtype));
-  for (int d = 0; d < v->ndim; d++) {
-    if (d) text_puts(b, ",");
-    sym_print(b, v->size[d]);
-  }
-  text_puts(b, "]");
-}
-
-static Status with_wanted(Status s, const Exported *e) {
-  TextBuf b = {0};
-  int n = 0;
-  for (int i = 0; i < e->graph->ninputs; i++) {
-    if (e->inputs[i].kind != IN_USER) continue;
-    if (n++) text_puts(&b, ", ");
-    describe_input(&b, e->graph->inputs[i]);
-  }
-  if (n && b.text) s = status_hint(s, "the program takes %s", b.text);
-  else s = status_hint(s, "the program takes no inputs");
-  text_free(&b);
-  return s;
-}
 
 static const SafeEntry *find_entry(const SafeTensors *st, const Val *v, int position, char *key, size_t cap) {
   snprintf(key, cap, "%d", position);
@@ -61,7 +36,7 @@ static Status read_inputs(const Exported *e, const SafeTensors *st, const char *
     if (!entry) {
       Status s = path ? fail(ERR_FILE, "'%s' has no input '%s' (nor \"%d\")", path, v->name, *n)
                       : fail(ERR_USAGE, "the program needs inputs: give -i FILE or --random-inputs SEED");
-      return with_wanted(s, e);
+      return user_inputs_hint(s, e);
     }
     Tensor *t;
     TRY(safetensors_tensor(st, entry, scope, &t));
@@ -80,9 +55,9 @@ static Status read_inputs(const Exported *e, const SafeTensors *st, const char *
       known |= !strcmp(st->entries[k].name, e->graph->inputs[i]->name) || !strcmp(st->entries[k].name, key);
     }
     if (!known)
-      return with_wanted(fail(ERR_FILE, "'%s': the program has no input '%s'", path, st->entries[k].name), e);
+      return user_inputs_hint(fail(ERR_FILE, "'%s': the program has no input '%s'", path, st->entries[k].name), e);
   }
-  return with_wanted(fail(ERR_FILE, "'%s' gives an input twice, by name and by position", path), e);
+  return user_inputs_hint(fail(ERR_FILE, "'%s' gives an input twice, by name and by position", path), e);
 }
 
 Status feed_from_file(const Exported *e, const char *path, Scope *scope, Arena *arena, Value **inputs, int *n) {

@@ -184,18 +184,20 @@ static Status call(Trainer *t, Phase phase, const Batch *b, double *loss, double
   return s;
 }
 
-Status trainer_step(Trainer *t, const Batch *batches, int n, StepResult *out) {
+Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
   const Recipe *r = trainer_recipe(t);
   double sum = 0, loss;
   *out = (StepResult){0};
-  if (n != r->accumulate) return fail(ERR_USAGE, "a step takes %d batches, not %d", r->accumulate, n);
-  for (int i = 0; i < n; i++) {
-    bool last = i + 1 == n;
-    Phase phase = n == 1 ? PHASE_STEP : last ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
-    TRY(call(t, phase, &batches[i], &loss, last ? &out->grad_norm : NULL));
+  if (r->scale_loss) out->loss_scale = load_number(number_at(t, update_of(t)->loss_scale));
+  for (int i = 0; i < r->accumulate; i++) {
+    bool last = i + 1 == r->accumulate;
+    Phase phase = r->accumulate == 1 ? PHASE_STEP : last ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
+    Batch b;
+    TRY(batch(arg, i, &b));
+    TRY(call(t, phase, &b, &loss, last ? &out->grad_norm : NULL));
     sum += loss;
   }
-  out->loss = sum / n;
+  out->loss = sum / r->accumulate;
   out->skipped = (r->skip_nonfinite || r->scale_loss) && !isfinite(out->grad_norm);
   return OK;
 }

@@ -5,7 +5,7 @@
  *     trainer_open(&ctx, program, &recipe, NULL, &t);       // takes over the program
  *     while (...) {
  *       trainer_set_rate(t, schedule_factor(&schedule, step));
- *       trainer_step(t, &batch, 1, &result);
+ *       trainer_step(t, next_batch, data, &result);
  *     }
  *     trainer_free(t);
  *
@@ -24,6 +24,7 @@ typedef struct {
   double loss;      /* the mean over the micro-batches */
   double grad_norm; /* before clipping */
   bool skipped;     /* the norm was not finite, and the recipe skips such steps */
+  double loss_scale; /* that the loss was multiplied by; 0: it was not */
 } StepResult;
 
 /* One micro-batch: a value per user input. */
@@ -43,8 +44,9 @@ Session *trainer_session(Trainer *t);
 
 /* Learning rates of all groups: so much of what their settings say. */
 void trainer_set_rate(Trainer *t, double factor);
-/* As many batches as the recipe accumulates. */
-Status trainer_step(Trainer *t, const Batch *batches, int n, StepResult *out);
+/* Asks for as many batches as the recipe accumulates: i is 0, 1 ...; each must be valid until the next is asked for. */
+typedef Status BatchFn(void *arg, int i, Batch *out);
+Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out);
 /* The loss alone. */
 Status trainer_loss(Trainer *t, const Batch *batch, double *out);
 

@@ -8,6 +8,7 @@
 #include "passes/pass.h"
 #include "report/plan_report.h"
 #include "tensor/safetensors.h"
+#include "train/data.h"
 #include "unit.h"
 
 static long left = -1; /* allocations before the one that fails; -1: none fails */
@@ -86,6 +87,21 @@ static Status load_safetensors(const char *path) {
   if (!s) s = safetensors_get(st, "b", &scope, &t);
   safetensors_close(st);
   scope_clear(&scope);
+  return s;
+}
+
+/* Without a batch: the thread that reads ahead would ask for memory as well. */
+static Status open_data(const char *path) {
+  const char *text = "symbol s0 in [1, 64]\ngraph(%a: f32[s0,30] = user) { return user %a }";
+  long mine = left;
+  Exported *e = NULL;
+  Data *d = NULL;
+  left = -1;
+  assert_ok(graph_parse(text, strlen(text), "loss", &e));
+  left = mine;
+  Status s = data_open(e, &(DataOptions){.files = &path, .nfiles = 1, .batch = 6}, &d);
+  data_free(d);
+  exported_free(e);
   return s;
 }
 
@@ -209,6 +225,7 @@ static void safetensors_files(void **state) {
   snprintf(path, sizeof path, "%s/x.safetensors", folder);
   assert_true(starve(save_safetensors, path) > 8);
   assert_true(starve(load_safetensors, path) > 8);
+  assert_true(starve(open_data, path) > 8);
 }
 
 static void archives(void **state) {
