@@ -41,6 +41,8 @@ static const None none[] = {
     {"stands in programs only after gradients were taken: made by a pass, or for a shard",
      "tess.pointwise.default tess.linear_act.default tess.embedding_part.default tess.embedding_bag_part.default "
      "tess.gather_part.default tess.redistribute.default"},
+    {"a step of an optimizer, which comes behind the gradients",
+     "tess.adam_step.default tess.sgd_step.default tess.adagrad_step.default"},
     {NULL, NULL},
 };
 

@@ -32,7 +32,6 @@ static const Unchecked unchecked[] = {
     {"aten._fused_adam_. aten._fused_adamw_. "
      "aten._fused_sgd_. "
      "aten._fused_adagrad_. "
-     "tess.adam_step. tess.sgd_step. tess.adagrad_step. "
      "aten._amp_foreach_non_finite_check_and_unscale_. aten._amp_update_scale_.",
      "a step of an optimizer: PyTorch has no derivative"},
     {"aten.detach.default aten.detach_.default aten.detach_copy.default", "ends gradients"},

@@ -271,6 +271,7 @@ static Status run_instrs(Program *p) {
     Status s = call_ready(&in->call);
     if (!s) s = in->call.op->def->run(&in->call);
     if (s) return status_at_node(s, in->node);
+    if (p->watch) TRY(p->watch(p->watch_arg, in));
     progress_add(p->progress, 1);
     if (p->profile) {
       double t = clock_now();

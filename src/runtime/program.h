@@ -54,6 +54,8 @@ typedef struct Program {
   int64_t runs;
   bool profile;
   Progress *progress; /* told of every instruction; NULL: nobody */
+  Status (*watch)(void *arg, const Instr *i); /* told of every one that has run; what it returns ends the run */
+  void *watch_arg;
 } Program;
 
 /* Takes over `specialized`, also on failure. */
