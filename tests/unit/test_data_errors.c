@@ -293,14 +293,14 @@ static void damage(const char *text, DataOptions options, const char *path, cons
   memcpy(whole, f->data, size);
   file_map_unref(f);
   for (size_t n = 0; n < size; n += n < 200 ? 1 : 13) {
-    assert_ok(file_write_all(path, whole, n, FILE_OVERWRITE));
+    write_file(path, whole, n);
     read_all(text, options, file);
   }
   for (int i = 0; i < 300; i++) {
     memcpy(bytes, whole, size);
     for (int k = 0; k <= i % 3; k++)
       bytes[random_bits(&state) % (i % 2 ? 140 : size)] = (unsigned char)random_bits(&state);
-    assert_ok(file_write_all(path, bytes, size, FILE_OVERWRITE));
+    write_file(path, bytes, size);
     read_all(text, options, file);
   }
 }
