@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-enum { LINE = 256, BAR = 24, WIDTH_IF_UNKNOWN = 80 };
+enum { LINE = 256, BAR = 24, SHORT_BAR = 10, WIDTH_IF_UNKNOWN = 80, WIDE = 120 };
 
 #define REDRAW_SECONDS 0.1
 #define WIPE "\r\033[K"
@@ -54,16 +54,17 @@ static int columns(FILE *stream) {
   return ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : WIDTH_IF_UNKNOWN;
 }
 
-/* "writing weights  #########---------------   37%  1.2 GB of 3.3 GB  4 s left", cut to
+/* "writing weights  #########---------------   37%  1.2 GB of 3.3 GB  4 s left  a note", cut to
  * the width of the terminal: a line that wraps cannot be wiped. */
 static void draw(Progress *p, double at) {
   char bar[BAR + 1] = "", percent[16] = "", a[32], b[32], c[32], line[LINE];
   double seconds = at - p->begun, part = p->total > 0 ? (double)p->done / (double)p->total : 0;
+  int width = columns(p->stream), bar_width = p->note && width < WIDE ? SHORT_BAR : BAR;
   if (part > 1) part = 1;
   if (p->total > 0) {
-    int filled = (int)(part * BAR);
+    int filled = (int)(part * bar_width);
     memset(bar, '#', (size_t)filled);
-    memset(bar + filled, '-', (size_t)(BAR - filled));
+    memset(bar + filled, '-', (size_t)(bar_width - filled));
     snprintf(percent, sizeof percent, "  %3d%%", (int)(part * 100));
   }
   bool numbers = p->unit != PROGRESS_SHARE;
@@ -71,10 +72,13 @@ static void draw(Progress *p, double at) {
                    numbers ? amount((double)p->done, p->unit, a, sizeof a) : "");
   if (n > 0 && n < LINE && p->total > 0 && numbers)
     n += snprintf(line + n, (size_t)(LINE - n), " of %s", amount((double)p->total, p->unit, b, sizeof b));
-  if (n > 0 && n < LINE && part > 0 && part < 1) {
-    snprintf(line + n, (size_t)(LINE - n), "  %s left", duration(seconds * (1 - part) / part, c, sizeof c));
+  if (n > 0 && n < LINE && p->total > p->done && p->done > p->from) {
+    double each = seconds / (double)(p->done - p->from);
+    n += snprintf(line + n, (size_t)(LINE - n), "  %s left",
+                  duration(each * (double)(p->total - p->done), c, sizeof c));
   }
-  fprintf(p->stream, WIPE "%s%.*s%s", p->colour ? CYAN : "", columns(p->stream) - 1, line, p->colour ? PLAIN : "");
+  if (n > 0 && n < LINE && p->note) snprintf(line + n, (size_t)(LINE - n), "  %s", p->note);
+  fprintf(p->stream, WIPE "%s%.*s%s", p->colour ? CYAN : "", width - 1, line, p->colour ? PLAIN : "");
   fflush(p->stream);
   p->drawn = true;
   p->drawn_at = at;

@@ -29,7 +29,10 @@ typedef struct {
   ProgressUnit unit;
   bool colour; /* the environment has no NO_COLOR */
   bool drawn;
-  double delay; /* seconds before the first drawing; 1 unless changed after progress_begin */
+  /* These may be changed after progress_begin(). */
+  double delay;     /* seconds before the first drawing; 1 */
+  int64_t from;     /* so much was done before it began: the time that is left goes by the rest; 0 */
+  const char *note; /* the end of the line: what else is to be told; borrowed; NULL */
   double begun, drawn_at;
 } Progress;
 

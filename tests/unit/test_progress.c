@@ -1,39 +1,9 @@
 /* The progress bar: only at a terminal, only when it takes long, gone at the end. */
-#include <fcntl.h>
-#include <pty.h>
 #include <unistd.h>
 
 #include "base/progress.h"
+#include "terminal.h"
 #include "unit.h"
-
-/* What arrives at the other end of a terminal of 80 columns. */
-typedef struct {
-  int master;
-  FILE *stream;
-  char text[4096];
-} Terminal;
-
-static void terminal_open(Terminal *t) {
-  int slave;
-  struct winsize size = {.ws_row = 24, .ws_col = 80};
-  if (openpty(&t->master, &slave, NULL, NULL, &size)) skip(); /* a build root without /dev/pts */
-  assert_int_equal(fcntl(t->master, F_SETFL, O_NONBLOCK), 0);
-  t->stream = fdopen(slave, "w");
-  assert_non_null(t->stream);
-}
-
-static const char *terminal_text(Terminal *t) {
-  fflush(t->stream);
-  usleep(10000);
-  ssize_t n = read(t->master, t->text, sizeof t->text - 1);
-  t->text[n > 0 ? n : 0] = 0;
-  return t->text;
-}
-
-static void terminal_close(Terminal *t) {
-  fclose(t->stream);
-  close(t->master);
-}
 
 static void draws_at_a_terminal(void **state) {
   (void)state;
@@ -72,6 +42,29 @@ static void stays_in_one_line(void **state) {
   terminal_close(&t);
 }
 
+/* A run that goes on where another ended is no faster for it. */
+static void tells_more(void **state) {
+  (void)state;
+  Terminal t;
+  Progress p;
+  char note[32] = "loss 3.21";
+  terminal_open(&t);
+  progress_begin(&p, t.stream, "step", 1000, PROGRESS_STEPS);
+  p.delay = 0;
+  p.from = p.done = 500;
+  p.note = note;
+  p.begun -= 10; /* ten seconds for ten steps, and 490 to go */
+  progress_set(&p, 510);
+  assert_non_null(strstr(terminal_text(&t), "step  #####-----   51%  510 of 1000  8 min 10 s left  loss 3.21"));
+  progress_end(&p);
+  progress_begin(&p, t.stream, "step", 0, PROGRESS_STEPS); /* nobody knows how many */
+  p.delay = 0;
+  p.note = note;
+  progress_set(&p, 7);
+  assert_non_null(strstr(terminal_text(&t), "step    7  loss 3.21"));
+  terminal_close(&t);
+}
+
 static void silent_in_a_pipe(void **state) {
   (void)state;
   int ends[2];
@@ -94,7 +87,7 @@ static void silent_in_a_pipe(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(draws_at_a_terminal), cmocka_unit_test(stays_in_one_line),
-                                     cmocka_unit_test(silent_in_a_pipe)};
+                                     cmocka_unit_test(tells_more), cmocka_unit_test(silent_in_a_pipe)};
   setenv("NO_COLOR", "1", 1);
   setenv("TERM", "xterm", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);
