@@ -128,7 +128,8 @@ Status file_make_folder(const char *path) {
     p += strcspn(p, "/");
     char old = *p;
     *p = 0;
-    if (mkdir(copy, 0777) && !file_is_folder(copy)) s = fail_path("make the folder", copy, errno);
+    int error = mkdir(copy, 0777) ? errno : 0; /* looking at what is there sets another */
+    if (error && !file_is_folder(copy)) s = fail_path("make the folder", copy, error);
     *p = old;
   }
   free(copy);

@@ -60,7 +60,10 @@ static Status make_temp(FolderOut *f, char *temp) {
     memset(temp + n - 6, 'X', 6);
     if (!mkdtemp(temp)) return cannot_write(f->path, errno);
     int fd = open_folder(temp);
-    if (fd < 0) continue;
+    if (fd < 0) {
+      rmdir(temp);
+      continue;
+    }
     flock(fd, LOCK_EX);
     if (!fstat(fd, &st) && st.st_nlink > 0 && !stat(temp, &st)) {
       f->temp = temp;
@@ -72,28 +75,42 @@ static Status make_temp(FolderOut *f, char *temp) {
   return fail(ERR_FAIL, "cannot write '%s': the folder beside it goes away again and again", f->path);
 }
 
-/* "out.part-Ab12Xy" of "out". */
-static bool is_temp_of(const char *name, const char *base) {
+/* "out.part-Ab12Xy" of "out", or of all that begin with "out". */
+static bool is_temp_of(const char *name, const char *base, bool all) {
   static const char part[] = ".part-";
-  size_t n = strlen(base);
-  return !strncmp(name, base, n) && !strncmp(name + n, part, sizeof part - 1) &&
-         strlen(name + n) == sizeof part - 1 + 6;
+  enum { PART = sizeof part - 1, RANDOM = 6 };
+  size_t n = strlen(name), begin = strlen(base);
+  if (n < begin + PART + RANDOM) return false;
+  n -= PART + RANDOM;
+  return !strncmp(name, base, begin) && !strncmp(name + n, part, PART) && (all || n == begin);
 }
 
-/* I5.  What cannot be done is left: it is no part of what is asked. */
-static void remove_abandoned(FolderOut *f) {
-  const char *slash = strrchr(f->path, '/'), *base = slash ? slash + 1 : f->path;
-  char *parent = slash ? arena_strndup(&f->arena, f->path, (size_t)(slash - f->path) + 1)
-                       : arena_strdup(&f->arena, "./");
-  DIR *d = parent ? opendir(parent) : NULL;
+/* What cannot be done is left: it is no part of what is asked. */
+void folder_remove_abandoned(const char *parent, const char *name, bool all) {
+  Arena arena = {0};
+  DIR *d = opendir(parent);
   for (struct dirent *e; d && (e = readdir(d));) {
-    if (!is_temp_of(e->d_name, base)) continue;
-    char *path = arena_printf(&f->arena, "%s%s", parent, e->d_name);
+    if (!is_temp_of(e->d_name, name, all)) continue;
+    char *path = arena_printf(&arena, "%s/%s", parent, e->d_name);
     int fd = path ? open_folder(path) : -1;
     if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB)) remove_folder(path);
     if (fd >= 0) close(fd);
   }
   if (d) closedir(d);
+  arena_free(&arena);
+}
+
+/* The folder that a path is in, and its name there. */
+static char *parent_of(Arena *arena, const char *path, const char **base) {
+  const char *slash = strrchr(path, '/');
+  *base = slash ? slash + 1 : path;
+  if (slash == path) return arena_strdup(arena, "/");
+  return slash ? arena_strndup(arena, path, (size_t)(slash - path)) : arena_strdup(arena, ".");
+}
+
+static void remove_abandoned(FolderOut *f) {
+  const char *base, *parent = parent_of(&f->arena, f->path, &base);
+  if (parent) folder_remove_abandoned(parent, base, false);
 }
 
 Status folder_out_open(FolderOut *f, const char *path, bool force) {
@@ -172,17 +189,62 @@ static Status replace_files(FolderOut *f) {
   return s;
 }
 
+/* The name, if nobody has it; else false, with errno. */
+static bool take_name(FolderOut *f) {
+  bool taken = renameat2(AT_FDCWD, f->temp, AT_FDCWD, f->path, RENAME_NOREPLACE) == 0;
+  if (!taken && (errno == EINVAL || errno == ENOSYS)) /* a file system without RENAME_NOREPLACE */
+    taken = rename(f->temp, f->path) == 0;
+  if (taken) f->temp = NULL;
+  return taken;
+}
+
+/* What bars the way to the name. */
+static Status fail_name(const FolderOut *f) {
+  if (errno != EEXIST && errno != ENOTEMPTY) return cannot_write(f->path, errno);
+  return status_hint(fail(ERR_USAGE, "'%s' was made by another meanwhile", f->path),
+                     "--force replaces files of the same names");
+}
+
+static Status commit(FolderOut *f) {
+  if (f->merge) return replace_files(f);
+  if (take_name(f)) return OK;
+  return f->force && (errno == EEXIST || errno == ENOTEMPTY) ? replace_files(f) : fail_name(f);
+}
+
+/* Some file systems have nothing to sync of a folder, and say so. */
+static Status sync_folder(int fd, const char *path) {
+  return fsync(fd) && errno != EINVAL ? cannot_write(path, errno) : OK;
+}
+
+static Status sync_parent(Arena *arena, const char *path) {
+  const char *base;
+  char *parent;
+  TRY_NEW(parent, parent_of(arena, path, &base));
+  int fd = open_folder(parent);
+  if (fd < 0) return cannot_write(parent, errno);
+  Status s = sync_folder(fd, parent);
+  close(fd);
+  return s;
+}
+
+/* After an exchange the old folder is the one beside, which goes. */
+static Status exchange_names(FolderOut *f) {
+  if (renameat2(AT_FDCWD, f->temp, AT_FDCWD, f->path, RENAME_EXCHANGE) == 0) return OK;
+  if (errno != EINVAL && errno != ENOSYS) return cannot_write(f->path, errno);
+  return status_hint(fail(ERR_FAIL, "cannot replace '%s': this file system does not exchange names", f->path),
+                     "remove it first");
+}
+
+/* I6 */
+static Status commit_durable(FolderOut *f) {
+  TRY(sync_folder(f->lock - 1, f->temp));
+  if (f->merge) TRY(exchange_names(f));
+  else if (!take_name(f)) return fail_name(f);
+  return sync_parent(&f->arena, f->path);
+}
+
 Status folder_out_commit(FolderOut *f) {
-  Status s = OK;
-  bool moved = !f->merge && renameat2(AT_FDCWD, f->temp, AT_FDCWD, f->path, RENAME_NOREPLACE) == 0;
-  if (!f->merge && !moved && (errno == EINVAL || errno == ENOSYS)) /* a file system without RENAME_NOREPLACE */
-    moved = rename(f->temp, f->path) == 0;
-  if (moved) f->temp = NULL;
-  else if (f->merge || (f->force && (errno == EEXIST || errno == ENOTEMPTY))) s = replace_files(f);
-  else if (errno == EEXIST || errno == ENOTEMPTY)
-    s = status_hint(fail(ERR_USAGE, "'%s' was made by another meanwhile", f->path),
-                    "--force replaces files of the same names");
-  else s = cannot_write(f->path, errno);
+  Status s = f->durable ? commit_durable(f) : commit(f);
   folder_out_discard(f);
   return s;
 }
@@ -192,4 +254,21 @@ void folder_out_discard(FolderOut *f) {
   if (f->lock) close(f->lock - 1);
   arena_free(&f->arena);
   *f = (FolderOut){0};
+}
+
+/* The name that it gets is one that an empty folder holds. */
+Status folder_remove(const char *path) {
+  Arena arena = {0};
+  Status s = OK;
+  char *temp = arena_printf(&arena, "%s.part-XXXXXX", path);
+  if (!temp) s = fail_oom();
+  else if (!mkdtemp(temp) || rename(path, temp)) {
+    s = fail(ERR_FAIL, "cannot remove '%s': %s", path, strerror(errno));
+    rmdir(temp);
+  } else {
+    s = sync_parent(&arena, path);
+    remove_folder(temp);
+  }
+  arena_free(&arena);
+  return s;
 }

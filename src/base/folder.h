@@ -14,6 +14,9 @@
  *     other.
  * I5  A folder beside whose process was killed is removed by the next that writes here; that of one
  *     that still works (it holds a lock on it) is left alone.
+ * I6  A durable folder is on the disk before it has its name, and the name is when the commit returns
+ *     (its files are the caller's to sync: FILE_SYNC).  With force, one that is there is replaced as a
+ *     whole, by an exchange of names.
  */
 #ifndef TESS_BASE_FOLDER_H
 #define TESS_BASE_FOLDER_H
@@ -27,6 +30,7 @@ typedef struct {
   bool merge, force;                                   /* the folder is there and keeps what it has */
   int lock;                                            /* on temp: its descriptor + 1; 0: none */
   const char *last;                                    /* set by the caller; NULL: none */
+  bool durable;                                        /* set by the caller: I6 */
   bool (*is_stale)(const void *arg, const char *name); /* does a file that was there go? NULL: none does */
   const void *arg;
 } FolderOut;
@@ -40,5 +44,11 @@ Status folder_out_path(FolderOut *f, const char *name, const char **out);
 /* Ends f either way. */
 Status folder_out_commit(FolderOut *f);
 void folder_out_discard(FolderOut *f); /* a zeroed f is fine */
+
+/* I5 for the folder of that name in a parent, or for all whose names begin so. */
+void folder_remove_abandoned(const char *parent, const char *name, bool all);
+/* Removes a folder of files.  Its name goes first, for good: nobody finds half of it, and what is left
+ * if the process is killed meanwhile is an abandoned folder beside. */
+Status folder_remove(const char *path);
 
 #endif

@@ -59,6 +59,14 @@ static size_t utf8_length(const char *s) {
   return code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : n;
 }
 
+bool text_is_utf8(const char *s) {
+  for (size_t n; *s; s += n) {
+    n = (unsigned char)*s < 0x80 ? 1 : utf8_length(s);
+    if (!n) return false;
+  }
+  return true;
+}
+
 void text_json(TextBuf *b, const char *s) {
   text_puts(b, "\"");
   while (*s) {

@@ -14,8 +14,9 @@ void text_printf(TextBuf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void text_puts(TextBuf *b, const char *s);
 void text_write(TextBuf *b, const char *s, size_t n);
 void text_int(TextBuf *b, int64_t i);
-/* A JSON string with quotes and escapes. */
+/* A JSON string with quotes and escapes; bytes that are no UTF-8 become '?'. */
 void text_json(TextBuf *b, const char *s);
+bool text_is_utf8(const char *s);
 /* The shortest decimal that reads back as the same number, with a dot or an exponent:
  * 1.0, 1e-05, inf, -inf, nan. */
 void text_float(TextBuf *b, double f);

@@ -3,11 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/json.h"
 
 enum {
   LENGTH = 8,
+  PIECE = 1 << 18, /* bytes that are hashed and then written, from the cache */
   MAX_HEADER = 100 * 1000 * 1000,
   MAX_ENTRIES = 1 << 24
 }; /* the format's own limit on the header */
@@ -229,6 +231,10 @@ Status safetensors_get(const SafeTensors *st, const char *name, Scope *scope, Te
   return safetensors_tensor(st, e, scope, out);
 }
 
+uint64_t safetensors_hash(const SafeTensors *st, const SafeEntry *e) {
+  return XXH3_64bits(e->begin == e->end ? NULL : st->file->data + e->begin, (size_t)(e->end - e->begin));
+}
+
 /* ---- writing ---------------------------------------------------------------- */
 
 typedef struct {
@@ -298,9 +304,20 @@ static Status header_text(const SafeItem *items, const Placed *placed, int n, co
                                                           : fail(ERR_FAIL, "a name cannot be written: %s", err.msg);
 }
 
+/* hash may be NULL. */
+static Status write_run(FileOut *f, const char *data, size_t bytes, XXH3_state_t *hash) {
+  if (!hash) return file_out_write(f, data, bytes);
+  for (size_t n; bytes; data += n, bytes -= n) {
+    n = bytes < PIECE ? bytes : PIECE;
+    XXH3_64bits_update(hash, data, n);
+    TRY(file_out_write(f, data, n));
+  }
+  return OK;
+}
+
 /* Row-major order whatever the strides: the innermost run that is contiguous goes out
  * whole, the dimensions outside it are counted up. */
-static Status write_elements(FileOut *f, const Tensor *t) {
+static Status write_elements(FileOut *f, const Tensor *t, XXH3_state_t *hash) {
   size_t item = dtype_size(t->dtype);
   const char *data = tensor_data(t);
   int outer = t->ndim;
@@ -310,23 +327,35 @@ static Status write_elements(FileOut *f, const Tensor *t) {
   for (;;) {
     int64_t at = 0;
     for (int i = 0; i < outer; i++) at += index[i] * t->stride[i];
-    TRY(file_out_write(f, data + (size_t)at * item, (size_t)run * item));
+    TRY(write_run(f, data + (size_t)at * item, (size_t)run * item, hash));
     int d = outer - 1;
     while (d >= 0 && ++index[d] == t->size[d]) index[d--] = 0;
     if (d < 0) return OK;
   }
 }
 
-static Status write_file(FileOut *f, const char *header, size_t length, const Placed *by_data, int n) {
+static Status write_data(FileOut *f, const Placed *by_data, int n, SafeWritten *out) {
+  XXH3_state_t *hash = NULL;
+  Status s = OK;
+  if (out) TRY_NEW(hash, XXH3_createState());
+  for (int i = 0; !s && i < n; i++) {
+    if (hash) XXH3_64bits_reset(hash);
+    s = write_elements(f, by_data[i].tensor, hash);
+    if (hash) out->hash[by_data[i].at] = XXH3_64bits_digest(hash);
+  }
+  if (out) out->bytes = f->written;
+  XXH3_freeState(hash);
+  return s;
+}
+
+static Status write_header(FileOut *f, const char *header, size_t length) {
   size_t padding = (8 - length % 8) % 8;
   uint64_t total = length + padding;
   unsigned char bytes[LENGTH];
   for (int i = 0; i < LENGTH; i++) bytes[i] = (unsigned char)(total >> (8 * i));
   TRY(file_out_write(f, bytes, LENGTH));
   TRY(file_out_write(f, header, length));
-  TRY(file_out_pad(f, padding, ' '));
-  for (int i = 0; i < n; i++) TRY(write_elements(f, by_data[i].tensor));
-  return OK;
+  return file_out_pad(f, padding, ' ');
 }
 
 static int by_item_name(const void *a, const void *b) {
@@ -350,6 +379,11 @@ static Status check_names(const SafeItem *items, int n) {
 
 Status safetensors_save(const char *path, const SafeItem *items, int n, const SafeText *text, int texts,
                         unsigned flags) {
+  return safetensors_save_hashed(path, items, n, text, texts, flags, NULL);
+}
+
+Status safetensors_save_hashed(const char *path, const SafeItem *items, int n, const SafeText *text, int texts,
+                               unsigned flags, SafeWritten *out) {
   FileOut f = {0};
   char *header = NULL;
   size_t length = 0;
@@ -362,7 +396,8 @@ Status safetensors_save(const char *path, const SafeItem *items, int n, const Sa
   TRY_GOTO(done, header_text(items, placed, n, text, texts, &header, &length));
   qsort(placed, (size_t)n, sizeof *placed, by_alignment);
   TRY_GOTO(done, file_out_open(&f, path, flags));
-  TRY_GOTO(done, write_file(&f, header, length, placed, n));
+  TRY_GOTO(done, write_header(&f, header, length));
+  TRY_GOTO(done, write_data(&f, placed, n, out));
   s = file_out_commit(&f);
 done:
   file_out_discard(&f);

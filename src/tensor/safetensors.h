@@ -58,4 +58,16 @@ typedef struct {
 Status safetensors_save(const char *path, const SafeItem *items, int n, const SafeText *text, int texts,
                         unsigned flags);
 
+/* What was written. */
+typedef struct {
+  uint64_t bytes; /* of the file */
+  uint64_t *hash; /* set by the caller: room for the hash of each item's bytes (safetensors_hash) */
+} SafeWritten;
+
+/* The same, and what was written.  Hashes are taken of the bytes on their way out. */
+Status safetensors_save_hashed(const char *path, const SafeItem *items, int n, const SafeText *text, int texts,
+                               unsigned flags, SafeWritten *out);
+/* XXH3 (64 bits) of the bytes of an entry, as they are in the file. */
+uint64_t safetensors_hash(const SafeTensors *st, const SafeEntry *entry);
+
 #endif

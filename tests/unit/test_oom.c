@@ -5,6 +5,8 @@
 
 #include "base/json.h"
 #include "base/zip.h"
+#include "ckpt/run_folder.h"
+#include "ckpt/save.h"
 #include "passes/pass.h"
 #include "report/plan_report.h"
 #include "tensor/safetensors.h"
@@ -102,6 +104,38 @@ static Status open_data(const char *path) {
   Status s = data_open(e, &(DataOptions){.files = &path, .nfiles = 1, .batch = 6}, &d);
   data_free(d);
   exported_free(e);
+  return s;
+}
+
+static Status save_run(const char *path) {
+  Scope scope = {0};
+  Tensor *a;
+  RunFolder *run = NULL;
+  SaveFacts facts = {.step = 1, .argc = 2, .argv = (const char *[]){"tessera", "\xff"}};
+  Status s = tensor_new(&scope, DT_F32, 2, (int64_t[]){20, 30}, &a);
+  if (!s) s = run_folder_open(path, &run);
+  if (!s) {
+    memset(tensor_data(a), 0, 2400);
+    s = run_folder_save(run, &facts, (SafeItem[]){{"model.a", a}, {"optim.b", a}}, 2, NULL);
+  }
+  run_folder_close(run);
+  scope_clear(&scope);
+  return s;
+}
+
+static Status load_run(const char *path) {
+  Scope scope = {0};
+  Arena arena = {0};
+  Save *save = NULL;
+  Tensor *a;
+  const char *newest;
+  Status s = tensor_new(&scope, DT_F32, 2, (int64_t[]){20, 30}, &a);
+  if (!s) s = run_latest(path, &arena, &newest);
+  if (!s) s = save_open(newest, &save);
+  if (!s) s = save_restore(save, (SafeItem[]){{"model.a", a}, {"optim.b", a}}, 2, 1);
+  save_close(save);
+  arena_free(&arena);
+  scope_clear(&scope);
   return s;
 }
 
@@ -228,6 +262,14 @@ static void safetensors_files(void **state) {
   assert_true(starve(open_data, path) > 8);
 }
 
+static void run_folders(void **state) {
+  (void)state;
+  char path[300];
+  snprintf(path, sizeof path, "%s/run", folder);
+  assert_true(starve(save_run, path) > 20);
+  assert_true(starve(load_run, path) > 20);
+}
+
 static void archives(void **state) {
   (void)state;
   char path[300];
@@ -242,8 +284,8 @@ static void json_text(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors_files), cmocka_unit_test(archives),
-                                     cmocka_unit_test(json_text), cmocka_unit_test(passes),
-                                     cmocka_unit_test(reports)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(safetensors_files), cmocka_unit_test(run_folders), cmocka_unit_test(archives),
+      cmocka_unit_test(json_text),         cmocka_unit_test(passes),      cmocka_unit_test(reports)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,0 +1,258 @@
+/* run_folder.c -- see run_folder.h. */
+#include "ckpt/run_folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/folder.h"
+#include "base/hash.h"
+#include "base/human.h"
+#include "ckpt/steps.h"
+#include "tessera.h"
+
+struct RunFolder {
+  Arena arena;
+  const char *path;
+  int lock; /* descriptor; -1: none */
+};
+
+/* ---- one trainer at a time ---------------------------------------------------------------------- */
+
+static Status fail_locked(const RunFolder *r) {
+  char text[32] = "";
+  ssize_t n = pread(r->lock, text, sizeof text - 1, 0);
+  long pid = n > 0 ? strtol(text, NULL, 10) : 0;
+  Status s = pid ? fail(ERR_USAGE, "another trainer (process %ld) is saving to '%s'", pid, r->path)
+                 : fail(ERR_USAGE, "another trainer is saving to '%s'", r->path);
+  return status_hint(s, "wait until it has ended, or save to another folder");
+}
+
+/* The number in the file is for messages; what counts is the lock, which ends with the process. */
+static Status lock_folder(RunFolder *r) {
+  char *path, text[32];
+  TRY_NEW(path, arena_printf(&r->arena, "%s/.lock", r->path));
+  r->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (r->lock < 0) return fail(ERR_FAIL, "cannot write '%s': %s", path, strerror(errno));
+  if (flock(r->lock, LOCK_EX | LOCK_NB)) {
+    if (errno == EWOULDBLOCK) return fail_locked(r);
+    return OK; /* a file system without locks */
+  }
+  int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+  if (ftruncate(r->lock, 0) || pwrite(r->lock, text, (size_t)n, 0) != n)
+    return fail(ERR_FAIL, "cannot write '%s': %s", path, strerror(errno));
+  return OK;
+}
+
+static Status open_run(RunFolder *r, const char *folder) {
+  size_t n = strlen(folder);
+  while (n > 1 && folder[n - 1] == '/') n--;
+  if (!n) return fail(ERR_USAGE, "the name of the run folder is empty");
+  TRY_NEW(r->path, arena_strndup(&r->arena, folder, n));
+  if (file_exists(r->path) && !file_is_folder(r->path))
+    return fail(ERR_USAGE, "cannot save to '%s': it is a file, not a folder", r->path);
+  TRY(file_make_folder(r->path));
+  TRY(lock_folder(r));
+  folder_remove_abandoned(r->path, "step-", true);
+  return OK;
+}
+
+Status run_folder_open(const char *folder, RunFolder **out) {
+  RunFolder *r;
+  TRY_NEW(r, calloc(1, sizeof *r));
+  r->lock = -1;
+  Status s = open_run(r, folder);
+  if (s) run_folder_close(r);
+  else *out = r;
+  return s;
+}
+
+void run_folder_close(RunFolder *r) {
+  if (!r) return;
+  if (r->lock >= 0) close(r->lock);
+  arena_free(&r->arena);
+  free(r);
+}
+
+static Status check_later(const RunFolder *r, int64_t step, Arena *arena) {
+  Steps steps;
+  TRY(steps_list(r->path, arena, &steps));
+  int64_t last = steps.n ? steps.step[steps.n - 1] : -1;
+  if (last <= step) return OK;
+  return status_hint(fail(ERR_USAGE, "'%s' holds a save of step %lld already, later than step %lld", r->path,
+                          (long long)last, (long long)step),
+                     "go on from there (--resume %s), save to another folder, or move the later saves away",
+                     r->path);
+}
+
+Status run_folder_check_start(const RunFolder *r, int64_t step) {
+  Arena arena = {0};
+  Status s = check_later(r, step, &arena);
+  arena_free(&arena);
+  return s;
+}
+
+/* ---- a save ------------------------------------------------------------------------------------- */
+
+/* The files of a save.  A tensor goes to the first whose prefix its name has. */
+static const struct {
+  const char *name, *prefix;
+} kinds[] = {{"model.safetensors", "model."}, {"optimizer.safetensors", ""}};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+typedef struct {
+  FolderOut out;
+  Arena arena;
+  Manifest m;
+  ManifestFile file[KINDS];
+  const SafeItem *items;
+  uint64_t bytes; /* of all files so far */
+} Saving;
+
+static int kind_of(const char *name) {
+  int k = 0;
+  while (strncmp(name, kinds[k].prefix, strlen(kinds[k].prefix))) k++; /* the last has none */
+  return k;
+}
+
+/* Items of one file, with the names they have there; returns how many. */
+static int select_items(const Saving *v, int kind, SafeItem *out, int *from) {
+  int n = 0;
+  for (int i = 0; i < v->m.tensors; i++) {
+    if (v->m.tensor[i].file != kind) continue;
+    from[n] = i;
+    out[n++] = (SafeItem){v->m.tensor[i].key, v->items[i].tensor};
+  }
+  return n;
+}
+
+static Status write_file(Saving *v, int kind) {
+  const SafeText format = {"format", "pt"}; /* readers of Hugging Face ask for it */
+  SafeWritten written = {0};
+  SafeItem *part;
+  int *from;
+  const char *path;
+  TRY_NEW(part, arena_new_n(&v->arena, SafeItem, v->m.tensors + 1));
+  TRY_NEW(from, arena_new_n(&v->arena, int, v->m.tensors + 1));
+  TRY_NEW(written.hash, arena_new_n(&v->arena, uint64_t, v->m.tensors + 1));
+  int n = select_items(v, kind, part, from);
+  TRY(folder_out_path(&v->out, kinds[kind].name, &path));
+  TRY(safetensors_save_hashed(path, part, n, &format, 1, FILE_SYNC, &written));
+  for (int i = 0; i < n; i++) v->m.tensor[from[i]].hash = written.hash[i];
+  v->file[kind] = (ManifestFile){kinds[kind].name, kinds[kind].prefix, written.bytes};
+  v->bytes += written.bytes;
+  return OK;
+}
+
+/* Read back at once: a save that could not be read again is not made. */
+static Status write_manifest(Saving *v) {
+  TextBuf text = {0};
+  Manifest again;
+  const char *path;
+  Status s = manifest_print(&v->m, &text);
+  if (!s) s = manifest_parse("the manifest of this save", text.text, text.len, &v->arena, &again);
+  if (!s) s = folder_out_path(&v->out, MANIFEST_NAME, &path);
+  if (!s) s = file_write_all(path, text.text, text.len, FILE_SYNC);
+  text_free(&text);
+  return s;
+}
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const ManifestTensor *)a)->name, ((const ManifestTensor *)b)->name);
+}
+
+/* Of the tensors of the model, in whatever order they come. */
+static Status sign(Saving *v, uint64_t *out) {
+  ManifestTensor *sorted;
+  uint64_t h = 0;
+  TRY_NEW(sorted, arena_new_n(&v->arena, ManifestTensor, v->m.tensors + 1));
+  if (v->m.tensors) memcpy(sorted, v->m.tensor, (size_t)v->m.tensors * sizeof *sorted);
+  qsort(sorted, (size_t)v->m.tensors, sizeof *sorted, by_name);
+  for (int i = 0; i < v->m.tensors; i++) {
+    const ManifestTensor *t = &sorted[i];
+    if (t->file != 0) continue;
+    h = hash_bytes(h, t->name, strlen(t->name));
+    h = hash_mix(h, (uint64_t)t->dtype);
+    h = hash_bytes(h, t->size, (size_t)t->ndim * sizeof *t->size);
+  }
+  *out = h;
+  return OK;
+}
+
+static Status describe(Saving *v, const SaveFacts *facts, int n) {
+  v->m.facts = *facts;
+  v->m.facts.version = TESS_VERSION;
+  v->m.file = v->file;
+  v->m.files = KINDS;
+  v->m.tensors = n;
+  TRY_NEW(v->m.tensor, arena_new_n(&v->arena, ManifestTensor, n + 1));
+  for (int i = 0; i < n; i++) {
+    const Tensor *t = v->items[i].tensor;
+    ManifestTensor *m = &v->m.tensor[i];
+    if (!text_is_utf8(v->items[i].name)) return fail(ERR_FAIL, "the name of a tensor is not UTF-8");
+    int kind = kind_of(v->items[i].name);
+    *m = (ManifestTensor){.name = v->items[i].name, .dtype = t->dtype, .ndim = t->ndim, .file = kind};
+    m->key = m->name + strlen(kinds[kind].prefix);
+    if (t->ndim) memcpy(m->size, t->size, (size_t)t->ndim * sizeof *m->size);
+  }
+  return sign(v, &v->m.facts.signature);
+}
+
+static Status write_save(Saving *v, const char *path) {
+  TRY(folder_out_open(&v->out, path, true));
+  v->out.durable = true;
+  for (int k = 0; k < KINDS; k++) TRY(write_file(v, k));
+  TRY(write_manifest(v));
+  return folder_out_commit(&v->out);
+}
+
+/* ---- what stays --------------------------------------------------------------------------------- */
+
+static void remove_old(const RunFolder *r, const KeepSaves *keep, Arena *arena) {
+  Steps steps;
+  if (!keep || keep->last <= 0) return;
+  Status s = steps_list(r->path, arena, &steps);
+  for (int i = 0; !s && i < steps.n - keep->last; i++) {
+    if (keep->every > 0 && steps.step[i] % keep->every == 0) continue;
+    char *path = step_path(arena, r->path, steps.step[i]);
+    if (path) status_free(folder_remove(path));
+  }
+  status_free(s);
+}
+
+static Status explain(const RunFolder *r, const Saving *v, int64_t step, Arena *arena, Status s) {
+  Steps steps;
+  char need[32];
+  uint64_t bytes = 0;
+  for (int i = 0; i < v->m.tensors; i++)
+    bytes += (uint64_t)tensor_numel(v->items[i].tensor) * dtype_size(v->m.tensor[i].dtype);
+  s = status_at(s, "saving step %lld to '%s' (%s)", (long long)step, r->path,
+                human_bytes((double)bytes, need, sizeof need));
+  Status listed = steps_list(r->path, arena, &steps);
+  if (!listed && steps.n)
+    s = status_hint(s, "the save of step %lld is untouched: --resume %s goes on from there",
+                    (long long)steps.step[steps.n - 1], r->path);
+  status_free(listed);
+  return s;
+}
+
+Status run_folder_save(RunFolder *r, const SaveFacts *facts, const SafeItem *items, int n, const KeepSaves *keep) {
+  Saving v = {.items = items};
+  char *path;
+  if (facts->step < 0) return fail(ERR_USAGE, "a step that is saved is not negative");
+  Status s = check_later(r, facts->step, &v.arena);
+  if (!s) s = describe(&v, facts, n);
+  if (!s && !(path = step_path(&v.arena, r->path, facts->step))) s = fail_oom();
+  if (!s) {
+    s = write_save(&v, path);
+    folder_out_discard(&v.out);
+    if (s) s = explain(r, &v, facts->step, &v.arena, s);
+    else remove_old(r, keep, &v.arena);
+  }
+  arena_free(&v.arena);
+  return s;
+}

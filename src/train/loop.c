@@ -1,0 +1,244 @@
+/* loop.c -- see loop.h. */
+#include "train/loop.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "ckpt/save.h"
+#include "train/find_nonfinite.h"
+
+typedef struct {
+  Trainer *t;
+  const LoopOptions *o;
+  LoopResult *result;
+  int64_t step;
+  double flops; /* of a step; 0: not known yet */
+} Loop;
+
+void loop_result_free(LoopResult *r) {
+  free(r->record);
+  *r = (LoopResult){0};
+}
+
+/* ---- saving ----------------------------------------------------------------------------------------- */
+
+/* What outlives a step, under the names that saves know. */
+static Status list_items(const Trainer *t, Arena *arena, SafeItem **out, int *n) {
+  TrainState *state;
+  int count = trainer_states(t, NULL);
+  TRY_NEW(state, arena_new_n(arena, TrainState, count + 1));
+  TRY_NEW(*out, arena_new_n(arena, SafeItem, count + 1));
+  trainer_states(t, state);
+  *n = 0;
+  for (int i = 0; i < count; i++) {
+    if (state[i].is_temporary) continue;
+    SafeItem *item = &(*out)[(*n)++];
+    item->tensor = state[i].tensor;
+    TRY_NEW(item->name, arena_printf(arena, "%s%s", state[i].is_model ? "model." : "", state[i].name));
+  }
+  return OK;
+}
+
+static Status save(Loop *l, int64_t step) {
+  unsigned char random[RANDOM_STATE_BYTES];
+  Arena arena = {0};
+  SafeItem *items;
+  int n;
+  Ctx *ctx = session_ctx(trainer_session(l->t));
+  ctx_random_state(ctx, random);
+  SaveFacts facts = {.step = step,
+                     .seed = ctx->seed,
+                     .random = random,
+                     .random_bytes = sizeof random,
+                     .batches = step * trainer_recipe(l->t)->accumulate,
+                     .samples = l->result->samples,
+                     .argv = l->o->argv,
+                     .argc = l->o->argc,
+                     .program = trainer_program(l->t)->name};
+  Status s = list_items(l->t, &arena, &items, &n);
+  if (!s) s = run_folder_save(l->o->save, &facts, items, n, &l->o->keep);
+  arena_free(&arena);
+  return s;
+}
+
+static Status restore(Trainer *t, const Save *s, Arena *arena, int64_t *step) {
+  SafeItem *items;
+  int n;
+  Ctx *ctx = session_ctx(trainer_session(t));
+  TRY(list_items(t, arena, &items, &n));
+  TRY(save_restore(s, items, n, ctx->kern.threads));
+  if (s->m.facts.random_bytes == RANDOM_STATE_BYTES) ctx_set_random_state(ctx, s->m.facts.random);
+  *step = s->m.facts.step;
+  return OK;
+}
+
+Status loop_resume(Trainer *t, const char *folder, int64_t *step) {
+  Arena arena = {0};
+  const char *path;
+  Save *s = NULL;
+  Status status = run_latest(folder, &arena, &path);
+  if (!status) status = save_open(path, &s);
+  if (!status) status = restore(t, s, &arena, step);
+  save_close(s);
+  arena_free(&arena);
+  return status;
+}
+
+/* ---- numbers for people ----------------------------------------------------------------------------- */
+
+Status step_flops(Trainer *t, BatchFn *next, void *arg, double *out) {
+  Program *p;
+  Batch batch;
+  int n = trainer_recipe(t)->accumulate;
+  *out = 0;
+  TRY(next(arg, 0, &batch));
+  session_set_phase(trainer_session(t), n == 1 ? PHASE_STEP : PHASE_LAST);
+  TRY(session_prepare(trainer_session(t), batch.inputs, batch.n, &p));
+  for (int i = 0; p && i < p->ninstrs; i++) *out += op_flops(&p->instrs[i].call);
+  *out *= n;
+  return OK;
+}
+
+static int64_t memory_now(void) {
+  struct rusage u;
+  return getrusage(RUSAGE_SELF, &u) ? 0 : (int64_t)u.ru_maxrss * 1024;
+}
+
+static double rate_of(const Trainer *t, double factor) {
+  const Recipe *r = trainer_recipe(t);
+  return factor * optim_number(&r->group[r->ngroups - 1].optim, "lr", 0);
+}
+
+static Status keep_record(LoopResult *r, const StepRecord *record) {
+  if (r->n == r->cap) {
+    int64_t cap = r->cap ? 2 * r->cap : 256;
+    StepRecord *more;
+    TRY_NEW(more, realloc(r->record, (size_t)cap * sizeof *more));
+    r->record = more;
+    r->cap = cap;
+  }
+  r->record[r->n++] = *record;
+  return OK;
+}
+
+/* ---- one step --------------------------------------------------------------------------------------- */
+
+/* I1. */
+static int64_t batch_number(const Loop *l, int i) { return (l->step - 1) * trainer_recipe(l->t)->accumulate + i; }
+
+static Status take_batch(void *arg, int i, Batch *out) {
+  const Loop *l = arg;
+  return data_batch(l->o->data, batch_number(l, i), &out->inputs, &out->n);
+}
+
+static Status evaluate(Loop *l, double *out) {
+  int64_t n = data_batches(l->o->eval), samples = 0;
+  double sum = 0, loss;
+  if (l->o->eval_batches && l->o->eval_batches < n) n = l->o->eval_batches;
+  for (int64_t i = 0; i < n; i++) {
+    Batch b;
+    TRY(data_batch(l->o->eval, i, &b.inputs, &b.n));
+    TRY(trainer_loss(l->t, &b, &loss));
+    int64_t each = data_batch_samples(l->o->eval, i);
+    sum += loss * (double)each;
+    samples += each;
+  }
+  *out = samples ? sum / (double)samples : NAN;
+  return OK;
+}
+
+static void fill_speed(const Loop *l, StepRecord *r, int64_t samples, int64_t tokens) {
+  if (!(r->seconds > 0)) return;
+  r->samples_per_s = (double)samples / r->seconds;
+  r->tokens_per_s = (double)tokens / r->seconds;
+  r->tflops = l->flops / r->seconds * 1e-12;
+  r->share_of_peak = l->o->peak > 0 ? l->flops / r->seconds / l->o->peak : 0;
+}
+
+/* What is not finite: an error, unless it was asked to go on. */
+static Status judge(Loop *l, const StepRecord *r, uint64_t offset) {
+  Status found = OK;
+  if (isfinite(r->loss) && isfinite(r->grad_norm)) return OK;
+  if (l->o->find_nonfinite) {
+    Ctx *ctx = session_ctx(trainer_session(l->t));
+    uint64_t now = ctx->offset;
+    ctx->offset = offset; /* the same random numbers */
+    found = find_nonfinite(l->t, take_batch, l);
+    ctx->offset = now;
+  }
+  if (l->o->nonfinite == NONFINITE_STOP) {
+    Status s = fail(ERR_FAIL, "step %lld: the loss is %g and the norm of the gradients %g; the parameters are those "
+                              "before the step",
+                    (long long)r->step, r->loss, r->grad_norm);
+    if (found) s = status_at(s, "%s", status_message(found));
+    else s = status_hint(s, "--check-finite finds the first node that gives such a value; --nonfinite skip leaves "
+                            "such steps out; a smaller learning rate or --clip may prevent it");
+    status_free(found);
+    return s;
+  }
+  status_free(found);
+  return OK;
+}
+
+static Status one_step(Loop *l, int64_t step, StepRecord *r) {
+  int batches = trainer_recipe(l->t)->accumulate;
+  int64_t samples = 0, tokens = 0;
+  StepResult result;
+  double begin = clock_now(), factor = schedule_factor(&l->o->schedule, step);
+  uint64_t offset = session_ctx(trainer_session(l->t))->offset;
+  l->step = step;
+  for (int i = 0; i < batches; i++) {
+    samples += data_batch_samples(l->o->data, batch_number(l, i));
+    tokens += data_batch_tokens(l->o->data, batch_number(l, i));
+  }
+  if (l->flops == 0) TRY(step_flops(l->t, take_batch, l, &l->flops));
+  trainer_set_rate(l->t, factor);
+  TRY(trainer_step(l->t, take_batch, l, &result));
+  *r = (StepRecord){.step = step,
+                    .loss = result.loss,
+                    .grad_norm = result.grad_norm,
+                    .lr = rate_of(l->t, factor),
+                    .seconds = clock_now() - begin,
+                    .memory = memory_now(),
+                    .skipped = result.skipped,
+                    .loss_scale = result.loss_scale};
+  fill_speed(l, r, samples, tokens);
+  l->result->samples += samples;
+  l->result->tokens += tokens;
+  return judge(l, r, offset);
+}
+
+static Status after_step(Loop *l, int64_t step, StepRecord *r, bool last) {
+  const LoopOptions *o = l->o;
+  if (o->eval && (last || (o->eval_every && step % o->eval_every == 0))) {
+    r->has_eval = true;
+    TRY(evaluate(l, &r->eval_loss));
+  }
+  TRY(keep_record(l->result, r));
+  if (o->log) TRY(step_log_write(o->log, r));
+  bool saves = o->save && (last || (o->save_every && step % o->save_every == 0));
+  return saves ? status_at(save(l, step), "saving step %lld", (long long)step) : OK;
+}
+
+static Status run_steps(Loop *l, int64_t first) {
+  const LoopOptions *o = l->o;
+  for (int64_t step = first; step <= o->steps; step++) {
+    StepRecord r = {0};
+    TRY(one_step(l, step, &r));
+    l->result->stopped = o->stop && *o->stop;
+    TRY(after_step(l, step, &r, step == o->steps || l->result->stopped));
+    if (l->result->stopped) break;
+  }
+  return OK;
+}
+
+Status loop_run(Trainer *t, const LoopOptions *o, int64_t first, LoopResult *out) {
+  Loop l = {.t = t, .o = o, .result = out};
+  double begin = clock_now();
+  *out = (LoopResult){0};
+  Status s = run_steps(&l, first);
+  out->seconds = clock_now() - begin;
+  return s;
+}

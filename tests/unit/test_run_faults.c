@@ -1,0 +1,195 @@
+/* A save while something goes wrong, at every place where it can: each call that changes the disk fails once with
+ * "no space" and once with "I/O error", and is once the last thing that the process does and once the first that it
+ * does not.  Whatever it was, the save before or the new one loads, and the next save leaves nothing behind.  The
+ * linker sends the calls here (tests/CMakeLists.txt). */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "run_saves.h"
+
+typedef enum { FAIL, DIE_BEFORE, DIE_AFTER } Fault;
+
+static struct {
+  long left; /* calls before the one; -1: nothing happens */
+  Fault fault;
+  int error;
+  const char *hit; /* the call that it was */
+} plan = {.left = -1};
+
+static bool is_due(const char *name) {
+  if (plan.left < 0 || plan.left-- > 0) return false;
+  plan.hit = name;
+  if (plan.fault == DIE_BEFORE) _exit(99);
+  return true;
+}
+
+static bool is_refused(void) {
+  if (plan.fault != FAIL) return false;
+  errno = plan.error;
+  return true;
+}
+
+static void after(bool due) {
+  if (due && plan.fault == DIE_AFTER) _exit(99);
+}
+
+/* clang-format off */
+#define WRAP(type, name, params, args)                  \
+  type __real_##name params;                            \
+  type __wrap_##name params;                            \
+  type __wrap_##name params {                           \
+    bool due = is_due(#name);                           \
+    if (due && is_refused()) return (type)-1;           \
+    type result = __real_##name args;                   \
+    after(due);                                         \
+    return result;                                      \
+  }
+/* clang-format on */
+
+WRAP(ssize_t, write, (int fd, const void *data, size_t n), (fd, data, n))
+WRAP(ssize_t, pwrite, (int fd, const void *data, size_t n, off_t at), (fd, data, n, at))
+WRAP(int, ftruncate, (int fd, off_t n), (fd, n))
+WRAP(int, rename, (const char *a, const char *b), (a, b))
+WRAP(int, renameat2, (int a, const char *from, int b, const char *to, unsigned flags), (a, from, b, to, flags))
+WRAP(int, linkat, (int a, const char *from, int b, const char *to, int flags), (a, from, b, to, flags))
+WRAP(int, unlinkat, (int fd, const char *name, int flags), (fd, name, flags))
+WRAP(int, rmdir, (const char *path), (path))
+WRAP(int, chmod, (const char *path, mode_t mode), (path, mode))
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, mode_t mode) { /* reads the mode if there is one: registers have it */
+  bool due = is_due("open");
+  if (due && is_refused()) return -1;
+  int fd = __real_open(path, flags, mode);
+  after(due);
+  return fd;
+}
+
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd) { /* takes long, and what it does cannot be seen by a process that lives on */
+  bool due = is_due("fsync");
+  if (due && is_refused()) return -1;
+  after(due);
+  return fcntl(fd, F_GETFD) < 0 ? -1 : 0;
+}
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+int __wrap_close(int fd) { /* closes, and still may say that something was lost */
+  bool due = is_due("close");
+  int result = __real_close(fd);
+  after(due);
+  return due && is_refused() ? -1 : result;
+}
+
+char *__real_mkdtemp(char *path);
+char *__wrap_mkdtemp(char *path);
+char *__wrap_mkdtemp(char *path) {
+  bool due = is_due("mkdtemp");
+  if (due && is_refused()) return NULL;
+  char *result = __real_mkdtemp(path);
+  after(due);
+  return result;
+}
+
+static char folder[256];
+
+static int set_up(void **state) { return (void)state, make_folder(folder, sizeof folder) == NULL; }
+static int tear_down(void **state) { return (void)state, remove_folder(folder), 0; }
+
+static Status save_step(const char *path, State *s, int64_t step) {
+  RunFolder *run;
+  TRY(run_folder_open(path, &run));
+  Status r = state_save(s, run, step, &(KeepSaves){.last = 1});
+  run_folder_close(run);
+  return r;
+}
+
+/* After whatever happened: the newest save is whole, and the next one leaves itself alone. */
+static int64_t check_run(const char *path, State *s) {
+  int64_t step = newest_step(s, path);
+  assert_true(step == 1 || step == 2);
+  assert_ok(save_step(path, s, 3));
+  assert_int_equal(newest_step(s, path), 3);
+  if (count_entries(path, "step-") != 1) test_failed("something is left after %s", plan.hit);
+  remove_folder(path);
+  return step;
+}
+
+/* Again saves the step that is there if `again`.  How many calls there are. */
+static int all_failures(int error, bool again) {
+  State s;
+  char path[300];
+  snprintf(path, sizeof path, "%s/run", folder);
+  state_new(&s, 200000);
+  int n = 0;
+  for (;; n++) {
+    int64_t step = again ? 1 : 2;
+    assert_ok(save_step(path, &s, 1));
+    plan.fault = FAIL, plan.error = error, plan.left = n, plan.hit = NULL;
+    Status r = save_step(path, &s, step);
+    plan.left = -1;
+    bool ok = !r, removing = plan.hit && (!strcmp(plan.hit, "unlinkat") || !strcmp(plan.hit, "rmdir"));
+    if (!ok && !plan.hit) test_failed("%s", status_message(r));
+    status_free(r);
+    if (!removing && !ok && count_entries(path, "part")) test_failed("something is left after %s fails", plan.hit);
+    int64_t now = newest_step(&s, path);
+    if (ok) assert_int_equal(now, step);
+    check_run(path, &s);
+    if (!plan.hit) break;
+  }
+  scope_clear(&s.scope);
+  return n;
+}
+
+static void failures(void **state) {
+  (void)state;
+  int n = all_failures(ENOSPC, false);
+  assert_true(n > 30);
+  assert_int_equal(all_failures(EIO, false), n);
+  assert_true(all_failures(ENOSPC, true) > 30);
+}
+
+static int all_deaths(Fault fault, bool again) {
+  State s;
+  char path[300];
+  int steps[3] = {0};
+  snprintf(path, sizeof path, "%s/run", folder);
+  state_new(&s, 20000);
+  int n = 0;
+  for (bool alive = false; !alive; n++) {
+    int status;
+    assert_ok(save_step(path, &s, 1));
+    pid_t pid = fork();
+    if (!pid) {
+      plan.fault = fault, plan.left = n;
+      Status r = save_step(path, &s, again ? 1 : 2);
+      plan.left = -1;
+      _exit(r ? 1 : 0);
+    }
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && (WEXITSTATUS(status) == 99 || WEXITSTATUS(status) == 0));
+    alive = WEXITSTATUS(status) == 0;
+    steps[check_run(path, &s)]++;
+  }
+  if (!again) assert_true(steps[1] > 10 && steps[2] > 3);
+  scope_clear(&s.scope);
+  return n;
+}
+
+static void deaths(void **state) {
+  (void)state;
+  int n = all_deaths(DIE_BEFORE, false);
+  assert_int_equal(all_deaths(DIE_AFTER, false), n);
+  all_deaths(DIE_BEFORE, true);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(failures), cmocka_unit_test(deaths)};
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}
