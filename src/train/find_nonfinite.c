@@ -51,8 +51,8 @@ static Status describe(const Instr *i, const Tensor *t) {
   node_module(n, module, sizeof module);
   node_source(n, source, sizeof source);
   return fail(ERR_FAIL, "node '%s' (%s)%s%s%s%s is the first to give such values: %lld nan and %lld infinite in %s",
-              n->nouts ? n->outs[0]->name : "-", n->target, *module ? " in " : "", module, *source ? ", " : "", source,
-              (long long)c.nans, (long long)c.infinities, tensor_describe(t, text, sizeof text));
+              n->nouts ? n->outs[0]->name : "-", n->target, *module ? " in " : "", module, *source ? ", " : "",
+              source, (long long)c.nans, (long long)c.infinities, tensor_describe(t, text, sizeof text));
 }
 
 /* The first result that is not finite though all arguments are. */
@@ -68,7 +68,8 @@ static Status look(void *arg, const Instr *i) {
   return OK;
 }
 
-/* One run of a program whose last instructions are an update that skips itself; cut short when something is found. */
+/* One run of a program whose last instructions are an update that skips itself; cut short when something is found.
+ */
 static Status search(Trainer *t, BatchFn *batch, void *arg, Search *s) {
   Scope scope = {0};
   Arena arena = {0};

@@ -4,8 +4,8 @@
 
 #include "train/trainer.h"
 
-/* Makes the step again, node by node; the recipe skips steps that are not finite, so that nothing changes.  Gives an
- * error that names the node, or OK if there is none. */
+/* Makes the step again, node by node; the recipe skips steps that are not finite, so that nothing changes.  Gives
+ * an error that names the node, or OK if there is none. */
 Status find_nonfinite(Trainer *t, BatchFn *batch, void *arg);
 
 #endif

@@ -14,7 +14,8 @@ typedef struct {
   const LoopOptions *o;
   LoopResult *result;
   int64_t step;
-  double flops; /* of a step; 0: not known yet */
+  bool looked;
+  double flops; /* of a step; 0: not known */
 } Loop;
 
 void loop_result_free(LoopResult *r) {
@@ -88,16 +89,19 @@ Status loop_resume(Trainer *t, const char *folder, int64_t *step) {
 
 /* ---- numbers for people ----------------------------------------------------------------------------- */
 
-Status step_flops(Trainer *t, BatchFn *next, void *arg, double *out) {
+static Status take_batch(void *arg, int i, Batch *out);
+
+/* Floating-point operations and memory of a step, from its program; unknown if it is interpreted. */
+static Status look_at_step(Loop *l) {
   Program *p;
   Batch batch;
-  int n = trainer_recipe(t)->accumulate;
-  *out = 0;
-  TRY(next(arg, 0, &batch));
-  session_set_phase(trainer_session(t), n == 1 ? PHASE_STEP : PHASE_LAST);
-  TRY(session_prepare(trainer_session(t), batch.inputs, batch.n, &p));
-  for (int i = 0; p && i < p->ninstrs; i++) *out += op_flops(&p->instrs[i].call);
-  *out *= n;
+  int n = trainer_recipe(l->t)->accumulate;
+  l->looked = true;
+  TRY(take_batch(l, 0, &batch));
+  session_set_phase(trainer_session(l->t), n == 1 ? PHASE_STEP : PHASE_LAST);
+  TRY(session_prepare(trainer_session(l->t), batch.inputs, batch.n, &p));
+  for (int i = 0; p && i < p->ninstrs; i++) l->flops += op_flops(&p->instrs[i].call) * n;
+  l->result->slab = p ? (int64_t)p->slab_bytes : 0;
   return OK;
 }
 
@@ -169,12 +173,14 @@ static Status judge(Loop *l, const StepRecord *r, uint64_t offset) {
     ctx->offset = now;
   }
   if (l->o->nonfinite == NONFINITE_STOP) {
-    Status s = fail(ERR_FAIL, "step %lld: the loss is %g and the norm of the gradients %g; the parameters are those "
-                              "before the step",
+    Status s = fail(ERR_FAIL,
+                    "step %lld: the loss is %g and the norm of the gradients %g; the parameters are those "
+                    "before the step",
                     (long long)r->step, r->loss, r->grad_norm);
     if (found) s = status_at(s, "%s", status_message(found));
-    else s = status_hint(s, "--check-finite finds the first node that gives such a value; --nonfinite skip leaves "
-                            "such steps out; a smaller learning rate or --clip may prevent it");
+    else
+      s = status_hint(s, "--check-finite finds the first node that gives such a value; --nonfinite skip leaves "
+                         "such steps out; a smaller learning rate or --clip may prevent it");
     status_free(found);
     return s;
   }
@@ -193,7 +199,7 @@ static Status one_step(Loop *l, int64_t step, StepRecord *r) {
     samples += data_batch_samples(l->o->data, batch_number(l, i));
     tokens += data_batch_tokens(l->o->data, batch_number(l, i));
   }
-  if (l->flops == 0) TRY(step_flops(l->t, take_batch, l, &l->flops));
+  if (!l->looked) TRY(look_at_step(l));
   trainer_set_rate(l->t, factor);
   TRY(trainer_step(l->t, take_batch, l, &result));
   *r = (StepRecord){.step = step,

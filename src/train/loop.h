@@ -24,18 +24,19 @@ typedef struct {
   int64_t steps; /* the last one */
   Schedule schedule;
   Data *data;
-  Data *eval;            /* NULL: no evaluations */
-  int64_t eval_every;    /* steps; the last one is always evaluated */
-  int64_t eval_batches;  /* 0: all there are */
-  StepLog *log;          /* NULL: nobody is told */
-  RunFolder *save;       /* NULL: nothing is saved */
-  int64_t save_every;    /* steps; 0: at the end alone */
+  Data *eval;           /* NULL: no evaluations */
+  int64_t eval_every;   /* steps; the last one is always evaluated */
+  int64_t eval_batches; /* 0: all there are */
+  StepLog *log;         /* NULL: nobody is told */
+  RunFolder *save;      /* NULL: nothing is saved */
+  int64_t save_every;   /* steps; 0: at the end alone */
   KeepSaves keep;
   const char *const *argv; /* kept in saves */
   int argc;
   NonFinite nonfinite;
-  bool find_nonfinite;            /* tell which node was the first to give something that is not finite */
-  double peak;                    /* FLOP/s of the machine; 0: not known */
+  bool find_nonfinite; /* tell which node was the first to give something that is not finite */
+
+  double peak;                       /* FLOP/s of the machine; 0: not known */
   const volatile sig_atomic_t *stop; /* not 0: end after this step; NULL: never */
 } LoopOptions;
 
@@ -45,16 +46,15 @@ typedef struct {
   int64_t samples, tokens;
   double seconds;
   bool stopped; /* by *stop */
+  int64_t slab; /* bytes of memory that a step works in, as far as it is planned */
 } LoopResult;
 void loop_result_free(LoopResult *r);
 
 /* From step `first` on.  The result is filled also when it fails. */
 Status loop_run(Trainer *t, const LoopOptions *o, int64_t first, LoopResult *out);
 
-/* Brings a trainer, and the context's random numbers, to where a save was made; *step: the last one that is in it. */
+/* Brings a trainer, and the context's random numbers, to where a save was made; *step: the last one that is in it.
+ */
 Status loop_resume(Trainer *t, const char *folder, int64_t *step);
-
-/* Floating-point operations of one step of this batch size; 0: not known (it is interpreted). */
-Status step_flops(Trainer *t, BatchFn *batch, void *arg, double *out);
 
 #endif

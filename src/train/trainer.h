@@ -21,9 +21,9 @@
 typedef struct Trainer Trainer;
 
 typedef struct {
-  double loss;      /* the mean over the micro-batches */
-  double grad_norm; /* before clipping */
-  bool skipped;     /* the norm was not finite, and the recipe skips such steps */
+  double loss;       /* the mean over the micro-batches */
+  double grad_norm;  /* before clipping */
+  bool skipped;      /* the norm was not finite, and the recipe skips such steps */
   double loss_scale; /* that the loss was multiplied by; 0: it was not */
 } StepResult;
 
@@ -44,7 +44,8 @@ Session *trainer_session(Trainer *t);
 
 /* Learning rates of all groups: so much of what their settings say. */
 void trainer_set_rate(Trainer *t, double factor);
-/* Asks for as many batches as the recipe accumulates: i is 0, 1 ...; each must be valid until the next is asked for. */
+/* Asks for as many batches as the recipe accumulates: i is 0, 1 ...; each must be valid until the next is asked
+ * for. */
 typedef Status BatchFn(void *arg, int i, Batch *out);
 Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out);
 /* The loss alone. */

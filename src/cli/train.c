@@ -1,0 +1,146 @@
+/* train.c -- `tessera train`: a program that returns a loss is trained. */
+#include <signal.h>
+
+#include "cli/train_output.h"
+#include "train/peak.h"
+
+/* ---- signals ---------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t stop_asked;
+
+/* The first ends the training after its step; a second one the process, at once. */
+static void ask_to_stop(int number) {
+  if (stop_asked) {
+    signal(number, SIG_DFL);
+    raise(number);
+  }
+  stop_asked = number;
+}
+
+static void watch_signals(void) {
+  struct sigaction a = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
+  sigemptyset(&a.sa_mask);
+  sigaction(SIGINT, &a, NULL);
+  sigaction(SIGTERM, &a, NULL);
+}
+
+/* ---- the run ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+  TrainCommand c;
+  Ctx ctx;
+  Recipe recipe;
+  Trainer *trainer;
+  LoopOptions loop;
+  int64_t done; /* steps of the save that is resumed */
+  LoopResult result;
+  Arena arena;
+} Training;
+
+/* Asked before the work, not after it. */
+static Status check_outputs(const TrainCommand *c) {
+  const char *const paths[] = {c->output, c->report};
+  for (int i = 0; i < 2; i++)
+    if (paths[i]) TRY(output_check(paths[i], c->force));
+  return OK;
+}
+
+static Status open_data(Training *t) {
+  const Exported *e = trainer_program(t->trainer);
+  DataOptions data = train_data(&t->c, false), eval = train_data(&t->c, true);
+  TRY(status_at(data_open(e, &data, &t->loop.data), "--data"));
+  if (t->c.eval.n) TRY(status_at(data_open(e, &eval, &t->loop.eval), "--eval"));
+  int64_t batches = data_batches(t->loop.data) / t->recipe.accumulate;
+  t->loop.steps = t->c.steps != NOT_GIVEN ? t->c.steps : t->c.epochs * (batches ? batches : 1);
+  return schedule_parse(t->c.schedule ? t->c.schedule : "constant", t->loop.steps, &t->loop.schedule);
+}
+
+static Status open_trainer(Training *t) {
+  Exported *e;
+  const TrainCommand *c = &t->c;
+  TRY(train_recipe(c, &t->arena, &t->recipe));
+  TRY(train_nonfinite(c, &t->loop.nonfinite));
+  TRY(program_load(c->program, NULL, &e));
+  TRY(trainer_open(&t->ctx, e, &t->recipe, c->loss, &t->trainer));
+  if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
+  if (c->resume) TRY(loop_resume(t->trainer, c->resume, &t->done));
+  return open_data(t);
+}
+
+static Status open_records(Training *t) {
+  const TrainCommand *c = &t->c;
+  LoopOptions *o = &t->loop;
+  StepLogOptions log = {.json = c->log,
+                        .tensorboard = c->tensorboard,
+                        .lines = c->quiet ? NULL : stdout,
+                        .bar = c->quiet ? NULL : stderr,
+                        .first = t->done + 1,
+                        .last = o->steps,
+                        .resumed = c->resume != NULL,
+                        .force = c->force};
+  if (c->save) {
+    TRY(run_folder_open(c->save, &o->save));
+    TRY(run_folder_check_start(o->save, t->done));
+  }
+  TRY(step_log_open(&log, &o->log));
+  o->eval_every = given_or(c->eval_every, 0);
+  o->eval_batches = given_or(c->eval_batches, 0);
+  o->save_every = given_or(c->save_every, 0);
+  o->keep.last = (int)given_or(c->keep, 3);
+  o->find_nonfinite = c->check_finite;
+  o->stop = &stop_asked;
+  TRY(train_options_text(c, &t->arena, &o->argv, &o->argc));
+  return measure_peak(&t->ctx, &o->peak);
+}
+
+static Status train(Training *t) {
+  if (t->done >= t->loop.steps)
+    return status_hint(
+        fail(ERR_USAGE, "%s has made %lld steps, which is all that was asked for", t->c.resume, (long long)t->done),
+        "ask for more: --steps N");
+  watch_signals();
+  Status s = loop_run(t->trainer, &t->loop, t->done + 1, &t->result);
+  step_log_pause(t->loop.log);
+  if (t->c.report) {
+    Status reported = train_write_report(t->trainer, &t->c, &t->loop, &t->result,
+                                         s                   ? status_message(s)
+                                         : t->result.stopped ? "interrupted"
+                                                             : NULL);
+    if (s) status_free(reported);
+    else s = reported;
+  }
+  if (s) return s;
+  TRY(train_write_output(t->trainer, &t->c));
+  if (!t->result.stopped) return OK;
+  fprintf(stderr, "stopped after step %lld of %lld by %s%s%s\n", (long long)(t->done + t->result.n),
+          (long long)t->loop.steps, stop_asked == SIGINT ? "SIGINT" : "SIGTERM",
+          t->c.save ? "; go on with --resume " : "", t->c.save ? t->c.save : "");
+  return OK;
+}
+
+static Status run(Training *t) {
+  TRY(check_outputs(&t->c));
+  TRY(open_trainer(t));
+  TRY(open_records(t));
+  return train(t);
+}
+
+Status command_train(int argc, char **argv) {
+  Training t = {0};
+  bool help;
+  Status s = train_options_parse(argc, argv, &t.arena, &t.c, &help);
+  if (!s && !help) {
+    ctx_init(&t.ctx, threads_or_default(t.c.threads));
+    t.ctx.seed = (uint64_t)given_or(t.c.seed, 0);
+    s = run(&t);
+    step_log_close(t.loop.log);
+    run_folder_close(t.loop.save);
+    data_free(t.loop.data);
+    data_free(t.loop.eval);
+    trainer_free(t.trainer);
+    loop_result_free(&t.result);
+    ctx_free(&t.ctx);
+  }
+  arena_free(&t.arena);
+  return s;
+}

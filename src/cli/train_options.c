@@ -1,0 +1,280 @@
+/* train_options.c -- see train_options.h. */
+#include "cli/train_options.h"
+
+#include <string.h>
+
+#include "ckpt/save.h"
+
+static const char examples[] =
+    "  tessera COMMAND loss.pt2 --data train.safetensors --optim adamw,lr=3e-4,weight_decay=0.1 --steps 1000\n"
+    "  tessera COMMAND gpt.pt2 --data 'shards/*.bin' --tokens input_ids,labels --batch 8 --schedule "
+    "cosine,warmup=100 \\\n"
+    "                --clip 1.0 --eval val.bin --eval-every 100 --save run/ --save-every 500 --report train.html\n"
+    "  tessera COMMAND gpt.pt2 --resume run/\n"
+    "  tessera COMMAND loss.pt2 --data x.safetensors --steps 10 --log log.jsonl -o trained.safetensors\n";
+
+#define FIELD(name) offsetof(TrainCommand, name)
+static const Option options[] = {
+    {"--data", 'd', OPT_LIST | TAKES_FILE, FIELD(data), "FILE",
+     "samples: .safetensors by the names of inputs, input=x.npy, or tokens (.bin, .npy); several, globs"},
+    {"--tokens", 0, OPT_TEXT, FIELD(tokens), "INPUTS",
+     "the files are streams of tokens, cut into windows for these inputs: input_ids,labels"},
+    {"--unshifted", 0, OPT_FLAG, FIELD(unshifted), NULL,
+     "with --tokens: the second input is the same window, not the one a token further on"},
+    {"--window", 0, OPT_INT, FIELD(window), "N",
+     "with --tokens: tokens of a window (default: the program's length)"},
+    {"--token-dtype", 0, OPT_TEXT | TAKES_DTYPE, FIELD(token_dtype), "DTYPE",
+     "of files of tokens without a header: uint16 (default), uint32"},
+    {"--batch", 'b', OPT_INT, FIELD(batch), "N", "samples of a batch (default: as the program was exported)"},
+    {"--batched", 0, OPT_FLAG, FIELD(batched), NULL,
+     "the files hold batches: the first dimension counts them, they are taken in order"},
+    {"--no-shuffle", 0, OPT_FLAG, FIELD(no_shuffle), NULL, "samples in the order of the files"},
+    {"--drop-last", 0, OPT_FLAG, FIELD(drop_last), NULL, "leave out a last batch that is not full"},
+    {"--seed", 0, OPT_INT, FIELD(seed), "N", "of the order of samples and of random numbers (default 0)"},
+    {"--optim", 0, OPT_TEXT, FIELD(optim), "NAME,..",
+     "sgd, adam, adamw (default), adagrad, muon, with torch.optim's arguments: "
+     "adamw,lr=3e-4,betas=0.9:0.95,amsgrad"},
+    {"--group", 0, OPT_LIST, FIELD(groups), "NAME=PATTERNS:..",
+     "other settings for some parameters: 'no_decay=*.bias,*norm*:weight_decay=0'"},
+    {"--freeze", 0, OPT_TEXT, FIELD(freeze), "PATTERNS", "parameters that stay as they are: 'wte.*,h.0.*'"},
+    {"--schedule", 0, OPT_TEXT, FIELD(schedule), "NAME,..",
+     "of the learning rate: constant, linear, cosine, wsd, step; with warmup=N, min=F, decay=N, every=N, gamma=F"},
+    {"--clip", 0, OPT_TEXT, FIELD(clip), "MAX,..",
+     "clip the norm of the gradients: 1.0, 0.05,norm=inf; or value=0.5"},
+    {"--accumulate", 0, OPT_INT, FIELD(accumulate), "N", "a step is made with the mean gradient of N batches"},
+    {"--dtype", 0, OPT_TEXT | TAKES_DTYPE, FIELD(dtype), "DTYPE",
+     "compute products in bf16 or f16 (with loss scaling), as autocast does; parameters stay as they are"},
+    {"--param-dtype", 0, OPT_TEXT | TAKES_DTYPE, FIELD(param_dtype), "DTYPE",
+     "parameters, buffers and all that is computed in bf16, f16 or f64, as Module.to() does"},
+    {"--state-dtype", 0, OPT_TEXT | TAKES_DTYPE, FIELD(state_dtype), "DTYPE",
+     "of what the optimizer keeps (default: the parameter's)"},
+    {"--loss", 0, OPT_TEXT, FIELD(loss), "OUTPUT",
+     "which output is the loss, by name or position (default: the only one that can be)"},
+    {"--steps", 'n', OPT_INT, FIELD(steps), "N", "updates of the parameters"},
+    {"--epochs", 0, OPT_INT, FIELD(epochs), "N", "instead: so many times through the data"},
+    {"--eval", 0, OPT_LIST | TAKES_FILE, FIELD(eval), "FILE", "data like that of --data, for evaluation"},
+    {"--eval-every", 0, OPT_INT, FIELD(eval_every), "N", "steps between evaluations (default: at the end alone)"},
+    {"--eval-batches", 0, OPT_INT, FIELD(eval_batches), "N", "batches of an evaluation (default: all)"},
+    {"--init", 0, OPT_TEXT | TAKES_TENSORS, FIELD(init), "FILE", "weights to begin with, by name (.safetensors)"},
+    {"--save", 0, OPT_TEXT | TAKES_FOLDER, FIELD(save), "FOLDER",
+     "save model, optimizer, random state and position at the end and when interrupted"},
+    {"--save-every", 0, OPT_INT, FIELD(save_every), "N", "and every N steps"},
+    {"--keep", 0, OPT_INT, FIELD(keep), "K", "only the last K saves stay (default: 3; 0: all)"},
+    {"--resume", 0, OPT_TEXT | TAKES_FOLDER, FIELD(resume), "FOLDER",
+     "go on from the newest save in a folder, with its options where none are given"},
+    {"--output", 'o', OPT_TEXT | TAKES_FILE, FIELD(output), "FILE",
+     "the trained weights by name (.safetensors), or the program with them (.pt2)"},
+    {"--log", 0, OPT_TEXT | TAKES_FILE, FIELD(log), "FILE", "a line of JSON per step"},
+    {"--tensorboard", 0, OPT_TEXT | TAKES_FOLDER, FIELD(tensorboard), "FOLDER", "event files for TensorBoard"},
+    {"--report", 0, OPT_TEXT | TAKES_FILE, FIELD(report), "FILE", "a page (HTML) with the course of the training"},
+    {"--check-finite", 0, OPT_FLAG, FIELD(check_finite), NULL,
+     "if the loss or a gradient is not finite, find the first node that gave such a value"},
+    {"--nonfinite", 0, OPT_TEXT, FIELD(nonfinite), "stop|skip|go",
+     "what then: end (default), leave the step out, or go on as if nothing were"},
+    {"--threads", 't', OPT_INT, FIELD(threads), "T", "threads (default: all cores)"},
+    {"--quiet", 'q', OPT_FLAG, FIELD(quiet), NULL, "no line per step"},
+    {"--force", 'f', OPT_FLAG, FIELD(force), NULL, "overwrite output files"},
+};
+const CommandSpec spec_train = {
+    .usage = "PROGRAM --data FILE [options]", .examples = examples, .words = TAKES_PROGRAM, OPTIONS(options)};
+
+/* ---- options ---------------------------------------------------------------------------------------- */
+
+static TrainCommand nothing_given(void) {
+  return (TrainCommand){.window = NOT_GIVEN,
+                        .batch = NOT_GIVEN,
+                        .steps = NOT_GIVEN,
+                        .epochs = NOT_GIVEN,
+                        .accumulate = NOT_GIVEN,
+                        .eval_every = NOT_GIVEN,
+                        .eval_batches = NOT_GIVEN,
+                        .save_every = NOT_GIVEN,
+                        .keep = NOT_GIVEN,
+                        .seed = NOT_GIVEN,
+                        .threads = NOT_GIVEN};
+}
+
+static Status parse(int argc, char **argv, TrainCommand *c, bool *help) {
+  TextList words;
+  TRY(options_parse("train", &spec_train, c, argc, argv, &words, help));
+  if (*help) return OK;
+  if (words.n > 1) return fail(ERR_USAGE, "one program is trained at a time, not also '%s'", words.v[1]);
+  if (words.n) c->program = words.v[0];
+  return OK;
+}
+
+/* The command line of the save, and then this one: what is given here counts. */
+static Status parse_resumed(int argc, char **argv, Arena *arena, TrainCommand *c) {
+  const char *path;
+  Save *save;
+  bool help;
+  TrainCommand now = *c;
+  TRY(run_latest(now.resume, arena, &path));
+  TRY(save_open(path, &save));
+  const SaveFacts *f = &save->m.facts;
+  char **all = arena_new_n(arena, char *, f->argc + argc + 1);
+  for (int i = 0; all && i < f->argc; i++) all[i] = arena_printf(arena, "%s", f->argv[i]);
+  bool ok = all != NULL;
+  for (int i = 0; ok && i < f->argc; i++) ok = all[i] != NULL;
+  int saved = f->argc;
+  save_close(save);
+  if (!ok) return fail_oom();
+  if (!saved)
+    return status_hint(fail(ERR_USAGE, "%s was not saved by `tessera train`", path), "say what to train, and how");
+  *c = nothing_given();
+  TRY(status_at(parse(saved - 1, all + 1, c, &help), "the command line in %s", path));
+  if (now.data.n) c->data.n = 0;
+  if (now.eval.n) c->eval.n = 0;
+  if (now.groups.n) c->groups.n = 0;
+  TRY(parse(argc, argv, c, &help));
+  if (!c->save) c->save = now.resume;
+  c->force = true; /* the files are this run's own */
+  return OK;
+}
+
+static Status parse_dtype(const char *option, const char *text, const char *which, Dtype *out) {
+  *out = DT_NONE;
+  if (!text) return OK;
+  static const struct {
+    const char *name;
+    Dtype d;
+  } names[] = {{"bf16", DT_BF16},     {"f16", DT_F16},     {"f32", DT_F32},     {"f64", DT_F64},
+               {"bfloat16", DT_BF16}, {"float16", DT_F16}, {"float32", DT_F32}, {"float64", DT_F64}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(names[i].name, text) && strstr(which, names[i].name)) return *out = names[i].d, OK;
+  return fail(ERR_USAGE, "%s is one of %s, not '%s'", option, which, text);
+}
+
+Status train_nonfinite(const TrainCommand *c, NonFinite *out) {
+  *out = NONFINITE_STOP;
+  if (!c->nonfinite || !strcmp(c->nonfinite, "stop")) return OK;
+  if (!strcmp(c->nonfinite, "skip")) return *out = NONFINITE_SKIP, OK;
+  if (!strcmp(c->nonfinite, "go")) return *out = NONFINITE_GO, OK;
+  return fail(ERR_USAGE, "--nonfinite is stop, skip or go, not '%s'", c->nonfinite);
+}
+
+Status train_recipe(const TrainCommand *c, Arena *arena, Recipe *r) {
+  NonFinite nonfinite;
+  TRY(train_nonfinite(c, &nonfinite));
+  TRY(status_at(recipe_init(r, arena, c->optim ? c->optim : "adamw"), "--optim"));
+  for (int i = 0; i < c->groups.n; i++) TRY(recipe_add_group(r, c->groups.v[i]));
+  if (c->clip) TRY(recipe_clip(r, c->clip));
+  r->freeze = c->freeze;
+  r->accumulate = (int)given_or(c->accumulate, 1);
+  TRY(parse_dtype("--dtype", c->dtype, "bf16 f16 bfloat16 float16", &r->compute));
+  TRY(parse_dtype("--param-dtype", c->param_dtype, "bf16 f16 f32 f64 bfloat16 float16 float32 float64",
+                  &r->param_dtype));
+  TRY(parse_dtype("--state-dtype", c->state_dtype, "bf16 f16 f32 f64 bfloat16 float16 float32 float64",
+                  &r->state_dtype));
+  r->scale_loss = r->compute == DT_F16;
+  r->skip_nonfinite = nonfinite != NONFINITE_GO;
+  return OK;
+}
+
+static Status check(const TrainCommand *c) {
+  if (!c->program)
+    return status_hint(fail(ERR_USAGE, "which program is to be trained?"), "tessera train loss.pt2 ...");
+  if (!c->data.n) return status_hint(fail(ERR_USAGE, "there is no data to train on"), "give --data FILE");
+  if (c->steps == NOT_GIVEN && c->epochs == NOT_GIVEN)
+    return status_hint(fail(ERR_USAGE, "how long?"), "give --steps N or --epochs N");
+  if (c->steps != NOT_GIVEN && c->epochs != NOT_GIVEN)
+    return fail(ERR_USAGE, "--steps and --epochs exclude each other");
+  if ((c->unshifted || c->window != NOT_GIVEN || c->token_dtype) && !c->tokens)
+    return status_hint(fail(ERR_USAGE, "--unshifted, --window and --token-dtype are for streams of tokens"),
+                       "say which inputs get them: --tokens input_ids,labels");
+  if (!c->eval.n && (c->eval_every != NOT_GIVEN || c->eval_batches != NOT_GIVEN))
+    return fail(ERR_USAGE, "--eval-every and --eval-batches need --eval FILE");
+  if (!c->save && (c->save_every != NOT_GIVEN || c->keep != NOT_GIVEN))
+    return fail(ERR_USAGE, "--save-every and --keep need --save FOLDER");
+  TRY(option_between("--steps", c->steps, 1, INT64_MAX));
+  TRY(option_between("--epochs", c->epochs, 1, 1000000));
+  TRY(option_between("--accumulate", c->accumulate, 1, 1000000));
+  TRY(option_between("--batch", c->batch, 1, INT64_MAX));
+  TRY(option_between("--window", c->window, 1, INT64_MAX));
+  TRY(option_between("--eval-every", c->eval_every, 1, INT64_MAX));
+  TRY(option_between("--eval-batches", c->eval_batches, 1, INT64_MAX));
+  TRY(option_between("--save-every", c->save_every, 1, INT64_MAX));
+  TRY(option_between("--keep", c->keep, 0, 1000000));
+  return option_between("--threads", c->threads, 1, MOST_THREADS);
+}
+
+Status train_options_parse(int argc, char **argv, Arena *arena, TrainCommand *c, bool *help) {
+  *c = nothing_given();
+  TRY(parse(argc, argv, c, help));
+  if (*help) return OK;
+  if (c->resume) TRY(parse_resumed(argc, argv, arena, c));
+  return check(c);
+}
+
+DataOptions train_data(const TrainCommand *c, bool eval) {
+  const TextList *files = eval ? &c->eval : &c->data;
+  return (DataOptions){.files = files->v,
+                       .nfiles = files->n,
+                       .tokens = c->tokens,
+                       .unshifted = c->unshifted,
+                       .window = given_or(c->window, 0),
+                       .token_dtype = c->token_dtype,
+                       .batch = given_or(c->batch, 0),
+                       .batched = c->batched,
+                       .shuffle = !eval && !c->batched && !c->no_shuffle,
+                       .drop_last = !eval && c->drop_last,
+                       .seed = (uint64_t)given_or(c->seed, 0)};
+}
+
+/* ---- as words again ---------------------------------------------------------------------------------- */
+
+typedef struct {
+  Arena *arena;
+  const char **v;
+  int n, cap;
+} Words;
+
+static Status add_word(Words *w, const char *text) {
+  if (w->n == w->cap) {
+    int cap = w->cap ? 2 * w->cap : 64;
+    const char **more;
+    TRY_NEW(more, arena_new_n(w->arena, const char *, cap));
+    if (w->n) memcpy(more, w->v, (size_t)w->n * sizeof *more);
+    w->v = more;
+    w->cap = cap;
+  }
+  TRY_NEW(w->v[w->n], arena_printf(w->arena, "%s", text));
+  w->n++;
+  return OK;
+}
+
+static Status add_option(Words *w, const Option *o, const void *target) {
+  char number[32];
+  const char *text = NULL;
+  switch (option_kind(o)) {
+    case OPT_FLAG: return *(const bool *)target ? add_word(w, o->name) : OK;
+    case OPT_TEXT: text = *(const char *const *)target; break;
+    case OPT_INT:
+      snprintf(number, sizeof number, "%lld", (long long)*(const int64_t *)target);
+      if (*(const int64_t *)target != NOT_GIVEN) text = number;
+      break;
+    default: break;
+  }
+  const TextList *list = option_kind(o) == OPT_LIST ? target : NULL;
+  for (int i = 0; list && i < list->n; i++) {
+    TRY(add_word(w, o->name));
+    TRY(add_word(w, list->v[i]));
+  }
+  if (!text) return OK;
+  TRY(add_word(w, o->name));
+  return add_word(w, text);
+}
+
+Status train_options_text(const TrainCommand *c, Arena *arena, const char *const **argv, int *argc) {
+  Words w = {.arena = arena};
+  TRY(add_word(&w, "train"));
+  TRY(add_word(&w, c->program));
+  for (int i = 0; i < spec_train.noptions; i++) {
+    const Option *o = &spec_train.options[i];
+    bool once = !strcmp(o->name, "--resume") || !strcmp(o->name, "--force"); /* say nothing of the run to come */
+    if (!once) TRY(add_option(&w, o, (const char *)c + o->target));
+  }
+  *argv = w.v;
+  *argc = w.n;
+  return OK;
+}

@@ -1,0 +1,30 @@
+/* train_options.h -- the options of `tessera train`, and what they ask for. */
+#ifndef TESS_CLI_TRAIN_OPTIONS_H
+#define TESS_CLI_TRAIN_OPTIONS_H
+
+#include "cli/cli.h"
+#include "train/loop.h"
+
+typedef struct {
+  const char *program;
+  TextList data, eval, groups;
+  const char *tokens, *token_dtype, *optim, *freeze, *schedule, *clip, *dtype, *param_dtype, *state_dtype, *loss;
+  const char *init, *save, *resume, *output, *log, *tensorboard, *report, *nonfinite;
+  bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet;
+  int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, seed, threads;
+} TrainCommand;
+
+/* The command line; of a run that is resumed, that of its save and then this one.  Checked. */
+Status train_options_parse(int argc, char **argv, Arena *arena, TrainCommand *c, bool *help);
+/* The command line again, "train" first: what is saved, so that a run can be resumed without saying all of it. */
+Status train_options_text(const TrainCommand *c, Arena *arena, const char *const **argv, int *argc);
+Status train_recipe(const TrainCommand *c, Arena *arena, Recipe *r);
+/* What becomes of steps that are not finite. */
+Status train_nonfinite(const TrainCommand *c, NonFinite *out);
+/* Of --data, or of --eval. */
+DataOptions train_data(const TrainCommand *c, bool eval);
+static inline int64_t given_or(int64_t option, int64_t otherwise) {
+  return option == NOT_GIVEN ? otherwise : option;
+}
+
+#endif
