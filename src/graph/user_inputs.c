@@ -65,7 +65,7 @@ const UserInput *user_input_find(const UserInput *inputs, int n, const char *nam
   return NULL;
 }
 
-void user_input_print(TextBuf *b, const Val *v) {
+static void print_input(TextBuf *b, const Val *v) {
   text_printf(b, "'%s'", v->name);
   if (v->type != TY_TENSOR) return;
   text_printf(b, " %s[", dtype_name(v->dtype));
@@ -82,7 +82,7 @@ Status user_inputs_hint(Status s, const Exported *e) {
   for (int i = 0; i < e->graph->ninputs; i++) {
     if (e->inputs[i].kind != IN_USER) continue;
     if (n++) text_puts(&b, ", ");
-    user_input_print(&b, e->graph->inputs[i]);
+    print_input(&b, e->graph->inputs[i]);
   }
   if (n && b.text) s = status_hint(s, "the program takes %s", b.text);
   else s = status_hint(s, "the program takes no inputs");

@@ -14,9 +14,7 @@ Status user_inputs(const Exported *e, Arena *arena, UserInput **out);
 /* By either name; NULL if there is none. */
 const UserInput *user_input_find(const UserInput *inputs, int n, const char *name);
 
-/* "'x' f32[s0,3]" */
-void user_input_print(struct TextBuf *b, const Val *v);
-/* Adds what the program takes to an error. */
+/* Adds what the program takes to an error: 'x' f32[s0,3], ... */
 Status user_inputs_hint(Status s, const Exported *e);
 
 #endif

@@ -1,4 +1,7 @@
 /* Data of a training run: which samples a batch has, from files of every kind. */
+#include <errno.h>
+#include <pthread.h>
+
 #include "data_files.h"
 #include "train/data_convert.h"
 #include "train/shuffle.h"
@@ -433,6 +436,27 @@ static void test_ahead(void **state) {
   }
 }
 
+/* ---- where the system starts no thread -------------------------------------------------------------------- */
+
+static bool no_threads;
+
+/* The names are the linker's (tests/CMakeLists.txt). */
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg) {
+  return no_threads ? EAGAIN : __real_pthread_create(t, a, fn, arg);
+}
+
+static void test_alone(void **state) {
+  no_threads = true;
+  test_fixed(state);
+  test_dtypes(state);
+  test_token_files(state);
+  test_shuffled(state);
+  no_threads = false;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_fixed),      cmocka_unit_test(test_not_copied),  cmocka_unit_test(test_joined),
@@ -440,6 +464,7 @@ int main(void) {
       cmocka_unit_test(test_npy),        cmocka_unit_test(test_dtypes),      cmocka_unit_test(test_convert),
       cmocka_unit_test(test_tokens),     cmocka_unit_test(test_token_files), cmocka_unit_test(test_permutation),
       cmocka_unit_test(test_uniform),    cmocka_unit_test(test_shuffled),    cmocka_unit_test(test_ahead),
+      cmocka_unit_test(test_alone),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
