@@ -41,6 +41,22 @@ try 0 '"ops": .*"nodes": ' run "$mlp" -i "$in" --profile --json
 try 0 '"ops": .*"runs": 3,' run "$mlp" -i "$in" --profile --json --warmup 4 --repeat 3 # without those to warm up
 try 0 '"ops": .*"runs": 3,' run "$mlp" -i "$in" --profile --json --warmup 4 --repeat 3 --interpret
 try 0 '"ops": .*"runs": 2,' run "$mlp" -i "$in" --profile --json --warmup 4 --repeat 2 --mesh tp=2
+trace() { # PATTERN ARGUMENTS...: the trace of the last run
+  shown=$1
+  shift
+  try 0 '' run "$@" --trace "$temp/trace.json" --force
+  that grep -qE -e "$shown" "$temp/trace.json"
+  ! command -v python3 >/dev/null || that python3 -m json.tool "$temp/trace.json" /dev/null
+}
+trace '"ph":"X","name":"linear[a-z_0-9]*","cat":"forward","args":.*"op":".*"in":"f32.*"ts":[0-9.]*,"dur":[0-9.]*,"pid":1' "$mlp" -i "$in"
+trace '"name":"linear' "$mlp" -i "$in" --interpret --repeat 2
+trace '"name":"rank 1"' "$mlp" -i "$in" --mesh tp=2
+trace '"cat":"backward"' "${models%/*}/grads/mlp/program.pt2" -i "${models%/*}/grads/mlp/inputs.safetensors" --grad
+trace '"cat":"backward"' "${models%/*}/grads/mlp/program.pt2" -i "${models%/*}/grads/mlp/inputs.safetensors" --grad --interpret
+try 2 'exists already' run "$mlp" -i "$in" --trace "$temp/trace.json"
+try 2 'exists already' run "$mlp" -i "$in" --trace "$temp/trace.json" --mesh tp=2
+try 1 '' run "$mlp" -i "$in" --trace "$temp/no/such/folder/trace.json"
+for ranks in '' '--mesh=tp=2'; do try 1 'No space left' run "$mlp" -i "$in" --trace /dev/full $ranks; done
 try 0 '^0: f32' run "$mlp" -i "$in" --print-outputs
 try 3 'No such file' run "$temp/none.pt2"
 try 2 'needs inputs' run "$mlp"
@@ -59,6 +75,7 @@ try 3 '' run "$temp" --random-inputs 0
 : >"$temp/empty.pt2"
 try 3 '' run "$temp/empty.pt2" --random-inputs 0
 cache=$models/llama_cache
+trace '"name":"' "$cache/program.pt2" -i "$cache/inputs_0.safetensors" -i "$cache/inputs_1.safetensors"
 try 0 'matches' run "$cache/program.pt2" -i "$cache/inputs_0.safetensors" -i "$cache/inputs_1.safetensors" \
   --expect "$cache/outputs_0.safetensors" --expect "$cache/outputs_1.safetensors"
 try 4 'call 1 of 2|differ' run "$cache/program.pt2" -i "$cache/inputs_1.safetensors" -i "$cache/inputs_0.safetensors" --expect "$cache/outputs_1.safetensors"

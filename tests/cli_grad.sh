@@ -258,7 +258,7 @@ while [ $n -lt "${3:-300}" ]; do
   command=$picked
   for turn in 1 2 3 4; do
     case $command in
-      run) pick --grad --grad --grad=w --grad=* --loss=l --loss=0 --grad-inputs --interpret --mesh=dp=2 --mesh=tp=3 --mesh=dp=2,tp=2 --check --check=nodes --json --profile --print-outputs --repeat=2 --ranks=2 --threads=2 --plan=auto --rtol=0 ;;
+      run) pick --grad --grad --grad=w --grad=* --loss=l --loss=0 --grad-inputs --interpret --mesh=dp=2 --mesh=tp=3 --mesh=dp=2,tp=2 --check --check=nodes --json --profile --print-outputs --repeat=2 --trace=/dev/null --ranks=2 --threads=2 --plan=auto --rtol=0 ;;
       plan) pick --grad --grad --grad=w --loss=m --grad-inputs --mesh=dp=2 --mesh=tp=2 --mesh=dp=2,tp=2 --json --nodes --weights-table --rank=1 --machine=cpu2 --plan=auto ;;
       opt) pick --passes=grad --passes=grad,dce --passes=grad,recompute --passes=specialize\(grad\) --passes=partition\(grad\) '--passes=grad(inputs)' --mesh=tp=2 --rank=1 --stats --verify ;;
     esac

@@ -12,6 +12,7 @@ static const char examples[] =
     "  tessera run model.pt2 -i in.safetensors -o out.safetensors\n"
     "  tessera run model.pt2 -i step0.safetensors -i step1.safetensors -o out0.safetensors -o out1.safetensors\n"
     "  tessera run model.pt2 --random-inputs 0 --repeat 20 --profile\n"
+    "  tessera run model.pt2 -i in.safetensors --trace trace.json\n"
     "  tessera run model.pt2 -i in.safetensors --expect out.safetensors\n"
     "  tessera run loss.pt2 -i in.safetensors --grad -o out.safetensors\n"
     "  tessera run model.pt2 --mesh tp=2 --plan plan.json -i in.safetensors --check\n"
@@ -59,6 +60,7 @@ static Status run_alone(const RunOptions *o, const char *path) {
   Exported *e;
   Prepared *p = NULL;
   for (int i = 0; i < o->outputs.n; i++) TRY(output_check(o->outputs.v[i], o->force));
+  if (o->trace) TRY(output_check(o->trace, o->force));
   double start = clock_now();
   TRY(program_load(path, o->weights, &e));
   Ctx ctx;
@@ -117,6 +119,8 @@ static const Option options[] = {
      "threads (default: all cores; of each rank: its share)"},
     {"--print-outputs", 0, OPT_FLAG, offsetof(RunCommand, o.print_outputs), NULL, "print the outputs"},
     {"--profile", 0, OPT_FLAG, offsetof(RunCommand, o.profile), NULL, "print time per kind of op and per node"},
+    {"--trace", 0, OPT_TEXT | TAKES_FILE, offsetof(RunCommand, o.trace), "FILE",
+     "write when each node of the last run began and ended, for ui.perfetto.dev or Chrome (.json)"},
     {"--interpret", 0, OPT_FLAG, offsetof(RunCommand, o.interpret), NULL,
      "run node by node, without a compiled program"},
     {"--mesh", 0, OPT_TEXT | TAKES_MESH, offsetof(RunCommand, o.mesh), "AXES",
@@ -157,7 +161,8 @@ Status command_run(int argc, char **argv) {
   TRY(check_options(o, &words));
   if (all.ro.timeout != BY_DEFAULT && !(all.ro.timeout >= 0))
     return fail(ERR_USAGE, "--timeout takes a number of seconds from 0 (never) on");
-  o->nothing_asked = o->repeat == NOT_GIVEN && !o->outputs.n && !o->expect.n && !o->print_outputs && !o->profile;
+  o->nothing_asked = o->repeat == NOT_GIVEN && !o->outputs.n && !o->expect.n && !o->print_outputs && !o->profile &&
+                     !o->trace;
   if (o->random) {
     char *end;
     o->seed = strtoll(o->random, &end, 10);

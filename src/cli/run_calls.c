@@ -20,6 +20,7 @@
 #include "harness/compare.h"
 #include "harness/feed.h"
 #include "harness/rank_results.h"
+#include "harness/trace_save.h"
 
 typedef struct {
   Ctx *ctx;
@@ -163,6 +164,14 @@ static Status save(const Report *p) {
   return s;
 }
 
+static Status save_trace(const Report *p) {
+  const RunState *r = p->run;
+  TraceFile f = {.path = r->o->trace, .program = r->o->path, .force = r->o->force};
+  Status s = trace_save(&f, r->world, r->session, p->inputs, p->ninputs);
+  if (s && r->rank == 0 && r->o->unwritten) atomic_store(r->o->unwritten, true);
+  return s;
+}
+
 static Status show_expected(const Report *p, FILE *f) {
   const RunState *r = p->run;
   const RunOptions *o = r->o;
@@ -224,6 +233,7 @@ static Status report(Report *p) {
     json_key(r, r->out, "profile");
     TRY(profile_print(r->out, r->session, p->inputs, p->ninputs, o->json));
   }
+  if (o->trace && p->call + 1 == run_count_calls(o)) TRY(save_trace(p));
   bool expects_own = p->call < o->expect.n && r->world && !rank_input_is_common(o->expect.v[p->call]);
   p->agree &= !expects_own;
   if (!p->agree) return show_all(p);
@@ -324,7 +334,7 @@ static Status open_and_call(RunState *r, Prepared *p) {
   TRY(name_gradients(r));
   r->open_seconds += clock_now() - start;
   if (o->interpret) session_force_interpreter(r->session);
-  session_set_profile(r->session, o->profile);
+  session_set_profile(r->session, o->profile || o->trace);
   session_set_progress(r->session, &r->bar);
   progress_begin(&r->bar, r->rank ? NULL : stderr, "running", 0, PROGRESS_SHARE);
   int calls = run_count_calls(o);

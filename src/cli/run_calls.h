@@ -19,6 +19,7 @@ typedef struct {
   int64_t repeat, threads, seed, warmup;
   bool print_outputs, profile, json, force, interpret;
   bool nothing_asked;                  /* of the outputs: they are listed */
+  const char *trace;                   /* NULL: none */
   const char *path, *weights, *random; /* path: of the program, or what stands for the programs of all ranks */
   double atol, rtol;
   const char *mesh;     /* the program is partitioned over it; NULL: ranks run it as it is */

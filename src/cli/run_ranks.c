@@ -34,6 +34,7 @@ static Status check_counts(const RankPrograms *programs, const RunOptions *o, in
              PLURAL(n));
   for (int i = 0; i < o->inputs.n && !s; i++) s = rank_input(&arena, o->inputs.v[i], 0, n, &path);
   for (int i = 0; i < o->expect.n && !s; i++) s = rank_input(&arena, o->expect.v[i], 0, n, &path);
+  if (o->trace && !s) s = output_check(o->trace, o->force);
   for (int i = 0; i < o->outputs.n && !s; i++) {
     if (!rank_output_is_own(o->outputs.v[i])) s = output_check(o->outputs.v[i], o->force);
     for (int r = 0; r < n && !s; r++) {

@@ -185,7 +185,8 @@ static Status record(GraphBuilder *b, Call *c) {
   for (int i = 0; i < n->nargs; i++)
     if (!b->faithful || !is_default(&c->op->schema.params[i], &c->arg[i]))
       TRY(value_to_arg(g->arena, &c->arg[i], val_of, b, &n->args[i]));
-  if (b->origin) n->meta = b->origin->meta, n->nmeta = b->origin->nmeta;
+  if (b->origin) node_take_meta(n, b->origin);
+  if (b->stage != STAGE_FORWARD) n->stage = b->stage;
   for (int i = 0; i < c->nout; i++) {
     Val *v;
     char word[64];

@@ -21,6 +21,7 @@ typedef struct {
   Exported *program; /* its graph gets the nodes; its scope the handles */
   Ctx *ctx;
   const Node *origin; /* new nodes take this node's metadata */
+  Stage stage;        /* of new nodes, unless it is the forward: then the origin's */
   Node *before;       /* where new nodes go; NULL: at the end */
   bool fold;          /* run calls on constants */
   int64_t fold_limit; /* bytes of a result beyond which a call is not folded */

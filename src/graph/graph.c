@@ -160,7 +160,7 @@ Status graph_emit_like(Graph *g, Node *before, const Node *like, const char *tar
                        Node **out) {
   TRY(graph_add_node(g, before, target, out));
   if (!(*out)->op) return fail(ERR_FAIL, "'%s' is not in the registry", target);
-  if (like) (*out)->meta = like->meta, (*out)->nmeta = like->nmeta;
+  if (like) node_take_meta(*out, like);
   return node_set_args(*out, args, NULL, nargs);
 }
 
@@ -252,8 +252,7 @@ Status node_clone(const Node *n, Node *before, Node **out) {
   TRY_NEW(c->args, arena_new_n(arena, Arg, n->nargs));
   for (int i = 0; i < n->nargs; i++) TRY(arg_copy(arena, &n->args[i], &c->args[i]));
   c->arg_names = n->arg_names;
-  c->meta = n->meta;
-  c->nmeta = n->nmeta;
+  node_take_meta(c, n);
   for (int i = 0; i < n->nouts; i++) {
     Val *v;
     TRY(node_add_out(c, n->outs[i]->name, n->outs[i]->type, &v));

@@ -85,6 +85,9 @@ typedef struct {
   const char *key, *value;
 } MetaEntry;
 
+/* What a node of a training program is there for: the loss, its gradients, or the step that is made with them. */
+typedef enum { STAGE_FORWARD, STAGE_BACKWARD, STAGE_UPDATE } Stage;
+
 /* What walks look at stands together: a graph of many nodes does not fit the caches. */
 struct Node {
   Node *prev, *next;
@@ -95,6 +98,7 @@ struct Node {
   int nargs, nouts;
   int mark;               /* for passes */
   bool outs_list;         /* the results are one Tensor[]; known ops: see the schema */
+  Stage stage;            /* goes with the metadata */
   const char *target;     /* "aten.add.Tensor", "higher_order.cond" */
   const char **arg_names; /* NULL for known ops (I3) */
   MetaEntry *meta;        /* stack_trace, nn_module_stack ...; shared between nodes */
@@ -180,6 +184,12 @@ static inline bool node_is(const Node *n, const char *target) {
   return n && __builtin_strcmp(n->target, target) == 0;
 }
 const char *node_meta(const Node *n, const char *key); /* NULL if absent */
+static inline void node_take_meta(Node *n, const Node *from) {
+  n->meta = from->meta;
+  n->nmeta = from->nmeta;
+  n->stage = from->stage;
+}
+const char *stage_name(Stage p); /* "forward" */
 /* "modeling_llama.py:176 in forward", "layers.0.mlp": from the metadata; "" if absent. */
 const char *node_source(const Node *n, char *buf, size_t cap);
 const char *node_module(const Node *n, char *buf, size_t cap);
@@ -268,6 +278,8 @@ Status exported_index_state(Exported *e);
 bool exported_is_mutated(const Exported *e, const char *fqn);
 /* Does it give gradients of its loss, or use them? */
 bool exported_is_joint(const Exported *e);
+/* Sets the stages of a joint program's nodes: what its gradients alone depend on is the backward. */
+Status exported_find_stages(Exported *e);
 int exported_user_inputs(const Exported *e);
 const char *input_kind_name(InputKind k);
 const char *output_kind_name(OutputKind k);

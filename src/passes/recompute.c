@@ -166,6 +166,7 @@ static Status copy_of(Copies *c, Val *v, Val **out) {
     Node *copy;
     TRY(node_clone(v->node, c->before, &copy));
     copy->mark = c->before->mark;
+    copy->stage = STAGE_BACKWARD;
     Copies inner = {c->r, copy, v, OK};
     node_each_val(copy, use_copy, &inner);
     TRY(inner.status);

@@ -28,7 +28,6 @@ typedef struct {
   bool backward;           /* what is recorded now is */
   int visited;             /* the node that the backward is at; -1: none */
   StrMap node_of;          /* name of a recorded value -> 1 + index of the node it was recorded for */
-  StrMap made_backward;    /* names of values that were recorded in the backward */
   StrMap texts;            /* that occur again and again: once */
   StrMap layers;           /* name -> 1 + index */
   const Node *recorded;    /* the last node of the rank's program that was looked at */

@@ -160,9 +160,6 @@ static Status harvest(Collector *c, const Exported *to, const char *const *from,
       StrSlot *slot;
       TRY(strmap_slot(&c->node_of, &c->p->arena, n->outs[i]->name, &slot));
       slot->value = (void *)(intptr_t)(node + 1);
-      if (!c->backward) continue;
-      TRY(strmap_slot(&c->made_backward, &c->p->arena, n->outs[i]->name, &slot));
-      slot->value = c;
     }
     if (!node_is(n, "tess.redistribute.default")) worked |= !node_is(n, "aten.slice.Tensor");
     else if (c->logged < c->log.n) {
@@ -313,17 +310,13 @@ static intptr_t node_named(const Collector *c, const char *name) {
   return found;
 }
 
-static bool is_backward(const Collector *c, const Node *n) {
-  return n->nouts && strmap_get(&c->made_backward, n->outs[0]->name);
-}
-
 static void add_instruction(Collector *c, const Instr *in) {
   PlanTotals *t = &c->p->rank_total;
   Dtype dtype;
   double bytes = call_bytes(&in->call, &dtype), flops = op_flops(&in->call);
   double seconds = c->r->machine ? machine_op_seconds(c->r->machine, dtype, flops, bytes) : 0;
   t->flops += flops;
-  if (is_backward(c, in->node)) t->backward_flops += flops;
+  if (in->node->stage == STAGE_BACKWARD) t->backward_flops += flops;
   t->bytes += bytes;
   t->compute += seconds;
   t->steps++;

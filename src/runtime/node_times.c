@@ -26,18 +26,39 @@ Status node_times_begin(NodeTimes *t, const Graph *g) {
   }
   t->runs++;
   t->current = NULL;
+  t->nspans = 0;
   return OK;
 }
 
-void node_times_next(NodeTimes *t, const Node *n) {
+static Status add_span(NodeTimes *t, NodeSpan span) {
+  if (t->nspans == t->spans_cap) {
+    int64_t cap = t->spans_cap ? t->spans_cap * 2 : 256;
+    NodeSpan *more = realloc(t->span, (size_t)cap * sizeof *more);
+    if (!more) return fail_oom();
+    t->span = more;
+    t->spans_cap = cap;
+  }
+  t->span[t->nspans++] = span;
+  return OK;
+}
+
+Status node_times_next(NodeTimes *t, const Node *n, Stage stage) {
   double at = clock_now();
-  if (t->current) t->current->seconds += at - t->since;
-  t->current = n ? &t->list[n->mark] : NULL;
-  if (n) t->current->calls++;
-  t->since = at;
+  if (t->current) {
+    NodeSpan *last = &t->span[t->nspans - 1];
+    last->ended = at;
+    t->current->seconds += at - last->begun;
+  }
+  t->current = NULL;
+  if (!n) return OK;
+  TRY(add_span(t, (NodeSpan){n, stage, at, at}));
+  t->current = &t->list[n->mark];
+  t->current->calls += stage == STAGE_FORWARD;
+  return OK;
 }
 
 void node_times_free(NodeTimes *t) {
   free(t->list);
+  free(t->span);
   *t = (NodeTimes){0};
 }

@@ -16,17 +16,27 @@ typedef struct {
   int64_t calls;
 } NodeTime;
 
+/* Some time that went to a node. */
+typedef struct {
+  const Node *node;
+  Stage stage;
+  double begun, ended; /* by clock_now() */
+} NodeSpan;
+
 typedef struct {
   NodeTime *list; /* of the graph and its sub-graphs */
   int n;
   int64_t runs;
   NodeTime *current;
-  double since;
+  NodeSpan *span; /* of the last run, in order; none while it goes on is open but the last */
+  int64_t nspans, spans_cap;
 } NodeTimes;
 
 /* A run begins. */
 Status node_times_begin(NodeTimes *t, const Graph *g);
-void node_times_next(NodeTimes *t, const Node *n); /* NULL: the run is over */
+/* From now on time goes to n: forward to a call of it, backward to what its gradient takes.  NULL: the run is over.
+ */
+Status node_times_next(NodeTimes *t, const Node *n, Stage stage);
 void node_times_free(NodeTimes *t);
 
 #endif

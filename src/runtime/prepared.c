@@ -21,7 +21,8 @@ static void freeze_state(const Exported *e) {
 Status prepare_program(Ctx *ctx, Exported *e) {
   TRY(graph_verify(e));
   TRY(graph_check_ops(e));
-  return pass_run_list(e, passes_once, ctx, NULL);
+  TRY(pass_run_list(e, passes_once, ctx, NULL));
+  return exported_is_joint(e) ? exported_find_stages(e) : OK;
 }
 
 Status prepare(Ctx *ctx, Exported *e, Prepared **out) {

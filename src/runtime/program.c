@@ -190,7 +190,7 @@ Status program_build(Ctx *ctx, Exported *specialized, Program **out) { return ma
 Status program_plan(Ctx *ctx, Exported *specialized, Program **out) { return make(ctx, specialized, plan, out); }
 
 void program_forget_times(Program *p) {
-  for (int i = 0; i < p->ninstrs; i++) p->instrs[i].seconds = 0;
+  for (int i = 0; i < p->ninstrs; i++) p->instrs[i].seconds = p->instrs[i].begun = p->instrs[i].ended = 0;
   p->runs = 0;
 }
 
@@ -276,7 +276,8 @@ static Status run_instrs(Program *p) {
     if (p->profile) {
       double t = clock_now();
       in->seconds += t - start;
-      start = t;
+      in->begun = start;
+      in->ended = start = t;
     }
   }
   return OK;

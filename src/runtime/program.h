@@ -23,7 +23,8 @@ typedef struct {
   const Node *node;
   void *state; /* the op's cache for this call site */
   void (*state_free)(void *);
-  double seconds; /* with profiling: sum over runs */
+  double seconds;      /* with profiling: sum over runs */
+  double begun, ended; /* with profiling: of the last run, by clock_now() */
 } Instr;
 
 typedef struct {
@@ -53,7 +54,7 @@ typedef struct Program {
   size_t slab_bytes;
   int64_t runs;
   bool profile;
-  Progress *progress; /* told of every instruction; NULL: nobody */
+  Progress *progress;                         /* told of every instruction; NULL: nobody */
   Status (*watch)(void *arg, const Instr *i); /* told of every one that has run; what it returns ends the run */
   void *watch_arg;
 } Program;

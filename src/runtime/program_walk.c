@@ -242,6 +242,8 @@ static Status call_update(const ProgramWalk *w, const Value *inputs, const Value
   return place_update(w, inputs, outputs);
 }
 
+static Status enter(const ProgramWalk *w, Stage stage) { return w->enters ? w->enters(w->arg, stage) : OK; }
+
 /* The backward, and what is done with the gradients; outputs: behind those of the graph. */
 static Status walk_back(Walking *walking, const Value *inputs, const Value *forward, Value *outputs) {
   const ProgramWalk *w = walking->w;
@@ -253,12 +255,14 @@ static Status walk_back(Walking *walking, const Value *inputs, const Value *forw
     TRY_NEW(gradients, arena_new_n(w->arena, Value, r->n + 1));
     TRY(update_loss(r->update, &c, inputs, loss.tensor, &loss.tensor));
   }
+  TRY(enter(w, STAGE_BACKWARD));
   TRY(gradients_find(&walking->tape, r, inputs, loss.tensor, w->scope, w->arena, gradients));
   if (w->visits) TRY(w->visits(w->arg, NULL));
   TRY(place_gradients(w, inputs, gradients));
+  TRY(enter(w, STAGE_UPDATE));
   if (r->update) TRY(call_update(w, inputs, gradients, outputs));
   open_shards(outputs, grad_outputs(r));
-  return OK;
+  return enter(w, STAGE_FORWARD);
 }
 
 /* ---- all of it -------------------------------------------------------------------------------------- */

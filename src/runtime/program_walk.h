@@ -34,6 +34,8 @@ typedef struct {
    * request has been placed; each may be NULL. */
   Status (*visits)(void *arg, const Node *n);
   Status (*gradient)(void *arg, int k);
+  /* What is called from now on belongs to this stage; first it is the forward.  May be NULL. */
+  Status (*enters)(void *arg, Stage stage);
 } ProgramWalk;
 
 /* user: one Value per user input, of global sizes.  inputs and outputs have room for those of the graph, outputs

@@ -272,6 +272,7 @@ Status session_steps(Session *s, const Value *inputs, int ninputs, int64_t *out)
 typedef struct {
   Session *s;
   Scope *scope;
+  Stage stage;
 } Interpretation;
 
 /* Of a user input, the part that this rank takes of the whole. */
@@ -283,10 +284,23 @@ static Status take_input(void *arg, int i, Tensor *whole, Tensor *held, const Sp
 }
 
 static Status before_node(void *arg, const Node *n) {
-  Session *s = ((const Interpretation *)arg)->s;
+  const Interpretation *in = arg;
+  Session *s = in->s;
   progress_add(s->progress, 1);
-  if (s->profile) node_times_next(&s->times, n);
-  return OK;
+  return s->profile ? node_times_next(&s->times, n, n->stage ? n->stage : in->stage) : OK;
+}
+
+/* What a stage begins with belongs to no node. */
+static Status enters(void *arg, Stage stage) {
+  Interpretation *in = arg;
+  in->stage = stage;
+  return in->s->profile ? node_times_next(&in->s->times, NULL, stage) : OK;
+}
+
+/* The backward is at what belongs to n. */
+static Status visits(void *arg, const Node *n) {
+  const Interpretation *in = arg;
+  return in->s->profile && n ? node_times_next(&in->s->times, n, in->stage) : OK;
 }
 
 static Status after_node(void *arg, const Node *n, const Value *outs, int nouts) {
@@ -335,7 +349,7 @@ static Tensor *mutated_by(const Session *s, int i, const Value *inputs) {
 static Status interpret(Session *s, const Value *user, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
   const Graph *g = s->program->graph;
   Value *inputs, *all;
-  Interpretation in = {s, scope};
+  Interpretation in = {.s = s, .scope = scope};
   TRY_NEW(inputs, arena_new_n(arena, Value, g->ninputs));
   TRY_NEW(all, arena_new_n(arena, Value, count_outputs(s)));
   ProgramWalk w = {.ctx = s->ctx,
@@ -348,11 +362,13 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
                    .arg = &in,
                    .input = take_input,
                    .before = before_node,
-                   .after = after_node};
+                   .after = after_node,
+                   .visits = visits,
+                   .enters = enters};
   if (s->profile) TRY(node_times_begin(&s->times, g));
   Status walked = program_walk(&w, user, inputs, all);
   TRY(s->ctx->groups ? groups_end(s->ctx->groups, walked) : walked);
-  if (s->profile) node_times_next(&s->times, NULL);
+  if (s->profile) TRY(node_times_next(&s->times, NULL, STAGE_FORWARD));
   TRY(return_outputs(s, all, scope, outputs, noutputs));
   for (int i = 0; i < count_outputs(s); i++) {
     Tensor *to = all[i].kind == VAL_TENSOR ? mutated_by(s, i, inputs) : NULL;

@@ -72,6 +72,13 @@ static Status on_visits(void *arg, const Node *n) {
   return s->watch && s->watch->visits ? s->watch->visits(s->watch->arg, n, s->to) : OK;
 }
 
+static Status on_enters(void *arg, Stage stage) {
+  Specializer *s = arg;
+  s->builder.stage = stage;
+  if (stage == STAGE_UPDATE) s->builder.origin = NULL; /* it belongs to no node of the program */
+  return OK;
+}
+
 static Status on_gradient(void *arg, int k) {
   Specializer *s = arg;
   return s->watch && s->watch->gradient ? s->watch->gradient(s->watch->arg, k, s->to) : OK;
@@ -144,7 +151,8 @@ static Status record(Specializer *s, const Specialize *how, const Value *user) {
                    .after = on_after,
                    .placed = on_placed,
                    .visits = on_visits,
-                   .gradient = on_gradient};
+                   .gradient = on_gradient,
+                   .enters = on_enters};
   TRY(program_walk(&w, user, inputs, outputs));
   return add_outputs(s, outputs);
 }
