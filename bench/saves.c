@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/clock.h"
 #include "ckpt/run_folder.h"
@@ -93,19 +94,36 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+static double median(double *v, int n) {
+  qsort(v, (size_t)n, sizeof *v, by_value);
+  return v[n / 2];
+}
+
+static double in_seconds(struct timeval t) { return (double)t.tv_sec + (double)t.tv_usec * 1e-6; }
+
+static double processor_now(void) {
+  struct rusage own, children;
+  getrusage(RUSAGE_SELF, &own);
+  getrusage(RUSAGE_CHILDREN, &children);
+  return in_seconds(own.ru_utime) + in_seconds(own.ru_stime) + in_seconds(children.ru_utime) +
+         in_seconds(children.ru_stime);
+}
+
 static Status run_all(Bench *b, int rounds) {
-  double seconds[WORKS][MAX_ROUNDS];
+  static double passed[WORKS][MAX_ROUNDS], used[WORKS][MAX_ROUNDS];
   for (int r = 0; r < rounds; r++) {
     for (int w = 0; w < WORKS; w++) {
-      double begin = clock_now();
+      double begin = clock_now(), processor = processor_now();
       TRY(works[w].run(b, r));
-      seconds[w][r] = clock_now() - begin;
+      passed[w][r] = clock_now() - begin;
+      used[w][r] = processor_now() - processor;
     }
   }
   for (int w = 0; w < WORKS; w++) {
-    qsort(seconds[w], (size_t)rounds, sizeof **seconds, by_value);
-    double median = seconds[w][rounds / 2];
-    printf("%-20s %8.3f s %8.2f GB/s\n", works[w].name, median, works[w].share * (double)b->bytes / median * 1e-9);
+    double bytes = works[w].share * (double)b->bytes * 1e-9, t = median(passed[w], rounds),
+           cpu = median(used[w], rounds);
+    printf("%-20s %8.3f s %8.2f GB/s    processor %8.3f s %8.2f GB/s\n", works[w].name, t, bytes / t, cpu,
+           bytes / cpu);
   }
   return OK;
 }

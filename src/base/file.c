@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { OUT_BUFFER = 1 << 18, TEMP_ATTEMPTS = 100 };
+enum { OUT_BUFFER = 1 << 18, EARLY = 8 << 20, TEMP_ATTEMPTS = 100 };
 
 static Status fail_path(const char *doing, const char *path, int error) {
   /* What cannot be read is a bad input file; what cannot be written is a plain failure. */
@@ -218,6 +218,18 @@ failed:
   return s;
 }
 
+/* What must be on the disk in the end starts on its way there now, while more is made: the disk is not idle until
+ * fsync(), which also reports what goes wrong. */
+static void start_writing(FileOut *f) {
+#ifdef SYNC_FILE_RANGE_WRITE
+  if (!(f->flags & FILE_SYNC) || !f->temp || f->written - f->started < EARLY) return;
+  sync_file_range(f->fd, (off_t)f->started, (off_t)(f->written - f->started), SYNC_FILE_RANGE_WRITE);
+  f->started = f->written;
+#else
+  (void)f;
+#endif
+}
+
 static Status write_fd(FileOut *f, const unsigned char *data, size_t size) {
   while (size) {
     ssize_t n = write(f->fd, data, size);
@@ -229,6 +241,7 @@ static Status write_fd(FileOut *f, const unsigned char *data, size_t size) {
     data += n;
     size -= (size_t)n;
     f->written += (uint64_t)n;
+    start_writing(f);
   }
   return OK;
 }

@@ -54,6 +54,7 @@ typedef struct {
   size_t temp_cap;
   bool unnamed;     /* the temporary file has no name yet */
   uint64_t written; /* bytes so far */
+  uint64_t started; /* of these, on their way to the disk (FILE_SYNC) */
   size_t buffered;
   unsigned char *buffer;
 } FileOut;

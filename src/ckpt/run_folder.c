@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include "base/folder.h"
-#include "base/hash.h"
 #include "base/human.h"
 #include "ckpt/steps.h"
 #include "tessera.h"
@@ -165,22 +165,24 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const ManifestTensor *)a)->name, ((const ManifestTensor *)b)->name);
 }
 
-/* Of the tensors of the model, in whatever order they come. */
+/* Of a line "name dtype[sizes]" per tensor of the model, in the order of their names. */
 static Status sign(Saving *v, uint64_t *out) {
   ManifestTensor *sorted;
-  uint64_t h = 0;
+  TextBuf text = {0};
+  char shape[400];
   TRY_NEW(sorted, arena_new_n(&v->arena, ManifestTensor, v->m.tensors + 1));
   if (v->m.tensors) memcpy(sorted, v->m.tensor, (size_t)v->m.tensors * sizeof *sorted);
   qsort(sorted, (size_t)v->m.tensors, sizeof *sorted, by_name);
   for (int i = 0; i < v->m.tensors; i++) {
     const ManifestTensor *t = &sorted[i];
-    if (t->file != 0) continue;
-    h = hash_bytes(h, t->name, strlen(t->name));
-    h = hash_mix(h, (uint64_t)t->dtype);
-    h = hash_bytes(h, t->size, (size_t)t->ndim * sizeof *t->size);
+    if (t->file == 0)
+      text_printf(&text, "%s %s%s\n", t->key, dtype_name(t->dtype),
+                  shape_describe(t->ndim, t->size, shape, sizeof shape));
   }
-  *out = h;
-  return OK;
+  *out = XXH3_64bits(text.text, text.len);
+  Status s = text.failed ? fail_oom() : OK;
+  text_free(&text);
+  return s;
 }
 
 static Status describe(Saving *v, const SaveFacts *facts, int n) {

@@ -88,29 +88,49 @@ Status save_check_match(const Save *s, const SafeItem *items, int n) {
 
 /* ---- copying ------------------------------------------------------------------------------------ */
 
+enum { PIECE = 4 << 20 }; /* bytes that a worker takes at a time */
+
 typedef struct {
   char *to;
   const char *from;
+  size_t bytes; /* at most PIECE */
 } Copy;
 
-static void copy_bytes(void *arg, int64_t begin, int64_t end, int worker) {
-  const Copy *c = arg;
+typedef struct {
+  Copy *v;
+  int n, cap;
+} Copies;
+
+static void copy_some(void *arg, int64_t begin, int64_t end, int worker) {
+  const Copies *c = arg;
   (void)worker;
-  memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
+  for (int64_t i = begin; i < end; i++) memcpy(c->v[i].to, c->v[i].from, c->v[i].bytes);
 }
 
-static Status restore_one(const Save *s, const SafeItem *item, Scope *scope, int threads) {
+static Status add_copies(const Save *s, const SafeItem *item, Scope *scope, Arena *arena, Copies *c) {
   Tensor *saved;
   TRY(save_tensor(s, item->name, scope, &saved));
-  int64_t bytes = tensor_numel(saved) * (int64_t)dtype_size(saved->dtype);
-  Copy c = {tensor_data(item->tensor), tensor_data(saved)};
-  if (bytes) parallel_for(threads, bytes, 1 << 20, copy_bytes, &c);
+  size_t bytes = (size_t)tensor_numel(saved) * dtype_size(saved->dtype);
+  char *to = tensor_data(item->tensor);
+  const char *from = tensor_data(saved);
+  for (size_t at = 0; at < bytes; at += PIECE) {
+    TRY_NEW(c->v, arena_more(arena, c->v, c->n, &c->cap));
+    c->v[c->n++] = (Copy){to + at, from + at, bytes - at < PIECE ? bytes - at : PIECE};
+  }
+  return OK;
+}
+
+/* All are found before the first is copied. */
+static Status copy_all(const Save *s, const SafeItem *items, int n, int threads, Scope *scope, Arena *arena) {
+  Copies c = {0};
+  for (int i = 0; i < n; i++) TRY(add_copies(s, &items[i], scope, arena, &c));
+  if (c.n) parallel_for(threads, c.n, 1, copy_some, &c);
   return OK;
 }
 
 Status save_restore(const Save *s, const SafeItem *items, int n, int threads) {
   Scope scope = {0};
-  Status r = OK;
+  Arena arena = {0};
   for (int i = 0; i < n; i++) {
     if (!tensor_is_contiguous(items[i].tensor) || (!tensor_data(items[i].tensor) && tensor_numel(items[i].tensor)))
       return fail(ERR_FAIL, "'%s' cannot be restored into a tensor that is not contiguous or has no data",
@@ -118,7 +138,8 @@ Status save_restore(const Save *s, const SafeItem *items, int n, int threads) {
   }
   TRY(save_check_match(s, items, n));
   TRY(save_verify(s, threads));
-  for (int i = 0; !r && i < n; i++) r = restore_one(s, &items[i], &scope, threads);
+  Status r = copy_all(s, items, n, threads, &scope, &arena);
+  arena_free(&arena);
   scope_clear(&scope);
   return r;
 }
