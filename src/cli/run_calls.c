@@ -280,6 +280,11 @@ static Status one_call(RunState *r, int call) {
 static Status want_gradients(const RunState *r, Session *s) {
   if (!r->o->gradients.names) return OK;
   GradOptions wanted = gradient_words_ask(&r->o->gradients);
+  MemoryLimit limit;
+  if (r->o->memory) {
+    TRY(memory_limit_parse(r->o->memory, &limit));
+    session_limit_memory(s, limit);
+  }
   return session_want_gradients(s, &wanted);
 }
 

@@ -18,13 +18,16 @@
 #include "base/progress.h"
 #include "graph/graph.h"
 
-typedef struct {
+typedef struct Instr Instr;
+struct Instr {
   Call call;
   const Node *node;
   void *state; /* the op's cache for this call site */
   void (*state_free)(void *);
-  double seconds; /* with profiling: sum over runs */
-} Instr;
+  uint64_t drawn;     /* where the stream of random numbers stood when it began */
+  const Instr *again; /* a random op that draws the numbers of this one once more; NULL: new ones */
+  double seconds;     /* with profiling: sum over runs */
+};
 
 typedef struct {
   Tensor *to, *from;

@@ -31,6 +31,7 @@ struct Session {
   Arena arena;
   GradRequest grad; /* wants_grad */
   bool wants_grad;
+  MemoryLimit memory; /* amount 0: none */
   Entry entries[MAX_PROGRAMS];
   int nentries;
   int64_t calls;
@@ -101,6 +102,8 @@ Status session_want_gradients(Session *s, const GradOptions *o) {
   return OK;
 }
 
+void session_limit_memory(Session *s, MemoryLimit limit) { s->memory = limit; }
+
 const GradRequest *session_gradients(const Session *s) { return s->wants_grad ? &s->grad : NULL; }
 
 const Marks *session_marks(const Session *s) { return s->on_mesh ? &s->marks : NULL; }
@@ -159,15 +162,21 @@ static Status make_key(const Value *inputs, int n, int64_t **key, int *nkey) {
   return OK;
 }
 
-static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
+Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported **out) {
   Exported *special;
   Specialize how = {.marks = session_marks(s), .state = s->state, .grad = session_gradients(s)};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   Status status = pass_run_list(special, passes_specialized, s->ctx, NULL);
-  if (status) {
-    exported_free(special);
-    return status;
-  }
+  MemoryFit fit;
+  if (!status && s->memory.amount > 0) status = fit_memory(s->ctx, special, s->memory, &fit);
+  if (status) exported_free(special);
+  else *out = special;
+  return status;
+}
+
+static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
+  Exported *special;
+  TRY(session_specialize(s, inputs, ninputs, &special));
   TRY(program_build(s->ctx, special, out));
   (*out)->profile = s->profile;
   return OK;
