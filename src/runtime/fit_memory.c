@@ -9,18 +9,30 @@
 #include "runtime/memory_peak.h"
 #include "runtime/saved.h"
 
-enum { STEPS = 100 }; /* a step lets go of so small a part of the free-running slab, or of one home */
+enum {
+  STEPS = 100,  /* a step lets go of so small a part of the free-running slab, or of one home */
+  WORTH = 8,    /* a step that frees less than this part of what it lets go of is put off */
+  PLANS = 1000, /* are made at most */
+};
+
+/* What is computed again, and the plan of it.  Arrays go by home. */
+typedef struct {
+  bool *again;                 /* it is let go of */
+  bool *copied;                /* it is computed again, for its own sake or for another that is made of it */
+  int *first_read, *last_held; /* its first reader in the backward, its last user before that */
+  MemoryStep step;
+  int peak; /* position where the plan is at its height */
+} Choice;
 
 typedef struct {
   Ctx *ctx;
   Exported *joint;
   Saved saved;
-  bool *again;                 /* by home: computed again, as decided so far */
-  bool *copied;                /* by home: among what is computed again at all, chains included */
-  int *first_read, *last_held; /* by home, as planned last: first reader in the backward, last user before */
-  int *seen, stamp;            /* by home */
-  MemoryStep now;
-  int peak; /* position where the plan is at its height */
+  Arena arena;
+  Choice now, before; /* before: as it was when the step at hand began */
+  bool *put_off;      /* by home */
+  int *seen, stamp;   /* by home: stamped by the walk at hand */
+  int plans;
 } Fit;
 
 /* ---- planning -------------------------------------------------------------------------------------------- */
@@ -36,13 +48,13 @@ static void note_use(void *arg, Val **ref) {
   Fit *f = r->f;
   int home = (*ref)->id < f->saved.nvals ? f->saved.home_of[(*ref)->id] : -1;
   if (home < 0) return;
-  if (r->node->mark <= f->saved.loss) f->last_held[home] = r->at;
-  else if (f->first_read[home] < 0) f->first_read[home] = r->at;
+  if (r->node->mark <= f->saved.loss) f->now.last_held[home] = r->at;
+  else if (f->now.first_read[home] < 0) f->now.first_read[home] = r->at;
 }
 
 /* Of a copy that has been rewritten; positions count from 1 as memory_peak() does. */
 static void find_uses(Fit *f, Graph *g) {
-  for (int h = 0; h < f->saved.nhomes; h++) f->first_read[h] = f->last_held[h] = -1;
+  for (int h = 0; h < f->saved.nhomes; h++) f->now.first_read[h] = f->now.last_held[h] = -1;
   Reading r = {f, NULL, 0};
   for (Node *n = g->first; n; n = n->next) {
     r.node = n;
@@ -56,13 +68,14 @@ static void find_uses(Fit *f, Graph *g) {
 static Status plan(Fit *f) {
   Exported *copy;
   Program *p;
+  f->plans++;
   TRY(exported_copy(f->joint, &copy));
-  Status s = saved_compute_again(&f->saved, f->again, copy->graph);
+  Status s = saved_compute_again(&f->saved, f->now.again, copy->graph);
   if (s) return exported_free(copy), s;
   find_uses(f, copy->graph);
   TRY(program_plan(f->ctx, copy, &p));
-  f->now.slab = p->slab_bytes;
-  s = memory_peak(p, &f->peak);
+  f->now.step.slab = p->slab_bytes;
+  s = memory_peak(p, &f->now.peak);
   program_free(p);
   return s;
 }
@@ -71,9 +84,9 @@ static Status plan(Fit *f) {
 
 typedef struct {
   Fit *f;
-  int root;
   MemoryStep *sum;
-  bool take; /* the chain is computed again from now on */
+  bool whole; /* with what is computed again anyway */
+  bool take;  /* it is computed again from now on */
 } Chain;
 
 static void add_home(Chain *c, int home);
@@ -81,14 +94,14 @@ static void add_home(Chain *c, int home);
 static void add_operand(void *arg, Val **ref) {
   Chain *c = arg;
   int home = c->f->saved.home_of[(*ref)->id];
-  if (home_is_gone(&c->f->saved, c->f->again, home)) add_home(c, home);
+  if (home_is_gone(&c->f->saved, c->f->now.again, home)) add_home(c, home);
 }
 
 static void add_home(Chain *c, int home) {
   Fit *f = c->f;
-  if (f->seen[home] == f->stamp || f->copied[home]) return;
+  if (f->seen[home] == f->stamp || (f->now.copied[home] && !c->whole)) return;
   f->seen[home] = f->stamp;
-  if (c->take) f->copied[home] = true;
+  if (c->take) f->now.copied[home] = true;
   Node *n = f->saved.home[home].value->node;
   const NodeWork *w = &f->saved.work[n->mark];
   c->sum->extra_flops += w->flops;
@@ -98,23 +111,23 @@ static void add_home(Chain *c, int home) {
     int other = f->saved.home_of[n->outs[i]->id];
     if (other < 0) continue;
     f->seen[other] = f->stamp;
-    if (c->take) f->copied[other] = true;
+    if (c->take) f->now.copied[other] = true;
   }
   node_each_val(n, add_operand, c);
 }
 
-/* What computing a home again adds to all that is computed again already. */
-static MemoryStep added_by(Fit *f, int home) {
+/* What computing a home again takes: on top of all that is computed again already, or as a whole. */
+static MemoryStep chain_of(Fit *f, int home, bool whole) {
   MemoryStep sum = {0};
   f->stamp++;
-  add_home(&(Chain){f, home, &sum, false}, home);
+  add_home(&(Chain){f, &sum, whole, false}, home);
   return sum;
 }
 
 static void take(Fit *f, int home) {
   f->stamp++;
-  add_home(&(Chain){f, home, &f->now, true}, home);
-  f->again[home] = true;
+  add_home(&(Chain){f, &f->now.step, false, true}, home);
+  f->now.again[home] = true;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------------------- */
@@ -122,56 +135,95 @@ static void take(Fit *f, int home) {
 /* Is the home kept across the height of the plan, without any use there? */
 static bool frees_peak(const Fit *f, int home) {
   const Home *h = &f->saved.home[home];
-  return h->saved && !h->fixed && !f->again[home] && f->last_held[home] < f->peak && f->peak < f->first_read[home];
+  return h->saved && !h->fixed && !f->now.again[home] && f->now.last_held[home] < f->now.peak &&
+         f->now.peak < f->now.first_read[home];
 }
 
-/* The home that gives the most bytes per second; of equals the earliest, for it will be computed again when much
- * else is gone.  -1: none is left. */
-static int best_home(Fit *f) {
-  int best = -1;
-  double best_rate = 0;
+typedef struct {
+  int home;
+  double rate; /* bytes per second */
+  int chain;   /* nodes that must be computed again for it */
+} Candidate;
+
+/* Of equal ones, that with the shortest chain, whose other results take memory then; else the earliest, for it is
+ * computed again when much else is gone. */
+static bool is_better(const Candidate *a, const Candidate *b) {
+  if (b->home < 0 || a->rate > b->rate * (1 + 1e-6)) return true;
+  return a->rate > b->rate * (1 - 1e-6) && a->chain < b->chain;
+}
+
+/* -1: none is left. */
+static int best_home(Fit *f, bool put_off) {
+  Candidate best = {.home = -1};
   for (int h = 0; h < f->saved.nhomes; h++) {
-    if (!frees_peak(f, h)) continue;
-    double rate = (double)f->saved.home[h].bytes / (added_by(f, h).extra_seconds + 1e-12);
-    if (best >= 0 && rate <= best_rate * (1 + 1e-6)) continue;
-    best = h;
-    best_rate = rate;
+    if (!frees_peak(f, h) || f->put_off[h] != put_off) continue;
+    double seconds = chain_of(f, h, false).extra_seconds;
+    Candidate c = {h, (double)f->saved.home[h].bytes / (seconds + 1e-12), chain_of(f, h, true).recomputed};
+    if (is_better(&c, &best)) best = c;
   }
-  return best;
+  return best.home;
 }
 
-/* *more: whether there was something to let go of. */
-static Status step(Fit *f, size_t enough, bool *more) {
-  size_t freed = 0;
-  *more = false;
-  while (freed < enough) {
-    int home = best_home(f);
-    if (home < 0) break;
+static void copy_choice(const Fit *f, Choice *to, const Choice *from) {
+  size_t n = (size_t)f->saved.nhomes;
+  memcpy(to->again, from->again, n * sizeof *to->again);
+  memcpy(to->copied, from->copied, n * sizeof *to->copied);
+  memcpy(to->first_read, from->first_read, n * sizeof *to->first_read);
+  memcpy(to->last_held, from->last_held, n * sizeof *to->last_held);
+  to->step = from->step;
+  to->peak = from->peak;
+}
+
+/* Lets go of homes until enough is freed, and plans. */
+static Status try_step(Fit *f, size_t enough, bool put_off, size_t *freed) {
+  int home;
+  *freed = 0;
+  copy_choice(f, &f->before, &f->now);
+  while (*freed < enough && (home = best_home(f, put_off)) >= 0) {
     take(f, home);
-    freed += f->saved.home[home].bytes;
-    *more = true;
+    *freed += f->saved.home[home].bytes;
   }
-  return *more ? plan(f) : OK;
+  return *freed ? plan(f) : OK;
+}
+
+/* Those whose loss did not help, or not yet, wait until nothing else does.  *more: a step was made. */
+static Status step(Fit *f, size_t enough, bool *more) {
+  size_t freed;
+  *more = true;
+  while (f->plans < PLANS) {
+    TRY(try_step(f, enough, false, &freed));
+    if (!freed) break;
+    if (f->now.step.slab + freed / WORTH <= f->before.step.slab) return OK;
+    for (int h = 0; h < f->saved.nhomes; h++) f->put_off[h] |= f->now.again[h] && !f->before.again[h];
+    copy_choice(f, &f->now, &f->before);
+  }
+  TRY(try_step(f, enough, true, &freed));
+  if (f->now.step.slab < f->before.step.slab) memset(f->put_off, 0, (size_t)f->saved.nhomes);
+  *more = freed && f->plans < PLANS;
+  return OK;
 }
 
 static void fit_free(Fit *f) {
   saved_free(&f->saved);
-  free(f->again);
-  free(f->copied);
-  free(f->first_read);
-  free(f->last_held);
-  free(f->seen);
+  arena_free(&f->arena);
+}
+
+static Status new_choice(Fit *f, Choice *c) {
+  int n = f->saved.nhomes + 1;
+  TRY_NEW(c->again, arena_new_n(&f->arena, bool, n));
+  TRY_NEW(c->copied, arena_new_n(&f->arena, bool, n));
+  TRY_NEW(c->first_read, arena_new_n(&f->arena, int, n));
+  TRY_NEW(c->last_held, arena_new_n(&f->arena, int, n));
+  return OK;
 }
 
 static Status fit_begin(Ctx *ctx, Exported *joint, Fit *f) {
   *f = (Fit){.ctx = ctx, .joint = joint};
   TRY(saved_find(ctx, joint, &f->saved));
-  size_t n = (size_t)f->saved.nhomes + 1;
-  TRY_NEW(f->again, calloc(n, sizeof *f->again));
-  TRY_NEW(f->copied, calloc(n, sizeof *f->copied));
-  TRY_NEW(f->first_read, calloc(n, sizeof *f->first_read));
-  TRY_NEW(f->last_held, calloc(n, sizeof *f->last_held));
-  TRY_NEW(f->seen, calloc(n, sizeof *f->seen));
+  TRY(new_choice(f, &f->now));
+  TRY(new_choice(f, &f->before));
+  TRY_NEW(f->put_off, arena_new_n(&f->arena, bool, f->saved.nhomes + 1));
+  TRY_NEW(f->seen, arena_new_n(&f->arena, int, f->saved.nhomes + 1));
   return plan(f);
 }
 
@@ -213,18 +265,18 @@ static Status refuse(const MemoryFit *fit, size_t least) {
 }
 
 static Status search(Fit *f, MemoryLimit limit, MemoryFit *out) {
-  size_t least = f->now.slab;
+  size_t least = f->now.step.slab;
   bool more = true;
-  out->free_slab = f->now.slab;
-  out->limit = limit_bytes(limit, f->now.slab);
+  out->free_slab = f->now.step.slab;
+  out->limit = limit_bytes(limit, f->now.step.slab);
   for (int i = 0; i < f->saved.nnodes; i++) out->flops += f->saved.work[i].flops;
-  while (f->now.slab > out->limit && more) {
+  while (f->now.step.slab > out->limit && more) {
     TRY(step(f, out->free_slab / STEPS + 1, &more));
-    if (f->now.slab < least) least = f->now.slab;
+    if (f->now.step.slab < least) least = f->now.step.slab;
   }
-  out->chosen = f->now;
-  if (f->now.slab > out->limit) return refuse(out, least);
-  return saved_compute_again(&f->saved, f->again, f->joint->graph);
+  out->chosen = f->now.step;
+  if (f->now.step.slab > out->limit) return refuse(out, least);
+  return saved_compute_again(&f->saved, f->now.again, f->joint->graph);
 }
 
 Status fit_memory(Ctx *ctx, Exported *joint, MemoryLimit limit, MemoryFit *out) {
@@ -241,18 +293,18 @@ Status fit_memory(Ctx *ctx, Exported *joint, MemoryLimit limit, MemoryFit *out) 
 static Status collect(Fit *f, MemoryStep **steps, int *n) {
   int cap = 64;
   bool more = true;
-  size_t enough = f->now.slab / STEPS + 1;
+  size_t enough = f->now.step.slab / STEPS + 1;
   TRY_NEW(*steps, malloc((size_t)cap * sizeof **steps));
-  (*steps)[(*n)++] = f->now;
+  (*steps)[(*n)++] = f->now.step;
   while (more) {
     TRY(step(f, enough, &more));
-    if (!more || f->now.slab >= (*steps)[*n - 1].slab) continue;
+    if (!more || f->now.step.slab >= (*steps)[*n - 1].slab) continue;
     if (*n == cap) {
       MemoryStep *larger;
       TRY_NEW(larger, realloc(*steps, (size_t)(cap *= 2) * sizeof **steps));
       *steps = larger;
     }
-    (*steps)[(*n)++] = f->now;
+    (*steps)[(*n)++] = f->now.step;
   }
   return OK;
 }

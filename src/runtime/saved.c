@@ -16,12 +16,24 @@ static const double flops_per_second = 60e9, bytes_per_second = 10e9, seconds_pe
 
 static double bytes_of(const Tensor *t) { return t ? (double)tensor_numel(t) * (double)dtype_size(t->dtype) : 0; }
 
+static bool shares_memory(const Call *c, const Tensor *t) {
+  for (TensorWalk in = call_inputs(c); tensor_next(&in);)
+    if (in.tensor->storage == t->storage) return true;
+  return false;
+}
+
 static void price(void *arg, Node *n, const Call *c) {
   Saved *s = arg;
   NodeWork *w = &s->work[n->mark];
   double bytes = 0;
+  bool views = c->nout > 0;
+  for (int i = 0; i < c->nout; i++) {
+    const Tensor *t = out_tensor(c, i);
+    bytes += bytes_of(t);
+    views &= t && shares_memory(c, t);
+  }
+  if (views) return; /* nothing is done */
   for (TensorWalk in = call_inputs(c); tensor_next(&in);) bytes += bytes_of(in.tensor);
-  for (int i = 0; i < c->nout; i++) bytes += bytes_of(out_tensor(c, i));
   w->flops = op_flops(c);
   double compute = w->flops / flops_per_second, move = bytes / bytes_per_second;
   w->seconds = seconds_per_node + (compute > move ? compute : move);
