@@ -38,8 +38,6 @@ static Status check_options(const RunOptions *o, const TextList *words) {
   TRY(gradient_words_check(&o->gradients));
   MemoryLimit limit;
   if (o->memory) TRY(memory_limit_parse(o->memory, &limit));
-  if (o->memory && !o->gradients.names)
-    return status_hint(fail(ERR_USAGE, "--memory limits what is kept for a backward"), "give --grad, too");
   if (o->random && o->inputs.n) return fail(ERR_USAGE, "--random-inputs and -i exclude each other");
   if (o->outputs.n > calls)
     return fail(ERR_USAGE, "%d output files for %d call%s: give one -i for each -o", o->outputs.n, calls,
@@ -132,7 +130,8 @@ static const Option options[] = {
      "with --mesh: run on one rank too and compare the outputs, or every node; exit code 4"},
     GRADIENT_OPTIONS(RunCommand, o.gradients),
     {"--memory", 0, OPT_TEXT, offsetof(RunCommand, o.memory), "BYTES",
-     "with --grad: intermediate results take at most 600M, 2G, or 70% of what they take without a limit; what does "
+     "of a program with gradients: intermediate results take at most 600M, 2G, or 70% of what they take without a "
+     "limit; what does "
      "not fit is computed again"},
     {"--ranks", 'n', OPT_INT, offsetof(RunCommand, ro.ranks), "N",
      "on N ranks that communicate by the program's collectives; files of each: a,b or x.{rank}.y"},

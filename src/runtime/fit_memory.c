@@ -32,6 +32,7 @@ typedef struct {
   Choice now, before; /* before: as it was when the step at hand began */
   bool *put_off;      /* by home */
   int *seen, stamp;   /* by home: stamped by the walk at hand */
+  int *stack;         /* homes that the walk has yet to go on from */
   int plans;
 } Fit;
 
@@ -87,46 +88,48 @@ typedef struct {
   MemoryStep *sum;
   bool whole; /* with what is computed again anyway */
   bool take;  /* it is computed again from now on */
+  int n;      /* of Fit.stack */
 } Chain;
 
-static void add_home(Chain *c, int home);
-
-static void add_operand(void *arg, Val **ref) {
-  Chain *c = arg;
-  int home = c->f->saved.home_of[(*ref)->id];
-  if (home_is_gone(&c->f->saved, c->f->now.again, home)) add_home(c, home);
-}
-
-static void add_home(Chain *c, int home) {
+/* Meets a home once; results of the same node come with it. */
+static void meet(Chain *c, int home) {
   Fit *f = c->f;
   if (f->seen[home] == f->stamp || (f->now.copied[home] && !c->whole)) return;
-  f->seen[home] = f->stamp;
-  if (c->take) f->now.copied[home] = true;
-  Node *n = f->saved.home[home].value->node;
+  const Node *n = f->saved.home[home].value->node;
   const NodeWork *w = &f->saved.work[n->mark];
   c->sum->extra_flops += w->flops;
   c->sum->extra_seconds += w->seconds;
   c->sum->recomputed++;
-  for (int i = 0; i < n->nouts; i++) { /* they come with it */
-    int other = f->saved.home_of[n->outs[i]->id];
-    if (other < 0) continue;
-    f->seen[other] = f->stamp;
-    if (c->take) f->now.copied[other] = true;
+  f->stack[c->n++] = home;
+  for (int i = 0; i < n->nouts; i++) {
+    int with = f->saved.home_of[n->outs[i]->id];
+    if (with < 0) continue;
+    f->seen[with] = f->stamp;
+    if (c->take) f->now.copied[with] = true;
   }
-  node_each_val(n, add_operand, c);
+}
+
+static void meet_operand(void *arg, Val **ref) {
+  Chain *c = arg;
+  int home = c->f->saved.home_of[(*ref)->id];
+  if (home_is_gone(&c->f->saved, c->f->now.again, home)) meet(c, home);
+}
+
+static void walk_chain(Chain *c, int home) {
+  c->f->stamp++;
+  meet(c, home);
+  while (c->n) node_each_val(c->f->saved.home[c->f->stack[--c->n]].value->node, meet_operand, c);
 }
 
 /* What computing a home again takes: on top of all that is computed again already, or as a whole. */
 static MemoryStep chain_of(Fit *f, int home, bool whole) {
   MemoryStep sum = {0};
-  f->stamp++;
-  add_home(&(Chain){f, &sum, whole, false}, home);
+  walk_chain(&(Chain){.f = f, .sum = &sum, .whole = whole}, home);
   return sum;
 }
 
 static void take(Fit *f, int home) {
-  f->stamp++;
-  add_home(&(Chain){f, &f->now.step, false, true}, home);
+  walk_chain(&(Chain){.f = f, .sum = &f->now.step, .take = true}, home);
   f->now.again[home] = true;
 }
 
@@ -220,10 +223,16 @@ static Status new_choice(Fit *f, Choice *c) {
 static Status fit_begin(Ctx *ctx, Exported *joint, Fit *f) {
   *f = (Fit){.ctx = ctx, .joint = joint};
   TRY(saved_find(ctx, joint, &f->saved));
+  if (f->saved.loss < 0)
+    return status_hint(fail(ERR_USAGE,
+                            "no output of the program is a loss, so that nothing can be computed again in "
+                            "a backward"),
+                       "a limit of memory is for programs with gradients: give --grad");
   TRY(new_choice(f, &f->now));
   TRY(new_choice(f, &f->before));
   TRY_NEW(f->put_off, arena_new_n(&f->arena, bool, f->saved.nhomes + 1));
   TRY_NEW(f->seen, arena_new_n(&f->arena, int, f->saved.nhomes + 1));
+  TRY_NEW(f->stack, arena_new_n(&f->arena, int, f->saved.nhomes + 1));
   return plan(f);
 }
 

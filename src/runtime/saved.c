@@ -131,33 +131,52 @@ void saved_free(Saved *s) {
 typedef struct {
   const Saved *saved;
   const bool *again;
-  Val **copy; /* by value id; NULL: none so far */
-  Node *before;
-  Status status;
+  Val **copy;   /* by value id; NULL: none so far */
+  Node **chain; /* to be copied for the node at hand */
+  bool *listed; /* by position: copied, or in the chain */
+  int n;
 } Copies;
 
-static void use_copy(void *arg, Val **ref);
+static bool is_gone(const Copies *c, const Val *v) {
+  return v->id < c->saved->nvals && home_is_gone(c->saved, c->again, c->saved->home_of[v->id]);
+}
 
-static Status copy_node(Copies *c, Node *n) {
+static void list_maker(void *arg, Val **ref) {
+  Copies *c = arg;
+  if (!is_gone(c, *ref) || c->listed[(*ref)->node->mark]) return;
+  c->listed[(*ref)->node->mark] = true;
+  c->chain[c->n++] = (*ref)->node;
+}
+
+static void use_copy(void *arg, Val **ref) {
+  const Copies *c = arg;
+  if (is_gone(c, *ref)) *ref = c->copy[(*ref)->id];
+}
+
+static int earlier_first(const void *a, const void *b) {
+  return (*(Node *const *)a)->mark - (*(Node *const *)b)->mark;
+}
+
+static Status copy_node(const Copies *c, Node *n, Node *before) {
   Node *copy;
-  TRY(node_clone(n, c->before, &copy));
+  TRY(node_clone(n, before, &copy));
   copy->outs_list = n->outs_list;
-  copy->mark = c->before->mark;
+  copy->mark = before->mark;
   copy->again = n;
-  Copies inner = *c;
-  inner.before = copy;
-  node_each_val(copy, use_copy, &inner); /* what it reads stands before it */
-  TRY(inner.status);
+  node_each_val(copy, use_copy, (void *)(uintptr_t)c);
   for (int i = 0; i < n->nouts; i++) c->copy[n->outs[i]->id] = copy->outs[i];
   return OK;
 }
 
-static void use_copy(void *arg, Val **ref) {
-  Copies *c = arg;
-  int id = (*ref)->id;
-  if (c->status || id >= c->saved->nvals || !home_is_gone(c->saved, c->again, c->saved->home_of[id])) return;
-  if (!c->copy[id]) c->status = copy_node(c, (*ref)->node);
-  if (!c->status) *ref = c->copy[id];
+/* What a node of the backward reads and is not there, in the order of the forward, just before it. */
+static Status compute_for(Copies *c, Node *reader) {
+  c->n = 0;
+  node_each_val(reader, list_maker, c);
+  for (int i = 0; i < c->n; i++) node_each_val(c->chain[i], list_maker, c);
+  if (c->n) qsort(c->chain, (size_t)c->n, sizeof(Node *), earlier_first);
+  for (int i = 0; i < c->n; i++) TRY(copy_node(c, c->chain[i], reader));
+  node_each_val(reader, use_copy, c);
+  return OK;
 }
 
 static void unuse(void *arg, Val **ref) {
@@ -178,14 +197,21 @@ static void remove_unused(const Saved *s, Graph *g) {
   }
 }
 
+static Status compute_all(Copies *c, Graph *g) {
+  TRY_NEW(c->copy, calloc((size_t)c->saved->nvals + 1, sizeof *c->copy));
+  TRY_NEW(c->chain, calloc((size_t)c->saved->nnodes + 1, sizeof(Node *)));
+  TRY_NEW(c->listed, calloc((size_t)c->saved->nnodes + 1, sizeof *c->listed));
+  for (Node *n = g->first; n; n = n->next)
+    if (n->mark > c->saved->loss) TRY(compute_for(c, n));
+  return OK;
+}
+
 Status saved_compute_again(const Saved *s, const bool *again, Graph *g) {
   Copies c = {.saved = s, .again = again};
-  TRY_NEW(c.copy, calloc((size_t)s->nvals + 1, sizeof *c.copy));
-  for (Node *n = g->first; n && !c.status; n = n->next) {
-    c.before = n;
-    if (n->mark > s->loss && !n->again) node_each_val(n, use_copy, &c);
-  }
+  Status status = compute_all(&c, g);
   free(c.copy);
-  if (!c.status) remove_unused(s, g);
-  return c.status;
+  free(c.chain);
+  free(c.listed);
+  if (!status) remove_unused(s, g);
+  return status;
 }

@@ -190,9 +190,16 @@ static Entry *oldest(Session *s) {
   return e;
 }
 
+/* What is interpreted has no plan that could be limited. */
+static Status check_limit(const Session *s) {
+  if (!s->interpret || s->memory.amount <= 0) return OK;
+  return status_hint(fail(ERR_USAGE, "the program is interpreted, node by node: its memory cannot be limited"),
+                     "programs whose sizes or branches depend on data are");
+}
+
 Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **out) {
   *out = NULL;
-  if (s->interpret) return OK;
+  if (s->interpret) return check_limit(s);
   int64_t *key = NULL;
   int nkey = 0;
   s->calls++;
@@ -211,7 +218,7 @@ Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **o
     if (status_code(status) != ERR_DYNAMIC) return status;
     status_free(status);
     s->interpret = true;
-    return OK;
+    return check_limit(s);
   }
   Entry *e = s->nentries < MAX_PROGRAMS ? &s->entries[s->nentries++] : oldest(s);
   entry_free(e);
