@@ -1,8 +1,9 @@
 /* golden_grads -- losses and gradients of exported programs, compared with PyTorch's.
  *
  *     golden_grads [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose]
- *                  [--mesh tp=2 ... [--plan plan.json|auto]]
+ *                  [--memory | --mesh tp=2 ... [--plan plan.json|auto]]
  *
+ * --memory: the same bits under limits of memory, each of which the plan meets.
  * A FOLDER has a folder per model: programs that return a loss (program.pt2, forward.pt2, forward_core.pt2) or are
  * joint ones already (joint.pt2, joint_native.pt2), inputs.safetensors, grads.safetensors (`loss`, and of every
  * parameter that has one its gradient, as `grad/<name>` or by its name), about.json or meta.json (`noise` or
@@ -22,6 +23,7 @@
 #include "base/parallel.h"
 #include "dist/dispatch.h"
 #include "harness/feed.h"
+#include "harness/rank_results.h"
 #include "model_folders.h"
 #include "pt2/read.h"
 #include "runtime/session.h"
@@ -32,7 +34,7 @@ typedef struct {
   const char *only, *plan;
   const char *mesh[MAX_MESHES];
   int nmeshes, threads, passed, failed;
-  bool interpret, verbose;
+  bool interpret, verbose, memory;
 } Suite;
 
 typedef struct {
@@ -200,6 +202,105 @@ static Status run_session(Model *m, Ctx *ctx) {
   return s;
 }
 
+/* ---- limits of memory ---------------------------------------------------------------------------------- */
+
+typedef struct {
+  size_t slab;
+  uint64_t bits; /* of all outputs */
+} Limited;
+
+static Status open_limited(const Model *m, Ctx *ctx, MemoryLimit limit, Session **out) {
+  char path[PATH_CAP];
+  Exported *e;
+  *out = NULL;
+  path_in(m, m->program, path);
+  TRY(pt2_read(path, &e));
+  TRY(session_open(ctx, e, out));
+  session_limit_memory(*out, limit);
+  return is_joint(m) ? OK : session_want_gradients(*out, &(GradOptions){0});
+}
+
+static Status call_limited(const Model *m, Session *session, Scope *scope, Arena *arena, Limited *out) {
+  char path[PATH_CAP];
+  Value *inputs, *outs;
+  int ninputs, nouts;
+  Program *p;
+  path_in(m, "inputs.safetensors", path);
+  TRY(feed_from_file(session_program(session), path, scope, arena, &inputs, &ninputs));
+  TRY(session_prepare(session, inputs, ninputs, &p));
+  if (!p) return fail(ERR_DIFF, "the program is interpreted");
+  session_ctx(session)->offset = 0;
+  TRY(session_run(session, inputs, ninputs, scope, arena, &outs, &nouts));
+  *out = (Limited){.slab = p->slab_bytes};
+  for (int i = 0; i < nouts; i++) out->bits = out->bits * 31 + value_hash(&outs[i]);
+  return OK;
+}
+
+static Status run_limited(const Model *m, Ctx *ctx, MemoryLimit limit, Limited *out) {
+  Session *session;
+  Scope scope = {0};
+  Arena arena = {0};
+  Status s = open_limited(m, ctx, limit, &session);
+  if (!s) s = call_limited(m, session, &scope, &arena, out);
+  scope_clear(&scope);
+  arena_free(&arena);
+  session_free(session);
+  return s;
+}
+
+/* The least that computing again can do. */
+static Status least_memory(const Model *m, Ctx *ctx, size_t *least) {
+  char path[PATH_CAP];
+  Session *session;
+  Scope scope = {0};
+  Arena arena = {0};
+  Value *inputs;
+  Exported *special = NULL;
+  MemoryStep *steps = NULL;
+  int ninputs, n;
+  path_in(m, "inputs.safetensors", path);
+  Status s = open_limited(m, ctx, (MemoryLimit){0}, &session);
+  if (!s) s = feed_from_file(session_program(session), path, &scope, &arena, &inputs, &ninputs);
+  if (!s) s = session_specialize(session, inputs, ninputs, &special);
+  if (!s) s = memory_curve(ctx, special, &steps, &n);
+  if (!s) *least = steps[n - 1].slab;
+  free(steps);
+  exported_free(special);
+  scope_clear(&scope);
+  arena_free(&arena);
+  session_free(session);
+  return s;
+}
+
+static Status refuses(const Model *m, Ctx *ctx, MemoryLimit limit) {
+  Limited got;
+  Status s = run_limited(m, ctx, limit, &got);
+  bool right = s && status_code(s) == ERR_USAGE && strstr(status_message(s), "the smallest limit is --memory");
+  if (s && !right) return s;
+  status_free(s);
+  return right ? OK : fail(ERR_DIFF, "%g is less than can be, and was not refused", limit.amount);
+}
+
+static Status check_limits(const Model *m, Ctx *ctx) {
+  Limited whole, got;
+  size_t least = 0, last;
+  TRY(run_limited(m, ctx, (MemoryLimit){0}, &whole));
+  TRY(least_memory(m, ctx, &least));
+  last = whole.slab;
+  for (int share = 100; share >= 20; share -= 10) {
+    size_t limit = (size_t)((double)whole.slab * share / 100);
+    MemoryLimit bytes = {.amount = (double)(limit < least ? least : limit)};
+    TRY(run_limited(m, ctx, bytes, &got));
+    if (got.bits != whole.bits) return fail(ERR_DIFF, "other bits at %d%% of the memory", share);
+    if ((double)got.slab > bytes.amount || got.slab > last)
+      return fail(ERR_DIFF, "%zu bytes where %.0f are allowed, %zu with a larger limit", got.slab, bytes.amount,
+                  last);
+    last = got.slab;
+    if (m->suite->verbose) printf("  %3d%%: %zu\n", share, got.slab);
+  }
+  return refuses(m, ctx, (MemoryLimit){.amount = (double)least - 1});
+}
+
 static Status run_rank(World *w, void *arg) {
   Model *m = arg;
   Ctx ctx;
@@ -241,7 +342,7 @@ static Status run_model(Model *m) {
   } else if (!s) {
     Ctx ctx;
     ctx_init(&ctx, m->suite->threads);
-    s = run_session(m, &ctx);
+    s = m->suite->memory ? check_limits(m, &ctx) : run_session(m, &ctx);
     ctx_free(&ctx);
   }
   safetensors_close(m->want);
@@ -306,9 +407,10 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--plan")) suite.plan = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--interpret")) suite.interpret = true;
     else if (!strcmp(argv[i], "--verbose")) suite.verbose = true;
+    else if (!strcmp(argv[i], "--memory")) suite.memory = true;
     else if (argv[i][0] == '-') {
       fprintf(stderr, "usage: golden_grads [FOLDER...] [--model NAME] [--threads N] [--interpret] [--verbose] "
-                      "[--mesh tp=2 ... [--plan plan.json|auto]]\n");
+                      "[--memory | --mesh tp=2 ... [--plan plan.json|auto]]\n");
       return 2;
     } else argv[1 + folders++] = argv[i];
   }

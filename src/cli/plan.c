@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/cli.h"
-#include "cli/gradient_options.h"
+#include "cli/plan_memory.h"
 #include "report/plan_report.h"
 #include "runtime/feed_sizes.h"
 
@@ -19,11 +19,12 @@ static const char examples[] =
     "  tessera plan model.pt2 --mesh tp=4 --plan plan.json --nodes | less\n"
     "  tessera plan model.pt2 --mesh tp=4 --plan plan.json --json | jq .rank.memory\n"
     "  tessera plan loss.pt2 --mesh dp=2,tp=2 --plan plan.json --grad\n"
+    "  tessera plan loss.pt2 --grad --memory 600M\n"
     "  tessera bench calibrate -o machine.json && tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine "
     "machine.json\n";
 
 typedef struct {
-  const char *mesh, *plan, *machine, *report, *save, *weights;
+  const char *mesh, *plan, *machine, *report, *save, *weights, *memory;
   TextList sizes;
   int64_t rank;
   GradientWords gradients;
@@ -112,6 +113,24 @@ static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *
   return s;
 }
 
+/* --memory: on one rank, which has no mesh. */
+static Status limit_program(const PlanOptions *o, const char *path) {
+  Exported *e;
+  MemoryLimit limit;
+  TRY(memory_limit_parse(o->memory, &limit));
+  if (!o->gradients.names)
+    return status_hint(fail(ERR_USAGE, "--memory limits what is kept for a backward"), "give --grad, too");
+  if (o->mesh || o->plan || o->report || o->save || o->machine || o->nodes || o->all_weights)
+    return status_hint(fail(ERR_USAGE, "--memory tells of the program on one rank"),
+                       "leave out what speaks of a mesh: tessera plan loss.pt2 --grad --memory 70%%");
+  TRY(program_load(path, o->weights, &e));
+  for (int i = 0; i < o->sizes.n; i++) {
+    Status s = set_size(e, o->sizes.v[i]);
+    if (s) return exported_free(e), s;
+  }
+  return plan_memory(e, &o->gradients, limit, o->json);
+}
+
 static Status plan_program(const PlanOptions *o, const char *path) {
   Exported *e;
   PlanFile *plan = NULL;
@@ -150,6 +169,10 @@ static const Option options[] = {
     {"--size", 's', OPT_LIST, offsetof(PlanOptions, sizes), "SYMBOL=N",
      "value of a symbol in the sizes (default: as exported); may be given several times"},
     GRADIENT_OPTIONS(PlanOptions, gradients),
+    {"--memory", 0, OPT_TEXT, offsetof(PlanOptions, memory), "BYTES",
+     "with --grad, without a mesh: what is computed again so that intermediate results take at most 600M, 2G, or "
+     "70% "
+     "of what they take without a limit"},
     {"--report", 'r', OPT_TEXT | TAKES_FILE, offsetof(PlanOptions, report), "FILE",
      "write the report there, too: .html (a page for a browser), .json, else text with all tables"},
     {"--nodes", 0, OPT_FLAG, offsetof(PlanOptions, nodes), NULL, "also the placements at every node"},
@@ -178,6 +201,7 @@ Status command_plan(int argc, char **argv) {
                        "tessera plan model.pt2 --mesh tp=4 --plan plan.json");
   if (o.rank < 0 || o.rank > 1 << 24) return fail(ERR_USAGE, "--rank must be between 0 and the number of ranks");
   TRY(gradient_words_check(&o.gradients));
+  if (o.memory) return limit_program(&o, words.v[0]);
   if (!o.mesh && !o.plan) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
   return plan_program(&o, words.v[0]);
 }

@@ -15,6 +15,7 @@ static const char examples[] =
     "  tessera run model.pt2 -i in.safetensors --trace trace.json\n"
     "  tessera run model.pt2 -i in.safetensors --expect out.safetensors\n"
     "  tessera run loss.pt2 -i in.safetensors --grad -o out.safetensors\n"
+    "  tessera run loss.pt2 -i in.safetensors --grad --memory 600M -o out.safetensors\n"
     "  tessera run model.pt2 --mesh tp=2 --plan plan.json -i in.safetensors --check\n"
     "  mpirun -n 4 tessera run model.pt2 --mesh dp=2,tp=2 --plan plan.json -i in.safetensors -o out.safetensors\n"
     "  tessera run step.pt2 -n 2 -i rank0.safetensors,rank1.safetensors -o out.safetensors\n"
@@ -36,6 +37,8 @@ static Status check_options(const RunOptions *o, const TextList *words) {
     if (!strcmp(words->v[i], "nodes"))
       return status_hint(fail(ERR_USAGE, "'nodes' is taken for a program"), "write --check=nodes");
   TRY(gradient_words_check(&o->gradients));
+  MemoryLimit limit;
+  if (o->memory) TRY(memory_limit_parse(o->memory, &limit));
   if (o->random && o->inputs.n) return fail(ERR_USAGE, "--random-inputs and -i exclude each other");
   if (o->outputs.n > calls)
     return fail(ERR_USAGE, "%d output files for %d call%s: give one -i for each -o", o->outputs.n, calls,
@@ -130,6 +133,10 @@ static const Option options[] = {
     {"--check", 0, OPT_MAYBE, offsetof(RunCommand, o.check), "nodes",
      "with --mesh: run on one rank too and compare the outputs, or every node; exit code 4"},
     GRADIENT_OPTIONS(RunCommand, o.gradients),
+    {"--memory", 0, OPT_TEXT, offsetof(RunCommand, o.memory), "BYTES",
+     "of a program with gradients: intermediate results take at most 600M, 2G, or 70% of what they take without a "
+     "limit; what does "
+     "not fit is computed again"},
     {"--ranks", 'n', OPT_INT, offsetof(RunCommand, ro.ranks), "N",
      "on N ranks that communicate by the program's collectives; files of each: a,b or x.{rank}.y"},
     {"--comm", 0, OPT_TEXT | TAKES_COMM, offsetof(RunCommand, ro.comm), "HOW",

@@ -286,8 +286,13 @@ static Status one_call(RunState *r, int call) {
   return OK;
 }
 
-/* --grad: the session gives them behind its outputs. */
+/* --grad: the session gives them behind its outputs; --memory limits what it keeps for them. */
 static Status want_gradients(const RunState *r, Session *s) {
+  MemoryLimit limit;
+  if (r->o->memory) {
+    TRY(memory_limit_parse(r->o->memory, &limit));
+    session_limit_memory(s, limit);
+  }
   if (!r->o->gradients.names) return OK;
   GradOptions wanted = gradient_words_ask(&r->o->gradients);
   return session_want_gradients(s, &wanted);

@@ -26,6 +26,7 @@ typedef struct {
   const PlanFile *plan; /* NULL: nothing is cut */
   const char *check;    /* NULL: no; else "" or "nodes" */
   GradientWords gradients;
+  const char *memory;       /* a limit of what joint programs keep; NULL: none */
   atomic_bool *unwritten;   /* set if an output file cannot be written; NULL: nobody asks */
   const FolderInputs *cuts; /* of rank files: inputs that all ranks are given are cut so; NULL: they are not */
 } RunOptions;

@@ -62,6 +62,11 @@ static Status open_trainer(Training *t) {
   TRY(train_nonfinite(c, &t->loop.nonfinite));
   TRY(program_load(c->program, NULL, &e));
   TRY(trainer_open(&t->ctx, e, &t->recipe, c->loss, &t->trainer));
+  if (c->memory) {
+    MemoryLimit limit;
+    TRY(memory_limit_parse(c->memory, &limit));
+    session_limit_memory(trainer_session(t->trainer), limit);
+  }
   if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
   if (c->resume) TRY(loop_resume(t->trainer, c->resume, &t->done));
   return open_data(t);

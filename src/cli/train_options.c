@@ -71,6 +71,8 @@ static const Option options[] = {
      "if the loss or a gradient is not finite, find the first node that gave such a value"},
     {"--nonfinite", 0, OPT_TEXT, FIELD(nonfinite), "stop|skip|go",
      "what then: end (default), leave the step out, or go on as if nothing were"},
+    {"--memory", 0, OPT_TEXT, FIELD(memory), "BYTES",
+     "limit of the memory of a step (2G, or 70% of what it takes): the backward computes some results again"},
     {"--threads", 't', OPT_INT, FIELD(threads), "T", "threads (default: all cores)"},
     {"--quiet", 'q', OPT_FLAG, FIELD(quiet), NULL, "no line per step"},
     {"--force", 'f', OPT_FLAG, FIELD(force), NULL, "overwrite output files"},

@@ -103,6 +103,8 @@ struct Node {
   const char **arg_names; /* NULL for known ops (I3) */
   MetaEntry *meta;        /* stack_trace, nn_module_stack ...; shared between nodes */
   int nmeta;
+  const Node
+      *again; /* the node that this one repeats on the same values: it draws the same random numbers; or NULL */
 };
 
 struct Graph {
@@ -270,7 +272,10 @@ typedef struct Exported {
 } Exported;
 
 Status exported_new(const char *name, Exported **out);
-void exported_free(Exported *e);                                      /* NULL is fine */
+void exported_free(Exported *e); /* NULL is fine */
+/* The same program with nodes and values of its own, under the same names and value ids, to try changes on.  Its
+ * signature, state and texts are those of the original, which must outlive it. */
+Status exported_copy(const Exported *from, Exported **out);
 const StateEntry *exported_state(const Exported *e, const char *fqn); /* NULL if absent */
 /* Makes exported_state() fast for the entries that are there; whoever fills the state calls it. */
 Status exported_index_state(Exported *e);

@@ -2,6 +2,9 @@
 #include "kernels/nll.h"
 
 #include "kernels/copy.h"
+#include "kernels/softmax.h"
+
+enum { GRAIN = 1 << 13 }; /* elements worth a thread */
 
 static double load(Dtype d, const void *data, int64_t i) {
   switch (d) {
@@ -66,6 +69,12 @@ Status kernel_nll(Kern *k, const Nll *a, View out, View total) {
   return OK;
 }
 
+/* The gradient of the score of a place's target, as kernel_nll_backward() stores it. */
+static double picked_gradient(const Nll *a, View g, const Pick *p, double total) {
+  double weight = a->weight ? a->weight[p->target] : 1, from = load(g.dtype, g.data, p->place);
+  return -weight * (a->reduction == REDUCTION_MEAN ? from / total : from);
+}
+
 Status kernel_nll_backward(Kern *k, const Nll *a, View g, double total) {
   const double zero = 0;
   kernel_fill(k, a->x, &zero);
@@ -73,9 +82,36 @@ Status kernel_nll_backward(Kern *k, const Nll *a, View g, double total) {
     Pick p = {0};
     TRY(pick(a, g, n, h, w, &p));
     if (p.target < 0) continue;
-    double weight = a->weight ? a->weight[p.target] : 1, from = load(g.dtype, g.data, p.place);
-    if (a->reduction == REDUCTION_MEAN) from /= total;
-    store(a->x.dtype, a->x.data, p.x, -weight * from);
+    store(a->x.dtype, a->x.data, p.x, picked_gradient(a, g, &p, total));
   }
+  return OK;
+}
+
+typedef struct {
+  const Nll *a;
+  View y, g;
+  double total;
+  const SoftmaxLoops *loops;
+} PickedRows;
+
+static void work_picked(void *arg, int64_t begin, int64_t end, int worker) {
+  const PickedRows *r = arg;
+  const int64_t classes = r->a->x.size[1], row = classes * (int64_t)dtype_size(r->a->x.dtype);
+  (void)worker;
+  for (int64_t n = begin; n < end; n++) {
+    Pick p = {0};
+    status_free(pick(r->a, r->g, n, 0, 0, &p)); /* looked at before */
+    double g = p.target < 0 ? 0 : picked_gradient(r->a, r->g, &p, r->total);
+    r->loops->grad_pick((char *)r->a->x.data + n * row, (const char *)r->y.data + n * row, classes, p.target, g);
+  }
+}
+
+Status kernel_nll_log_softmax_backward(Kern *k, const Nll *a, View y, View g, double total) {
+  PickedRows r = {a, y, g, total, SIMD_CALL(k->isa, softmax_loops)(a->x.dtype)};
+  FOR_PLACES(a->target) {
+    Pick p;
+    TRY(pick(a, g, n, h, w, &p));
+  }
+  parallel_for(k->threads, a->x.size[0], GRAIN / (a->x.size[1] + 1) + 1, work_picked, &r);
   return OK;
 }

@@ -25,4 +25,8 @@ Status kernel_nll(Kern *k, const Nll *a, View out, View total);
 /* Fills a->x with the gradient; g is like out above, total as it was returned. */
 Status kernel_nll_backward(Kern *k, const Nll *a, View g, double total);
 
+/* Fills a->x (n, classes, 1, 1), contiguous, with the gradient of x where the log probabilities y are
+ * log_softmax(x); y is laid out like it, and may be the same memory.  f32 and f64. */
+Status kernel_nll_log_softmax_backward(Kern *k, const Nll *a, View y, View g, double total);
+
 #endif

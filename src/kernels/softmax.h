@@ -29,6 +29,8 @@ typedef struct {
                   int64_t width);
   void (*grad_columns)(SoftmaxKind kind, void *gx, int64_t gx_stride, const void *g, const void *y, int64_t stride,
                        int64_t n, int64_t width);
+  /* The logarithm's grad_row for a g that is 0 but at one place (-1: everywhere). */
+  void (*grad_pick)(void *gx, const void *y, int64_t n, int64_t at, double g);
 } SoftmaxLoops;
 
 SIMD_DECLARE(const SoftmaxLoops *, softmax_loops, (Dtype as));

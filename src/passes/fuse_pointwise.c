@@ -5,8 +5,9 @@
  *
  * Groups grow upwards from their last node: a producer joins when all its users are in
  * the group and it has the group's size, so nothing is computed twice and no value is
- * lost.  Walks from the end, so every node is met after all its users; linear but for
- * the arguments of the group at hand.
+ * lost.  It does not if it would then wait beyond other work with several operands in its hands that are made for
+ * it alone, where it left one result: parts of a gradient that are added up in a long backward.  Walks from the
+ * end, so every node is met after all its users; linear but for the arguments of the group at hand.
  */
 #include <stdio.h>
 #include <string.h>
@@ -69,6 +70,28 @@ static bool list_inputs(Group *g) {
   return true;
 }
 
+enum { NEAR = 32 }; /* nodes to look at */
+
+/* Is there nothing but element-by-element work and views from p to the node behind it? */
+static bool is_near(const Node *p, const Node *root) {
+  const Node *n = p->next;
+  for (int i = 0; n && n != root && i < NEAR; i++, n = n->next) {
+    bool moves = n->op && n->op->def->moves != MOVES_NOT;
+    if (!moves && !is_candidate(n)) return false;
+  }
+  return n == root;
+}
+
+/* Would more wait for the root than now does? */
+static bool holds_up(const Node *p, const Node *root) {
+  int lone = 0;
+  for (int i = 0; i < p->nargs; i++) {
+    const Val *v = p->args[i].kind == ARG_VAL ? p->args[i].val : NULL;
+    lone += v && v->node && v->mark == 1 && same_sizes(v, root->outs[0]);
+  }
+  return lone > 1 && !is_near(p, root);
+}
+
 /* Node.mark: 1 = already in some group. */
 static void grow(Group *g, Node *root) {
   g->nodes[0] = root;
@@ -80,7 +103,7 @@ static void grow(Group *g, Node *root) {
       if (!p || p->mark || !is_candidate(p) || !same_sizes(p->outs[0], root->outs[0])) continue;
       bool inside = false;
       for (int j = 0; j < g->nnodes; j++) inside |= g->nodes[j] == p;
-      if (inside || uses_in_group(g, p->outs[0]) != p->outs[0]->mark) continue;
+      if (inside || uses_in_group(g, p->outs[0]) != p->outs[0]->mark || holds_up(p, root)) continue;
       g->nodes[g->nnodes++] = p;
       if (!list_inputs(g)) g->nnodes--;
     }

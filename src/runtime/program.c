@@ -155,8 +155,19 @@ static Status plan(Ctx *ctx, Program *p) {
   return assign_memory(p->graph->graph, &p->slab_bytes);
 }
 
+/* Random ops that are computed again (Node.again). */
+static void find_repeated(Program *p) {
+  for (int i = 0; i < p->ninstrs; i++) {
+    Instr *in = &p->instrs[i];
+    if (!in->node->again || !(in->call.op->def->flags & OP_RANDOM)) continue;
+    for (int j = 0; j < i && !in->again; j++)
+      if (p->instrs[j].node == in->node->again) in->again = &p->instrs[j];
+  }
+}
+
 static Status build(Ctx *ctx, Program *p) {
   TRY(plan(ctx, p));
+  find_repeated(p);
   if (p->slab_bytes && !(p->slab = aligned_alloc(64, p->slab_bytes))) {
     return fail(ERR_FAIL, "cannot allocate %zu bytes for the program's intermediate results", p->slab_bytes);
   }
@@ -264,12 +275,22 @@ static Status make_outputs(Program *p, Scope *scope, Value *outputs) {
   return OK;
 }
 
+static Status run_instr(Instr *in) {
+  Ctx *ctx = in->call.ctx;
+  uint64_t next = ctx->offset;
+  TRY(call_ready(&in->call));
+  if (in->again) ctx->offset = in->again->drawn;
+  in->drawn = ctx->offset;
+  Status s = in->call.op->def->run(&in->call);
+  if (in->again) ctx->offset = next;
+  return s;
+}
+
 static Status run_instrs(Program *p) {
   double start = p->profile ? clock_now() : 0;
   for (int i = 0; i < p->ninstrs; i++) {
     Instr *in = &p->instrs[i];
-    Status s = call_ready(&in->call);
-    if (!s) s = in->call.op->def->run(&in->call);
+    Status s = run_instr(in);
     if (s) return status_at_node(s, in->node);
     if (p->watch) TRY(p->watch(p->watch_arg, in));
     progress_add(p->progress, 1);

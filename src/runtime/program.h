@@ -18,14 +18,17 @@
 #include "base/progress.h"
 #include "graph/graph.h"
 
-typedef struct {
+typedef struct Instr Instr;
+struct Instr {
   Call call;
   const Node *node;
   void *state; /* the op's cache for this call site */
   void (*state_free)(void *);
+  uint64_t drawn;      /* where the stream of random numbers stood when it began */
+  const Instr *again;  /* a random op that draws the numbers of this one once more; NULL: new ones */
   double seconds;      /* with profiling: sum over runs */
   double begun, ended; /* with profiling: of the last run, by clock_now() */
-} Instr;
+};
 
 typedef struct {
   Tensor *to, *from;

@@ -32,6 +32,7 @@ struct Session {
   GradRequest grad; /* wants_grad */
   bool wants_grad;
   const Update *trains; /* the prepared one; NULL: it is not trained */
+  MemoryLimit memory; /* amount 0: none */
   Entry entries[MAX_PROGRAMS];
   int nentries;
   int64_t calls;
@@ -150,6 +151,8 @@ Tensor *session_state(const Session *s, const char *fqn) {
   return e ? s->state[e - s->program->state] : NULL;
 }
 
+void session_limit_memory(Session *s, MemoryLimit limit) { s->memory = limit; }
+
 const Marks *session_marks(const Session *s) { return s->on_mesh ? &s->marks : NULL; }
 Ctx *session_ctx(const Session *s) { return s->ctx; }
 
@@ -207,16 +210,22 @@ static Status make_key(Phase phase, const Value *inputs, int n, int64_t **key, i
   return OK;
 }
 
-static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
+Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported **out) {
   Exported *special;
   Specialize how = {
       .marks = session_marks(s), .state = s->state, .grad = session_gradients(s), .trains = s->trains};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   Status status = pass_run_list(special, passes_specialized, s->ctx, NULL);
-  if (status) {
-    exported_free(special);
-    return status;
-  }
+  MemoryFit fit;
+  if (!status && s->memory.amount > 0) status = fit_memory(s->ctx, special, s->memory, &fit);
+  if (status) exported_free(special);
+  else *out = special;
+  return status;
+}
+
+static Status build(Session *s, const Value *inputs, int ninputs, Program **out) {
+  Exported *special;
+  TRY(session_specialize(s, inputs, ninputs, &special));
   TRY(program_build(s->ctx, special, out));
   (*out)->profile = s->profile;
   return OK;
@@ -230,9 +239,16 @@ static Entry *oldest(Session *s) {
   return e;
 }
 
+/* What is interpreted has no plan that could be limited. */
+static Status check_limit(const Session *s) {
+  if (!s->interpret || s->memory.amount <= 0) return OK;
+  return status_hint(fail(ERR_USAGE, "the program is interpreted, node by node: its memory cannot be limited"),
+                     "programs whose sizes or branches depend on data are");
+}
+
 Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **out) {
   *out = NULL;
-  if (s->interpret) return OK;
+  if (s->interpret) return check_limit(s);
   int64_t *key = NULL;
   int nkey = 0;
   s->calls++;
@@ -251,7 +267,7 @@ Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **o
     if (status_code(status) != ERR_DYNAMIC) return status;
     status_free(status);
     s->interpret = true;
-    return OK;
+    return check_limit(s);
   }
   Entry *e = s->nentries < MAX_PROGRAMS ? &s->entries[s->nentries++] : oldest(s);
   entry_free(e);

@@ -10,6 +10,7 @@
 #ifndef TESS_RUNTIME_SESSION_H
 #define TESS_RUNTIME_SESSION_H
 
+#include "runtime/fit_memory.h"
 #include "runtime/node_times.h"
 #include "runtime/prepared.h"
 #include "runtime/program.h"
@@ -38,6 +39,8 @@ Tensor *session_state(const Session *s, const char *fqn);
 /* On a mesh: replaces the gradients among the outputs of a call, which lie as their inputs do, by the whole ones.
  * inputs: of the call.  (collective) */
 Status session_gather_gradients(Session *s, const Value *inputs, Scope *scope, Value *outputs, int noutputs);
+/* Joint programs are made to fit this from now on.  Before the first call. */
+void session_limit_memory(Session *s, MemoryLimit limit);
 void session_free(Session *s);                /* NULL is fine */
 const Marks *session_marks(const Session *s); /* NULL: not on a mesh */
 Ctx *session_ctx(const Session *s);
@@ -54,6 +57,10 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
 /* Builds the Program for these sizes without running it; NULL in *out if the program is
  * interpreted. */
 Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **out);
+
+/* The specialised program that session_prepare() would build, to look at; sizes are enough.  It must be freed
+ * before the session.  ERR_DYNAMIC if it would be interpreted. */
+Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported **out);
 
 /* Interpret every call from now on (for comparison). */
 void session_force_interpreter(Session *s);

@@ -165,7 +165,15 @@ enum { BLOCK = 2048, ONLINE = 1 << 16 };
       }                                                                                                         \
     }                                                                                                           \
   }                                                                                                             \
-  static const SoftmaxLoops loops_##TAG = {row_##TAG, grad_row_##TAG, columns_##TAG, grad_columns_##TAG};
+  static void grad_pick_##TAG(void *to, const void *y_, int64_t n, int64_t at, double g_) {                     \
+    T *gx = to, g = (T)g_;                                                                                      \
+    const T *y = y_;                                                                                            \
+    SIMD_LOOP                                                                                                   \
+    for (int64_t i = 0; i < n; i++) gx[i] = 0 - GRAD_EXP(y[i]) * g;                                             \
+    if (at >= 0) gx[at] += g;                                                                                   \
+  }                                                                                                             \
+  static const SoftmaxLoops loops_##TAG = {row_##TAG, grad_row_##TAG, columns_##TAG, grad_columns_##TAG,        \
+                                           grad_pick_##TAG};
 
 LOOPS(float, f32, DT_F32, exp_below_f32, exp_f32)
 LOOPS(double, f64, DT_F64, exp, exp)

@@ -154,12 +154,15 @@ static Status new_scale(const Call *c, int64_t n, double **scale) {
   return OK;
 }
 
-/* Zeroes the result, adds the rows, rounds to the result's dtype. */
+static void clear(Call *c) {
+  const char zero[16] = {0};
+  kernel_fill(&c->ctx->kern, tensor_view(out_tensor(c, 0)), zero);
+}
+
+/* Adds the rows to the result, rounds to its dtype. */
 static Status add_rows(Call *c, RowSums *s) {
   Tensor *out = out_tensor(c, 0);
   Working to;
-  const char zero[16] = {0};
-  kernel_fill(&c->ctx->kern, tensor_view(out), zero);
   TRY(working_begin(c, out, s->dtype, &to));
   s->out = to.data;
   kernel_add_rows(&c->ctx->kern, s);
@@ -195,10 +198,42 @@ static Status dense_backward_body(Call *c) {
     TRY(new_scale(c, s.n, &scale));
     TRY(divide_by_frequency(c, &s, scale));
   }
+  clear(c);
   return add_rows(c, &s);
 }
 
 static Status dense_backward_run(Call *c) { return with_scratch(c, dense_backward_body); }
+
+/* embedding_dense_backward_add(self, grad_output, indices, padding_idx): the gradient of a table that has one from
+ * elsewhere already, in its memory. */
+static Status backward_add_infer(Call *c) {
+  Tensor *self, *grad, *indices;
+  TRY(need_tensor(c, 0, &self));
+  TRY(need_tensor(c, 1, &grad));
+  TRY(need_tensor(c, 2, &indices));
+  bool fits = self->ndim == 2 && grad->ndim > 0 && grad->dtype == self->dtype && dtype_is_float(self->dtype);
+  if (!fits || grad->size[grad->ndim - 1] != self->size[1] ||
+      tensor_numel(grad) != tensor_numel(indices) * self->size[1])
+    return op_fail(c, "the gradient does not have a row of the table per index");
+  return out_new(c, self->dtype, 2, self->size);
+}
+
+static Status backward_add_body(Call *c) {
+  Tensor *self = in_tensor(c, 0), *grad = in_tensor(c, 1), *indices = in_tensor(c, 2);
+  RowSums s = {.dtype = sum_dtype(grad->dtype),
+               .rows = self->size[0],
+               .width = self->size[1],
+               .n = tensor_numel(indices),
+               .padding = in_int(c, 3)};
+  void *rows;
+  TRY(flat_indices(c, indices, s.rows, &s.row));
+  TRY(flat_numbers(c, grad, s.dtype, &rows));
+  s.grad = rows;
+  copy_self(c, self);
+  return add_rows(c, &s);
+}
+
+static Status backward_add_run(Call *c) { return with_scratch(c, backward_add_body); }
 
 /* Columns; dimensions of the indices, which leave a sum (unless every rank must count how
  * often a row occurs); linear in the gradient. */
@@ -433,6 +468,7 @@ static Status bag_backward_body(Call *c) {
   }
   for (int64_t i = 0; i < s.n && mode == BAG_MEAN; i++) scale[i] /= (double)bag_size[s.from[i]];
   if (in_bool(c, 6)) TRY(divide_by_frequency(c, &s, scale));
+  clear(c);
   return add_rows(c, &s);
 }
 
@@ -450,6 +486,11 @@ const OpDef ops_embedding[] = {
                    .run = embedding_run, .shard.place = embedding_place, .shard.localize = embedding_localize},
     {.schema = "tess::embedding_part(Tensor weight, Tensor indices, SymInt begin, SymInt total) -> Tensor",
      .infer = part_infer, .run = part_run},
+    {.schema = "tess::embedding_dense_backward_add(Tensor self, Tensor grad_output, Tensor indices, SymInt "
+               "padding_idx) -> Tensor",
+     .infer = backward_add_infer,
+     .run = backward_add_run,
+     .flags = OP_UPDATE},
     {.schema = "aten::embedding_dense_backward(Tensor grad_output, Tensor indices, SymInt num_weights, SymInt "
                "padding_idx, bool scale_grad_by_freq) -> Tensor", .infer = dense_backward_infer,
                    .run = dense_backward_run, .shard.place = dense_backward_place},

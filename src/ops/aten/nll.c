@@ -13,6 +13,7 @@
 /* Positions of arguments. */
 typedef struct {
   int x, target, weight, reduction, ignore;
+  int g; /* of a backward: the loss's gradient; total_weight is argument 6 */
 } Row;
 
 /* Sizes and strides that the kernel's views point to. */
@@ -55,7 +56,7 @@ static Status forward_infer(Call *c) {
 static Status backward_infer(Call *c) {
   const Row *row = c->op->def->row;
   TRY(check(c, row));
-  const Tensor *x = in_tensor(c, row->x), *g = in_tensor(c, 0), *total = in_tensor(c, 6);
+  const Tensor *x = in_tensor(c, row->x), *g = in_tensor(c, row->g), *total = in_tensor(c, 6);
   char text[128];
   bool each = in_int(c, row->reduction) == REDUCTION_NONE && x->ndim > 1;
   if (!dtype_is_float(g->dtype) || (each ? !tensor_same_size(g, in_tensor(c, row->target)) : tensor_numel(g) != 1))
@@ -116,6 +117,33 @@ static Status backward_run(Call *c) {
   Nll a = arrange(c, row, out_view_of(c, 0), in_view(c, row->target), &g, &s);
   a.weight = w.view.data;
   TRY(kernel_nll_backward(k, &a, g, *(const double *)total.view.data));
+  kern_release(k, mark);
+  return OK;
+}
+
+/* nll_loss_backward and _log_softmax_backward_data in one: the gradient of the scores in the memory of their
+ * logarithms. */
+static Status scores_infer(Call *c) {
+  const Tensor *y = in_tensor(c, 0);
+  char text[128];
+  TRY(backward_infer(c));
+  if (y->ndim == 2 && (y->dtype == DT_F32 || y->dtype == DT_F64)) return OK;
+  return op_fail(c, "works on rows of f32 or f64, not on %s", tensor_describe(y, text, sizeof text));
+}
+
+static Status scores_run(Call *c) {
+  const Row *row = c->op->def->row;
+  Kern *k = &c->ctx->kern;
+  Geometry s;
+  Dense y, w, total;
+  size_t mark = kern_mark(k);
+  View g = in_view(c, row->g);
+  TRY(dense_view(k, in_tensor(c, row->x), &y));
+  TRY(dense_view_as(k, in_tensor(c, row->weight), DT_F64, &w));
+  TRY(dense_view_as(k, in_tensor(c, 6), DT_F64, &total));
+  Nll a = arrange(c, row, out_view_of(c, 0), in_view(c, row->target), &g, &s);
+  a.weight = w.view.data;
+  TRY(kernel_nll_log_softmax_backward(k, &a, y.view, g, *(const double *)total.view.data));
   kern_release(k, mark);
   return OK;
 }
@@ -324,31 +352,39 @@ static Status cross_entropy_loss(Call *c) {
 /* clang-format off */
 #define FORWARD(text) \
   {.schema = "aten::" text, .infer = forward_infer, .run = forward_run, .shard.place = forward_place, \
-    .shard.compose_sharded = mean_over_ranks, .row = &(const Row){0, 1, 2, 3, 4}}
+    .shard.compose_sharded = mean_over_ranks, .row = &(const Row){0, 1, 2, 3, 4, 0}}
 #define BACKWARD(text) \
   {.schema = "aten::" text, .infer = backward_infer, .run = backward_run, .shard.place = backward_place, \
-    .row = &(const Row){1, 2, 3, 4, 5}}
+    .row = &(const Row){1, 2, 3, 4, 5, 0}}
 #define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
 /* clang-format on */
 
-const OpDef ops_nll[] = {FORWARD("nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
-                                 "SymInt ignore_index) -> (Tensor output, Tensor total_weight)"),
-                         FORWARD("nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
-                                 "SymInt ignore_index) -> (Tensor output, Tensor total_weight)"),
-                         BACKWARD("nll_loss_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? "
-                                  "weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor"),
-                         BACKWARD("nll_loss2d_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? "
-                                  "weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor"),
-                         COMPOSE("nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, "
-                                 "SymInt ignore_index=-100) -> Tensor",
-                                 nll_loss_nd),
-                         COMPOSE("nll_loss2d(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, "
-                                 "SymInt ignore_index=-100) -> Tensor",
-                                 nll_loss_nd),
-                         COMPOSE("nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, "
-                                 "SymInt ignore_index=-100) -> Tensor",
-                                 nll_loss_nd),
-                         COMPOSE("cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int "
-                                 "reduction=1, SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor",
-                                 cross_entropy_loss),
-                         {0}};
+const OpDef ops_nll[] = {
+    FORWARD("nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
+            "SymInt ignore_index) -> (Tensor output, Tensor total_weight)"),
+    FORWARD("nll_loss2d_forward(Tensor self, Tensor target, Tensor? weight, int reduction, "
+            "SymInt ignore_index) -> (Tensor output, Tensor total_weight)"),
+    BACKWARD("nll_loss_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? "
+             "weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor"),
+    BACKWARD("nll_loss2d_backward(Tensor grad_output, Tensor self, Tensor target, Tensor? "
+             "weight, int reduction, SymInt ignore_index, Tensor total_weight) -> Tensor"),
+    {.schema = "tess::nll_log_softmax_backward(Tensor output, Tensor grad_output, Tensor target, "
+               "Tensor? weight, int reduction, SymInt ignore_index, Tensor total_weight) -> "
+               "Tensor",
+     .infer = scores_infer,
+     .run = scores_run,
+     .flags = OP_UPDATE,
+     .row = &(const Row){0, 2, 3, 4, 5, 1}},
+    COMPOSE("nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, "
+            "SymInt ignore_index=-100) -> Tensor",
+            nll_loss_nd),
+    COMPOSE("nll_loss2d(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, "
+            "SymInt ignore_index=-100) -> Tensor",
+            nll_loss_nd),
+    COMPOSE("nll_loss_nd(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, "
+            "SymInt ignore_index=-100) -> Tensor",
+            nll_loss_nd),
+    COMPOSE("cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int "
+            "reduction=1, SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor",
+            cross_entropy_loss),
+    {0}};
