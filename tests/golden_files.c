@@ -39,7 +39,7 @@ static Status cut(Files *f, const char *program, const char *mesh, const char *p
   Partition *c;
   TRY(plan_file_read(plan_path, &plan));
   Status s = pt2_read(program, &e);
-  if (!s) s = partition_open(e, mesh, plan, &c);
+  if (!s) s = partition_open(e, mesh, plan, NULL, &c);
   if (!s) {
     *ranks = c->mesh->size;
     s = partition_write(c, plan, &(FolderOptions){.folder = f->folder});

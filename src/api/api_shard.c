@@ -18,7 +18,7 @@ static Status open_cut(const TessCut *what, const PlanFile *plan, Partition **ou
   if (!mesh) return fail(ERR_USAGE, "no mesh is given, and the plan tells none");
   if (!what->program) return fail(ERR_USAGE, "no program is given");
   TRY(pt2_read(what->program, &e));
-  TRY(partition_open(e, mesh, plan, out));
+  TRY(partition_open(e, mesh, plan, NULL, out));
   (*out)->half_sums = what->half_sums;
   Status s = partition_fix_sizes(*out, what->sizes);
   if (s) partition_free(*out);

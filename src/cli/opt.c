@@ -163,7 +163,11 @@ static Status run_item(OptState *st, char *item) {
 }
 
 static Status run_items(OptState *st, char *list) {
-  for (char *item; (item = pass_list_next(&list));) TRY(run_item(st, item));
+  for (char *item; (item = pass_list_next(&list));) {
+    if (!strncmp(item, "grad", 4))
+      while (list && opt_is_update(list)) TRY(opt_note_update(&st->steps, pass_list_next(&list)));
+    TRY(run_item(st, item));
+  }
   return OK;
 }
 
@@ -174,7 +178,7 @@ static Status check_items(const char *passes) {
   if (!copy) return fail_oom();
   Status s = OK;
   for (char *item; !s && (item = pass_list_next(&rest));) {
-    if (!opt_is_step(item)) s = pass_check_list(item);
+    if (!opt_is_step(item) && !opt_is_update(item)) s = pass_check_list(item);
   }
   free(copy);
   return s;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dist/dispatch.h"
+#include "kernels/copy.h"
 #include "passes/pass.h"
 #include "rank_files/partition.h"
 #include "runtime/auto_plan.h"
@@ -117,19 +118,87 @@ static Status grad_options(OptSteps *s, char *text, GradOptions *o) {
   return OK;
 }
 
+/* ---- what is done with the gradients ------------------------------------------------------------------- */
+
+static bool is_optimizer(const char *item) {
+  for (int i = 0; optimizer_at(i); i++)
+    if (is_named(item, optimizer_at(i)->name)) return true;
+  return false;
+}
+
+bool opt_is_update(const char *list) {
+  list += strspn(list, " ");
+  size_t n = strcspn(list, ",( ");
+  char name[64];
+  if (n >= sizeof name) return false;
+  memcpy(name, list, n);
+  name[n] = 0;
+  return !strcmp(name, "clip_grad_norm") || !strcmp(name, "clip_grad_value") || is_optimizer(name);
+}
+
+static void remove_spaces(char *text) {
+  char *to = text;
+  for (; *text; text++)
+    if (*text != ' ') *to++ = *text;
+  *to = 0;
+}
+
+Status opt_note_update(OptSteps *s, char *item) {
+  char *options;
+  const char *text;
+  char name[64];
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(item, "( "), item);
+  TRY(options_of(item, &options));
+  remove_spaces(options);
+  if (s->recipe.ngroups)
+    return fail(ERR_USAGE, "%s: the optimizer is the last thing that is done with the gradients", name);
+  if (!strcmp(name, "clip_grad_norm")) return recipe_clip(&s->clip, options);
+  if (!strcmp(name, "clip_grad_value")) {
+    TRY_NEW(text, arena_printf(&s->arena, "value=%s", !strncmp(options, "max=", 4) ? options + 4 : options));
+    return recipe_clip(&s->clip, text);
+  }
+  TRY_NEW(text, arena_printf(&s->arena, "%s,%s", name, options));
+  TRY(recipe_init(&s->recipe, &s->arena, text));
+  s->recipe.clip_norm = s->clip.clip_norm;
+  s->recipe.clip_value = s->clip.clip_value;
+  if (s->clip.norm_type > 0) s->recipe.norm_type = s->clip.norm_type;
+  return OK;
+}
+
+/* What the optimizer keeps, as it is before the first step: a file has it in full. */
+static Status fill_state(Kern *k, Exported *e) {
+  for (int i = 0; i < e->nstate; i++) {
+    StateEntry *s = &e->state[i];
+    unsigned char element[16];
+    Value fill = val_float(s->fill);
+    if (!s->is_filled || !s->tensor) continue;
+    TRY(tensor_new(&e->scope, s->tensor->dtype, s->tensor->ndim, s->tensor->size, &s->tensor));
+    val_store(&fill, s->tensor->dtype, element);
+    kernel_fill(k, tensor_view(s->tensor), element);
+    s->is_filled = false;
+  }
+  return OK;
+}
+
 /* One rank that is alone: a mesh of one, on which the whole is its shard. */
-static Status make_joint(OptSteps *s, char *options) {
+static Status make_joint(OptSteps *s, Ctx *ctx, char *options) {
   GradOptions o = {0};
   RankFacts facts;
   Exported *e = s->program, *made;
   TRY(grad_options(s, options, &o));
   s->program = NULL; /* taken over */
-  TRY(partition_open(e, "dp=1", NULL, &s->joint));
-  TRY(partition_want_gradients(s->joint, &o));
+  if (s->clip.clip_norm + s->clip.clip_value > 0 && !s->recipe.ngroups) {
+    exported_free(e);
+    return status_hint(fail(ERR_USAGE, "gradients are clipped, but nothing is done with them"),
+                       "an optimizer follows: grad,clip_grad_norm(max=1),adamw(lr=3e-4)");
+  }
+  const PartitionStep step = {&s->recipe, &o};
+  TRY(partition_open(e, "dp=1", NULL, s->recipe.ngroups ? &step : NULL, &s->joint));
+  if (!s->recipe.ngroups) TRY(partition_want_gradients(s->joint, &o));
   TRY(partition_rank(s->joint, 0, &made, &facts));
   rank_facts_free(&facts);
   s->program = made;
-  return OK;
+  return fill_state(&ctx->kern, made);
 }
 
 Status opt_step(OptSteps *s, Ctx *ctx, char *item) {
@@ -144,7 +213,7 @@ Status opt_step(OptSteps *s, Ctx *ctx, char *item) {
     if (s->source || s->joint)
       return fail(ERR_USAGE,
                   "grad stands once in a list, before specialize; see specialize(grad), partition(grad)");
-    return status_at(make_joint(s, options), "grad");
+    return status_at(make_joint(s, ctx, options), "grad");
   }
   if (s->source)
     return fail(ERR_USAGE,

@@ -106,7 +106,7 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   double start = clock_now();
   TRY(program_load(path, o->weights, &e));
   double read = clock_now();
-  TRY(partition_open(e, mesh, plan, &c));
+  TRY(partition_open(e, mesh, plan, NULL, &c));
   double marked = clock_now();
   c->half_sums = o->half_sums;
   Status s = o->ranks ? parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks) : OK;

@@ -35,4 +35,9 @@ Status lower_mask_backward(Lower *l, const Node *n, Tensor **out);
 Status lower_attention_dropout(Lower *l, const Node *n, Tensor **out);
 Status lower_attention_dropout_backward(Lower *l, const Node *n, Tensor **out);
 
+/* lower_optim.c: the same. */
+Status lower_adam_step(Lower *l, const Node *n, Tensor **out);
+Status lower_sgd_step(Lower *l, const Node *n, Tensor **out);
+Status lower_adagrad_step(Lower *l, const Node *n, Tensor **out);
+
 #endif

@@ -15,8 +15,14 @@ static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] =
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
-static Status open_prepared(Partition *c, Exported *e, const char *mesh, const PlanFile *plan) {
+static Status open_prepared(Partition *c, Exported *e, const char *mesh, const PlanFile *plan,
+                            const PartitionStep *step) {
   TRY(prepare(&c->ctx, e, &c->prepared));
+  if (step) {
+    TRY(prepare_update(c->prepared, step->recipe, step->grad->loss));
+    c->grad = c->prepared->step;
+    c->wants_grad = true;
+  }
   TRY(prepare_marks(c->prepared, mesh, plan));
   c->program = c->prepared->program;
   c->marks = c->prepared->marks;
@@ -24,7 +30,8 @@ static Status open_prepared(Partition *c, Exported *e, const char *mesh, const P
   return OK;
 }
 
-Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Partition **out) {
+Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, const PartitionStep *step,
+                      Partition **out) {
   Partition *c = calloc(1, sizeof *c);
   if (!c) {
     exported_free(e);
@@ -32,7 +39,7 @@ Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Parti
   }
   pthread_mutex_init(&c->lock, NULL);
   ctx_init(&c->ctx, 1);
-  Status s = open_prepared(c, e, mesh, plan);
+  Status s = open_prepared(c, e, mesh, plan, step);
   if (s) partition_free(c);
   else *out = c;
   return s;
@@ -135,7 +142,8 @@ Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const Walk
                     .state = w->shard,
                     .faithful = true,
                     .watch = watch,
-                    .grad = w->cut->wants_grad ? &w->cut->grad : NULL};
+                    .grad = w->cut->wants_grad ? &w->cut->grad : NULL,
+                    .trains = w->cut->grad.update};
   Value *inputs;
   int n;
   TRY(feed_sizes(w->cut->program, at, &w->scope, &w->arena, &inputs, &n));

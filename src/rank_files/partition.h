@@ -40,8 +40,15 @@ typedef struct Partition {
   bool group[1 << MAX_AXES]; /* by set of axes: some rank's program calls this group */
 } Partition;
 
-/* Takes over e, also on failure.  mesh: "dp=2,tp=4". */
-Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, Partition **out);
+/* The programs are training steps: the gradients are used as the recipe says.  Of the options, `loss` counts. */
+typedef struct {
+  const Recipe *recipe;
+  const GradOptions *grad;
+} PartitionStep;
+
+/* Takes over e, also on failure.  mesh: "dp=2,tp=4".  step NULL: no training. */
+Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, const PartitionStep *step,
+                      Partition **out);
 void partition_free(Partition *c); /* NULL is fine */
 
 /* The programs give the gradients behind their outputs, each placed like its parameter.  After opening. */

@@ -1,7 +1,7 @@
 /* update.c -- see update.h. */
 #include "runtime/update.h"
 
-#include <math.h>
+#include <ctype.h>
 #include <string.h>
 
 #include "graph/resolve.h"
@@ -37,7 +37,11 @@ static Status declare(Declaring *d, const char *fqn, Dtype dtype, int ndim, cons
                        "run it as it is, or train the program that it was made of");
   TRY(tensor_meta(&e->scope, dtype, ndim, size, &t));
   d->state[d->nstate++] = (StateEntry){.fqn = fqn, .tensor = t, .fill = fill, .is_filled = true};
-  TRY(graph_add_input(e->graph, fqn, TY_TENSOR, &v));
+  char *name; /* as torch.export names buffers */
+  TRY_NEW(name, arena_printf(d->arena, "b_%s", fqn));
+  for (char *p = name; *p; p++)
+    if (!isalnum((unsigned char)*p)) *p = '_';
+  TRY(graph_add_input(e->graph, name, TY_TENSOR, &v));
   e->graph->ninputs--; /* it gets its place below */
   TRY(val_set_tensor(e->graph, v, t));
   v->tensor = NULL;

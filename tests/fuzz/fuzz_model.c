@@ -252,7 +252,7 @@ static Status cut_ranks(Job *j) {
   Partition *p;
   TRY(read_program(j, &e));
   TRY(plan_file_read("auto", &j->plan));
-  Status s = partition_open(e, "tp=2", j->plan, &p);
+  Status s = partition_open(e, "tp=2", j->plan, NULL, &p);
   if (!s) {
     for (int r = 0; r < RANKS && !s; r++) {
       RankFacts facts;
