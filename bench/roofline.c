@@ -3,9 +3,11 @@
  * products with this library can be faster; how near a whole run comes to it is the
  * measure of everything else.
  *
- *     roofline PROGRAM [--threads T] [--cpu] [--grad]        prints one JSON object
+ *     roofline PROGRAM [--threads T] [--cpu] [--grad|--train]        prints one JSON object
  *
  * --grad: with the products of the gradients of its loss.
+ * --train: and one pass over parameters, gradients and two states, of which all but the gradients are written: 28
+ * bytes per parameter, at the speed at which this machine copies memory.
  * --cpu: processor time of the one thread, for a machine that does other things too.
  */
 #include <oneapi/dnnl/dnnl.h>
@@ -101,7 +103,43 @@ static double measure(const Product *q, clockid_t id) {
   return best;
 }
 
-static Status roofline(const char *path, int threads, clockid_t id, bool grad) {
+typedef struct {
+  char *to;
+  const char *from;
+} Copy;
+
+static void copy_part(void *arg, int64_t begin, int64_t end, int worker) {
+  const Copy *c = arg;
+  (void)worker;
+  memcpy(c->to + begin, c->from + begin, (size_t)(end - begin));
+}
+
+/* Bytes per second that are read and written, best of several. */
+static double memory_speed(int threads, clockid_t id) {
+  enum { BYTES = 256 << 20 };
+  Copy c = {malloc(BYTES), malloc(BYTES)};
+  double best = 1e30;
+  if (!c.to || !c.from) return 1e30;
+  memset((char *)(uintptr_t)c.from, 1, BYTES);
+  for (int r = 0; r < 6; r++) {
+    double start = now(id);
+    parallel_for(threads, BYTES, 1 << 20, copy_part, &c);
+    double t = now(id) - start;
+    if (r && t < best) best = t;
+  }
+  free(c.to);
+  free((char *)(uintptr_t)c.from);
+  return 2.0 * BYTES / best;
+}
+
+static double trained_bytes(const Exported *e) {
+  double n = 0;
+  for (int i = 0; i < e->nstate; i++)
+    if (e->state[i].is_parameter && e->state[i].requires_grad) n += (double)tensor_numel(e->state[i].tensor);
+  return 28 * n;
+}
+
+static Status roofline(const char *path, int threads, clockid_t id, bool grad, bool train) {
   Exported *e;
   Ctx ctx;
   Session *session = NULL;
@@ -126,6 +164,7 @@ static Status roofline(const char *path, int threads, clockid_t id, bool grad) {
       total += measure(q, id) * (double)q->count;
       flops += 2.0 * (double)q->m * (double)q->n * (double)q->k * (double)q->count;
     }
+    if (train) total += trained_bytes(session_program(session)) / memory_speed(threads, id);
     printf("{\"seconds\": %.6f, \"gflop\": %.3f, \"gflop_per_second\": %.2f, \"products\": %d}\n", total,
            flops * 1e-9, flops / total * 1e-9, p.n);
   }
@@ -139,14 +178,15 @@ static Status roofline(const char *path, int threads, clockid_t id, bool grad) {
 int main(int argc, char **argv) {
   int threads = 1;
   clockid_t id = CLOCK_MONOTONIC;
-  bool grad = false;
+  bool grad = false, train = false;
   for (int i = 2; i < argc; i++) {
     if (!strcmp(argv[i], "--threads") && i + 1 < argc) threads = atoi(argv[i + 1]);
-    if (!strcmp(argv[i], "--grad")) grad = true;
+    if (!strcmp(argv[i], "--train")) train = true;
+    if (!strcmp(argv[i], "--grad") || train) grad = true;
     if (!strcmp(argv[i], "--cpu")) id = CLOCK_THREAD_CPUTIME_ID;
   }
-  Status s = argc < 2 ? fail(ERR_USAGE, "usage: roofline PROGRAM [--threads T] [--cpu] [--grad]")
-                      : roofline(argv[1], threads, id, grad);
+  Status s = argc < 2 ? fail(ERR_USAGE, "usage: roofline PROGRAM [--threads T] [--cpu] [--grad|--train]")
+                      : roofline(argv[1], threads, id, grad, train);
   if (!s) return 0;
   fprintf(stderr, "error: %s\n", status_message(s));
   int code = (int)status_code(s);

@@ -1,7 +1,7 @@
 /* turns.c -- runs a program when it is told to, so that bench/forward and
  * bench/tensor_parallel can let several libraries take turns within seconds.
  *
- *     turns PROGRAM INPUTS [--threads T] [--mesh tp=2 --plan plan.json] [--grad]
+ *     turns PROGRAM INPUTS [--threads T] [--mesh tp=2 --plan plan.json] [--grad|--train]
  *
  * With a mesh its ranks are threads of T threads each, and a run is over when the last is.
  *
@@ -45,14 +45,28 @@ static Status run_once(Session *session, const Value *inputs, int n, double *wal
 typedef struct {
   const char *program, *inputs, *mesh, *plan;
   int threads;
-  bool grad; /* the gradients of the loss by all parameters, too */
+  bool grad;  /* the gradients of the loss by all parameters, too */
+  bool train; /* a step of AdamW with clipping */
 } Options;
+
+static Status open_training(Ctx *ctx, Exported *e, Session **session) {
+  Prepared *p;
+  Recipe r;
+  TRY(recipe_init(&r, &ctx->arena, "adamw,lr=1e-4,weight_decay=0.01"));
+  TRY(recipe_clip(&r, "1.0"));
+  TRY(prepare(ctx, e, &p));
+  Status s = prepare_update(p, &r, NULL);
+  if (!s) s = session_open_prepared(ctx, p, NULL, session);
+  prepared_unref(p);
+  return s;
+}
 
 static Status open_session(Ctx *ctx, const Options *o, Session **session) {
   Exported *e;
   Mesh *mesh;
   PlanFile *plan;
   TRY(pt2_read(o->program, &e));
+  if (o->train) return open_training(ctx, e, session);
   if (!o->mesh) return session_open(ctx, e, session);
   TRY(mesh_parse(ctx->dist, o->mesh, &mesh));
   TRY(plan_file_read(o->plan, &plan));
@@ -130,7 +144,8 @@ static Status on_rank(Ctx *ctx, World *w, void *arg) {
 static Status run(int argc, char **argv) {
   Options o = {.threads = 1, .plan = "auto"};
   if (argc < 3)
-    return fail(ERR_USAGE, "usage: turns PROGRAM INPUTS [--threads T] [--mesh tp=2 --plan plan.json] [--grad]");
+    return fail(ERR_USAGE, "usage: turns PROGRAM INPUTS [--threads T] [--mesh tp=2 --plan plan.json] "
+                           "[--grad|--train]");
   o.program = argv[1];
   o.inputs = argv[2];
   for (int i = 3; i < argc; i++) {
@@ -139,6 +154,7 @@ static Status run(int argc, char **argv) {
     if (!strcmp(argv[i], "--mesh")) o.mesh = value;
     if (!strcmp(argv[i], "--plan")) o.plan = value;
     if (!strcmp(argv[i], "--grad")) o.grad = true;
+    if (!strcmp(argv[i], "--train")) o.train = true;
   }
   if (o.mesh) {
     Ranks ranks = {.threads = o.threads};

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "comm/groups.h"
 #include "dist/dtensor.h"
 #include "kernels/copy.h"
@@ -32,7 +33,7 @@ struct Session {
   GradRequest grad; /* wants_grad */
   bool wants_grad;
   const Update *trains; /* the prepared one; NULL: it is not trained */
-  MemoryLimit memory; /* amount 0: none */
+  MemoryLimit memory;   /* amount 0: none */
   Entry entries[MAX_PROGRAMS];
   int nentries;
   int64_t calls;
@@ -78,7 +79,11 @@ static Status own_copy(Session *s, int i, Tensor **t) {
     val_store(&fill, copy->dtype, element);
     kernel_fill(&s->ctx->kern, tensor_view(copy), element);
   }
-  if (!e->is_filled) kernel_copy(&s->ctx->kern, tensor_view(copy), tensor_view(from));
+  if (!e->is_filled) {
+    kernel_copy(&s->ctx->kern, tensor_view(copy), tensor_view(from));
+    if (tensor_is_contiguous(from))
+      memory_give_back(tensor_data(from), (size_t)tensor_numel(from) * dtype_size(from->dtype));
+  }
   *t = copy;
   return OK;
 }
