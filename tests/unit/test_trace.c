@@ -105,14 +105,14 @@ static Status trace_session(Job *job, World *w, Ctx *ctx, Session *session) {
   Value *inputs, *outputs;
   int n, nout;
   char path[1024];
-  Program *program = NULL;
+  const Program *program = NULL;
   TraceFile f = {.path = job->path, .program = "folder/program.pt2", .force = true};
   (void)ctx;
   snprintf(path, sizeof path, GOLDEN_FOLDER "/%s/inputs.safetensors", job->model);
   Status s = feed_from_file(session_program(session), path, &scope, &arena, &inputs, &n);
   for (int i = 0; i < 2 && !s; i++) s = session_run(session, inputs, n, &scope, &arena, &outputs, &nout);
-  if (!s) s = trace_save(&f, w, session, inputs, n);
-  if (!s) s = session_prepare(session, inputs, n, &program);
+  if (!s) s = trace_save(&f, w, session);
+  if (!s) program = session_last_program(session);
   if (program && (!w || world_rank(w) == 0)) job->instrs = program->ninstrs;
   scope_clear(&scope);
   arena_free(&arena);
@@ -270,7 +270,7 @@ static Status train(const char *model, const char *trace) {
   if (!s) s = feed_from_file(trainer_program(t), path, &scope, &arena, &inputs, &batch.n);
   if (!s) batch.inputs = inputs, session_set_profile(trainer_session(t), true);
   for (int i = 0; i < 2 && !s; i++) s = trainer_step(t, same_batch, &batch, &result);
-  if (!s) s = trace_save(&f, NULL, trainer_session(t), batch.inputs, batch.n);
+  if (!s) s = trace_save(&f, NULL, trainer_session(t));
   trainer_free(t);
   scope_clear(&scope);
   arena_free(&arena);
