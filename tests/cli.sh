@@ -57,6 +57,10 @@ try 2 'exists already' run "$mlp" -i "$in" --trace "$temp/trace.json"
 try 2 'exists already' run "$mlp" -i "$in" --trace "$temp/trace.json" --mesh tp=2
 try 1 '' run "$mlp" -i "$in" --trace "$temp/no/such/folder/trace.json"
 for ranks in '' '--mesh=tp=2'; do try 1 'No space left' run "$mlp" -i "$in" --trace /dev/full $ranks; done
+trained=${models%/*}/train/mlp_ce
+try 0 'ms/run' train "$trained/forward.pt2" --data "$trained/batches.safetensors" --batched --steps 2 --profile --trace "$temp/trace.json" --force
+that grep -q '"cat":"update","args":{"op":"tess.adam' "$temp/trace.json"
+try 2 'exists already' train "$trained/forward.pt2" --data "$trained/batches.safetensors" --batched --steps 2 --trace "$temp/trace.json"
 try 0 '^0: f32' run "$mlp" -i "$in" --print-outputs
 try 3 'No such file' run "$temp/none.pt2"
 try 2 'needs inputs' run "$mlp"

@@ -15,10 +15,11 @@ static Status open_with(AppendFile *a, const char *path, int more, bool *taken) 
   *a = (AppendFile){0};
   TRY_NEW(a->path, strdup(path));
   int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | more, 0666);
-  if (taken) *taken = fd < 0 && errno == EEXIST;
+  bool exists = fd < 0 && errno == EEXIST && taken;
+  Status s = fd < 0 && !exists ? cannot_write(path, errno) : OK;
   a->fd = fd + 1;
-  Status s = fd < 0 ? cannot_write(path, errno) : OK;
-  if (s) append_close(a);
+  if (fd < 0) append_close(a);
+  if (taken) *taken = exists;
   return s;
 }
 

@@ -16,7 +16,7 @@ typedef struct {
 
 /* Makes the file if it is not there. */
 Status append_open(AppendFile *a, const char *path);
-/* Fails with *taken set if a file of that name is there. */
+/* *taken: a file of that name is there, so it is not opened. */
 Status append_new(AppendFile *a, const char *path, bool *taken);
 Status append_write(AppendFile *a, const void *data, size_t size);
 void append_close(AppendFile *a); /* a zeroed one is fine */

@@ -78,7 +78,7 @@ static void write_text(TextBuf *b, const Profile *p) {
     text_printf(b, "%-28s %-36s %10.3f  %s\n", row_node(r), r->name, r->seconds / p->runs * 1e3,
                 node_module(r->node, module, sizeof module));
   }
-  if (p->nnodes > NODES_SHOWN) text_printf(b, "%d more (--json lists them)\n", p->nnodes - NODES_SHOWN);
+  if (p->nnodes > NODES_SHOWN) text_printf(b, "%d more (`run --json` lists them)\n", p->nnodes - NODES_SHOWN);
 }
 
 static void write_json(TextBuf *b, const Profile *p) {
@@ -105,12 +105,10 @@ static void write_json(TextBuf *b, const Profile *p) {
   text_printf(b, "], \"runs\": %.0f, \"slab_bytes\": %zu}", p->runs, p->slab_bytes);
 }
 
-Status profile_print(FILE *f, Session *s, const Value *inputs, int ninputs, bool json) {
-  Program *program;
+Status profile_print(FILE *f, const Session *s, bool json) {
   Profile p = {0};
   TextBuf b = {0};
-  TRY(session_prepare(s, inputs, ninputs, &program));
-  Status status = collect(&p, program, session_node_times(s));
+  Status status = collect(&p, session_last_program(s), session_node_times(s));
   if (!status && json) write_json(&b, &p);
   else if (!status) write_text(&b, &p);
   if (!status && b.failed) status = fail_oom();

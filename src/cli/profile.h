@@ -5,6 +5,6 @@
 #include "cli/cli.h"
 #include "runtime/session.h"
 
-Status profile_print(FILE *f, Session *s, const Value *inputs, int ninputs, bool json);
+Status profile_print(FILE *f, const Session *s, bool json);
 
 #endif

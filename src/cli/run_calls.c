@@ -167,7 +167,7 @@ static Status save(const Report *p) {
 static Status save_trace(const Report *p) {
   const RunState *r = p->run;
   TraceFile f = {.path = r->o->trace, .program = r->o->path, .force = r->o->force};
-  Status s = trace_save(&f, r->world, r->session, p->inputs, p->ninputs);
+  Status s = trace_save(&f, r->world, r->session);
   if (s && r->rank == 0 && r->o->unwritten) atomic_store(r->o->unwritten, true);
   return s;
 }
@@ -231,7 +231,7 @@ static Status report(Report *p) {
   TRY(save(p));
   if (o->profile && r->rank == 0) {
     json_key(r, r->out, "profile");
-    TRY(profile_print(r->out, r->session, p->inputs, p->ninputs, o->json));
+    TRY(profile_print(r->out, r->session, o->json));
   }
   if (o->trace && p->call + 1 == run_count_calls(o)) TRY(save_trace(p));
   bool expects_own = p->call < o->expect.n && r->world && !rank_input_is_common(o->expect.v[p->call]);

@@ -1,7 +1,10 @@
 /* train.c -- `tessera train`: a program that returns a loss is trained. */
 #include <signal.h>
+#include <stdlib.h>
 
+#include "cli/profile.h"
 #include "cli/train_output.h"
+#include "harness/trace_save.h"
 #include "train/peak.h"
 
 /* ---- signals ---------------------------------------------------------------------------------------- */
@@ -34,13 +37,14 @@ typedef struct {
   LoopOptions loop;
   int64_t done; /* steps of the save that is resumed */
   LoopResult result;
+  char *profile; /* what is told at the end; malloc'ed */
   Arena arena;
 } Training;
 
 /* Asked before the work, not after it. */
 static Status check_outputs(const TrainCommand *c) {
-  const char *const paths[] = {c->output, c->report};
-  for (int i = 0; i < 2; i++)
+  const char *const paths[] = {c->output, c->report, c->trace};
+  for (int i = 0; i < 3; i++)
     if (paths[i]) TRY(output_check(paths[i], c->force));
   return OK;
 }
@@ -67,9 +71,25 @@ static Status open_trainer(Training *t) {
     TRY(memory_limit_parse(c->memory, &limit));
     session_limit_memory(trainer_session(t->trainer), limit);
   }
+  session_set_profile(trainer_session(t->trainer), c->profile || c->trace);
   if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
   if (c->resume) TRY(loop_resume(t->trainer, c->resume, &t->done));
   return open_data(t);
+}
+
+/* --profile and --trace: of steps, and so before an evaluation runs something else. */
+static Status tell_times(void *arg) {
+  Training *t = arg;
+  const Session *s = trainer_session(t->trainer);
+  TraceFile f = {.path = t->c.trace, .program = t->c.program, .force = t->c.force};
+  size_t size;
+  if (t->c.trace) TRY(trace_save(&f, NULL, s));
+  if (!t->c.profile) return OK;
+  FILE *text = open_memstream(&t->profile, &size);
+  if (!text) return fail_oom();
+  Status status = profile_print(text, s, false);
+  if (fclose(text) && !status) status = fail_oom();
+  return status;
 }
 
 static Status open_records(Training *t) {
@@ -94,6 +114,8 @@ static Status open_records(Training *t) {
   o->keep.last = (int)given_or(c->keep, 3);
   o->find_nonfinite = c->check_finite;
   o->stop = &stop_asked;
+  o->last_step = tell_times;
+  o->arg = t;
   TRY(train_options_text(c, &t->arena, &o->argv, &o->argc));
   return measure_peak(&t->ctx, &o->peak);
 }
@@ -106,6 +128,7 @@ static Status train(Training *t) {
   watch_signals();
   Status s = loop_run(t->trainer, &t->loop, t->done + 1, &t->result);
   step_log_pause(t->loop.log);
+  if (t->profile) fputs(t->profile, stdout);
   if (t->c.report) {
     Status reported = train_write_report(t->trainer, &t->c, &t->loop, &t->result,
                                          s                   ? status_message(s)
@@ -144,6 +167,7 @@ Status command_train(int argc, char **argv) {
     data_free(t.loop.eval);
     trainer_free(t.trainer);
     loop_result_free(&t.result);
+    free(t.profile);
     ctx_free(&t.ctx);
   }
   arena_free(&t.arena);

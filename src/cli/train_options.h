@@ -9,8 +9,8 @@ typedef struct {
   const char *program;
   TextList data, eval, groups;
   const char *tokens, *token_dtype, *optim, *freeze, *schedule, *clip, *dtype, *param_dtype, *state_dtype, *loss;
-  const char *init, *save, *resume, *output, *log, *tensorboard, *report, *nonfinite, *memory;
-  bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet;
+  const char *init, *save, *resume, *output, *log, *tensorboard, *report, *nonfinite, *memory, *trace;
+  bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet, profile;
   int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, seed, threads;
 } TrainCommand;
 

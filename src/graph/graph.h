@@ -283,7 +283,8 @@ Status exported_index_state(Exported *e);
 bool exported_is_mutated(const Exported *e, const char *fqn);
 /* Does it give gradients of its loss, or use them? */
 bool exported_is_joint(const Exported *e);
-/* Sets the stages of a joint program's nodes: what its gradients alone depend on is the backward. */
+/* Sets the stages of a joint program's nodes: what stands behind the loss and is not for other outputs of the
+ * forward is the backward. */
 Status exported_find_stages(Exported *e);
 int exported_user_inputs(const Exported *e);
 const char *input_kind_name(InputKind k);

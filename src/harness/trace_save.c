@@ -42,11 +42,9 @@ static Status own_events(TextBuf *b, const TraceFile *f, World *w, const TraceRu
   return trace_events(b, run, w ? world_rank(w) : 0, name, zero);
 }
 
-Status trace_save(const TraceFile *f, World *w, Session *s, const Value *inputs, int ninputs) {
-  Program *program;
+Status trace_save(const TraceFile *f, World *w, const Session *s) {
   TextBuf mine = {0}, all = {0};
-  TRY(session_prepare(s, inputs, ninputs, &program));
-  TraceRun run = {program, session_node_times(s)};
+  TraceRun run = {session_last_program(s), session_node_times(s)};
   Status status = own_events(&mine, f, w, &run);
   if (!status && w) status = rank_results_texts(w, mine.text, mine.len, &all);
   if (!status && (!w || world_rank(w) == 0)) status = trace_write(f->path, f->program, w ? &all : &mine, f->force);

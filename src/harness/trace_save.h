@@ -10,8 +10,7 @@ typedef struct {
   bool force;
 } TraceFile;
 
-/* inputs: of the last call.  w: ranks that do the same at the same time, rank 0 writes (collective); NULL: alone.
- */
-Status trace_save(const TraceFile *f, World *w, Session *s, const Value *inputs, int ninputs);
+/* w: ranks that do the same at the same time, rank 0 writes (collective); NULL: alone. */
+Status trace_save(const TraceFile *f, World *w, const Session *s);
 
 #endif

@@ -166,7 +166,7 @@ static Status copy_of(Copies *c, Val *v, Val **out) {
     Node *copy;
     TRY(node_clone(v->node, c->before, &copy));
     copy->mark = c->before->mark;
-    copy->stage = STAGE_BACKWARD;
+    copy->stage = c->before->stage;
     Copies inner = {c->r, copy, v, OK};
     node_each_val(copy, use_copy, &inner);
     TRY(inner.status);

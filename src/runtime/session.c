@@ -37,6 +37,7 @@ struct Session {
   Entry entries[MAX_PROGRAMS];
   int nentries;
   int64_t calls;
+  Program *last; /* what the last call ran */
   bool interpret, profile;
   Progress *progress;
   NodeTimes times;
@@ -186,6 +187,7 @@ void session_forget_times(Session *s) {
 }
 
 const NodeTimes *session_node_times(const Session *s) { return &s->times; }
+const Program *session_last_program(const Session *s) { return s->last; }
 void session_set_progress(Session *s, Progress *progress) { s->progress = progress; }
 
 void session_watch_nodes(Session *s, NodeWatchFn *fn, void *arg) {
@@ -464,6 +466,7 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
   Program *p;
   TRY_NEW(*outputs, arena_new_n(arena, Value, count_outputs(s)));
   TRY(session_prepare(s, inputs, ninputs, &p));
+  s->last = p;
   if (p) {
     const Value *local;
     *noutputs = p->noutputs;

@@ -68,6 +68,8 @@ void session_set_profile(Session *s, bool on);
 void session_forget_times(Session *s); /* what was profiled so far */
 /* With profiling, of calls that were interpreted; compiled ones: Program.instrs. */
 const NodeTimes *session_node_times(const Session *s);
+/* What the last call ran; NULL: it was interpreted.  Valid until the next call. */
+const Program *session_last_program(const Session *s);
 /* Is told of every step of every call from now on; NULL: nobody.  Borrowed. */
 void session_set_progress(Session *s, Progress *progress);
 /* Steps of one call at these sizes. */

@@ -218,6 +218,7 @@ static Status one_step(Loop *l, int64_t step, StepRecord *r) {
 
 static Status after_step(Loop *l, int64_t step, StepRecord *r, bool last) {
   const LoopOptions *o = l->o;
+  if (last && o->last_step) TRY(o->last_step(o->arg));
   if (o->eval && (last || (o->eval_every && step % o->eval_every == 0))) {
     r->has_eval = true;
     TRY(evaluate(l, &r->eval_loss));

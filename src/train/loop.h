@@ -36,6 +36,10 @@ typedef struct {
   NonFinite nonfinite;
   bool find_nonfinite; /* tell which node was the first to give something that is not finite */
 
+  /* Is told when the last step is made, before its evaluation; NULL: nobody. */
+  Status (*last_step)(void *arg);
+  void *arg;
+
   double peak;                       /* FLOP/s of the machine; 0: not known */
   const volatile sig_atomic_t *stop; /* not 0: end after this step; NULL: never */
 } LoopOptions;

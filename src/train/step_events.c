@@ -161,15 +161,13 @@ static Status open_file(EventSink *e, const char *folder, Arena *arena) {
   host[sizeof host - 1] = 0;
   long long now = (long long)time(NULL);
   bool taken = true;
-  Status s = OK;
   for (int i = 0; i < NAMES_TRIED && taken; i++) {
     const char *path = i ? arena_printf(arena, "%s/events.out.tfevents.%010lld.%s.%d", folder, now, host, i)
                          : arena_printf(arena, "%s/events.out.tfevents.%010lld.%s", folder, now, host);
     if (!path) return fail_oom();
-    status_free(s);
-    s = append_new(&e->file, path, &taken);
+    TRY(append_new(&e->file, path, &taken));
   }
-  return s;
+  return taken ? fail(ERR_FAIL, "'%s' has %d event files of this second already", folder, NAMES_TRIED) : OK;
 }
 
 Status step_sink_events(const char *folder, bool resumed, int64_t first, StepSink **out) {

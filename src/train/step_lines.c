@@ -54,9 +54,10 @@ static void put_speed(char *buf, size_t cap, const StepRecord *r) {
 }
 
 static void put_arithmetic(char *buf, size_t cap, const StepRecord *r) {
-  bool tera = r->tflops >= 0.01;
+  bool tera = r->tflops >= 0.1;
+  double amount = tera ? r->tflops : r->tflops * 1e3;
   if (!(r->tflops > 0)) return;
-  put(buf, cap, "  %.2f %cFLOP/s", tera ? r->tflops : r->tflops * 1e3, tera ? 'T' : 'G');
+  put(buf, cap, "  %.*f %cFLOP/s", amount < 10 ? 2 : 1, amount, tera ? 'T' : 'G');
   if (r->share_of_peak > 0) put(buf, cap, " (%.0f %%)", r->share_of_peak * 100);
 }
 

@@ -9,8 +9,11 @@
 #include "ckpt/save.h"
 #include "passes/pass.h"
 #include "report/plan_report.h"
+#include "report/trace.h"
 #include "tensor/safetensors.h"
 #include "train/data.h"
+#include "train/step_log.h"
+#include "train/train_report.h"
 #include "unit.h"
 
 static long left = -1; /* allocations before the one that fails; -1: none fails */
@@ -253,6 +256,61 @@ static void reports(void **state) {
   assert_true(starve(make_report, "auto") > 50);
 }
 
+/* A run, and the same resumed at its second step. */
+static Status log_steps(const char *path) {
+  StepLogOptions o = {.json = path, .tensorboard = folder, .bar = stderr, .first = 1, .last = 2, .force = true};
+  for (int turn = 0; turn < 2; turn++) {
+    StepLog *log;
+    TRY(step_log_open(&o, &log));
+    Status s = OK;
+    for (int64_t i = o.first; i <= 2 && !s; i++) s = step_log_write(log, &(StepRecord){.step = i, .memory = 1});
+    step_log_close(log);
+    TRY(s);
+    o.resumed = true;
+    o.first = 2;
+  }
+  return OK;
+}
+
+static Status report_steps(const char *path) {
+  StepRecord step[5] = {{.step = 1, .loss = 2}, {.step = 2, .loss = 1}};
+  TrainFact fact = {"optimizer", "adamw"};
+  return train_report_html(&(TrainReport){.program = "x", .step = step, .nsteps = 2, .fact = &fact, .nfacts = 1},
+                           path);
+}
+
+static Status trace_nodes(Exported *e, NodeTimes *times, TextBuf *events, const char *path) {
+  graph_number_nodes(e->graph, 0);
+  TRY(node_times_begin(times, e->graph));
+  for (const Node *n = e->graph->first; n; n = n->next) TRY(node_times_next(times, n, n->stage));
+  TRY(node_times_next(times, NULL, STAGE_FORWARD));
+  TRY(trace_events(events, &(TraceRun){.times = times}, 0, "x", 0));
+  return trace_write(path, "x", events, true);
+}
+
+static Status make_trace(const char *path) {
+  Exported *e;
+  NodeTimes times = {0};
+  TextBuf events = {0};
+  TRY(graph_parse(blocks, sizeof blocks - 1, "x", &e));
+  Status s = trace_nodes(e, &times, &events, path);
+  text_free(&events);
+  node_times_free(&times);
+  exported_free(e);
+  return s;
+}
+
+static void logs_and_traces(void **state) {
+  (void)state;
+  char path[300];
+  snprintf(path, sizeof path, "%s/train.jsonl", folder);
+  assert_true(starve(log_steps, path) > 20);
+  snprintf(path, sizeof path, "%s/train.html", folder);
+  assert_true(starve(report_steps, path) > 8);
+  snprintf(path, sizeof path, "%s/trace.json", folder);
+  assert_true(starve(make_trace, path) > 8);
+}
+
 static void safetensors_files(void **state) {
   (void)state;
   char path[300];
@@ -286,6 +344,7 @@ static void json_text(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(safetensors_files), cmocka_unit_test(run_folders), cmocka_unit_test(archives),
-      cmocka_unit_test(json_text),         cmocka_unit_test(passes),      cmocka_unit_test(reports)};
+      cmocka_unit_test(json_text),         cmocka_unit_test(passes),      cmocka_unit_test(reports),
+      cmocka_unit_test(logs_and_traces)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

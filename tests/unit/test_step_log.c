@@ -353,6 +353,8 @@ static void lines_read_well(void **state) {
   assert_string_equal(step_line(&r, 1000, line, sizeof line),
                       "step    3  loss nan  lr 0.0e+00  7.25 samples/s  4.20 GFLOP/s  skipped: the gradient is not "
                       "finite");
+  r = (StepRecord){.step = 3, .loss = 0.02, .grad_norm = -1, .tflops = 0.0342};
+  assert_string_equal(step_line(&r, 0, line, sizeof line), "step 3  loss 0.0200  lr 0.0e+00  34.2 GFLOP/s");
   r = (StepRecord){
       .step = 4, .loss = 1.5e-6, .grad_norm = INFINITY, .lr = 1, .has_eval = true, .eval_loss = 123456};
   assert_string_equal(step_line(&r, 0, line, sizeof line),
