@@ -28,6 +28,16 @@ static const char *path_of(const char *name) {
   return path[turn];
 }
 
+/* In a process that may be somebody else. */
+static int in_child(int (*work)(void)) {
+  pid_t pid = fork();
+  int status = -1;
+  if (!pid) _exit(work());
+  assert_true(pid > 0);
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + status;
+}
+
 /* ---- there and back ------------------------------------------------------------------------------ */
 
 static const char *const words[] = {"tessera", "train", "a b\".pt2", "caf\xe9.bin", "--steps", "5", ""};
@@ -204,6 +214,33 @@ static void what_stays(void **state) {
   free(stale);
 }
 
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+static long most_memory(void) { /* KiB, so far */
+  struct rusage u;
+  return getrusage(RUSAGE_SELF, &u) ? 0 : u.ru_maxrss;
+}
+
+static int save_much(void) {
+  RunFolder *run;
+  State s;
+  state_new(&s, 16 << 20); /* 128 MiB */
+  state_fill(&s, 1);
+  long before = most_memory();
+  if (run_folder_open(path_of("much"), &run) || state_save(&s, run, 1, NULL)) return 1;
+  run_folder_close(run);
+  scope_clear(&s.scope);
+  printf("saving 128 MiB took %ld KiB of memory\n", most_memory() - before);
+  fflush(stdout);
+  return most_memory() - before > 16 << 10;
+}
+
+static void no_second_copy(void **state) {
+  (void)state;
+  assert_int_equal(in_child(save_much), 0);
+  remove_folder(path_of("much"));
+}
+
 /* ---- what is wrong is said ------------------------------------------------------------------------ */
 
 static void wrong_folders(void **state) {
@@ -229,16 +266,6 @@ static void wrong_folders(void **state) {
   assert_ok(run_folder_open(path_of("locked"), &run)); /* the lock ends with its holder, not with the file */
   run_folder_close(run);
   arena_free(&arena);
-}
-
-/* In a process that may be somebody else. */
-static int in_child(int (*work)(void)) {
-  pid_t pid = fork();
-  int status = -1;
-  if (!pid) _exit(work());
-  assert_true(pid > 0);
-  assert_int_equal(waitpid(pid, &status, 0), pid);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + status;
 }
 
 static bool says(Status s, const char *part) {
@@ -515,10 +542,11 @@ static void python_reads_it(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(there_and_back),       cmocka_unit_test(any_strides),     cmocka_unit_test(signatures),
-      cmocka_unit_test(what_stays),           cmocka_unit_test(wrong_folders),   cmocka_unit_test(read_only_folder),
-      cmocka_unit_test(another_program),      cmocka_unit_test(cannot_be_saved), cmocka_unit_test(damaged_files),
-      cmocka_unit_test(killed_at_any_moment), cmocka_unit_test(full_disk),       cmocka_unit_test(python_reads_it),
+      cmocka_unit_test(there_and_back),   cmocka_unit_test(any_strides),          cmocka_unit_test(signatures),
+      cmocka_unit_test(what_stays),       cmocka_unit_test(no_second_copy),       cmocka_unit_test(wrong_folders),
+      cmocka_unit_test(read_only_folder), cmocka_unit_test(another_program),      cmocka_unit_test(cannot_be_saved),
+      cmocka_unit_test(damaged_files),    cmocka_unit_test(killed_at_any_moment), cmocka_unit_test(full_disk),
+      cmocka_unit_test(python_reads_it),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
