@@ -38,8 +38,8 @@ Status save_verify(const Save *s, int threads);
 Status save_check_match(const Save *s, const SafeItem *items, int n);
 /* A handle in `scope` on the mapped bytes.  Writing to it does not change the file. */
 Status save_tensor(const Save *s, const char *name, Scope *scope, Tensor **out);
-/* Matches, verifies, then copies every tensor to where items lie (contiguous).  They are written to only if all
- * of it is right. */
+/* Matches, verifies, then copies every tensor to where items lie, whatever their strides.  They are written to only
+ * if all of it is right. */
 Status save_restore(const Save *s, const SafeItem *items, int n, int threads);
 
 #endif

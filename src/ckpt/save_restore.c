@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "base/strmap.h"
 #include "ckpt/save.h"
+#include "kernels/copy.h"
 
 /* ---- comparing ---------------------------------------------------------------------------------- */
 
@@ -107,24 +108,44 @@ static void copy_some(void *arg, int64_t begin, int64_t end, int worker) {
   for (int64_t i = begin; i < end; i++) memcpy(c->v[i].to, c->v[i].from, c->v[i].bytes);
 }
 
-static Status add_copies(const Save *s, const SafeItem *item, Scope *scope, Arena *arena, Copies *c) {
-  Tensor *saved;
-  TRY(save_tensor(s, item->name, scope, &saved));
-  size_t bytes = (size_t)tensor_numel(saved) * dtype_size(saved->dtype);
-  char *to = tensor_data(item->tensor);
-  const char *from = tensor_data(saved);
+static Status add_copies(const Tensor *to, const Tensor *from, Arena *arena, Copies *c) {
+  size_t bytes = (size_t)tensor_numel(from) * dtype_size(from->dtype);
   for (size_t at = 0; at < bytes; at += PIECE) {
     TRY_NEW(c->v, arena_more(arena, c->v, c->n, &c->cap));
-    c->v[c->n++] = (Copy){to + at, from + at, bytes - at < PIECE ? bytes - at : PIECE};
+    c->v[c->n++] = (Copy){(char *)tensor_data(to) + at, (const char *)tensor_data(from) + at,
+                          bytes - at < PIECE ? bytes - at : PIECE};
   }
   return OK;
+}
+
+/* To a tensor of any strides, row by row. */
+static void copy_rows(const Tensor *to, const Tensor *from) {
+  int64_t index[MAX_DIMS] = {0}, item = (int64_t)dtype_size(to->dtype);
+  const char *row = tensor_data(from);
+  int inner = to->ndim - 1;
+  if (!tensor_numel(to)) return;
+  for (int d = inner; d >= 0;) {
+    char *data = tensor_data(to);
+    for (int i = 0; i < inner; i++) data += index[i] * to->stride[i] * item;
+    copy_strided(data, to->stride[inner] * item, row, item, (size_t)item, to->size[inner]);
+    row += to->size[inner] * item;
+    for (d = inner - 1; d >= 0 && ++index[d] == to->size[d]; d--) index[d] = 0;
+  }
 }
 
 /* All are found before the first is copied. */
 static Status copy_all(const Save *s, const SafeItem *items, int n, int threads, Scope *scope, Arena *arena) {
   Copies c = {0};
-  for (int i = 0; i < n; i++) TRY(add_copies(s, &items[i], scope, arena, &c));
+  Tensor **saved;
+  TRY_NEW(saved, arena_new_n(arena, Tensor *, n + 1));
+  for (int i = 0; i < n; i++) {
+    TRY(save_tensor(s, items[i].name, scope, &saved[i]));
+    if (tensor_is_contiguous(items[i].tensor)) TRY(add_copies(items[i].tensor, saved[i], arena, &c));
+  }
   if (c.n) parallel_for(threads, c.n, 1, copy_some, &c);
+  for (int i = 0; i < n; i++) {
+    if (!tensor_is_contiguous(items[i].tensor)) copy_rows(items[i].tensor, saved[i]);
+  }
   return OK;
 }
 
@@ -132,9 +153,8 @@ Status save_restore(const Save *s, const SafeItem *items, int n, int threads) {
   Scope scope = {0};
   Arena arena = {0};
   for (int i = 0; i < n; i++) {
-    if (!tensor_is_contiguous(items[i].tensor) || (!tensor_data(items[i].tensor) && tensor_numel(items[i].tensor)))
-      return fail(ERR_FAIL, "'%s' cannot be restored into a tensor that is not contiguous or has no data",
-                  items[i].name);
+    if (!tensor_data(items[i].tensor) && tensor_numel(items[i].tensor))
+      return fail(ERR_FAIL, "'%s' cannot be restored: the tensor has no memory", items[i].name);
   }
   TRY(save_check_match(s, items, n));
   TRY(save_verify(s, threads));

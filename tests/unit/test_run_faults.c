@@ -101,6 +101,14 @@ static char folder[256];
 static int set_up(void **state) { return (void)state, make_folder(folder, sizeof folder) == NULL; }
 static int tear_down(void **state) { return (void)state, remove_folder(folder), 0; }
 
+/* A new one each time. */
+static const char *new_run(void) {
+  static char path[300];
+  static int number;
+  snprintf(path, sizeof path, "%s/run%d", folder, number++);
+  return path;
+}
+
 static Status save_step(const char *path, State *s, int64_t step) {
   RunFolder *run;
   TRY(run_folder_open(path, &run));
@@ -116,19 +124,17 @@ static int64_t check_run(const char *path, State *s) {
   assert_ok(save_step(path, s, 3));
   assert_int_equal(newest_step(s, path), 3);
   if (count_entries(path, "step-") != 1) test_failed("something is left after %s", plan.hit);
-  remove_folder(path);
   return step;
 }
 
 /* Again saves the step that is there if `again`.  How many calls there are. */
 static int all_failures(int error, bool again) {
   State s;
-  char path[300];
-  snprintf(path, sizeof path, "%s/run", folder);
-  state_new(&s, 200000);
+  state_new(&s, 80000); /* more than a buffer of a file */
   int n = 0;
   for (;; n++) {
     int64_t step = again ? 1 : 2;
+    const char *path = new_run();
     assert_ok(save_step(path, &s, 1));
     plan.fault = FAIL, plan.error = error, plan.left = n, plan.hit = NULL;
     Status r = save_step(path, &s, step);
@@ -156,13 +162,12 @@ static void failures(void **state) {
 
 static int all_deaths(Fault fault, bool again) {
   State s;
-  char path[300];
   int steps[3] = {0};
-  snprintf(path, sizeof path, "%s/run", folder);
   state_new(&s, 20000);
   int n = 0;
   for (bool alive = false; !alive; n++) {
     int status;
+    const char *path = new_run();
     assert_ok(save_step(path, &s, 1));
     pid_t pid = fork();
     if (!pid) {
