@@ -130,6 +130,24 @@ try 2 'no output can be the loss' plan "$temp/vector.txt" --mesh tp=2 --grad
 try 1 'no gradient is known for' plan "$temp/none.txt" --mesh tp=2 --grad
 try 2 'does not depend on any parameter' plan "$temp/detached.txt" --mesh tp=2 --grad
 
+# ---- limits of memory
+gpt2=$golden/grads/gpt2.core
+try 0 'grad/lm_head.weight f32.*matches' run "$llama/program.pt2" -i "$llama/inputs.safetensors" --grad --memory 50% --expect "$llama/grads.safetensors"
+try 0 'grad/lm_head.weight f32.*matches' run $on_mesh -i "$llama/inputs.safetensors" --grad --memory 1M --check
+try 2 'do not fit 1024 bytes: .* as they are' run "$gpt2/program.pt2" -i "$gpt2/inputs.safetensors" --grad --memory 1K
+least=$(sed -n 's/.*the smallest limit is --memory \([0-9]*\),.*/\1/p' "$temp/err")
+try 0 'grad/' run "$gpt2/program.pt2" -i "$gpt2/inputs.safetensors" --grad --memory "$least"
+try 2 'do not fit' run "$gpt2/program.pt2" -i "$gpt2/inputs.safetensors" --grad --memory $((least - 1))
+try 2 "'much' is no amount of memory" run "$gpt2/program.pt2" --random-inputs 0 --grad --memory much
+try 2 'no output of the program is a loss' run "$gpt2/program.pt2" --random-inputs 0 --memory 1G
+try 2 'its memory cannot be limited' run "$gpt2/program.pt2" --random-inputs 0 --grad --memory 1G --interpret
+try 0 'with a limit of' plan "$gpt2/program.pt2" --grad --memory 70%
+that grep -qE '^ +70%' "$temp/out"
+try 0 '"curve": \[\{"memory": [0-9]+, "extra_flops": 0' plan "$gpt2/program.pt2" --grad --memory 70% --json
+try 2 'give --grad' plan "$gpt2/program.pt2" --memory 70%
+try 2 'on one rank' plan "$gpt2/program.pt2" --mesh tp=2 --grad --memory 70%
+try 2 "'101%' is no amount of memory" plan "$gpt2/program.pt2" --grad --memory 101%
+
 # ---- options
 run 2 '^error: --loss speaks of gradients' loss --loss l
 run 2 '^error: --grad-inputs speaks of gradients' loss --grad-inputs
@@ -258,8 +276,8 @@ while [ $n -lt "${3:-300}" ]; do
   command=$picked
   for turn in 1 2 3 4; do
     case $command in
-      run) pick --grad --grad --grad=w --grad=* --loss=l --loss=0 --grad-inputs --interpret --mesh=dp=2 --mesh=tp=3 --mesh=dp=2,tp=2 --check --check=nodes --json --profile --print-outputs --repeat=2 --trace=/dev/null --ranks=2 --threads=2 --plan=auto --rtol=0 ;;
-      plan) pick --grad --grad --grad=w --loss=m --grad-inputs --mesh=dp=2 --mesh=tp=2 --mesh=dp=2,tp=2 --json --nodes --weights-table --rank=1 --machine=cpu2 --plan=auto ;;
+      run) pick --grad --grad --grad=w --grad=* --loss=l --loss=0 --grad-inputs --interpret --mesh=dp=2 --mesh=tp=3 --mesh=dp=2,tp=2 --check --check=nodes --json --profile --print-outputs --repeat=2 --trace=/dev/null --ranks=2 --threads=2 --plan=auto --rtol=0 --memory=50% --memory=1G ;;
+      plan) pick --grad --grad --grad=w --loss=m --grad-inputs --mesh=dp=2 --mesh=tp=2 --mesh=dp=2,tp=2 --json --nodes --weights-table --rank=1 --machine=cpu2 --plan=auto --memory=60% ;;
       opt) pick --passes=grad --passes=grad,dce --passes=grad,recompute --passes=specialize\(grad\) --passes=partition\(grad\) '--passes=grad(inputs)' --mesh=tp=2 --rank=1 --stats --verify ;;
     esac
     words="$words $picked"
