@@ -75,6 +75,9 @@ static int list_memory(const Trainer *t, int64_t slab, TrainMemory *m, int64_t *
   if (!state) return 0;
   trainer_states(t, state);
   for (int i = 0; i < count; i++) {
+    bool tied = false; /* to one that is counted */
+    for (int j = 0; j < i && !tied; j++) tied = state[j].tensor->storage == state[i].tensor->storage;
+    if (tied) continue;
     *(state[i].is_model ? &model : &optim) += bytes_of(state[i].tensor);
     if (state[i].is_parameter) *parameters += tensor_numel(state[i].tensor);
   }

@@ -46,6 +46,10 @@ const StateEntry *exported_state(const Exported *e, const char *fqn) {
   return NULL;
 }
 
+bool state_is_tied(const StateEntry *a, const StateEntry *b) {
+  return a->record && b->record && !strcmp(a->record, b->record) && tensor_same_view(a->tensor, b->tensor);
+}
+
 bool exported_is_joint(const Exported *e) {
   for (int i = 0; i < e->graph->noutputs; i++) {
     OutputKind k = e->outputs[i].kind;

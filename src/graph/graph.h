@@ -279,6 +279,8 @@ Status exported_copy(const Exported *from, Exported **out);
 const StateEntry *exported_state(const Exported *e, const char *fqn); /* NULL if absent */
 /* Makes exported_state() fast for the entries that are there; whoever fills the state calls it. */
 Status exported_index_state(Exported *e);
+/* Are these two names of one tensor? */
+bool state_is_tied(const StateEntry *a, const StateEntry *b);
 /* Is this parameter, buffer or constant written by the program? */
 bool exported_is_mutated(const Exported *e, const char *fqn);
 /* Does it give gradients of its loss, or use them? */

@@ -132,10 +132,6 @@ OutputSpec grad_output(const Exported *e, const GradRequest *r, int i) {
                       .target = user ? e->graph->inputs[r->input[i - n]]->name : in->target};
 }
 
-bool state_is_tied(const StateEntry *a, const StateEntry *b) {
-  return a->record && b->record && !strcmp(a->record, b->record) && tensor_same_view(a->tensor, b->tensor);
-}
-
 /* ---- the backward of a walk ---------------------------------------------------------------------------- */
 
 /* The place in the request of an earlier name of the same parameter; k itself if there is none. */

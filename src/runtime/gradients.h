@@ -38,8 +38,6 @@ Status grad_request(const Exported *e, const GradOptions *o, Arena *arena, GradR
 static inline int grad_outputs(const GradRequest *r) { return !r ? 0 : r->update ? r->update->noutputs : r->n; }
 /* What output i of the joint program is: those of the forward, then the others. */
 OutputSpec grad_output(const Exported *e, const GradRequest *r, int i);
-/* Are these two names of one tensor? */
-bool state_is_tied(const StateEntry *a, const StateEntry *b);
 
 /* Before the walk: inputs[i] become leaves where their gradient is wanted. */
 Status gradients_require(Tape *t, const Exported *e, const GradRequest *r, Scope *scope, Value *inputs);

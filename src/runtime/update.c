@@ -55,6 +55,14 @@ static Status declare_number(Declaring *d, const char *fqn, Dtype dtype, double 
   return declare(d, fqn, dtype, 0, NULL, fill, out);
 }
 
+/* I2: the first name is the one that has a gradient. */
+static bool is_second_name(const Exported *e, const Update *u, const UpdateParam *p) {
+  const StateEntry *own = exported_state(e, e->inputs[p->param].target);
+  for (const UpdateParam *q = u->param; q < p; q++)
+    if (state_is_tied(exported_state(e, e->inputs[q->param].target), own)) return true;
+  return false;
+}
+
 static Status declare_param(Declaring *d, const Update *u, int input, UpdateParam *p) {
   const char *fqn = d->e->inputs[input].target, *name;
   const Tensor *t = exported_state(d->e, fqn)->tensor;
@@ -68,8 +76,9 @@ static Status declare_param(Declaring *d, const Update *u, int input, UpdatePara
     optim_convert(p->optim, "adamw", adamw);
     p->optim = adamw;
   }
+  for (int i = 0; i < OPTIM_MAX_STATES; i++) p->state[i] = -1;
+  if (is_second_name(d->e, u, p)) return OK;
   for (int i = 0; i < OPTIM_MAX_STATES; i++) {
-    p->state[i] = -1;
     if (!optim_keeps(p->optim, i)) continue;
     Dtype dtype = u->recipe.state_dtype == DT_NONE ? t->dtype : u->recipe.state_dtype;
     TRY_NEW(name, arena_printf(&d->e->arena, "optim.state.%s.%s", fqn, p->optim->optimizer->states[i]));
