@@ -61,6 +61,10 @@ trained=${models%/*}/train/mlp_ce
 try 0 'ms/run' train "$trained/forward.pt2" --data "$trained/batches.safetensors" --batched --steps 2 --profile --trace "$temp/trace.json" --force
 that grep -q '"cat":"update","args":{"op":"tess.adam' "$temp/trace.json"
 try 2 'exists already' train "$trained/forward.pt2" --data "$trained/batches.safetensors" --batched --steps 2 --trace "$temp/trace.json"
+try 0 'step 2' train "$trained/forward.pt2" --data "$trained/batches.safetensors" --batched --steps 2 --save "$temp/run" --log "$temp/l.jsonl" --report "$temp/t.html"
+try 0 'step 4' train --resume "$temp/run" --steps 4 # the page and the log tell of all steps
+that grep -q '"steps":4' "$temp/t.html"
+that [ "$(wc -l <"$temp/l.jsonl")" -eq 4 ]
 try 0 '^0: f32' run "$mlp" -i "$in" --print-outputs
 try 3 'No such file' run "$temp/none.pt2"
 try 2 'needs inputs' run "$mlp"

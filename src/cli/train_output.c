@@ -1,10 +1,13 @@
 /* train_output.c -- see train_output.h. */
 #include "cli/train_output.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "pt2/write.h"
+#include "train/step_log.h"
 #include "train/train_report.h"
 
 /* ---- weights ---------------------------------------------------------------------------------------- */
@@ -92,6 +95,26 @@ static void add_fact(TrainFact *f, int *n, const char *name, const char *value) 
   if (value) f[(*n)++] = (TrainFact){name, value};
 }
 
+/* A run that was resumed has its first steps in the log alone. */
+static Status whole_course(const TrainCommand *c, TrainReport *page, StepRecord **read) {
+  if (!c->resume || !c->log || !file_exists(c->log) || !page->nsteps) return OK;
+  int64_t n, last = page->step[page->nsteps - 1].step;
+  double samples = 0, tokens = 0, seconds = 0;
+  TRY(step_log_read(c->log, read, &n));
+  if (!n || (*read)[n - 1].step != last) return OK; /* not this run's */
+  for (int64_t i = 0; i < n; i++) {
+    seconds += (*read)[i].seconds;
+    samples += (*read)[i].samples_per_s * (*read)[i].seconds;
+    tokens += (*read)[i].tokens_per_s * (*read)[i].seconds;
+  }
+  page->step = *read;
+  page->nsteps = n;
+  page->seconds = seconds;
+  page->samples = llround(samples);
+  page->tokens = llround(tokens);
+  return OK;
+}
+
 Status train_write_report(Trainer *t, const TrainCommand *c, const LoopOptions *o, const LoopResult *r,
                           const char *ended) {
   TrainMemory memory[MAX_KINDS];
@@ -121,7 +144,10 @@ Status train_write_report(Trainer *t, const TrainCommand *c, const LoopOptions *
                       .samples = r->samples,
                       .tokens = r->tokens,
                       .parameters = parameters};
-  Status s = train_report_html(&page, c->report);
+  StepRecord *read = NULL;
+  Status s = whole_course(c, &page, &read);
+  if (!s) s = train_report_html(&page, c->report);
+  free(read);
   text_free(&command);
   return s;
 }

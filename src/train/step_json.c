@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/textbuf.h"
-#include "train/step_sink.h"
+#include "train/step_log.h"
 
 typedef struct {
   StepSink sink;
@@ -72,38 +72,55 @@ static bool is_regular(const char *path) {
   return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-static Status step_of(const char *path, int number, const char *line, size_t size, int64_t *out) {
+/* Calls fn on every line; what stands behind the last newline is what a killed process left. */
+typedef Status LineFn(void *arg, yyjson_val *record, int64_t step, const char *line, size_t size);
+
+static Status one_line(const char *path, int number, const char *line, size_t size, LineFn *fn, void *arg) {
   yyjson_doc *doc = yyjson_read(line, size, 0);
-  bool known = json_as_int64(yyjson_obj_get(yyjson_doc_get_root(doc), "step"), out);
+  yyjson_val *record = yyjson_doc_get_root(doc);
+  int64_t step;
+  Status s = OK;
+  if (!json_as_int64(yyjson_obj_get(record, "step"), &step))
+    s = status_hint(fail(ERR_FILE, "line %d of '%s' does not tell of a step", number, path),
+                    "it is no log of a training, or damaged: name another file, or remove it");
+  if (!s) s = fn(arg, record, step, line, size);
   yyjson_doc_free(doc);
-  if (known) return OK;
-  return status_hint(fail(ERR_FILE, "line %d of '%s' does not tell of a step", number, path),
-                     "it is no log of a training, or damaged: name another file, or remove it");
+  return s;
 }
 
-/* Lines of steps before `first`.  What stands behind the last newline is what a killed process left. */
-static Status keep_lines(const char *path, const FileMap *f, int64_t first, TextBuf *kept) {
-  const char *at = (const char *)f->data, *end = at + f->size;
+static Status each_line(const char *path, const FileMap *f, LineFn *fn, void *arg) {
+  const char *at = (const char *)f->data, *end = f->size ? at + f->size : at;
   for (int number = 1; at < end; number++) {
     const char *newline = memchr(at, '\n', (size_t)(end - at));
-    int64_t step;
     if (!newline) break;
-    TRY(step_of(path, number, at, (size_t)(newline - at), &step));
-    if (step < first) text_write(kept, at, (size_t)(newline + 1 - at));
+    TRY(one_line(path, number, at, (size_t)(newline + 1 - at), fn, arg));
     at = newline + 1;
   }
-  return kept->failed ? fail_oom() : OK;
+  return OK;
+}
+
+typedef struct {
+  int64_t first;
+  TextBuf text;
+} Kept;
+
+/* Lines of steps before `first`. */
+static Status keep_line(void *arg, yyjson_val *record, int64_t step, const char *line, size_t size) {
+  Kept *k = arg;
+  (void)record;
+  if (step < k->first) text_write(&k->text, line, size);
+  return k->text.failed ? fail_oom() : OK;
 }
 
 static Status drop_steps_from(const char *path, int64_t first) {
   FileMap *f;
-  TextBuf kept = {0};
+  Kept kept = {.first = first};
   TRY(file_map(path, &f));
-  Status s = f->size ? keep_lines(path, f, first, &kept) : OK;
-  bool same = kept.len == f->size;
+  Status s = each_line(path, f, keep_line, &kept);
+  bool same = kept.text.len == f->size;
   file_map_unref(f);
-  if (!s && !same) s = file_write_all(path, kept.len ? kept.text : "", kept.len, FILE_OVERWRITE);
-  text_free(&kept);
+  if (!s && !same) s = file_write_all(path, kept.text.len ? kept.text.text : "", kept.text.len, FILE_OVERWRITE);
+  text_free(&kept.text);
   return s;
 }
 
@@ -124,5 +141,61 @@ Status step_sink_json(const char *path, bool resumed, int64_t first, bool force,
   Status s = append_open(&j->file, path);
   if (s) close_json(&j->sink);
   else *out = &j->sink;
+  return s;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+typedef struct {
+  StepRecord *record;
+  int64_t n, cap;
+} Records;
+
+/* As put_real() writes it; absent: the number that says so. */
+static double get_real(yyjson_val *o, const char *key, double absent) {
+  char is[64];
+  yyjson_val *v = yyjson_obj_get(o, key);
+  if (!v) return absent;
+  if (yyjson_is_num(v)) return yyjson_get_num(v);
+  snprintf(is, sizeof is, "%s_is", key);
+  const char *word = json_as_string(yyjson_obj_get(o, is));
+  return word && !strcmp(word, "inf") ? INFINITY : word && !strcmp(word, "-inf") ? -INFINITY : NAN;
+}
+
+static Status add_record(void *arg, yyjson_val *o, int64_t step, const char *line, size_t size) {
+  Records *r = arg;
+  (void)line, (void)size;
+  if (r->n == r->cap) {
+    int64_t cap = r->cap ? 2 * r->cap : 256;
+    StepRecord *more;
+    TRY_NEW(more, realloc(r->record, (size_t)cap * sizeof *more));
+    r->record = more;
+    r->cap = cap;
+  }
+  r->record[r->n++] = (StepRecord){.step = step,
+                                   .loss = get_real(o, "loss", NAN),
+                                   .grad_norm = get_real(o, "grad_norm", -1),
+                                   .lr = get_real(o, "lr", 0),
+                                   .seconds = get_real(o, "seconds", 0),
+                                   .samples_per_s = get_real(o, "samples_per_s", 0),
+                                   .tokens_per_s = get_real(o, "tokens_per_s", 0),
+                                   .tflops = get_real(o, "tflops", 0),
+                                   .share_of_peak = get_real(o, "share_of_peak", 0),
+                                   .memory = (int64_t)get_real(o, "memory", 0),
+                                   .loss_scale = get_real(o, "loss_scale", 0),
+                                   .skipped = yyjson_get_bool(yyjson_obj_get(o, "skipped")),
+                                   .has_eval = yyjson_obj_get(o, "eval_loss") != NULL,
+                                   .eval_loss = get_real(o, "eval_loss", 0)};
+  return OK;
+}
+
+Status step_log_read(const char *path, StepRecord **out, int64_t *n) {
+  FileMap *f;
+  Records r = {0};
+  TRY(file_map(path, &f));
+  Status s = each_line(path, f, add_record, &r);
+  file_map_unref(f);
+  if (s) free(r.record);
+  else *out = r.record, *n = r.n;
   return s;
 }

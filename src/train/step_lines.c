@@ -82,7 +82,7 @@ const char *step_line(const StepRecord *r, int64_t last, char *buf, size_t cap) 
 static bool is_line_due(const LineSink *l, const StepRecord *r, double now) {
   if (!l->lines) return false;
   if (!l->at_terminal || r->has_eval || r->skipped || !isfinite(r->loss)) return true;
-  return !l->line_at || r->step == l->last || now - l->line_at >= LINE_SECONDS;
+  return l->line_at == 0 || r->step == l->last || now - l->line_at >= LINE_SECONDS;
 }
 
 static Status write_line(StepSink *sink, const StepRecord *r) {

@@ -32,4 +32,7 @@ Status step_log_write(StepLog *l, const StepRecord *r);
 void step_log_pause(StepLog *l);
 void step_log_close(StepLog *l); /* NULL is fine */
 
+/* The steps of a file of JSON lines, in order; malloc'ed.  An unfinished last line is left out. */
+Status step_log_read(const char *path, StepRecord **out, int64_t *n);
+
 #endif

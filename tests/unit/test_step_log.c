@@ -135,6 +135,39 @@ static void not_finite(void **state) {
   assert_steps(f->path, "1 2");
 }
 
+static bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
+
+static void records_come_back(void **state) {
+  const Fixture *f = *state;
+  StepRecord want[3] = {record(1), record(2), {.step = 3, .loss = NAN, .grad_norm = -1, .lr = 0.1}}, *got;
+  StepLog *log;
+  int64_t n;
+  want[1] = (StepRecord){.step = 2,
+                         .loss = INFINITY,
+                         .grad_norm = INFINITY,
+                         .has_eval = true,
+                         .eval_loss = -INFINITY,
+                         .samples_per_s = 1.5,
+                         .loss_scale = 1024,
+                         .skipped = true};
+  assert_ok(step_log_open(&(StepLogOptions){.json = f->path, .first = 1}, &log));
+  for (int i = 0; i < 3; i++) assert_ok(step_log_write(log, &want[i]));
+  step_log_close(log);
+  assert_ok(step_log_read(f->path, &got, &n));
+  assert_int_equal(n, 3);
+  for (int i = 0; i < 3; i++) {
+    const StepRecord *a = &want[i], *b = &got[i];
+    assert_true(a->step == b->step && same_number(a->loss, b->loss) && a->grad_norm == b->grad_norm &&
+                a->lr == b->lr);
+    assert_true(a->seconds == b->seconds && a->tokens_per_s == b->tokens_per_s && a->tflops == b->tflops);
+    assert_true(a->samples_per_s == b->samples_per_s && a->share_of_peak == b->share_of_peak);
+    assert_true(a->memory == b->memory && a->loss_scale == b->loss_scale && a->skipped == b->skipped);
+    assert_true(a->has_eval == b->has_eval && a->eval_loss == b->eval_loss);
+  }
+  free(got);
+  assert_error(step_log_read("/nowhere/x", &got, &n), "/nowhere/x");
+}
+
 static void append_text(const char *path, const char *text) {
   FILE *file = fopen(path, "a");
   assert_non_null(file);
@@ -422,6 +455,7 @@ static int write_files(const char *folder) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(reads_back, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(not_finite, set_up, tear_down),
+                                     cmocka_unit_test_setup_teardown(records_come_back, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(resumes, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(keeps_others, set_up, tear_down),
                                      cmocka_unit_test_setup_teardown(event_files, set_up, tear_down),
