@@ -271,26 +271,3 @@ Status optim_parse(const char *text, OptimSpec *out) {
   set_defaults(out);
   return optim_set(out, text[n] ? text + n + 1 : "");
 }
-
-static void put_setting(TextBuf *b, const Setting *s, const double *v) {
-  text_printf(b, ",%s=", s->name);
-  if (s->kind == SETTING_FLAG) return text_puts(b, *v != 0 ? "true" : "false");
-  if (s->kind == SETTING_WORD) {
-    const char *w = s->words;
-    for (int i = 0; i < (int)*v; i++) w += strcspn(w, " ") + 1;
-    return text_printf(b, "%.*s", (int)strcspn(w, " "), w);
-  }
-  for (int i = 0; i < s->count; i++) text_printf(b, "%s%.17g", i ? ":" : "", v[i]);
-}
-
-Status optim_text(const OptimSpec *o, char **out) {
-  TextBuf b = {0};
-  text_puts(&b, o->optimizer->name);
-  for (int i = 0; o->optimizer->settings[i].name; i++) {
-    const Setting *s = &o->optimizer->settings[i];
-    if (memcmp(o->value[i], s->otherwise, sizeof o->value[i])) put_setting(&b, s, o->value[i]);
-  }
-  if (!b.text) return fail_oom();
-  *out = b.text;
-  return OK;
-}

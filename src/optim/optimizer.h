@@ -60,8 +60,6 @@ Status optim_parse(const char *text, OptimSpec *out);
 Status optim_set(OptimSpec *o, const char *settings);
 /* The same settings, as far as it knows them, for another optimizer. */
 void optim_convert(const OptimSpec *from, const char *name, OptimSpec *out);
-/* As text that optim_parse() reads: the name and what differs from the defaults; malloc'ed. */
-Status optim_text(const OptimSpec *o, char **out);
 
 /* Number i of a setting; 0 if the optimizer has none of this name. */
 double optim_number(const OptimSpec *o, const char *setting, int i);

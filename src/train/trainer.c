@@ -99,8 +99,6 @@ void trainer_set_rate(Trainer *t, double factor) {
   }
 }
 
-int64_t trainer_steps(const Trainer *t) { return (int64_t)load_number(number_at(t, update_of(t)->step)); }
-
 int trainer_states(const Trainer *t, TrainState *out) {
   const Exported *e = t->prepared->program;
   int n = 0;

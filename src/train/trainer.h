@@ -51,8 +51,6 @@ Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out);
 /* The loss alone. */
 Status trainer_loss(Trainer *t, const Batch *batch, double *out);
 
-int64_t trainer_steps(const Trainer *t); /* made so far, as the state says */
-
 /* Everything that changes: parameters and buffers (`is_model`), and what optimizers keep.  Tied names are told of
  * once each. */
 typedef struct {
