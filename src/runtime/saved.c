@@ -162,6 +162,7 @@ static Status copy_node(const Copies *c, Node *n, Node *before) {
   TRY(node_clone(n, before, &copy));
   copy->outs_list = n->outs_list;
   copy->mark = before->mark;
+  copy->stage = before->stage;
   copy->again = n;
   node_each_val(copy, use_copy, (void *)(uintptr_t)c);
   for (int i = 0; i < n->nouts; i++) c->copy[n->outs[i]->id] = copy->outs[i];
