@@ -36,8 +36,7 @@ static void begin(Step *s, Lower *l, const Node *n) {
 
 static void decay_gradient(Step *s) {
   double decay = number_of(s, "weight_decay");
-  if (decay != 0)
-    s->grad = F_OP(&s->f, "aten.add.Tensor", F_T(s->grad), F_T(f_scale(&s->f, s->param, decay)));
+  if (decay != 0) s->grad = F_OP(&s->f, "aten.add.Tensor", F_T(s->grad), F_T(f_scale(&s->f, s->param, decay)));
 }
 
 /* Results, in order; the old ones if the step is skipped. */
