@@ -8,7 +8,8 @@
 #include "runtime/auto_plan.h"
 
 const char passes_once[] = "inline,functionalize,assert_tensors,assert_branches,dce,cse";
-const char passes_specialized[] = "cse,recompose,cse,dce,recompute,dce,fuse_backward,fuse_epilogue,fuse_pointwise";
+const char passes_specialized[] =
+    "cse,recompose,cse,dce,recompute,dce,early_updates,fuse_backward,fuse_epilogue,fuse_pointwise";
 
 /* What the program does not write to never changes: packed copies of it may be kept. */
 static void freeze_state(const Exported *e) {
