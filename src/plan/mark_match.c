@@ -150,8 +150,8 @@ Status match_entry(Marker *k, const PlanEntry *e) {
     const char *module = k->names.owner[i];
     if (s->is_constant) continue;
     if (module != last) by_module = *module && pattern_matches(e, module), last = module;
+    if (modules && *module && !by_module) continue; /* an entry for modules names no weights of others */
     bool by_name = pattern_matches(e, s->fqn);
-    if (by_name && !by_module && modules && *module) continue; /* an entry for modules names no weights of others */
     if (!by_name && (!by_module || (e->style == STYLE_PLACEMENTS && !s->is_parameter))) continue;
     TRY(match_state(k, e, axis, i, by_name ? NULL : module, &found));
   }
