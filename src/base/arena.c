@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena_reuse.h"
+
 enum { ALIGN = 16, FIRST_BLOCK = 4096, LARGEST_BLOCK = 1 << 20, FIRST_ITEMS = 8 };
 
 /* No machine has more: a size beyond it comes from a damaged file. */
@@ -86,4 +88,13 @@ void arena_free(Arena *a) {
     free(b);
   }
   *a = (Arena){0};
+}
+
+void arena_clear(Arena *a) {
+  if (!a->block) return;
+  Arena older = {.block = a->block->next};
+  arena_free(&older);
+  memset(a->block->data, 0, a->used); /* I1 */
+  a->block->next = NULL;
+  a->used = a->total = 0;
 }

@@ -236,6 +236,15 @@ static void differentiate(Vjp *v) {
   if (d) d->implicit_replication = before;
 }
 
+/* A call that its op let through although its arguments do not belong together may have no gradient. */
+static Status check_gradient(const TapeNode *n, int i, const Tensor *x, const Tensor *g) {
+  char a[160], b[160];
+  if (tensor_same_size(x, g) && x->dtype == g->dtype) return OK;
+  return status_hint(fail(ERR_FAIL, "the gradient of %s: of %s, which is %s, it is %s", n->op->schema.name,
+                          name_of(n, i), tensor_describe(x, a, sizeof a), tensor_describe(g, b, sizeof b)),
+                     "the arguments of the call do not belong together");
+}
+
 static Status visit_node(Job *j, const Visit *at) {
   TapeNode *n = at->node;
   Call forward = {.ctx = j->tape->ctx, .op = n->op, .nout = n->nvalues}, calls = call_of(j, n->op);
@@ -268,8 +277,11 @@ static Status visit_node(Job *j, const Visit *at) {
            .gradient = gradient};
   differentiate(&v);
   if (v.f.status) return explain(n, v.f.status);
-  for (int i = 0; i < n->nin; i++)
-    if (wanted[i] && gradient[i]) TRY(arrive(j, n->source[i], n->source_out[i], gradient[i]));
+  for (int i = 0; i < n->nin; i++) {
+    if (!wanted[i] || !gradient[i]) continue;
+    TRY(check_gradient(n, i, tensor[i], gradient[i]));
+    TRY(arrive(j, n->source[i], n->source_out[i], gradient[i]));
+  }
   return OK;
 }
 

@@ -39,6 +39,9 @@ Status walk_set_outs(WalkState *s, const Node *n, const Value *outs, int nouts) 
 
 static Status call_op(WalkState *s, const Node *n) {
   Value *bound;
+  bool known = false;
+  if (s->w->recall) TRY(s->w->recall(s->w->arg, n, s->env, &known));
+  if (known) return OK;
   TRY_NEW(bound, arena_new_n(s->w->arena, Value, n->op->schema.nparams));
   TRY(node_resolve(s->w->arena, s->env, n, bound));
   Call c = {.ctx = s->w->ctx, .op = n->op, .arg = bound, .scope = s->w->scope, .arena = s->w->arena};
@@ -56,7 +59,7 @@ static Status call_node(WalkState *s, const Node *n) {
 static Status walk_nodes(WalkState *s, Value *outputs) {
   const Graph *g = s->g;
   bool eager = !ctx_is_recording(s->w->ctx);
-  graph_each_val((Graph *)(uintptr_t)g, count, s->uses);
+  if (eager) graph_each_val((Graph *)(uintptr_t)g, count, s->uses);
   for (Node *n = g->first; n; n = n->next) {
     Status status = call_node(s, n);
     if (status) return status_at_node(status, n);

@@ -20,6 +20,9 @@ typedef struct {
   Arena *arena;
   /* Told before each node, e.g. to give what is recorded its metadata; may be NULL. */
   Status (*before)(void *arg, const Node *n);
+  /* Asked before the arguments of an op are looked up; *known: its results are in env (by Val.id) now, and the call
+   * need not be made; may be NULL. */
+  Status (*recall)(void *arg, const Node *n, Value *env, bool *known);
   /* Makes the call instead of op_dispatch(): arguments may be replaced (bound is c->arg),
    * results as well; may be NULL. */
   Status (*call)(void *arg, const Node *n, Value *bound, Call *c);

@@ -3,17 +3,23 @@
 
 #include <string.h>
 
+#include "base/arena_reuse.h"
 #include "plan/blocks_inside.h"
 #include "plan/cutters.h"
 
 /* ---- members ----------------------------------------------------------------------------------- */
 
 Status blocks_open(Blocks *b, Probe *p) {
-  *b = (Blocks){.p = p};
+  *b = (Blocks){.p = p, .arena = b->arena};
   TRY_NEW(b->at, arena_new_n(&b->arena, Track *, p->e->graph->nvals + 1));
   TRY_NEW(b->end_at, arena_new_n(&b->arena, int, p->e->graph->nvals + 1));
   TRY_NEW(b->member_at, arena_new_n(&b->arena, int, p->e->graph->ninputs + 1));
   return OK;
+}
+
+void blocks_clear(Blocks *b) {
+  arena_clear(&b->arena);
+  *b = (Blocks){.arena = b->arena};
 }
 
 void blocks_close(Blocks *b) {
@@ -60,13 +66,13 @@ static void add_cut(Member *m, int64_t at) {
   m->ncuts++;
 }
 
-static void count_track(Blocks *b, const Track *t) {
-  member_add_span(blocks_keeper(b, t->member), t->base, track_end(t), track_pieces(t));
+static Status count_track(Blocks *b, const Track *t) {
+  return member_add_span(b, blocks_keeper(b, t->member), t->base, track_end(t), track_pieces(t));
 }
 
-static void count_all(Blocks *b, int member, int64_t count) {
+static Status count_all(Blocks *b, int member, int64_t count) {
   Member *m = &b->member[member];
-  member_add_span(m, 0, m->n, count);
+  return member_add_span(b, m, 0, m->n, count);
 }
 
 /* ---- following --------------------------------------------------------------------------------------- */
@@ -82,12 +88,14 @@ static bool same_features(const Blocks *b, const Track *t, const Track *u) {
          x->before == y->before && b->member[t->member].n == b->member[u->member].n;
 }
 
-static void keep_together(Blocks *b, int m, int other) {
+static Status keep_together(Blocks *b, int m, int other) {
   Member *x = blocks_keeper(b, m), *y = blocks_keeper(b, other);
-  if (x == y) return;
+  if (x == y) return OK;
   for (int i = 0; i < x->ncuts; i++) add_cut(y, x->cut[i]);
-  for (int i = 0; i < x->nspans; i++) member_add_span(y, x->span[i].begin, x->span[i].end, x->span[i].count);
+  for (int i = 0; i < x->nspans; i++)
+    TRY(member_add_span(b, y, x->span[i].begin, x->span[i].end, x->span[i].count));
   x->keeper = (int)(y - b->member);
+  return OK;
 }
 
 static Status remember(Blocks *b, int columns, int rows, const Node *n) {
@@ -137,8 +145,7 @@ static Status land(Blocks *b, Track *t, int depth) {
     if (!first->n) return OK;
     join(b, t->member, first->member);
     TRY(meet_alike(b, t->member, first->member));
-    if (same_features(b, t, first)) keep_together(b, t->member, first->member);
-    return OK;
+    return same_features(b, t, first) ? keep_together(b, t->member, first->member) : OK;
   }
   Track *kept;
   TRY_NEW(kept, arena_new(&b->arena, Track));
@@ -153,7 +160,7 @@ static Status ends_here(Blocks *b, const Track *t, const Node *n, bool *ends) {
   for (int i = b->end_at[t->val->id] - 1; i >= 0; i = b->end[i].next) {
     const RowEnd *e = &b->end[i];
     if (e->node != n || e->dim != t->dims[0].dim) continue;
-    member_add_span(&b->member[e->member], e->begin, e->end, track_pieces(t));
+    TRY(member_add_span(b, &b->member[e->member], e->begin, e->end, track_pieces(t)));
     join(b, t->member, e->member);
     TRY(remember(b, t->member, e->member, n));
     *ends = true;
@@ -179,7 +186,7 @@ static Status join_buffers(Blocks *b, const Track *t, const Node *n, int dim) {
       TRY(probe_ask(p, n, (Given[]){{v, place_s(d)}, {t->val, place_s(t->dims[0].dim)}}, 2, out, &free, &known));
       if (!known || !free || !is_s_of(&out[0], dim)) continue;
       TRY(add_member(b, g->inputs[v->index]->index, d, false, &m));
-      count_all(b, m, track_pieces(t));
+      TRY(count_all(b, m, track_pieces(t)));
       b->member[m].writer = t->member;
       b->member[m].written = (Span){t->base, track_end(t), 0};
       join(b, t->member, m);
@@ -220,7 +227,7 @@ static Status pass_on(Blocks *b, const Track *t, const Node *n, bool counts, int
       to[o].dims[to[o].n++].dim = out[o].dim;
     }
     if (i == 0) {
-      if (counts) count_track(b, t);
+      if (counts) TRY(count_track(b, t));
       if (!free || !is_s(&out[0])) TRY(add_need(b, t, t->val, n));
       if (free && n->nouts == 1 && is_s(&out[0])) TRY(join_buffers(b, t, n, out[0].dim));
     }
@@ -326,11 +333,11 @@ static Status halve_results(Blocks *b, const Track *t, const Node *n, int depth)
 }
 
 /* Groups of channels are normalised together. */
-static void count_groups(Blocks *b, const Track *t, const Node *n) {
+static Status count_groups(Blocks *b, const Track *t, const Node *n) {
   int64_t groups;
   int at = node_is(n, "aten.group_norm.default") ? 1 : node_is(n, "aten.native_group_norm.default") ? 6 : -1;
-  if (at < 0 || t->dims[0].dim != 1 || !arg_number(b->p, &n->args[at], 1, &groups)) return;
-  member_add_span(blocks_keeper(b, t->member), t->base, track_end(t), groups);
+  if (at < 0 || t->dims[0].dim != 1 || !arg_number(b->p, &n->args[at], 1, &groups)) return OK;
+  return member_add_span(b, blocks_keeper(b, t->member), t->base, track_end(t), groups);
 }
 
 static Status cut_results(Blocks *b, const Track *t, const Node *n, int depth) {
@@ -375,13 +382,13 @@ static Status cat_results(Blocks *b, const Track *t, const Node *n, int depth) {
 static Status follow_user(Blocks *b, const Track *t, const Node *n, int depth) {
   bool ends;
   TRY(ends_here(b, t, n, &ends));
-  if (ends) return count_track(b, t), OK;
+  if (ends) return count_track(b, t);
   if (!n->op || n->nouts == 0 || n->nouts > MAX_DIMS) return OK;
   if (moves(n, MOVES_CUT)) return cut_results(b, t, n, depth);
   if (node_is(n, "aten.index.Tensor")) return index_results(b, t, n, depth);
   if (node_is(n, "aten.cat.default")) return cat_results(b, t, n, depth);
   if (node_is(n, "aten.glu.default")) return halve_results(b, t, n, depth);
-  count_groups(b, t, n);
+  TRY(count_groups(b, t, n));
   if (node_is(n, "aten.repeat_interleave.self_int")) return repeat_results(b, t, n, depth);
   if (moves(n, MOVES_RESHAPE)) {
     const Tensor *in = probe_tensor(b->p, t->val), *out = probe_tensor(b->p, n->outs[0]);
@@ -400,7 +407,7 @@ static Status is_clean(Blocks *b, const Track *t, bool *clean) {
     Placement out[MAX_DIMS];
     bool free, known, row = false;
     if (!n || !n->op || n->nouts == 0 || n->nouts > MAX_DIMS || moves(n, MOVES_RESHAPE)) continue;
-    for (int i = 0; i < b->nends; i++) row |= b->end[i].node == n && b->end[i].val == t->val;
+    for (int i = b->end_at[t->val->id] - 1; i >= 0; i = b->end[i].next) row |= b->end[i].node == n;
     if (row || moves(n, MOVES_CUT)) continue;
     TRY(probe_ask(b->p, n, &(Given){t->val, place_s(t->dims[0].dim)}, 1, out, &free, &known));
     *clean = known && free && is_s(&out[0]);

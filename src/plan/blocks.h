@@ -28,9 +28,9 @@ typedef struct {
   int keeper; /* a member whose features are these, one by one, and who keeps the cuts; or itself */
   bool rows;  /* contracted: follows the others */
   int64_t cut[MAX_CUTS];
-  int ncuts; /* -1: too many */
-  Span span[MAX_SPANS];
-  int nspans;
+  int ncuts;  /* -1: too many */
+  Span *span; /* at most MAX_SPANS */
+  int nspans, spans_cap;
   int next;                /* another member of the same input; -1: none */
   int met_first, met_last; /* of Blocks.met, as columns; -1: none */
   int writer;              /* of a buffer: whose features [written.begin, written.end) go there; -1: none */
@@ -101,7 +101,9 @@ typedef struct {
   int *need_at;        /* by member that keeps the cuts: 1 + the first of its needs; 0: none */
 } Blocks;
 
+/* Of a zeroed or cleared b. */
 Status blocks_open(Blocks *b, Probe *p);
+void blocks_clear(Blocks *b); /* keeps memory for the next blocks_open() */
 void blocks_close(Blocks *b);
 /* All rows are to be added before the first column.  use: where it is used so. */
 Status blocks_add_rows(Blocks *b, int input, int dim, const WeightUse *use, const Val *val, int val_dim);

@@ -10,6 +10,6 @@ int blocks_group(const Blocks *b, int member);
 /* The member that keeps what is known of these features. */
 Member *blocks_keeper(const Blocks *b, int member);
 /* Features [begin, end) are used in `count` equal pieces. */
-void member_add_span(Member *m, int64_t begin, int64_t end, int64_t count);
+Status member_add_span(Blocks *b, Member *m, int64_t begin, int64_t end, int64_t count);
 
 #endif

@@ -27,12 +27,16 @@ Member *blocks_keeper(const Blocks *b, int m) {
   return &b->member[m];
 }
 
-void member_add_span(Member *m, int64_t begin, int64_t end, int64_t count) {
+Status member_add_span(Blocks *b, Member *m, int64_t begin, int64_t end, int64_t count) {
   int i = 0;
   while (i < m->nspans && (m->span[i].begin != begin || m->span[i].end != end)) i++;
-  if (i == MAX_SPANS) return;
-  if (i == m->nspans) m->span[m->nspans++] = (Span){begin, end, 0};
+  if (i == MAX_SPANS) return OK;
+  if (i == m->nspans) {
+    TRY_NEW(m->span, arena_more(&b->arena, m->span, m->nspans, &m->spans_cap));
+    m->span[m->nspans++] = (Span){begin, end, 0};
+  }
   m->span[i].count = blocks_gcd(m->span[i].count, count);
+  return OK;
 }
 
 /* ---- segments ------------------------------------------------------------------------------- */

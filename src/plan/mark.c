@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena_reuse.h"
 #include "plan/mark_sequence.h"
 #include "plan/marker.h"
 
@@ -97,6 +98,8 @@ Status marker_open(Probe *p, Mesh *mesh, const PlanFile *plan, TextBuf *notes, M
 
 void marker_close(Marker *k) {
   if (!k) return;
+  marks_free(k->spare);
+  blocks_close(&k->blocks);
   arena_free(&k->arena);
   free(k);
 }
@@ -106,6 +109,9 @@ static Status allocate(Marks *m, const Graph *g, Mesh *mesh) {
   m->graph = g;
   m->nvals = g->nvals;
   TRY_NEW(m->input, arena_new_n(&m->arena, InputMark, g->ninputs + 1));
+  Placement *place;
+  TRY_NEW(place, arena_new_n(&m->arena, Placement, g->ninputs * mesh->naxes + 1));
+  for (int i = 0; i < g->ninputs; i++) m->input[i].place = place + i * mesh->naxes;
   TRY_NEW(m->output, arena_new_n(&m->arena, Want, g->noutputs + 1));
   TRY_NEW(m->before, arena_new_n(&m->arena, Anchor *, g->nvals + 1));
   TRY_NEW(m->after, arena_new_n(&m->arena, Want *, g->nvals + 1));
@@ -129,25 +135,32 @@ static Status place_all(Marker *k) {
 }
 
 Status marker_marks(Marker *k, const bool *off, Marks **out) {
-  TRY_NEW(k->m, calloc(1, sizeof *k->m));
+  k->m = k->spare;
+  k->spare = NULL;
+  if (!k->m) TRY_NEW(k->m, calloc(1, sizeof *k->m));
   k->off = off;
   k->noted = NULL;
   Status s = place_all(k);
-  blocks_close(&k->blocks);
+  blocks_clear(&k->blocks);
   if (s) marks_free(k->m);
   else *out = k->m;
   k->m = NULL;
   return s;
 }
 
-Status mark(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out) {
-  Probe probe;
-  Marker *k = NULL;
-  Status s = probe_open(&probe, e);
-  if (!s) s = marker_open(&probe, mesh, plan, notes, &k);
-  if (!s) s = marker_marks(k, NULL, out);
+void marker_take_back(Marker *k, Marks *m) {
+  if (k->spare) return marks_free(m);
+  plan_file_free(m->derived);
+  arena_clear(&m->arena);
+  *m = (Marks){.arena = m->arena};
+  k->spare = m;
+}
+
+Status mark(Probe *p, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out) {
+  Marker *k;
+  TRY(marker_open(p, mesh, plan, notes, &k));
+  Status s = marker_marks(k, NULL, out);
   marker_close(k);
-  probe_close(&probe);
   return s;
 }
 

@@ -31,9 +31,9 @@ typedef struct Anchor {
 } Anchor;
 
 typedef struct {
-  Placement place[MAX_AXES];
-  const char *why; /* the plan's entry; NULL: whole because nobody said otherwise */
-  bool batch;      /* S(0) because it divides: a call where it does not has the whole */
+  Placement *place; /* one per axis of the mesh */
+  const char *why;  /* the plan's entry; NULL: whole because nobody said otherwise */
+  bool batch;       /* S(0) because it divides: a call where it does not has the whole */
 } InputMark;
 
 typedef struct Marks {
@@ -50,19 +50,21 @@ typedef struct Marks {
   bool torch_ops;    /* the recorded program is for PyTorch: no op of our own where there is a choice */
 } Marks;
 
-/* e: inlined and functional.  Sizes that are symbols count with their hints.  notes (may
- * be NULL) gets a line per fact worth telling. */
-Status mark(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out);
+struct Probe;
+/* p: of an inlined and functional program; stays the caller's.  notes (may be NULL) gets a line per fact worth
+ * telling. */
+Status mark(struct Probe *p, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out);
 void marks_free(Marks *m); /* NULL is fine */
 
 /* The same in two steps, where several plans are tried that are parts of one: what its entries
  * speak of is found out once. */
 typedef struct Marker Marker;
-struct Probe;
 /* p: of the program; stays the caller's and outlives the marker, as does the plan. */
 Status marker_open(struct Probe *p, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marker **out);
 /* off: by entry of the plan, whether it is left out; NULL: none is. */
 Status marker_marks(Marker *k, const bool *off, Marks **out);
+/* The marks are not needed any more: their memory is for those that are made next. */
+void marker_take_back(Marker *k, Marks *m);
 void marker_close(Marker *k); /* NULL is fine */
 
 /* How input i lies in a call where dimension 0 has `batch` elements: mesh->naxes placements. */

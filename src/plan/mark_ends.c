@@ -104,7 +104,8 @@ Status place_outputs(Marker *k) {
     if (!is_user_output(kind)) {
       for (int j = 0; j < e->graph->ninputs; j++) {
         const char *name = kind == OUT_USER_INPUT_MUTATION ? e->graph->inputs[j]->name : e->inputs[j].target;
-        if (name && !strcmp(name, e->outputs[i].target)) memcpy(w->place, k->m->input[j].place, sizeof w->place);
+        if (name && !strcmp(name, e->outputs[i].target))
+          memcpy(w->place, k->m->input[j].place, (size_t)k->mesh->naxes * sizeof *w->place);
       }
       w->why = "what the program writes back";
       continue;

@@ -53,9 +53,8 @@ static Status choose_dim(Marker *k, Planned *p) {
   const Tensor *t = probe_tensor(k->probe, input_val(k, p->input));
   p->side = style_table[p->entry->style].side;
   p->dim = -1;
-  TRY_NEW(p->uses, arena_new(&k->arena, WeightUses));
   if (!t || p->side == SIDE_NONE) return OK;
-  TRY(weight_uses(k->probe, input_val(k, p->input), p->uses));
+  TRY(weight_uses(k->probe, input_val(k, p->input), &p->uses));
   p->dim = dim_with_role(p, t, p->side == SIDE_COLUMNS ? DIM_FEATURE : DIM_CONTRACTED);
   return OK;
 }
@@ -112,6 +111,7 @@ static Status match_state(Marker *k, const PlanEntry *e, int axis, int i, const 
     found->used = true;
     if (!found->cut) found->name = fqn;
     TRY(choose_dim(k, &p));
+    TRY_NEW(p.why, arena_printf(&k->arena, "%s '%s'", style_name(e->style), module && *module ? module : fqn));
     found->cut |= p.dim >= 0;
     found->single |= cannot_be_asked(k, &p);
     TRY(add_planned(k, p));
@@ -150,8 +150,8 @@ Status match_entry(Marker *k, const PlanEntry *e) {
     const char *module = k->names.owner[i];
     if (s->is_constant) continue;
     if (module != last) by_module = *module && pattern_matches(e, module), last = module;
+    if (modules && *module && !by_module) continue; /* an entry for modules names no weights of others */
     bool by_name = pattern_matches(e, s->fqn);
-    if (by_name && !by_module && modules && *module) continue; /* an entry for modules names no weights of others */
     if (!by_name && (!by_module || (e->style == STYLE_PLACEMENTS && !s->is_parameter))) continue;
     TRY(match_state(k, e, axis, i, by_name ? NULL : module, &found));
   }

@@ -38,14 +38,6 @@ static Status marks_want_after(Marks *m, const Val *v, int axis, Placement place
   return OK;
 }
 
-static Status why_of(Marker *k, const Planned *p, const char **out) {
-  char text[512];
-  snprintf(text, sizeof text, "%s '%s'", style_name(p->entry->style),
-           p->module && *p->module ? p->module : p->name);
-  TRY_NEW(*out, arena_strdup(&k->m->arena, text));
-  return OK;
-}
-
 /* Activations of the node are whole on the axis. */
 static Status want_whole_arguments(Marker *k, const WeightUse *u, int axis, const char *why) {
   const Node *n = u->node;
@@ -161,7 +153,7 @@ static Status cut_parts(Marker *k, const Planned *p, const char *why) {
 static Status place_planned(Marker *k, const Planned *p) {
   const char *why;
   Placement place = place_r();
-  TRY(why_of(k, p, &why));
+  TRY_NEW(why, arena_strdup(&k->m->arena, p->why)); /* marks outlive the marker */
   if (p->entry->style == STYLE_PLACEMENTS) {
     Placement list[MAX_AXES];
     const Tensor *t = probe_tensor(k->probe, input_val(k, p->input));

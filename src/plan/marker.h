@@ -33,7 +33,8 @@ typedef struct {
   int input, axis;
   int dim; /* that is cut; -1: none */
   Side side;
-  WeightUses *uses;
+  const WeightUses *uses;
+  const char *why; /* of what is asked for its sake: "colwise 'layers.0.mlp.up_proj'" */
 } Planned;
 
 struct Marker {
@@ -50,6 +51,7 @@ struct Marker {
   /* of the marks that are being made */
   const bool *off; /* by entry: left out; NULL: none */
   Marks *m;
+  Marks *spare; /* whose memory is free; NULL: none */
   Blocks blocks;
   const PlanEntry *noted; /* the last one that a note was about */
 };

@@ -404,22 +404,34 @@ void plan_file_free(PlanFile *p) {
 
 /* ---- patterns ----------------------------------------------------------------------------------- */
 
-/* What no choice for the stars can make good: the ends differ, or there are more or fewer dots. */
-static bool cannot_match(const char *p, const char *name) {
-  const char *tail = p, *end = name;
-  int dots = 0;
-  bool fixed = true; /* every dot of the name stands in the pattern */
-  for (const char *at = p; *at; at++) {
-    if (*at == '*') tail = at + 1;
-    fixed &= *at != '?' && (at[0] != '*' || at[1] != '*');
-    dots += *at == '.';
+/* Stars that take no dot, and no '?': part by part between dots, and in each the last star takes no more than it
+ * must. */
+static bool match_parts(const char *p, const char *name) {
+  const char *star = NULL, *from = NULL; /* what follows the star, and where in the name it was tried last */
+  for (;;) {
+    if (*p == '*') {
+      star = ++p;
+      from = name;
+    } else if (*p == *name) {
+      if (!*p) return true;
+      if (*p == '.') star = NULL;
+      p++;
+      name++;
+    } else {
+      if (!star || !*from || *from == '.') return false;
+      name = ++from;
+      p = star;
+    }
   }
-  for (; *end; end++) dots -= *end == '.';
-  if (fixed && dots) return true;
-  size_t n = strlen(tail);
-  if (tail == p || (size_t)(end - name) < n) return tail != p;
-  for (end -= n; *tail; tail++, end++)
-    if (*tail != *end && *tail != '?') return true;
+}
+
+/* What follows the last star is how the name must end. */
+static bool ends_differ(const char *p, const char *name) {
+  const char *tail = strrchr(p, '*');
+  size_t n = tail ? strlen(++tail) : 0, length = strlen(name);
+  if (!tail || length < n) return tail != NULL;
+  for (name += length - n; *tail; tail++, name++)
+    if (*tail != *name && *tail != '?') return true;
   return false;
 }
 
@@ -429,9 +441,11 @@ static bool cannot_match(const char *p, const char *name) {
 static bool glob(const char *p, const char *name) {
   for (; *p && *p != '*'; p++, name++)
     if (!*name || (*p != *name && *p != '?')) return false;
+  if (!*p) return !*name;
+  if (!strchr(p, '?') && !strstr(p, "**")) return match_parts(p, name);
   size_t n = strlen(p);
-  if (!n || n > PATTERN_MAX) return !strcmp(p, name);
-  if (cannot_match(p, name)) return false;
+  if (n > PATTERN_MAX) return !strcmp(p, name);
+  if (ends_differ(p, name)) return false;
   bool here[PATTERN_MAX + 1];
   memset(here, 0, n + 1);
   here[0] = true;

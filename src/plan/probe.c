@@ -139,6 +139,7 @@ Status probe_open(Probe *p, const Exported *e) {
   TRY_NEW(p->env, arena_new_n(&p->arena, Value, e->graph->nvals + 1));
   TRY_NEW(p->activation, arena_new_n(&p->arena, bool, e->graph->nvals + 1));
   TRY_NEW(p->asked, arena_new_n(&p->arena, Asked *, e->graph->nvals + 1));
+  TRY_NEW(p->uses, arena_new_n(&p->arena, struct WeightUses *, e->graph->ninputs + 1));
   TRY(list_users(p));
   return open_graph(p);
 }

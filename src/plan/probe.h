@@ -21,7 +21,8 @@ typedef struct Probe {
   bool *activation; /* by Val.id: depends on what the user gives */
   Node **user;      /* nodes that use a value: user[first_user[id]] to user[first_user[id + 1] - 1] */
   int *first_user;
-  struct Asked **asked; /* by id of a node's first result: questions that were answered */
+  struct Asked **asked;     /* by id of a node's first result: questions that were answered */
+  struct WeightUses **uses; /* by graph input: weight_uses(); NULL: not asked for yet */
 } Probe;
 
 /* Zeroed p is a valid argument of probe_close(). */

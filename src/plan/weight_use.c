@@ -5,7 +5,13 @@
 
 #include "plan/cutters.h"
 
-static WeightUse *use_at(WeightUses *uses, const Node *n, const Val *weight) {
+/* Uses that are being found. */
+typedef struct {
+  WeightUse use[MAX_USES];
+  int n;
+} Found;
+
+static WeightUse *use_at(Found *uses, const Node *n, const Val *weight) {
   for (int i = 0; i < uses->n; i++)
     if (uses->use[i].node == n) return &uses->use[i];
   if (uses->n == MAX_USES) return NULL;
@@ -52,11 +58,11 @@ typedef struct {
   int64_t begin, end;
 } Thread;
 
-static Status follow(Probe *p, const Val *v, Thread t, bool constants, WeightUses *uses, int depth);
+static Status follow(Probe *p, const Val *v, Thread t, bool constants, Found *uses, int depth);
 
 /* Splits of a weight: each part goes its way. */
-static Status follow_parts(Probe *p, const Node *n, const Val *v, Thread t, bool constants, WeightUses *uses,
-                           int depth, bool *done) {
+static Status follow_parts(Probe *p, const Node *n, const Val *v, Thread t, bool constants, Found *uses, int depth,
+                           bool *done) {
   int dim;
   int64_t start[MAX_DIMS];
   *done = n->args[0].kind == ARG_VAL && n->args[0].val == v && is_plain_s(&t.at) &&
@@ -78,7 +84,7 @@ static bool is_alone(const Probe *p, const Val *v, const Thread *t) {
 
 /* To every use.  constants: products with numbers that the program has count, too (tables
  * of positions). */
-static Status follow(Probe *p, const Val *v, Thread t, bool constants, WeightUses *uses, int depth) {
+static Status follow(Probe *p, const Val *v, Thread t, bool constants, Found *uses, int depth) {
   int dim = t.dim;
   if (depth > 16) return OK;
   for (int k = p->first_user[v->id]; k < p->first_user[v->id + 1]; k++) {
@@ -110,13 +116,21 @@ static Status follow(Probe *p, const Val *v, Thread t, bool constants, WeightUse
   return OK;
 }
 
-Status weight_uses(Probe *p, const Val *v, WeightUses *out) {
+Status weight_uses(Probe *p, const Val *v, const WeightUses **out) {
   const Tensor *t = probe_tensor(p, v);
-  out->n = 0;
-  if (!t) return OK;
-  for (int pass = 0; pass < 2 && !out->n; pass++)
+  Found found;
+  WeightUses **kept = &p->uses[v->index];
+  *out = *kept;
+  if (*kept) return OK;
+  found.n = 0;
+  for (int pass = 0; t && pass < 2 && !found.n; pass++)
     for (int d = 0; d < t->ndim; d++)
-      if (t->size[d] > 1) TRY(follow(p, v, (Thread){d, place_s(d), 0, t->size[d]}, pass > 0, out, 0));
+      if (t->size[d] > 1) TRY(follow(p, v, (Thread){d, place_s(d), 0, t->size[d]}, pass > 0, &found, 0));
+  size_t bytes = (size_t)found.n * sizeof *found.use;
+  TRY_NEW(*kept, arena_alloc(&p->arena, sizeof **kept + bytes));
+  (*kept)->n = found.n;
+  if (found.n) memcpy((*kept)->use, found.use, bytes);
+  *out = *kept;
   return OK;
 }
 

@@ -29,13 +29,13 @@ typedef struct {
 } WeightUse;
 
 enum { MAX_USES = 32 };
-typedef struct {
-  WeightUse use[MAX_USES];
+typedef struct WeightUses {
   int n;
+  WeightUse use[];
 } WeightUses;
 
-/* v: an input of the graph.  Uses beyond MAX_USES are left out. */
-Status weight_uses(Probe *p, const Val *v, WeightUses *out);
+/* v: an input of the graph.  Uses beyond MAX_USES are left out.  They are found once and belong to the probe. */
+Status weight_uses(Probe *p, const Val *v, const WeightUses **out);
 
 /* The argument (not a weight) and the dimension of it that are contracted with dimension
  * `dim` of the parameter.  NULL in *val: none, as with a table's rows. */

@@ -42,7 +42,7 @@ typedef struct {
   const Exported *e;
   const Mesh *mesh;
   Arena arena;
-  Probe probe;
+  Probe *probe;
   Blocks blocks;
   Weight *weight;
   int nweights;
@@ -58,11 +58,10 @@ typedef struct {
 
 static Status consider(Auto *a, int input) {
   const Val *v = a->e->graph->inputs[input];
-  const Tensor *t = probe_tensor(&a->probe, v);
-  WeightUses *uses;
+  const Tensor *t = probe_tensor(a->probe, v);
+  const WeightUses *uses;
   if (a->e->inputs[input].kind != IN_PARAMETER || !t || t->ndim < 2) return OK;
-  TRY_NEW(uses, arena_new(&a->arena, WeightUses));
-  TRY(weight_uses(&a->probe, v, uses));
+  TRY(weight_uses(a->probe, v, &uses));
   Weight table = {.input = input, .feature = -1, .contracted = -1, .table = true, .choice = -1};
   for (int u = 0; u < uses->n; u++) {
     Weight w = {.input = input, .feature = -1, .contracted = -1, .use = &uses->use[u], .choice = -1};
@@ -100,7 +99,7 @@ static Status find_weights(Auto *a) {
     const Val *val;
     int dim;
     if (w->table) continue;
-    TRY(weight_partner(&a->probe, w->use, w->contracted, &val, &dim));
+    TRY(weight_partner(a->probe, w->use, w->contracted, &val, &dim));
     if (val) TRY(blocks_add_rows(&a->blocks, w->input, w->contracted, w->use, val, dim));
   }
   for (i = 0; i < a->nweights; i++)
@@ -291,8 +290,8 @@ typedef struct {
 
 static Status trials_open(Auto *a, Trials *t) {
   TRY(build_plan(a, &t->plan));
-  TRY(plan_price_open(&a->probe, a->mesh, &t->prices));
-  TRY(marker_open(&a->probe, plan_price_mesh(t->prices), t->plan, NULL, &t->marker));
+  TRY(plan_price_open(a->probe, a->mesh, &t->prices));
+  TRY(marker_open(a->probe, plan_price_mesh(t->prices), t->plan, NULL, &t->marker));
   TRY_NEW(t->off, arena_new_n(&a->arena, bool, a->nentries + 1));
   return OK;
 }
@@ -309,7 +308,7 @@ static Status price(const Auto *a, Trials *t, double *seconds) {
   for (int i = 0; i < a->nentries; i++) t->off[i] = a->off[a->entry[i].choice];
   TRY(marker_marks(t->marker, t->off, &marks));
   Status s = plan_price(t->prices, marks, &p);
-  marks_free(marks);
+  marker_take_back(t->marker, marks);
   *seconds = (double)p.sent / LINK + p.flops / FLOPS + (double)p.weights / WEIGHTS;
   return s;
 }
@@ -342,8 +341,7 @@ static Status search(Auto *a) {
 /* ---- all of it ---------------------------------------------------------------------------------------- */
 
 static Status derive(Auto *a, PlanFile **out) {
-  TRY(probe_open(&a->probe, a->e));
-  TRY(blocks_open(&a->blocks, &a->probe));
+  TRY(blocks_open(&a->blocks, a->probe));
   a->blocks.strict = true;
   TRY(find_weights(a));
   TRY(pair_weights(a));
@@ -353,21 +351,23 @@ static Status derive(Auto *a, PlanFile **out) {
   return build_plan(a, out);
 }
 
-/* e: inlined and functional.  Cuts the tensor-parallel axis of the mesh. */
-static Status auto_plan(const Exported *e, const Mesh *mesh, PlanFile **out) {
-  Auto a = {.e = e, .mesh = mesh};
+/* Of an inlined and functional program.  Cuts the tensor-parallel axis of the mesh. */
+static Status auto_plan(Probe *probe, const Mesh *mesh, PlanFile **out) {
+  Auto a = {.e = probe->e, .mesh = mesh, .probe = probe};
   if (mark_tensor_axis(mesh) < 0) return plan_file_new("auto", out); /* only batches are cut */
   Status s = derive(&a, out);
   blocks_close(&a.blocks);
-  probe_close(&a.probe);
   arena_free(&a.arena);
   return s;
 }
 
 Status mark_with_plan(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out) {
   PlanFile *derived = NULL;
-  if (plan && plan->automatic) TRY(auto_plan(e, mesh, &derived));
-  Status s = mark(e, mesh, derived ? derived : plan, notes, out);
+  Probe probe;
+  Status s = probe_open(&probe, e);
+  if (!s && plan && plan->automatic) s = auto_plan(&probe, mesh, &derived);
+  if (!s) s = mark(&probe, mesh, derived ? derived : plan, notes, out);
+  probe_close(&probe);
   if (s) plan_file_free(derived);
   else (*out)->derived = derived;
   return s;

@@ -5,6 +5,8 @@
  * Pairs, tables and the last layer are then tried with and without, and what costs least
  * stays.  Weights of repeated blocks (names that differ in a number) are decided together.
  *
+ * What is priced is the forward: a plan does not depend on which gradients are wanted.
+ *
  * I1  The plan is a function of program and mesh: every rank derives the same.
  */
 #ifndef TESS_RUNTIME_AUTO_PLAN_H

@@ -1,14 +1,16 @@
 /* plan_price.c -- see plan_price.h.
  *
- * Handles of a walk are its own, shards are not: of every value and spec there is one shard
- * (without elements) in all walks, so that a call is known again by its arguments' shards, and
- * a redistribution by its Moved record.
+ * Of every value and spec there is one shard (without elements) in all walks, so that a call is
+ * known again by its arguments' shards, and a redistribution by its Moved record.  A call that is
+ * known again is not looked at further: its results are the handles that were made first, which
+ * are told again how they lie, since later calls may have changed that.
  */
 #include "runtime/plan_price.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena_reuse.h"
 #include "dist/dispatch.h"
 #include "dist/dist.h"
 #include "graph/builder.h"
@@ -24,14 +26,22 @@ typedef struct {
   Tensor *local;    /* the shard; the tensor itself if it is plain */
 } Lie;
 
+static Lie lie_of(Tensor *t) { return t->spec ? (Lie){t->spec, t->local} : (Lie){NULL, t}; }
+
+/* Of a DTensor. */
+static void lie_so(Tensor *t, const Lie *lie) {
+  t->spec = lie->spec;
+  t->local = lie->local;
+}
+
 /* A call that was made. */
 typedef struct Made {
   struct Made *next;
   uint64_t *key;
   int nkey;
-  Value *out; /* tensors on the mesh: handles of which spec and shard count */
-  int *alias; /* by output: the tensor argument whose handle it is; -1: none */
-  int nout;
+  Value *out;    /* by result of the node */
+  Lie *lie;      /* by result: how it lies when it is made; a NULL shard: it is no DTensor */
+  int *alias;    /* by result: the tensor argument whose handle it is; -1: none */
   Lie *after;    /* by tensor argument: how it lies afterwards */
   Moved **moved; /* redistributions that were asked for */
   int nmoved;
@@ -43,6 +53,13 @@ typedef struct Shard {
   const Spec *spec;
   Tensor *local;
 } Shard;
+
+/* An input of the program as the walk before had it. */
+typedef struct {
+  Placement place[MAX_AXES];
+  Lie lie;
+  Tensor *handle; /* NULL: there was none */
+} Input;
 
 struct PlanPrice {
   const Probe *sizes;
@@ -56,14 +73,20 @@ struct PlanPrice {
   Arena arena;
   Made **made;       /* by id of a node's first result */
   Shard **shard;     /* by Val.id */
+  Input *input;      /* by graph input */
   const Want **want; /* different ones that marks have had */
   int nwants, wants_cap;
   /* of the walk that is under way */
   const Marks *marks;
   int walk; /* its number */
+  Arena walk_arena;
   Price now;
   Moved **asked; /* since the call began */
   int nasked, asked_cap;
+  Tensor **handle; /* of the call: the tensors among its arguments, one after another */
+  int nhandles, handles_cap;
+  uint64_t *key; /* of the call */
+  int nkey, key_cap;
 };
 
 /* ---- opening ------------------------------------------------------------------------------------ */
@@ -104,7 +127,8 @@ Status plan_price_open(const Probe *sizes, const Mesh *mesh, PlanPrice **out) {
   ctx_init(&p->ctx, 1);
   p->made = arena_new_n(&p->arena, Made *, e->graph->nvals + 1);
   p->shard = arena_new_n(&p->arena, Shard *, e->graph->nvals + 1);
-  Status s = p->made && p->shard ? exported_new(e->name, &p->program) : fail_oom();
+  p->input = arena_new_n(&p->arena, Input, e->graph->ninputs + 1);
+  Status s = p->made && p->shard && p->input ? exported_new(e->name, &p->program) : fail_oom();
   if (!s) s = open_dist(p, mesh);
   if (!s) {
     builder_init(&p->builder, &p->ctx, p->program);
@@ -122,6 +146,7 @@ void plan_price_close(PlanPrice *p) {
   exported_free(p->program);
   ctx_free(&p->ctx);
   dist_free(p->dist);
+  arena_free(&p->walk_arena);
   arena_free(&p->arena);
   free(p);
 }
@@ -154,51 +179,56 @@ static Status input_shard(PlanPrice *p, const Spec *spec, Tensor **out) {
   return OK;
 }
 
-static Status input_value(PlanPrice *p, int i, Scope *scope, Arena *arena, Value *out) {
+/* Where the marks want an input. */
+static Status place_input(PlanPrice *p, int i, const Tensor *whole, Input *in) {
   const Val *v = p->e->graph->inputs[i];
-  const InputSpec *in = &p->e->inputs[i];
-  const Tensor *t = probe_tensor(p->sizes, v);
-  if (in->kind == IN_CONSTANT) return arg_resolve(arena, NULL, &in->constant, out);
-  *out = in->kind == IN_TOKEN ? val_none() : p->sizes->env[v->id];
-  if (!t) return OK;
   Placement place[MAX_AXES];
-  const Spec *spec;
-  Tensor *shard = NULL, *handle;
-  marks_input_places(p->marks, i, t->ndim ? t->size[0] : 0, place);
-  TRY(spec_new(p->mesh, t->dtype, t->ndim, t->size, NULL, place, &spec));
+  marks_input_places(p->marks, i, whole->ndim ? whole->size[0] : 0, place);
+  if (in->handle && placements_equal(place, in->place, p->mesh->naxes)) return OK;
+  memcpy(in->place, place, sizeof place);
+  TRY(spec_new(p->mesh, whole->dtype, whole->ndim, whole->size, NULL, place, &in->lie.spec));
   const Shard *known = p->shard[v->id];
-  while (known && known->spec != spec) known = known->next;
-  if (!known) TRY(input_shard(p, spec, &shard));
-  TRY(shard_of(p, v, spec, shard, &shard));
-  TRY(dtensor_wrap(scope, spec, shard, &handle));
-  *out = val_tensor(handle);
-  if (in->kind != IN_USER) p->now.weights += spec->local_numel * (int64_t)dtype_size(spec->dtype);
+  while (known && known->spec != in->lie.spec) known = known->next;
+  Tensor *shard = NULL;
+  if (!known) TRY(input_shard(p, in->lie.spec, &shard));
+  TRY(shard_of(p, v, in->lie.spec, shard, &in->lie.local));
+  return in->handle ? OK : dtensor_wrap(&p->program->scope, in->lie.spec, in->lie.local, &in->handle);
+}
+
+static Status input_value(PlanPrice *p, int i, Arena *arena, Value *out) {
+  const Val *v = p->e->graph->inputs[i];
+  const InputSpec *spec = &p->e->inputs[i];
+  const Tensor *t = probe_tensor(p->sizes, v);
+  if (spec->kind == IN_CONSTANT) return arg_resolve(arena, NULL, &spec->constant, out);
+  *out = spec->kind == IN_TOKEN ? val_none() : p->sizes->env[v->id];
+  if (!t) return OK;
+  Input *in = &p->input[i];
+  TRY(place_input(p, i, t, in));
+  lie_so(in->handle, &in->lie);
+  *out = val_tensor(in->handle);
+  if (spec->kind != IN_USER) p->now.weights += in->lie.spec->local_numel * (int64_t)dtype_size(in->lie.spec->dtype);
   return OK;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------ */
 
-/* The tensors among a call's arguments, one after another. */
-typedef struct {
-  Tensor **t;
-  int n;
-} Handles;
-
-static Status handles_of(const Call *c, Handles *out) {
-  int n = 0;
-  for (int i = 0; i < c->op->schema.nparams; i++)
-    n += c->arg[i].kind == VAL_TENSORS ? c->arg[i].n : c->arg[i].kind == VAL_TENSOR;
-  *out = (Handles){0};
-  TRY_NEW(out->t, arena_new_n(c->arena, Tensor *, n + 1));
-  for (int i = 0; i < c->op->schema.nparams; i++) {
-    if (c->arg[i].kind == VAL_TENSOR) out->t[out->n++] = c->arg[i].tensor;
-    for (int j = 0; c->arg[i].kind == VAL_TENSORS && j < c->arg[i].n; j++)
-      if (c->arg[i].tensors[j]) out->t[out->n++] = c->arg[i].tensors[j];
-  }
+static Status add_handle(PlanPrice *p, const Value *v) {
+  if (v->kind != VAL_TENSOR || !v->tensor) return OK;
+  TRY_NEW(p->handle, arena_more(&p->arena, p->handle, p->nhandles, &p->handles_cap));
+  p->handle[p->nhandles++] = v->tensor;
   return OK;
 }
 
-static Lie lie_of(Tensor *t) { return t->spec ? (Lie){t->spec, t->local} : (Lie){NULL, t}; }
+static Status find_handles(PlanPrice *p, const Node *n, const Value *env) {
+  p->nhandles = 0;
+  for (int i = 0; i < n->nargs; i++) {
+    const Arg *a = &n->args[i];
+    if (a->kind == ARG_VAL) TRY(add_handle(p, &env[a->val->id]));
+    for (int j = 0; a->kind == ARG_LIST && j < a->n; j++)
+      if (a->list[j].kind == ARG_VAL) TRY(add_handle(p, &env[a->list[j].val->id]));
+  }
+  return OK;
+}
 
 static bool want_equal(const Want *a, const Want *b) {
   if (a->axes != b->axes || a->partial_sum != b->partial_sum) return false;
@@ -222,25 +252,32 @@ static Status want_number(PlanPrice *p, const Want *w, uint64_t *out) {
   return OK;
 }
 
+static Status add_word(PlanPrice *p, uint64_t word) {
+  TRY_NEW(p->key, arena_more(&p->arena, p->key, p->nkey, &p->key_cap));
+  p->key[p->nkey++] = word;
+  return OK;
+}
+
+static Status add_want(PlanPrice *p, const Want *w) {
+  uint64_t number;
+  TRY(want_number(p, w, &number));
+  return add_word(p, number);
+}
+
 /* All that a call's cost and results depend on: where its tensors lie and what the marks ask. */
-static Status key_of(PlanPrice *p, const Node *n, const Call *c, const Handles *h, uint64_t **out, int *nout) {
+static Status find_key(PlanPrice *p, const Node *n) {
   const Marks *m = p->marks;
-  int anchors = 0, at = 0;
-  for (const Anchor *a = m->before[n->outs[0]->id]; a; a = a->next) anchors++;
-  uint64_t *key;
-  TRY_NEW(key, arena_new_n(c->arena, uint64_t, 2 * h->n + 2 * anchors + n->nouts + 1));
-  for (int i = 0; i < h->n; i++) {
-    Lie lie = lie_of(h->t[i]);
-    key[at++] = (uint64_t)(uintptr_t)lie.spec;
-    key[at++] = (uint64_t)(uintptr_t)lie.local;
+  p->nkey = 0;
+  for (int i = 0; i < p->nhandles; i++) {
+    Lie lie = lie_of(p->handle[i]);
+    TRY(add_word(p, (uint64_t)(uintptr_t)lie.spec));
+    TRY(add_word(p, (uint64_t)(uintptr_t)lie.local));
   }
   for (const Anchor *a = m->before[n->outs[0]->id]; a; a = a->next) {
-    key[at++] = (uint64_t)(uintptr_t)a->val;
-    TRY(want_number(p, &a->want, &key[at++]));
+    TRY(add_word(p, (uint64_t)(uintptr_t)a->val));
+    TRY(add_want(p, &a->want));
   }
-  for (int o = 0; o < n->nouts; o++) TRY(want_number(p, m->after[n->outs[o]->id], &key[at++]));
-  *out = key;
-  *nout = at;
+  for (int o = 0; o < n->nouts; o++) TRY(add_want(p, m->after[n->outs[o]->id]));
   return OK;
 }
 
@@ -275,70 +312,72 @@ static Status call_counted(PlanPrice *p, const Node *n, Value *bound, Call *c, d
   return OK;
 }
 
-static Status remember_results(PlanPrice *p, const Node *n, const Call *c, const Handles *h, Made *m) {
-  m->nout = c->nout;
-  TRY_NEW(m->out, arena_new_n(&p->arena, Value, c->nout + 1));
-  TRY_NEW(m->alias, arena_new_n(&p->arena, int, c->nout + 1));
-  for (int o = 0; o < c->nout; o++) {
+static Status remember_results(PlanPrice *p, const Node *n, const Call *c, Made *m) {
+  TRY_NEW(m->out, arena_new_n(&p->arena, Value, n->nouts));
+  TRY_NEW(m->lie, arena_new_n(&p->arena, Lie, n->nouts));
+  TRY_NEW(m->alias, arena_new_n(&p->arena, int, n->nouts));
+  for (int o = 0; o < n->nouts && o < c->nout; o++) {
     Tensor *t = out_tensor(c, o);
     m->out[o] = c->out[o];
     m->alias[o] = -1;
-    for (int i = 0; t && i < h->n; i++)
-      if (h->t[i] == t) m->alias[o] = i;
-    if (t && t->spec && m->alias[o] < 0 && o < n->nouts) TRY(shard_of(p, n->outs[o], t->spec, t->local, &t->local));
+    for (int i = 0; t && i < p->nhandles; i++)
+      if (p->handle[i] == t) m->alias[o] = i;
+    if (!t || !t->spec || m->alias[o] >= 0) continue;
+    TRY(shard_of(p, n->outs[o], t->spec, t->local, &t->local));
+    m->lie[o] = lie_of(t);
   }
   return OK;
 }
 
-static Status call_anew(PlanPrice *p, const Node *n, Value *bound, Call *c, const Handles *h, Made *m) {
+static Status call_anew(PlanPrice *p, const Node *n, Value *bound, Call *c, Made *m) {
   TRY(call_counted(p, n, bound, c, &m->flops));
-  TRY(remember_results(p, n, c, h, m));
-  TRY_NEW(m->after, arena_new_n(&p->arena, Lie, h->n + 1));
-  for (int i = 0; i < h->n; i++) m->after[i] = lie_of(h->t[i]);
+  TRY(remember_results(p, n, c, m));
+  TRY_NEW(m->after, arena_new_n(&p->arena, Lie, p->nhandles + 1));
+  for (int i = 0; i < p->nhandles; i++) m->after[i] = lie_of(p->handle[i]);
   m->nmoved = p->nasked;
   TRY_NEW(m->moved, arena_new_n(&p->arena, Moved *, p->nasked + 1));
   if (p->nasked) memcpy(m->moved, p->asked, (size_t)p->nasked * sizeof *m->moved);
   return OK;
 }
 
-static Status call_again(PlanPrice *p, const Made *m, const Handles *h, Call *c) {
-  for (int i = 0; i < h->n; i++) {
-    if (!m->after[i].spec) continue;
-    h->t[i]->spec = m->after[i].spec;
-    h->t[i]->local = m->after[i].local;
-  }
+static bool is_priced_once(const PlanPrice *p, const Node *n) { return n->graph == p->e->graph && n->nouts; }
+
+/* The results of a call that was made before. */
+static Status recall(void *arg, const Node *n, Value *env, bool *known) {
+  PlanPrice *p = arg;
+  *known = false;
+  if (!is_priced_once(p, n)) return OK;
+  TRY(find_handles(p, n, env));
+  TRY(find_key(p, n));
+  const Made *m = p->made[n->outs[0]->id];
+  while (m && (m->nkey != p->nkey || memcmp(m->key, p->key, (size_t)p->nkey * sizeof *p->key))) m = m->next;
+  if (!m) return OK;
+  *known = true;
+  for (int i = 0; i < p->nhandles; i++)
+    if (m->after[i].spec) lie_so(p->handle[i], &m->after[i]);
   for (int i = 0; i < m->nmoved; i++) count_moved(p, m->moved[i]);
   p->now.flops += m->flops;
-  for (int o = 0; o < m->nout; o++) {
-    Value v = m->out[o];
-    if (m->alias[o] >= 0) v = val_tensor(h->t[m->alias[o]]);
-    else if (v.kind == VAL_TENSOR && v.tensor->spec) {
-      TRY(dtensor_wrap(c->scope, v.tensor->spec, v.tensor->local, &v.tensor));
-    }
-    TRY(out_value(c, v));
+  for (int o = 0; o < n->nouts; o++) {
+    env[n->outs[o]->id] = m->alias[o] < 0 ? m->out[o] : val_tensor(p->handle[m->alias[o]]);
+    if (m->lie[o].local) lie_so(m->out[o].tensor, &m->lie[o]);
   }
   return OK;
 }
 
+/* recall() has found handles and key, but no such call. */
 static Status price_call(void *arg, const Node *n, Value *bound, Call *c) {
   PlanPrice *p = arg;
-  Handles h;
-  uint64_t *key;
-  int nkey;
   double flops;
-  if (n->graph != p->e->graph || !n->nouts) return call_counted(p, n, bound, c, &flops);
-  TRY(handles_of(c, &h));
-  TRY(key_of(p, n, c, &h, &key, &nkey));
-  Made **list = &p->made[n->outs[0]->id], *m = *list;
-  while (m && (m->nkey != nkey || memcmp(m->key, key, (size_t)nkey * sizeof *key))) m = m->next;
-  if (m) return call_again(p, m, &h, c);
+  Made *m;
+  if (!is_priced_once(p, n)) return call_counted(p, n, bound, c, &flops);
   TRY_NEW(m, arena_new(&p->arena, Made));
-  TRY_NEW(m->key, arena_new_n(&p->arena, uint64_t, nkey + 1));
-  memcpy(m->key, key, (size_t)nkey * sizeof *key);
-  m->nkey = nkey;
-  TRY(call_anew(p, n, bound, c, &h, m));
-  m->next = *list;
-  *list = m;
+  TRY_NEW(m->key, arena_new_n(&p->arena, uint64_t, p->nkey + 1));
+  memcpy(m->key, p->key, (size_t)p->nkey * sizeof *p->key);
+  m->nkey = p->nkey;
+  TRY(call_anew(p, n, bound, c, m));
+  if (c->nout < n->nouts) return OK; /* an error of the walk */
+  m->next = p->made[n->outs[0]->id];
+  p->made[n->outs[0]->id] = m;
   return OK;
 }
 
@@ -350,8 +389,8 @@ static Status walk(PlanPrice *p, Scope *scope, Arena *arena) {
   Tensor *t;
   TRY_NEW(inputs, arena_new_n(arena, Value, g->ninputs + 1));
   TRY_NEW(outputs, arena_new_n(arena, Value, g->noutputs + 1));
-  for (int i = 0; i < g->ninputs; i++) TRY(input_value(p, i, scope, arena, &inputs[i]));
-  Walk w = {.ctx = &p->ctx, .scope = scope, .arena = arena, .call = price_call, .arg = p};
+  for (int i = 0; i < g->ninputs; i++) TRY(input_value(p, i, arena, &inputs[i]));
+  Walk w = {.ctx = &p->ctx, .scope = scope, .arena = arena, .recall = recall, .call = price_call, .arg = p};
   TRY(graph_walk(&w, g, inputs, outputs));
   for (int i = 0; i < g->noutputs; i++) {
     if (outputs[i].kind != VAL_TENSOR || !outputs[i].tensor->spec) continue;
@@ -362,13 +401,12 @@ static Status walk(PlanPrice *p, Scope *scope, Arena *arena) {
 
 Status plan_price(PlanPrice *p, const Marks *marks, Price *out) {
   Scope scope = {0};
-  Arena arena = {0};
   p->marks = marks;
   p->walk++;
   p->now = (Price){0};
-  Status s = walk(p, &scope, &arena);
+  Status s = walk(p, &scope, &p->walk_arena);
   scope_clear(&scope);
-  arena_free(&arena);
+  arena_clear(&p->walk_arena);
   *out = p->now;
   return s;
 }

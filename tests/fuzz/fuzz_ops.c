@@ -8,16 +8,21 @@
  * makes a million calls.  Arguments are mostly right, so that calls get deep, and sometimes
  * wrong in any way that the public API lets through.  A call may fail; it may not crash, and
  * results must lie in their memory.  Most calls start from a golden case of the op, which is
- * altered here and there; the others from nothing. */
+ * altered here and there; the others from nothing.
+ *
+ * Some calls are made under a tape, with gradients of what they give, and some of these with
+ * gradients of the gradients. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "base/hash.h"
+#include "grad/tape.h"
 #include "kernels/copy.h"
 #include "op_args.h"
 #include "op_cases.h"
+#include "ops/tensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void fuzz_tell(void); /* for replay.c: the call under way, to stderr */
@@ -67,15 +72,98 @@ static void read_all(Made *m, const Tensor *t) {
   status_free(s);
 }
 
+static Status dispatch(Made *m, Call *c) {
+  TRY(op_dispatch(c));
+  for (TensorWalk w = call_outputs(c); tensor_next(&w);) read_all(m, w.tensor);
+  return OK;
+}
+
+/* ---- its gradients ---------------------------------------------------------------------------------------- */
+
+enum { MOST_TENSORS = 64 };
+
+typedef struct {
+  Tensor *t[MOST_TENSORS];
+  int n;
+} Some;
+
+static bool has_gradient(const Tensor *t) {
+  return dtype_kind(t->dtype) == KIND_FLOAT || dtype_kind(t->dtype) == KIND_COMPLEX;
+}
+
+/* Most floats become leaves; what is written to is a copy of one, or for once the leaf itself. */
+static Status require(Made *m, Tape *tape, const Call *c, Value *arg, Some *leaves) {
+  Tensor *with[MOST_TENSORS], *leaf;
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
+    if (w.flat >= MOST_TENSORS) return fail(ERR_USAGE, "too many tensors");
+    with[w.flat] = w.tensor;
+    if (!has_gradient(w.tensor) || chance(&m->pick, 15)) continue;
+    TRY(tape_require(tape, m->scope, w.tensor, &leaf));
+    leaves->t[leaves->n++] = leaf;
+    TRY(tensor_handle(m->scope, leaf, &with[w.flat]));
+    if (c->op->schema.mutates && !chance(&m->pick, 10))
+      TRY(OP(c, "aten.clone.default", &with[w.flat], val_tensor(leaf)));
+  }
+  return replace_tensors(m->arena, arg, c->op->schema.nparams, with, arg);
+}
+
+/* What a backward can start from: results with a node, or what a call that returns nothing has written. */
+static void add_results(const Call *c, Some *out) {
+  bool written = c->op->schema.nreturns == 0;
+  for (TensorWalk w = written ? call_inputs(c) : call_outputs(c); out->n < MOST_TENSORS && tensor_next(&w);)
+    if (w.tensor->grad && has_gradient(w.tensor)) out->t[out->n++] = w.tensor;
+}
+
+/* Gradients by the leaves of the results' sums, or of the results with any cotangents. */
+static Status differentiate(Made *m, Tape *tape, const Call *c, Some from, const Some *leaves, bool again,
+                            Some *gradients) {
+  Tensor *cotangent[MOST_TENSORS] = {0};
+  bool sums = chance(&m->pick, 60);
+  for (int i = 0; i < from.n; i++) {
+    const Tensor *x = from.t[i];
+    if (sums) TRY(OP(c, "aten.sum.default", &from.t[i], val_tensor(from.t[i])));
+    else TRY(tensor_of(m, x->dtype, x->ndim, x->size, false, &cotangent[i]));
+  }
+  Backward how = {.allow_unused = true, .create_graph = again, .keep = again};
+  Tensor *got[MOST_TENSORS] = {0};
+  TRY(tape_gradients(tape, from.t, cotangent, from.n, leaves->t, leaves->n, &how, m->scope, got));
+  for (int i = 0; i < leaves->n; i++) {
+    if (!got[i]) continue;
+    read_all(m, got[i]);
+    if (got[i]->grad) gradients->t[gradients->n++] = got[i];
+    if (got[i]->dtype != leaves->t[i]->dtype || !tensor_same_size(got[i], leaves->t[i])) {
+      fprintf(stderr, "a gradient of another size or dtype than its tensor\n");
+      abort();
+    }
+  }
+  return OK;
+}
+
+static Status dispatch_taped(Made *m, Tape *tape, Call *c, Value *bound) {
+  Some leaves = {0}, results = {0}, first = {0}, second = {0};
+  bool again = chance(&m->pick, 25);
+  TRY(require(m, tape, c, bound, &leaves));
+  TRY(dispatch(m, c));
+  add_results(c, &results);
+  if (!results.n) return OK;
+  tell(m, " and its gradients");
+  TRY(differentiate(m, tape, c, results, &leaves, again, &first));
+  if (!again || !first.n) return OK;
+  tell(m, ", twice");
+  return differentiate(m, tape, c, first, &leaves, false, &second);
+}
+
 /* Binds and dispatches; results are read. */
 static Status call_op(Made *m, const Op *op, const NamedValue *args, int n) {
   Value bound[MAX_PARAMS];
   Call c = {.ctx = m->ctx, .op = op, .arg = bound, .scope = m->scope, .arena = m->arena};
   TRY(op_bind(m->arena, op, args, n, bound));
-  TRY(op_dispatch(&c));
-  for (int i = 0; i < c.nout; i++)
-    if (c.out[i].kind == VAL_TENSOR) read_all(m, c.out[i].tensor);
-  return OK;
+  if (!chance(&m->pick, 40)) return dispatch(m, &c);
+  Tape tape;
+  tape_begin(&tape, m->ctx);
+  Status s = dispatch_taped(m, &tape, &c, bound);
+  tape_end(&tape);
+  return s;
 }
 
 static Status call_from_nothing(Made *m) {

@@ -1,5 +1,5 @@
 /* Arenas: zeroed, aligned, separate, and honest about overflow. */
-#include "base/arena.h"
+#include "base/arena_reuse.h"
 #include "unit.h"
 
 static void zeroed_and_aligned(void **state) {
@@ -24,6 +24,26 @@ static void zeroed_and_aligned(void **state) {
   arena_free(&a);
 }
 
+static void cleared(void **state) {
+  (void)state;
+  Arena a = {0};
+  arena_clear(&a);
+  assert_null(a.block);
+  for (int round = 0; round < 3; round++) {
+    const struct ArenaBlock *kept = a.block;
+    unsigned char *first = arena_alloc(&a, 5000);
+    for (size_t i = 0; i < 5000; i++) assert_int_equal(first[i], 0);
+    memset(first, 0xff, 5000);
+    if (kept) assert_ptr_equal(a.block, kept);
+    else assert_non_null(arena_alloc(&a, 6000)); /* a second block: the larger stays */
+    memset(arena_alloc(&a, 100), 0xff, 100);
+    arena_clear(&a);
+    assert_non_null(a.block);
+    assert_int_equal(a.used, 0);
+  }
+  arena_free(&a);
+}
+
 static void overflow(void **state) {
   (void)state;
   Arena a = {0};
@@ -44,6 +64,6 @@ static void strings(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(zeroed_and_aligned), cmocka_unit_test(overflow),
-                                     cmocka_unit_test(strings)};
+                                     cmocka_unit_test(strings), cmocka_unit_test(cleared)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

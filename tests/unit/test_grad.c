@@ -379,6 +379,20 @@ static void fails_half_way(void **state) {
   tess_ctx_free(ctx);
 }
 
+/* A call that its op lets through although its arguments do not belong together. */
+static void refuses_gradients_of_other_sizes(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessTensor *x = leaf(ctx, VALUES(1, 2, 3, 4)), *z = two(ctx, "aten.complex.default", x, x);
+  TessTensor *y = tess_call(ctx, "aten._fft_c2r.default", tess_t(z), tess_ints((const int64_t[]){0}, 1), tess_i(0),
+                            tess_i(1)); /* one element, of one frequency of four */
+  TessTensor *loss = total(ctx, y);
+  assert_int_not_equal(tess_backward(ctx, &loss, NULL, 1, 0), 0);
+  assert_refused(ctx, "of self, which is c64[4], it is c64[1]");
+  assert_null(tess_grad_of(ctx, x));
+  tess_ctx_free(ctx);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(accumulates),
@@ -394,6 +408,7 @@ int main(void) {
       cmocka_unit_test(calls_hooks),
       cmocka_unit_test(outlives_the_context),
       cmocka_unit_test(fails_half_way),
+      cmocka_unit_test(refuses_gradients_of_other_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 #include "base/textbuf.h"
 #include "dist/dispatch.h"
 #include "plan/mark.h"
+#include "plan/probe.h"
 #include "unit.h"
 
 /* ---- plan files ------------------------------------------------------------------------- */
@@ -33,6 +34,15 @@ static void test_patterns(void **state) {
       {"*a", "b.a", false, false},
       {"**.*.q", "h.0.q", false, true},
       {"**.*.q", "h.q", false, false},
+      {"*ab", "aab", false, true},
+      {"*a*b.c", "xayab.c", false, true},
+      {"a*b.c", "ab.bc", false, false},
+      {"a*b*c", "abxc", false, true},
+      {"a*b*c", "axc", false, false},
+      {"a.*", "a.", false, true},
+      {"a.*.", "a.b", false, false},
+      {"*.b*.d", "a.bcb.d", false, true},
+      {"*a", "a.a", false, false},
       {"", "", false, true},
       {"****a****a****a****a****a****a****a****ab",
        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false, false},
@@ -125,7 +135,11 @@ static Status mark_text(const char *graph, const char *mesh, const char *plan, M
   assert_ok(dist_new(NULL, &m->dist));
   assert_ok(mesh_parse(m->dist, mesh, &on));
   assert_ok(parse(plan, &m->plan));
-  return mark(m->e, on, m->plan, NULL, &m->marks);
+  Probe probe;
+  Status s = probe_open(&probe, m->e);
+  if (!s) s = mark(&probe, on, m->plan, NULL, &m->marks);
+  probe_close(&probe);
+  return s;
 }
 
 static void unmark(Marked *m) {

@@ -218,6 +218,8 @@ static void gradients_have_the_sizes_of_results(void **state) {
           T(F32, 1, 3, 3, 3), T(F32, 3, 3, 1, 1), INTS(3), one, none, one, val_bool(false), none, val_int(1), mask);
   REFUSED("not that of the loss", "aten.nll_loss_backward.default", T(F32, 2), T(F32, 5, 5), T(I64, 5), val_none(),
           val_int(0), val_int(-100), T0(F32));
+  REFUSED("N, C and HxW are 0, 6 and 3", "aten.native_group_norm.default", T(F32, 2, 6, 3), val_none(), val_none(),
+          val_int(0), val_int(6), val_int(3), val_int(2), val_float(1e-5));
   REFUSED("not those of the input", "aten.native_group_norm_backward.default", T(F32, 1, 2), T(F32, 1, 2),
           T(F32, 1, 1), T(F32, 1, 1), val_none(), val_int(1), val_int(2), val_int(INT64_MAX), val_int(1), mask);
   REFUSED("maximum_indices", "aten._embedding_bag_dense_backward.default", T(F32, 4, 4), T(I64, 6), T(I64, 6),

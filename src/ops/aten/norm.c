@@ -67,12 +67,23 @@ static Status group_dims(const Call *c, const Tensor *x, int64_t groups, Shape *
   return OK;
 }
 
+/* What native_group_norm is told of its input, and its gradient relies on. */
+static Status check_spelled(const Call *c, const Tensor *x) {
+  int64_t n = in_int(c, 3), channels = in_int(c, 4), area = 1;
+  char text[128];
+  for (int d = 2; d < x->ndim; d++) area *= x->size[d];
+  if (n == x->size[0] && channels == x->size[1] && in_int(c, 5) == area) return OK;
+  return op_fail(c, "N, C and HxW are %lld, %lld and %lld, which is not the size of %s", (long long)n,
+                 (long long)channels, (long long)in_int(c, 5), tensor_describe(x, text, sizeof text));
+}
+
 static Status read_shape(const Call *c, Shape *s) {
   const Row *row = c->op->def->row;
   const Tensor *x = in_tensor(c, 0), *w = in_tensor(c, row->weight),
                *b = row->bias ? in_tensor(c, row->bias) : NULL;
   if (row->kind == GROUP) TRY(group_dims(c, x, in_int(c, row->stats ? 6 : 1), s));
   else TRY(last_dims(c, x, in_ints(c, 1), s));
+  if (row->kind == GROUP && row->stats) TRY(check_spelled(c, x));
   int64_t channels = row->kind == GROUP ? x->size[1] : s->n;
   TRY(check_affine(c, w, channels, "weight"));
   return check_affine(c, b, channels, "bias");
