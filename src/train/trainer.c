@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,23 @@ static Status check_groups(const Update *u, const Exported *e) {
   return OK;
 }
 
+/* Each pattern is about some parameter: one that is not is a slip. */
+static Status check_freeze(const char *patterns, const Exported *e) {
+  for (const char *p = patterns; p && *p; p += *p == ',') {
+    char one[256];
+    int n = (int)strcspn(p, ",");
+    bool used = !n;
+    snprintf(one, sizeof one, "%.*s", n, p);
+    for (int i = 0; i < e->graph->ninputs; i++)
+      used |= e->inputs[i].kind == IN_PARAMETER && patterns_match(one, e->inputs[i].target);
+    if (!used)
+      return status_hint(fail(ERR_USAGE, "no parameter matches '%s', which is to be frozen", one),
+                         "`tessera inspect %s` lists the modules; names are those of the state_dict", e->name);
+    p += n;
+  }
+  return OK;
+}
+
 static Status open_prepared(Trainer *t, Exported *e, const Recipe *r, const char *loss) {
   Status s = r->compute == DT_NONE ? OK : autocast_program(e, r->compute);
   if (!s && r->param_dtype != DT_NONE) s = program_to_dtype(&t->ctx->kern, e, r->param_dtype);
@@ -47,6 +65,7 @@ static Status open_prepared(Trainer *t, Exported *e, const Recipe *r, const char
     return s;
   }
   TRY(prepare(t->ctx, e, &t->prepared));
+  TRY(check_freeze(r->freeze, t->prepared->program));
   TRY(prepare_update(t->prepared, r, loss));
   TRY(check_groups(t->prepared->step.update, t->prepared->program));
   t->loss = returned_before(t->prepared->program, t->prepared->step.loss);
@@ -184,6 +203,11 @@ static Status call(Trainer *t, Phase phase, const Batch *b, double *loss, double
   return s;
 }
 
+Phase trainer_phase(const Trainer *t, int i) {
+  int n = trainer_recipe(t)->accumulate;
+  return n == 1 ? PHASE_STEP : i + 1 == n ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
+}
+
 Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
   const Recipe *r = trainer_recipe(t);
   double sum = 0, loss;
@@ -191,10 +215,9 @@ Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
   if (r->scale_loss) out->loss_scale = load_number(number_at(t, update_of(t)->loss_scale));
   for (int i = 0; i < r->accumulate; i++) {
     bool last = i + 1 == r->accumulate;
-    Phase phase = r->accumulate == 1 ? PHASE_STEP : last ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
     Batch b;
     TRY(batch(arg, i, &b));
-    TRY(call(t, phase, &b, &loss, last ? &out->grad_norm : NULL));
+    TRY(call(t, trainer_phase(t, i), &b, &loss, last ? &out->grad_norm : NULL));
     sum += loss;
   }
   out->loss = sum / r->accumulate;

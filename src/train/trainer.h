@@ -48,6 +48,8 @@ void trainer_set_rate(Trainer *t, double factor);
  * for. */
 typedef Status BatchFn(void *arg, int i, Batch *out);
 Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out);
+/* Which part of a step its i-th micro-batch is. */
+Phase trainer_phase(const Trainer *t, int i);
 /* The loss alone. */
 Status trainer_loss(Trainer *t, const Batch *batch, double *out);
 
