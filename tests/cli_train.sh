@@ -48,6 +48,8 @@ that near "$(member "$temp/log" 1 loss)" 1.4013957977294922
 that grep -q 'layers.2.weight' "$temp/w.safetensors"
 that grep -q 'id="report"' "$temp/page.html"
 that [ "$(ls "$temp/events" | grep -c tfevents)" = 1 ]
+train 0 'aten.linear' --steps 2 -q --profile --trace "$temp/trace.json"
+that grep -q '"ph":"X"\|"ph": "X"' "$temp/trace.json"
 train 0 '' --steps 10 -q -o "$temp/trained.pt2"
 that [ ! -s "$temp/out" ]
 try 0 '^loss\.|^0: f32' run "$temp/trained.pt2" --random-inputs 0
@@ -65,6 +67,10 @@ fi
 try 0 '' train "$cnn/forward.pt2" --threads 1 --data "$cnn/batches.safetensors" --batched --steps 10 -q --optim sgd,lr=0.1 -o "$temp/cnn.safetensors"
 that other_tensor "$temp/cnn.safetensors" "$cnn/init.safetensors" norm1.running_mean
 that other_tensor "$temp/cnn.safetensors" "$cnn/init.safetensors" norm1.num_batches_tracked
+
+# An evaluation changes nothing.
+try 0 '' train "$cnn/forward.pt2" --threads 1 --data "$cnn/batches.safetensors" --batched --steps 10 -q --optim sgd,lr=0.1 -o "$temp/looked.safetensors" --eval "$cnn/batches.safetensors" --eval-every 3
+that cmp -s "$temp/cnn.safetensors" "$temp/looked.safetensors"
 
 # ---- which parameters, and how
 train 0 '' --steps 2 -q --freeze 'layers.0.*,*.bias' -o "$temp/frozen.safetensors"
@@ -210,7 +216,7 @@ train 2 "no parameter that is trained belongs to the group 'none' \(nothing.\*\)
 train 2 'a group is NAME=PATTERNS:SETTINGS' --steps 1 --group no_decay
 train 2 'two groups' --steps 1 --group 'a=*.bias:lr=0' --group 'a=*.weight:lr=0'
 train 2 '--clip' --steps 1 --clip none
-train 2 "nothing is left to train|no parameter" --steps 1 --freeze '*'
+train 2 "all parameters are frozen" --steps 1 --freeze '*'
 train 2 "no .*parameter matches 'nothing.\*'" --steps 1 --freeze 'nothing.*'
 train 2 '--dtype is one of' --steps 1 --dtype f8
 train 2 "there is no output 'x'" --steps 1 --loss x

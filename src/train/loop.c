@@ -179,11 +179,11 @@ static Status judge(Loop *l, const StepRecord *r, uint64_t offset) {
   Status found = OK, s = OK;
   if (isfinite(r->loss) && isfinite(r->grad_norm)) return OK;
   if (o->find_nonfinite && o->nonfinite != NONFINITE_GO) {
-    Ctx *ctx = session_ctx(trainer_session(l->t));
-    uint64_t now = ctx->offset;
-    ctx->offset = offset; /* the same random numbers */
-    found = find_nonfinite(l->t, take_batch, l);
-    ctx->offset = now;
+    SetAside aside;
+    found = trainer_set_aside(l->t, &aside);
+    session_ctx(trainer_session(l->t))->offset = offset; /* the same random numbers */
+    if (!found) found = find_nonfinite(l->t, take_batch, l);
+    trainer_put_back(l->t, &aside);
   }
   if (o->nonfinite == NONFINITE_STOP) s = not_finite(l, r, found);
   else if (found && o->tell) {

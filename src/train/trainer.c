@@ -225,4 +225,42 @@ Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
   return OK;
 }
 
-Status trainer_loss(Trainer *t, const Batch *batch, double *out) { return call(t, PHASE_LOSS, batch, out, NULL); }
+Status trainer_loss(Trainer *t, const Batch *batch, double *out) {
+  SetAside aside;
+  Status s = trainer_set_aside(t, &aside);
+  if (!s) s = call(t, PHASE_LOSS, batch, out, NULL);
+  trainer_put_back(t, &aside);
+  return s;
+}
+
+/* ---- what is set aside -------------------------------------------------------------------------------- */
+
+/* Buffers that the program writes are the session's own; others are still those of the file. */
+static bool changes_by_the_way(const TrainState *s) {
+  return s->is_model && !s->is_parameter && tensor_data(s->tensor) && !s->tensor->storage->frozen;
+}
+
+Status trainer_set_aside(Trainer *t, SetAside *a) {
+  *a = (SetAside){.n = 0};
+  ctx_random_state(t->ctx, a->random);
+  int n = trainer_states(t, NULL);
+  TRY_NEW(a->state, malloc(((size_t)n + 1) * sizeof *a->state));
+  TRY_NEW(a->copy, calloc((size_t)n + 1, sizeof *a->copy));
+  trainer_states(t, a->state);
+  for (; a->n < n; a->n++) {
+    const Tensor *from = a->state[a->n].tensor;
+    if (!changes_by_the_way(&a->state[a->n])) continue;
+    TRY(tensor_new(&a->scope, from->dtype, from->ndim, from->size, &a->copy[a->n]));
+    kernel_copy(&t->ctx->kern, tensor_view(a->copy[a->n]), tensor_view(from));
+  }
+  return OK;
+}
+
+void trainer_put_back(Trainer *t, SetAside *a) {
+  for (int i = 0; i < a->n; i++)
+    if (a->copy[i]) kernel_copy(&t->ctx->kern, tensor_view(a->state[i].tensor), tensor_view(a->copy[i]));
+  ctx_set_random_state(t->ctx, a->random);
+  scope_clear(&a->scope);
+  free(a->copy);
+  free(a->state);
+}
