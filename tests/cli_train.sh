@@ -189,6 +189,11 @@ that [ -n "$(member "$temp/skip.log" 3 grad_norm)" ]
 on_nan 0 "step 2: input 'x'" --nonfinite skip --check-finite --accumulate 1
 on_nan 0 '^step 3  loss -?nan' --nonfinite go
 mlp_on 1 "node 'linear[_0-9]*' .*is the first to give such values: .*" "$temp/huge.safetensors" --no-shuffle --steps 3 --check-finite --optim sgd,lr=1e30
+# A loss that was scaled too much: the step is left out, and the next has half the scale.
+samples "$temp/large.safetensors" '\0\0\310\105'
+mlp_on 0 'skipped' "$temp/large.safetensors" --no-shuffle --steps 5 --dtype f16 --log "$temp/scaled.log"
+that near "$(member "$temp/scaled.log" 2 loss_scale)" 65536
+that near "$(member "$temp/scaled.log" 3 loss_scale)" 32768
 on_nan 2 '--nonfinite is stop, skip or go' --nonfinite maybe
 on_nan 2 '--check-finite' --nonfinite go --check-finite
 # In a micro-batch that is not the last one.

@@ -177,7 +177,7 @@ static Status not_finite(const Loop *l, const StepRecord *r, Status found) {
 static Status judge(Loop *l, const StepRecord *r, uint64_t offset) {
   const LoopOptions *o = l->o;
   Status found = OK, s = OK;
-  if (isfinite(r->loss) && isfinite(r->grad_norm)) return OK;
+  if (isfinite(r->loss) && (isfinite(r->grad_norm) || r->loss_scale > 1)) return OK; /* a smaller scale is next */
   if (o->find_nonfinite && o->nonfinite != NONFINITE_GO) {
     SetAside aside;
     found = trainer_set_aside(l->t, &aside);
