@@ -225,6 +225,7 @@ train 2 "all parameters are frozen" --steps 1 --freeze '*'
 train 2 "no .*parameter matches 'nothing.\*'" --steps 1 --freeze 'nothing.*'
 train 2 '--dtype is one of' --steps 1 --dtype f8
 train 2 "there is no output 'x'" --steps 1 --loss x
+train 2 'keeps the dtype of its parameters' --steps 1 --param-dtype bf16 -o "$temp/bf16.pt2"
 train 2 'are for streams of tokens' --steps 1 --unshifted
 train 2 'need --eval' --steps 1 --eval-every 2
 train 2 'need --save' --steps 1 --save-every 2

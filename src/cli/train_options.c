@@ -192,6 +192,12 @@ static Status check(const TrainCommand *c) {
     return fail(ERR_USAGE, "--eval-every and --eval-batches need --eval FILE");
   if (!c->save && (c->save_every != NOT_GIVEN || c->keep != NOT_GIVEN))
     return fail(ERR_USAGE, "--save-every and --keep need --save FOLDER");
+  size_t name = c->output ? strlen(c->output) : 0;
+  if (c->param_dtype && name > 4 && !strcmp(c->output + name - 4, ".pt2"))
+    return status_hint(fail(ERR_USAGE,
+                            "-o %s: the program keeps the dtype of its parameters, not that of --param-dtype",
+                            c->output),
+                       "write the weights alone: -o weights.safetensors");
   if (c->check_finite && c->nonfinite && !strcmp(c->nonfinite, "go"))
     return status_hint(fail(ERR_USAGE, "--check-finite makes a step again, which --nonfinite go does not allow"),
                        "take --nonfinite stop or skip");
