@@ -92,6 +92,12 @@ static Status tell_times(void *arg) {
   return status;
 }
 
+static void tell(void *arg, const char *text) {
+  const Training *t = arg;
+  step_log_pause(t->loop.log);
+  fprintf(stderr, "%s\n", text);
+}
+
 static Status open_records(Training *t) {
   const TrainCommand *c = &t->c;
   LoopOptions *o = &t->loop;
@@ -113,6 +119,7 @@ static Status open_records(Training *t) {
   o->save_every = given_or(c->save_every, 0);
   o->keep.last = (int)given_or(c->keep, 3);
   o->find_nonfinite = c->check_finite;
+  o->tell = tell;
   o->stop = &stop_asked;
   o->last_step = tell_times;
   o->arg = t;

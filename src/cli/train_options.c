@@ -24,7 +24,7 @@ static const Option options[] = {
     {"--window", 0, OPT_INT, FIELD(window), "N",
      "with --tokens: tokens of a window (default: the program's length)"},
     {"--token-dtype", 0, OPT_TEXT | TAKES_DTYPE, FIELD(token_dtype), "DTYPE",
-     "of files of tokens without a header: uint16 (default), uint32"},
+     "of files of tokens without a header: uint16 (default), uint32, uint8 (a text)"},
     {"--batch", 'b', OPT_INT, FIELD(batch), "N", "samples of a batch (default: as the program was exported)"},
     {"--batched", 0, OPT_FLAG, FIELD(batched), NULL,
      "the files hold batches: the first dimension counts them, they are taken in order"},
@@ -192,6 +192,15 @@ static Status check(const TrainCommand *c) {
     return fail(ERR_USAGE, "--eval-every and --eval-batches need --eval FILE");
   if (!c->save && (c->save_every != NOT_GIVEN || c->keep != NOT_GIVEN))
     return fail(ERR_USAGE, "--save-every and --keep need --save FOLDER");
+  size_t name = c->output ? strlen(c->output) : 0;
+  if (c->param_dtype && name > 4 && !strcmp(c->output + name - 4, ".pt2"))
+    return status_hint(fail(ERR_USAGE,
+                            "-o %s: the program keeps the dtype of its parameters, not that of --param-dtype",
+                            c->output),
+                       "write the weights alone: -o weights.safetensors");
+  if (c->check_finite && c->nonfinite && !strcmp(c->nonfinite, "go"))
+    return status_hint(fail(ERR_USAGE, "--check-finite makes a step again, which --nonfinite go does not allow"),
+                       "take --nonfinite stop or skip");
   TRY(option_between("--steps", c->steps, 1, INT64_MAX));
   TRY(option_between("--epochs", c->epochs, 1, 1000000));
   TRY(option_between("--accumulate", c->accumulate, 1, 1000000));
@@ -271,14 +280,18 @@ static Status add_option(Words *w, const Option *o, const void *target) {
   return add_word(w, text);
 }
 
+/* Of one command, not of the run that others go on with. */
+static bool says_nothing_of_the_run(const char *option) {
+  return !strcmp(option, "--resume") || !strcmp(option, "--force") || !strcmp(option, "--quiet");
+}
+
 Status train_options_text(const TrainCommand *c, Arena *arena, const char *const **argv, int *argc) {
   Words w = {.arena = arena};
   TRY(add_word(&w, "train"));
   TRY(add_word(&w, c->program));
   for (int i = 0; i < spec_train.noptions; i++) {
     const Option *o = &spec_train.options[i];
-    bool once = !strcmp(o->name, "--resume") || !strcmp(o->name, "--force"); /* say nothing of the run to come */
-    if (!once) TRY(add_option(&w, o, (const char *)c + o->target));
+    if (!says_nothing_of_the_run(o->name)) TRY(add_option(&w, o, (const char *)c + o->target));
   }
   *argv = w.v;
   *argc = w.n;

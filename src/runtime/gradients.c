@@ -117,6 +117,9 @@ Status grad_request(const Exported *e, const GradOptions *o, Arena *arena, GradR
   if (o->parameters)
     return status_hint(fail(ERR_USAGE, "no floating-point parameter matches '%s'", o->parameters),
                        "`tessera inspect` lists them");
+  if (o->freeze)
+    return status_hint(fail(ERR_USAGE, "all parameters are frozen by '%s', so nothing is left to train", o->freeze),
+                       "`tessera inspect %s` lists the modules", e->name);
   return status_hint(fail(ERR_USAGE, "no parameter of the program requires a gradient"),
                      "name those that are wanted (--grad='w.*'), or ask for those of the inputs (--grad-inputs)");
 }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "ops/tensors.h"
 
@@ -68,38 +69,83 @@ static Status look(void *arg, const Instr *i) {
   return OK;
 }
 
-/* One run of a program whose last instructions are an update that skips itself; cut short when something is found.
- */
+/* Makes the step again, up to a call that something is found at; its last instructions are an update that skips
+ * itself. */
 static Status search(Trainer *t, BatchFn *batch, void *arg, Search *s) {
-  Scope scope = {0};
-  Arena arena = {0};
-  Batch b;
-  Program *p;
-  Value *out;
-  int n, last = trainer_recipe(t)->accumulate - 1;
   Session *session = trainer_session(t);
-  session_set_phase(session, last ? PHASE_LAST : PHASE_STEP);
-  TRY(batch(arg, last, &b));
-  TRY(session_prepare(session, b.inputs, b.n, &p));
-  if (!p) return OK;
-  p->watch = look;
-  p->watch_arg = s;
-  Status status = session_run(session, b.inputs, b.n, &scope, &arena, &out, &n);
-  p->watch = NULL;
-  scope_clear(&scope);
-  arena_free(&arena);
+  Status status = OK;
+  for (int i = 0, n = trainer_recipe(t)->accumulate; i < n && !status && !s->found; i++) {
+    Scope scope = {0};
+    Arena arena = {0};
+    Batch b;
+    Program *p;
+    Value *out;
+    int nout;
+    session_set_phase(session, trainer_phase(t, i));
+    TRY(batch(arg, i, &b));
+    TRY(session_prepare(session, b.inputs, b.n, &p));
+    if (!p) return OK;
+    p->watch = look;
+    p->watch_arg = s;
+    status = session_run(session, b.inputs, b.n, &scope, &arena, &out, &nout);
+    p->watch = NULL;
+    scope_clear(&scope);
+    arena_free(&arena);
+  }
   if (!s->found) return status;
   status_free(status);
   return OK;
 }
 
+/* ---- what the step was given ---------------------------------------------------------------------------- */
+
+static void look_at_given(Search *s, const char *what, const char *name, const Tensor *t) {
+  char text[128];
+  if (s->found || !counts(s, t)) return;
+  Counts c = count(t);
+  s->found = fail(ERR_FAIL, "%s '%s' has %lld nan and %lld infinite values (%s) before the step", what, name,
+                  (long long)c.nans, (long long)c.infinities, tensor_describe(t, text, sizeof text));
+}
+
+static void look_at_state(const Trainer *t, TrainState *state, Search *s) {
+  int n = trainer_states(t, state);
+  for (int i = 0; i < n; i++)
+    if (state[i].is_model)
+      look_at_given(s, state[i].is_parameter ? "parameter" : "buffer", state[i].name, state[i].tensor);
+}
+
+static Status look_at_batches(const Trainer *t, BatchFn *batch, void *arg, Search *s) {
+  const Exported *e = trainer_program(t);
+  for (int i = 0, n = trainer_recipe(t)->accumulate; i < n && !s->found; i++) {
+    Batch b;
+    TRY(batch(arg, i, &b));
+    for (int k = 0, at = 0; k < e->graph->ninputs && at < b.n; k++) {
+      if (e->inputs[k].kind != IN_USER) continue;
+      const Value *v = &b.inputs[at++];
+      if (v->kind == VAL_TENSOR) look_at_given(s, "input", e->graph->inputs[k]->name, v->tensor);
+    }
+  }
+  return OK;
+}
+
+static Status search_given(Trainer *t, BatchFn *batch, void *arg, Search *s) {
+  TrainState *state;
+  TRY_NEW(state, malloc(((size_t)trainer_states(t, NULL) + 1) * sizeof *state));
+  look_at_state(t, state, s);
+  free(state);
+  return look_at_batches(t, batch, arg, s);
+}
+
 Status find_nonfinite(Trainer *t, BatchFn *batch, void *arg) {
   Search s = {0};
-  uint64_t offset = session_ctx(trainer_session(t))->offset;
-  TRY(search(t, batch, arg, &s));
-  if (s.found) return s.found;
-  s.infinite = true;
-  session_ctx(trainer_session(t))->offset = offset;
-  TRY(search(t, batch, arg, &s));
+  Ctx *ctx = session_ctx(trainer_session(t));
+  uint64_t offset = ctx->offset;
+  TRY(search_given(t, batch, arg, &s));
+  for (int turn = 0; turn < 2 && !s.found; turn++) {
+    s.infinite = turn == 1;
+    ctx->offset = offset;
+    TRY(search(t, batch, arg, &s));
+  }
+  if (!s.found) TRY(search_given(t, batch, arg, &s));
   return s.found;
 }

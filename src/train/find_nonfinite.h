@@ -4,8 +4,9 @@
 
 #include "train/trainer.h"
 
-/* Makes the step again, node by node; the recipe skips steps that are not finite, so that nothing changes.  Gives
- * an error that names the node, or OK if there is none. */
+/* Looks at what the step was given, then makes it again, node by node; the recipe must skip steps that are not
+ * finite, so that nothing changes.  Gives an error that names the node, the parameter or the input, or OK if there
+ * is none or the program is interpreted. */
 Status find_nonfinite(Trainer *t, BatchFn *batch, void *arg);
 
 #endif

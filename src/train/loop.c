@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/textbuf.h"
 #include "ckpt/save.h"
 #include "train/find_nonfinite.h"
 
@@ -161,31 +162,38 @@ static void fill_speed(const Loop *l, StepRecord *r, int64_t samples, int64_t to
   r->share_of_peak = l->o->peak > 0 ? l->flops / r->seconds / l->o->peak : 0;
 }
 
+static Status not_finite(const Loop *l, const StepRecord *r, Status found) {
+  Status s = fail(ERR_FAIL,
+                  "step %lld: the loss is %g and the norm of the gradients %g; the parameters are those "
+                  "before the step",
+                  (long long)r->step, r->loss, r->grad_norm);
+  if (found) return status_at(s, "%s", status_message(found));
+  return status_hint(s,
+                     "%s--nonfinite skip leaves such steps out; a smaller learning rate or --clip may prevent it",
+                     l->o->find_nonfinite ? "" : "--check-finite finds the first node that gives such a value; ");
+}
+
 /* What is not finite: an error, unless it was asked to go on. */
 static Status judge(Loop *l, const StepRecord *r, uint64_t offset) {
-  Status found = OK;
-  if (isfinite(r->loss) && isfinite(r->grad_norm)) return OK;
-  if (l->o->find_nonfinite) {
-    Ctx *ctx = session_ctx(trainer_session(l->t));
-    uint64_t now = ctx->offset;
-    ctx->offset = offset; /* the same random numbers */
-    found = find_nonfinite(l->t, take_batch, l);
-    ctx->offset = now;
+  const LoopOptions *o = l->o;
+  Status found = OK, s = OK;
+  if (isfinite(r->loss) && (isfinite(r->grad_norm) || r->loss_scale > 1)) return OK; /* a smaller scale is next */
+  if (o->find_nonfinite && o->nonfinite != NONFINITE_GO) {
+    SetAside aside;
+    found = trainer_set_aside(l->t, &aside);
+    session_ctx(trainer_session(l->t))->offset = offset; /* the same random numbers */
+    if (!found) found = find_nonfinite(l->t, take_batch, l);
+    trainer_put_back(l->t, &aside);
   }
-  if (l->o->nonfinite == NONFINITE_STOP) {
-    Status s = fail(ERR_FAIL,
-                    "step %lld: the loss is %g and the norm of the gradients %g; the parameters are those "
-                    "before the step",
-                    (long long)r->step, r->loss, r->grad_norm);
-    if (found) s = status_at(s, "%s", status_message(found));
-    else
-      s = status_hint(s, "--check-finite finds the first node that gives such a value; --nonfinite skip leaves "
-                         "such steps out; a smaller learning rate or --clip may prevent it");
-    status_free(found);
-    return s;
+  if (o->nonfinite == NONFINITE_STOP) s = not_finite(l, r, found);
+  else if (found && o->tell) {
+    TextBuf b = {0};
+    text_printf(&b, "step %lld: %s", (long long)r->step, status_message(found));
+    if (b.text) o->tell(o->arg, b.text);
+    text_free(&b);
   }
   status_free(found);
-  return OK;
+  return s;
 }
 
 static Status one_step(Loop *l, int64_t step, StepRecord *r) {

@@ -34,10 +34,13 @@ typedef struct {
   const char *const *argv; /* kept in saves */
   int argc;
   NonFinite nonfinite;
-  bool find_nonfinite; /* tell which node was the first to give something that is not finite */
+  bool find_nonfinite; /* tell which node was the first to give something that is not finite; not with
+                          NONFINITE_GO, whose steps cannot be made again */
 
   /* Is told when the last step is made, before its evaluation; NULL: nobody. */
   Status (*last_step)(void *arg);
+  /* Is told what was found where a run goes on after a step that was not finite; NULL: nobody. */
+  void (*tell)(void *arg, const char *text);
   void *arg;
 
   double peak;                       /* FLOP/s of the machine; 0: not known */

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,23 @@ static Status check_groups(const Update *u, const Exported *e) {
   return OK;
 }
 
+/* Each pattern is about some parameter: one that is not is a slip. */
+static Status check_freeze(const char *patterns, const Exported *e) {
+  for (const char *p = patterns; p && *p; p += *p == ',') {
+    char one[256];
+    int n = (int)strcspn(p, ",");
+    bool used = !n;
+    snprintf(one, sizeof one, "%.*s", n, p);
+    for (int i = 0; i < e->graph->ninputs; i++)
+      used |= e->inputs[i].kind == IN_PARAMETER && patterns_match(one, e->inputs[i].target);
+    if (!used)
+      return status_hint(fail(ERR_USAGE, "no parameter matches '%s', which is to be frozen", one),
+                         "`tessera inspect %s` lists the modules; names are those of the state_dict", e->name);
+    p += n;
+  }
+  return OK;
+}
+
 static Status open_prepared(Trainer *t, Exported *e, const Recipe *r, const char *loss) {
   Status s = r->compute == DT_NONE ? OK : autocast_program(e, r->compute);
   if (!s && r->param_dtype != DT_NONE) s = program_to_dtype(&t->ctx->kern, e, r->param_dtype);
@@ -47,6 +65,7 @@ static Status open_prepared(Trainer *t, Exported *e, const Recipe *r, const char
     return s;
   }
   TRY(prepare(t->ctx, e, &t->prepared));
+  TRY(check_freeze(r->freeze, t->prepared->program));
   TRY(prepare_update(t->prepared, r, loss));
   TRY(check_groups(t->prepared->step.update, t->prepared->program));
   t->loss = returned_before(t->prepared->program, t->prepared->step.loss);
@@ -182,6 +201,11 @@ static Status call(Trainer *t, Phase phase, const Batch *b, double *loss, double
   return s;
 }
 
+Phase trainer_phase(const Trainer *t, int i) {
+  int n = trainer_recipe(t)->accumulate;
+  return n == 1 ? PHASE_STEP : i + 1 == n ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
+}
+
 Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
   const Recipe *r = trainer_recipe(t);
   double sum = 0, loss;
@@ -189,10 +213,9 @@ Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
   if (r->scale_loss) out->loss_scale = load_number(number_at(t, update_of(t)->loss_scale));
   for (int i = 0; i < r->accumulate; i++) {
     bool last = i + 1 == r->accumulate;
-    Phase phase = r->accumulate == 1 ? PHASE_STEP : last ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
     Batch b;
     TRY(batch(arg, i, &b));
-    TRY(call(t, phase, &b, &loss, last ? &out->grad_norm : NULL));
+    TRY(call(t, trainer_phase(t, i), &b, &loss, last ? &out->grad_norm : NULL));
     sum += loss;
   }
   out->loss = sum / r->accumulate;
@@ -200,4 +223,42 @@ Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
   return OK;
 }
 
-Status trainer_loss(Trainer *t, const Batch *batch, double *out) { return call(t, PHASE_LOSS, batch, out, NULL); }
+Status trainer_loss(Trainer *t, const Batch *batch, double *out) {
+  SetAside aside;
+  Status s = trainer_set_aside(t, &aside);
+  if (!s) s = call(t, PHASE_LOSS, batch, out, NULL);
+  trainer_put_back(t, &aside);
+  return s;
+}
+
+/* ---- what is set aside -------------------------------------------------------------------------------- */
+
+/* Buffers that the program writes are the session's own; others are still those of the file. */
+static bool changes_by_the_way(const TrainState *s) {
+  return s->is_model && !s->is_parameter && tensor_data(s->tensor) && !s->tensor->storage->frozen;
+}
+
+Status trainer_set_aside(Trainer *t, SetAside *a) {
+  *a = (SetAside){.n = 0};
+  ctx_random_state(t->ctx, a->random);
+  int n = trainer_states(t, NULL);
+  TRY_NEW(a->state, malloc(((size_t)n + 1) * sizeof *a->state));
+  TRY_NEW(a->copy, calloc((size_t)n + 1, sizeof *a->copy));
+  trainer_states(t, a->state);
+  for (; a->n < n; a->n++) {
+    const Tensor *from = a->state[a->n].tensor;
+    if (!changes_by_the_way(&a->state[a->n])) continue;
+    TRY(tensor_new(&a->scope, from->dtype, from->ndim, from->size, &a->copy[a->n]));
+    kernel_copy(&t->ctx->kern, tensor_view(a->copy[a->n]), tensor_view(from));
+  }
+  return OK;
+}
+
+void trainer_put_back(Trainer *t, SetAside *a) {
+  for (int i = 0; i < a->n; i++)
+    if (a->copy[i]) kernel_copy(&t->ctx->kern, tensor_view(a->state[i].tensor), tensor_view(a->copy[i]));
+  ctx_set_random_state(t->ctx, a->random);
+  scope_clear(&a->scope);
+  free(a->copy);
+  free(a->state);
+}

@@ -48,7 +48,9 @@ void trainer_set_rate(Trainer *t, double factor);
  * for. */
 typedef Status BatchFn(void *arg, int i, Batch *out);
 Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out);
-/* The loss alone. */
+/* Which part of a step its i-th micro-batch is. */
+Phase trainer_phase(const Trainer *t, int i);
+/* The loss alone: nothing changes, neither buffers nor random numbers. */
 Status trainer_loss(Trainer *t, const Batch *batch, double *out);
 
 /* Everything that changes: parameters and buffers (`is_model`), and what optimizers keep.  Tied names are told of
@@ -60,6 +62,18 @@ typedef struct {
   bool is_temporary; /* nothing that outlives a step: sums of micro-batches */
 } TrainState;
 int trainer_states(const Trainer *t, TrainState *out); /* how many; out may be NULL */
+/* What calls change by the way, buffers and random numbers, set aside and put back around calls that are not to
+ * count.  trainer_put_back() follows also if setting aside fails. */
+typedef struct {
+  Scope scope;
+  TrainState *state;
+  Tensor **copy; /* one per state; NULL: left alone */
+  int n;
+  unsigned char random[RANDOM_STATE_BYTES];
+} SetAside;
+Status trainer_set_aside(Trainer *t, SetAside *a);
+void trainer_put_back(Trainer *t, SetAside *a);
+
 /* Parameters and buffers from a file of tensors by name.  Errors name what is missing or has another size. */
 Status trainer_load_weights(Trainer *t, const char *path);
 

@@ -1,0 +1,253 @@
+#!/bin/sh
+# cli_train.sh TESSERA GOLDEN -- training from outside: every option of `tessera train`, what it leaves behind, runs that
+# are stopped and resumed, and what it says when something does not fit.
+set -u
+here=$(dirname "$0") tessera=$1 golden=$(cd "$2" && pwd)
+. "$here/trials.sh"
+source=$(cd "$here/.." && pwd)
+mlp=$golden/train/mlp_ce cnn=$golden/train/cnn_bn gpt=$source/examples/gpt.pt2
+
+try() { # CODES PATTERN ARGUMENTS...
+  code=$1 pattern=$2
+  shift 2
+  check "$code" "$pattern" "$tessera" "$@"
+}
+train() { # CODES PATTERN OPTIONS...: of the small perceptron, on recorded batches
+  code=$1 pattern=$2
+  shift 2
+  check "$code" "$pattern" "$tessera" train "$mlp/forward.pt2" --threads 1 --data "$mlp/batches.safetensors" --batched "$@"
+}
+hint() { that grep -qE "hint.*$1" "$temp/err"; } # of the last command
+tensor() { # FILE NAME: the bytes of a tensor in a .safetensors file
+  size=$(od -An -tu8 -N8 "$1" | tr -d ' ')
+  range=$(head -c $((8 + size)) "$1" | tail -c +9 | sed -n "s/.*\"$2\":{[^}]*\"data_offsets\":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/p")
+  [ -n "$range" ] || { echo "$1 has no $2"; return; }
+  begin=${range% *} end=${range#* }
+  tail -c +$((9 + size + begin)) "$1" | head -c $((end - begin)) | od -An -v -tx1
+}
+same_tensor() { [ "$(tensor "$1" "$3")" = "$(tensor "$2" "$3")" ]; } # FILE FILE NAME
+other_tensor() { ! same_tensor "$@"; }
+member() { sed -n "s/.*\"step\":$2,.*\"$3\":\([^,}]*\).*/\1/p" "$1"; } # LOG STEP NAME
+near() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && (a - b) ^ 2 <= (1e-5 * b) ^ 2) }'; }
+samples() { # FILE BYTES-OF-X...: two batches of the perceptron, x beginning with these bytes in the second one
+  header='{"x":{"dtype":"F32","shape":[24,8],"data_offsets":[0,768]},"y":{"dtype":"I64","shape":[24],"data_offsets":[768,960]}}'
+  {
+    printf "\\$(printf %03o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"
+    head -c 384 /dev/zero
+    printf "$2"
+    head -c 572 /dev/zero
+  } >"$1"
+}
+
+# ---- what it leaves behind: lines, a log, weights, a program, a page, events
+train 0 '^step 10  loss 1\.[0-9]+  norm [0-9.]+  lr 1.0e-03 ' --steps 10 --log "$temp/log" -o "$temp/w.safetensors" --report "$temp/page.html" --tensorboard "$temp/events"
+that [ "$(grep -c '^step' "$temp/out")" = 10 ]
+that [ "$(wc -l <"$temp/log")" = 10 ]
+for name in step loss grad_norm lr seconds samples_per_s tflops share_of_peak memory; do that grep -q "\"$name\":" "$temp/log"; done
+that near "$(member "$temp/log" 1 loss)" 1.4013957977294922
+that grep -q 'layers.2.weight' "$temp/w.safetensors"
+that grep -q 'id="report"' "$temp/page.html"
+that [ "$(ls "$temp/events" | grep -c tfevents)" = 1 ]
+train 0 'aten.linear' --steps 2 -q --profile --trace "$temp/trace.json"
+that grep -q '"ph":"X"\|"ph": "X"' "$temp/trace.json"
+train 0 '' --steps 10 -q -o "$temp/trained.pt2"
+that [ ! -s "$temp/out" ]
+try 0 '^loss\.|^0: f32' run "$temp/trained.pt2" --random-inputs 0
+train 0 '' --steps 1 -q --log "$temp/again.log" --init "$temp/w.safetensors"
+train 0 '' --steps 11 -q --log "$temp/whole.log"
+try 0 '' train "$temp/trained.pt2" --threads 1 --data "$mlp/batches.safetensors" --batched --steps 1 -q --log "$temp/program.log"
+that [ "$(member "$temp/again.log" 1 loss)" = "$(member "$temp/whole.log" 11 loss)" ]
+that [ "$(member "$temp/program.log" 1 loss)" = "$(member "$temp/whole.log" 11 loss)" ]
+if python3 -c 'import safetensors.numpy' 2>/dev/null; then
+  check 0 '^6 684$' python3 -c 'import safetensors.numpy, sys
+w = safetensors.numpy.load_file(sys.argv[1])
+print(len(w), sum(x.size for x in w.values()))' "$temp/w.safetensors"
+fi
+# Batch norms: buffers change and are written.
+try 0 '' train "$cnn/forward.pt2" --threads 1 --data "$cnn/batches.safetensors" --batched --steps 10 -q --optim sgd,lr=0.1 -o "$temp/cnn.safetensors"
+that other_tensor "$temp/cnn.safetensors" "$cnn/init.safetensors" norm1.running_mean
+that other_tensor "$temp/cnn.safetensors" "$cnn/init.safetensors" norm1.num_batches_tracked
+
+# An evaluation changes nothing.
+try 0 '' train "$cnn/forward.pt2" --threads 1 --data "$cnn/batches.safetensors" --batched --steps 10 -q --optim sgd,lr=0.1 -o "$temp/looked.safetensors" --eval "$cnn/batches.safetensors" --eval-every 3
+that cmp -s "$temp/cnn.safetensors" "$temp/looked.safetensors"
+
+# ---- which parameters, and how
+train 0 '' --steps 2 -q --freeze 'layers.0.*,*.bias' -o "$temp/frozen.safetensors"
+for name in layers.0.weight layers.0.bias layers.2.bias; do that same_tensor "$temp/frozen.safetensors" "$mlp/init.safetensors" $name; done
+for name in layers.1.weight layers.2.weight; do that other_tensor "$temp/frozen.safetensors" "$mlp/init.safetensors" $name; done
+train 0 '' --steps 2 -q --group 'still=*.bias:lr=0' --group 'other=layers.1.*:optim=sgd,lr=0.1,momentum=0.9' -o "$temp/groups.safetensors"
+that same_tensor "$temp/groups.safetensors" "$mlp/init.safetensors" layers.1.bias
+that other_tensor "$temp/groups.safetensors" "$mlp/init.safetensors" layers.1.weight
+for optim in sgd sgd,lr=0.05,momentum=0.9,nesterov adam,amsgrad adamw,lr=1e-3,betas=0.9:0.95,amsgrad adagrad,lr=0.01 muon,lr=0.02,adjust_lr_fn=match_rms_adamw; do
+  train 0 '^step 2 ' --steps 2 --optim $optim
+done
+train 0 '' --steps 3 -q --log "$temp/still.log" --optim sgd,lr=0
+train 0 '' --steps 3 -q --log "$temp/clip.log" --optim sgd,lr=1 --clip 1e-9 -o "$temp/clip.safetensors"
+that near "$(member "$temp/clip.log" 3 loss)" "$(member "$temp/still.log" 3 loss)"
+train 0 '^step 2 ' --steps 2 --clip 0.05,norm=inf
+train 0 '^step 2 ' --steps 2 --clip value=0.01
+
+# ---- schedules: the learning rate of each step
+schedule() { # TEXT STEP=RATE...
+  train 0 '' --steps 10 -q -f --log "$temp/lr.log" --optim adamw,lr=1e-3 --schedule "$1"
+  shift
+  for pair; do that near "$(member "$temp/lr.log" ${pair%=*} lr)" ${pair#*=}; done
+}
+schedule constant 1=1e-3 10=1e-3
+schedule constant,warmup=4 1=2.5e-4 4=1e-3 10=1e-3
+schedule linear,min=0.1 1=1e-3 6=5.5e-4 10=1.9e-4
+schedule cosine,warmup=2 1=5e-4 3=1e-3 7=5e-4
+schedule cosine,steps=5,min=0.5 6=5e-4 10=5e-4
+schedule wsd,decay=5 5=1e-3 6=1e-3 8=6e-4
+schedule step,every=3,gamma=0.5 3=1e-3 4=5e-4 10=1.25e-4
+
+# ---- batches: accumulation, order, epochs, sizes
+train 0 '' --steps 2 -q --accumulate 2 --log "$temp/two.log"
+that near "$(member "$temp/two.log" 1 loss)" "$(echo "$(member "$temp/still.log" 1 loss) $(member "$temp/still.log" 2 loss)" | awk '{ printf "%.9f", ($1 + $2) / 2 }')"
+samples "$temp/plain.safetensors" '\0\0\0\0'
+mlp_on() { # CODES PATTERN FILE OPTIONS...
+  code=$1 pattern=$2 file=$3
+  shift 3
+  check "$code" "$pattern" "$tessera" train "$mlp/forward.pt2" --threads 1 --data "$file" "$@"
+}
+mlp_on 0 '^step 6 ' "$temp/plain.safetensors" --epochs 3
+mlp_on 0 '^step 3 ' "$temp/plain.safetensors" --epochs 3 --accumulate 2 --no-shuffle --drop-last --seed 7
+
+# ---- tokens, evaluation, dtypes, memory: a GPT on bytes
+cd "$source" || exit 1
+on_bytes="train examples/gpt.pt2 --threads 1 --data README.md --data docs/*.md --tokens input_ids,labels --token-dtype uint8 --batch 2"
+bytes() { # CODES PATTERN OPTIONS...
+  code=$1 pattern=$2
+  shift 2
+  set -f
+  check "$code" "$pattern" "$tessera" $on_bytes "$@"
+  set +f
+}
+bytes 0 '^step 4 .* eval [0-9.]+' --steps 4 --eval CONTRIBUTING.md --eval-every 2 --eval-batches 2 --log "$temp/bytes.log" --seed 3
+that [ -n "$(member "$temp/bytes.log" 2 eval_loss)" ]
+that [ -z "$(member "$temp/bytes.log" 3 eval_loss)" ]
+that [ -n "$(member "$temp/bytes.log" 4 tokens_per_s)" ]
+bytes 0 '' --steps 4 -q --seed 3 --memory 60% --log "$temp/tight.log"
+that [ "$(member "$temp/bytes.log" 4 loss)" = "$(member "$temp/tight.log" 4 loss)" ]
+bytes 0 '^step 2 ' --steps 2 --dtype bf16
+bytes 0 '^step 2 ' --steps 2 --dtype f16 --log "$temp/f16.log"
+that [ -n "$(member "$temp/f16.log" 2 loss_scale)" ]
+bytes 0 '^step 2 ' --steps 2 --param-dtype bf16 --state-dtype f32
+bytes 0 '^step 2 ' --steps 2 --unshifted --window 128 --loss 0
+bytes 2 "'wide' is no type of tokens" --token-dtype wide --steps 1
+bytes 2 "the program's 'input_ids' has 128 tokens, not 64" --window 64 --steps 1
+bytes 2 'a limit of|memory' --memory 1K --steps 1
+
+# ---- saves: every N steps, the last K, resumed to the same bits
+train 0 '' --steps 12 -q --optim adamw,lr=1e-2 --schedule cosine --accumulate 2 --save "$temp/run" --save-every 4 --keep 0 -o "$temp/never_stopped.safetensors" --log "$temp/run.log"
+that [ "$(ls "$temp/run" | tr '\n' ' ')" = 'step-00000004 step-00000008 step-00000012 ' ]
+cp "$temp/run.log" "$temp/never_stopped.log"
+rm -r "$temp/run/step-00000012"
+try 0 '^step 12 ' train --resume "$temp/run" -o "$temp/resumed.safetensors"
+that [ "$(grep -c '^step' "$temp/out")" = 4 ]
+that cmp -s "$temp/never_stopped.safetensors" "$temp/resumed.safetensors"
+that [ "$(sed 's/,"seconds.*//' "$temp/run.log")" = "$(sed 's/,"seconds.*//' "$temp/never_stopped.log")" ]
+try 2 'has made 12 steps, which is all that was asked for' train --resume "$temp/run"
+hint '--steps N'
+try 0 '^step 13 ' train --resume "$temp/run" --steps 13 --save "$temp/run"
+train 0 '' --steps 9 -q --save "$temp/kept" --save-every 1 --keep 2
+that [ "$(ls "$temp/kept" | tr '\n' ' ')" = 'step-00000008 step-00000009 ' ]
+
+# SIGTERM and SIGINT: the step is finished and saved.
+for signal in TERM INT; do
+  folder=$temp/stopped_$signal
+  "$tessera" train "$mlp/forward.pt2" --threads 1 --data "$mlp/batches.safetensors" --batched --steps 4000 -q \
+    --log "$folder.log" --save "$folder" -o "$folder.safetensors" >"$temp/out" 2>"$temp/err" &
+  process=$!
+  while kill -0 $process 2>/dev/null && [ "$(cat "$folder.log" 2>/dev/null | wc -l)" -lt 50 ]; do :; done
+  kill -$signal $process
+  wait $process
+  that [ $? = 0 ]
+  that grep -qE "stopped after step [0-9]+ of 4000 by SIG$signal; go on with --resume $folder" "$temp/err"
+  that [ "$(ls "$folder" | wc -l)" = 1 ]
+  try 0 '' train --resume "$folder" -q
+  that [ "$(ls "$folder" | tail -1)" = step-00004000 ]
+done
+train 0 '' --steps 4000 -q -o "$temp/long.safetensors"
+for signal in TERM INT; do that cmp -s "$temp/long.safetensors" "$temp/stopped_$signal.safetensors"; done
+
+# ---- what is not finite
+samples "$temp/nan.safetensors" '\0\0\300\177'
+samples "$temp/huge.safetensors" '\377\377\177\177'
+on_nan() { # CODES PATTERN OPTIONS...: the second batch has a nan
+  code=$1 pattern=$2
+  shift 2
+  mlp_on "$code" "$pattern" "$temp/nan.safetensors" --no-shuffle --steps 3 "$@"
+}
+on_nan 1 'step 2: the loss is -?nan and the norm of the gradients -?nan; the parameters are those before the step'
+hint '--check-finite'
+on_nan 1 "input 'x' .*1 nan" --check-finite
+on_nan 0 '^step 3 ' --nonfinite skip --log "$temp/skip.log" -o "$temp/skip.safetensors"
+that grep -q '"step":2,"loss":null,"loss_is":"nan".*"skipped":true' "$temp/skip.log"
+that [ -n "$(member "$temp/skip.log" 3 grad_norm)" ]
+on_nan 0 "step 2: input 'x'" --nonfinite skip --check-finite --accumulate 1
+on_nan 0 '^step 3  loss -?nan' --nonfinite go
+mlp_on 1 "node 'linear[_0-9]*' .*is the first to give such values: .*" "$temp/huge.safetensors" --no-shuffle --steps 3 --check-finite --optim sgd,lr=1e30
+# A loss that was scaled too much: the step is left out, and the next has half the scale.
+samples "$temp/large.safetensors" '\0\0\310\105'
+mlp_on 0 'skipped' "$temp/large.safetensors" --no-shuffle --steps 5 --dtype f16 --log "$temp/scaled.log"
+that near "$(member "$temp/scaled.log" 2 loss_scale)" 65536
+that near "$(member "$temp/scaled.log" 3 loss_scale)" 32768
+on_nan 2 '--nonfinite is stop, skip or go' --nonfinite maybe
+on_nan 2 '--check-finite' --nonfinite go --check-finite
+# In a micro-batch that is not the last one.
+try 1 "input 'x' .*1 nan" train "$mlp/forward.pt2" --threads 1 --data "$temp/nan.safetensors" --data "$temp/plain.safetensors" --no-shuffle --steps 1 --accumulate 4 --check-finite
+
+# ---- words that are off
+try 2 'which program is to be trained' train
+try 2 'there is no data to train on' train "$mlp/forward.pt2" --steps 1
+hint '--data FILE'
+mlp_on 2 'how long' "$mlp/batches.safetensors"
+hint '--steps N or --epochs N'
+train 2 '--steps and --epochs exclude each other' --steps 1 --epochs 1
+train 2 '--steps' --steps 0
+train 2 "there is no optimizer 'adamx'" --steps 1 --optim adamx
+hint 'there are sgd, adam, adamw, adagrad, muon'
+train 2 "adamw has no setting 'momentum'" --steps 1 --optim adamw,momentum=0.9
+hint 'it has lr, betas, eps, weight_decay, amsgrad, maximize'
+train 2 'betas is two numbers' --steps 1 --optim adamw,betas=0.9
+train 2 'nesterov needs a momentum' --steps 1 --optim sgd,nesterov
+train 2 "there is no schedule 'cosin'" --steps 1 --schedule cosin
+hint 'constant, linear, cosine, wsd'
+train 2 "there is no option 'warm'" --steps 1 --schedule cosine,warm=1
+train 2 'after how many steps is not told' --steps 1 --schedule step
+train 2 "no parameter that is trained belongs to the group 'none' \(nothing.\*\)" --steps 1 --group 'none=nothing.*:lr=0'
+train 2 'a group is NAME=PATTERNS:SETTINGS' --steps 1 --group no_decay
+train 2 'two groups' --steps 1 --group 'a=*.bias:lr=0' --group 'a=*.weight:lr=0'
+train 2 '--clip' --steps 1 --clip none
+train 2 "all parameters are frozen" --steps 1 --freeze '*'
+train 2 "no .*parameter matches 'nothing.\*'" --steps 1 --freeze 'nothing.*'
+train 2 '--dtype is one of' --steps 1 --dtype f8
+train 2 "there is no output 'x'" --steps 1 --loss x
+train 2 'keeps the dtype of its parameters' --steps 1 --param-dtype bf16 -o "$temp/bf16.pt2"
+train 2 'are for streams of tokens' --steps 1 --unshifted
+train 2 'need --eval' --steps 1 --eval-every 2
+train 2 'need --save' --steps 1 --save-every 2
+train 2 "not also 'second.pt2'" second.pt2 --steps 1
+
+# ---- files that do not fit
+mlp_on 3 "no 'x'|lacks|'x'" "$mlp/init.safetensors" --steps 1
+mlp_on 3 "nowhere.safetensors" "$temp/nowhere.safetensors" --steps 1
+train 3 "has no 'layers.0.weight'" --steps 1 --init "$cnn/init.safetensors"
+try 3 '' train "$mlp/init.safetensors" --data "$mlp/batches.safetensors" --batched --steps 1
+train 2 'exists already' --steps 1 -o "$temp/w.safetensors"
+train 2 'is there already' --steps 1 --log "$temp/log"
+train 2 'exists already' --steps 1 --report "$temp/page.html"
+train 0 '' --steps 1 -q -f -o "$temp/w.safetensors" --log "$temp/log" --report "$temp/page.html"
+train 2 'step-00000013|later' --steps 1 --save "$temp/run"
+try 2 "is a save of another program .*tensors differ" train "$cnn/forward.pt2" --data "$cnn/batches.safetensors" --resume "$temp/run" --steps 20
+try '2 3 6' 'no save|nowhere' train --resume "$temp/nowhere"
+if [ "$(id -u)" != 0 ]; then
+  mkdir "$temp/readonly"
+  chmod a-w "$temp/readonly"
+  train 1 'readonly' --steps 1 --save "$temp/readonly/run"
+fi
+train '1 2 3' '/proc/nowhere|cannot' --steps 1 --save /proc/nowhere
+if [ -c /dev/full ]; then train 1 'No space left' --steps 1 --log /dev/full -f; fi
+sum_up
