@@ -35,7 +35,6 @@ typedef struct {
   bool batched;            /* the first dimension counts batches, which are taken as they are, in order */
   bool shuffle;            /* not with batched */
   bool drop_last; /* a last batch of an epoch that is not full; where the program's number is fixed, always */
-  bool round;     /* floats may be rounded to an input of fewer bits */
   uint64_t seed;  /* of the shuffling */
 } DataOptions;
 

@@ -98,8 +98,8 @@ static Status check_size(const Data *d, const DataColumn *c, const DataPiece *p,
               shape_describe(ndim, c->size, first, sizeof first));
 }
 
-static Status check_dtype(const Data *d, const DataColumn *c, const DataPiece *p) {
-  if (data_converts(p->dtype, c->dtype, d->options.round)) return OK;
+static Status check_dtype(const DataColumn *c, const DataPiece *p) {
+  if (data_converts(p->dtype, c->dtype, false)) return OK;
   const char *torch = dtype_info[c->dtype].torch;
   bool rounded = data_converts(p->dtype, c->dtype, true);
   Status s = fail(ERR_FILE, "%s: input '%s' is %s, the program wants %s%s", p->file->path, c->input->val->name,
@@ -110,7 +110,7 @@ static Status check_dtype(const Data *d, const DataColumn *c, const DataPiece *p
 Status data_add_piece(Data *d, DataColumn *c, const DataPiece *piece, int ndim, const int64_t *size) {
   int64_t numel, most = INT64_MAX / 16;
   TRY(check_size(d, c, piece, ndim, size));
-  TRY(check_dtype(d, c, piece));
+  TRY(check_dtype(c, piece));
   if (!checked_numel(ndim, size, &numel) || numel > most || c->samples > most - piece->count)
     return fail(ERR_FILE, "%s: input '%s' has more elements than can be counted", piece->file->path,
                 c->input->val->name);

@@ -71,7 +71,7 @@ static Status read_stream(const FileMap *f, Dtype raw, Stream *out) {
   if (f->size % item) {
     return status_hint(fail(ERR_FILE, "%s ends in the middle of a token: %zu bytes, tokens of %zu (%s)", f->path,
                             f->size, item, dtype_info[raw].torch),
-                       "say what its tokens are: --token-dtype uint16, uint32 ...");
+                       "say what its tokens are: --token-dtype uint8, uint16, uint32 ...");
   }
   *out = (Stream){f->data, raw, (int64_t)(f->size / item)};
   return OK;

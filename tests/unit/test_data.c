@@ -215,14 +215,6 @@ static void test_dtypes(void **state) {
     }
     close_data(&o);
   }
-  /* Rounded where that is asked for. */
-  const float third = 1 / 3.f;
-  Opened o;
-  write_npy("x.npy", 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", &third, 4);
-  assert_ok(try_open(&o, "graph(%x: bf16[1] = user) { return user %x }", (DataOptions){.round = true},
-                     FILES(named_path("x", "x.npy"))));
-  assert_int_equal(*(uint16_t *)tensor_data(input_of(o.data, 0, 0)), f32_to_bf16(third));
-  close_data(&o);
 }
 
 /* Long runs, at odd addresses. */
