@@ -20,11 +20,12 @@ static const char examples[] =
     "  tessera plan model.pt2 --mesh tp=4 --plan plan.json --json | jq .rank.memory\n"
     "  tessera plan loss.pt2 --mesh dp=2,tp=2 --plan plan.json --grad\n"
     "  tessera plan loss.pt2 --grad --memory 600M\n"
+    "  tessera plan loss.pt2 --train=adamw --memory 2G\n"
     "  tessera bench calibrate -o machine.json && tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine "
     "machine.json\n";
 
 typedef struct {
-  const char *mesh, *plan, *machine, *report, *save, *weights, *memory;
+  const char *mesh, *plan, *machine, *report, *save, *weights, *memory, *train;
   TextList sizes;
   int64_t rank;
   GradientWords gradients;
@@ -113,22 +114,24 @@ static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *
   return s;
 }
 
-/* --memory: on one rank, which has no mesh. */
+/* --memory and --train: on one rank, which has no mesh. */
 static Status limit_program(const PlanOptions *o, const char *path) {
   Exported *e;
   MemoryLimit limit;
-  TRY(memory_limit_parse(o->memory, &limit));
-  if (!o->gradients.names)
-    return status_hint(fail(ERR_USAGE, "--memory limits what is kept for a backward"), "give --grad, too");
+  const char *option = o->train ? "--train" : "--memory";
+  TRY(memory_limit_parse(o->memory ? o->memory : "100%", &limit));
+  if (!o->gradients.names && !o->train)
+    return status_hint(fail(ERR_USAGE, "--memory limits what is kept for a backward"),
+                       "give --grad or --train, too");
   if (o->mesh || o->plan || o->report || o->save || o->machine || o->nodes || o->all_weights)
-    return status_hint(fail(ERR_USAGE, "--memory tells of the program on one rank"),
+    return status_hint(fail(ERR_USAGE, "%s tells of the program on one rank", option),
                        "leave out what speaks of a mesh: tessera plan loss.pt2 --grad --memory 70%%");
   TRY(program_load(path, o->weights, &e));
   for (int i = 0; i < o->sizes.n; i++) {
     Status s = set_size(e, o->sizes.v[i]);
     if (s) return exported_free(e), s;
   }
-  return plan_memory(e, &o->gradients, limit, o->json);
+  return plan_memory(e, &o->gradients, o->train, limit, o->json);
 }
 
 static Status plan_program(const PlanOptions *o, const char *path) {
@@ -169,6 +172,8 @@ static const Option options[] = {
     {"--size", 's', OPT_LIST, offsetof(PlanOptions, sizes), "SYMBOL=N",
      "value of a symbol in the sizes (default: as exported); may be given several times"},
     GRADIENT_OPTIONS(PlanOptions, gradients),
+    {"--train", 0, OPT_MAYBE, offsetof(PlanOptions, train), "OPTIM",
+     "what a step of training takes: state, gradients, intermediate results, and the curve of memory against time"},
     {"--memory", 0, OPT_TEXT, offsetof(PlanOptions, memory), "BYTES",
      "with --grad, without a mesh: what is computed again so that intermediate results take at most 600M, 2G, or "
      "70% "
@@ -200,8 +205,8 @@ Status command_plan(int argc, char **argv) {
     return status_hint(fail(ERR_USAGE, "plan takes one program, %d were given", words.n),
                        "tessera plan model.pt2 --mesh tp=4 --plan plan.json");
   if (o.rank < 0 || o.rank > 1 << 24) return fail(ERR_USAGE, "--rank must be between 0 and the number of ranks");
-  TRY(gradient_words_check(&o.gradients));
-  if (o.memory) return limit_program(&o, words.v[0]);
+  if (!o.train) TRY(gradient_words_check(&o.gradients));
+  if (o.memory || o.train) return limit_program(&o, words.v[0]);
   if (!o.mesh && !o.plan) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
   return plan_program(&o, words.v[0]);
 }

@@ -33,6 +33,8 @@ typedef struct {
   MemoryFit fit;
   MemoryStep *curve;
   int ncurve;
+  bool trains;
+  double weights, optimizer, gradients; /* trains: bytes */
 } Findings;
 
 static Status add(Arena *arena, Groups *g, const char *what, double amount) {
@@ -149,6 +151,12 @@ static const char *flops_text(double x, char *buf, size_t cap) { return human_fl
 static void print_text(const Findings *f) {
   char a[32], b[32], c[32];
   const MemoryFit *fit = &f->fit;
+  if (f->trains) {
+    printf("weights: %s; optimizer state: %s; in all, with intermediate results: %s\n",
+           human_bytes(f->weights, a, sizeof a), human_bytes(f->optimizer, b, sizeof b),
+           human_bytes(f->weights + f->optimizer + (double)fit->chosen.slab, c, sizeof c));
+    printf("gradients, part of the intermediate results: %s\n", human_bytes(f->gradients, a, sizeof a));
+  }
   printf("intermediate results: %s without a limit, %s with a limit of %s\n",
          human_bytes((double)fit->free_slab, a, sizeof a), human_bytes((double)fit->chosen.slab, b, sizeof b),
          human_bytes((double)fit->limit, c, sizeof c));
@@ -192,6 +200,9 @@ static Status print_json(const Findings *f) {
   text_printf(&b, "{\"free_memory\": %zu, \"limit\": %zu, \"flops\": %.0f, \"chosen\": ", f->fit.free_slab,
               f->fit.limit, f->fit.flops);
   put_step(&b, &f->fit.chosen);
+  if (f->trains)
+    text_printf(&b, ", \"weights\": %.0f, \"optimizer_state\": %.0f, \"gradients\": %.0f", f->weights, f->optimizer,
+                f->gradients);
   put_groups(&b, "again", &f->again, "flops");
   put_groups(&b, "alive", &f->alive, "bytes");
   text_puts(&b, ", \"curve\": [");
@@ -209,13 +220,13 @@ static Status print_json(const Findings *f) {
 /* ---- the command ------------------------------------------------------------------------------------------- */
 
 static Status look_at_program(Findings *f, Session *s, const GradientWords *gradients, MemoryLimit limit) {
-  GradOptions wanted = gradient_words_ask(gradients);
+  GradOptions wanted = f->trains ? (GradOptions){0} : gradient_words_ask(gradients);
   const Exported *e = session_program(s);
   Scope scope = {0};
   SymBindings b;
   Value *inputs;
   int n;
-  TRY(session_want_gradients(s, &wanted));
+  if (!f->trains) TRY(session_want_gradients(s, &wanted));
   TRY(feed_symbols(e, true, &b));
   Status status = feed_sizes(e, &b, &scope, &f->arena, &inputs, &n);
   free(b.v);
@@ -224,12 +235,52 @@ static Status look_at_program(Findings *f, Session *s, const GradientWords *grad
   return status;
 }
 
-Status plan_memory(Exported *e, const GradientWords *gradients, MemoryLimit limit, bool json) {
-  Findings f = {0};
+/* ---- training ------------------------------------------------------------------------------------------- */
+
+/* Bytes of what a training holds from step to step; names of one tensor count once. */
+static void look_at_state(Findings *f, const Exported *e) {
+  for (int i = 0; i < e->nstate; i++) {
+    const StateEntry *s = &e->state[i];
+    bool tied = false;
+    for (int j = 0; j < i && !tied; j++) tied = state_is_tied(&e->state[j], s);
+    if (!s->tensor || tied) continue;
+    double bytes = (double)tensor_numel(s->tensor) * (double)dtype_size(s->tensor->dtype);
+    *(s->is_filled ? &f->optimizer : &f->weights) += bytes;
+  }
+}
+
+static void look_at_gradients(Findings *f, const Prepared *p) {
+  for (int k = 0; k < p->step.n; k++) {
+    const Tensor *t = exported_state(p->program, p->program->inputs[p->step.input[k]].target)->tensor;
+    if (p->step.update->param[k].state[0] >= 0 || p->step.update->param[k].optim->optimizer->states[0] == NULL)
+      f->gradients += (double)tensor_numel(t) * (double)dtype_size(t->dtype);
+  }
+}
+
+static Status open_training(Findings *f, Ctx *ctx, Exported *e, const char *optim, const char *loss,
+                            Session **out) {
+  Prepared *p;
+  Recipe r;
+  Status s = recipe_init(&r, &f->arena, *optim ? optim : "adamw");
+  if (s) return exported_free(e), status_at(s, "--train");
+  r.skip_nonfinite = true; /* as `tessera train` does unless it is told otherwise */
+  TRY(prepare(ctx, e, &p));
+  s = prepare_update(p, &r, loss);
+  if (!s) {
+    look_at_state(f, p->program);
+    look_at_gradients(f, p);
+    s = session_open_dry(ctx, p, out);
+  }
+  prepared_unref(p);
+  return s;
+}
+
+Status plan_memory(Exported *e, const GradientWords *gradients, const char *optim, MemoryLimit limit, bool json) {
+  Findings f = {.trains = optim != NULL};
   Session *session = NULL;
   Ctx ctx;
   ctx_init(&ctx, 1);
-  Status s = session_open(&ctx, e, &session);
+  Status s = optim ? open_training(&f, &ctx, e, optim, gradients->loss, &session) : session_open(&ctx, e, &session);
   if (!s) s = look_at_program(&f, session, gradients, limit);
   if (!s && json) s = print_json(&f);
   else if (!s) print_text(&f);

@@ -38,7 +38,7 @@ struct Session {
   int nentries;
   int64_t calls;
   Program *last; /* what the last call ran */
-  bool interpret, profile;
+  bool interpret, profile, dry;
   Progress *progress;
   NodeTimes times;
   NodeWatchFn *watch;
@@ -74,6 +74,7 @@ static Status own_copy(Session *s, int i, Tensor **t) {
   Tensor *copy, *from = *t;
   if (first >= 0) return tensor_alias(&s->scope, s->state[first], t);
   TRY(tensor_new(&s->scope, from->dtype, from->ndim, from->size, &copy));
+  if (s->dry) return *t = copy, OK;
   if (e->is_filled) {
     unsigned char element[16];
     Value fill = val_float(e->fill);
@@ -105,10 +106,11 @@ static Status own_state(Session *s) {
   return OK;
 }
 
-Status session_open_prepared(Ctx *ctx, Prepared *p, Mesh *mesh, Session **out) {
+static Status open_session(Ctx *ctx, Prepared *p, Mesh *mesh, bool dry, Session **out) {
   Session *s;
   TRY_NEW(s, calloc(1, sizeof *s));
   s->ctx = ctx;
+  s->dry = dry;
   s->prepared = prepared_ref(p);
   s->program = p->program;
   s->on_mesh = mesh != NULL;
@@ -121,6 +123,12 @@ Status session_open_prepared(Ctx *ctx, Prepared *p, Mesh *mesh, Session **out) {
   else *out = s;
   return status;
 }
+
+Status session_open_prepared(Ctx *ctx, Prepared *p, Mesh *mesh, Session **out) {
+  return open_session(ctx, p, mesh, false, out);
+}
+
+Status session_open_dry(Ctx *ctx, Prepared *p, Session **out) { return open_session(ctx, p, NULL, true, out); }
 
 Status session_open(Ctx *ctx, Exported *e, Session **out) {
   Prepared *p;
