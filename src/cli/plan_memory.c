@@ -250,10 +250,13 @@ static void look_at_state(Findings *f, const Exported *e) {
 }
 
 static void look_at_gradients(Findings *f, const Prepared *p) {
+  const Exported *e = p->program;
   for (int k = 0; k < p->step.n; k++) {
-    const Tensor *t = exported_state(p->program, p->program->inputs[p->step.input[k]].target)->tensor;
-    if (p->step.update->param[k].state[0] >= 0 || p->step.update->param[k].optim->optimizer->states[0] == NULL)
-      f->gradients += (double)tensor_numel(t) * (double)dtype_size(t->dtype);
+    const StateEntry *s = exported_state(e, e->inputs[p->step.input[k]].target);
+    bool tied = false;
+    for (int j = 0; j < k && !tied; j++)
+      tied = state_is_tied(exported_state(e, e->inputs[p->step.input[j]].target), s);
+    if (!tied) f->gradients += (double)tensor_numel(s->tensor) * (double)dtype_size(s->tensor->dtype);
   }
 }
 
