@@ -392,6 +392,9 @@ static void refuses_what_does_not_fit(void **state) {
   assert_null(tess_grad_of(ctx, x));
   tess_call(ctx, "aten.scaled_dot_product_attention.default", tess_t(x), tess_t(x), tess_t(x));
   assert_refused(ctx, "they need two dimensions or more"); /* as without gradients */
+  loss = total(ctx, tess_call(ctx, "aten.polygamma.default", tess_i(INT64_MAX), tess_t(x)));
+  assert_int_not_equal(tess_backward(ctx, &loss, NULL, 1, 0), 0);
+  assert_refused(ctx, "so high an order");
   tess_ctx_free(ctx);
 }
 
