@@ -158,6 +158,18 @@ static bool writes_to_gradient(const Call *c) {
 
 static Status in_parts(Call *c, OpFn *parts) { return c->ctx->dist ? run_parts(c, parts) : parts(c); }
 
+/* The form that an op is trained as relies on arguments that the op itself would let through. */
+static Status train(Call *c, OpFn *form) {
+  Scope scope = {0};
+  Call sizes = *c;
+  sizes.scope = &scope;
+  Status s = c->op->def->infer ? c->op->def->infer(&sizes) : OK;
+  scope_clear(&scope);
+  if (s && status_code(s) != ERR_DYNAMIC) return s;
+  status_free(s);
+  return in_parts(c, form);
+}
+
 static Status tape_call(Handler *self, Call *c) {
   Tape *t = (Tape *)self;
   const OpDef *def = c->op->def;
@@ -169,7 +181,7 @@ static Status tape_call(Handler *self, Call *c) {
   if (c->op->schema.mutates) TRY(check_writes(t, c));
   bool own = grad && grad->vjp;
   if (!own && def->inplace) return tape_inplace(c);
-  if (grad && grad->training) return in_parts(c, grad->training); /* which come back here */
+  if (grad && grad->training) return train(c, grad->training); /* whose calls come back here */
   if (!own && def->compose) return in_parts(c, def->compose);
   TRY(pass_on(c));
   TRY(own_outputs(c));

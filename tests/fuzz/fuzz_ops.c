@@ -27,7 +27,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void fuzz_tell(void); /* for replay.c: the call under way, to stderr */
 
-enum { LIMIT_MB = 64 };
+enum { LIMIT_MB = 64, LARGEST = 1 << 20 /* elements of results that are looked at: views may have any number */ };
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -67,8 +67,8 @@ static void read_all(Made *m, const Tensor *t) {
     fprintf(stderr, "%s\n", status_message(s));
     abort();
   }
-  s = tensor_numel(t) > 1 << 20 ? OK : tensor_new(m->scope, t->dtype, t->ndim, t->size, &copy);
-  if (!s && tensor_numel(t) <= 1 << 20) kernel_copy(&m->ctx->kern, tensor_view(copy), tensor_view(t));
+  s = tensor_numel(t) > LARGEST ? OK : tensor_new(m->scope, t->dtype, t->ndim, t->size, &copy);
+  if (!s && tensor_numel(t) <= LARGEST) kernel_copy(&m->ctx->kern, tensor_view(copy), tensor_view(t));
   status_free(s);
 }
 
@@ -111,7 +111,7 @@ static Status require(Made *m, Tape *tape, const Call *c, Value *arg, Some *leav
 static void add_results(const Call *c, Some *out) {
   bool written = c->op->schema.nreturns == 0;
   for (TensorWalk w = written ? call_inputs(c) : call_outputs(c); out->n < MOST_TENSORS && tensor_next(&w);)
-    if (w.tensor->grad && has_gradient(w.tensor)) out->t[out->n++] = w.tensor;
+    if (w.tensor->grad && has_gradient(w.tensor) && tensor_numel(w.tensor) <= LARGEST) out->t[out->n++] = w.tensor;
 }
 
 /* Gradients by the leaves of the results' sums, or of the results with any cotangents. */

@@ -380,7 +380,7 @@ static void fails_half_way(void **state) {
 }
 
 /* A call that its op lets through although its arguments do not belong together. */
-static void refuses_gradients_of_other_sizes(void **state) {
+static void refuses_what_does_not_fit(void **state) {
   (void)state;
   TessCtx *ctx = tess_ctx_new(1);
   TessTensor *x = leaf(ctx, VALUES(1, 2, 3, 4)), *z = two(ctx, "aten.complex.default", x, x);
@@ -390,6 +390,11 @@ static void refuses_gradients_of_other_sizes(void **state) {
   assert_int_not_equal(tess_backward(ctx, &loss, NULL, 1, 0), 0);
   assert_refused(ctx, "of self, which is c64[4], it is c64[1]");
   assert_null(tess_grad_of(ctx, x));
+  tess_call(ctx, "aten.scaled_dot_product_attention.default", tess_t(x), tess_t(x), tess_t(x));
+  assert_refused(ctx, "they need two dimensions or more"); /* as without gradients */
+  loss = total(ctx, tess_call(ctx, "aten.polygamma.default", tess_i(INT64_MAX), tess_t(x)));
+  assert_int_not_equal(tess_backward(ctx, &loss, NULL, 1, 0), 0);
+  assert_refused(ctx, "so high an order");
   tess_ctx_free(ctx);
 }
 
@@ -408,7 +413,7 @@ int main(void) {
       cmocka_unit_test(calls_hooks),
       cmocka_unit_test(outlives_the_context),
       cmocka_unit_test(fails_half_way),
-      cmocka_unit_test(refuses_gradients_of_other_sizes),
+      cmocka_unit_test(refuses_what_does_not_fit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,10 @@ static void vjp_digamma(Vjp *v) {
   give_times(v, 0, F_OP(&v->f, "aten.polygamma.default", val_int(1), F_T(self(v))));
 }
 static void vjp_polygamma(Vjp *v) {
-  give_times(v, 1, F_OP(&v->f, "aten.polygamma.default", val_int(in_int(v->forward, 0) + 1), vjp_value(v, 1)));
+  int64_t order = in_int(v->forward, 0);
+  if (order == INT64_MAX && !v->f.status) v->f.status = op_fail(v->forward, "has no gradient of so high an order");
+  if (v->f.status) return;
+  give_times(v, 1, F_OP(&v->f, "aten.polygamma.default", val_int(order + 1), vjp_value(v, 1)));
 }
 
 /* Known by the second argument alone: an error if the first one's is asked for. */
