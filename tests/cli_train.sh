@@ -137,7 +137,7 @@ bytes 0 '^step 2 ' --steps 2 --param-dtype bf16 --state-dtype f32
 bytes 0 '^step 2 ' --steps 2 --unshifted --window 128 --loss 0
 bytes 2 "'wide' is no type of tokens" --token-dtype wide --steps 1
 bytes 2 "the program's 'input_ids' has 128 tokens, not 64" --window 64 --steps 1
-bytes 2 'a limit of|memory' --memory 1K --steps 1
+bytes 2 'the intermediate results do not fit 1024 bytes' --memory 1K --steps 1
 
 # ---- saves: every N steps, the last K, resumed to the same bits
 train 0 '' --steps 12 -q --optim adamw,lr=1e-2 --schedule cosine --accumulate 2 --save "$temp/run" --save-every 4 --keep 0 -o "$temp/never_stopped.safetensors" --log "$temp/run.log"
@@ -232,7 +232,7 @@ train 2 'need --save' --steps 1 --save-every 2
 train 2 "not also 'second.pt2'" second.pt2 --steps 1
 
 # ---- files that do not fit
-mlp_on 3 "no 'x'|lacks|'x'" "$mlp/init.safetensors" --steps 1
+mlp_on 3 "init.safetensors has no input 'x'" "$mlp/init.safetensors" --steps 1
 mlp_on 3 "nowhere.safetensors" "$temp/nowhere.safetensors" --steps 1
 train 3 "has no 'layers.0.weight'" --steps 1 --init "$cnn/init.safetensors"
 try 3 '' train "$mlp/init.safetensors" --data "$mlp/batches.safetensors" --batched --steps 1
@@ -240,14 +240,21 @@ train 2 'exists already' --steps 1 -o "$temp/w.safetensors"
 train 2 'is there already' --steps 1 --log "$temp/log"
 train 2 'exists already' --steps 1 --report "$temp/page.html"
 train 0 '' --steps 1 -q -f -o "$temp/w.safetensors" --log "$temp/log" --report "$temp/page.html"
-train 2 'step-00000013|later' --steps 1 --save "$temp/run"
+train 2 'step-00000013|step 13' --steps 1 --save "$temp/run"
 try 2 "is a save of another program .*tensors differ" train "$cnn/forward.pt2" --data "$cnn/batches.safetensors" --resume "$temp/run" --steps 20
-try '2 3 6' 'no save|nowhere' train --resume "$temp/nowhere"
+try 2 "there is no run folder" train --resume "$temp/nowhere"
+try 2 'is a save of another optimizer: .* differ' train --resume "$temp/run" --optim sgd --steps 20
+hint 'the run was started as: train'
+try 2 '--init gives weights to begin with' train --resume "$temp/run" --init "$mlp/init.safetensors" --steps 20
+printf damaged | dd of="$temp/kept/step-00000009/model.safetensors" bs=1 seek=900 conv=notrunc 2>"$temp/dd"
+try 6 "'layers.0.weight' do not match their checksum" train --resume "$temp/kept" --steps 20
+: >"$temp/file"
+train 2 'it is a file, not a folder' --steps 1 --save "$temp/file"
 if [ "$(id -u)" != 0 ]; then
   mkdir "$temp/readonly"
   chmod a-w "$temp/readonly"
   train 1 'readonly' --steps 1 --save "$temp/readonly/run"
 fi
-train '1 2 3' '/proc/nowhere|cannot' --steps 1 --save /proc/nowhere
+train 1 "cannot make the folder '/proc/nowhere'" --steps 1 --save /proc/nowhere
 if [ -c /dev/full ]; then train 1 'No space left' --steps 1 --log /dev/full -f; fi
 sum_up

@@ -115,6 +115,9 @@ static Status parse_resumed(int argc, char **argv, Arena *arena, TrainCommand *c
   Save *save;
   bool help;
   TrainCommand now = *c;
+  if (now.init)
+    return status_hint(fail(ERR_USAGE, "--init gives weights to begin with; a run that is resumed has begun"),
+                       "leave out --init, or begin another run: without --resume");
   TRY(run_latest(now.resume, arena, &path));
   TRY(save_open(path, &save));
   const SaveFacts *f = &save->m.facts;
