@@ -25,8 +25,8 @@ Status session_open(Ctx *ctx, Exported *e, Session **out);
  * the same axes, ctx has the mesh's Dist (ctx_attach_dist), every rank of the mesh opens it and makes the
  * same calls.  Calls get whole inputs and give whole outputs, or shards where the plan leaves them so. */
 Status session_open_prepared(Ctx *ctx, Prepared *p, Mesh *mesh, Session **out);
-/* The same on one rank, only to be specialised and planned: what is to be written has memory without contents, which
- * takes no pages of the machine. */
+/* The same on one rank, only to be specialised and planned: what is to be written has memory without contents,
+ * which takes no pages of the machine. */
 Status session_open_dry(Ctx *ctx, Prepared *p, Session **out);
 /* The same of a program that nobody shares.  Takes over e, also on failure.  plan NULL: see prepare_marks(). */
 Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *plan, Session **out);
