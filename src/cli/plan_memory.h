@@ -6,8 +6,8 @@
 #include "cli/gradient_options.h"
 #include "runtime/fit_memory.h"
 
-/* Takes over e, as it was loaded, also on failure.  optim: a step of training with this optimizer; NULL: the gradients
- * alone. */
+/* Takes over e, as it was loaded, also on failure.  optim: a step of training with this optimizer; NULL: the
+ * gradients alone. */
 Status plan_memory(Exported *e, const GradientWords *gradients, const char *optim, MemoryLimit limit, bool json);
 
 #endif
