@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Trainings that are killed again and again end in the bits of one that never was.
 
-    tests/kill_resume.py TESSERA FOLDER [KILLS [SEED]]       # FOLDER/loss.pt2, data.safetensors or tokens.bin
+    tests/kill_resume.py TESSERA FOLDER [KILLS [SEED]]       # FOLDER/loss.pt2 and data.safetensors (golden/kill_resume)
 
 A run with dropout, shuffling over epochs, accumulation, evaluations and a save every second step is ended by SIGKILL
 (sometimes SIGTERM) at random moments and resumed until it is done, KILLS times altogether; then the weights, the last
-save and the log must be those of the run that nobody disturbed.  Where a small file system can be mounted, some of
-the resumed runs meet a full disk first.  The models are made with PyTorch beforehand (tests/golden/train).
+save and the log must be those of the run that nobody disturbed.  The environment's KILL_FOLDER says where the runs are
+saved: on a small file system (a tmpfs of 6 MB) some of the resumed runs meet a full disk first.
 """
 import json
 import os

@@ -4,6 +4,7 @@ what the parameters become.
 
     tests/torch_train.py TESSERA                     # models and recipes that are made here
     tests/torch_train.py TESSERA FOLDER...           # .../NAME/loss.pt2 and data.safetensors, with some recipes
+    tests/torch_train.py TESSERA --all               # ... every recipe also with core ATen programs
     tests/torch_train.py TESSERA --only WORD         # cases whose name has the word in it
 
 Skipped (exit code 77) where torch is missing.
@@ -226,10 +227,10 @@ RECIPES = [
     recipe("wsd", ADAMW, FLOATS, schedule=("wsd,warmup=2,decay=2,min=0.1", stable(2, 2, 0.1))),
     recipe("steps", ("sgd", {"lr": 0.1}), FLOATS, schedule=("step,every=2,gamma=0.5", "step")),
     recipe("schedule_groups", ADAMW, ("mlp",), schedule=("cosine", "annealing"), groups=[("fast", "fc2.*", None, {"lr": 1e-2})]),
-    recipe("bf16", ADAMW, ("mlp", "conv", "gpt"), dtype="bf16"),
+    recipe("bf16", ("adamw", {"lr": 3e-3, "eps": 1e-2}), ("mlp", "conv", "gpt"), dtype="bf16"),
     recipe("bf16_clip", ("sgd", {"lr": 0.05, "momentum": 0.9}), ("mlp", "conv", "gpt"), dtype="bf16", clip=(0.5, 2), accumulate=2),
     recipe("f16", ("sgd", {"lr": 0.05, "momentum": 0.9}), ("mlp", "gpt"), dtype="f16"),
-    recipe("f16_clip", ADAMW, ("mlp", "gpt"), dtype="f16", clip=(0.5, 2), accumulate=2),
+    recipe("f16_clip", ("adamw", {"lr": 3e-3, "eps": 1e-2}), ("mlp", "gpt"), dtype="f16", clip=(0.5, 2), accumulate=2),
     recipe("f16_value", ("sgd", {"lr": 0.1}), ("mlp", "gpt"), dtype="f16", clip=("value", 0.01)),
     recipe("param_bf16", ("sgd", {"lr": 0.05, "momentum": 0.9}), ("mlp", "gpt"), param_dtype="bf16"),
     recipe("state_bf16", ADAMW, ("mlp", "conv", "gpt"), state_dtype="bf16", halves=True),
@@ -237,6 +238,7 @@ RECIPES = [
     recipe("state_bf16_muon", ("muon", {"lr": 2e-3}), ("mlp", "gpt"), state_dtype="bf16", halves=True),
 ]
 FOLDER_RECIPES = ("sgd_momentum", "adamw", "clip2", "accumulate_sgd", "cosine_warmup", "muon")
+CORE_RECIPES = ("adamw", "accumulate_sgd", "muon")
 TORCH = {"bf16": torch.bfloat16, "f16": torch.float16}
 CLASSES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad,
            "muon": torch.optim.Muon}
@@ -415,7 +417,7 @@ def schedule_rates(r, lines):
         s.step()
 
 
-def built_in_cases(work):
+def built_in_cases(work, everything):
     for name, make in MODELS.items():
         torch.manual_seed(7)
         module = make().train()
@@ -431,6 +433,8 @@ def built_in_cases(work):
                 if name in r["models"]:
                     if dialect and ("dtype" in r or "param_dtype" in r):
                         continue  # PyTorch's autocast knows the ops that a module calls
+                    if dialect and not everything and r["name"] not in CORE_RECIPES:
+                        continue
                     yield f"{name}{dialect} {r['name']}", r, path, data, (make, init, batches)
 
 
@@ -476,11 +480,11 @@ def folder_cases(tessera, folders, work):
 def main():
     words = sys.argv[2:]
     only = words.pop(words.index("--only") + 1) if "--only" in words else ""
-    tessera, folders = sys.argv[1], [Path(w) for w in words if w != "--only"]
+    tessera, folders = sys.argv[1], [Path(w) for w in words if not w.startswith("--")]
     passed, failed = 0, 0
     with tempfile.TemporaryDirectory() as work:
         cases = folder_cases(tessera, folders, work) if folders else (
-            (name, lambda case=case: check_built_in(tessera, *case, work)) for name, *case in built_in_cases(work))
+            (name, lambda case=case: check_built_in(tessera, *case, work)) for name, *case in built_in_cases(work, "--all" in words))
         for name, check in cases:
             if only not in name:
                 continue
