@@ -137,7 +137,7 @@ static Status parse_resumed(int argc, char **argv, Arena *arena, TrainCommand *c
   if (now.groups.n) c->groups.n = 0;
   TRY(parse(argc, argv, c, &help));
   if (!now.save) c->save = now.resume; /* wherever the folder is by now */
-  c->force = true; /* the files are this run's own */
+  c->force = true;                     /* the files are this run's own */
   return OK;
 }
 
