@@ -89,7 +89,7 @@ class Block(nn.Module):
         b, t, d = x.shape
         q, k, v = (p.view(b, t, 2, d // 2).transpose(1, 2) for p in self.qkv(self.norm1(x)).chunk(3, -1))
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(a.transpose(1, 2).reshape(b, t, d).float())  # the export checks the dtype that it saw
+        x = x + self.out(a.transpose(1, 2).reshape(b, t, d).to(x.dtype))  # the export checks the dtype that it saw
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
@@ -321,6 +321,11 @@ def make_schedules(r, optimizers):
     return [schedulers.LambdaLR(o, kind) for o in optimizers]
 
 
+def loss_of(outputs):
+    """The only number among the results."""
+    return next(t for t in torch.utils._pytree.tree_leaves(outputs) if isinstance(t, torch.Tensor) and t.ndim == 0 and t.requires_grad)
+
+
 def torch_train(module, batches, r, scaler_scale=65536.0):
     """Losses, norms, scales, and the state dict of the end."""
     accumulate = r.get("accumulate", 1)
@@ -342,7 +347,7 @@ def torch_train(module, batches, r, scaler_scale=65536.0):
             if "param_dtype" in r:
                 batch = {k: v.to(TORCH[r["param_dtype"]]) if v.is_floating_point() else v for k, v in batch.items()}
             with torch.autocast("cpu", TORCH.get(r.get("dtype"), torch.bfloat16), enabled="dtype" in r):
-                loss = module(**batch)
+                loss = loss_of(module(**batch))
             total += loss.item()
             (scaler.scale(loss / accumulate) if scaler else loss / accumulate).backward()
         scales.append(scaler.get_scale() if scaler else 0)
@@ -470,7 +475,7 @@ def check_folder(tessera, folder, r, work):
     assert per_epoch * batch == count, "the last batch is not full"
     batches = [{n: data[n][(i % per_epoch) * batch:(i % per_epoch + 1) * batch] for n in names} for i in range(STEPS * accumulate)]
     module = program.module()
-    module(**batches[0]).backward()
+    loss_of(module(**batches[0])).backward()
     largest = max(p.grad.abs().max().item() for p in module.parameters() if p.grad is not None)
     # parameters with gradients that are rounding errors: Adam makes steps of them
     quiet = {n for n, p in module.named_parameters() if p.grad is None or p.grad.abs().flatten().kthvalue(max(1, p.numel() // 20)).values.item() < 1e-5 * largest}
