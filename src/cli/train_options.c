@@ -136,8 +136,8 @@ static Status parse_resumed(int argc, char **argv, Arena *arena, TrainCommand *c
   if (now.eval.n) c->eval.n = 0;
   if (now.groups.n) c->groups.n = 0;
   TRY(parse(argc, argv, c, &help));
-  if (!c->save) c->save = now.resume;
-  c->force = true; /* the files are this run's own */
+  if (!now.save) c->save = now.resume; /* wherever the folder is by now */
+  c->force = true;                     /* the files are this run's own */
   return OK;
 }
 

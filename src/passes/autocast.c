@@ -105,7 +105,21 @@ static Status cast_arguments(Graph *region, Dtype to, bool any) {
   return OK;
 }
 
-Status autocast_program(Exported *e, Dtype to) { return cast_arguments(e->graph, to, true); }
+/* Checks of dtypes are about the program without casts, as it was traced. */
+static void forget_checks(Graph *g) {
+  for (Node *n = g->first; n; n = n->next) {
+    bool checks = !strcmp(n->target, "aten._assert_tensor_metadata.default");
+    for (int i = 0; i < n->nargs; i++) {
+      if (checks && n->args[i].kind == ARG_DTYPE) n->args[i] = (Arg){.kind = ARG_NONE};
+      if (n->args[i].kind == ARG_GRAPH) forget_checks(n->args[i].graph);
+    }
+  }
+}
+
+Status autocast_program(Exported *e, Dtype to) {
+  forget_checks(e->graph);
+  return cast_arguments(e->graph, to, true);
+}
 
 Status autocast_make_explicit(const Node *wrapper, Graph *region) {
   if (wrapper->nargs < 5 || wrapper->args[0].kind != ARG_STR || strcmp(wrapper->args[0].str, "cpu")) return OK;

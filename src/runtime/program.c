@@ -290,9 +290,10 @@ static Status run_instrs(Program *p) {
   double start = p->profile ? clock_now() : 0;
   for (int i = 0; i < p->ninstrs; i++) {
     Instr *in = &p->instrs[i];
+    if (p->watch) TRY(p->watch(p->watch_arg, in, false));
     Status s = run_instr(in);
     if (s) return status_at_node(s, in->node);
-    if (p->watch) TRY(p->watch(p->watch_arg, in));
+    if (p->watch) TRY(p->watch(p->watch_arg, in, true));
     progress_add(p->progress, 1);
     if (p->profile) {
       double t = clock_now();

@@ -57,8 +57,10 @@ typedef struct Program {
   size_t slab_bytes;
   int64_t runs;
   bool profile;
-  Progress *progress;                         /* told of every instruction; NULL: nobody */
-  Status (*watch)(void *arg, const Instr *i); /* told of every one that has run; what it returns ends the run */
+  Progress *progress; /* told of every instruction; NULL: nobody */
+  /* Is told of every instruction before it runs and when it has (its results may lie where its arguments did);
+   * what it returns ends the run. */
+  Status (*watch)(void *arg, const Instr *i, bool done);
   void *watch_arg;
 } Program;
 

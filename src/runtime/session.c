@@ -90,7 +90,8 @@ static Status own_copy(Session *s, int i, Tensor **t) {
   return OK;
 }
 
-/* I1.  Of what the program writes to, a copy of its own; of the rest, what the mapped records hold. */
+/* I1.  Of what the program writes to, a copy of its own; of the rest, what the mapped records hold.  Weights of a
+ * program that is trained may all be loaded from elsewhere before the first call. */
 static Status own_state(Session *s) {
   const Exported *e = s->program;
   if (s->on_mesh) TRY(shards_of_state(&s->ctx->kern, e, &s->marks, &s->scope, &s->arena, &s->state));
@@ -99,9 +100,10 @@ static Status own_state(Session *s) {
     Tensor **t = &s->state[i];
     if (!*t && !s->on_mesh && e->state[i].tensor) TRY(tensor_alias(&s->scope, e->state[i].tensor, t));
     if (!*t) continue;
-    if (any_written(s, i)) TRY(own_copy(s, i, t));
-    else if ((*t)->storage && !(*t)->storage->frozen)
-      (*t)->storage->frozen = true; /* a shard that is a copy never changes, either */
+    bool written = any_written(s, i);
+    if (written || (s->trains && !s->on_mesh && !e->state[i].is_constant)) TRY(own_copy(s, i, t));
+    if (!written && (*t)->storage && !(*t)->storage->frozen)
+      (*t)->storage->frozen = true; /* a copy of what no call writes to never changes, either */
   }
   return OK;
 }
@@ -186,7 +188,11 @@ void session_free(Session *s) {
 }
 
 const Exported *session_program(const Session *s) { return s->program; }
-void session_force_interpreter(Session *s) { s->interpret = true; }
+bool session_interpret(Session *s, bool on) {
+  bool before = s->interpret;
+  s->interpret = on;
+  return before;
+}
 void session_set_profile(Session *s, bool on) { s->profile = on; }
 
 void session_forget_times(Session *s) {

@@ -65,8 +65,9 @@ Status session_prepare(Session *s, const Value *inputs, int ninputs, Program **o
  * before the session.  ERR_DYNAMIC if it would be interpreted. */
 Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported **out);
 
-/* Interpret every call from now on (for comparison). */
-void session_force_interpreter(Session *s);
+/* Interpret every call from now on, or no longer; returns what it was. */
+bool session_interpret(Session *s, bool on);
+static inline void session_force_interpreter(Session *s) { session_interpret(s, true); } /* for comparison */
 void session_set_profile(Session *s, bool on);
 void session_forget_times(Session *s); /* what was profiled so far */
 /* With profiling, of calls that were interpreted; compiled ones: Program.instrs. */

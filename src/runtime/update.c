@@ -240,28 +240,36 @@ static void adapt_loss_scale(Updating *w, Value *scale_out, Value *growth_out) {
   *growth_out = val_tensor(f_where(f, again, f_zeros_like(f, growth), growth));
 }
 
-/* What gradients are multiplied by, whether they are used at all, the number of the step, and the norm. */
+/* Undoes the scale of the loss at once, where the steps cannot: elements are compared with a limit. */
+static void unscale_gradients(Updating *w) {
+  for (int k = 0; k < w->u->nparams; k++)
+    if (w->grad[k]) w->grad[k] = f_mul(&w->f, w->grad[k], w->scale);
+  w->scale = NULL;
+}
+
+/* What the steps multiply gradients by, so that this norm of them is at most what was asked for. */
+static void clip_norm(Updating *w, Tensor *norm) {
+  Formula *f = &w->f;
+  Tensor *ratio = F_OP(f, "aten.reciprocal.default", F_T(f_shift(f, norm, 1e-6)));
+  Tensor *factor = F_OP(f, "aten.clamp_max.default", F_T(f_scale(f, ratio, w->u->recipe.clip_norm)), val_float(1));
+  w->scale = w->scale ? f_mul(f, w->scale, factor) : factor;
+}
+
+/* What gradients are multiplied by, whether they are used at all, the number of the step, and the norm before
+ * anything is clipped: an infinity that is brought to a limit would be finite. */
 static Tensor *prepare_step(Updating *w) {
   const Recipe *r = &w->u->recipe;
   Formula *f = &w->f;
   if (r->scale_loss) w->scale = F_OP(f, "aten.reciprocal.default", F_T(input(w, w->u->loss_scale)));
-  if (r->clip_value > 0 && w->scale) {
-    for (int k = 0; k < w->u->nparams; k++)
-      if (w->grad[k]) w->grad[k] = f_mul(f, w->grad[k], w->scale);
-    w->scale = NULL;
-  }
-  clip_values(w);
+  if (r->clip_value > 0 && w->scale) unscale_gradients(w);
   Tensor *norm = total_norm(w);
   if (w->scale) norm = f_mul(f, norm, w->scale);
   if (r->skip_nonfinite || r->scale_loss) {
     Tensor *bad = F_OP(f, "aten.logical_not.default", F_T(F_OP(f, "aten.isfinite.default", F_T(norm))));
     w->skip = f_cast(f, bad, DT_F32);
   }
-  if (r->clip_norm > 0) {
-    Tensor *ratio = F_OP(f, "aten.reciprocal.default", F_T(f_shift(f, norm, 1e-6)));
-    Tensor *factor = F_OP(f, "aten.clamp_max.default", F_T(f_scale(f, ratio, r->clip_norm)), val_float(1));
-    w->scale = w->scale ? f_mul(f, w->scale, factor) : factor;
-  }
+  clip_values(w);
+  if (r->clip_norm > 0) clip_norm(w, r->clip_value > 0 ? total_norm(w) : norm);
   w->step = f_shift(f, input(w, w->u->step), 1);
   if (w->skip) w->step = f_sub(f, w->step, w->skip);
   return norm;

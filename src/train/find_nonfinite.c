@@ -1,17 +1,18 @@
-/* find_nonfinite.c -- see find_nonfinite.h. */
+/* find_nonfinite.c -- see find_nonfinite.h.
+ *
+ * Infinities are common where something is masked, so a nan is what is looked for: the first node that gives one.
+ * If it was made of an infinity, the node that gave that one is named instead, unless it was told to (a number that
+ * is infinite, a mask that came from outside).  The forward is interpreted, so that nodes are those of the program;
+ * the backward is looked at as it is compiled.
+ */
 #include "train/find_nonfinite.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "ops/tensors.h"
 
-/* Infinities are common where something is masked: they count only if no nan comes at all. */
-typedef struct {
-  bool infinite; /* look for infinities, too */
-  Status found;  /* once it is set, the run is over */
-} Search;
+/* ---- tensors -------------------------------------------------------------------------------------------- */
 
 typedef struct {
   int64_t nans, infinities;
@@ -40,15 +41,9 @@ static Counts count(const Tensor *t) {
   return c;
 }
 
-static bool counts(const Search *s, const Tensor *t) {
-  Counts c = count(t);
-  return c.nans || (s->infinite && c.infinities);
-}
-
-static Status describe(const Instr *i, const Tensor *t) {
+static Status describe(const Node *n, const Tensor *t) {
   char module[256], source[256], text[128];
   Counts c = count(t);
-  const Node *n = i->node;
   node_module(n, module, sizeof module);
   node_source(n, source, sizeof source);
   return fail(ERR_FAIL, "node '%s' (%s)%s%s%s%s is the first to give such values: %lld nan and %lld infinite in %s",
@@ -56,96 +51,190 @@ static Status describe(const Instr *i, const Tensor *t) {
               source, (long long)c.nans, (long long)c.infinities, tensor_describe(t, text, sizeof text));
 }
 
-/* The first result that is not finite though all arguments are. */
-static Status look(void *arg, const Instr *i) {
-  Search *s = arg;
-  for (TensorWalk w = call_inputs(&i->call); tensor_next(&w);)
-    if (counts(s, w.tensor)) return OK;
-  for (TensorWalk w = call_outputs(&i->call); tensor_next(&w);) {
-    if (!counts(s, w.tensor)) continue;
-    s->found = describe(i, w.tensor);
+static bool is_finite(const Tensor *t) {
+  Counts c = count(t);
+  return !c.nans && !c.infinities;
+}
+
+/* ---- the forward ------------------------------------------------------------------------------------------ */
+
+enum { NOWHERE = -1 };
+
+typedef struct {
+  const Graph *graph;
+  bool *infinite; /* by value: has infinite elements */
+  int *origin;    /* by value: where they come from, a place in `made`, or NOWHERE that would be to blame */
+  Status *made;   /* what is to be said of nodes that gave infinities, in order */
+  int nmade;
+  Status found;
+} ForwardSearch;
+
+typedef struct {
+  const ForwardSearch *f;
+  bool infinite;
+  int origin;
+} Arguments;
+
+static void take_argument(void *arg, Val **v) {
+  Arguments *a = arg;
+  if (!a->f->infinite[(*v)->id]) return;
+  a->infinite = true;
+  if (a->origin == NOWHERE) a->origin = a->f->origin[(*v)->id];
+}
+
+static Arguments arguments_of(const ForwardSearch *f, const Node *n) {
+  Arguments a = {.f = f, .origin = NOWHERE};
+  node_each_val((Node *)n, take_argument, &a);
+  for (int i = 0; i < n->nargs; i++) a.infinite |= n->args[i].kind == ARG_FLOAT && isinf(n->args[i].f);
+  return a;
+}
+
+static Status blame(ForwardSearch *f, int origin, const Node *n, const Tensor *t) {
+  if (origin == NOWHERE) f->found = describe(n, t);
+  else {
+    f->found = f->made[origin];
+    f->made[origin] = OK;
+  }
+  return fail(ERR_FAIL, "found");
+}
+
+static Status look_at_node(void *arg, const Node *n, const Value *outs, int nouts) {
+  ForwardSearch *f = arg;
+  if (n->graph != f->graph) return OK;
+  Arguments a = arguments_of(f, n);
+  for (int i = 0; i < nouts && i < n->nouts; i++) {
+    if (outs[i].kind != VAL_TENSOR) continue;
+    Counts c = count(outs[i].tensor);
+    if (c.nans) return blame(f, a.origin, n, outs[i].tensor);
+    if (!c.infinities) continue;
+    f->infinite[n->outs[i]->id] = true;
+    f->origin[n->outs[i]->id] = a.origin;
+    if (a.infinite) continue;
+    f->origin[n->outs[i]->id] = f->nmade;
+    f->made[f->nmade++] = describe(n, outs[i].tensor);
+  }
+  return OK;
+}
+
+/* What comes from outside: a nan is the answer, an infinity nobody's fault. */
+static void look_at_inputs(ForwardSearch *f, Trainer *t, const Batch *b) {
+  const Exported *e = trainer_program(t);
+  char text[128];
+  for (int i = 0, user = 0; i < e->graph->ninputs && !f->found; i++) {
+    bool given = e->inputs[i].kind == IN_USER;
+    const char *name = given ? e->graph->inputs[i]->name : e->inputs[i].target;
+    const char *what = given ? "input" : e->inputs[i].kind == IN_PARAMETER ? "parameter" : "buffer";
+    const Tensor *x = NULL;
+    if (given && user < b->n) {
+      x = b->inputs[user].kind == VAL_TENSOR ? b->inputs[user].tensor : NULL;
+      user++;
+    } else if (!given && !exported_state(e, name)->is_filled) x = session_state(trainer_session(t), name);
+    if (!x) continue;
+    Counts c = count(x);
+    f->infinite[e->graph->inputs[i]->id] = c.infinities > 0;
+    if (c.nans)
+      f->found = fail(ERR_FAIL, "%s '%s' has %lld nan and %lld infinite values (%s) before the step", what, name,
+                      (long long)c.nans, (long long)c.infinities, tensor_describe(x, text, sizeof text));
+  }
+}
+
+static Status run_forward(Trainer *t, const Batch *b, ForwardSearch *f) {
+  Session *session = trainer_session(t);
+  double loss = 0;
+  bool before = session_interpret(session, true);
+  session_watch_nodes(session, look_at_node, f);
+  Status s = trainer_loss(t, b, &loss);
+  session_watch_nodes(session, NULL, NULL);
+  session_interpret(session, before);
+  if (f->found) {
+    status_free(s);
+    return OK;
+  }
+  if (!s && isinf(loss) && f->nmade) status_free(blame(f, f->nmade - 1, NULL, NULL));
+  return s;
+}
+
+/* ---- the backward ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+  bool clean; /* all arguments of the instruction that runs are finite */
+  Status found;
+} BackwardSearch;
+
+/* The first result that is not finite though all arguments were. */
+static Status look_at_instr(void *arg, const Instr *i, bool done) {
+  BackwardSearch *s = arg;
+  if (i->node->stage == STAGE_FORWARD) return OK;
+  if (!done) {
+    s->clean = true;
+    for (TensorWalk w = call_inputs(&i->call); s->clean && tensor_next(&w);) s->clean = is_finite(w.tensor);
+    return OK;
+  }
+  for (TensorWalk w = call_outputs(&i->call); s->clean && tensor_next(&w);) {
+    if (is_finite(w.tensor)) continue;
+    s->found = describe(i->node, w.tensor);
     return fail(ERR_FAIL, "found");
   }
   return OK;
 }
 
-/* Makes the step again, up to a call that something is found at; its last instructions are an update that skips
- * itself. */
-static Status search(Trainer *t, BatchFn *batch, void *arg, Search *s) {
-  Session *session = trainer_session(t);
-  Status status = OK;
-  for (int i = 0, n = trainer_recipe(t)->accumulate; i < n && !status && !s->found; i++) {
-    Scope scope = {0};
-    Arena arena = {0};
-    Batch b;
-    Program *p;
-    Value *out;
-    int nout;
-    session_set_phase(session, trainer_phase(t, i));
-    TRY(batch(arg, i, &b));
-    TRY(session_prepare(session, b.inputs, b.n, &p));
-    if (!p) return OK;
-    p->watch = look;
-    p->watch_arg = s;
-    status = session_run(session, b.inputs, b.n, &scope, &arena, &out, &nout);
-    p->watch = NULL;
-    scope_clear(&scope);
-    arena_free(&arena);
+/* The step, whose update skips itself; cut short when something is found. */
+static Status run_backward(Session *session, const Batch *b, BackwardSearch *f) {
+  Scope scope = {0};
+  Arena arena = {0};
+  Program *p;
+  Value *out;
+  int n;
+  TRY(session_prepare(session, b->inputs, b->n, &p));
+  if (p) {
+    p->watch = look_at_instr;
+    p->watch_arg = f;
   }
-  if (!s->found) return status;
+  Status status = session_run(session, b->inputs, b->n, &scope, &arena, &out, &n);
+  if (p) p->watch = NULL;
+  scope_clear(&scope);
+  arena_free(&arena);
+  if (!f->found) return status;
   status_free(status);
   return OK;
 }
 
-/* ---- what the step was given ---------------------------------------------------------------------------- */
+/* ---- both ------------------------------------------------------------------------------------------------- */
 
-static void look_at_given(Search *s, const char *what, const char *name, const Tensor *t) {
-  char text[128];
-  if (s->found || !counts(s, t)) return;
-  Counts c = count(t);
-  s->found = fail(ERR_FAIL, "%s '%s' has %lld nan and %lld infinite values (%s) before the step", what, name,
-                  (long long)c.nans, (long long)c.infinities, tensor_describe(t, text, sizeof text));
-}
-
-static void look_at_state(const Trainer *t, TrainState *state, Search *s) {
-  int n = trainer_states(t, state);
-  for (int i = 0; i < n; i++)
-    if (state[i].is_model)
-      look_at_given(s, state[i].is_parameter ? "parameter" : "buffer", state[i].name, state[i].tensor);
-}
-
-static Status look_at_batches(const Trainer *t, BatchFn *batch, void *arg, Search *s) {
-  const Exported *e = trainer_program(t);
-  for (int i = 0, n = trainer_recipe(t)->accumulate; i < n && !s->found; i++) {
-    Batch b;
-    TRY(batch(arg, i, &b));
-    for (int k = 0, at = 0; k < e->graph->ninputs && at < b.n; k++) {
-      if (e->inputs[k].kind != IN_USER) continue;
-      const Value *v = &b.inputs[at++];
-      if (v->kind == VAL_TENSOR) look_at_given(s, "input", e->graph->inputs[k]->name, v->tensor);
-    }
-  }
+static Status search_batch(Trainer *t, const Batch *b, Phase phase, ForwardSearch *f) {
+  BackwardSearch back = {0};
+  look_at_inputs(f, t, b);
+  if (!f->found) TRY(run_forward(t, b, f));
+  if (f->found) return OK;
+  session_set_phase(trainer_session(t), phase);
+  TRY(run_backward(trainer_session(t), b, &back));
+  if (back.found) f->found = back.found;
+  else if (f->nmade) status_free(blame(f, 0, NULL, NULL));
   return OK;
 }
 
-static Status search_given(Trainer *t, BatchFn *batch, void *arg, Search *s) {
-  TrainState *state;
-  TRY_NEW(state, malloc(((size_t)trainer_states(t, NULL) + 1) * sizeof *state));
-  look_at_state(t, state, s);
-  free(state);
-  return look_at_batches(t, batch, arg, s);
+static Status search(Trainer *t, const Batch *b, Phase phase, Status *found) {
+  Arena arena = {0};
+  const Graph *g = trainer_program(t)->graph;
+  ForwardSearch f = {.graph = g,
+                     .infinite = arena_new_n(&arena, bool, g->nvals + 1),
+                     .origin = arena_new_n(&arena, int, g->nvals + 1),
+                     .made = arena_new_n(&arena, Status, g->nvals + 1)};
+  Status s = f.infinite && f.origin && f.made ? OK : fail_oom();
+  for (int i = 0; i < g->nvals && !s; i++) f.origin[i] = NOWHERE;
+  if (!s) s = search_batch(t, b, phase, &f);
+  for (int i = 0; i < f.nmade; i++) status_free(f.made[i]);
+  *found = f.found;
+  arena_free(&arena);
+  return s;
 }
 
 Status find_nonfinite(Trainer *t, BatchFn *batch, void *arg) {
-  Search s = {0};
-  Ctx *ctx = session_ctx(trainer_session(t));
-  uint64_t offset = ctx->offset;
-  TRY(search_given(t, batch, arg, &s));
-  for (int turn = 0; turn < 2 && !s.found; turn++) {
-    s.infinite = turn == 1;
-    ctx->offset = offset;
-    TRY(search(t, batch, arg, &s));
+  Status found = OK;
+  for (int i = 0; i < trainer_recipe(t)->accumulate && !found; i++) {
+    Batch b;
+    TRY(batch(arg, i, &b));
+    TRY(search(t, &b, trainer_phase(t, i), &found));
   }
-  if (!s.found) TRY(search_given(t, batch, arg, &s));
-  return s.found;
+  return found;
 }

@@ -6,7 +6,7 @@
 
 /* Looks at what the step was given, then makes it again, node by node; the recipe must skip steps that are not
  * finite, so that nothing changes.  Gives an error that names the node, the parameter or the input, or OK if there
- * is none or the program is interpreted. */
+ * is none.  Of programs that are interpreted the forward alone is looked at. */
 Status find_nonfinite(Trainer *t, BatchFn *batch, void *arg);
 
 #endif

@@ -224,16 +224,18 @@ static Status one_step(Loop *l, int64_t step, StepRecord *r) {
   return judge(l, r, offset);
 }
 
-static Status after_step(Loop *l, int64_t step, StepRecord *r, bool last) {
+/* A run that is asked to stop saves at once: there may be little time. */
+static Status after_step(Loop *l, int64_t step, StepRecord *r) {
   const LoopOptions *o = l->o;
-  if (last && o->last_step) TRY(o->last_step(o->arg));
+  bool last = step == o->steps, ends = last || l->result->stopped;
+  if (ends && o->last_step) TRY(o->last_step(o->arg));
   if (o->eval && (last || (o->eval_every && step % o->eval_every == 0))) {
     r->has_eval = true;
     TRY(evaluate(l, &r->eval_loss));
   }
   TRY(keep_record(l->result, r));
   if (o->log) TRY(step_log_write(o->log, r));
-  bool saves = o->save && (last || (o->save_every && step % o->save_every == 0));
+  bool saves = o->save && (ends || (o->save_every && step % o->save_every == 0));
   return saves ? status_at(save(l, step), "saving step %lld", (long long)step) : OK;
 }
 
@@ -243,7 +245,7 @@ static Status run_steps(Loop *l, int64_t first) {
     StepRecord r = {0};
     TRY(one_step(l, step, &r));
     l->result->stopped = o->stop && *o->stop;
-    TRY(after_step(l, step, &r, step == o->steps || l->result->stopped));
+    TRY(after_step(l, step, &r));
     if (l->result->stopped) break;
   }
   return OK;

@@ -155,8 +155,7 @@ static Status load_one(Trainer *t, const SafeTensors *file, const char *path, co
   if (!tensor_same_size(from, to->tensor) || dtype_is_float(from->dtype) != dtype_is_float(to->tensor->dtype))
     return fail(ERR_FILE, "%s: '%s' is %s, in the program it is %s", path, to->name,
                 tensor_describe(from, a, sizeof a), tensor_describe(to->tensor, b, sizeof b));
-  if (tensor_data(to->tensor) && !to->tensor->storage->frozen)
-    kernel_copy(&t->ctx->kern, tensor_view(to->tensor), tensor_view(from));
+  if (tensor_data(to->tensor)) kernel_copy(&t->ctx->kern, tensor_view(to->tensor), tensor_view(from));
   return OK;
 }
 
@@ -206,7 +205,13 @@ Phase trainer_phase(const Trainer *t, int i) {
   return n == 1 ? PHASE_STEP : i + 1 == n ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
 }
 
-Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
+static void set_aside_free(SetAside *a) {
+  scope_clear(&a->scope);
+  free(a->copy);
+  free(a->state);
+}
+
+static Status make_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
   const Recipe *r = trainer_recipe(t);
   double sum = 0, loss;
   *out = (StepResult){0};
@@ -221,6 +226,15 @@ Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
   out->loss = sum / r->accumulate;
   out->skipped = (r->skip_nonfinite || r->scale_loss) && !isfinite(out->grad_norm);
   return OK;
+}
+
+Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
+  SetAside aside;
+  Status s = trainer_set_aside(t, &aside);
+  if (!s) s = make_step(t, batch, arg, out);
+  if (!s && !out->skipped) set_aside_free(&aside);
+  else trainer_put_back(t, &aside);
+  return s;
 }
 
 Status trainer_loss(Trainer *t, const Batch *batch, double *out) {
@@ -258,7 +272,5 @@ void trainer_put_back(Trainer *t, SetAside *a) {
   for (int i = 0; i < a->n; i++)
     if (a->copy[i]) kernel_copy(&t->ctx->kern, tensor_view(a->state[i].tensor), tensor_view(a->copy[i]));
   ctx_set_random_state(t->ctx, a->random);
-  scope_clear(&a->scope);
-  free(a->copy);
-  free(a->state);
+  set_aside_free(a);
 }

@@ -10,7 +10,9 @@
  *     trainer_free(t);
  *
  * I1  A step that fails leaves the parameters as they were, unless the machine fails in the middle of the update.
- * I2  The same program, recipe, data and random state give the same bits.
+ * I2  A step that is skipped changes nothing but the scale of the loss: neither parameters nor buffers nor random
+ *     numbers.
+ * I3  The same program, recipe, data and random state give the same bits.
  */
 #ifndef TESS_TRAIN_TRAINER_H
 #define TESS_TRAIN_TRAINER_H
