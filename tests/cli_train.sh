@@ -221,7 +221,7 @@ train 2 "no parameter that is trained belongs to the group 'none' \(nothing.\*\)
 train 2 'a group is NAME=PATTERNS:SETTINGS' --steps 1 --group no_decay
 train 2 'two groups' --steps 1 --group 'a=*.bias:lr=0' --group 'a=*.weight:lr=0'
 train 2 '--clip' --steps 1 --clip none
-train 2 "all parameters are frozen" --steps 1 --freeze '*'
+train 2 "no parameter is left to train" --steps 1 --freeze '*'
 train 2 "no .*parameter matches 'nothing.\*'" --steps 1 --freeze 'nothing.*'
 train 2 '--dtype is one of' --steps 1 --dtype f8
 train 2 "there is no output 'x'" --steps 1 --loss x
