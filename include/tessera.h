@@ -1,5 +1,5 @@
-/* tessera.h -- the one public header of libtessera: run exported PyTorch programs, call
- * any ATen op by name, and spread tensors over ranks, from C.
+/* tessera.h -- the one public header of libtessera: run and train exported PyTorch programs,
+ * call any ATen op by name, and spread tensors over ranks, from C.
  *
  *     TessCtx *ctx = tess_ctx_new(0);
  *     TessProgram *p = tess_open(ctx, "model.pt2");
@@ -303,6 +303,106 @@ TESS_API int tess_output_count(const TessProgram *p);
  * call.  Writes up to cap results (NULL where one is no tensor); returns their number,
  * -1 on error. */
 TESS_API int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessTensor **out, int cap);
+
+/* ---- training ---------------------------------------------------------------------------
+ *
+ *     TessTraining how = {.optim = "adamw,lr=3e-4,weight_decay=0.1", .clip = "1.0", .schedule = "cosine", .steps =
+ * 100}; TessTrainer *t = tess_trainer_open(ctx, "loss.pt2", &how); TessStep step; for (int i = 0; i < 100; i++) if
+ * (tess_trainer_step(t, inputs, n, &step) > 0) printf("%lld %g\n", (long long)step.step, step.loss);
+ *     tess_trainer_write(t, "trained.safetensors");
+ *     tess_trainer_free(t);
+ *
+ * The program returns its loss.  Names and texts are those of the options of `tessera train`, which its manual
+ * explains; NULL and 0: as if the option were not given.  A trainer belongs to its context, which must outlive it;
+ * random numbers (dropout) are the context's. */
+
+typedef struct TessTrainer TessTrainer;
+
+typedef struct {
+  const char *optim;         /* "sgd,lr=0.1,momentum=0.9,nesterov": torch.optim's arguments; NULL: adamw */
+  const char *const *groups; /* "no_decay=*.bias,*norm*:weight_decay=0": other settings for some parameters */
+  int ngroups;
+  const char *freeze;      /* "wte.*,h.0.*": parameters that stay as they are */
+  const char *clip;        /* "1.0", "0.05,norm=inf", "value=0.5" */
+  const char *schedule;    /* "cosine,warmup=100": of the learning rate; NULL: constant */
+  int64_t steps;           /* that the schedule is for; 0: not known */
+  int accumulate;          /* batches that make one step, with their mean gradient; 0: 1 */
+  const char *dtype;       /* "bf16", "f16": of products, as autocast has it */
+  const char *param_dtype; /* of parameters, buffers and inputs, as Module.to() has it */
+  const char *state_dtype; /* of what the optimizer keeps */
+  const char *memory;      /* "2G", "70%": limit of the memory of a step */
+  const char *loss;        /* which output, by name or position; NULL: the only one that can be it */
+  const char *nonfinite;   /* what becomes of a step that is not finite: "stop": an error (NULL), "skip", "go" */
+  int check_finite;        /* that error names the first node that gave such a value */
+} TessTraining;
+
+typedef struct {
+  int64_t step;      /* of the optimizer, from 1 on */
+  double loss;       /* the mean over its batches */
+  double grad_norm;  /* before clipping */
+  double lr;         /* of parameters that are in no group */
+  double loss_scale; /* that the loss was multiplied by for f16; 0: it was not */
+  int skipped;       /* it was not finite, and parameters are as before */
+} TessStep;
+
+/* Files for training or evaluation: docs/data.md. */
+typedef struct {
+  const char *const *files; /* .safetensors with a tensor per input, "input=x.npy", or tokens; globs */
+  int nfiles;
+  const char *tokens; /* "input_ids,labels": the files are streams of tokens, cut into windows for these inputs */
+  int unshifted;
+  int64_t window;
+  const char *token_dtype;
+  int64_t batch; /* samples; 0: as the program says */
+  int batched, no_shuffle, drop_last;
+  uint64_t seed; /* of the order */
+} TessData;
+
+/* Reads a .pt2.  how NULL: AdamW with its defaults.  NULL on error. */
+TESS_API TessTrainer *tess_trainer_open(TessCtx *ctx, const char *path, const TessTraining *how);
+TESS_API void tess_trainer_free(TessTrainer *t); /* NULL is fine */
+/* The program with parameters as they are now, to ask for its inputs and to run (no step is made, buffers keep
+ * their state).  It belongs to the trainer. */
+TESS_API TessProgram *tess_trainer_program(TessTrainer *t);
+
+/* One batch: a tensor per user input, in order.  1: it completed a step, which out (may be NULL) tells of; 0: more
+ * batches are to come (accumulate); -1 on error: parameters are as before, and the next batch is the first of a
+ * step. */
+TESS_API int tess_trainer_step(TessTrainer *t, const TessTensor *const *inputs, int ninputs, TessStep *out);
+/* The loss of one batch; nothing changes, neither buffers nor random numbers.  0, or -1 on error. */
+TESS_API int tess_trainer_evaluate(TessTrainer *t, const TessTensor *const *inputs, int ninputs, double *loss);
+TESS_API int64_t tess_trainer_steps(const TessTrainer *t); /* made so far, those before tess_trainer_resume() too */
+/* Learning rates from now on: so much of what the settings say, instead of the schedule.  0, or -1 on error. */
+TESS_API int tess_trainer_set_rate(TessTrainer *t, double factor);
+
+/* Batches from files, in place of those that were set before; step n gets the batches that `tessera train` would
+ * give it.  All that can be wrong with the files is an error here. */
+TESS_API int tess_trainer_set_data(TessTrainer *t, const TessData *data);
+/* A whole step with the next batches of these files: 1, or -1 on error. */
+TESS_API int tess_trainer_next(TessTrainer *t, TessStep *out);
+/* The mean loss over files, or over their first batches (0: all). */
+TESS_API int tess_trainer_evaluate_data(TessTrainer *t, const TessData *data, int64_t batches, double *loss);
+
+/* Everything that changes, by name: parameters and buffers under their own, what optimizers keep as
+ * "optim.state.<parameter>.exp_avg" and so on. */
+TESS_API int tess_trainer_state_count(const TessTrainer *t);
+TESS_API const char *tess_trainer_state_name(const TessTrainer *t, int i); /* NULL if out of range */
+/* 0: a parameter, 1: a buffer, 2: one that no state_dict has, 3: of the optimizer, -1: there is none. */
+TESS_API int tess_trainer_state_kind(const TessTrainer *t, const char *name);
+/* Its memory, which steps write to, as a tensor in the innermost scope; for reading.  NULL on error. */
+TESS_API TessTensor *tess_trainer_state(TessTrainer *t, const char *name);
+/* Copies the elements of a tensor of the same size. */
+TESS_API int tess_trainer_set_state(TessTrainer *t, const char *name, const TessTensor *from);
+/* All parameters and buffers, from a .safetensors file with their names. */
+TESS_API int tess_trainer_load(TessTrainer *t, const char *path);
+
+/* Saves everything into a run folder (docs/checkpoints.md), as the save of this step; the last `keep` saves stay
+ * (0: all).  The trainer keeps the folder locked until it saves to another or is freed. */
+TESS_API int tess_trainer_save(TessTrainer *t, const char *folder, int keep);
+/* Goes on from the newest save of a run folder, the context's random numbers too. */
+TESS_API int tess_trainer_resume(TessTrainer *t, const char *folder);
+/* The weights by name, or (.pt2) the program with them; replaces the file if it exists. */
+TESS_API int tess_trainer_write(TessTrainer *t, const char *path);
 
 /* ---- programs sharded over ranks --------------------------------------------------------
  *

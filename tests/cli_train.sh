@@ -76,6 +76,9 @@ that cmp -s "$temp/cnn.safetensors" "$temp/looked.safetensors"
 train 0 '' --steps 2 -q --freeze 'layers.0.*,*.bias' -o "$temp/frozen.safetensors"
 for name in layers.0.weight layers.0.bias layers.2.bias; do that same_tensor "$temp/frozen.safetensors" "$mlp/init.safetensors" $name; done
 for name in layers.1.weight layers.2.weight; do that other_tensor "$temp/frozen.safetensors" "$mlp/init.safetensors" $name; done
+train 0 '' --steps 1 -q --freeze 'layers.0.*' --init "$temp/w.safetensors" --log "$temp/frozen.log" -o "$temp/frozen_init.safetensors"
+that same_tensor "$temp/frozen_init.safetensors" "$temp/w.safetensors" layers.0.weight
+that [ "$(member "$temp/frozen.log" 1 loss)" = "$(member "$temp/whole.log" 11 loss)" ]
 train 0 '' --steps 2 -q --group 'still=*.bias:lr=0' --group 'other=layers.1.*:optim=sgd,lr=0.1,momentum=0.9' -o "$temp/groups.safetensors"
 that same_tensor "$temp/groups.safetensors" "$mlp/init.safetensors" layers.1.bias
 that other_tensor "$temp/groups.safetensors" "$mlp/init.safetensors" layers.1.weight

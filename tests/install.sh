@@ -18,6 +18,17 @@ export PKG_CONFIG_PATH="$pc" LD_LIBRARY_PATH="$lib"
 "$cc" -Wall -Wextra -Werror "$source/examples/dtensor.c" $(pkg-config --cflags --libs tessera) -o "$temp/dtensor"
 "$temp/dtensor" | grep -q 'S(0)S(1).*its sum is 1860'
 
+# Training from C, to the bits that the command line gives with the options that the example names.
+# shellcheck disable=SC2046
+"$cc" -Wall -Wextra -Werror "$source/examples/train_model.c" $(pkg-config --cflags --libs tessera) -o "$temp/train_model"
+mkdir "$temp/train"
+cp "$source/tests/golden/train/gpt_tied/forward.pt2" "$temp/train/loss.pt2"
+cp "$source/tests/golden/train/gpt_tied/batches.safetensors" "$temp/train"
+command=$(awk '/^ \* +tessera train/ { on = 1 } on { sub(/^ \* +/, ""); more = sub(/\\$/, ""); printf "%s", $0; if (!more) exit }' "$source/examples/train_model.c")
+(cd "$temp/train" && "$temp/train_model" loss.pt2 batches.safetensors by_example.safetensors >told && eval "$prefix/bin/$command --quiet")
+cmp "$temp/train/by_example.safetensors" "$temp/train/trained.safetensors"
+grep -q '^loss over all batches: 3.07' "$temp/train/told"
+
 # The header is for C++ too, where there is such a compiler.
 if command -v c++ >/dev/null; then
   cat >"$temp/user.cpp" <<'END'

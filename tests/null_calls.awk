@@ -22,6 +22,8 @@ BEGIN {
   value["TessTensor **"] = "(void *)w->tensors"; value["TessArg *"] = "w->args"; value["TessSaved *"] = "&w->saved"
   value["TessRankFn *"] = "null_rank"; value["TessForwardFn *"] = "null_forward"; value["TessModuleVisit *"] = "null_visit"
   value["TessPartitionFn *"] = "null_partition"; value["TessModuleHook *"] = "null_hook"; value["TessHookAt"] = "TESS_BEFORE_FORWARD"
+  value["TessTrainer *"] = "w->trainer"; value["TessTraining *"] = "&w->training"; value["TessStep *"] = "&w->step"
+  value["TessData *"] = "&w->data"; value["double *"] = "&w->number"; value["int64_t"] = "1"
   value["TessGradHook *"] = "null_grad_hook"; value["TessHook *"] = "w->hook"; value["unsigned"] = "0"; text_of["grad_placements"] = "\"S(0)\""
   value["TessDtype"] = "TESS_F32"; value["TessDtype *"] = "&w->dtype"
   value["char *"] = "w->text"; value["char **"] = "w->names"; value["unsigned char *"] = "w->state"
@@ -61,7 +63,7 @@ END {
       }
       value_of[k] = good(type[k], name, fn)
       name_of[k] = name
-      missing[k] = type[k] ~ /\*/ ? "NULL" : type[k] == "int" && name ~ /^(n|m|ndim|naxes|nargs|ninputs|cap|axis|i|rank|src|hook|level|how)$/ ? "-1" : ""
+      missing[k] = type[k] ~ /\*/ ? "NULL" : type[k] == "int" && name ~ /^(n|m|ndim|naxes|nargs|ninputs|cap|axis|i|rank|src|hook|level|how|keep)$/ ? "-1" : ""
       if (type[k] ~ /\*/) pointers++
     }
     functions++

@@ -27,6 +27,7 @@ from .plan import Plan, Spec, local_layout, plan_load, plan_redistribute, plan_s
 from .program import Program
 from .tensor import Tensor, tensor
 from .shard import shard, tensor_parallel_transformation
+from .train import Step, Trainer, Training, train
 
 open = load = Program
 __version__ = _quick.tess_version().decode()

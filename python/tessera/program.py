@@ -10,6 +10,18 @@ from ._context import Error, current, scope
 from ._library import lib
 
 
+def program_path(program, folder):
+    """The path of a program: its own, or of a file in the folder if it is an ExportedProgram."""
+    if isinstance(program, (str, os.PathLike)):
+        return os.fspath(program)
+    if isinstance(program, Program):
+        return program.path
+    import torch
+    path = os.path.join(folder, "program.pt2")
+    torch.export.save(program, path)
+    return path
+
+
 class Program:
     """tessera.open("model.pt2"): call it with its inputs, by position or name.
 
@@ -17,11 +29,14 @@ class Program:
     from call to call.  It belongs to the thread that opened it."""
 
     def __init__(self, path):
-        self._ctx = current()
-        self.path = os.fspath(path)
-        self._ptr = lib.tess_open(self._ctx.ptr, os.fsencode(path))
-        if not self._ptr:
-            self._ctx.check()
+        ctx = current()
+        ptr = lib.tess_open(ctx.ptr, os.fsencode(path))
+        if not ptr:
+            ctx.check()
+        self._take(ctx, ptr, os.fspath(path))
+
+    def _take(self, ctx, ptr, path):
+        self._ctx, self._ptr, self.path = ctx, ptr, path
         self.inputs = [self._input(i) for i in range(lib.tess_input_count(self._ptr))]
         self.output_count = lib.tess_output_count(self._ptr)
 
@@ -48,18 +63,25 @@ class Program:
             raise Error(f"{self.path} takes {', '.join(names) or 'no inputs'}: " + (", ".join(wrong) or f"{len(args)} were given"))
         return [given[n] for n in names]
 
-    def run(self, *args, **kwargs):
-        """All outputs, as a list of arrays (torch tensors if an input is one; None: no tensor)."""
+    def _check_open(self):
         if not self._ptr:
             raise Error(f"{self.path} is closed")
         if self._ctx is not current():
             raise Error(f"{self.path} was opened by another thread", 5)
+
+    def _tensors(self, values):
+        """The inputs as a C array, in the open scope."""
+        tensors = [self._tensor(v, dtype) for v, (_, dtype, _) in zip(values, self.inputs)]
+        return (ctypes.c_void_p * max(1, len(tensors)))(*tensors), len(tensors)
+
+    def run(self, *args, **kwargs):
+        """All outputs, as a list of arrays (torch tensors if an input is one; None: no tensor)."""
+        self._check_open()
         values, ctx = self._arrange(args, kwargs), self._ctx
         give = torch_of if any(is_torch(v) for v in values) else array_of
         with scope(ctx):
-            tensors = [self._tensor(v, dtype) for v, (_, dtype, _) in zip(values, self.inputs)]
             out = (ctypes.c_void_p * max(1, self.output_count))()
-            n = lib.tess_run(self._ptr, (ctypes.c_void_p * max(1, len(tensors)))(*tensors), len(tensors), out, len(out))
+            n = lib.tess_run(self._ptr, *self._tensors(values), out, len(out))
             if n < 0:
                 ctx.check()
             return [give(ctx.hold(t)) if t else None for t in out[:n]]

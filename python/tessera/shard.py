@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from ._context import Error, current
 from ._library import lib
+from .program import program_path
 
 
 class _Cut(ctypes.Structure):
@@ -66,17 +67,6 @@ def _cut(path, mesh, plan, sizes, half_sums):
     return _Cut(_bytes(path), _bytes(_mesh_text(mesh)), _bytes(_plan_text(plan)), _bytes(sizes), bool(half_sums))
 
 
-class _Saved:
-    """The path of a program: its own, or of a temporary file if it is an ExportedProgram."""
-
-    def __init__(self, program, folder):
-        self.path = program
-        if not isinstance(program, (str, os.PathLike)):
-            import torch
-            self.path = os.path.join(folder, "program.pt2")
-            torch.export.save(program, self.path)
-
-
 def shard(program, mesh, plan=None, out=None, *, sizes=None, half_sums=False, force=False):
     """Cuts an exported program (a path, or a torch ExportedProgram) into one program per rank of
     the mesh ("dp=2,tp=4", {"tp": 4}, 4).  plan: a path, a dict, or None: derived from the program.
@@ -89,8 +79,7 @@ def shard(program, mesh, plan=None, out=None, *, sizes=None, half_sums=False, fo
     sums of f16 and bf16 before they are added up, as PyTorch does."""
     ctx = current()
     with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
-        saved = _Saved(program, folder)
-        cut = _cut(saved.path, mesh, plan, sizes, half_sums)
+        cut = _cut(program_path(program, folder), mesh, plan, sizes, half_sums)
         target = out if out is not None else os.path.join(folder, "ranks")
         report = ctx.text(lib.tess_shard(ctx.ptr, ctypes.byref(cut), os.fsencode(target), bool(force)))
         if out is not None:
@@ -122,8 +111,7 @@ def tensor_parallel_transformation(exported_program, rank, world_size, device_ty
     import torch
     ctx = current()
     with tempfile.TemporaryDirectory(prefix="tessera-") as folder:
-        saved = _Saved(exported_program, folder)
-        cut = _cut(saved.path, {"tp": world_size}, {"parallelize": parallel_strategies}, None, False)
+        cut = _cut(program_path(exported_program, folder), {"tp": world_size}, {"parallelize": parallel_strategies}, None, False)
         path = os.path.join(folder, f"rank{rank}.pt2")
         if lib.tess_shard_rank(ctx.ptr, ctypes.byref(cut), rank, os.fsencode(path)):
             ctx.check()

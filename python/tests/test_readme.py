@@ -1,4 +1,4 @@
-"""The examples of README.md, in order, in one namespace."""
+"""The examples of README.md and docs/training-api.md, in order, in one namespace each."""
 import os
 import re
 import unittest
@@ -8,18 +8,24 @@ HERE = Path(__file__).resolve().parents[1]
 
 
 class Readme(unittest.TestCase):
-    def test_examples(self):
-        text = (HERE / "README.md").read_text()
+    def run_blocks(self, page, least):
+        text = page.read_text()
         blocks = list(re.finditer(r"^```python\n(.*?)^```", text, re.S | re.M))
-        self.assertGreater(len(blocks), 4)
+        self.assertGreaterEqual(len(blocks), least)
         names, former = {}, os.getcwd()
         os.chdir(HERE.parent)
         try:
             for block in blocks:
                 line = text.count("\n", 0, block.start()) + 1
-                exec(compile("\n" * line + block.group(1), str(HERE / "README.md"), "exec"), names)
+                exec(compile("\n" * line + block.group(1), str(page), "exec"), names)
         finally:
             os.chdir(former)
+
+    def test_readme(self):
+        self.run_blocks(HERE / "README.md", 5)
+
+    def test_training(self):
+        self.run_blocks(HERE.parent / "docs" / "training-api.md", 2)
 
 
 if __name__ == "__main__":

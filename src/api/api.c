@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/program.h"
 #include "base/parallel.h"
 #include "kernels/copy.h"
 #include "pt2/read.h"
-#include "runtime/session.h"
 #include "runtime/specialize.h"
 #include "tensor/safetensors.h"
 
@@ -311,11 +311,6 @@ TessTensor *tess_call_1(TessCtx *ctx, const char *op, const TessArg *args, int n
 
 /* ---- programs ------------------------------------------------------------------------------ */
 
-struct TessProgram {
-  TessCtx *ctx;
-  Session *session;
-};
-
 TessProgram *tess_open(TessCtx *ctx, const char *path) {
   if (!API_BEGIN(ctx, GIVEN("the path", path))) return NULL;
   Exported *e = NULL;
@@ -333,7 +328,7 @@ TessProgram *tess_open(TessCtx *ctx, const char *path) {
 }
 
 void tess_close(TessProgram *p) {
-  if (!p) return;
+  if (!p || p->lent) return;
   session_free(p->session);
   free(p);
 }
@@ -378,7 +373,7 @@ int tess_output_count(const TessProgram *p) {
   return n;
 }
 
-static Status gather_inputs(const TessProgram *p, const TessTensor *const *inputs, int n, Value *values) {
+Status api_gather_inputs(const TessProgram *p, const TessTensor *const *inputs, int n, Value *values) {
   const Exported *e = session_program(p->session);
   int u = 0;
   for (int i = 0; i < e->graph->ninputs && u < n; i++) {
@@ -403,7 +398,7 @@ int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninputs, TessT
   Value *values = arena_new_n(&arena, Value, ninputs + 1), *results = NULL;
   int n = 0;
   Handler *tape = ctx_set_handler(ctx, LEVEL_TAPE, NULL); /* results require no gradient */
-  bool failed = api_stick(ctx, values ? gather_inputs(p, inputs, ninputs, values) : fail_oom()) ||
+  bool failed = api_stick(ctx, values ? api_gather_inputs(p, inputs, ninputs, values) : fail_oom()) ||
                 api_stick(ctx, session_run(p->session, values, ninputs, api_scope(ctx), &arena, &results, &n));
   ctx_set_handler(ctx, LEVEL_TAPE, tape);
   for (int i = 0; !failed && out && i < n && i < cap; i++)

@@ -6,6 +6,7 @@
 #include "cli/train_output.h"
 #include "harness/trace_save.h"
 #include "train/peak.h"
+#include "train/saving.h"
 
 /* ---- signals ---------------------------------------------------------------------------------------- */
 
@@ -56,14 +57,16 @@ static Status open_data(Training *t) {
   if (t->c.eval.n) TRY(status_at(data_open(e, &eval, &t->loop.eval), "--eval"));
   int64_t batches = data_batches(t->loop.data) / t->recipe.accumulate;
   t->loop.steps = t->c.steps != NOT_GIVEN ? t->c.steps : t->c.epochs * (batches ? batches : 1);
-  return schedule_parse(t->c.schedule ? t->c.schedule : "constant", t->loop.steps, &t->loop.schedule);
+  const TrainSettings settings = train_settings(&t->c);
+  return settings_schedule(&settings, t->loop.steps, &t->loop.schedule);
 }
 
 static Status open_trainer(Training *t) {
   Exported *e;
   const TrainCommand *c = &t->c;
-  TRY(train_recipe(c, &t->arena, &t->recipe));
-  TRY(train_nonfinite(c, &t->loop.nonfinite));
+  const TrainSettings settings = train_settings(c);
+  TRY(settings_recipe(&settings, &t->arena, &t->recipe));
+  TRY(settings_nonfinite(&settings, &t->loop.nonfinite));
   TRY(program_load(c->program, NULL, &e));
   TRY(trainer_open(&t->ctx, e, &t->recipe, c->loss, &t->trainer));
   if (c->memory) {
@@ -73,7 +76,7 @@ static Status open_trainer(Training *t) {
   }
   session_set_profile(trainer_session(t->trainer), c->profile || c->trace);
   if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
-  if (c->resume) TRY(loop_resume(t->trainer, c->resume, &t->done));
+  if (c->resume) TRY(trainer_resume(t->trainer, c->resume, &t->done));
   return open_data(t);
 }
 

@@ -128,10 +128,11 @@ static Status parse_resumed(int argc, char **argv, Arena *arena, TrainCommand *c
   int saved = f->argc;
   save_close(save);
   if (!ok) return fail_oom();
-  if (!saved)
-    return status_hint(fail(ERR_USAGE, "%s was not saved by `tessera train`", path), "say what to train, and how");
+  if (!saved && !now.program)
+    return status_hint(fail(ERR_USAGE, "%s was saved by a program, not by `tessera train`", path),
+                       "say what to train, and how");
   *c = nothing_given();
-  TRY(status_at(parse(saved - 1, all + 1, c, &help), "the command line in %s", path));
+  if (saved) TRY(status_at(parse(saved - 1, all + 1, c, &help), "the command line in %s", path));
   if (now.data.n) c->data.n = 0;
   if (now.eval.n) c->eval.n = 0;
   if (now.groups.n) c->groups.n = 0;
@@ -141,43 +142,18 @@ static Status parse_resumed(int argc, char **argv, Arena *arena, TrainCommand *c
   return OK;
 }
 
-static Status parse_dtype(const char *option, const char *text, const char *which, Dtype *out) {
-  *out = DT_NONE;
-  if (!text) return OK;
-  static const struct {
-    const char *name;
-    Dtype d;
-  } names[] = {{"bf16", DT_BF16},     {"f16", DT_F16},     {"f32", DT_F32},     {"f64", DT_F64},
-               {"bfloat16", DT_BF16}, {"float16", DT_F16}, {"float32", DT_F32}, {"float64", DT_F64}};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(names[i].name, text) && strstr(which, names[i].name)) return *out = names[i].d, OK;
-  return fail(ERR_USAGE, "%s is one of %s, not '%s'", option, which, text);
-}
-
-Status train_nonfinite(const TrainCommand *c, NonFinite *out) {
-  *out = NONFINITE_STOP;
-  if (!c->nonfinite || !strcmp(c->nonfinite, "stop")) return OK;
-  if (!strcmp(c->nonfinite, "skip")) return *out = NONFINITE_SKIP, OK;
-  if (!strcmp(c->nonfinite, "go")) return *out = NONFINITE_GO, OK;
-  return fail(ERR_USAGE, "--nonfinite is stop, skip or go, not '%s'", c->nonfinite);
-}
-
-Status train_recipe(const TrainCommand *c, Arena *arena, Recipe *r) {
-  NonFinite nonfinite;
-  TRY(train_nonfinite(c, &nonfinite));
-  TRY(status_at(recipe_init(r, arena, c->optim ? c->optim : "adamw"), "--optim"));
-  for (int i = 0; i < c->groups.n; i++) TRY(recipe_add_group(r, c->groups.v[i]));
-  if (c->clip) TRY(recipe_clip(r, c->clip));
-  r->freeze = c->freeze;
-  r->accumulate = (int)given_or(c->accumulate, 1);
-  TRY(parse_dtype("--dtype", c->dtype, "bf16 f16 bfloat16 float16", &r->compute));
-  TRY(parse_dtype("--param-dtype", c->param_dtype, "bf16 f16 f32 f64 bfloat16 float16 float32 float64",
-                  &r->param_dtype));
-  TRY(parse_dtype("--state-dtype", c->state_dtype, "bf16 f16 f32 f64 bfloat16 float16 float32 float64",
-                  &r->state_dtype));
-  r->scale_loss = r->compute == DT_F16;
-  r->skip_nonfinite = nonfinite != NONFINITE_GO;
-  return OK;
+TrainSettings train_settings(const TrainCommand *c) {
+  return (TrainSettings){.optim = c->optim,
+                         .groups = c->groups.v,
+                         .ngroups = c->groups.n,
+                         .freeze = c->freeze,
+                         .clip = c->clip,
+                         .schedule = c->schedule,
+                         .nonfinite = c->nonfinite,
+                         .dtype = c->dtype,
+                         .param_dtype = c->param_dtype,
+                         .state_dtype = c->state_dtype,
+                         .accumulate = given_or(c->accumulate, 1)};
 }
 
 static Status check(const TrainCommand *c) {

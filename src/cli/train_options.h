@@ -18,9 +18,7 @@ typedef struct {
 Status train_options_parse(int argc, char **argv, Arena *arena, TrainCommand *c, bool *help);
 /* The command line again, "train" first: what is saved, so that a run can be resumed without saying all of it. */
 Status train_options_text(const TrainCommand *c, Arena *arena, const char *const **argv, int *argc);
-Status train_recipe(const TrainCommand *c, Arena *arena, Recipe *r);
-/* What becomes of steps that are not finite. */
-Status train_nonfinite(const TrainCommand *c, NonFinite *out);
+TrainSettings train_settings(const TrainCommand *c);
 /* Of --data, or of --eval. */
 DataOptions train_data(const TrainCommand *c, bool eval);
 static inline int64_t given_or(int64_t option, int64_t otherwise) {

@@ -6,62 +6,16 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "pt2/write.h"
+#include "train/output.h"
 #include "train/step_log.h"
 #include "train/train_report.h"
 
-/* ---- weights ---------------------------------------------------------------------------------------- */
-
-static bool ends_with(const char *s, const char *end) {
-  size_t n = strlen(s), m = strlen(end);
-  return n >= m && !strcmp(s + n - m, end);
-}
-
-/* Parameters and buffers that a state_dict has. */
-static bool is_in_state_dict(const Exported *e, const char *fqn) {
-  for (int i = 0; i < e->graph->ninputs; i++)
-    if (e->inputs[i].target && !strcmp(e->inputs[i].target, fqn))
-      return e->inputs[i].kind == IN_PARAMETER || e->inputs[i].persistent;
-  return true;
-}
-
-static Status write_weights(const Trainer *t, const char *path, bool force) {
-  int count = trainer_states(t, NULL), n = 0;
-  TrainState *state = malloc(((size_t)count + 1) * sizeof *state);
-  SafeItem *items = malloc(((size_t)count + 1) * sizeof *items);
-  Status s = state && items ? OK : fail_oom();
-  if (!s) trainer_states(t, state);
-  for (int i = 0; i < count && !s; i++)
-    if (state[i].is_model && is_in_state_dict(trainer_program(t), state[i].name))
-      items[n++] = (SafeItem){state[i].name, state[i].tensor};
-  if (!s) s = safetensors_save(path, items, n, NULL, 0, force ? FILE_OVERWRITE : 0);
-  free(items);
-  free(state);
-  return s;
-}
-
-/* The program as it was read, with other weights. */
-static Status write_program(Trainer *t, const char *from, const char *path, bool force) {
-  Exported *e;
-  TRY(program_load(from, NULL, &e));
-  Status s = OK;
-  for (int i = 0; i < e->nstate && !s; i++) {
-    Tensor *trained = session_state(trainer_session(t), e->state[i].fqn);
-    if (trained && e->state[i].tensor && trained->dtype != e->state[i].tensor->dtype)
-      s = status_hint(fail(ERR_USAGE, "'%s' was trained as %s, the program has it as %s", e->state[i].fqn,
-                           dtype_name(trained->dtype), dtype_name(e->state[i].tensor->dtype)),
-                      "write the weights alone: -o weights.safetensors");
-    else if (trained) s = tensor_alias(&e->scope, trained, &e->state[i].tensor);
-  }
-  if (!s) s = pt2_write(e, path, force);
-  exported_free(e);
-  return s;
-}
-
 Status train_write_output(Trainer *t, const TrainCommand *c) {
+  Exported *e;
   if (!c->output) return OK;
-  return ends_with(c->output, ".pt2") ? write_program(t, c->program, c->output, c->force)
-                                      : write_weights(t, c->output, c->force);
+  if (!output_is_program(c->output)) return trainer_write_weights(t, c->output, c->force);
+  TRY(program_load(c->program, NULL, &e));
+  return trainer_write_program(t, e, c->output, c->force);
 }
 
 /* ---- the page ---------------------------------------------------------------------------------------- */

@@ -177,9 +177,18 @@ static void entry_free(Entry *e) {
   free(e->key);
 }
 
+void session_forget_programs(Session *s) {
+  for (int i = 0; i < s->nentries; i++) {
+    entry_free(&s->entries[i]);
+    s->entries[i] = (Entry){0};
+  }
+  s->nentries = 0;
+  s->last = NULL;
+}
+
 void session_free(Session *s) {
   if (!s) return;
-  for (int i = 0; i < s->nentries; i++) entry_free(&s->entries[i]);
+  session_forget_programs(s);
   node_times_free(&s->times);
   scope_clear(&s->scope);
   arena_free(&s->arena);

@@ -211,9 +211,10 @@ static void clip_values(Updating *w) {
       w->grad[k] = F_OP(&w->f, "aten.clamp.default", F_T(w->grad[k]), val_float(-most), val_float(most));
 }
 
+/* t NULL: there was an error. */
 static Tensor *norm_of(Formula *f, Tensor *t, double type) {
   return F_OP(f, "aten.linalg_vector_norm.default", F_T(t), val_float(type), val_none(), val_bool(false),
-              val_dtype(t->dtype == DT_F64 ? DT_F64 : DT_F32));
+              val_dtype(t && t->dtype == DT_F64 ? DT_F64 : DT_F32));
 }
 
 /* The norm of all gradients as one vector: of their norms. */

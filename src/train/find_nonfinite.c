@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/textbuf.h"
 #include "ops/tensors.h"
 
 /* ---- tensors -------------------------------------------------------------------------------------------- */
@@ -229,7 +230,10 @@ static Status search(Trainer *t, const Batch *b, Phase phase, Status *found) {
   return s;
 }
 
-Status find_nonfinite(Trainer *t, BatchFn *batch, void *arg) {
+/* Looks at what the step was given, then makes it again, node by node; the recipe must skip steps that are not
+ * finite, so that nothing changes.  Gives an error that names the node, the parameter or the input, or OK if there
+ * is none.  Of programs that are interpreted the forward alone is looked at. */
+static Status find_nonfinite(Trainer *t, BatchFn *batch, void *arg) {
   Status found = OK;
   for (int i = 0; i < trainer_recipe(t)->accumulate && !found; i++) {
     Batch b;
@@ -237,4 +241,39 @@ Status find_nonfinite(Trainer *t, BatchFn *batch, void *arg) {
     TRY(search(t, &b, trainer_phase(t, i), &found));
   }
   return found;
+}
+
+/* ---- what becomes of the step --------------------------------------------------------------------------- */
+
+static Status not_finite(const Judge *j, const StepResult *r, Status found) {
+  Status s = fail(ERR_FAIL,
+                  "step %lld: the loss is %g and the norm of the gradients %g; the parameters are those "
+                  "before the step",
+                  (long long)j->step, r->loss, r->grad_norm);
+  if (found) return status_at(s, "%s", status_message(found));
+  return status_hint(s,
+                     "%s--nonfinite skip leaves such steps out; a smaller learning rate or --clip may prevent it",
+                     j->find ? "" : "--check-finite finds the first node that gives such a value; ");
+}
+
+Status judge_step(Trainer *t, const Judge *j, const StepResult *r, BatchFn *batch, void *arg) {
+  Status found = OK, s = OK;
+  if (isfinite(r->loss) && (isfinite(r->grad_norm) || r->loss_scale > 1)) return OK; /* a smaller scale is next */
+  if (j->find && j->what != NONFINITE_GO) {
+    SetAside aside;
+    found = trainer_set_aside(t, &aside);
+    session_ctx(trainer_session(t))->offset = j->offset; /* the same random numbers */
+    if (!found) found = find_nonfinite(t, batch, arg);
+    trainer_put_back(t, &aside);
+    session_set_phase(trainer_session(t), PHASE_LOSS);
+  }
+  if (j->what == NONFINITE_STOP) s = not_finite(j, r, found);
+  else if (found && j->tell) {
+    TextBuf b = {0};
+    text_printf(&b, "step %lld: %s", (long long)j->step, status_message(found));
+    if (b.text) j->tell(j->arg, b.text);
+    text_free(&b);
+  }
+  status_free(found);
+  return s;
 }

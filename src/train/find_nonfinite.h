@@ -1,12 +1,22 @@
-/* find_nonfinite.h -- which node was the first to give something that is not finite. */
+/* find_nonfinite.h -- steps whose loss or gradients are not finite: what becomes of them, and which node was the
+ * first to give such a value. */
 #ifndef TESS_TRAIN_FIND_NONFINITE_H
 #define TESS_TRAIN_FIND_NONFINITE_H
 
+#include "train/settings.h"
 #include "train/trainer.h"
 
-/* Looks at what the step was given, then makes it again, node by node; the recipe must skip steps that are not
- * finite, so that nothing changes.  Gives an error that names the node, the parameter or the input, or OK if there
- * is none.  Of programs that are interpreted the forward alone is looked at. */
-Status find_nonfinite(Trainer *t, BatchFn *batch, void *arg);
+typedef struct {
+  NonFinite what;
+  bool find;       /* the node, the parameter or the input, too; not with NONFINITE_GO */
+  int64_t step;    /* for the message */
+  uint64_t offset; /* of the context's random numbers before the step */
+  /* Is told what was found where a run goes on; NULL: nobody. */
+  void (*tell)(void *arg, const char *text);
+  void *arg;
+} Judge;
+/* An error if the step was not finite, unless it is to be left out or to count, or it was left out because the loss
+ * was scaled too much.  batch: the step's. */
+Status judge_step(Trainer *t, const Judge *j, const StepResult *r, BatchFn *batch, void *arg);
 
 #endif

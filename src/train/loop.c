@@ -6,9 +6,8 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
-#include "base/textbuf.h"
-#include "ckpt/save.h"
 #include "train/find_nonfinite.h"
+#include "train/saving.h"
 
 typedef struct {
   Trainer *t;
@@ -22,70 +21,6 @@ typedef struct {
 void loop_result_free(LoopResult *r) {
   free(r->record);
   *r = (LoopResult){0};
-}
-
-/* ---- saving ----------------------------------------------------------------------------------------- */
-
-/* What outlives a step, under the names that saves know. */
-static Status list_items(const Trainer *t, Arena *arena, SafeItem **out, int *n) {
-  TrainState *state;
-  int count = trainer_states(t, NULL);
-  TRY_NEW(state, arena_new_n(arena, TrainState, count + 1));
-  TRY_NEW(*out, arena_new_n(arena, SafeItem, count + 1));
-  trainer_states(t, state);
-  *n = 0;
-  for (int i = 0; i < count; i++) {
-    if (state[i].is_temporary) continue;
-    SafeItem *item = &(*out)[(*n)++];
-    item->tensor = state[i].tensor;
-    TRY_NEW(item->name, arena_printf(arena, "%s%s", state[i].is_model ? "model." : "", state[i].name));
-  }
-  return OK;
-}
-
-static Status save(Loop *l, int64_t step) {
-  unsigned char random[RANDOM_STATE_BYTES];
-  Arena arena = {0};
-  SafeItem *items;
-  int n;
-  Ctx *ctx = session_ctx(trainer_session(l->t));
-  ctx_random_state(ctx, random);
-  SaveFacts facts = {.step = step,
-                     .seed = ctx->seed,
-                     .random = random,
-                     .random_bytes = sizeof random,
-                     .batches = step * trainer_recipe(l->t)->accumulate,
-                     .samples = l->result->samples,
-                     .argv = l->o->argv,
-                     .argc = l->o->argc,
-                     .program = trainer_program(l->t)->name};
-  Status s = list_items(l->t, &arena, &items, &n);
-  if (!s) s = run_folder_save(l->o->save, &facts, items, n, &l->o->keep);
-  arena_free(&arena);
-  return s;
-}
-
-static Status restore(Trainer *t, const Save *s, Arena *arena, int64_t *step) {
-  SafeItem *items;
-  int n;
-  Ctx *ctx = session_ctx(trainer_session(t));
-  TRY(list_items(t, arena, &items, &n));
-  TRY(save_restore(s, items, n, ctx->kern.threads));
-  if (s->m.facts.random_bytes == RANDOM_STATE_BYTES) ctx_set_random_state(ctx, s->m.facts.random);
-  *step = s->m.facts.step;
-  return OK;
-}
-
-Status loop_resume(Trainer *t, const char *folder, int64_t *step) {
-  Arena arena = {0};
-  const char *path;
-  Save *s = NULL;
-  Status status = run_latest(folder, &arena, &path);
-  if (!status) status = save_open(path, &s);
-  if (!status) status = restore(t, s, &arena, step);
-  save_close(s);
-  arena_free(&arena);
-  return status;
 }
 
 /* ---- numbers for people ----------------------------------------------------------------------------- */
@@ -111,11 +46,6 @@ static int64_t memory_now(void) {
   return getrusage(RUSAGE_SELF, &u) ? 0 : (int64_t)u.ru_maxrss * 1024;
 }
 
-static double rate_of(const Trainer *t, double factor) {
-  const Recipe *r = trainer_recipe(t);
-  return factor * optim_number(&r->group[r->ngroups - 1].optim, "lr", 0);
-}
-
 static Status keep_record(LoopResult *r, const StepRecord *record) {
   if (r->n == r->cap) {
     int64_t cap = r->cap ? 2 * r->cap : 256;
@@ -138,15 +68,15 @@ static Status take_batch(void *arg, int i, Batch *out) {
   return data_batch(l->o->data, batch_number(l, i), &out->inputs, &out->n);
 }
 
-static Status evaluate(Loop *l, double *out) {
-  int64_t n = data_batches(l->o->eval), samples = 0;
+Status loop_evaluate(Trainer *t, Data *data, int64_t batches, double *out) {
+  int64_t n = data_batches(data), samples = 0;
   double sum = 0, loss;
-  if (l->o->eval_batches && l->o->eval_batches < n) n = l->o->eval_batches;
+  if (batches && batches < n) n = batches;
   for (int64_t i = 0; i < n; i++) {
     Batch b;
-    TRY(data_batch(l->o->eval, i, &b.inputs, &b.n));
-    TRY(trainer_loss(l->t, &b, &loss));
-    int64_t each = data_batch_samples(l->o->eval, i);
+    TRY(data_batch(data, i, &b.inputs, &b.n));
+    TRY(trainer_loss(t, &b, &loss));
+    int64_t each = data_batch_samples(data, i);
     sum += loss * (double)each;
     samples += each;
   }
@@ -160,40 +90,6 @@ static void fill_speed(const Loop *l, StepRecord *r, int64_t samples, int64_t to
   r->tokens_per_s = (double)tokens / r->seconds;
   r->tflops = l->flops / r->seconds * 1e-12;
   r->share_of_peak = l->o->peak > 0 ? l->flops / r->seconds / l->o->peak : 0;
-}
-
-static Status not_finite(const Loop *l, const StepRecord *r, Status found) {
-  Status s = fail(ERR_FAIL,
-                  "step %lld: the loss is %g and the norm of the gradients %g; the parameters are those "
-                  "before the step",
-                  (long long)r->step, r->loss, r->grad_norm);
-  if (found) return status_at(s, "%s", status_message(found));
-  return status_hint(s,
-                     "%s--nonfinite skip leaves such steps out; a smaller learning rate or --clip may prevent it",
-                     l->o->find_nonfinite ? "" : "--check-finite finds the first node that gives such a value; ");
-}
-
-/* What is not finite: an error, unless it was asked to go on. */
-static Status judge(Loop *l, const StepRecord *r, uint64_t offset) {
-  const LoopOptions *o = l->o;
-  Status found = OK, s = OK;
-  if (isfinite(r->loss) && (isfinite(r->grad_norm) || r->loss_scale > 1)) return OK; /* a smaller scale is next */
-  if (o->find_nonfinite && o->nonfinite != NONFINITE_GO) {
-    SetAside aside;
-    found = trainer_set_aside(l->t, &aside);
-    session_ctx(trainer_session(l->t))->offset = offset; /* the same random numbers */
-    if (!found) found = find_nonfinite(l->t, take_batch, l);
-    trainer_put_back(l->t, &aside);
-  }
-  if (o->nonfinite == NONFINITE_STOP) s = not_finite(l, r, found);
-  else if (found && o->tell) {
-    TextBuf b = {0};
-    text_printf(&b, "step %lld: %s", (long long)r->step, status_message(found));
-    if (b.text) o->tell(o->arg, b.text);
-    text_free(&b);
-  }
-  status_free(found);
-  return s;
 }
 
 static Status one_step(Loop *l, int64_t step, StepRecord *r) {
@@ -213,7 +109,7 @@ static Status one_step(Loop *l, int64_t step, StepRecord *r) {
   *r = (StepRecord){.step = step,
                     .loss = result.loss,
                     .grad_norm = result.grad_norm,
-                    .lr = rate_of(l->t, factor),
+                    .lr = trainer_rate(l->t),
                     .seconds = clock_now() - begin,
                     .memory = memory_now(),
                     .skipped = result.skipped,
@@ -221,7 +117,8 @@ static Status one_step(Loop *l, int64_t step, StepRecord *r) {
   fill_speed(l, r, samples, tokens);
   l->result->samples += samples;
   l->result->tokens += tokens;
-  return judge(l, r, offset);
+  const Judge judge = {l->o->nonfinite, l->o->find_nonfinite, step, offset, l->o->tell, l->o->arg};
+  return judge_step(l->t, &judge, &result, take_batch, l);
 }
 
 /* A run that is asked to stop saves at once: there may be little time. */
@@ -231,12 +128,13 @@ static Status after_step(Loop *l, int64_t step, StepRecord *r) {
   if (ends && o->last_step) TRY(o->last_step(o->arg));
   if (o->eval && (last || (o->eval_every && step % o->eval_every == 0))) {
     r->has_eval = true;
-    TRY(evaluate(l, &r->eval_loss));
+    TRY(loop_evaluate(l->t, o->eval, o->eval_batches, &r->eval_loss));
   }
   TRY(keep_record(l->result, r));
   if (o->log) TRY(step_log_write(o->log, r));
   bool saves = o->save && (ends || (o->save_every && step % o->save_every == 0));
-  return saves ? status_at(save(l, step), "saving step %lld", (long long)step) : OK;
+  const SaveFacts facts = {.step = step, .samples = l->result->samples, .argv = o->argv, .argc = o->argc};
+  return saves ? status_at(trainer_save(l->t, o->save, &facts, &o->keep), "saving step %lld", (long long)step) : OK;
 }
 
 static Status run_steps(Loop *l, int64_t first) {

@@ -11,14 +11,9 @@
 
 #include "ckpt/run_folder.h"
 #include "train/data.h"
+#include "train/settings.h"
 #include "train/step_log.h"
 #include "train/trainer.h"
-
-typedef enum {
-  NONFINITE_STOP,
-  NONFINITE_SKIP, /* the step is left out */
-  NONFINITE_GO    /* parameters become what they become */
-} NonFinite;
 
 typedef struct {
   int64_t steps; /* the last one */
@@ -60,8 +55,7 @@ void loop_result_free(LoopResult *r);
 /* From step `first` on.  The result is filled also when it fails. */
 Status loop_run(Trainer *t, const LoopOptions *o, int64_t first, LoopResult *out);
 
-/* Brings a trainer, and the context's random numbers, to where a save was made; *step: the last one that is in it.
- */
-Status loop_resume(Trainer *t, const char *folder, int64_t *step);
+/* The mean loss of the samples of an epoch, or of its first batches (0: of all). */
+Status loop_evaluate(Trainer *t, Data *data, int64_t batches, double *out);
 
 #endif

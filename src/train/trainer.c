@@ -16,7 +16,12 @@ struct Trainer {
   Ctx *ctx;
   Prepared *prepared;
   Session *session;
-  int loss; /* its place among the user outputs */
+  int loss;       /* its place among the user outputs */
+  int fed;        /* batches of the step that is being made */
+  double sum;     /* of their losses */
+  bool begun;     /* a step: */
+  SetAside aside; /* from before it */
+  double factor;  /* of learning rates */
 };
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
@@ -85,8 +90,24 @@ Status trainer_open(Ctx *ctx, Exported *e, const Recipe *r, const char *loss, Tr
   return s;
 }
 
+static void set_aside_free(SetAside *a) {
+  scope_clear(&a->scope);
+  free(a->copy);
+  free(a->state);
+}
+
+/* A step is over, or given up. */
+static void end_step(Trainer *t, bool undo) {
+  t->fed = 0;
+  if (!t->begun) return;
+  t->begun = false;
+  if (undo) trainer_put_back(t, &t->aside);
+  else set_aside_free(&t->aside);
+}
+
 void trainer_free(Trainer *t) {
   if (!t) return;
+  end_step(t, false);
   session_free(t->session);
   prepared_unref(t->prepared);
   free(t);
@@ -111,11 +132,17 @@ static double load_number(const Tensor *t) {
 
 void trainer_set_rate(Trainer *t, double factor) {
   const Update *u = update_of(t);
+  t->factor = factor;
   for (int g = 0; g < u->recipe.ngroups; g++) {
     Tensor *lr = number_at(t, u->lr[g]);
     Value v = val_float(optim_number(&u->recipe.group[g].optim, "lr", 0) * factor);
     val_store(&v, lr->dtype, tensor_data(lr));
   }
+}
+
+double trainer_rate(const Trainer *t) {
+  const Recipe *r = trainer_recipe(t);
+  return t->factor * optim_number(&r->group[r->ngroups - 1].optim, "lr", 0);
 }
 
 int trainer_states(const Trainer *t, TrainState *out) {
@@ -135,6 +162,25 @@ int trainer_states(const Trainer *t, TrainState *out) {
   return n;
 }
 
+Tensor *trainer_tensor(const Trainer *t, const char *name) { return session_state(t->session, name); }
+
+void trainer_was_written(Trainer *t) {
+  end_step(t, false);
+  session_forget_programs(t->session);
+}
+
+Status trainer_set_state(Trainer *t, const TrainState *to, const Tensor *from, const char *where) {
+  char a[128], b[128];
+  if (!tensor_same_size(from, to->tensor) || dtype_is_float(from->dtype) != dtype_is_float(to->tensor->dtype))
+    return fail(ERR_FILE, "%s: '%s' is %s, in the program it is %s", where, to->name,
+                tensor_describe(from, a, sizeof a), tensor_describe(to->tensor, b, sizeof b));
+  if (!tensor_data(to->tensor)) return OK;
+  end_step(t, false);
+  if (to->tensor->storage->frozen) trainer_was_written(t); /* not by the update, but here */
+  kernel_copy(&t->ctx->kern, tensor_view(to->tensor), tensor_view(from));
+  return OK;
+}
+
 static const char *nearest_name(const SafeTensors *file, const char *name) {
   const char *best = NULL;
   for (int i = 0; i < file->count; i++) best = nearer_name(name, best, file->entries[i].name);
@@ -143,7 +189,7 @@ static const char *nearest_name(const SafeTensors *file, const char *name) {
 
 static Status load_one(Trainer *t, const SafeTensors *file, const char *path, const TrainState *to, Scope *scope) {
   const SafeEntry *entry = safetensors_find(file, to->name);
-  char a[128], b[128];
+  char a[128];
   Tensor *from;
   if (!entry) {
     const char *near = nearest_name(file, to->name);
@@ -152,11 +198,7 @@ static Status load_one(Trainer *t, const SafeTensors *file, const char *path, co
     return near ? status_hint(s, "it has '%s'", near) : s;
   }
   TRY(safetensors_tensor(file, entry, scope, &from));
-  if (!tensor_same_size(from, to->tensor) || dtype_is_float(from->dtype) != dtype_is_float(to->tensor->dtype))
-    return fail(ERR_FILE, "%s: '%s' is %s, in the program it is %s", path, to->name,
-                tensor_describe(from, a, sizeof a), tensor_describe(to->tensor, b, sizeof b));
-  if (tensor_data(to->tensor)) kernel_copy(&t->ctx->kern, tensor_view(to->tensor), tensor_view(from));
-  return OK;
+  return trainer_set_state(t, to, from, path);
 }
 
 static Status load_all(Trainer *t, const SafeTensors *file, const char *path, Scope *scope) {
@@ -195,6 +237,7 @@ static Status call(Trainer *t, Phase phase, const Batch *b, double *loss, double
     *loss = load_number(out[t->loss].tensor);
     if (norm) *norm = load_number(out[n - 1].tensor);
   }
+  session_set_phase(t->session, PHASE_LOSS); /* whoever else runs it changes nothing */
   scope_clear(&scope);
   arena_free(&arena);
   return s;
@@ -205,35 +248,41 @@ Phase trainer_phase(const Trainer *t, int i) {
   return n == 1 ? PHASE_STEP : i + 1 == n ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
 }
 
-static void set_aside_free(SetAside *a) {
-  scope_clear(&a->scope);
-  free(a->copy);
-  free(a->state);
-}
-
-static Status make_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
+static Status feed(Trainer *t, const Batch *batch, StepResult *out, bool *done) {
   const Recipe *r = trainer_recipe(t);
-  double sum = 0, loss;
-  *out = (StepResult){0};
-  if (r->scale_loss) out->loss_scale = load_number(number_at(t, update_of(t)->loss_scale));
-  for (int i = 0; i < r->accumulate; i++) {
-    bool last = i + 1 == r->accumulate;
-    Batch b;
-    TRY(batch(arg, i, &b));
-    TRY(call(t, trainer_phase(t, i), &b, &loss, last ? &out->grad_norm : NULL));
-    sum += loss;
-  }
-  out->loss = sum / r->accumulate;
-  out->skipped = (r->skip_nonfinite || r->scale_loss) && !isfinite(out->grad_norm);
+  double loss, norm = 0, scale = r->scale_loss ? load_number(number_at(t, update_of(t)->loss_scale)) : 0;
+  *done = t->fed + 1 == r->accumulate;
+  TRY(call(t, trainer_phase(t, t->fed), batch, &loss, *done ? &norm : NULL));
+  t->sum = t->fed ? t->sum + loss : loss;
+  t->fed++;
+  if (*done)
+    *out = (StepResult){.loss = t->sum / r->accumulate,
+                        .grad_norm = norm,
+                        .skipped = (r->skip_nonfinite || r->scale_loss) && !isfinite(norm),
+                        .loss_scale = scale};
   return OK;
 }
 
+Status trainer_feed(Trainer *t, const Batch *batch, StepResult *out, bool *done) {
+  Status s = OK;
+  *done = false;
+  if (!t->begun) s = trainer_set_aside(t, &t->aside);
+  t->begun = true;
+  if (!s) s = feed(t, batch, out, done);
+  if (s || *done) end_step(t, s || out->skipped);
+  return s;
+}
+
 Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
-  SetAside aside;
-  Status s = trainer_set_aside(t, &aside);
-  if (!s) s = make_step(t, batch, arg, out);
-  if (!s && !out->skipped) set_aside_free(&aside);
-  else trainer_put_back(t, &aside);
+  Status s = OK;
+  *out = (StepResult){0};
+  end_step(t, true);
+  for (bool done = false; !done && !s;) {
+    Batch b;
+    s = batch(arg, t->fed, &b);
+    if (!s) s = trainer_feed(t, &b, out, &done);
+  }
+  end_step(t, true);
   return s;
 }
 

@@ -46,10 +46,14 @@ Session *trainer_session(Trainer *t);
 
 /* Learning rates of all groups: so much of what their settings say. */
 void trainer_set_rate(Trainer *t, double factor);
+double trainer_rate(const Trainer *t); /* of the group of all parameters that no other takes */
 /* Asks for as many batches as the recipe accumulates: i is 0, 1 ...; each must be valid until the next is asked
  * for. */
 typedef Status BatchFn(void *arg, int i, Batch *out);
 Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out);
+/* The same, batch by batch: *done if this was the last one of a step, which out then tells of.  After an error the
+ * next batch is the first of a step. */
+Status trainer_feed(Trainer *t, const Batch *batch, StepResult *out, bool *done);
 /* Which part of a step its i-th micro-batch is. */
 Phase trainer_phase(const Trainer *t, int i);
 /* The loss alone: nothing changes, neither buffers nor random numbers. */
@@ -76,6 +80,12 @@ typedef struct {
 Status trainer_set_aside(Trainer *t, SetAside *a);
 void trainer_put_back(Trainer *t, SetAside *a);
 
+Tensor *trainer_tensor(const Trainer *t, const char *name); /* NULL: there is none */
+/* Writes the elements of another tensor of the same size.  `where` is named in errors. */
+Status trainer_set_state(Trainer *t, const TrainState *to, const Tensor *from, const char *where);
+/* To be called when states were written to in another way: a step that was begun is forgotten, and copies of what
+ * the update does not write are made anew. */
+void trainer_was_written(Trainer *t);
 /* Parameters and buffers from a file of tensors by name.  Errors name what is missing or has another size. */
 Status trainer_load_weights(Trainer *t, const char *path);
 

@@ -21,6 +21,11 @@ typedef struct {
   TessModule *module;
   TessWork *work;
   TessHook *hook;
+  TessTrainer *trainer;
+  TessTraining training;
+  TessData data;
+  TessStep step;
+  double number;
   TessCut cut;
   TessSaved saved;
   TessArg args[1];
@@ -85,6 +90,7 @@ static void set_up(Workbench *w, int spread) {
   for (int i = 0; i < 8; i++) w->tensors[i] = w->tensor;
   w->args[0] = tess_t(w->tensor);
   w->program = tess_open(w->ctx, GOLDEN_FOLDER "/models/mlp/program.pt2");
+  w->trainer = tess_trainer_open(w->ctx, GOLDEN_FOLDER "/train/mlp_ce/forward.pt2", NULL);
   w->scope = tess_scope_begin(w->ctx);
   w->hub = tess_hub_new(1);
   w->module = tess_module_new(w->ctx, null_forward, NULL);
@@ -92,7 +98,7 @@ static void set_up(Workbench *w, int spread) {
   tess_module_add(w->ctx, w->module, "x", tess_module_new(w->ctx, NULL, NULL));
   w->cut = (TessCut){.program = GOLDEN_FOLDER "/models/mlp/program.pt2", .mesh = "tp=1"};
   w->saved = (TessSaved){"weight", TESS_F32, 1, w->numbers, "S(0)"};
-  if (tess_error(w->ctx) || !w->program || !w->hub || !w->module) _exit(90);
+  if (tess_error(w->ctx) || !w->program || !w->trainer || !w->hub || !w->module) _exit(90);
 }
 
 /* These free the context or clear its error. */

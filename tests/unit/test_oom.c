@@ -11,6 +11,7 @@
 #include "report/plan_report.h"
 #include "report/trace.h"
 #include "tensor/safetensors.h"
+#include "tessera.h"
 #include "train/data.h"
 #include "train/step_log.h"
 #include "train/train_report.h"
@@ -341,10 +342,57 @@ static void json_text(void **state) {
   assert_true(starve(load_json, "{\"a\": [1, 2, {\"b\": null}], \"c\": \"d\"}") > 1);
 }
 
+/* Through the public header; what the error is, "": none. */
+static void train_some(TessCtx *ctx, const char *path, char *error, size_t cap) {
+  const char *const groups[] = {"plain=*.bias:weight_decay=0"}, *const files[] = {
+                                                                    GOLDEN_FOLDER
+                                                                    "/train/mlp_ce/batches.safetensors"};
+  const TessTraining how = {.groups = groups, .ngroups = 1, .freeze = "layers.0.*", .clip = "1.0"};
+  const TessData data = {.files = files, .nfiles = 1, .batched = 1};
+  char name[400];
+  double loss;
+  TessTrainer *t = tess_trainer_open(ctx, GOLDEN_FOLDER "/train/mlp_ce/forward.pt2", &how);
+  tess_trainer_load(t, GOLDEN_FOLDER "/train/mlp_ce/init.safetensors");
+  tess_trainer_set_data(t, &data);
+  tess_trainer_next(t, NULL);
+  tess_trainer_evaluate_data(t, &data, 1, &loss);
+  tess_trainer_set_state(t, "layers.1.bias", tess_trainer_state(t, "layers.1.bias"));
+  tess_trainer_save(t, path, 1);
+  tess_trainer_resume(t, path);
+  for (int i = 0; i < 2; i++) {
+    snprintf(name, sizeof name, "%s.%s", path, i ? "pt2" : "safetensors");
+    tess_trainer_write(t, name);
+  }
+  snprintf(error, cap, "%s", tess_error_message(ctx));
+  tess_trainer_free(t);
+}
+
+/* Some memory can be done without (copies of weights that are faster to read): success is none to complain about.
+ */
+static void trainers(void **state) {
+  (void)state;
+  char path[300], error[2000] = "";
+  int n = 0, refused = 0;
+  for (bool more = true; more; n++) {
+    TessCtx *ctx = tess_ctx_new(1);
+    snprintf(path, sizeof path, "%s/trained-%d", folder, n);
+    left = n;
+    failed = false;
+    train_some(ctx, path, error, sizeof error);
+    left = -1;
+    more = failed;
+    refused += *error != 0;
+    if (*error && !failed) test_failed("%s", error);
+    tess_ctx_free(ctx);
+  }
+  assert_string_equal(error, "");
+  assert_true(refused > 100);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(safetensors_files), cmocka_unit_test(run_folders), cmocka_unit_test(archives),
       cmocka_unit_test(json_text),         cmocka_unit_test(passes),      cmocka_unit_test(reports),
-      cmocka_unit_test(logs_and_traces)};
+      cmocka_unit_test(logs_and_traces),   cmocka_unit_test(trainers)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,0 +1,18 @@
+/* saving.h -- a trainer into a run folder, and back.
+ *
+ * I1  A trainer that is resumed makes the same steps, to the bit, as the one that was saved.
+ */
+#ifndef TESS_TRAIN_SAVING_H
+#define TESS_TRAIN_SAVING_H
+
+#include "ckpt/run_folder.h"
+#include "train/trainer.h"
+
+/* known: step, samples and the command line; the rest is what the trainer is.  keep NULL: all saves stay. */
+Status trainer_save(Trainer *t, RunFolder *to, const SaveFacts *known, const KeepSaves *keep);
+
+/* Brings a trainer, and the context's random numbers, to where the newest save of a folder was made; *step: the
+ * last one that is in it. */
+Status trainer_resume(Trainer *t, const char *folder, int64_t *step);
+
+#endif
