@@ -96,10 +96,11 @@ int tess_trainer_save(TessTrainer *t, const char *folder, int keep) {
 }
 
 int tess_trainer_resume(TessTrainer *t, const char *folder) {
-  int64_t step;
+  int64_t step, samples;
   if (!API_BEGIN(TRAINER_CTX(t), GIVEN("the folder", folder)) ||
-      api_stick(t->ctx, trainer_resume(t->trainer, folder, &step)))
+      api_stick(t->ctx, trainer_resume(t->trainer, folder, &step, &samples)))
     return -1;
+  t->samples = samples;
   t->step = t->began = step;
   return 0;
 }

@@ -76,7 +76,7 @@ static Status open_trainer(Training *t) {
   }
   session_set_profile(trainer_session(t->trainer), c->profile || c->trace);
   if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
-  if (c->resume) TRY(trainer_resume(t->trainer, c->resume, &t->done));
+  if (c->resume) TRY(trainer_resume(t->trainer, c->resume, &t->done, &t->loop.samples));
   return open_data(t);
 }
 

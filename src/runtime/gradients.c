@@ -114,12 +114,11 @@ Status grad_request(const Exported *e, const GradOptions *o, Arena *arena, GradR
   for (int i = 0; i < g->ninputs; i++)
     if (is_wanted(e, i, o)) out->input[out->n++] = i;
   if (out->n) return OK;
-  if (o->freeze) return fail(ERR_USAGE, "no parameter is left to train: all are frozen ('%s')", o->freeze);
   if (o->parameters)
     return status_hint(fail(ERR_USAGE, "no floating-point parameter matches '%s'", o->parameters),
                        "`tessera inspect` lists them");
   if (o->freeze)
-    return status_hint(fail(ERR_USAGE, "all parameters are frozen by '%s', so nothing is left to train", o->freeze),
+    return status_hint(fail(ERR_USAGE, "no parameter is left to train: all are frozen ('%s')", o->freeze),
                        "`tessera inspect %s` lists the modules", e->name);
   return status_hint(fail(ERR_USAGE, "no parameter of the program requires a gradient"),
                      "name those that are wanted (--grad='w.*'), or ask for those of the inputs (--grad-inputs)");

@@ -133,7 +133,8 @@ static Status after_step(Loop *l, int64_t step, StepRecord *r) {
   TRY(keep_record(l->result, r));
   if (o->log) TRY(step_log_write(o->log, r));
   bool saves = o->save && (ends || (o->save_every && step % o->save_every == 0));
-  const SaveFacts facts = {.step = step, .samples = l->result->samples, .argv = o->argv, .argc = o->argc};
+  const SaveFacts facts = {
+      .step = step, .samples = o->samples + l->result->samples, .argv = o->argv, .argc = o->argc};
   return saves ? status_at(trainer_save(l->t, o->save, &facts, &o->keep), "saving step %lld", (long long)step) : OK;
 }
 

@@ -16,7 +16,8 @@
 #include "train/trainer.h"
 
 typedef struct {
-  int64_t steps; /* the last one */
+  int64_t steps;   /* the last one */
+  int64_t samples; /* of the run before it was resumed */
   Schedule schedule;
   Data *data;
   Data *eval;           /* NULL: no evaluations */

@@ -39,7 +39,7 @@ Status trainer_save(Trainer *t, RunFolder *to, const SaveFacts *known, const Kee
   return s;
 }
 
-static Status restore(Trainer *t, const Save *s, Arena *arena, int64_t *step) {
+static Status restore(Trainer *t, const Save *s, Arena *arena, int64_t *step, int64_t *samples) {
   SafeItem *items;
   int n;
   Ctx *ctx = session_ctx(trainer_session(t));
@@ -48,16 +48,17 @@ static Status restore(Trainer *t, const Save *s, Arena *arena, int64_t *step) {
   trainer_was_written(t);
   if (s->m.facts.random_bytes == RANDOM_STATE_BYTES) ctx_set_random_state(ctx, s->m.facts.random);
   *step = s->m.facts.step;
+  *samples = s->m.facts.samples;
   return OK;
 }
 
-Status trainer_resume(Trainer *t, const char *folder, int64_t *step) {
+Status trainer_resume(Trainer *t, const char *folder, int64_t *step, int64_t *samples) {
   Arena arena = {0};
   const char *path;
   Save *s = NULL;
   Status status = run_latest(folder, &arena, &path);
   if (!status) status = save_open(path, &s);
-  if (!status) status = restore(t, s, &arena, step);
+  if (!status) status = restore(t, s, &arena, step, samples);
   save_close(s);
   arena_free(&arena);
   return status;

@@ -12,7 +12,7 @@
 Status trainer_save(Trainer *t, RunFolder *to, const SaveFacts *known, const KeepSaves *keep);
 
 /* Brings a trainer, and the context's random numbers, to where the newest save of a folder was made; *step: the
- * last one that is in it. */
-Status trainer_resume(Trainer *t, const char *folder, int64_t *step);
+ * last one that is in it; *samples: trained on until then. */
+Status trainer_resume(Trainer *t, const char *folder, int64_t *step, int64_t *samples);
 
 #endif
