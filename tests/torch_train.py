@@ -6,6 +6,7 @@ what the parameters become.
     tests/torch_train.py TESSERA FOLDER...           # .../NAME/loss.pt2 and data.safetensors, with some recipes
     tests/torch_train.py TESSERA --all               # ... every recipe also with core ATen programs
     tests/torch_train.py TESSERA --only WORD         # cases whose name has the word in it
+    tests/torch_train.py TESSERA --part 1/3          # every third case, from the first on
 
 Skipped (exit code 77) where torch is missing.
 """
@@ -499,13 +500,14 @@ def folder_cases(tessera, folders, work):
 def main():
     words = sys.argv[2:]
     only = words.pop(words.index("--only") + 1) if "--only" in words else ""
+    part, parts = map(int, words.pop(words.index("--part") + 1).split("/")) if "--part" in words else (1, 1)
     tessera, folders = sys.argv[1], [Path(w) for w in words if not w.startswith("--")]
     passed, failed = 0, 0
     with tempfile.TemporaryDirectory() as work:
         cases = folder_cases(tessera, folders, work) if folders else (
             (name, lambda case=case: check_built_in(tessera, *case, work)) for name, *case in built_in_cases(work, "--all" in words))
-        for name, check in cases:
-            if only not in name:
+        for number, (name, check) in enumerate(cases):
+            if only not in name or number % parts != part - 1:
                 continue
             try:
                 check()

@@ -17,7 +17,8 @@ static double element(View v, int64_t b, int64_t h, int64_t i, int64_t j) {
   int64_t index[4] = {b, h, i, j}, at = 0;
   double x;
   for (int d = 0; d < v.ndim; d++) at += v.size[d] == 1 ? 0 : index[4 - v.ndim + d] * v.stride[d];
-  convert_run_base(&x, DT_F64, (const char *)v.data + at * (int64_t)dtype_size(v.dtype), v.dtype, 1);
+  SIMD_CALL(ISA_BASE, convert_run)
+  (&x, DT_F64, (const char *)v.data + at * (int64_t)dtype_size(v.dtype), v.dtype, 1);
   return x;
 }
 
@@ -58,13 +59,15 @@ static void run_queries(void *arg, int64_t begin, int64_t end, int worker) {
       for (int64_t j = 0; j < n; j++) o += s[j] * element(a->v, b, h / z->per_group, j, e);
       o = sum == 0 ? 0 : o / sum;
       int64_t at = b * a->out.stride[0] + h * a->out.stride[1] + i * a->out.stride[2] + e * a->out.stride[3];
-      convert_run_base((char *)a->out.data + at * (int64_t)dtype_size(a->out.dtype), a->out.dtype, &o, DT_F64, 1);
+      SIMD_CALL(ISA_BASE, convert_run)
+      ((char *)a->out.data + at * (int64_t)dtype_size(a->out.dtype), a->out.dtype, &o, DT_F64, 1);
     }
     if (!a->logsumexp) continue;
     const View *l = a->logsumexp;
     double lse = sum == 0 ? 0 : max + log(sum);
     int64_t at = b * l->stride[0] + h * l->stride[1] + i * l->stride[2];
-    convert_run_base((char *)l->data + at * (int64_t)dtype_size(l->dtype), l->dtype, &lse, DT_F64, 1);
+    SIMD_CALL(ISA_BASE, convert_run)
+    ((char *)l->data + at * (int64_t)dtype_size(l->dtype), l->dtype, &lse, DT_F64, 1);
   }
 }
 
@@ -84,9 +87,9 @@ static void add_to(View v, int64_t b, int64_t h, int64_t i, int64_t j, double x)
   int64_t at = b * v.stride[0] + h * v.stride[1] + i * v.stride[2] + j * v.stride[3];
   char *to = (char *)v.data + at * (int64_t)dtype_size(v.dtype);
   double old;
-  convert_run_base(&old, DT_F64, to, v.dtype, 1);
+  SIMD_CALL(ISA_BASE, convert_run)(&old, DT_F64, to, v.dtype, 1);
   x += old;
-  convert_run_base(to, v.dtype, &x, DT_F64, 1);
+  SIMD_CALL(ISA_BASE, convert_run)(to, v.dtype, &x, DT_F64, 1);
 }
 
 /* grad_mask NULL: the gradients of q, k and v. */
@@ -96,7 +99,8 @@ static void grad_query(const Job *job, const AttentionGrad *g, const View *grad_
   double delta = 0, lse;
   const View *l = a->logsumexp;
   int64_t at = b * l->stride[0] + h * l->stride[1] + i * l->stride[2], group = h / job->z.per_group;
-  convert_run_base(&lse, DT_F64, (const char *)l->data + at * (int64_t)dtype_size(l->dtype), l->dtype, 1);
+  SIMD_CALL(ISA_BASE, convert_run)
+  (&lse, DT_F64, (const char *)l->data + at * (int64_t)dtype_size(l->dtype), l->dtype, 1);
   for (int64_t e = 0; e < job->z.e; e++) delta += element(g->grad_out, b, h, i, e) * element(a->out, b, h, i, e);
   for (int64_t j = 0; j < attention_visible(a, i, 0, job->z.s); j++) {
     double s = score(job, b, h, i, j), p = s == -INFINITY ? 0 : exp(s - lse), dp = 0;

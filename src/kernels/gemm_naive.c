@@ -18,13 +18,13 @@ static Number load(const Matrix *x, int64_t z, int64_t i, int64_t j) {
     memcpy(pair, matrix_at(x, z, i, j), sizeof pair);
     return (Number){(double)pair[0], (double)pair[1]};
   }
-  convert_run_base(&n.re, DT_F64, matrix_at(x, z, i, j), x->dtype, 1);
+  SIMD_CALL(ISA_BASE, convert_run)(&n.re, DT_F64, matrix_at(x, z, i, j), x->dtype, 1);
   return n;
 }
 
 static uint64_t load_int(const Matrix *x, int64_t z, int64_t i, int64_t j) {
   uint64_t n = 0;
-  if (x->data) convert_run_base(&n, DT_I64, matrix_at(x, z, i, j), x->dtype, 1);
+  if (x->data) SIMD_CALL(ISA_BASE, convert_run)(&n, DT_I64, matrix_at(x, z, i, j), x->dtype, 1);
   return n;
 }
 
@@ -45,7 +45,7 @@ static void int_element(const Problem *p, int64_t z, int64_t i, int64_t j) {
   uint64_t sum = 0;
   for (int64_t q = 0; q < p->k; q++) sum += load_int(&p->a, z, i, q) * load_int(&p->b, z, q, j);
   sum = sum * (uint64_t)f64_to_i64(p->alpha) + (uint64_t)f64_to_i64(p->beta) * load_int(&p->add, z, i, j);
-  convert_run_base(matrix_at(&p->c, z, i, j), p->c.dtype, &sum, DT_I64, 1);
+  SIMD_CALL(ISA_BASE, convert_run)(matrix_at(&p->c, z, i, j), p->c.dtype, &sum, DT_I64, 1);
 }
 
 static void float_element(const Problem *p, int64_t z, int64_t i, int64_t j) {
@@ -63,7 +63,7 @@ static void float_element(const Problem *p, int64_t z, int64_t i, int64_t j) {
     return;
   }
   re = activate(p->act, re) + residual.re;
-  convert_run_base(to, p->c.dtype, &re, DT_F64, 1);
+  SIMD_CALL(ISA_BASE, convert_run)(to, p->c.dtype, &re, DT_F64, 1);
 }
 
 void gemm_naive_problem(const Problem *p) {

@@ -60,8 +60,8 @@ void kern_release(Kern *k, size_t mark);
   ret name##_avx2 args;               \
   ret name##_avx512 args
 
-#if defined TESS_X86 && defined TESS_NO_AVX512
-#define SIMD_CALL(isa, name) ((isa) >= ISA_AVX2 ? name##_avx2 : name##_base)
+#if defined TESS_X86 && defined TESS_ONLY_AVX2
+#define SIMD_CALL(isa, name) ((void)(isa), name##_avx2)
 #elif defined TESS_X86
 #define SIMD_CALL(isa, name) ((isa) == ISA_AVX512 ? name##_avx512 : (isa) == ISA_AVX2 ? name##_avx2 : name##_base)
 #else

@@ -42,7 +42,7 @@ static void array_make(Array *a, Dtype d, int64_t b, int64_t h, int64_t t, int64
   assert_non_null(a->v.data);
   for (int64_t i = 0; i < n; i++) {
     double x = d == DT_BOOL ? (double)(pick(0, 3) > 0) : (double)pick(-1500, 1500) / 1000;
-    convert_run_base((char *)a->v.data + (size_t)i * dtype_size(d), d, &x, DT_F64, 1);
+    SIMD_CALL(ISA_BASE, convert_run)((char *)a->v.data + (size_t)i * dtype_size(d), d, &x, DT_F64, 1);
   }
 }
 
@@ -58,8 +58,10 @@ static void compare(const Array *got, const Array *want, double tolerance, const
     int64_t rest = i, at = 0;
     double x, y;
     for (int d = 3; d >= 0; rest /= got->size[d], d--) at += rest % got->size[d] * got->stride[d];
-    convert_run_base(&x, DT_F64, (char *)got->v.data + (size_t)at * dtype_size(got->v.dtype), got->v.dtype, 1);
-    convert_run_base(&y, DT_F64, (char *)want->v.data + (size_t)at * dtype_size(got->v.dtype), got->v.dtype, 1);
+    SIMD_CALL(ISA_BASE, convert_run)
+    (&x, DT_F64, (char *)got->v.data + (size_t)at * dtype_size(got->v.dtype), got->v.dtype, 1);
+    SIMD_CALL(ISA_BASE, convert_run)
+    (&y, DT_F64, (char *)want->v.data + (size_t)at * dtype_size(got->v.dtype), got->v.dtype, 1);
     if (!(fabs(x - y) <= tolerance * (1 + fabs(y))))
       test_failed("%s: element %lld is %.9g, should be %.9g", what, (long long)i, x, y);
   }

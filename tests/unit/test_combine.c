@@ -44,7 +44,7 @@ static void check_case(Isa isa, ReduceOp op, Dtype d, int nsrc, int in_place, in
   uint64_t state = (uint64_t)op * 131 + (uint64_t)d * 17 + (uint64_t)nsrc;
   for (int s = 0; s < nsrc; s++) {
     for (int64_t i = 0; i < n; i++) value[s][i] = made_up(&state, d);
-    convert_run_base(bytes[s], d, value[s], DT_F64, n);
+    SIMD_CALL(ISA_BASE, convert_run)(bytes[s], d, value[s], DT_F64, n);
     src[s] = bytes[s];
   }
   for (int64_t i = 0; i < n; i++) {
@@ -56,11 +56,11 @@ static void check_case(Isa isa, ReduceOp op, Dtype d, int nsrc, int in_place, in
   if (d == DT_F32 || d == DT_F16 || d == DT_BF16) {
     for (int64_t i = 0; i < n; i++) want[i] = (double)(float)want[i];
   }
-  convert_run_base(rounded, d, want, DT_F64, n);
-  convert_run_base(want, DT_F64, rounded, d, n);
+  SIMD_CALL(ISA_BASE, convert_run)(rounded, d, want, DT_F64, n);
+  SIMD_CALL(ISA_BASE, convert_run)(want, DT_F64, rounded, d, n);
   unsigned char *dst = in_place >= 0 ? bytes[in_place] : out;
   combine(isa, op, d, dst, src, nsrc, n);
-  convert_run_base(got, DT_F64, dst, d, n);
+  SIMD_CALL(ISA_BASE, convert_run)(got, DT_F64, dst, d, n);
   for (int64_t i = 0; i < n; i++) {
     if (got[i] != want[i])
       test_failed("%s of %d %s buffers, element %lld: %g, expected %g", reduce_op_name(op), nsrc, dtype_name(d),

@@ -43,7 +43,7 @@ static void array_make(Array *a, Dtype d, int ndim, const int64_t *size, bool re
   assert_non_null(a->v.data);
   for (int64_t i = 0; i < step + 8; i++) {
     double x = dtype_is_integral(d) ? (double)pick(-9, 9) : (double)pick(-1000, 1000) / 1000;
-    convert_run_base((char *)a->v.data + (size_t)i * dtype_size(d), d, &x, DT_F64, 1);
+    SIMD_CALL(ISA_BASE, convert_run)((char *)a->v.data + (size_t)i * dtype_size(d), d, &x, DT_F64, 1);
   }
 }
 
@@ -59,8 +59,8 @@ static void compare(View got, View want, double k, const char *what) {
       size_t byte = (size_t)at * dtype_size(got.dtype) + (size_t)part * 4;
       Dtype d = got.dtype == DT_C64 ? DT_F32 : got.dtype;
       double x, y;
-      convert_run_base(&x, DT_F64, (char *)got.data + byte, d, 1);
-      convert_run_base(&y, DT_F64, (char *)want.data + byte, d, 1);
+      SIMD_CALL(ISA_BASE, convert_run)(&x, DT_F64, (char *)got.data + byte, d, 1);
+      SIMD_CALL(ISA_BASE, convert_run)(&y, DT_F64, (char *)want.data + byte, d, 1);
       if (!(fabs(x - y) <= eps[got.dtype] * (fabs(y) + sqrt(k) + 1)))
         test_failed("%s: element %lld is %.9g, should be %.9g", what, (long long)i, x, y);
     }
