@@ -23,7 +23,7 @@ static void *made(Dtype d, int rank, int64_t from, int64_t n) {
   double *x = malloc((size_t)(n + 1) * sizeof *x);
   for (int64_t i = 0; i < n; i++) x[i] = value_of(d, rank, from + i);
   void *out = calloc((size_t)n + 1, dtype_size(d));
-  convert_run_base(out, d, x, DT_F64, n);
+  SIMD_CALL(ISA_BASE, convert_run)(out, d, x, DT_F64, n);
   free(x);
   return out;
 }
@@ -34,7 +34,7 @@ static void reduced(void *out, ReduceOp op, Dtype d, int n, int64_t i) {
   const void *src[MOST_RANKS];
   for (int r = 0; r < n; r++) {
     double x = value_of(d, r, i);
-    convert_run_base(bytes[r], d, &x, DT_F64, 1);
+    SIMD_CALL(ISA_BASE, convert_run)(bytes[r], d, &x, DT_F64, 1);
     src[r] = bytes[r];
   }
   combine(ISA_BASE, op, d, out, src, n, 1);

@@ -76,7 +76,7 @@ int64_t data_convert(void *dst, Dtype to, const void *src, Dtype from, int64_t n
     char *out = (char *)dst + (size_t)done * wide;
     if (dtype_is_float(from)) {
       memcpy(block, in, (size_t)run * narrow);
-      convert_run_base(out, to, block, from, run);
+      SIMD_CALL(ISA_BASE, convert_run)(out, to, block, from, run);
       continue;
     }
     int64_t loaded = load_integers(block, in, from, run), stored = store_integers(out, to, block, loaded);

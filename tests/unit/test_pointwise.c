@@ -132,7 +132,8 @@ static void test_instructions(void **state) {
     assert_true(pw_knows((PwOp)op, DT_F64));
     in.op = (uint8_t)op;
     bool where = op == PW_WHERE;
-    assert_int_equal(pw_step_f64_base(&in, want, where ? (const void *)condition : dx, dy, dz, N), PW_OK);
+    assert_int_equal(SIMD_CALL(ISA_BASE, pw_step_f64)(&in, want, where ? (const void *)condition : dx, dy, dz, N),
+                     PW_OK);
     for (int isa = 0; isa <= (int)isa_detect(); isa++) {
       assert_int_equal(SIMD_CALL((Isa)isa, pw_step_f32)(&in, got, where ? (const void *)condition : x, y, z, N),
                        PW_OK);
