@@ -65,7 +65,7 @@ static bool in_parts(CollKind kind) { return kind != COLL_ALL_REDUCE && kind != 
 static void make_block(void *block, Dtype d, int rank, int round) {
   double x[BLOCK];
   for (uint32_t i = 0; i < BLOCK; i++) x[i] = ((i * 2654435761u >> 16) + (uint32_t)rank * 3 + (uint32_t)round) % 5;
-  convert_run_base(block, d, x, DT_F64, BLOCK);
+  SIMD_CALL(ISA_BASE, convert_run)(block, d, x, DT_F64, BLOCK);
 }
 
 /* buffer[i] = block[(first + i) % BLOCK] */
