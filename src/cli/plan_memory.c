@@ -35,6 +35,7 @@ typedef struct {
   int ncurve;
   bool trains;
   double weights, optimizer, gradients; /* trains: bytes */
+  double shared; /* trains: of gradients and intermediate results that share memory, as without a limit */
 } Findings;
 
 static Status add(Arena *arena, Groups *g, const char *what, double amount) {
@@ -87,6 +88,7 @@ static Status name_value(Arena *arena, const Val *v, const char **out) {
 static Status look_at_peak(Findings *f, const Program *p) {
   AliveValue *v;
   int at, n;
+  f->gradients = (double)p->gradient_bytes;
   TRY(memory_peak(p, &at));
   const Node *node = p->graph->graph->first;
   for (int i = 1; i < at; i++) node = node->next;
@@ -114,6 +116,11 @@ static Status look_at_copies(Findings *f, const Program *p) {
   return OK;
 }
 
+static Status look_at_sharing(Findings *f, const Program *p) {
+  f->shared = (double)p->slab_bytes;
+  return OK;
+}
+
 /* Plans the specialised program, which is then gone. */
 static Status look_at_plan(Findings *f, Ctx *ctx, Exported *special, Status (*look)(Findings *, const Program *)) {
   Program *p;
@@ -130,6 +137,11 @@ static Status look(Findings *f, Session *s, const Value *inputs, int n, MemoryLi
   Status status = memory_curve(ctx, special, &f->curve, &f->ncurve);
   if (status) return exported_free(special), status;
   TRY(look_at_plan(f, ctx, special, look_at_peak));
+  if (f->trains) {
+    TRY(session_specialize(s, inputs, n, &special));
+    special->graph->gradients_apart = false;
+    TRY(look_at_plan(f, ctx, special, look_at_sharing));
+  }
   TRY(session_specialize(s, inputs, n, &special));
   status = fit_memory(ctx, special, limit, &f->fit);
   if (status) return exported_free(special), status;
@@ -152,10 +164,12 @@ static void print_text(const Findings *f) {
   char a[32], b[32], c[32];
   const MemoryFit *fit = &f->fit;
   if (f->trains) {
-    printf("weights: %s; optimizer state: %s; in all, with intermediate results: %s\n",
-           human_bytes(f->weights, a, sizeof a), human_bytes(f->optimizer, b, sizeof b),
-           human_bytes(f->weights + f->optimizer + (double)fit->chosen.slab, c, sizeof c));
-    printf("gradients, part of the intermediate results: %s\n", human_bytes(f->gradients, a, sizeof a));
+    printf("weights: %s; optimizer state: %s; gradients: %s\n", human_bytes(f->weights, a, sizeof a),
+           human_bytes(f->optimizer, b, sizeof b), human_bytes(f->gradients, c, sizeof c));
+    printf("in all, with intermediate results: %s with the limit; %s without one, as gradients then share their "
+           "memory\n",
+           human_bytes(f->weights + f->optimizer + f->gradients + (double)fit->chosen.slab, a, sizeof a),
+           human_bytes(f->weights + f->optimizer + f->shared, b, sizeof b));
   }
   printf("intermediate results: %s without a limit, %s with a limit of %s\n",
          human_bytes((double)fit->free_slab, a, sizeof a), human_bytes((double)fit->chosen.slab, b, sizeof b),
@@ -201,8 +215,8 @@ static Status print_json(const Findings *f) {
               f->fit.limit, f->fit.flops);
   put_step(&b, &f->fit.chosen);
   if (f->trains)
-    text_printf(&b, ", \"weights\": %.0f, \"optimizer_state\": %.0f, \"gradients\": %.0f", f->weights, f->optimizer,
-                f->gradients);
+    text_printf(&b, ", \"weights\": %.0f, \"optimizer_state\": %.0f, \"gradients\": %.0f, \"shared_memory\": %.0f",
+                f->weights, f->optimizer, f->gradients, f->shared);
   put_groups(&b, "again", &f->again, "flops");
   put_groups(&b, "alive", &f->alive, "bytes");
   text_puts(&b, ", \"curve\": [");
@@ -249,17 +263,6 @@ static void look_at_state(Findings *f, const Exported *e) {
   }
 }
 
-static void look_at_gradients(Findings *f, const Prepared *p) {
-  const Exported *e = p->program;
-  for (int k = 0; k < p->step.n; k++) {
-    const StateEntry *s = exported_state(e, e->inputs[p->step.input[k]].target);
-    bool tied = false;
-    for (int j = 0; j < k && !tied; j++)
-      tied = state_is_tied(exported_state(e, e->inputs[p->step.input[j]].target), s);
-    if (!tied) f->gradients += (double)tensor_numel(s->tensor) * (double)dtype_size(s->tensor->dtype);
-  }
-}
-
 static Status open_training(Findings *f, Ctx *ctx, Exported *e, const char *optim, const char *loss,
                             Session **out) {
   Prepared *p;
@@ -271,8 +274,8 @@ static Status open_training(Findings *f, Ctx *ctx, Exported *e, const char *opti
   s = prepare_update(p, &r, loss);
   if (!s) {
     look_at_state(f, p->program);
-    look_at_gradients(f, p);
     s = session_open_dry(ctx, p, out);
+    if (!s) session_limit_memory(*out, (MemoryLimit){0});
   }
   prepared_unref(p);
   return s;

@@ -37,6 +37,7 @@ static Status copy_node(const Copying *c, Graph *g, const Node *from) {
   to->mark = from->mark;
   to->outs_list = from->outs_list;
   to->arg_names = from->arg_names;
+  to->stage = from->stage;
   to->meta = from->meta;
   to->nmeta = from->nmeta;
   for (int i = 0; i < from->nouts; i++) {
@@ -60,6 +61,7 @@ static Status copy_graph(const Copying *c, Graph *to, const Graph *from) {
     TRY(graph_add_output(to, a));
   }
   to->nvals = from->nvals;
+  to->gradients_apart = from->gradients_apart;
   return OK;
 }
 

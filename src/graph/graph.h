@@ -118,6 +118,7 @@ struct Graph {
   int nnodes;
   int nvals;             /* ids given out */
   struct NameSet *names; /* every value name ever used in this graph */
+  bool gradients_apart;  /* the plan of memory gives gradients that wait for the update memory of their own */
 };
 
 /* ---- building --------------------------------------------------------------- */

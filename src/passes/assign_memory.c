@@ -19,6 +19,7 @@ typedef struct {
   Storage *storage;
   int64_t size; /* rounded up */
   int first, last;
+  bool apart; /* I3 */
 } Life;
 
 typedef struct {
@@ -42,7 +43,8 @@ static Status touch(Lives *l, Storage *s) {
     l->cap = cap;
   }
   s->slab_offset = l->n;
-  l->lives[l->n++] = (Life){s, (int64_t)((s->size + ALIGN - 1) & ~(size_t)(ALIGN - 1)), l->now, l->now};
+  int64_t size = (int64_t)((s->size + ALIGN - 1) & ~(size_t)(ALIGN - 1));
+  l->lives[l->n++] = (Life){.storage = s, .size = size, .first = l->now, .last = l->now};
   return OK;
 }
 
@@ -84,6 +86,23 @@ static Status extend(Graph *g, Lives *l) {
   return OK;
 }
 
+/* I3. */
+static void set_gradients_apart(const Graph *g, Lives *l) {
+  int at = 0, end = -1; /* of the backward */
+  for (const Node *n = g->first; n; n = n->next, at++)
+    if (n->stage != STAGE_UPDATE) end = at;
+  at = 0;
+  for (const Node *n = g->first; n; n = n->next, at++) {
+    if (n->stage != STAGE_BACKWARD) continue;
+    for (int i = 0; i < n->nouts; i++) {
+      const Storage *s = n->outs[i]->tensor ? n->outs[i]->tensor->storage : NULL;
+      if (!storage_is_internal(s) || s->slab_offset < 0) continue;
+      Life *life = &l->lives[s->slab_offset];
+      life->apart |= life->last > end;
+    }
+  }
+}
+
 static int larger_first(const void *a, const void *b) {
   const Life *x = a, *y = b;
   if (x->size != y->size) return x->size < y->size ? 1 : -1;
@@ -110,6 +129,17 @@ static int64_t lowest_gap(Range *taken, int n, int64_t size) {
   return at;
 }
 
+/* In the order in which they are made, so that the buffer is filled from its beginning. */
+static void place_apart(Lives *l, MemoryLayout *out) {
+  out->gradients = 0;
+  for (int i = 0; i < l->n; i++) {
+    Life *me = &l->lives[i];
+    if (!me->apart) continue;
+    me->storage->slab_offset = (int64_t)(out->slab + out->gradients);
+    out->gradients += (size_t)me->size;
+  }
+}
+
 static Status place(Lives *l, size_t *slab_bytes) {
   Range *taken;
   *slab_bytes = 0;
@@ -120,9 +150,10 @@ static Status place(Lives *l, size_t *slab_bytes) {
   for (int i = 0; i < l->n; i++) {
     Life *me = &l->lives[i];
     int n = 0;
+    if (me->apart) continue;
     for (int j = 0; j < i; j++) {
       const Life *other = &l->lives[j];
-      if (other->first > me->last || other->last < me->first) continue;
+      if (other->apart || other->first > me->last || other->last < me->first) continue;
       taken[n++] = (Range){other->storage->slab_offset, other->storage->slab_offset + other->size};
     }
     me->storage->slab_offset = lowest_gap(taken, n, me->size);
@@ -133,19 +164,22 @@ static Status place(Lives *l, size_t *slab_bytes) {
   return OK;
 }
 
-Status assign_memory(Graph *g, size_t *slab_bytes) {
+Status assign_memory(Graph *g, MemoryLayout *out) {
   Lives l = {0};
+  *out = (MemoryLayout){0};
   Status s = collect(g, &l);
   if (!s) s = extend(g, &l);
-  if (!s) s = place(&l, slab_bytes);
+  if (!s && g->gradients_apart) set_gradients_apart(g, &l);
+  if (!s) s = place(&l, &out->slab);
+  if (!s) place_apart(&l, out);
   free(l.lives);
   return s;
 }
 
 Status pass_assign_memory(Exported *e, const PassArgs *args) {
-  size_t bytes;
+  MemoryLayout memory;
   TRY(graph_infer(args->ctx, e));
-  TRY(assign_memory(e->graph, &bytes));
-  if (args->stats) text_printf(args->stats, "assign_memory: %zu bytes\n", bytes);
+  TRY(assign_memory(e->graph, &memory));
+  if (args->stats) text_printf(args->stats, "assign_memory: %zu bytes\n", memory.slab);
   return OK;
 }

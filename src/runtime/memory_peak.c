@@ -21,7 +21,9 @@ static Status find_lives(const Program *p, StorageTable *t) {
   for (int i = 0; !s && i < t->n; i++) {
     StorageUse *u = &t->v[i];
     if (u->last > g->nnodes) u->last = g->nnodes;
-    if (!storage_is_internal(u->storage) || u->storage->slab_offset < 0) u->storage = NULL;
+    const Storage *at = u->storage;
+    if (!storage_is_internal(at) || at->slab_offset < 0 || at->slab_offset >= (int64_t)p->slab_bytes)
+      u->storage = NULL;
   }
   return s;
 }

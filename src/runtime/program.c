@@ -152,7 +152,11 @@ static Status plan(Ctx *ctx, Program *p) {
   mark_outputs(p);
   TRY(reuse_memory(p));
   TRY(find_shared_outputs(p));
-  return assign_memory(p->graph->graph, &p->slab_bytes);
+  MemoryLayout memory;
+  TRY(assign_memory(p->graph->graph, &memory));
+  p->slab_bytes = memory.slab;
+  p->gradient_bytes = memory.gradients;
+  return OK;
 }
 
 /* Random ops that are computed again (Node.again). */
@@ -168,9 +172,9 @@ static void find_repeated(Program *p) {
 static Status build(Ctx *ctx, Program *p) {
   TRY(plan(ctx, p));
   find_repeated(p);
-  if (p->slab_bytes && !(p->slab = aligned_alloc(64, p->slab_bytes))) {
-    return fail(ERR_FAIL, "cannot allocate %zu bytes for the program's intermediate results", p->slab_bytes);
-  }
+  size_t bytes = p->slab_bytes + p->gradient_bytes;
+  if (bytes && !(p->slab = aligned_alloc(64, bytes)))
+    return fail(ERR_FAIL, "cannot allocate %zu bytes for the program's intermediate results", bytes);
   for (Node *n = p->graph->graph->first; n; n = n->next) {
     for (int i = 0; i < n->nouts; i++) {
       Storage *s = n->outs[i]->tensor ? n->outs[i]->tensor->storage : NULL;

@@ -53,8 +53,9 @@ typedef struct Program {
   Storage **output_memory; /* what the caller got last time, per output: taken again if he let it go */
   WriteBack *write_backs;
   int nwrite_backs;
-  void *slab;
+  void *slab; /* and the gradients behind it */
   size_t slab_bytes;
+  size_t gradient_bytes; /* of gradients that have memory of their own (Graph.gradients_apart) */
   int64_t runs;
   bool profile;
   Progress *progress; /* told of every instruction; NULL: nobody */

@@ -34,6 +34,7 @@ struct Session {
   bool wants_grad;
   const Update *trains; /* the prepared one; NULL: it is not trained */
   MemoryLimit memory;   /* amount 0: none */
+  bool gradients_apart;
   Entry entries[MAX_PROGRAMS];
   int nentries;
   int64_t calls;
@@ -167,7 +168,10 @@ Tensor *session_state(const Session *s, const char *fqn) {
   return e ? s->state[e - s->program->state] : NULL;
 }
 
-void session_limit_memory(Session *s, MemoryLimit limit) { s->memory = limit; }
+void session_limit_memory(Session *s, MemoryLimit limit) {
+  s->memory = limit;
+  s->gradients_apart = true;
+}
 
 const Marks *session_marks(const Session *s) { return s->on_mesh ? &s->marks : NULL; }
 Ctx *session_ctx(const Session *s) { return s->ctx; }
@@ -245,6 +249,7 @@ Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported
   Specialize how = {
       .marks = session_marks(s), .state = s->state, .grad = session_gradients(s), .trains = s->trains};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
+  special->graph->gradients_apart = s->gradients_apart;
   Status status = pass_run_list(special, passes_specialized, s->ctx, NULL);
   MemoryFit fit;
   if (!status && s->memory.amount > 0) status = fit_memory(s->ctx, special, s->memory, &fit);

@@ -44,7 +44,9 @@ void session_forget_programs(Session *s);
 /* On a mesh: replaces the gradients among the outputs of a call, which lie as their inputs do, by the whole ones.
  * inputs: of the call.  (collective) */
 Status session_gather_gradients(Session *s, const Value *inputs, Scope *scope, Value *outputs, int noutputs);
-/* Joint programs are made to fit this from now on.  Before the first call. */
+/* Joint programs are made to fit this from now on.  Before the first call.  Gradients that wait for the update do
+ * not count and have memory of their own then, which no limit can make smaller; without a limit they share that of
+ * intermediate results.  amount 0: they have memory of their own, and there is no limit. */
 void session_limit_memory(Session *s, MemoryLimit limit);
 void session_free(Session *s);                /* NULL is fine */
 const Marks *session_marks(const Session *s); /* NULL: not on a mesh */

@@ -37,7 +37,7 @@ static Status look_at_step(Loop *l) {
   session_set_phase(trainer_session(l->t), n == 1 ? PHASE_STEP : PHASE_LAST);
   TRY(session_prepare(trainer_session(l->t), batch.inputs, batch.n, &p));
   for (int i = 0; p && i < p->ninstrs; i++) l->flops += op_flops(&p->instrs[i].call) * n;
-  l->result->slab = p ? (int64_t)p->slab_bytes : 0;
+  l->result->slab = p ? (int64_t)(p->slab_bytes + p->gradient_bytes) : 0;
   return OK;
 }
 
