@@ -86,10 +86,7 @@ static Status run_all(const RunOptions *o, const RankOptions *ro, const TextList
 
 /* --plan, and the mesh that it may tell. */
 static Status read_plan(RunOptions *o, const char *path, PlanFile **out) {
-  if (path || o->mesh) TRY(plan_file_read(path ? path : "auto", out));
-  if (*out && !o->mesh) o->mesh = (*out)->mesh;
-  if (path && !o->mesh)
-    return status_hint(fail(ERR_USAGE, "--plan needs a mesh, and '%s' tells none", path), "--mesh tp=2");
+  TRY(mesh_plan_read(&o->mesh, path, out));
   if (o->check && !o->mesh)
     return status_hint(fail(ERR_USAGE, "--check compares a mesh's ranks with one rank"),
                        "--mesh tp=2 --plan plan.json; or --expect FILE");
@@ -166,8 +163,7 @@ Status command_run(int argc, char **argv) {
   if (help) return OK;
   RunOptions *o = &all.o;
   TRY(check_options(o, &words));
-  if (all.ro.timeout != BY_DEFAULT && !(all.ro.timeout >= 0))
-    return fail(ERR_USAGE, "--timeout takes a number of seconds from 0 (never) on");
+  TRY(rank_options_check(&all.ro));
   o->nothing_asked = o->repeat == NOT_GIVEN && !o->outputs.n && !o->expect.n && !o->print_outputs && !o->profile &&
                      !o->trace;
   if (o->random) {

@@ -104,19 +104,39 @@ static Status as_failure(Status s) {
   return plain;
 }
 
+Status rank_options_check(const RankOptions *ro) {
+  TRY(option_between("-n", ro->ranks, 1, MOST_RANKS));
+  if (ro->timeout != BY_DEFAULT && !(ro->timeout >= 0))
+    return fail(ERR_USAGE, "--timeout takes a number of seconds from 0 (never) on");
+  return OK;
+}
+
+Status mesh_plan_read(const char **mesh, const char *path, PlanFile **out) {
+  *out = NULL;
+  if (path || *mesh) TRY(plan_file_read(path ? path : "auto", out));
+  if (*out && !*mesh) *mesh = (*out)->mesh;
+  if (!path || *mesh) return OK;
+  plan_file_free(*out);
+  *out = NULL;
+  return status_hint(fail(ERR_USAGE, "--plan needs a mesh, and '%s' tells none", path), "--mesh tp=2");
+}
+
+Status mesh_count_ranks(const char *mesh, const RankOptions *ro, int *out) {
+  TRY(mesh_text_ranks(mesh, out));
+  if (*out <= MOST_RANKS || are_processes(ro)) return OK;
+  return status_hint(fail(ERR_USAGE, "the mesh %s has %d ranks; at most %d fit in a process", mesh, *out, MOST_RANKS),
+                     "tessera plan needs no ranks");
+}
+
 static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o, int *out) {
   *out = ro->ranks != NOT_GIVEN ? (int)ro->ranks : programs->per_rank ? programs->n : 0;
   if (!o->mesh) return OK;
   int n = 0;
-  TRY(mesh_text_ranks(o->mesh, &n));
+  TRY(mesh_count_ranks(o->mesh, ro, &n));
   if (programs->per_rank)
     return status_hint(fail(ERR_USAGE, "--mesh partitions one program, these are the programs of ranks already"),
                        "leave --mesh out");
   if (*out && *out != n) return fail(ERR_USAGE, "-n %d, but the mesh %s has %d ranks", *out, o->mesh, n);
-  if (n > MOST_RANKS && !are_processes(ro))
-    return status_hint(
-        fail(ERR_USAGE, "the mesh %s has %d ranks; at most %d fit in a process", o->mesh, n, MOST_RANKS),
-        "tessera plan needs no ranks");
   *out = n;
   return OK;
 }
@@ -134,7 +154,6 @@ static Status check_gradients(const RankPrograms *programs, const RunOptions *o)
 Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o) {
   Ranks ranks = {.threads = o->threads == NOT_GIVEN ? 0 : (int)o->threads, .flight = ro->flight};
   TRY(transport_choose(ro->comm, &ranks.transport));
-  TRY(option_between("-n", ro->ranks, 1, MOST_RANKS));
   if (ro->timeout != BY_DEFAULT) ranks.timeout = &ro->timeout;
   TRY(check_gradients(programs, o));
   TRY(count_ranks(ro, programs, o, &ranks.n));

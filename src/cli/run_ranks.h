@@ -15,6 +15,12 @@ typedef struct {
   const char *flight;
 } RankOptions;
 
+Status rank_options_check(const RankOptions *ro);
+/* --plan (NULL: auto) for a mesh, and the mesh if it is the plan that tells it.  *out NULL: no mesh, one rank. */
+Status mesh_plan_read(const char **mesh, const char *path, PlanFile **out);
+/* How many ranks a mesh has, as far as they fit. */
+Status mesh_count_ranks(const char *mesh, const RankOptions *ro, int *out);
+
 /* Is this a matter of several ranks? */
 bool run_ranks_wanted(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o);
 /* Every rank opens its program and makes the calls. */

@@ -4,7 +4,9 @@
 
 #include "cli/profile.h"
 #include "cli/train_output.h"
+#include "dist/dispatch.h"
 #include "harness/trace_save.h"
+#include "runtime/ranks.h"
 #include "train/peak.h"
 #include "train/saving.h"
 
@@ -28,12 +30,23 @@ static void watch_signals(void) {
   sigaction(SIGTERM, &a, NULL);
 }
 
-/* ---- the run ---------------------------------------------------------------------------------------- */
+/* ---- a rank ----------------------------------------------------------------------------------------- */
 
+/* What ranks have in common: those that are threads share it and only read it. */
 typedef struct {
   TrainCommand c;
-  Ctx ctx;
+  PlanFile *plan; /* NULL: one rank */
   Recipe recipe;
+  NonFinite nonfinite;
+  Prepared *prepared;
+  Arena arena;
+} TrainJob;
+
+typedef struct {
+  const TrainJob *job;
+  Ctx *ctx;
+  World *world; /* NULL: one rank */
+  bool writes;  /* this rank speaks, logs and saves for all */
   Trainer *trainer;
   LoopOptions loop;
   int64_t done; /* steps of the save that is resumed */
@@ -42,33 +55,22 @@ typedef struct {
   Arena arena;
 } Training;
 
-/* Asked before the work, not after it. */
-static Status check_outputs(const TrainCommand *c) {
-  const char *const paths[] = {c->output, c->report, c->trace};
-  for (int i = 0; i < 3; i++)
-    if (paths[i]) TRY(output_check(paths[i], c->force));
-  return OK;
-}
-
 static Status open_data(Training *t) {
+  const TrainCommand *c = &t->job->c;
   const Exported *e = trainer_program(t->trainer);
-  DataOptions data = train_data(&t->c, false), eval = train_data(&t->c, true);
+  DataOptions data = train_data(c, false), eval = train_data(c, true);
   TRY(status_at(data_open(e, &data, &t->loop.data), "--data"));
-  if (t->c.eval.n) TRY(status_at(data_open(e, &eval, &t->loop.eval), "--eval"));
-  int64_t batches = data_batches(t->loop.data) / t->recipe.accumulate;
-  t->loop.steps = t->c.steps != NOT_GIVEN ? t->c.steps : t->c.epochs * (batches ? batches : 1);
-  const TrainSettings settings = train_settings(&t->c);
+  if (c->eval.n) TRY(status_at(data_open(e, &eval, &t->loop.eval), "--eval"));
+  int64_t batches = data_batches(t->loop.data) / t->job->recipe.accumulate;
+  t->loop.steps = c->steps != NOT_GIVEN ? c->steps : c->epochs * (batches ? batches : 1);
+  const TrainSettings settings = train_settings(c);
   return settings_schedule(&settings, t->loop.steps, &t->loop.schedule);
 }
 
-static Status open_trainer(Training *t) {
-  Exported *e;
-  const TrainCommand *c = &t->c;
-  const TrainSettings settings = train_settings(c);
-  TRY(settings_recipe(&settings, &t->arena, &t->recipe));
-  TRY(settings_nonfinite(&settings, &t->loop.nonfinite));
-  TRY(program_load(c->program, NULL, &e));
-  TRY(trainer_open(&t->ctx, e, &t->recipe, c->loss, &t->trainer));
+static Status open_trainer(Training *t, Mesh *mesh) {
+  const TrainCommand *c = &t->job->c;
+  t->loop.nonfinite = t->job->nonfinite;
+  TRY(trainer_open_on(t->ctx, t->job->prepared, mesh, &t->trainer));
   if (c->memory) {
     MemoryLimit limit;
     TRY(memory_limit_parse(c->memory, &limit));
@@ -83,11 +85,12 @@ static Status open_trainer(Training *t) {
 /* --profile and --trace: of steps, and so before an evaluation runs something else. */
 static Status tell_times(void *arg) {
   Training *t = arg;
+  const TrainCommand *c = &t->job->c;
   const Session *s = trainer_session(t->trainer);
-  TraceFile f = {.path = t->c.trace, .program = t->c.program, .force = t->c.force};
+  TraceFile f = {.path = c->trace, .program = c->program, .force = c->force};
   size_t size;
-  if (t->c.trace) TRY(trace_save(&f, NULL, s));
-  if (!t->c.profile) return OK;
+  if (c->trace) TRY(trace_save(&f, t->world, s));
+  if (!c->profile || !t->writes) return OK;
   FILE *text = open_memstream(&t->profile, &size);
   if (!text) return fail_oom();
   Status status = profile_print(text, s, false);
@@ -97,12 +100,13 @@ static Status tell_times(void *arg) {
 
 static void tell(void *arg, const char *text) {
   const Training *t = arg;
+  if (!t->writes) return;
   step_log_pause(t->loop.log);
   fprintf(stderr, "%s\n", text);
 }
 
-static Status open_records(Training *t) {
-  const TrainCommand *c = &t->c;
+static Status open_files(Training *t) {
+  const TrainCommand *c = &t->job->c;
   LoopOptions *o = &t->loop;
   StepLogOptions log = {.json = c->log,
                         .tensorboard = c->tensorboard,
@@ -112,13 +116,22 @@ static Status open_records(Training *t) {
                         .last = o->steps,
                         .resumed = c->resume != NULL,
                         .force = c->force};
+  if (!t->writes) return OK;
   if (c->save) {
     TRY(run_folder_open(c->save, &o->save));
     TRY(run_folder_check_start(o->save, t->done));
   }
-  TRY(step_log_open(&log, &o->log));
+  return step_log_open(&log, &o->log);
+}
+
+static Status open_records(Training *t) {
+  const TrainCommand *c = &t->job->c;
+  LoopOptions *o = &t->loop;
+  TRY(open_files(t));
+  o->world = t->world;
   o->eval_every = given_or(c->eval_every, 0);
   o->eval_batches = given_or(c->eval_batches, 0);
+  o->saves = c->save != NULL;
   o->save_every = given_or(c->save_every, 0);
   o->keep.last = (int)given_or(c->keep, 3);
   o->find_nonfinite = c->check_finite;
@@ -127,59 +140,118 @@ static Status open_records(Training *t) {
   o->last_step = tell_times;
   o->arg = t;
   TRY(train_options_text(c, &t->arena, &o->argv, &o->argc));
-  return measure_peak(&t->ctx, &o->peak);
+  return measure_peak(t->ctx, &o->peak);
 }
 
-static Status train(Training *t) {
-  if (t->done >= t->loop.steps)
-    return status_hint(
-        fail(ERR_USAGE, "%s has made %lld steps, which is all that was asked for", t->c.resume, (long long)t->done),
-        "ask for more: --steps N");
-  watch_signals();
-  Status s = loop_run(t->trainer, &t->loop, t->done + 1, &t->result);
-  step_log_pause(t->loop.log);
+/* What is left behind by the rank that writes; the others help to gather it. */
+static Status finish(Training *t, Status s) {
+  const TrainCommand *c = &t->job->c;
+  if (t->writes) step_log_pause(t->loop.log);
   if (t->profile) fputs(t->profile, stdout);
-  if (t->c.report) {
-    Status reported = train_write_report(t->trainer, &t->c, &t->loop, &t->result,
-                                         s                   ? status_message(s)
-                                         : t->result.stopped ? "interrupted"
-                                                             : NULL);
+  if (c->report && t->writes) {
+    const char *ended = s ? status_message(s) : t->result.stopped ? "interrupted" : NULL;
+    Status reported = train_write_report(t->trainer, c, &t->loop, &t->result, ended);
     if (s) status_free(reported);
     else s = reported;
   }
   if (s) return s;
-  TRY(train_write_output(t->trainer, &t->c));
-  if (!t->result.stopped) return OK;
+  TRY(train_write_output(t->trainer, c, t->writes));
+  if (!t->result.stopped || !t->writes) return OK;
   fprintf(stderr, "stopped after step %lld of %lld by %s%s%s\n", (long long)(t->done + t->result.n),
-          (long long)t->loop.steps, stop_asked == SIGINT ? "SIGINT" : "SIGTERM",
-          t->c.save ? "; go on with --resume " : "", t->c.save ? t->c.save : "");
+          (long long)t->loop.steps, stop_asked == SIGTERM ? "SIGTERM" : "SIGINT",
+          c->save ? "; go on with --resume " : "", c->save ? c->save : "");
   return OK;
 }
 
-static Status run(Training *t) {
-  TRY(check_outputs(&t->c));
-  TRY(open_trainer(t));
+static Status train_on(Training *t, Mesh *mesh) {
+  TRY(open_trainer(t, mesh));
+  if (t->done >= t->loop.steps)
+    return status_hint(fail(ERR_USAGE, "%s has made %lld steps, which is all that was asked for", t->job->c.resume,
+                            (long long)t->done),
+                       "ask for more: --steps N");
   TRY(open_records(t));
-  return train(t);
+  return finish(t, loop_run(t->trainer, &t->loop, t->done + 1, &t->result));
+}
+
+static Status train_rank(Ctx *ctx, World *w, void *arg) {
+  const TrainJob *job = arg;
+  Training t = {.job = job, .ctx = ctx, .world = w, .writes = !w || world_rank(w) == 0};
+  Dist *dist = NULL;
+  Mesh *mesh = NULL;
+  Status s = w ? dist_new(w, &dist) : OK;
+  if (dist) ctx_attach_dist(ctx, dist);
+  ctx->seed = (uint64_t)given_or(job->c.seed, 0);
+  if (dist) s = mesh_parse(dist, job->c.mesh, &mesh);
+  if (!s) s = train_on(&t, mesh);
+  step_log_close(t.loop.log);
+  run_folder_close(t.loop.save);
+  data_free(t.loop.data);
+  data_free(t.loop.eval);
+  trainer_free(t.trainer);
+  loop_result_free(&t.result);
+  free(t.profile);
+  arena_free(&t.arena);
+  if (dist) ctx_detach_dist(ctx);
+  dist_free(dist);
+  return s;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------ */
+
+/* Asked before the work, not after it. */
+static Status check_outputs(const TrainCommand *c) {
+  const char *const paths[] = {c->output, c->report, c->trace};
+  for (int i = 0; i < 3; i++)
+    if (paths[i]) TRY(output_check(paths[i], c->force));
+  return OK;
+}
+
+/* Read, prepared and marked once per process. */
+static Status prepare_job(TrainJob *job) {
+  Exported *e;
+  Ctx ctx;
+  const TrainCommand *c = &job->c;
+  const TrainSettings settings = train_settings(c);
+  TRY(check_outputs(c));
+  TRY(mesh_plan_read(&job->c.mesh, c->plan, &job->plan));
+  TRY(settings_recipe(&settings, &job->arena, &job->recipe));
+  TRY(settings_nonfinite(&settings, &job->nonfinite));
+  TRY(program_load(c->program, NULL, &e));
+  ctx_init(&ctx, 1);
+  const TrainerPlan how = {.recipe = &job->recipe, .loss = c->loss, .mesh = c->mesh, .plan = job->plan};
+  Status s = trainer_prepare(&ctx, e, &how, &job->prepared);
+  ctx_free(&ctx);
+  return s;
+}
+
+static Status train_on_ranks(TrainJob *job) {
+  const RankOptions *ro = &job->c.ranks;
+  Ranks ranks = {.threads = (int)given_or(job->c.threads, 0), .flight = ro->flight};
+  TRY(transport_choose(ro->comm, &ranks.transport));
+  TRY(mesh_count_ranks(job->c.mesh, ro, &ranks.n));
+  if (ro->timeout != BY_DEFAULT) ranks.timeout = &ro->timeout;
+  return ranks_run(&ranks, train_rank, job);
+}
+
+static Status train_alone(TrainJob *job) {
+  Ctx ctx;
+  ctx_init(&ctx, threads_or_default(job->c.threads));
+  Status s = train_rank(&ctx, NULL, job);
+  ctx_free(&ctx);
+  return s;
 }
 
 Status command_train(int argc, char **argv) {
-  Training t = {0};
+  TrainJob job = {0};
   bool help;
-  Status s = train_options_parse(argc, argv, &t.arena, &t.c, &help);
+  Status s = train_options_parse(argc, argv, &job.arena, &job.c, &help);
+  if (!s && !help) s = prepare_job(&job);
   if (!s && !help) {
-    ctx_init(&t.ctx, threads_or_default(t.c.threads));
-    t.ctx.seed = (uint64_t)given_or(t.c.seed, 0);
-    s = run(&t);
-    step_log_close(t.loop.log);
-    run_folder_close(t.loop.save);
-    data_free(t.loop.data);
-    data_free(t.loop.eval);
-    trainer_free(t.trainer);
-    loop_result_free(&t.result);
-    free(t.profile);
-    ctx_free(&t.ctx);
+    watch_signals();
+    s = job.c.mesh ? train_on_ranks(&job) : train_alone(&job);
   }
-  arena_free(&t.arena);
+  prepared_unref(job.prepared);
+  plan_file_free(job.plan);
+  arena_free(&job.arena);
   return s;
 }

@@ -11,6 +11,8 @@ static const char examples[] =
     "cosine,warmup=100 \\\n"
     "                --clip 1.0 --eval val.bin --eval-every 100 --save run/ --save-every 500 --report train.html\n"
     "  tessera COMMAND gpt.pt2 --resume run/\n"
+    "  tessera COMMAND loss.pt2 --data train.safetensors --mesh dp=2,tp=2 --plan plan.json --steps 1000\n"
+    "  mpirun -n 4 tessera COMMAND loss.pt2 --data train.safetensors --mesh dp=4 --steps 1000\n"
     "  tessera COMMAND loss.pt2 --data x.safetensors --steps 10 --log log.jsonl -o trained.safetensors\n";
 
 #define FIELD(name) offsetof(TrainCommand, name)
@@ -77,7 +79,17 @@ static const Option options[] = {
      "what then: end (default), leave the step out, or go on as if nothing were"},
     {"--memory", 0, OPT_TEXT, FIELD(memory), "BYTES",
      "limit of the memory of a step (2G, or 70% of what it takes): the backward computes some results again"},
-    {"--threads", 't', OPT_INT, FIELD(threads), "T", "threads (default: all cores)"},
+    {"--mesh", 0, OPT_TEXT | TAKES_MESH, FIELD(mesh), "AXES",
+     "on a mesh of ranks, as one rank would on the whole batch: dp=2,tp=2 (batches are sharded over dp)"},
+    {"--plan", 0, OPT_TEXT | TAKES_PLAN, FIELD(plan), "FILE",
+     "with --mesh: which weights are sharded how (JSON), or auto (default)"},
+    {"--comm", 0, OPT_TEXT | TAKES_COMM, FIELD(ranks.comm), "HOW",
+     "ranks are threads, or processes of an MPI launch: mpi (default there)"},
+    {"--timeout", 0, OPT_FLOAT, FIELD(ranks.timeout), "SECONDS",
+     "a rank that waits longer names who is missing and ends the run (default 1800; 0: never)"},
+    {"--flight", 0, OPT_TEXT | TAKES_FILE, FIELD(ranks.flight), "FILE",
+     "on failure, the last collectives of all ranks as JSON (mpi: FILE.RANK each)"},
+    {"--threads", 't', OPT_INT, FIELD(threads), "T", "threads (default: all cores; of each rank: its share)"},
     {"--quiet", 'q', OPT_FLAG, FIELD(quiet), NULL, "no line per step"},
     {"--force", 'f', OPT_FLAG, FIELD(force), NULL, "overwrite output files"},
 };
@@ -97,7 +109,8 @@ static TrainCommand nothing_given(void) {
                         .save_every = NOT_GIVEN,
                         .keep = NOT_GIVEN,
                         .seed = NOT_GIVEN,
-                        .threads = NOT_GIVEN};
+                        .threads = NOT_GIVEN,
+                        .ranks = {.ranks = NOT_GIVEN, .timeout = BY_DEFAULT}};
 }
 
 static Status parse(int argc, char **argv, TrainCommand *c, bool *help) {
@@ -189,6 +202,7 @@ static Status check(const TrainCommand *c) {
   TRY(option_between("--eval-batches", c->eval_batches, 1, INT64_MAX));
   TRY(option_between("--save-every", c->save_every, 1, INT64_MAX));
   TRY(option_between("--keep", c->keep, 0, 1000000));
+  TRY(rank_options_check(&c->ranks));
   return option_between("--threads", c->threads, 1, MOST_THREADS);
 }
 
@@ -243,6 +257,10 @@ static Status add_option(Words *w, const Option *o, const void *target) {
   switch (option_kind(o)) {
     case OPT_FLAG: return *(const bool *)target ? add_word(w, o->name) : OK;
     case OPT_TEXT: text = *(const char *const *)target; break;
+    case OPT_FLOAT:
+      snprintf(number, sizeof number, "%g", *(const double *)target);
+      if (*(const double *)target != BY_DEFAULT) text = number;
+      break;
     case OPT_INT:
       snprintf(number, sizeof number, "%lld", (long long)*(const int64_t *)target);
       if (*(const int64_t *)target != NOT_GIVEN) text = number;

@@ -2,7 +2,7 @@
 #ifndef TESS_CLI_TRAIN_OPTIONS_H
 #define TESS_CLI_TRAIN_OPTIONS_H
 
-#include "cli/cli.h"
+#include "cli/run_ranks.h"
 #include "train/loop.h"
 
 typedef struct {
@@ -10,6 +10,8 @@ typedef struct {
   TextList data, eval, groups;
   const char *tokens, *token_dtype, *optim, *freeze, *schedule, *clip, *dtype, *param_dtype, *state_dtype, *loss;
   const char *init, *save, *resume, *output, *log, *tensorboard, *report, *nonfinite, *memory, *trace;
+  const char *mesh, *plan;
+  RankOptions ranks;
   bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet, profile;
   int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, seed, threads;
 } TrainCommand;

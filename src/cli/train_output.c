@@ -10,12 +10,13 @@
 #include "train/step_log.h"
 #include "train/train_report.h"
 
-Status train_write_output(Trainer *t, const TrainCommand *c) {
+Status train_write_output(Trainer *t, const TrainCommand *c, bool writes) {
+  const char *path = writes ? c->output : NULL;
   Exported *e;
   if (!c->output) return OK;
-  if (!output_is_program(c->output)) return trainer_write_weights(t, c->output, c->force);
+  if (!output_is_program(c->output)) return trainer_write_weights(t, path, c->force);
   TRY(program_load(c->program, NULL, &e));
-  return trainer_write_program(t, e, c->output, c->force);
+  return trainer_write_program(t, e, path, c->force);
 }
 
 /* ---- the page ---------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include "runtime/prepared.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "dist/dist.h"
 #include "passes/pass.h"
@@ -45,13 +46,44 @@ Status prepare(Ctx *ctx, Exported *e, Prepared **out) {
   return OK;
 }
 
+/* The program has inputs more than the marks know: `old` are those they know, in order. */
+static Status mark_states(Prepared *p, Val *const *old, int nold, const Update *u) {
+  const Exported *e = p->program;
+  Marks *m = p->marks;
+  int naxes = m->mesh->naxes;
+  InputMark *input;
+  TRY_NEW(input, arena_new_n(&m->arena, InputMark, e->graph->ninputs + 1));
+  for (int i = 0, known = 0; i < e->graph->ninputs; i++) {
+    if (known < nold && e->graph->inputs[i] == old[known]) {
+      input[i] = m->input[known++];
+      input[i].batch = false;
+      continue;
+    }
+    TRY_NEW(input[i].place, arena_new_n(&m->arena, Placement, naxes));
+    for (int a = 0; a < naxes; a++) input[i].place[a] = place_r();
+  }
+  for (int k = 0; k < u->nparams; k++) {
+    const UpdateParam *param = &u->param[k];
+    for (int i = 0; i < OPTIM_MAX_STATES; i++)
+      if (param->state[i] >= 0) input[param->state[i]].place = input[param->param].place;
+    if (param->sum >= 0) input[param->sum].place = input[param->param].place;
+  }
+  m->input = input;
+  return OK;
+}
+
 Status prepare_update(Prepared *p, const Recipe *r, const char *loss) {
+  const Graph *g = p->program->graph;
+  int n = g->ninputs;
+  Val **old;
   Update *u;
   GradOptions o = {.loss = loss, .freeze = r->freeze};
+  TRY_NEW(old, arena_new_n(&p->arena, Val *, n + 1));
+  memcpy(old, g->inputs, (size_t)n * sizeof(Val *));
   TRY(grad_request(p->program, &o, &p->arena, &p->step));
   TRY(update_declare(p->program, r, p->step.input, p->step.n, &p->arena, &u));
   p->step.update = u;
-  return OK;
+  return p->marks ? mark_states(p, old, n, u) : OK;
 }
 
 Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan) {

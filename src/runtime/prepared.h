@@ -5,6 +5,7 @@
  *     Prepared *p;
  *     prepare(&ctx, e, &p);                    // takes over e
  *     prepare_marks(p, "dp=2,tp=2", plan);     // only for a mesh
+ *     prepare_update(p, &recipe, NULL);        // only for training
  *     ... on every rank: session_open_prepared(ctx, p, mesh, &session) ...
  *     prepared_unref(p);
  *
@@ -37,11 +38,12 @@ typedef struct {
 Status prepare(Ctx *ctx, Exported *e, Prepared **out);
 /* The same without taking it over, for those who go on to change it. */
 Status prepare_program(Ctx *ctx, Exported *e);
-/* The program is trained: its state gets what the optimizers keep.  loss: as in GradOptions; the recipe's
- * texts are borrowed.  Once, before marks and before anybody shares p. */
-Status prepare_update(Prepared *p, const Recipe *r, const char *loss);
 /* plan NULL: nothing is sharded but the batch; it may be "auto".  Once, before anybody shares p. */
 Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan);
+/* The program is trained: its state gets what the optimizers keep, which on a mesh lies as the parameters do, and
+ * the batch is sharded whether it divides or not.  loss: as in GradOptions; the recipe's texts are borrowed.  Once,
+ * after the marks (plans speak of the program's own names) and before anybody shares p. */
+Status prepare_update(Prepared *p, const Recipe *r, const char *loss);
 /* The marks on a rank's own mesh, of the same axes; borrowed from p. */
 Marks prepared_marks(const Prepared *p, Mesh *mesh);
 

@@ -102,7 +102,7 @@ static Status own_state(Session *s) {
     if (!*t && !s->on_mesh && e->state[i].tensor) TRY(tensor_alias(&s->scope, e->state[i].tensor, t));
     if (!*t) continue;
     bool written = any_written(s, i);
-    if (written || (s->trains && !s->on_mesh && !e->state[i].is_constant)) TRY(own_copy(s, i, t));
+    if (written || (s->trains && !e->state[i].is_constant)) TRY(own_copy(s, i, t));
     if (!written && (*t)->storage && !(*t)->storage->frozen)
       (*t)->storage->frozen = true; /* a copy of what no call writes to never changes, either */
   }
@@ -166,6 +166,15 @@ void session_set_phase(Session *s, Phase phase) { s->grad.phase = phase; }
 Tensor *session_state(const Session *s, const char *fqn) {
   const StateEntry *e = exported_state(s->program, fqn);
   return e ? s->state[e - s->program->state] : NULL;
+}
+
+Status session_state_spec(const Session *s, const char *fqn, const Spec **out) {
+  const Exported *e = s->program;
+  *out = NULL;
+  for (int i = 0; s->on_mesh && i < e->graph->ninputs && !*out; i++)
+    if (e->inputs[i].target && !strcmp(e->inputs[i].target, fqn))
+      TRY(marked_input_spec(&s->marks, i, exported_state(e, fqn)->tensor, out));
+  return OK;
 }
 
 void session_limit_memory(Session *s, MemoryLimit limit) {

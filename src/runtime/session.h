@@ -39,6 +39,8 @@ const GradRequest *session_gradients(const Session *s); /* NULL: none are wanted
 void session_set_phase(Session *s, Phase phase);
 /* This rank's tensor of the state, to be read and written between calls; NULL: there is none. */
 Tensor *session_state(const Session *s, const char *fqn);
+/* How it lies on the mesh; NULL: there is no mesh, and the tensor is the whole. */
+Status session_state_spec(const Session *s, const char *fqn, const Spec **out);
 /* Programs are built anew: what they believed to be constant was written to. */
 void session_forget_programs(Session *s);
 /* On a mesh: replaces the gradients among the outputs of a call, which lie as their inputs do, by the whole ones.

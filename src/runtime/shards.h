@@ -8,7 +8,7 @@
 #include "plan/mark.h"
 
 /* The part of `whole` that the spec leaves this rank: a view where each dimension is one
- * run, else a copy.  Not for P. */
+ * run, else a copy.  Of a meta tensor, one that is contiguous.  Not for P. */
 Status shard_of(Kern *kern, Scope *scope, Tensor *whole, const Spec *spec, Tensor **out);
 
 /* Of every entry of the program's state that is an input, as the marks place it; NULL where

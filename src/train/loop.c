@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "comm/comm.h"
 #include "train/find_nonfinite.h"
 #include "train/saving.h"
 
@@ -15,12 +16,30 @@ typedef struct {
   LoopResult *result;
   int64_t step;
   bool looked;
-  double flops; /* of a step; 0: not known */
+  double flops; /* of a step on all ranks; 0: not known */
+  double peak;  /* FLOP/s of all ranks */
 } Loop;
 
 void loop_result_free(LoopResult *r) {
   free(r->record);
   *r = (LoopResult){0};
+}
+
+/* ---- ranks -------------------------------------------------------------------------------------------- */
+
+/* Sums over the ranks, or what it is on the one that has the most. */
+static Status over_ranks(const Loop *l, ReduceOp op, double *v, int n) {
+  Coll c = {.kind = COLL_ALL_REDUCE, .dtype = DT_F64, .op = op, .send = v, .recv = v, .count = n};
+  c.why = "numbers of a training step";
+  return l->o->world ? comm_run(world_comm(l->o->world), &c) : OK;
+}
+
+/* All ranks stop after the same step. */
+static Status agree_to_stop(const Loop *l, bool *stopped) {
+  double asked = l->o->stop && *l->o->stop;
+  TRY(over_ranks(l, REDUCE_MAX, &asked, 1));
+  *stopped = asked > 0;
+  return OK;
 }
 
 /* ---- numbers for people ----------------------------------------------------------------------------- */
@@ -38,6 +57,10 @@ static Status look_at_step(Loop *l) {
   TRY(session_prepare(trainer_session(l->t), batch.inputs, batch.n, &p));
   for (int i = 0; p && i < p->ninstrs; i++) l->flops += op_flops(&p->instrs[i].call) * n;
   l->result->slab = p ? (int64_t)(p->slab_bytes + p->gradient_bytes) : 0;
+  double sums[] = {l->flops, l->o->peak};
+  TRY(over_ranks(l, REDUCE_SUM, sums, 2));
+  l->flops = sums[0];
+  l->peak = sums[1];
   return OK;
 }
 
@@ -89,7 +112,7 @@ static void fill_speed(const Loop *l, StepRecord *r, int64_t samples, int64_t to
   r->samples_per_s = (double)samples / r->seconds;
   r->tokens_per_s = (double)tokens / r->seconds;
   r->tflops = l->flops / r->seconds * 1e-12;
-  r->share_of_peak = l->o->peak > 0 ? l->flops / r->seconds / l->o->peak : 0;
+  r->share_of_peak = l->peak > 0 ? l->flops / r->seconds / l->peak : 0;
 }
 
 static Status one_step(Loop *l, int64_t step, StepRecord *r) {
@@ -132,7 +155,7 @@ static Status after_step(Loop *l, int64_t step, StepRecord *r) {
   }
   TRY(keep_record(l->result, r));
   if (o->log) TRY(step_log_write(o->log, r));
-  bool saves = o->save && (ends || (o->save_every && step % o->save_every == 0));
+  bool saves = o->saves && (ends || (o->save_every && step % o->save_every == 0));
   const SaveFacts facts = {
       .step = step, .samples = o->samples + l->result->samples, .argv = o->argv, .argc = o->argc};
   return saves ? status_at(trainer_save(l->t, o->save, &facts, &o->keep), "saving step %lld", (long long)step) : OK;
@@ -143,7 +166,7 @@ static Status run_steps(Loop *l, int64_t first) {
   for (int64_t step = first; step <= o->steps; step++) {
     StepRecord r = {0};
     TRY(one_step(l, step, &r));
-    l->result->stopped = o->stop && *o->stop;
+    TRY(agree_to_stop(l, &l->result->stopped));
     TRY(after_step(l, step, &r));
     if (l->result->stopped) break;
   }

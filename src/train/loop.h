@@ -16,6 +16,7 @@
 #include "train/trainer.h"
 
 typedef struct {
+  World *world;    /* whose ranks make the run together; NULL: one does.  Ranks other than 0 have no log and no save */
   int64_t steps;   /* the last one */
   int64_t samples; /* of the run before it was resumed */
   Schedule schedule;
@@ -25,6 +26,7 @@ typedef struct {
   int64_t eval_batches; /* 0: all there are */
   StepLog *log;         /* NULL: nobody is told */
   RunFolder *save;      /* NULL: nothing is saved */
+  bool saves;           /* so: also of ranks that write nothing themselves */
   int64_t save_every;   /* steps; 0: at the end alone */
   KeepSaves keep;
   const char *const *argv; /* kept in saves */

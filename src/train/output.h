@@ -6,6 +6,7 @@
 
 /* Is a file of this name to be a program? (.pt2) */
 bool output_is_program(const char *path);
+/* On a mesh, path NULL on all ranks but one, which writes.  (collective) */
 /* Parameters and buffers by name, as a state_dict has them.  force: replaces a file that is there. */
 Status trainer_write_weights(const Trainer *t, const char *path, bool force);
 /* e: the program as it was read, which is taken over, also on failure. */

@@ -7,9 +7,12 @@
 #include <string.h>
 
 #include "base/near.h"
+#include "dist/dtensor.h"
+#include "dist/run_sharded.h"
 #include "kernels/copy.h"
 #include "passes/autocast.h"
 #include "passes/to_dtype.h"
+#include "runtime/shards.h"
 #include "tensor/safetensors.h"
 
 struct Trainer {
@@ -62,31 +65,46 @@ static Status check_freeze(const char *patterns, const Exported *e) {
   return OK;
 }
 
-static Status open_prepared(Trainer *t, Exported *e, const Recipe *r, const char *loss) {
+static Status prepare_training(Prepared *p, const TrainerPlan *how) {
+  TRY(check_freeze(how->recipe->freeze, p->program));
+  if (how->mesh) TRY(prepare_marks(p, how->mesh, how->plan));
+  TRY(prepare_update(p, how->recipe, how->loss));
+  return check_groups(p->step.update, p->program);
+}
+
+Status trainer_prepare(Ctx *ctx, Exported *e, const TrainerPlan *how, Prepared **out) {
+  const Recipe *r = how->recipe;
+  Prepared *p;
   Status s = r->compute == DT_NONE ? OK : autocast_program(e, r->compute);
-  if (!s && r->param_dtype != DT_NONE) s = program_to_dtype(&t->ctx->kern, e, r->param_dtype);
+  if (!s && r->param_dtype != DT_NONE) s = program_to_dtype(&ctx->kern, e, r->param_dtype);
   if (s) {
     exported_free(e);
     return s;
   }
-  TRY(prepare(t->ctx, e, &t->prepared));
-  TRY(check_freeze(r->freeze, t->prepared->program));
-  TRY(prepare_update(t->prepared, r, loss));
-  TRY(check_groups(t->prepared->step.update, t->prepared->program));
-  t->loss = returned_before(t->prepared->program, t->prepared->step.loss);
-  return session_open_prepared(t->ctx, t->prepared, NULL, &t->session);
+  TRY(prepare(ctx, e, &p));
+  s = prepare_training(p, how);
+  if (s) prepared_unref(p);
+  else *out = p;
+  return s;
+}
+
+Status trainer_open_on(Ctx *ctx, Prepared *p, Mesh *mesh, Trainer **out) {
+  Trainer *t;
+  TRY_NEW(t, calloc(1, sizeof *t));
+  t->ctx = ctx;
+  t->prepared = prepared_ref(p);
+  t->loss = returned_before(p->program, p->step.loss);
+  Status s = session_open_prepared(ctx, p, mesh, &t->session);
+  if (s) trainer_free(t);
+  else *out = t;
+  return s;
 }
 
 Status trainer_open(Ctx *ctx, Exported *e, const Recipe *r, const char *loss, Trainer **out) {
-  Trainer *t = calloc(1, sizeof *t);
-  if (!t) {
-    exported_free(e);
-    return fail_oom();
-  }
-  t->ctx = ctx;
-  Status s = open_prepared(t, e, r, loss);
-  if (s) trainer_free(t);
-  else *out = t;
+  Prepared *p;
+  TRY(trainer_prepare(ctx, e, &(TrainerPlan){.recipe = r, .loss = loss}, &p));
+  Status s = trainer_open_on(ctx, p, NULL, out);
+  prepared_unref(p);
   return s;
 }
 
@@ -154,6 +172,7 @@ int trainer_states(const Trainer *t, TrainState *out) {
     if (out)
       out[n] = (TrainState){.name = s->fqn,
                             .tensor = session_state(t->session, s->fqn),
+                            .whole = s->tensor,
                             .is_model = !s->is_filled,
                             .is_parameter = s->is_parameter,
                             .is_temporary = s->is_filled && !strncmp(s->fqn, "optim.sum.", 10)};
@@ -169,16 +188,37 @@ void trainer_was_written(Trainer *t) {
   session_forget_programs(t->session);
 }
 
+Status trainer_gather(const Trainer *t, const TrainState *state, Scope *scope, Tensor **out) {
+  const Spec *spec;
+  Tensor *d;
+  TRY(session_state_spec(t->session, state->name, &spec));
+  if (!spec || spec->replicated) return *out = state->tensor, OK;
+  TRY(dtensor_wrap(scope, spec, state->tensor, &d));
+  return dtensor_full(t->ctx, scope, d, out);
+}
+
+static Status copy_state(Trainer *t, const TrainState *to, const Tensor *from, Scope *scope) {
+  const Spec *spec;
+  Tensor *part;
+  TRY(tensor_alias(scope, from, &part));
+  TRY(session_state_spec(t->session, to->name, &spec));
+  if (spec) TRY(shard_of(&t->ctx->kern, scope, part, spec, &part));
+  kernel_copy(&t->ctx->kern, tensor_view(to->tensor), tensor_view(part));
+  return OK;
+}
+
 Status trainer_set_state(Trainer *t, const TrainState *to, const Tensor *from, const char *where) {
   char a[128], b[128];
-  if (!tensor_same_size(from, to->tensor) || dtype_is_float(from->dtype) != dtype_is_float(to->tensor->dtype))
+  Scope scope = {0};
+  if (!tensor_same_size(from, to->whole) || dtype_is_float(from->dtype) != dtype_is_float(to->whole->dtype))
     return fail(ERR_FILE, "%s: '%s' is %s, in the program it is %s", where, to->name,
-                tensor_describe(from, a, sizeof a), tensor_describe(to->tensor, b, sizeof b));
+                tensor_describe(from, a, sizeof a), tensor_describe(to->whole, b, sizeof b));
   if (!tensor_data(to->tensor)) return OK;
   end_step(t, false);
   if (to->tensor->storage->frozen) trainer_was_written(t); /* not by the update, but here */
-  kernel_copy(&t->ctx->kern, tensor_view(to->tensor), tensor_view(from));
-  return OK;
+  Status s = copy_state(t, to, from, &scope);
+  scope_clear(&scope);
+  return s;
 }
 
 static const char *nearest_name(const SafeTensors *file, const char *name) {
@@ -194,7 +234,7 @@ static Status load_one(Trainer *t, const SafeTensors *file, const char *path, co
   if (!entry) {
     const char *near = nearest_name(file, to->name);
     Status s = fail(ERR_FILE, "%s has no '%s', which the program has (%s)", path, to->name,
-                    tensor_describe(to->tensor, a, sizeof a));
+                    tensor_describe(to->whole, a, sizeof a));
     return near ? status_hint(s, "it has '%s'", near) : s;
   }
   TRY(safetensors_tensor(file, entry, scope, &from));

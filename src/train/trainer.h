@@ -9,6 +9,10 @@
  *     }
  *     trainer_free(t);
  *
+ * On a mesh every rank has a Trainer of one Prepared (trainer_prepare, trainer_open_on) and makes the same calls with
+ * the same batches, which are those of the whole mesh: each rank takes its part.  It holds its shards of parameters
+ * and optimizer state.  Functions marked (collective) must be called by all.
+ *
  * I1  A step that fails leaves the parameters as they were, unless the machine fails in the middle of the update.
  * I2  A step that is skipped changes nothing but the scale of the loss: neither parameters nor buffers nor random
  *     numbers.
@@ -38,6 +42,17 @@ typedef struct {
 /* Takes over e, also on failure.  loss: which output, NULL: the only one that can be it.  The recipe's texts are
  * borrowed. */
 Status trainer_open(Ctx *ctx, Exported *e, const Recipe *r, const char *loss, Trainer **out);
+/* The same in two steps, of which the first is made once per process.  mesh NULL: one rank; plan as for
+ * prepare_marks().  ctx is needed for the time of the call. */
+typedef struct {
+  const Recipe *recipe;
+  const char *loss;
+  const char *mesh;
+  const PlanFile *plan;
+} TrainerPlan;
+Status trainer_prepare(Ctx *ctx, Exported *e, const TrainerPlan *how, Prepared **out);
+/* mesh: of the same axes, NULL: one rank.  (collective) */
+Status trainer_open_on(Ctx *ctx, Prepared *p, Mesh *mesh, Trainer **out);
 void trainer_free(Trainer *t); /* NULL is fine */
 
 const Recipe *trainer_recipe(const Trainer *t);
@@ -63,7 +78,8 @@ Status trainer_loss(Trainer *t, const Batch *batch, double *out);
  * once each. */
 typedef struct {
   const char *name;
-  Tensor *tensor;
+  Tensor *tensor;      /* this rank's shard */
+  const Tensor *whole; /* sizes and dtype of the whole; its elements may be from before the training */
   bool is_model, is_parameter;
   bool is_temporary; /* nothing that outlives a step: sums of micro-batches */
 } TrainState;
@@ -80,8 +96,10 @@ typedef struct {
 Status trainer_set_aside(Trainer *t, SetAside *a);
 void trainer_put_back(Trainer *t, SetAside *a);
 
-Tensor *trainer_tensor(const Trainer *t, const char *name); /* NULL: there is none */
-/* Writes the elements of another tensor of the same size.  `where` is named in errors. */
+Tensor *trainer_tensor(const Trainer *t, const char *name); /* this rank's shard; NULL: there is none */
+/* All elements of a state, in the trainer's own memory where this rank has them all.  (collective) */
+Status trainer_gather(const Trainer *t, const TrainState *state, Scope *scope, Tensor **out);
+/* Writes the elements of another tensor of the whole's size.  `where` is named in errors. */
 Status trainer_set_state(Trainer *t, const TrainState *to, const Tensor *from, const char *where);
 /* To be called when states were written to in another way: a step that was begun is forgotten, and copies of what
  * the update does not write are made anew. */
