@@ -218,7 +218,8 @@ static Status prepare_job(TrainJob *job) {
   TRY(settings_nonfinite(&settings, &job->nonfinite));
   TRY(program_load(c->program, NULL, &e));
   ctx_init(&ctx, 1);
-  const TrainerPlan how = {.recipe = &job->recipe, .loss = c->loss, .mesh = c->mesh, .plan = job->plan};
+  const TrainerPlan how = {
+      .recipe = &job->recipe, .loss = c->loss, .mesh = c->mesh, .plan = job->plan, .data_axis = c->data_axis};
   Status s = trainer_prepare(&ctx, e, &how, &job->prepared);
   ctx_free(&ctx);
   return s;

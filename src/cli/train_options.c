@@ -83,6 +83,8 @@ static const Option options[] = {
      "on a mesh of ranks, as one rank would on the whole batch: dp=2,tp=2 (batches are sharded over dp)"},
     {"--plan", 0, OPT_TEXT | TAKES_PLAN, FIELD(plan), "FILE",
      "with --mesh: which weights are sharded how (JSON), or auto (default)"},
+    {"--data-axis", 0, OPT_TEXT, FIELD(data_axis), "AXIS",
+     "of the mesh, over which batches are sharded (default: those called dp, data, fsdp, replica ...)"},
     {"--comm", 0, OPT_TEXT | TAKES_COMM, FIELD(ranks.comm), "HOW",
      "ranks are threads, or processes of an MPI launch: mpi (default there)"},
     {"--timeout", 0, OPT_FLOAT, FIELD(ranks.timeout), "SECONDS",

@@ -25,24 +25,26 @@ static bool is_named(const char *name, const char *const *list) {
   return false;
 }
 
-bool mark_is_data_axis(const Mesh *m, int a) {
+bool mark_is_data_axis(const Mesh *m, const PlanFile *plan, int a) {
   static const char *const names[] = {"dp", "data", "ddp", "batch", "fsdp", "replica", NULL};
+  if (plan && plan->data_axis) return m->name[a] && !strcmp(m->name[a], plan->data_axis);
   return is_named(m->name[a], names);
 }
 
-int mark_tensor_axis(const Mesh *m) {
+int mark_tensor_axis(const Mesh *m, const PlanFile *plan) {
   static const char *const names[] = {"tp", "tensor", "model", "mp", NULL};
   int last = -1;
   for (int a = 0; a < m->naxes; a++) {
+    if (mark_is_data_axis(m, plan, a)) continue;
     if (is_named(m->name[a], names)) return a;
-    if (!mark_is_data_axis(m, a)) last = a;
+    last = a;
   }
   return last;
 }
 
 Status marker_axis(const Marker *k, const PlanEntry *e, int *out) {
   const Mesh *m = k->mesh;
-  *out = e && e->axis ? mesh_axis_named(m, e->axis) : mark_tensor_axis(m);
+  *out = e && e->axis ? mesh_axis_named(m, e->axis) : mark_tensor_axis(m, k->plan);
   char text[256];
   if (e && e->axis && *out < 0)
     return status_hint(fail(ERR_USAGE, "%s: '%s' names the axis '%s', which the mesh does not have", k->plan->path,
@@ -80,6 +82,9 @@ static Status refuse_collectives(const Exported *e) {
 
 static Status find_planned(Marker *k) {
   TRY(refuse_collectives(k->e));
+  if (k->plan && k->plan->data_axis && mesh_axis_named(k->mesh, k->plan->data_axis) < 0)
+    return fail(ERR_USAGE, "batches are to be sharded over the axis '%s', which the mesh does not have",
+                k->plan->data_axis);
   TRY(names_open(&k->names, k->e, &k->arena));
   TRY(tied_find(&k->arena, k->e, &k->tied));
   for (int i = 0; k->plan && i < k->plan->nentries; i++) TRY(match_entry(k, &k->plan->entry[i]));

@@ -70,8 +70,10 @@ void marker_close(Marker *k); /* NULL is fine */
 /* How input i lies in a call where dimension 0 has `batch` elements: mesh->naxes placements. */
 void marks_input_places(const Marks *m, int i, int64_t batch, Placement *out);
 
+/* Is it an axis over which batches are sharded?  plan may be NULL. */
+bool mark_is_data_axis(const Mesh *m, const PlanFile *plan, int axis);
 /* The axis that styles cut: the one called tp (tensor, model, mp), else the last that is not
- * one for data (dp, data, fsdp ...); -1: all are. */
-int mark_tensor_axis(const Mesh *m);
+ * one for data (dp, data, fsdp ...); -1: all are.  plan may be NULL. */
+int mark_tensor_axis(const Mesh *m, const PlanFile *plan);
 
 #endif

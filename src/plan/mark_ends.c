@@ -80,10 +80,11 @@ Status place_user_inputs(Marker *k) {
     const Tensor *t = probe_tensor(k->probe, v);
     int64_t shards = 1;
     for (int a = 0; t && t->ndim && t->size[0] == batch && a < k->mesh->naxes; a++) {
-      if (!mark_is_data_axis(k->mesh, a) || batch % (shards * k->mesh->axis[a])) continue;
+      if (!mark_is_data_axis(k->mesh, k->plan, a)) continue;
+      if (batch % (shards * k->mesh->axis[a]) && !(k->plan && k->plan->any_batch)) continue;
       shards *= k->mesh->axis[a];
       mark->place[a] = place_s(0);
-      mark->batch = true;
+      mark->batch = !(k->plan && k->plan->any_batch);
       mark->why = "the batch on the data axis";
     }
   }

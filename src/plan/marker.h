@@ -66,7 +66,6 @@ bool marker_uses(const Marker *k, int input);
 void marker_note(Marker *k, const char *fmt, const char *a, const char *b);
 /* The axis that the entry cuts; NULL: the one for tensor parallelism, else the last. */
 Status marker_axis(const Marker *k, const PlanEntry *e, int *out);
-bool mark_is_data_axis(const Mesh *m, int axis);
 bool use_in_module(const WeightUse *u, const char *module);
 /* Placements that are neither one nor one per axis. */
 Status marker_wrong_length(const Marker *k, const char *name, int n);

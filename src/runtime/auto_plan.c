@@ -40,6 +40,7 @@ typedef struct {
 
 typedef struct {
   const Exported *e;
+  const PlanFile *asked; /* "auto", and what is said beside it */
   const Mesh *mesh;
   Arena arena;
   Probe *probe;
@@ -267,9 +268,20 @@ static Status make_entries(Auto *a) {
   return OK;
 }
 
+/* Without entries; what was asked for beside them stays. */
+static Status new_plan(const Auto *a, PlanFile **out) {
+  TRY(plan_file_new("auto", out));
+  (*out)->any_batch = a->asked->any_batch;
+  if (!a->asked->data_axis) return OK;
+  (*out)->data_axis = arena_strdup(&(*out)->arena, a->asked->data_axis);
+  if ((*out)->data_axis) return OK;
+  plan_file_free(*out);
+  return fail_oom();
+}
+
 static Status build_plan(const Auto *a, PlanFile **out) {
   PlanFile *p;
-  TRY(plan_file_new("auto", &p));
+  TRY(new_plan(a, &p));
   Status s = OK;
   for (int i = 0; i < a->nentries && !s; i++)
     if (!a->off[a->entry[i].choice]) s = plan_file_add(p, a->entry[i].pattern, a->entry[i].style);
@@ -352,9 +364,9 @@ static Status derive(Auto *a, PlanFile **out) {
 }
 
 /* Of an inlined and functional program.  Cuts the tensor-parallel axis of the mesh. */
-static Status auto_plan(Probe *probe, const Mesh *mesh, PlanFile **out) {
-  Auto a = {.e = probe->e, .mesh = mesh, .probe = probe};
-  if (mark_tensor_axis(mesh) < 0) return plan_file_new("auto", out); /* only batches are cut */
+static Status auto_plan(Probe *probe, const Mesh *mesh, const PlanFile *asked, PlanFile **out) {
+  Auto a = {.e = probe->e, .mesh = mesh, .probe = probe, .asked = asked};
+  if (mark_tensor_axis(mesh, asked) < 0) return new_plan(&a, out); /* only batches are cut */
   Status s = derive(&a, out);
   blocks_close(&a.blocks);
   arena_free(&a.arena);
@@ -365,7 +377,7 @@ Status mark_with_plan(const Exported *e, Mesh *mesh, const PlanFile *plan, TextB
   PlanFile *derived = NULL;
   Probe probe;
   Status s = probe_open(&probe, e);
-  if (!s && plan && plan->automatic) s = auto_plan(&probe, mesh, &derived);
+  if (!s && plan && plan->automatic) s = auto_plan(&probe, mesh, plan, &derived);
   if (!s) s = mark(&probe, mesh, derived ? derived : plan, notes, out);
   probe_close(&probe);
   if (s) plan_file_free(derived);

@@ -56,7 +56,6 @@ static Status mark_states(Prepared *p, Val *const *old, int nold, const Update *
   for (int i = 0, known = 0; i < e->graph->ninputs; i++) {
     if (known < nold && e->graph->inputs[i] == old[known]) {
       input[i] = m->input[known++];
-      input[i].batch = false;
       continue;
     }
     TRY_NEW(input[i].place, arena_new_n(&m->arena, Placement, naxes));

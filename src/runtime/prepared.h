@@ -40,8 +40,8 @@ Status prepare(Ctx *ctx, Exported *e, Prepared **out);
 Status prepare_program(Ctx *ctx, Exported *e);
 /* plan NULL: nothing is sharded but the batch; it may be "auto".  Once, before anybody shares p. */
 Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan);
-/* The program is trained: its state gets what the optimizers keep, which on a mesh lies as the parameters do, and
- * the batch is sharded whether it divides or not.  loss: as in GradOptions; the recipe's texts are borrowed.  Once,
+/* The program is trained: its state gets what the optimizers keep, which on a mesh lies as the parameters do.
+ * loss: as in GradOptions; the recipe's texts are borrowed.  Once,
  * after the marks (plans speak of the program's own names) and before anybody shares p. */
 Status prepare_update(Prepared *p, const Recipe *r, const char *loss);
 /* The marks on a rank's own mesh, of the same axes; borrowed from p. */

@@ -65,9 +65,18 @@ static Status check_freeze(const char *patterns, const Exported *e) {
   return OK;
 }
 
+static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
+  PlanFile plan = {.path = "the plan"}; /* a copy: others may have the plan as well */
+  if (!how->mesh) return OK;
+  if (how->plan) plan = *how->plan;
+  plan.any_batch = true;
+  plan.data_axis = how->data_axis;
+  return prepare_marks(p, how->mesh, &plan);
+}
+
 static Status prepare_training(Prepared *p, const TrainerPlan *how) {
   TRY(check_freeze(how->recipe->freeze, p->program));
-  if (how->mesh) TRY(prepare_marks(p, how->mesh, how->plan));
+  TRY(mark_for_training(p, how));
   TRY(prepare_update(p, how->recipe, how->loss));
   return check_groups(p->step.update, p->program);
 }

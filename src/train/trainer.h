@@ -42,13 +42,15 @@ typedef struct {
 /* Takes over e, also on failure.  loss: which output, NULL: the only one that can be it.  The recipe's texts are
  * borrowed. */
 Status trainer_open(Ctx *ctx, Exported *e, const Recipe *r, const char *loss, Trainer **out);
-/* The same in two steps, of which the first is made once per process.  mesh NULL: one rank; plan as for
- * prepare_marks().  ctx is needed for the time of the call. */
+/* The same in two steps, of which the first is made once per process.  mesh NULL: one rank.  plan may be
+ * NULL: nothing is sharded but batches, which are always, whether they divide or not.  ctx is needed for the time of
+ * the call. */
 typedef struct {
   const Recipe *recipe;
   const char *loss;
   const char *mesh;
   const PlanFile *plan;
+  const char *data_axis; /* as in PlanFile */
 } TrainerPlan;
 Status trainer_prepare(Ctx *ctx, Exported *e, const TrainerPlan *how, Prepared **out);
 /* mesh: of the same axes, NULL: one rank.  (collective) */
