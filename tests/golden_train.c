@@ -1,6 +1,7 @@
 /* golden_train -- training runs of exported programs, compared with PyTorch's.
  *
  *     golden_train [FOLDER...] [--model NAME] [--case NAME] [--threads N] [--interpret] [--verbose]
+ *                  [--mesh dp=2 ... [--plan auto]]
  *
  * A FOLDER has a folder per model: forward.pt2 and forward_core.pt2 (they return the loss), init.safetensors,
  * batches.safetensors (inputs with the batches in front), meta.json (`trajectories`: by case the optimizer with its
@@ -10,7 +11,7 @@
  * Adam's kind, parameters in `noise_gradient` are left out: their true gradient is 0 and its rounding makes their
  * steps; so are running means of batches when there are such.  In half precision this happens to every parameter:
  * PyTorch itself, on another processor or with its fused optimizer, ends several steps away from what it recorded.
- * There a parameter may be off by a step per step, and states by a fifth.
+ * There a parameter may be off by a step per step, and states by a fifth.  On a mesh every rank compares the whole.
  */
 #include <ctype.h>
 #include <math.h>
@@ -22,6 +23,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/textbuf.h"
+#include "dist/dispatch.h"
 #include "model_folders.h"
 #include "pt2/read.h"
 #include "tensor/safetensors.h"
@@ -29,9 +31,12 @@
 
 enum { PATH_CAP = 4096 };
 
+enum { MAX_MESHES = 16 };
+
 typedef struct {
-  const char *only, *only_case;
-  int threads, passed, failed;
+  const char *only, *only_case, *plan;
+  const char *mesh[MAX_MESHES];
+  int nmeshes, threads, passed, failed;
   bool interpret, verbose;
 } Suite;
 
@@ -39,6 +44,8 @@ typedef struct {
   const Suite *suite;
   char folder[PATH_CAP / 2];
   const char *program, *name; /* the file, the case */
+  const char *mesh;           /* NULL: one rank */
+  Prepared *prepared;
   char label[256];
   yyjson_val *meta, *run;
   double tolerance, slack; /* of parameters: relative to the largest element, and absolute */
@@ -126,15 +133,21 @@ static Status compare_tensor(const Case *c, const char *what, bool state, const 
   return fail(ERR_DIFF, "%s differs by %.3g, its largest element is %.3g", what, worst, largest);
 }
 
-/* The tensor of the trained state that stands under this name in a file of results. */
-static const Tensor *trained(Trainer *t, const char *name, bool state) {
+/* The whole of the trained state that stands under this name in a file of results; NULL: there is none. */
+static Status trained(const Trainer *t, const char *name, bool state, Scope *scope, Tensor **out) {
   char full[1024];
   const char *last = strrchr(name, '/');
-  if (!state) return session_state(trainer_session(t), name);
-  if (!last) return NULL;
-  if (!strcmp(last, "/step")) return session_state(trainer_session(t), "optim.step");
-  snprintf(full, sizeof full, "optim.state.%.*s.%s", (int)(last - name), name, last + 1);
-  return session_state(trainer_session(t), full);
+  if (!state || !last) snprintf(full, sizeof full, "%s", name);
+  else if (!strcmp(last, "/step")) snprintf(full, sizeof full, "optim.step");
+  else snprintf(full, sizeof full, "optim.state.%.*s.%s", (int)(last - name), name, last + 1);
+  TrainState *states = calloc((size_t)trainer_states(t, NULL) + 1, sizeof *states);
+  Status s = states ? OK : fail_oom();
+  int n = states ? trainer_states(t, states) : 0;
+  *out = NULL;
+  for (int i = 0; i < n && !s && !*out; i++)
+    if (!strcmp(states[i].name, full)) s = trainer_gather(t, &states[i], scope, out);
+  free(states);
+  return s;
 }
 
 /* Everything of this case in a file; *n: how many tensors. */
@@ -150,12 +163,14 @@ static Status compare_file(const Case *c, Trainer *t, const char *file, bool sta
     const char *name = want->entries[i].name;
     Tensor *w;
     if (strncmp(name, c->name, len) || name[len] != '/') continue;
-    const Tensor *got = trained(t, name + len + 1, state);
+    Tensor *got = NULL;
     char param[1024];
     snprintf(param, sizeof param, "%s", name + len + 1);
     if (state && strrchr(param, '/')) *strrchr(param, '/') = 0;
     if (is_noise(c, param)) continue;
-    s = got ? safetensors_tensor(want, &want->entries[i], &scope, &w) : fail(ERR_DIFF, "there is no '%s'", name);
+    s = trained(t, name + len + 1, state, &scope, &got);
+    if (!s && !got) s = fail(ERR_DIFF, "there is no '%s'", name);
+    if (!s) s = safetensors_tensor(want, &want->entries[i], &scope, &w);
     if (!s) s = compare_tensor(c, name, state, got, w);
     ++*n;
   }
@@ -240,27 +255,65 @@ static Status run_steps(const Case *c, Trainer *t) {
   return s ? s : compare_results(c, t);
 }
 
-static Status run_case(Case *c) {
-  char path[PATH_CAP];
-  Exported *e;
+static Status run_trainer(const Case *c, Ctx *ctx, Mesh *mesh) {
   Trainer *t;
+  TRY(trainer_open_on(ctx, c->prepared, mesh, &t));
+  if (c->suite->interpret) session_force_interpreter(trainer_session(t));
+  Status s = run_steps(c, t);
+  trainer_free(t);
+  return s;
+}
+
+static Status run_rank(World *w, void *arg) {
+  const Case *c = arg;
+  Dist *dist;
+  Mesh *mesh;
+  Ctx ctx;
+  TRY(dist_new(w, &dist));
+  ctx_init(&ctx, 1);
+  ctx_attach_dist(&ctx, dist);
+  Status s = mesh_parse(dist, c->mesh, &mesh);
+  if (!s) s = run_trainer(c, &ctx, mesh);
+  ctx_detach_dist(&ctx);
+  ctx_free(&ctx);
+  dist_free(dist);
+  return s;
+}
+
+static Status run_prepared(Case *c, Ctx *ctx) {
+  int n;
+  if (!c->mesh) return run_trainer(c, ctx, NULL);
+  TRY(mesh_text_ranks(c->mesh, &n));
+  return world_threads(n, run_rank, c, NULL);
+}
+
+static Status prepare_case(Case *c, Ctx *ctx, const Recipe *r) {
+  char path[PATH_CAP];
+  PlanFile *plan = NULL;
+  Exported *e;
+  path_in(c, c->suite->plan, path);
+  if (c->mesh) TRY(plan_file_read(strcmp(c->suite->plan, "auto") ? path : "auto", &plan));
+  path_in(c, c->program, path);
+  Status s = pt2_read(path, &e);
+  if (!s) s = trainer_prepare(ctx, e, &(TrainerPlan){.recipe = r, .mesh = c->mesh, .plan = plan}, &c->prepared);
+  plan_file_free(plan);
+  return s;
+}
+
+static Status run_case(Case *c) {
   Ctx ctx;
   Arena arena = {0};
   Recipe r;
-  path_in(c, c->program, path);
   Status s = make_recipe(c, &arena, &r);
   bool half = !s && r.param_dtype != DT_NONE;
   c->tolerance = half ? 3e-2 : 1e-4;
   if (half && !is_sgd(c))
     c->slack = optim_number(&r.group[0].optim, "lr", 0) * (double)yyjson_arr_size(yyjson_obj_get(c->run, "losses"));
   ctx_init(&ctx, c->suite->threads);
-  if (!s) s = pt2_read(path, &e);
-  if (!s) s = trainer_open(&ctx, e, &r, NULL, &t);
-  if (!s) {
-    if (c->suite->interpret) session_force_interpreter(trainer_session(t));
-    s = run_steps(c, t);
-    trainer_free(t);
-  }
+  if (!s) s = prepare_case(c, &ctx, &r);
+  if (!s) s = run_prepared(c, &ctx);
+  prepared_unref(c->prepared);
+  c->prepared = NULL;
   ctx_free(&ctx);
   arena_free(&arena);
   return s;
@@ -293,10 +346,14 @@ static void run_cases(Suite *suite, Case *c, const char *model) {
       c->program = programs[p];
       path_in(c, c->program, path);
       if (!file_exists(path)) continue;
-      snprintf(c->label, sizeof c->label, "%s/%s %s", model, c->program, c->name);
-      bool ok = run_in_child(run_one, c, c->label);
-      suite->passed += ok;
-      suite->failed += !ok;
+      for (int k = 0; k < (suite->nmeshes ? suite->nmeshes : 1); k++) {
+        c->mesh = suite->nmeshes ? suite->mesh[k] : NULL;
+        snprintf(c->label, sizeof c->label, "%s/%s %s%s%s", model, c->program, c->name, c->mesh ? " " : "",
+                 c->mesh ? c->mesh : "");
+        bool ok = run_in_child(run_one, c, c->label);
+        suite->passed += ok;
+        suite->failed += !ok;
+      }
     }
   }
 }
@@ -327,17 +384,20 @@ static void run_folder(void *arg, const char *folder, const char *name) {
 }
 
 int main(int argc, char **argv) {
-  Suite suite = {.threads = 1};
+  Suite suite = {.threads = 1, .plan = "auto"};
   int folders = 0;
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--model")) suite.only = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--case")) suite.only_case = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--threads")) suite.threads = atoi(option_value(argc, argv, &i));
+    else if (!strcmp(argv[i], "--plan")) suite.plan = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--mesh") && suite.nmeshes < MAX_MESHES)
+      suite.mesh[suite.nmeshes++] = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--interpret")) suite.interpret = true;
     else if (!strcmp(argv[i], "--verbose")) suite.verbose = true;
     else if (argv[i][0] == '-') {
       fprintf(stderr, "usage: golden_train [FOLDER...] [--model NAME] [--case NAME] [--threads N] [--interpret] "
-                      "[--verbose]\n");
+                      "[--verbose] [--mesh dp=2 ... [--plan auto]]\n");
       return 2;
     } else argv[1 + folders++] = argv[i];
   }
