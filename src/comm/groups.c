@@ -1,6 +1,7 @@
 /* groups.c -- see groups.h. */
 #include "comm/groups.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,6 +82,28 @@ Status groups_define(Groups *g, const char *name, const int *ranks, int n) {
   for (int i = 0; i < n; i++) m->mine |= ranks[i] == world_rank(g->world);
   *g->last = m;
   g->last = &m->next;
+  return OK;
+}
+
+Status groups_name(Groups *g, const char *wanted, Comm *comm, const char **name) {
+  char with_number[300];
+  const char *tried = wanted;
+  for (int number = 2;; number++) {
+    const Named *m = g->first;
+    while (m && strcmp(m->name, tried)) m = m->next;
+    if (m && m->comm == comm) return *name = m->name, OK;
+    if (!m) break;
+    snprintf(with_number, sizeof with_number, "%.250s.%d", wanted, number);
+    tried = with_number;
+  }
+  Named *m;
+  TRY_NEW(m, arena_new(&g->arena, Named));
+  TRY_NEW(m->name, arena_strdup(&g->arena, tried));
+  m->comm = comm;
+  m->mine = true;
+  *g->last = m;
+  g->last = &m->next;
+  *name = m->name;
   return OK;
 }
 

@@ -23,6 +23,8 @@ World *groups_world(const Groups *g);
 /* Ranks of the world that call themselves `name`.  Several lists of one name: each rank
  * belongs to one of them (the rows of a mesh axis).  Every rank gets all of them. */
 Status groups_define(Groups *g, const char *name, const int *ranks, int n);
+/* A name for a group that this rank has its end of: the wanted one, or one like it if that is another group's. */
+Status groups_name(Groups *g, const char *wanted, Comm *comm, const char **name);
 /* This rank's end of a group. */
 Status groups_find(Groups *g, const char *name, Comm **out);
 

@@ -34,6 +34,9 @@ struct Dist {
   /* Told of each of these (or NULL). */
   void (*decided)(void *arg, const Call *c, const Decision *d);
   void *decided_arg;
+  /* While recording, all-reduces are two nodes, one that starts and one that waits (_c10d_functional), so that
+   * passes may join them and compute in between: for gradients. */
+  bool start_reductions;
   /* While recording, told of each redistribution that is asked for, made before or not (or NULL). */
   Status (*moved)(void *arg, Moved *m);
   void *moved_arg;

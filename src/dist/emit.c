@@ -5,6 +5,7 @@
  *
  *   slice       aten.slice per dimension that is cut; with several runs, their cat
  *   partition   nothing, or aten.full_like
+ *   all-reduce  _c10d_functional.all_reduce and wait_tensor, if they are to be two nodes
  *   others      one tess.redistribute
  *
  * What was redistributed once is not redistributed again: the recorder's memory of
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/groups.h"
 #include "dist/dist.h"
 
 /* ---- what was redistributed already ------------------------------------------------------- */
@@ -165,6 +167,32 @@ static Status emit_move(const Call *c, const Spec *spec, const Step *step, const
             val_ints(local, spec->ndim), reason);
 }
 
+static const char *const reduce_words[REDUCE_OP_COUNT] = {
+    [REDUCE_SUM] = "sum", [REDUCE_AVG] = "avg", [REDUCE_MIN] = "min", [REDUCE_MAX] = "max"};
+
+/* Nobody else of the mesh may talk to the group by name: a context without groups has no names. */
+static bool is_started(const Call *c, const Spec *spec, const Step *step) {
+  const Dist *d = spec->mesh->dist;
+  if (!d->start_reductions || step->kind != STEP_ALL_REDUCE || (d->world && !c->ctx->groups)) return false;
+  StepReduction how = step_reduction(spec->mesh, step);
+  return how.factor == 1 && how.norm == 0 && reduce_words[how.op];
+}
+
+static Status emit_started(const Call *c, const Spec *spec, const Step *step, Tensor *t, Tensor **out) {
+  char name[256];
+  Value group;
+  const char *bound = mesh_group_name(spec->mesh, step->axes, name, sizeof name);
+  if (c->ctx->groups) {
+    Comm *comm;
+    TRY(mesh_group(spec->mesh, step->axes, &comm));
+    TRY(groups_name(c->ctx->groups, name, comm, &bound));
+  }
+  TRY(text_of(c, bound, &group));
+  TRY(OP(c, "_c10d_functional.all_reduce.default", &t, val_tensor(t),
+         val_str(reduce_words[step_reduction(spec->mesh, step).op]), group));
+  return OP(c, "_c10d_functional.wait_tensor.default", out, val_tensor(t));
+}
+
 static bool talks_to_nobody(const Mesh *m, const Step *s) {
   for (int a = 0; a < m->naxes; a++)
     if (s->axes >> a & 1 && m->axis[a] > 1) return false;
@@ -180,7 +208,7 @@ static Status emit_route(const Call *c, const Spec *from, const Route *route, co
     else if (s->kind == STEP_PARTITION) TRY(emit_partition(c, from, s, t, &t));
     else {
       TRY(dist_log_step(from, s, why));
-      TRY(emit_move(c, from, s, why, t, &t));
+      TRY(is_started(c, from, s) ? emit_started(c, from, s, t, &t) : emit_move(c, from, s, why, t, &t));
     }
   }
   *out = t;

@@ -202,6 +202,23 @@ int mesh_group_ranks(const Mesh *m, unsigned set, const int *coord, int *ranks) 
   return collect(m, axes, n, coord, ranks);
 }
 
+const char *mesh_group_name(const Mesh *m, unsigned axes, char *buf, size_t cap) {
+  const char *between = "_";
+  size_t at = 0;
+  bool first = true;
+  for (int a = 0; a < m->naxes; a++)
+    if (m->name[a] && strchr(m->name[a], '_')) between = "+"; /* a_b and c, or a and b_c */
+  buf[0] = 0;
+  for (int a = 0; a < m->naxes && at < cap; a++) {
+    if (!(axes >> a & 1) || m->axis[a] == 1) continue;
+    int n = m->name[a] ? snprintf(buf + at, cap - at, "%s%s", first ? "" : between, m->name[a])
+                       : snprintf(buf + at, cap - at, "%saxis%d", first ? "" : between, a);
+    at += (size_t)n;
+    first = false;
+  }
+  return buf;
+}
+
 Status mesh_group(Mesh *m, unsigned set, Comm **out) {
   if (!m->inside)
     return fail(ERR_RANK, "rank %d is outside the mesh and takes part in none of its groups",

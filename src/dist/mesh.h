@@ -51,6 +51,9 @@ Status mesh_sub(Mesh *m, const int *axes, int n, Mesh **out);
 /* Those axes as one, named `name` (NULL: the names joined by '_'). */
 Status mesh_flatten(Mesh *m, const int *axes, int n, const char *name, Mesh **out);
 
+/* "tp", "dp_tp": how programs call the group of these axes; buf is returned.  Axes of one
+ * rank are left out. */
+const char *mesh_group_name(const Mesh *m, unsigned axes, char *buf, size_t cap);
 /* The ranks that differ from this one in the axes of the set (bit a = axis a) only, in
  * row-major order.  Collective over them when made for the first time. */
 Status mesh_group(Mesh *m, unsigned axes, Comm **out);

@@ -58,17 +58,39 @@ static bool quotient_is_written(const Order *o, const Reduction *r) {
 /* The file tells its sizes and dtype. */
 static bool is_known(const Val *v) { return v->type == TY_TENSOR && v->ndim >= 0; }
 
+/* A gradient of a training step: nothing but the update reads what was reduced. */
+static bool is_of_step(const Order *o, const Node *comm, const Val *reduced) {
+  if (comm->stage != STAGE_BACKWARD || o->memory) return false;
+  for (int i = 0; i < order_nusers(o, reduced); i++) {
+    int user = order_user(o, reduced, i);
+    if (user == o->n || o->node[user]->stage != STAGE_UPDATE) return false;
+  }
+  return true;
+}
+
+/* Nothing is divided: the collective itself is where the gradient goes in. */
+static LeftAlone examine_plain(const Node *comm, Reduction *r) {
+  r->div = r->comm;
+  r->grad = comm->args[0].val;
+  r->divisor = (Arg){.kind = ARG_UNSET};
+  if (!count_elements(comm->outs[0], &r->numel) || !is_known(r->grad)) return LEFT_SIZE;
+  r->bytes = (size_t)r->numel * dtype_size(comm->outs[0]->dtype);
+  return LEFT_COUNT;
+}
+
 static LeftAlone examine(const Order *o, const BucketRules *rules, int comm, Reduction *r) {
   const Node *n = o->node[comm];
   *r = (Reduction){.comm = comm, .alone = LEFT_COUNT, .kind = -1, .next = -1};
   CommBlockKind kind = comm_find_wait(o, comm, &r->wait);
   if (kind != COMM_BLOCK) return kind == COMM_UNUSED ? LEFT_UNUSED : LEFT_NO_WAIT;
   const Node *div = n->args[0].kind == ARG_VAL ? n->args[0].val->node : NULL;
-  if (!node_is(div, "aten.div.Tensor") || div->args[0].kind != ARG_VAL) return LEFT_NO_DIV;
   const Val *reduced = o->node[r->wait]->outs[0];
-  if (order_nusers(o, reduced) != 1) return LEFT_USERS;
+  bool step = is_of_step(o, n, reduced);
+  if (!node_is(div, "aten.div.Tensor") || div->args[0].kind != ARG_VAL)
+    return step && n->args[0].kind == ARG_VAL ? examine_plain(n, r) : LEFT_NO_DIV;
+  if (!step && order_nusers(o, reduced) != 1) return LEFT_USERS;
   int user = order_user(o, reduced, 0);
-  if (user != o->n && !node_is(o->node[user], "aten.copy_.default")) return LEFT_USERS;
+  if (!step && user != o->n && !node_is(o->node[user], "aten.copy_.default")) return LEFT_USERS;
   int64_t numel;
   r->div = div->mark;
   r->grad = div->args[0].val;
@@ -148,7 +170,7 @@ static void print_kind(TextBuf *b, const Order *o, const Reduction *r) {
   if (n->outs[0]->dtype != r->grad->dtype) text_printf(b, "->%s", dtype_name(n->outs[0]->dtype));
   text_puts(b, ", ");
   for (const char *p = text_argument(n, 1); *p; p++) text_printf(b, "%c", tolower((unsigned char)*p));
-  text_puts(b, " of gradients / ");
+  text_puts(b, r->divisor.kind == ARG_UNSET ? " of gradients" : " of gradients / ");
   print_divisor(b, &r->divisor);
   text_puts(b, ", group ");
   text_json(b, text_argument(n, 2));

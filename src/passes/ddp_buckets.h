@@ -2,7 +2,8 @@
  *
  * A gradient's all-reduce is
  *     %d = div(%grad, divisor)  %r = all_reduce(%d, op, group)  %w = wait(%r)
- * where the wait has one user: the program's outputs, or a copy_.  Those of one kind, that is
+ * where the wait has one user: the program's outputs, or a copy_.  In a training step (Node.stage) it has any number
+ * of users, all in the update, and the division may be missing.  Those of one kind, that is
  * with the same group, op, divisor and dtypes, go into buckets in the order of the program.
  *
  * I1  A bucket takes all-reduces until it holds its limit, the first one of the program
@@ -35,9 +36,9 @@ typedef enum {
 } LeftAlone;
 
 typedef struct {
-  int div, comm, wait; /* positions */
-  Val *grad;           /* what is divided */
-  Arg divisor;
+  int div, comm, wait; /* positions; where nothing is divided, div is comm */
+  Val *grad;           /* what is divided, or reduced as it is */
+  Arg divisor;         /* ARG_UNSET: none */
   int64_t numel;
   size_t bytes;
   LeftAlone alone;

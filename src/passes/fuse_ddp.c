@@ -124,9 +124,11 @@ static void forward_users(Fuse *f) {
   bool outputs = false;
   for (int i = 0; i < f->all->n; i++) {
     const Val *reduced = o->node[f->all->reduction[i].wait]->outs[0];
-    int user = order_user(o, reduced, 0);
-    if (user < o->n && reduced->forward) node_forward(o->node[user]);
-    outputs |= user == o->n;
+    for (int k = 0; k < order_nusers(o, reduced); k++) {
+      int user = order_user(o, reduced, k);
+      if (user < o->n && reduced->forward) node_forward(o->node[user]);
+      outputs |= user == o->n;
+    }
   }
   for (int i = 0; outputs && i < f->graph->noutputs; i++) arg_forward(&f->graph->outputs[i]);
 }

@@ -9,6 +9,8 @@
  */
 #include "passes/fuse_ddp.h"
 
+#include <string.h>
+
 /* Results like the quotients of the bucket; their values go to `out`. */
 static Status add_results(Fuse *f, const Bucket *b, Node *n, Arg *out) {
   int k = 0;
@@ -29,6 +31,7 @@ static Status add_division(Fuse *f, const Bucket *b, Node *before, Arg *quotient
   int k = 0;
   TRY_NEW(grads, arena_new_n(f->graph->arena, Arg, b->count));
   for (int i = b->first; i >= 0; i = f->all->reduction[i].next) grads[k++] = arg_val(f->all->reduction[i].grad);
+  if (first->divisor.kind == ARG_UNSET) return memcpy(quotients, grads, (size_t)k * sizeof *grads), OK;
   const char *target = by_tensor ? "aten._foreach_div.Tensor" : "aten._foreach_div.Scalar";
   TRY(fuse_add(f, before, target, (Arg[]){arg_list(grads, k), first->divisor}, 2, f->order->node[last->div], &n));
   for (int i = b->first; i >= 0; i = f->all->reduction[i].next) fuse_takes(f, &f->all->reduction[i]);

@@ -42,8 +42,10 @@ static Status add_chain(Fuse *f, const Bucket *b, Node *before, Arg *flat, int64
   TRY(fuse_length(f, total, &length));
   TRY(fuse_add(f, before, "aten.cat.default", &parts, 1, div, &n));
   TRY(fuse_result(n, "cat", first->grad->dtype, 1, &length, &v));
-  TRY(fuse_add(f, before, "aten.div.Tensor", (Arg[]){arg_val(v), first->divisor}, 2, div, &n));
-  TRY(fuse_result(n, "div_tensor", dtype, 1, &length, &v));
+  if (first->divisor.kind != ARG_UNSET) {
+    TRY(fuse_add(f, before, "aten.div.Tensor", (Arg[]){arg_val(v), first->divisor}, 2, div, &n));
+    TRY(fuse_result(n, "div_tensor", dtype, 1, &length, &v));
+  }
   TRY(fuse_add(f, before, comm->target, (Arg[]){arg_val(v), comm->args[1], comm->args[2]}, 3, comm, &n));
   TRY(fuse_result(n, "all_reduce_default", dtype, 1, &length, &v));
   Arg started = arg_val(v);

@@ -20,23 +20,6 @@
 
 static const char redistribute[] = "tess.redistribute.default";
 
-const char *mesh_group_name(const Mesh *m, unsigned axes, char *buf, size_t cap) {
-  const char *between = "_";
-  size_t at = 0;
-  bool first = true;
-  for (int a = 0; a < m->naxes; a++)
-    if (m->name[a] && strchr(m->name[a], '_')) between = "+"; /* a_b and c, or a and b_c */
-  buf[0] = 0;
-  for (int a = 0; a < m->naxes && at < cap; a++) {
-    if (!(axes >> a & 1) || m->axis[a] == 1) continue;
-    int n = m->name[a] ? snprintf(buf + at, cap - at, "%s%s", first ? "" : between, m->name[a])
-                       : snprintf(buf + at, cap - at, "%saxis%d", first ? "" : between, a);
-    at += (size_t)n;
-    first = false;
-  }
-  return buf;
-}
-
 /* ---- arguments --------------------------------------------------------------------------------- */
 
 static Status tensor_of(Lower *l, Val *v, Tensor **out) {

@@ -21,10 +21,6 @@ typedef struct {
 /* A tensor argument of the node, without data; NULL if it is none. */
 Status lower_tensor(Lower *l, const Node *n, int i, Tensor **out);
 
-/* "tp", "dp_tp": how programs call the group of these axes; buf is returned.  Axes of one
- * rank are left out. */
-const char *mesh_group_name(const Mesh *m, unsigned axes, char *buf, size_t cap);
-
 Status lower_redistribute(Lower *l, const Node *n, Tensor **out);
 
 /* lower_attention.c: as `rows` of lower_torch.c has them. */

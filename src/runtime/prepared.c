@@ -1,6 +1,7 @@
 /* prepared.c -- see prepared.h. */
 #include "runtime/prepared.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +10,21 @@
 #include "runtime/auto_plan.h"
 
 const char passes_once[] = "inline,functionalize,assert_tensors,assert_branches,dce,cse";
-const char passes_specialized[] =
-    "cse,recompose,cse,dce,recompute,dce,early_updates,fuse_backward,fuse_epilogue,fuse_pointwise";
+#define PASSES_BEFORE "cse,recompose,cse,dce,recompute,dce"
+#define PASSES_BEHIND "early_updates,fuse_backward,fuse_epilogue,fuse_pointwise"
+const char passes_specialized[] = PASSES_BEFORE "," PASSES_BEHIND;
+
+const ReduceGradients reduce_gradients_default = {.bucket_mb = 4};
+
+const char *passes_of_step(const ReduceGradients *how, char *buf, size_t cap) {
+  char fuse[128] = "";
+  if (how->bucket_mb > 0)
+    snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),", how->bucket_mb,
+             how->bucket_mb < 1 ? how->bucket_mb : 1);
+  snprintf(buf, cap, "%s,%s%s%s", PASSES_BEFORE, fuse, how->wait_at_once ? "" : "overlap(in_order=true),",
+           PASSES_BEHIND);
+  return buf;
+}
 
 /* What the program does not write to never changes: packed copies of it may be kept. */
 static void freeze_state(const Exported *e) {

@@ -21,8 +21,18 @@
 #include "plan/mark.h"
 #include "runtime/gradients.h"
 
-/* The passes that every program goes through, in order: as it was read, and specialised. */
+/* The passes that every program goes through, in order: as it was read, and specialised.  A training step on a mesh
+ * has its reductions of gradients joined and started early in between. */
 extern const char passes_once[], passes_specialized[];
+
+/* How a training step reduces its gradients over the ranks that have parts of the batch. */
+typedef struct {
+  double bucket_mb;   /* MiB that are reduced at once; 0: every gradient by itself */
+  bool wait_at_once;  /* nothing is computed between a reduction's start and its wait: for comparison */
+} ReduceGradients;
+extern const ReduceGradients reduce_gradients_default;
+/* passes_specialized of a training step on a mesh; buf is returned. */
+const char *passes_of_step(const ReduceGradients *how, char *buf, size_t cap);
 
 typedef struct {
   atomic_int refs;

@@ -193,9 +193,9 @@ static void tape_open(Walking *walking) {
   walking->tape.describe = describe_node;
 }
 
-/* I1 of gradients.h: where its input lies; DTensors still. */
-static Status place_gradients(const ProgramWalk *w, const Value *inputs, Value *gradients) {
-  for (int k = 0; k < w->grad->n; k++) {
+/* I1 of gradients.h: where its input lies; DTensors still.  The last parameters' are there first. */
+static Status place_each(const ProgramWalk *w, const Value *inputs, Value *gradients) {
+  for (int k = w->grad->n - 1; k >= 0; k--) {
     Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
     const Spec *want = inputs[w->grad->input[k]].tensor->spec, *to;
     if (!t || !t->spec) continue;
@@ -209,6 +209,14 @@ static Status place_gradients(const ProgramWalk *w, const Value *inputs, Value *
     gradients[k] = val_tensor(t);
   }
   return OK;
+}
+
+static Status place_gradients(const ProgramWalk *w, const Value *inputs, Value *gradients) {
+  Dist *d = w->marks ? w->marks->mesh->dist : NULL;
+  if (d) d->start_reductions = w->grad->update != NULL;
+  Status s = place_each(w, inputs, gradients);
+  if (d) d->start_reductions = false;
+  return s;
 }
 
 static void open_shards(Value *v, int n) {

@@ -33,7 +33,8 @@ struct Session {
   GradRequest grad; /* wants_grad */
   bool wants_grad;
   const Update *trains; /* the prepared one; NULL: it is not trained */
-  MemoryLimit memory;   /* amount 0: none */
+  ReduceGradients reduce;
+  MemoryLimit memory; /* amount 0: none */
   bool gradients_apart;
   Entry entries[MAX_PROGRAMS];
   int nentries;
@@ -119,6 +120,7 @@ static Status open_session(Ctx *ctx, Prepared *p, Mesh *mesh, bool dry, Session 
   s->on_mesh = mesh != NULL;
   if (mesh) s->marks = prepared_marks(p, mesh);
   s->trains = p->step.update;
+  s->reduce = reduce_gradients_default;
   s->grad = p->step;
   s->wants_grad = s->trains != NULL;
   Status status = own_state(s);
@@ -162,6 +164,8 @@ const GradRequest *session_gradients(const Session *s) {
 }
 
 void session_set_phase(Session *s, Phase phase) { s->grad.phase = phase; }
+
+void session_reduce_gradients(Session *s, const ReduceGradients *how) { s->reduce = *how; }
 
 Tensor *session_state(const Session *s, const char *fqn) {
   const StateEntry *e = exported_state(s->program, fqn);
@@ -259,7 +263,10 @@ Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported
       .marks = session_marks(s), .state = s->state, .grad = session_gradients(s), .trains = s->trains};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   special->graph->gradients_apart = s->gradients_apart;
-  Status status = pass_run_list(special, passes_specialized, s->ctx, NULL);
+  char of_step[400];
+  bool reduces = s->trains && s->on_mesh;
+  const char *passes = reduces ? passes_of_step(&s->reduce, of_step, sizeof of_step) : passes_specialized;
+  Status status = pass_run_list(special, passes, s->ctx, NULL);
   MemoryFit fit;
   if (!status && s->memory.amount > 0) status = fit_memory(s->ctx, special, s->memory, &fit);
   if (status) exported_free(special);

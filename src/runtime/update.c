@@ -223,7 +223,7 @@ static Tensor *total_norm(Updating *w) {
   Tensor **norms = arena_new_n(w->f.c->arena, Tensor *, w->u->nparams + 1);
   int n = 0;
   if (!norms) w->f.status = fail_oom();
-  for (int k = 0; k < w->u->nparams && !w->f.status; k++)
+  for (int k = w->u->nparams - 1; k >= 0 && !w->f.status; k--) /* as gradients come */
     if (w->grad[k]) norms[n++] = norm_of(&w->f, w->grad[k], type);
   return norm_of(&w->f, F_OP(&w->f, "aten.stack.default", val_tensors(norms, n)), type);
 }
@@ -308,7 +308,7 @@ static Status walk(Updating *w, Phase phase) {
   TRY(w->f.status);
   numbers[0] = val_tensor(w->step);
   numbers[3] = val_tensor(norm);
-  for (int k = 0; k < u->nparams; k++)
+  for (int k = u->nparams - 1; k >= 0; k--)
     if (w->grad[k]) TRY(step_param(w, &u->param[k], w->grad[k], &w->out[k * OUTPUTS_PER_PARAM]));
   return OK;
 }
