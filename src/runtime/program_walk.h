@@ -11,6 +11,7 @@
 #include "graph/walk.h"
 #include "plan/mark.h"
 #include "runtime/gradients.h"
+#include "runtime/rebatch.h"
 
 typedef struct {
   Ctx *ctx;
@@ -18,6 +19,7 @@ typedef struct {
   Tensor *const *state;    /* this rank's, parallel to the program's state; NULL: the program's own */
   const Marks *marks;      /* NULL: one rank, plain tensors */
   const GradRequest *grad; /* NULL: no gradients */
+  Rebatch *rebatch;        /* NULL: inputs have the program's own sizes */
   Scope *scope;            /* owns the handles */
   Arena *arena;
   void *arg; /* of the functions below */

@@ -35,7 +35,7 @@ struct Session {
   const Update *trains; /* the prepared one; NULL: it is not trained */
   ReduceGradients reduce;
   MemoryLimit memory; /* amount 0: none */
-  bool gradients_apart;
+  bool gradients_apart, any_batch;
   Entry entries[MAX_PROGRAMS];
   int nentries;
   int64_t calls;
@@ -165,6 +165,8 @@ const GradRequest *session_gradients(const Session *s) {
 
 void session_set_phase(Session *s, Phase phase) { s->grad.phase = phase; }
 
+void session_allow_any_batch(Session *s) { s->any_batch = true; }
+
 void session_reduce_gradients(Session *s, const ReduceGradients *how) { s->reduce = *how; }
 
 Tensor *session_state(const Session *s, const char *fqn) {
@@ -260,7 +262,8 @@ static Status make_key(Phase phase, const Value *inputs, int n, int64_t **key, i
 Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported **out) {
   Exported *special;
   Specialize how = {
-      .marks = session_marks(s), .state = s->state, .grad = session_gradients(s), .trains = s->trains};
+      .marks = session_marks(s), .state = s->state, .grad = session_gradients(s), .trains = s->trains,
+      .any_batch = s->any_batch};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   special->graph->gradients_apart = s->gradients_apart;
   char of_step[400];
@@ -413,7 +416,8 @@ static Tensor *mutated_by(const Session *s, int i, const Value *inputs) {
   return NULL;
 }
 
-static Status interpret(Session *s, const Value *user, Scope *scope, Arena *arena, Value *outputs, int *noutputs) {
+static Status interpret(Session *s, Rebatch *rebatch, const Value *user, Scope *scope, Arena *arena, Value *outputs,
+                        int *noutputs) {
   const Graph *g = s->program->graph;
   Value *inputs, *all;
   Interpretation in = {.s = s, .scope = scope};
@@ -424,6 +428,7 @@ static Status interpret(Session *s, const Value *user, Scope *scope, Arena *aren
                    .state = s->state,
                    .marks = session_marks(s),
                    .grad = session_gradients(s),
+                   .rebatch = rebatch->from ? rebatch : NULL,
                    .scope = scope,
                    .arena = arena,
                    .arg = &in,
@@ -521,8 +526,11 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
     return OK;
   }
   SymBindings b;
-  Status status = specialize_bind(s->program, inputs, ninputs, &b);
+  Rebatch rebatch = {0};
+  const Value *checked = inputs;
+  if (s->any_batch) TRY(rebatch_find(s->program, inputs, ninputs, scope, arena, &rebatch, &checked));
+  Status status = specialize_bind(s->program, checked, ninputs, &b);
   free(b.v);
   TRY(status);
-  return interpret(s, inputs, scope, arena, *outputs, noutputs);
+  return interpret(s, &rebatch, inputs, scope, arena, *outputs, noutputs);
 }

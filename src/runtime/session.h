@@ -37,6 +37,8 @@ const GradRequest *session_gradients(const Session *s); /* NULL: none are wanted
 /* Of a program that is trained (prepare_update): which part of a step the next calls are.  A call gives the user
  * outputs and, if it makes a step, the norm of the gradients behind them. */
 void session_set_phase(Session *s, Phase phase);
+/* Calls may have more or fewer rows than the program was exported for (rebatch.h), from now on. */
+void session_allow_any_batch(Session *s);
 /* Of a program that is trained on a mesh; before the first call. */
 void session_reduce_gradients(Session *s, const ReduceGradients *how);
 /* This rank's tensor of the state, to be read and written between calls; NULL: there is none. */

@@ -130,7 +130,7 @@ static Status add_outputs(Specializer *s, const Value *outputs) {
   return OK;
 }
 
-static Status record(Specializer *s, const Specialize *how, const Value *user) {
+static Status record(Specializer *s, const Specialize *how, Rebatch *rebatch, const Value *user) {
   const Graph *g = s->from->graph;
   Value *inputs, *outputs;
   TRY_NEW(inputs, arena_new_n(&s->to->arena, Value, g->ninputs));
@@ -142,6 +142,7 @@ static Status record(Specializer *s, const Specialize *how, const Value *user) {
                    .state = how->state,
                    .marks = how->marks,
                    .grad = how->grad,
+                   .rebatch = rebatch->from ? rebatch : NULL,
                    .scope = &s->to->scope,
                    .arena = &s->to->arena,
                    .arg = s,
@@ -167,23 +168,39 @@ static void copy_texts(Exported *to, const Exported *from) {
   to->narg_names = from->narg_names;
 }
 
+/* rebatch: what is to be known of the batch; ERR_FILE if the inputs do not fit the program. */
+static Status check_inputs(const Exported *e, const Specialize *how, const Value *user, int n, Specializer *s,
+                           Rebatch *rebatch) {
+  const Value *checked = user;
+  SymBindings bindings;
+  *rebatch = (Rebatch){0};
+  if (how->any_batch) TRY(rebatch_find(e, user, n, &s->to->scope, &s->to->arena, rebatch, &checked));
+  Status status = specialize_bind(e, checked, n, &bindings);
+  free(bindings.v);
+  return status;
+}
+
+static Status specialize_checked(Specializer *s, Ctx *ctx, const Specialize *how, Rebatch *rebatch,
+                                 const Value *user) {
+  copy_texts(s->to, s->from);
+  builder_init(&s->builder, ctx, s->to);
+  s->builder.dry_limit = how->dry_limit;
+  s->builder.faithful = how->faithful;
+  s->builder.fold = !how->faithful;
+  Handler *outer = ctx_set_handler(ctx, LEVEL_EMIT, &s->builder.handler);
+  Status status = record(s, how, rebatch, user);
+  ctx_set_handler(ctx, LEVEL_EMIT, outer);
+  builder_free(&s->builder);
+  return status;
+}
+
 Status specialize(Ctx *ctx, const Exported *e, const Specialize *how, const Value *user, int ninputs,
                   Exported **out) {
-  SymBindings bindings;
-  Status status = specialize_bind(e, user, ninputs, &bindings);
-  free(bindings.v);
-  TRY(status);
   Specializer s = {.from = e, .watch = how->watch, .grad = how->grad, .trains = how->trains};
+  Rebatch rebatch;
   TRY(exported_new(e->name, &s.to));
-  copy_texts(s.to, e);
-  builder_init(&s.builder, ctx, s.to);
-  s.builder.dry_limit = how->dry_limit;
-  s.builder.faithful = how->faithful;
-  s.builder.fold = !how->faithful;
-  Handler *outer = ctx_set_handler(ctx, LEVEL_EMIT, &s.builder.handler);
-  status = record(&s, how, user);
-  ctx_set_handler(ctx, LEVEL_EMIT, outer);
-  builder_free(&s.builder);
+  Status status = check_inputs(e, how, user, ninputs, &s, &rebatch);
+  if (!status) status = specialize_checked(&s, ctx, how, &rebatch, user);
   if (status) exported_free(s.to);
   else *out = s.to;
   return status;

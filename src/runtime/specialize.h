@@ -40,6 +40,7 @@ typedef struct {
   Tensor *const *state; /* this rank's, parallel to the program's state; NULL, or an entry: the program's own */
   const Marks *marks;
   const Update *trains; /* the state changes between runs as this says, whatever is walked; NULL: it does not */
+  bool any_batch;       /* inputs may have more or fewer rows than the program was exported for (rebatch.h) */
   bool faithful;        /* for a file: calls stay as the program has them (builder.h), nothing is folded */
   int64_t
       dry_limit; /* builder.h: nothing larger is computed ahead, weights need no data; the result cannot be run */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/feed_sizes.h"
+#include "runtime/rebatch.h"
 #include "runtime/specialize.h"
 #include "train/data_convert.h"
 #include "train/data_inside.h"
@@ -76,13 +77,9 @@ static Status choose_rows(Data *d) {
     from = &d->columns[i];
   }
   d->fixed = from != NULL;
-  if (!from && wanted) d->rows = wanted;
-  else if (!from) TRY(data_size_of(d, d->columns[0].input->val->size[0], &d->rows));
-  if (d->rows <= 0) return fail(ERR_USAGE, "the program takes batches of %lld samples", (long long)d->rows);
-  if (!wanted || wanted == d->rows) return OK;
-  return status_hint(
-      fail(ERR_USAGE, "the program takes batches of %lld samples, not %lld", (long long)d->rows, (long long)wanted),
-      "leave out --batch, or export the program with a dynamic first dimension");
+  if (!from && !wanted) TRY(data_size_of(d, d->columns[0].input->val->size[0], &d->rows));
+  if (wanted) d->rows = wanted; /* of a fixed size, too (runtime/rebatch.h) */
+  return d->rows > 0 ? OK : fail(ERR_USAGE, "the program takes batches of %lld samples", (long long)d->rows);
 }
 
 int64_t data_rows(const Data *d, int64_t number) {
@@ -145,8 +142,13 @@ static Status try_batch(const Data *d, int64_t rows, Scope *scope, Value *values
     *out = val_tensor(t);
   }
   SymBindings b = {0};
-  Status s = specialize_bind(d->program, values, d->ninputs, &b);
+  Arena arena = {0};
+  Rebatch rebatch;
+  const Value *checked;
+  Status s = rebatch_find(d->program, values, d->ninputs, scope, &arena, &rebatch, &checked);
+  if (!s) s = specialize_bind(d->program, checked, d->ninputs, &b);
   free(b.v);
+  arena_free(&arena);
   return s;
 }
 

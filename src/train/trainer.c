@@ -104,6 +104,7 @@ Status trainer_open_on(Ctx *ctx, Prepared *p, Mesh *mesh, Trainer **out) {
   t->prepared = prepared_ref(p);
   t->loss = returned_before(p->program, p->step.loss);
   Status s = session_open_prepared(ctx, p, mesh, &t->session);
+  if (!s) session_allow_any_batch(t->session);
   if (s) trainer_free(t);
   else *out = t;
   return s;
