@@ -1,6 +1,7 @@
 /* train.c -- `tessera train`: a program that returns a loss is trained. */
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/profile.h"
 #include "cli/train_output.h"
@@ -218,8 +219,12 @@ static Status prepare_job(TrainJob *job) {
   TRY(settings_nonfinite(&settings, &job->nonfinite));
   TRY(program_load(c->program, NULL, &e));
   ctx_init(&ctx, 1);
-  const TrainerPlan how = {
-      .recipe = &job->recipe, .loss = c->loss, .mesh = c->mesh, .plan = job->plan, .data_axis = c->data_axis};
+  const TrainerPlan how = {.recipe = &job->recipe,
+                           .loss = c->loss,
+                           .mesh = c->mesh,
+                           .plan = job->plan,
+                           .data_axis = c->data_axis,
+                           .local = c->data_parallel && !strcmp(c->data_parallel, "local")};
   Status s = trainer_prepare(&ctx, e, &how, &job->prepared);
   ctx_free(&ctx);
   return s;

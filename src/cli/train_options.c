@@ -85,6 +85,9 @@ static const Option options[] = {
      "with --mesh: which weights are sharded how (JSON), or auto (default)"},
     {"--data-axis", 0, OPT_TEXT, FIELD(data_axis), "AXIS",
      "of the mesh, over which batches are sharded (default: those called dp, data, fsdp, replica ...)"},
+    {"--data-parallel", 0, OPT_TEXT, FIELD(data_parallel), "global|local",
+     "global (default): as one rank on the whole batch; local: the mean of what ranks get on their own rows, as "
+     "PyTorch's DDP"},
     {"--comm", 0, OPT_TEXT | TAKES_COMM, FIELD(ranks.comm), "HOW",
      "ranks are threads, or processes of an MPI launch: mpi (default there)"},
     {"--timeout", 0, OPT_FLOAT, FIELD(ranks.timeout), "SECONDS",
@@ -204,6 +207,8 @@ static Status check(const TrainCommand *c) {
   TRY(option_between("--eval-batches", c->eval_batches, 1, INT64_MAX));
   TRY(option_between("--save-every", c->save_every, 1, INT64_MAX));
   TRY(option_between("--keep", c->keep, 0, 1000000));
+  if (c->data_parallel && strcmp(c->data_parallel, "local") && strcmp(c->data_parallel, "global"))
+    return fail(ERR_USAGE, "--data-parallel %s: there is global and local", c->data_parallel);
   TRY(rank_options_check(&c->ranks));
   return option_between("--threads", c->threads, 1, MOST_THREADS);
 }

@@ -21,6 +21,10 @@ typedef struct {
   int n;
   const Update *update; /* what the gradients are used for; NULL: they are outputs */
   Phase phase;          /* of the update */
+  /* Ranks that have walked the same program with other rows: gradients are averaged over them.  0: there are none.
+   */
+  int replicas;
+  const char *replica_group; /* its name (comm/groups.h) */
 } GradRequest;
 
 /* What a user may ask for; zeroed: of the loss by all parameters that require a gradient. */

@@ -60,6 +60,24 @@ Status prepare(Ctx *ctx, Exported *e, Prepared **out) {
   return OK;
 }
 
+static bool shards_batches(const Prepared *p, const InputMark *input, int axis) {
+  const Exported *e = p->program;
+  for (int i = 0; i < e->graph->ninputs; i++)
+    if (e->inputs[i].kind == IN_USER && is_s(&input[i].place[axis])) return true;
+  return false;
+}
+
+/* A sum over micro-batches stays partial on axes that shard batches: it is reduced once, when the step is made. */
+static Status mark_sum(const Prepared *p, const InputMark *input, int param, InputMark *sum) {
+  int naxes = p->marks->mesh->naxes;
+  TRY_NEW(sum->place, arena_new_n(&p->marks->arena, Placement, naxes));
+  for (int a = 0; a < naxes; a++) {
+    sum->place[a] = input[param].place[a];
+    if (is_r(&sum->place[a]) && shards_batches(p, input, a)) sum->place[a] = place_p(REDUCE_SUM);
+  }
+  return OK;
+}
+
 /* The program has inputs more than the marks know: `old` are those they know, in order. */
 static Status mark_states(Prepared *p, Val *const *old, int nold, const Update *u) {
   const Exported *e = p->program;
@@ -79,7 +97,7 @@ static Status mark_states(Prepared *p, Val *const *old, int nold, const Update *
     const UpdateParam *param = &u->param[k];
     for (int i = 0; i < OPTIM_MAX_STATES; i++)
       if (param->state[i] >= 0) input[param->state[i]].place = input[param->param].place;
-    if (param->sum >= 0) input[param->sum].place = input[param->param].place;
+    if (param->sum >= 0) TRY(mark_sum(p, input, param->param, &input[param->sum]));
   }
   m->input = input;
   return OK;

@@ -27,8 +27,8 @@ extern const char passes_once[], passes_specialized[];
 
 /* How a training step reduces its gradients over the ranks that have parts of the batch. */
 typedef struct {
-  double bucket_mb;   /* MiB that are reduced at once; 0: every gradient by itself */
-  bool wait_at_once;  /* nothing is computed between a reduction's start and its wait: for comparison */
+  double bucket_mb;  /* MiB that are reduced at once; 0: every gradient by itself */
+  bool wait_at_once; /* nothing is computed between a reduction's start and its wait: for comparison */
 } ReduceGradients;
 extern const ReduceGradients reduce_gradients_default;
 /* passes_specialized of a training step on a mesh; buf is returned. */
@@ -37,11 +37,13 @@ const char *passes_of_step(const ReduceGradients *how, char *buf, size_t cap);
 typedef struct {
   atomic_int refs;
   Exported *program;
-  Dist *dist;       /* of the marks' mesh; NULL: no marks */
-  Marks *marks;     /* NULL: one rank */
-  TextBuf notes;    /* what marking had to tell, a line each */
-  GradRequest step; /* with an update: what a training step asks for */
-  Arena arena;      /* of the step */
+  Dist *dist;            /* of the marks' mesh; NULL: no marks */
+  Marks *marks;          /* NULL: one rank */
+  TextBuf notes;         /* what marking had to tell, a line each */
+  unsigned replica_axes; /* bits of axes of a rank's mesh that the marks do not know: ranks along them run the same
+                            program on rows of their own, and average their gradients */
+  GradRequest step;      /* with an update: what a training step asks for */
+  Arena arena;           /* of the step */
 } Prepared;
 
 /* Takes over e, also on failure. */

@@ -195,30 +195,31 @@ static void tape_open(Walking *walking) {
   walking->tape.describe = describe_node;
 }
 
-/* I1 of gradients.h: where its input lies; DTensors still.  The last parameters' are there first. */
-static Status place_each(const ProgramWalk *w, const Value *inputs, Value *gradients) {
-  for (int k = w->grad->n - 1; k >= 0; k--) {
-    Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
-    const Spec *want = inputs[w->grad->input[k]].tensor->spec, *to;
-    if (!t || !t->spec) continue;
-    const char *why;
-    const InputSpec *in = &w->program->inputs[w->grad->input[k]];
-    TRY_NEW(why, arena_printf(w->arena, "gradient of '%s'",
-                              in->target ? in->target : w->program->graph->inputs[w->grad->input[k]]->name));
-    TRY(spec_with(t->spec, want->place, &to));
-    if (to != t->spec) TRY(dtensor_place(w->ctx, w->scope, t, to, why, &t));
-    if (w->gradient) TRY(w->gradient(w->arg, k));
-    gradients[k] = val_tensor(t);
-  }
+/* Brings gradient k to where input i lies; DTensors still. */
+static Status place_gradient(const ProgramWalk *w, const Value *inputs, int k, int i, Tensor **t) {
+  const InputSpec *in = &w->program->inputs[w->grad->input[k]];
+  const Spec *to;
+  const char *why;
+  if (!(*t)->spec) return OK;
+  TRY_NEW(why, arena_printf(w->arena, "gradient of '%s'",
+                            in->target ? in->target : w->program->graph->inputs[w->grad->input[k]]->name));
+  TRY(spec_with((*t)->spec, inputs[i].tensor->spec->place, &to));
+  if (to != (*t)->spec) TRY(dtensor_place(w->ctx, w->scope, *t, to, why, t));
   return OK;
 }
 
+/* I1 of gradients.h, or where the sum over micro-batches lies. */
 static Status place_gradients(const ProgramWalk *w, const Value *inputs, Value *gradients) {
-  Dist *d = w->marks ? w->marks->mesh->dist : NULL;
-  if (d) d->start_reductions = w->grad->update != NULL;
-  Status s = place_each(w, inputs, gradients);
-  if (d) d->start_reductions = false;
-  return s;
+  const Update *u = w->grad->update;
+  for (int k = w->grad->n - 1; k >= 0; k--) {
+    Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
+    int like = u ? u->param[k].sum : w->grad->input[k];
+    if (!t || like < 0) continue;
+    TRY(place_gradient(w, inputs, k, like, &t));
+    if (w->gradient && !u) TRY(w->gradient(w->arg, k));
+    gradients[k] = val_tensor(t);
+  }
+  return OK;
 }
 
 static void open_shards(Value *v, int n) {
@@ -246,13 +247,47 @@ static Status place_update(const ProgramWalk *w, const Value *inputs, Value *out
   return OK;
 }
 
-static Status call_update(const ProgramWalk *w, const Value *inputs, const Value *gradients, Value *outputs) {
-  Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_SHARD};
-  TRY(update_walk(w->grad->update, w->grad->phase, &c, inputs, gradients, outputs));
-  return place_update(w, inputs, outputs);
+static Status enter(const ProgramWalk *w, Stage stage) { return w->enters ? w->enters(w->arg, stage) : OK; }
+
+typedef struct {
+  const ProgramWalk *w;
+  const Value *inputs;
+} Reducing;
+
+/* The mean over ranks that have other rows, as PyTorch's DDP has it: t is this rank's alone. */
+static Status average_over_replicas(const ProgramWalk *w, Tensor *t, Tensor **out) {
+  Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_EMIT};
+  Tensor *local = t->spec ? t->local : t;
+  TRY(OP(&c, "aten.div.Tensor", &local, val_tensor(local), val_int(w->grad->replicas)));
+  TRY(OP(&c, "_c10d_functional.all_reduce.default", &local, val_tensor(local), val_str("sum"),
+         val_str(w->grad->replica_group)));
+  TRY(OP(&c, "_c10d_functional.wait_tensor.default", &local, val_tensor(local)));
+  if (!t->spec) return *out = local, OK;
+  return dtensor_wrap(w->scope, t->spec, local, out);
 }
 
-static Status enter(const ProgramWalk *w, Stage stage) { return w->enters ? w->enters(w->arg, stage) : OK; }
+static Status reduce_gradient(void *arg, int k, Tensor *t, Tensor **out) {
+  const Reducing *r = arg;
+  const ProgramWalk *w = r->w;
+  Dist *d = w->marks ? w->marks->mesh->dist : NULL;
+  *out = t;
+  if (d) d->start_reductions = true;
+  Status s = place_gradient(w, r->inputs, k, w->grad->input[k], out);
+  if (d) d->start_reductions = false;
+  TRY(s);
+  if (w->gradient && (*out)->spec) TRY(w->gradient(w->arg, k));
+  return w->grad->replicas > 1 ? average_over_replicas(w, *out, out) : OK;
+}
+
+static Status all_reduced(void *arg) { return enter(((const Reducing *)arg)->w, STAGE_UPDATE); }
+
+static Status call_update(const ProgramWalk *w, const Value *inputs, const Value *gradients, Value *outputs) {
+  Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_SHARD};
+  Reducing r = {w, inputs};
+  const UpdateHooks hooks = {&r, reduce_gradient, all_reduced};
+  TRY(update_walk(w->grad->update, w->grad->phase, &c, &hooks, inputs, gradients, outputs));
+  return place_update(w, inputs, outputs);
+}
 
 /* The backward, and what is done with the gradients; outputs: behind those of the graph. */
 static Status walk_back(Walking *walking, const Value *inputs, const Value *forward, Value *outputs) {
@@ -269,7 +304,6 @@ static Status walk_back(Walking *walking, const Value *inputs, const Value *forw
   TRY(gradients_find(&walking->tape, r, inputs, loss.tensor, w->scope, w->arena, gradients));
   if (w->visits) TRY(w->visits(w->arg, NULL));
   TRY(place_gradients(w, inputs, gradients));
-  TRY(enter(w, STAGE_UPDATE));
   if (r->update) TRY(call_update(w, inputs, gradients, outputs));
   open_shards(outputs, grad_outputs(r));
   return enter(w, STAGE_FORWARD);

@@ -163,7 +163,8 @@ static Status cut_operands(const Rebatch *r, const Node *n, Value *bound, const 
       int64_t whole = batch_from_right(r, n, d);
       Tensor *t = bound[i].tensor;
       if (!whole || (outer && outer[dim]) || t->size[dim] != whole || whole == 1) continue;
-      TRY(OP(c, "aten.slice.Tensor", &t, val_tensor(t), val_int(dim), val_int(0), val_int(whole / r->from * r->to)));
+      TRY(OP(c, "aten.slice.Tensor", &t, val_tensor(t), val_int(dim), val_int(0),
+             val_int(whole / r->from * r->to)));
       bound[i] = val_tensor(t);
     }
   }
@@ -178,11 +179,11 @@ static Meeting meeting_of(const Node *n) {
     const char *op;
     Meeting how;
   } rows[] = {
-      {"aten.view.default", SPELLS_RESHAPE},          {"aten.reshape.default", SPELLS_RESHAPE},
-      {"aten._unsafe_view.default", SPELLS_RESHAPE},  {"aten.view_copy.default", SPELLS_RESHAPE},
-      {"aten.expand.default", SPELLS_EXPAND},         {"aten.expand_copy.default", SPELLS_EXPAND},
-      {"aten.matmul.default", MEETS_MATRICES},        {"aten.bmm.default", MEETS_MATRICES},
-      {"aten.baddbmm.default", MEETS_MATRICES},       {"aten.scaled_dot_product_attention.default", MEETS_MATRICES},
+      {"aten.view.default", SPELLS_RESHAPE},         {"aten.reshape.default", SPELLS_RESHAPE},
+      {"aten._unsafe_view.default", SPELLS_RESHAPE}, {"aten.view_copy.default", SPELLS_RESHAPE},
+      {"aten.expand.default", SPELLS_EXPAND},        {"aten.expand_copy.default", SPELLS_EXPAND},
+      {"aten.matmul.default", MEETS_MATRICES},       {"aten.bmm.default", MEETS_MATRICES},
+      {"aten.baddbmm.default", MEETS_MATRICES},      {"aten.scaled_dot_product_attention.default", MEETS_MATRICES},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (node_is(n, rows[i].op)) return rows[i].how;
@@ -226,11 +227,12 @@ static int64_t inherited(const Rebatch *r, const Node *n, int64_t size) {
 
 static Status not_in_proportion(const Rebatch *r, const Val *v, const Tensor *t) {
   char text[128];
-  return status_hint(fail(ERR_FILE,
-                          "the program is for %lld rows and cannot be run with %lld: '%s' would be %s, which is neither "
-                          "what it was exported with nor in proportion",
-                          (long long)r->from, (long long)r->to, v->name, tensor_describe(t, text, sizeof text)),
-                     "export it with a dynamic batch (torch.export.Dim)");
+  return status_hint(
+      fail(ERR_FILE,
+           "the program is for %lld rows and cannot be run with %lld: '%s' would be %s, which is neither "
+           "what it was exported with nor in proportion",
+           (long long)r->from, (long long)r->to, v->name, tensor_describe(t, text, sizeof text)),
+      "export it with a dynamic batch (torch.export.Dim)");
 }
 
 static Status note_result(Rebatch *r, const Node *n, const Val *v, const Tensor *t) {

@@ -4,9 +4,9 @@
  * walked with 6 rows, sizes that are spelled out are brought to what they are for 6: which of them belong to the
  * batch is followed from the user inputs on, value by value.
  *
- * For each dimension of a value that holds the batch its *outer factor* is known: the dimension is `outer` times the
- * batch times something, the batch standing between the two (1 for [batch], [batch * tokens]).  So a dimension that
- * was joined from several is split again at the right place.
+ * For each dimension of a value that holds the batch its *outer factor* is known: the dimension is `outer` times
+ * the batch times something, the batch standing between the two (1 for [batch], [batch * tokens]).  So a dimension
+ * that was joined from several is split again at the right place.
  *
  * I1  Values that do not come from the batch stay as they are; where one meets the batch (a mask that was made for
  *     12 rows), its first rows are taken.
@@ -26,8 +26,9 @@ typedef struct {
   Arena *arena;
 } Rebatch;
 
-/* Which batch the program is for and which is given, if they differ and all inputs that have it agree: then *out has
- * from > 0, and `as_exported` gets inputs of the program's own sizes, to be bound and checked in their place. */
+/* Which batch the program is for and which is given, if they differ and all inputs that have it agree: then *out
+ * has from > 0, and `as_exported` gets inputs of the program's own sizes, to be bound and checked in their place.
+ */
 Status rebatch_find(const Exported *e, const Value *user, int n, Scope *scope, Arena *arena, Rebatch *out,
                     const Value **as_exported);
 

@@ -167,6 +167,11 @@ void session_set_phase(Session *s, Phase phase) { s->grad.phase = phase; }
 
 void session_allow_any_batch(Session *s) { s->any_batch = true; }
 
+void session_average_gradients(Session *s, int ranks, const char *group) {
+  s->grad.replicas = ranks;
+  s->grad.replica_group = group;
+}
+
 void session_reduce_gradients(Session *s, const ReduceGradients *how) { s->reduce = *how; }
 
 Tensor *session_state(const Session *s, const char *fqn) {
@@ -261,13 +266,15 @@ static Status make_key(Phase phase, const Value *inputs, int n, int64_t **key, i
 
 Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported **out) {
   Exported *special;
-  Specialize how = {
-      .marks = session_marks(s), .state = s->state, .grad = session_gradients(s), .trains = s->trains,
-      .any_batch = s->any_batch};
+  Specialize how = {.marks = session_marks(s),
+                    .state = s->state,
+                    .grad = session_gradients(s),
+                    .trains = s->trains,
+                    .any_batch = s->any_batch};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   special->graph->gradients_apart = s->gradients_apart;
   char of_step[400];
-  bool reduces = s->trains && s->on_mesh;
+  bool reduces = s->trains && (s->on_mesh || s->grad.replicas > 1);
   const char *passes = reduces ? passes_of_step(&s->reduce, of_step, sizeof of_step) : passes_specialized;
   Status status = pass_run_list(special, passes, s->ctx, NULL);
   MemoryFit fit;

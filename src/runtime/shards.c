@@ -39,9 +39,9 @@ static Status copy_of(Kern *kern, Scope *scope, Tensor *whole, const Region *par
 }
 
 Status shard_of(Kern *kern, Scope *scope, Tensor *whole, const Spec *spec, Tensor **out) {
+  if (!whole->storage) return tensor_meta(scope, whole->dtype, spec->local_ndim, spec->local, out);
   if (spec->partial) return fail(ERR_USAGE, "a tensor that is given whole cannot be placed P");
   if (spec->replicated) return tensor_alias(scope, whole, out);
-  if (!whole->storage) return tensor_meta(scope, whole->dtype, spec->local_ndim, spec->local, out);
   Arena arena = {0};
   Region part;
   Layout l = spec_layout(spec);

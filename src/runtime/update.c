@@ -294,7 +294,15 @@ static Status step_param(Updating *w, const UpdateParam *p, Tensor *grad, Value 
 
 enum { OUTPUTS_PER_PARAM = OPTIM_MAX_STATES + 2 }; /* the parameter, its states, the sum */
 
-static Status walk(Updating *w, Phase phase) {
+/* The last parameters' gradients are there first. */
+static Status reduce_gradients(Updating *w, const UpdateHooks *hooks) {
+  TRY(w->f.status);
+  for (int k = w->u->nparams - 1; k >= 0; k--)
+    if (w->grad[k]) TRY(hooks->reduce(hooks->arg, k, w->grad[k], &w->grad[k]));
+  return hooks->reduced(hooks->arg);
+}
+
+static Status walk(Updating *w, Phase phase, const UpdateHooks *hooks) {
   const Update *u = w->u;
   Value *numbers = w->out + u->nparams * OUTPUTS_PER_PARAM; /* step, loss scale, growth, norm */
   accumulate(w, phase);
@@ -303,6 +311,7 @@ static Status walk(Updating *w, Phase phase) {
       if (w->grad[k]) w->out[k * OUTPUTS_PER_PARAM + 1 + OPTIM_MAX_STATES] = val_tensor(w->grad[k]);
     return w->f.status;
   }
+  TRY(reduce_gradients(w, hooks));
   Tensor *norm = prepare_step(w);
   if (u->recipe.scale_loss) adapt_loss_scale(w, &numbers[1], &numbers[2]);
   TRY(w->f.status);
@@ -313,11 +322,11 @@ static Status walk(Updating *w, Phase phase) {
   return OK;
 }
 
-Status update_walk(const Update *u, Phase phase, Call *c, const Value *inputs, const Value *gradients,
-                   Value *outputs) {
+Status update_walk(const Update *u, Phase phase, Call *c, const UpdateHooks *hooks, const Value *inputs,
+                   const Value *gradients, Value *outputs) {
   Updating w = {.u = u, .f = {.c = c}, .inputs = inputs, .out = outputs};
   for (int i = 0; i < u->noutputs; i++) outputs[i] = val_none();
   TRY_NEW(w.grad, arena_new_n(c->arena, Tensor *, u->nparams + 1));
   for (int k = 0; k < u->nparams; k++) w.grad[k] = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
-  return walk(&w, phase);
+  return walk(&w, phase, hooks);
 }

@@ -48,10 +48,16 @@ Status update_declare(Exported *e, const Recipe *r, const int *params, int n, Ar
 /* The loss whose backward gives the gradients that update_walk() wants: scaled, if need be.  tape: the terms on
  * which it is differentiated. */
 Status update_loss(const Update *u, Call *tape, const Value *inputs, Tensor *loss, Tensor **out);
-/* The calls.  inputs: of the graph; gradients: one per parameter, placed like it, VAL_NONE: none.  outputs: one per
- * u->output, VAL_NONE where this phase gives none. */
-Status update_walk(const Update *u, Phase phase, Call *c, const Value *inputs, const Value *gradients,
-                   Value *outputs);
+/* How the walk that calls the update has gradients reduced: of a step's sum over its micro-batches, once. */
+typedef struct {
+  void *arg;
+  Status (*reduce)(void *arg, int k, Tensor *t, Tensor **out); /* of parameter k; out is placed like it */
+  Status (*reduced)(void *arg);                                /* all are: what follows belongs to the update */
+} UpdateHooks;
+/* The calls.  inputs: of the graph; gradients: one per parameter, VAL_NONE: none; placed like the sums of
+ * micro-batches, if there are several.  outputs: one per u->output, VAL_NONE where this phase gives none. */
+Status update_walk(const Update *u, Phase phase, Call *c, const UpdateHooks *hooks, const Value *inputs,
+                   const Value *gradients, Value *outputs);
 
 /* Is this parameter or buffer written by the update? */
 bool update_writes(const Update *u, const char *fqn);

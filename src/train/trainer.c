@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/near.h"
+#include "comm/groups.h"
 #include "dist/dtensor.h"
 #include "dist/run_sharded.h"
 #include "kernels/copy.h"
@@ -17,6 +18,7 @@
 
 struct Trainer {
   Ctx *ctx;
+  Comm *replicas; /* ranks that have rows of their own; NULL: this one has all */
   Prepared *prepared;
   Session *session;
   int loss;       /* its place among the user outputs */
@@ -65,13 +67,38 @@ static Status check_freeze(const char *patterns, const Exported *e) {
   return OK;
 }
 
+/* Of a mesh: the axes that shard batches, and the text of a mesh of the others ("": there are none). */
+static Status split_mesh(const char *mesh, const PlanFile *plan, unsigned *data, char *others, size_t cap) {
+  Dist *d;
+  Mesh *m;
+  TRY(dist_new(NULL, &d));
+  Status s = mesh_parse(d, mesh, &m);
+  size_t at = 0;
+  *data = 0;
+  others[0] = 0;
+  for (int a = 0; !s && a < m->naxes; a++) {
+    if (mark_is_data_axis(m, plan, a)) *data |= 1u << a;
+    else if (!m->name[a]) s = fail(ERR_USAGE, "the axes of the mesh %s have no names: write dp=2,tp=2", mesh);
+    else at += (size_t)snprintf(others + at, cap - at, "%s%s=%d", at ? "," : "", m->name[a], m->axis[a]);
+  }
+  dist_free(d);
+  if (!s && !*data)
+    s = status_hint(fail(ERR_USAGE, "no axis of the mesh %s shards batches", mesh),
+                    "call one dp, or name it: --data-axis");
+  return s;
+}
+
 static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
   PlanFile plan = {.path = "the plan"}; /* a copy: others may have the plan as well */
+  char others[512];
   if (!how->mesh) return OK;
   if (how->plan) plan = *how->plan;
   plan.any_batch = true;
   plan.data_axis = how->data_axis;
-  return prepare_marks(p, how->mesh, &plan);
+  if (!how->local) return prepare_marks(p, how->mesh, &plan);
+  TRY(split_mesh(how->mesh, &plan, &p->replica_axes, others, sizeof others));
+  plan.data_axis = NULL;
+  return *others ? prepare_marks(p, others, &plan) : OK;
 }
 
 static Status prepare_training(Prepared *p, const TrainerPlan *how) {
@@ -97,14 +124,40 @@ Status trainer_prepare(Ctx *ctx, Exported *e, const TrainerPlan *how, Prepared *
   return s;
 }
 
+/* The part of the mesh that the program is partitioned over, NULL: none; and who has other rows. */
+static Status open_replicas(Trainer *t, Mesh **mesh) {
+  Mesh *whole = *mesh;
+  int axes[MAX_AXES], n = 0;
+  if (!whole || !t->prepared->replica_axes) return OK;
+  if (!t->ctx->groups)
+    return fail(ERR_USAGE, "gradients are averaged over ranks of a launch, and this context is of none");
+  TRY(mesh_group(whole, t->prepared->replica_axes, &t->replicas));
+  for (int a = 0; a < whole->naxes; a++)
+    if (!(t->prepared->replica_axes >> a & 1)) axes[n++] = a;
+  *mesh = NULL;
+  return n ? mesh_sub(whole, axes, n, mesh) : OK;
+}
+
+static Status open_session(Trainer *t, Mesh *mesh) {
+  const char *group;
+  char wanted[256] = "replicas";
+  if (mesh && t->prepared->replica_axes) mesh_group_name(mesh, t->prepared->replica_axes, wanted, sizeof wanted);
+  TRY(open_replicas(t, &mesh));
+  TRY(session_open_prepared(t->ctx, t->prepared, mesh, &t->session));
+  session_allow_any_batch(t->session);
+  if (!t->replicas) return OK;
+  TRY(groups_name(t->ctx->groups, wanted, t->replicas, &group));
+  session_average_gradients(t->session, comm_size(t->replicas), group);
+  return OK;
+}
+
 Status trainer_open_on(Ctx *ctx, Prepared *p, Mesh *mesh, Trainer **out) {
   Trainer *t;
   TRY_NEW(t, calloc(1, sizeof *t));
   t->ctx = ctx;
   t->prepared = prepared_ref(p);
   t->loss = returned_before(p->program, p->step.loss);
-  Status s = session_open_prepared(ctx, p, mesh, &t->session);
-  if (!s) session_allow_any_batch(t->session);
+  Status s = open_session(t, mesh);
   if (s) trainer_free(t);
   else *out = t;
   return s;
@@ -275,22 +328,71 @@ Status trainer_load_weights(Trainer *t, const char *path) {
 
 /* ---- steps -------------------------------------------------------------------------------------------- */
 
-/* One call: its loss, and its last output if it makes a step. */
-static Status call(Trainer *t, Phase phase, const Batch *b, double *loss, double *norm) {
-  Scope scope = {0};
-  Arena arena = {0};
+/* The first dimension of the first input that has one. */
+static int64_t batch_rows(const Batch *b) {
+  for (int i = 0; i < b->n; i++)
+    if (b->inputs[i].kind == VAL_TENSOR && b->inputs[i].tensor->ndim) return b->inputs[i].tensor->size[0];
+  return 0;
+}
+
+/* This rank's rows of a batch, as torch.chunk() has them. */
+static Status own_rows(const Trainer *t, const Batch *b, Scope *scope, Arena *arena, Batch *out, int64_t *rows) {
+  int64_t all = batch_rows(b), n = comm_size(t->replicas), each = (all + n - 1) / n,
+          first = each * comm_rank(t->replicas);
+  Value *own;
+  *rows = first < all ? (all - first < each ? all - first : each) : 0;
+  if (!*rows)
+    return status_hint(fail(ERR_USAGE, "a batch of %lld rows leaves rank %d of the %lld that share it without any",
+                            (long long)all, comm_rank(t->replicas), (long long)n),
+                       "take larger batches, or fewer ranks");
+  TRY_NEW(own, arena_new_n(arena, Value, b->n + 1));
+  for (int i = 0; i < b->n; i++) {
+    own[i] = b->inputs[i];
+    if (own[i].kind != VAL_TENSOR || !own[i].tensor->ndim || own[i].tensor->size[0] != all) continue;
+    Tensor *x;
+    TRY(tensor_alias(scope, own[i].tensor, &x));
+    x->offset += first * x->stride[0];
+    x->size[0] = *rows;
+    own[i] = val_tensor(x);
+  }
+  *out = (Batch){own, b->n};
+  return OK;
+}
+
+/* One call: its loss, and its last output if it makes a step; rows: of this rank. */
+static Status call_on(Trainer *t, const Batch *whole, Scope *scope, Arena *arena, double *loss, double *norm,
+                      int64_t *rows) {
+  Batch b = *whole;
   Value *out;
   int n;
+  *rows = 0;
+  if (t->replicas) TRY(own_rows(t, whole, scope, arena, &b, rows));
+  TRY(session_run(t->session, b.inputs, b.n, scope, arena, &out, &n));
+  *loss = load_number(out[t->loss].tensor);
+  if (norm) *norm = load_number(out[n - 1].tensor);
+  return OK;
+}
+
+static Status call(Trainer *t, Phase phase, const Batch *b, double *loss, double *norm, int64_t *rows) {
+  Scope scope = {0};
+  Arena arena = {0};
   session_set_phase(t->session, phase);
-  Status s = session_run(t->session, b->inputs, b->n, &scope, &arena, &out, &n);
-  if (!s) {
-    *loss = load_number(out[t->loss].tensor);
-    if (norm) *norm = load_number(out[n - 1].tensor);
-  }
+  Status s = call_on(t, b, &scope, &arena, loss, norm, rows);
   session_set_phase(t->session, PHASE_LOSS); /* whoever else runs it changes nothing */
   scope_clear(&scope);
   arena_free(&arena);
   return s;
+}
+
+/* The weighted mean over the ranks that have rows of their own. */
+static Status mean_over_replicas(const Trainer *t, double weight, double *value) {
+  double sums[] = {*value * weight, weight};
+  Coll c = {.kind = COLL_ALL_REDUCE, .dtype = DT_F64, .op = REDUCE_SUM, .send = sums, .recv = sums, .count = 2};
+  c.why = "the loss of a step";
+  if (!t->replicas) return OK;
+  TRY(comm_run(t->replicas, &c));
+  *value = sums[0] / sums[1];
+  return OK;
 }
 
 Phase trainer_phase(const Trainer *t, int i) {
@@ -298,25 +400,43 @@ Phase trainer_phase(const Trainer *t, int i) {
   return n == 1 ? PHASE_STEP : i + 1 == n ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
 }
 
+/* Buffers that the program writes to are those of the first rank when a step begins. */
+static Status share_buffers(Trainer *t, const SetAside *a) {
+  for (int i = 0; t->replicas && i < a->n; i++) {
+    const Tensor *x = a->state[i].tensor;
+    if (!a->copy[i]) continue;
+    Coll c = {.kind = COLL_BROADCAST, .dtype = x->dtype, .send = tensor_data(x), .recv = tensor_data(x)};
+    c.count = tensor_numel(x);
+    c.why = "buffers of the first rank";
+    TRY(comm_run(t->replicas, &c));
+  }
+  return OK;
+}
+
 static Status feed(Trainer *t, const Batch *batch, StepResult *out, bool *done) {
   const Recipe *r = trainer_recipe(t);
   double loss, norm = 0, scale = r->scale_loss ? load_number(number_at(t, update_of(t)->loss_scale)) : 0;
+  int64_t rows;
   *done = t->fed + 1 == r->accumulate;
-  TRY(call(t, trainer_phase(t, t->fed), batch, &loss, *done ? &norm : NULL));
+  TRY(call(t, trainer_phase(t, t->fed), batch, &loss, *done ? &norm : NULL, &rows));
   t->sum = t->fed ? t->sum + loss : loss;
   t->fed++;
-  if (*done)
-    *out = (StepResult){.loss = t->sum / r->accumulate,
-                        .grad_norm = norm,
-                        .skipped = (r->skip_nonfinite || r->scale_loss) && !isfinite(norm),
-                        .loss_scale = scale};
-  return OK;
+  if (!*done) return OK;
+  *out = (StepResult){.loss = t->sum / r->accumulate,
+                      .own_loss = t->sum / r->accumulate,
+                      .grad_norm = norm,
+                      .skipped = (r->skip_nonfinite || r->scale_loss) && !isfinite(norm),
+                      .loss_scale = scale};
+  return mean_over_replicas(t, 1, &out->loss);
 }
 
 Status trainer_feed(Trainer *t, const Batch *batch, StepResult *out, bool *done) {
   Status s = OK;
   *done = false;
-  if (!t->begun) s = trainer_set_aside(t, &t->aside);
+  if (!t->begun) {
+    s = trainer_set_aside(t, &t->aside);
+    if (!s) s = share_buffers(t, &t->aside);
+  }
   t->begun = true;
   if (!s) s = feed(t, batch, out, done);
   if (s || *done) end_step(t, s || out->skipped);
@@ -339,7 +459,9 @@ Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out) {
 Status trainer_loss(Trainer *t, const Batch *batch, double *out) {
   SetAside aside;
   Status s = trainer_set_aside(t, &aside);
-  if (!s) s = call(t, PHASE_LOSS, batch, out, NULL);
+  int64_t rows = 0;
+  if (!s) s = call(t, PHASE_LOSS, batch, out, NULL, &rows);
+  if (!s) s = mean_over_replicas(t, (double)rows, out);
   trainer_put_back(t, &aside);
   return s;
 }

@@ -27,7 +27,8 @@
 typedef struct Trainer Trainer;
 
 typedef struct {
-  double loss;       /* the mean over the micro-batches */
+  double loss;       /* the mean over the micro-batches, and over ranks that have rows of their own */
+  double own_loss;   /* of this rank's rows, where that is something else; of others it is `loss` */
   double grad_norm;  /* before clipping */
   bool skipped;      /* the norm was not finite, and the recipe skips such steps */
   double loss_scale; /* that the loss was multiplied by; 0: it was not */
@@ -51,6 +52,10 @@ typedef struct {
   const char *mesh;
   const PlanFile *plan;
   const char *data_axis; /* as in PlanFile */
+  /* Along the axes that shard batches every rank runs the program on its own rows and gradients are averaged: what
+   * PyTorch's DDP means.  Means are means of the ranks' means, batch statistics are those of the local rows, and
+   * buffers are those of the first rank, from step to step.  Else the program is that of the whole batch. */
+  bool local;
 } TrainerPlan;
 Status trainer_prepare(Ctx *ctx, Exported *e, const TrainerPlan *how, Prepared **out);
 /* mesh: of the same axes, NULL: one rank.  (collective) */
