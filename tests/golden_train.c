@@ -13,7 +13,6 @@
  * PyTorch itself, on another processor or with its fused optimizer, ends several steps away from what it recorded.
  * There a parameter may be off by a step per step, and states by a fifth.  On a mesh every rank compares the whole.
  */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +20,10 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/json.h"
-#include "base/textbuf.h"
 #include "dist/dispatch.h"
+#include "golden_training.h"
 #include "model_folders.h"
 #include "pt2/read.h"
-#include "tensor/safetensors.h"
-#include "train/trainer.h"
 
 enum { PATH_CAP = 4096 };
 
@@ -53,46 +49,6 @@ typedef struct {
 
 static void path_in(const Case *c, const char *name, char *path) {
   snprintf(path, PATH_CAP, "%s/%.1000s", c->folder, name);
-}
-
-/* ---- the recipe ------------------------------------------------------------------------------------- */
-
-static void put_argument(TextBuf *b, const char *key, yyjson_val *v) {
-  size_t i, n;
-  yyjson_val *item;
-  if (yyjson_is_null(v)) return;
-  text_printf(b, ",%s", key);
-  if (yyjson_is_bool(v)) return text_puts(b, yyjson_get_bool(v) ? "" : "=false");
-  if (yyjson_is_str(v)) return text_printf(b, "=%s", yyjson_get_str(v));
-  if (!yyjson_is_arr(v)) return text_printf(b, "=%.17g", yyjson_get_num(v));
-  yyjson_arr_foreach(v, i, n, item) text_printf(b, "%s%.17g", i ? ":" : "=", yyjson_get_num(item));
-}
-
-/* "AdamW", {"lr": 0.01} -> "adamw,lr=0.01" */
-static void optimizer_text(const Case *c, TextBuf *b) {
-  size_t i, n;
-  yyjson_val *key, *value;
-  for (const char *p = yyjson_get_str(yyjson_obj_get(c->run, "optimizer")); p && *p; p++)
-    text_printf(b, "%c", tolower((unsigned char)*p));
-  yyjson_obj_foreach(yyjson_obj_get(c->run, "args"), i, n, key, value) put_argument(b, yyjson_get_str(key), value);
-}
-
-static Status make_recipe(const Case *c, Arena *arena, Recipe *r) {
-  TextBuf text = {0};
-  optimizer_text(c, &text);
-  Status s = recipe_init(r, arena, text.text ? text.text : "");
-  text_free(&text);
-  TRY(s);
-  yyjson_val *clip = yyjson_obj_get(c->run, "clip"), *type = yyjson_obj_get(clip, "norm_type");
-  r->accumulate = (int)yyjson_get_int(yyjson_obj_get(c->run, "accumulate"));
-  if (yyjson_is_obj(clip)) {
-    r->clip_norm = yyjson_get_num(yyjson_obj_get(clip, "max_norm"));
-    r->norm_type = yyjson_is_str(type) ? strtod(yyjson_get_str(type), NULL) : yyjson_get_num(type);
-  }
-  const char *dtype = yyjson_get_str(yyjson_obj_get(c->run, "dtype"));
-  if (!strcmp(dtype, "bfloat16")) r->param_dtype = DT_BF16;
-  if (!strcmp(dtype, "float16")) r->param_dtype = DT_F16;
-  return OK;
 }
 
 /* ---- comparing -------------------------------------------------------------------------------------- */
@@ -133,23 +89,6 @@ static Status compare_tensor(const Case *c, const char *what, bool state, const 
   return fail(ERR_DIFF, "%s differs by %.3g, its largest element is %.3g", what, worst, largest);
 }
 
-/* The whole of the trained state that stands under this name in a file of results; NULL: there is none. */
-static Status trained(const Trainer *t, const char *name, bool state, Scope *scope, Tensor **out) {
-  char full[1024];
-  const char *last = strrchr(name, '/');
-  if (!state || !last) snprintf(full, sizeof full, "%s", name);
-  else if (!strcmp(last, "/step")) snprintf(full, sizeof full, "optim.step");
-  else snprintf(full, sizeof full, "optim.state.%.*s.%s", (int)(last - name), name, last + 1);
-  TrainState *states = calloc((size_t)trainer_states(t, NULL) + 1, sizeof *states);
-  Status s = states ? OK : fail_oom();
-  int n = states ? trainer_states(t, states) : 0;
-  *out = NULL;
-  for (int i = 0; i < n && !s && !*out; i++)
-    if (!strcmp(states[i].name, full)) s = trainer_gather(t, &states[i], scope, out);
-  free(states);
-  return s;
-}
-
 /* Everything of this case in a file; *n: how many tensors. */
 static Status compare_file(const Case *c, Trainer *t, const char *file, bool state, int *n) {
   char path[PATH_CAP];
@@ -168,7 +107,7 @@ static Status compare_file(const Case *c, Trainer *t, const char *file, bool sta
     snprintf(param, sizeof param, "%s", name + len + 1);
     if (state && strrchr(param, '/')) *strrchr(param, '/') = 0;
     if (is_noise(c, param)) continue;
-    s = trained(t, name + len + 1, state, &scope, &got);
+    s = golden_trained(t, name + len + 1, state, &scope, &got);
     if (!s && !got) s = fail(ERR_DIFF, "there is no '%s'", name);
     if (!s) s = safetensors_tensor(want, &want->entries[i], &scope, &w);
     if (!s) s = compare_tensor(c, name, state, got, w);
@@ -190,49 +129,15 @@ static Status compare_results(const Case *c, Trainer *t) {
 
 /* ---- one run ---------------------------------------------------------------------------------------- */
 
-/* The inputs of batch `number`, by the names of the program's inputs. */
-static Status take_batch(const Exported *e, const SafeTensors *file, int64_t number, Scope *scope, Value *inputs) {
-  int at = 0;
-  for (int i = 0; i < e->graph->ninputs; i++) {
-    Tensor *all, *one;
-    if (e->inputs[i].kind != IN_USER) continue;
-    TRY(safetensors_get(file, e->graph->inputs[i]->name, scope, &all));
-    if (number >= all->size[0]) return fail(ERR_DIFF, "there are only %lld batches", (long long)all->size[0]);
-    TRY(tensor_alias(scope, all, &one));
-    one->ndim--;
-    memmove(one->size, one->size + 1, (size_t)one->ndim * sizeof *one->size);
-    memmove(one->stride, one->stride + 1, (size_t)one->ndim * sizeof *one->stride);
-    one->offset += number * all->stride[0];
-    inputs[at++] = val_tensor(one);
-  }
-  return OK;
-}
-
-enum { MAX_INPUTS = 32 };
-typedef struct {
-  const Exported *e;
-  const SafeTensors *file;
-  int64_t first;
-  Scope *scope;
-  Value inputs[MAX_INPUTS];
-} Batches;
-
-static Status next_batch(void *arg, int i, Batch *out) {
-  Batches *b = arg;
-  *out = (Batch){b->inputs, exported_user_inputs(b->e)};
-  if (out->n > MAX_INPUTS) return fail(ERR_DIFF, "the test has no room for so many inputs");
-  return take_batch(b->e, b->file, b->first + i, b->scope, b->inputs);
-}
-
 static Status run_step(const Case *c, Trainer *t, const SafeTensors *file, int step, Scope *scope) {
   int each = trainer_recipe(t)->accumulate;
-  Batches batches = {.e = trainer_program(t), .file = file, .first = (int64_t)step * each, .scope = scope};
+  GoldenBatches batches = {.e = trainer_program(t), .file = file, .first = (int64_t)step * each, .scope = scope};
   StepResult got;
   double want = 0;
   yyjson_val *losses = yyjson_obj_get(c->run, "losses"), *norms = yyjson_obj_get(c->run, "grad_norms");
   for (int i = 0; i < each; i++) want += yyjson_get_num(yyjson_arr_get(losses, (size_t)(step * each + i))) / each;
   trainer_set_rate(t, 1);
-  TRY(trainer_step(t, next_batch, &batches, &got));
+  TRY(trainer_step(t, golden_next_batch, &batches, &got));
   if (c->suite->verbose) printf("  step %d loss %.8g (%.8g) norm %.8g\n", step + 1, got.loss, want, got.grad_norm);
   TRY(compare_number(c, "the loss", step + 1, got.loss, want));
   yyjson_val *norm = yyjson_arr_get(norms, (size_t)step);
@@ -304,7 +209,7 @@ static Status run_case(Case *c) {
   Ctx ctx;
   Arena arena = {0};
   Recipe r;
-  Status s = make_recipe(c, &arena, &r);
+  Status s = golden_recipe(c->run, &arena, &r);
   bool half = !s && r.param_dtype != DT_NONE;
   c->tolerance = half ? 3e-2 : 1e-4;
   if (half && !is_sgd(c))

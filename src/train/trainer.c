@@ -19,6 +19,7 @@
 struct Trainer {
   Ctx *ctx;
   Comm *replicas; /* ranks that have rows of their own; NULL: this one has all */
+  int64_t *rows;  /* of each; NULL: equal parts */
   Prepared *prepared;
   Session *session;
   int loss;       /* its place among the user outputs */
@@ -191,6 +192,7 @@ void trainer_free(Trainer *t) {
   end_step(t, false);
   session_free(t->session);
   prepared_unref(t->prepared);
+  free(t->rows);
   free(t);
 }
 
@@ -335,16 +337,27 @@ static int64_t batch_rows(const Batch *b) {
   return 0;
 }
 
-/* This rank's rows of a batch, as torch.chunk() has them. */
+/* Which rows of a batch this rank takes. */
+static Status find_rows(const Trainer *t, int64_t all, int64_t *first, int64_t *rows) {
+  int64_t n = comm_size(t->replicas), me = comm_rank(t->replicas), each = (all + n - 1) / n, sum = 0;
+  for (int64_t r = 0; r < n; r++) {
+    int64_t left = all - sum > 0 ? all - sum : 0, own = t->rows ? t->rows[r] : left < each ? left : each;
+    if (r == me) *first = sum, *rows = own;
+    sum += own;
+  }
+  if (sum != all)
+    return fail(ERR_USAGE, "ranks are to take %lld rows in all, and a batch has %lld", (long long)sum,
+                (long long)all);
+  if (*rows > 0) return OK;
+  return status_hint(fail(ERR_USAGE, "a batch of %lld rows leaves rank %lld of the %lld that share it without any",
+                          (long long)all, (long long)me, (long long)n),
+                     "take larger batches, or fewer ranks");
+}
+
 static Status own_rows(const Trainer *t, const Batch *b, Scope *scope, Arena *arena, Batch *out, int64_t *rows) {
-  int64_t all = batch_rows(b), n = comm_size(t->replicas), each = (all + n - 1) / n,
-          first = each * comm_rank(t->replicas);
+  int64_t all = batch_rows(b), first = 0;
   Value *own;
-  *rows = first < all ? (all - first < each ? all - first : each) : 0;
-  if (!*rows)
-    return status_hint(fail(ERR_USAGE, "a batch of %lld rows leaves rank %d of the %lld that share it without any",
-                            (long long)all, comm_rank(t->replicas), (long long)n),
-                       "take larger batches, or fewer ranks");
+  TRY(find_rows(t, all, &first, rows));
   TRY_NEW(own, arena_new_n(arena, Value, b->n + 1));
   for (int i = 0; i < b->n; i++) {
     own[i] = b->inputs[i];
@@ -392,6 +405,18 @@ static Status mean_over_replicas(const Trainer *t, double weight, double *value)
   if (!t->replicas) return OK;
   TRY(comm_run(t->replicas, &c));
   *value = sums[0] / sums[1];
+  return OK;
+}
+
+Status trainer_set_rows(Trainer *t, const int64_t *rows, int n) {
+  if (!t->replicas) return fail(ERR_USAGE, "every rank has the whole batch: --data-parallel local shares rows out");
+  if (rows && n != comm_size(t->replicas))
+    return fail(ERR_USAGE, "rows of %d ranks are told, and %d share batches", n, comm_size(t->replicas));
+  free(t->rows);
+  t->rows = NULL;
+  if (!rows) return OK;
+  TRY_NEW(t->rows, malloc((size_t)n * sizeof *rows));
+  memcpy(t->rows, rows, (size_t)n * sizeof *rows);
   return OK;
 }
 

@@ -66,6 +66,10 @@ const Recipe *trainer_recipe(const Trainer *t);
 const Exported *trainer_program(const Trainer *t);
 Session *trainer_session(Trainer *t);
 
+/* Of a local trainer: how many rows of each batch the ranks along its data axes take, in their order; NULL: equal
+ * parts, as torch.chunk() makes them.  Copied. */
+Status trainer_set_rows(Trainer *t, const int64_t *rows, int n);
+
 /* Learning rates of all groups: so much of what their settings say. */
 void trainer_set_rate(Trainer *t, double factor);
 double trainer_rate(const Trainer *t); /* of the group of all parameters that no other takes */
