@@ -450,6 +450,21 @@ Status tape_gradients(Tape *t, Tensor *const *outputs, Tensor *const *cotangents
   return s;
 }
 
+void tape_await(Tape *t, TapeEnd *e) {
+  TapeEnd **last = &t->ends;
+  while (*last) last = &(*last)->next;
+  e->next = NULL;
+  *last = e;
+}
+
+void tape_await_no_more(Tape *t, TapeEnd *e) {
+  for (TapeEnd **at = &t->ends; *at; at = &(*at)->next) {
+    if (*at != e) continue;
+    *at = e->next;
+    return;
+  }
+}
+
 Status tape_backward(Tape *t, Tensor *const *outputs, Tensor *const *cotangents, int noutputs,
                      const Backward *how) {
   Scope scope = {0};
@@ -457,7 +472,14 @@ Status tape_backward(Tape *t, Tensor *const *outputs, Tensor *const *cotangents,
   t->backwards++;
   Status s = collect(&j, outputs, noutputs);
   if (!s) ask_for_leaves(&j);
+  bool adding = t->adding;
+  t->adding = true;
   if (!s) s = go_back(&j, outputs, cotangents, noutputs);
+  t->adding = adding;
+  for (TapeEnd *e = t->ends, *next; e; e = next) {
+    next = e->next;
+    s = e->fn(e->arg, s);
+  }
   for (int at = 0; !s && at < j.n; at++) s = keep_gradients(&j, &j.visit[at], true);
   job_end(&j);
   scope_clear(&scope);
