@@ -606,6 +606,11 @@ TESS_API void tess_module_free(TessModule *m);                                  
 /* Grows with every change of its own tensors and children. */
 TESS_API int64_t tess_module_version(const TessModule *m);
 
+/* What styles of parallelism know a module as: "linear" (weight [out,in], bias [out]), "embedding" (weight
+ * [rows,features]), or anything else; "": nothing in particular (NULL).  A copy is kept. */
+TESS_API int tess_module_set_kind(TessCtx *ctx, TessModule *m, const char *kind);
+TESS_API const char *tess_module_kind(const TessModule *m);
+
 /* m takes over the caller's reference of the child, unless this fails; a child of that name is
  * replaced.  One module may be in several places (hold it for each), but not inside itself. */
 TESS_API int tess_module_add(TessCtx *ctx, TessModule *m, const char *name, TessModule *child);

@@ -61,6 +61,9 @@ Tape *api_tape(TessCtx *ctx);
 Status api_share(TessCtx *ctx, const Tensor *t);
 
 void api_leave_world(TessCtx *ctx);
+/* dtensor_distribute(); of a leaf that requires a gradient a leaf is made. */
+Status api_distribute(TessCtx *ctx, Scope *scope, Tensor *t, Mesh *mesh, const Placement *place, int src,
+                      Tensor **out);
 /* The context's Dist; a context by itself becomes a world of one. */
 Status api_dist(TessCtx *ctx, Dist **out);
 

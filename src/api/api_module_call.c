@@ -7,18 +7,18 @@
 
 /* ---- hooks ---------------------------------------------------------------------------------------- */
 
-static Status add_hook(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg) {
+Status module_add_hook(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg, void (*release)(void *arg)) {
   if ((int)at < 0 || at > TESS_AFTER_FORWARD) return fail(ERR_USAGE, "modules have no hooks at %d", (int)at);
   void *list = m->hook;
   TRY(module_grow(&list, m->nhooks, &m->hook_cap, sizeof *m->hook));
   m->hook = list;
-  m->hook[m->nhooks++] = (ModuleHook){m->hooks_made++, at, fn, arg};
+  m->hook[m->nhooks++] = (ModuleHook){m->hooks_made++, at, fn, arg, release};
   return OK;
 }
 
 int tess_module_hook(TessCtx *ctx, TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg) {
   if (!API_BEGIN(ctx, GIVEN("the module", m), GIVEN("the hook", fn ? "" : NULL)) ||
-      api_stick(ctx, add_hook(m, at, fn, arg)))
+      api_stick(ctx, module_add_hook(m, at, fn, arg, NULL)))
     return -1;
   return m->hooks_made - 1;
 }
@@ -26,7 +26,9 @@ int tess_module_hook(TessCtx *ctx, TessModule *m, TessHookAt at, TessModuleHook 
 void tess_module_unhook(TessModule *m, int hook) {
   for (int i = 0; m && i < m->nhooks; i++) {
     if (m->hook[i].number != hook) continue;
+    ModuleHook gone = m->hook[i];
     memmove(&m->hook[i], &m->hook[i + 1], (size_t)(--m->nhooks - i) * sizeof *m->hook);
+    if (gone.release) gone.release(gone.arg);
     return;
   }
 }
@@ -95,7 +97,7 @@ static Status replicate(TessCtx *ctx, TessModule *m, Mesh *mesh) {
     if (m->tensor[i].tensor->spec) continue;
     Scope scope = {0};
     Tensor *spread;
-    Status s = dtensor_distribute(ctx, &scope, m->tensor[i].tensor, mesh, r, 0, &spread);
+    Status s = api_distribute(ctx, &scope, m->tensor[i].tensor, mesh, r, 0, &spread);
     if (!s) s = module_replace(m, &m->tensor[i], spread);
     scope_clear(&scope);
     TRY(s);

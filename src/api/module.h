@@ -28,6 +28,7 @@ typedef struct {
   TessHookAt at;
   TessModuleHook *fn;
   void *arg;
+  void (*release)(void *arg); /* when the hook is gone; NULL: arg is the caller's */
 } ModuleHook;
 
 struct TessModule {
@@ -35,7 +36,9 @@ struct TessModule {
   int64_t version;
   TessForwardFn *forward;
   void *arg;
-  TessModule *parent; /* the first of those around it, borrowed */
+  void (*release)(void *arg); /* of arg, with the module; NULL: arg is the caller's */
+  char *kind;                 /* "linear" ...: what styles of parallelism know it as; NULL: nothing in particular */
+  TessModule *parent;         /* the first of those around it, borrowed */
   int parents;
   ModuleTensor *tensor;
   int ntensors, tensor_cap;
@@ -61,6 +64,9 @@ void module_list_free(ModuleList *list);
 
 /* Puts t where the tensor of that name was. */
 Status module_replace(TessModule *m, ModuleTensor *where, const Tensor *t);
+
+/* tess_module_hook() whose arg the module frees; release is not called if this fails. */
+Status module_add_hook(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg, void (*release)(void *arg));
 
 /* Room for one more of n elements. */
 Status module_grow(void **list, int n, int *cap, size_t size);
