@@ -48,6 +48,7 @@ TessCtx *tess_ctx_new(int threads) {
 void tess_ctx_free(TessCtx *ctx) {
   if (!ctx) return;
   while (public_ctx(ctx)->scope) tess_scope_end(ctx, public_ctx(ctx)->scope);
+  api_end_data_parallel(ctx);
   api_leave_world(ctx);
   ctx_free(ctx);
   free(ctx);

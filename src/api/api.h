@@ -21,9 +21,10 @@ typedef struct {
   bool plans;      /* a context of tess_ctx_plan() */
   bool owns_world; /* made for a context by itself */
   struct OpenLog *logs;
-  Tape tape;      /* once a tensor requires a gradient; `paused` is told from the beginning */
-  bool taping;    /* it stands in the line of handlers */
-  uint64_t modes; /* of no_grad and enable_grad around the innermost, lowest bit first */
+  Tape tape;                         /* once a tensor requires a gradient; `paused` is told from the beginning */
+  bool taping;                       /* it stands in the line of handlers */
+  struct TessDataParallel *replicas; /* modules that are data parallel on it */
+  uint64_t modes;                    /* of no_grad and enable_grad around the innermost, lowest bit first */
   int nmodes;
 } PublicCtx;
 
@@ -59,6 +60,9 @@ Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, 
 Tape *api_tape(TessCtx *ctx);
 /* Handles that are made of t from here on know of writes to it that change its gradient. */
 Status api_share(TessCtx *ctx, const Tensor *t);
+
+/* Modules are data parallel no more: the context is about to go. */
+void api_end_data_parallel(TessCtx *ctx);
 
 void api_leave_world(TessCtx *ctx);
 /* dtensor_distribute(); of a leaf that requires a gradient a leaf is made. */

@@ -62,6 +62,17 @@ typedef struct {
 Status modules_of(TessModule *root, ModuleList *out);
 void module_list_free(ModuleList *list);
 
+/* The parameters of a tree that require a gradient, or its buffers, each tensor once, with their dotted names; the
+ * tensors are borrowed. */
+typedef struct {
+  Tensor **v;
+  const char **name;
+  int n, cap, name_cap;
+  Arena arena; /* of all this */
+} ModuleTensors;
+Status module_tensors(TessModule *m, bool buffers, ModuleTensors *out);
+void module_tensors_free(ModuleTensors *list);
+
 /* Puts t where the tensor of that name was. */
 Status module_replace(TessModule *m, ModuleTensor *where, const Tensor *t);
 
