@@ -91,6 +91,8 @@ typedef enum {
 
 /* Contiguous, uninitialised.  NULL on error. */
 TESS_API TessTensor *tess_tensor_new(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size);
+/* Sizes without memory, for tess_fully_shard(); no op can read it. */
+TESS_API TessTensor *tess_tensor_meta(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size);
 /* Contiguous, a copy of data. */
 TESS_API TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size,
                                       const void *data);
@@ -790,6 +792,95 @@ TESS_API int tess_data_parallel_buckets(const TessDataParallel *d); /* how many 
  * error. (collective) */
 TESS_API int tess_data_parallel_join_begin(TessDataParallel *d);
 TESS_API int tess_data_parallel_join_end(TessDataParallel *d);
+
+/* ---- fully sharded data parallel --------------------------------------------------------------------
+ *
+ *     for (each block) tess_fully_shard(ctx, &block, 1, mesh, NULL);
+ *     tess_fully_shard(ctx, &model, 1, mesh, NULL);
+ *     ... tess_module_call(), tess_backward(), tess_optimizer_step() on DTensors that are shards ...
+ *
+ * PyTorch's fully_shard (FSDP2): a call makes a group of the parameters below its modules that no earlier call has
+ * taken, so call it from the inside out.  A group is gathered before forward and freed after it, gathered again for
+ * the backward and freed when that leaves the module; its gradients are averaged over all ranks and stay as shards.
+ * Each rank has batches of its own.  Parameters may be DTensors of other axes (tensor parallelism).  Whatever takes a
+ * module below is told of those that tess_fully_shard() was called with.  (collective) all of it. */
+
+typedef enum {
+  TESS_RESHARD_DEFAULT, /* parameters are freed after forward, but for those of the root */
+  TESS_RESHARD_ALWAYS,
+  TESS_RESHARD_NEVER,
+  TESS_RESHARD_TO /* shards of groups of reshard_ranks ranks are kept for the backward */
+} TessReshard;
+
+/* Of a parameter, by its dotted name: *dim (0) is cut, over *mesh (that of the call).  0, or not 0 for failure. */
+typedef int TessShardPlacementFn(TessCtx *ctx, const char *name, const TessTensor *param, int *dim, TessMesh **mesh,
+                                 void *arg);
+
+typedef struct {
+  TessReshard reshard;
+  int reshard_ranks;
+  /* TESS_BOOL (0): as they are.  What parameters are gathered as, gradients reduced as, outputs given as. */
+  TessDtype param_dtype, reduce_dtype, output_dtype;
+  int keep_inputs;     /* inputs of floating point are not cast to param_dtype */
+  const char *offload; /* a folder: shards of parameters lie in a file there, which the system may take out of memory */
+  const char *shard_axes, *replicate_axes; /* mesh is larger than data parallelism: names of its axes, "dp" or "dp,cp" */
+  int replicate;                           /* mesh is of one axis, and nothing is sharded: gradients are all-reduced */
+  const char *const *ignored;              /* dotted names of parameters that are left alone */
+  int nignored;
+  TessShardPlacementFn *placement;
+  void *placement_arg;
+} TessFsdpOptions;
+
+/* n modules as one group, which is gathered when the first of them runs and freed after the last.  mesh: one axis,
+ * or two: replicas and shards (NULL: the current one, or all ranks).  options NULL: all 0.  0, or -1. */
+TESS_API int tess_fully_shard(TessCtx *ctx, TessModule *const *modules, int n, TessMesh *mesh,
+                              const TessFsdpOptions *options);
+TESS_API int tess_is_fully_sharded(const TessModule *m); /* 1: it was called with this module */
+/* By hand: start to gather, wait (a forward does by itself), free. */
+TESS_API int tess_fsdp_unshard(TessCtx *ctx, TessModule *m, int wait);
+TESS_API int tess_fsdp_wait(TessCtx *ctx, TessModule *m);
+TESS_API int tess_fsdp_reshard(TessCtx *ctx, TessModule *m);
+/* Shards of parameters that had sizes and no values (tess_tensor_meta) get memory, cleared. */
+TESS_API int tess_fsdp_materialize(TessCtx *ctx, TessModule *m);
+/* After a forward or backward that failed: the root is as before it; gradients that were under way are lost. */
+TESS_API int tess_fsdp_reset(TessCtx *ctx, TessModule *m);
+
+typedef enum {
+  TESS_FSDP_GRADIENT_SYNC,          /* 0: backwards communicate no gradients, they are added up whole */
+  TESS_FSDP_ALL_REDUCE,             /* 0: they are reduced to shards, not over the replicas */
+  TESS_FSDP_LAST_BACKWARD,          /* 0: more backwards of the same forwards follow */
+  TESS_FSDP_RESHARD_AFTER_FORWARD,  /* 1 or 0 */
+  TESS_FSDP_RESHARD_AFTER_BACKWARD, /* 0: parameters stay gathered for the next forward */
+  TESS_FSDP_UNSHARD_IN_BACKWARD,    /* 0: the backward does not need the parameters (embeddings) */
+  TESS_FSDP_DIVIDE_FACTOR,          /* gradients are divided by this; 0: the number of ranks */
+  TESS_FSDP_FORCE_SUM,              /* 1: only sums are asked of collectives */
+  TESS_FSDP_REDUCE_UNUSED,          /* 1: parameters that got no gradient have one of zeros */
+  TESS_FSDP_MOST_REDUCTIONS         /* under way at once; 1 */
+} TessFsdpSetting;
+/* For m, or for all fully sharded modules in its tree. */
+TESS_API int tess_fsdp_set(TessCtx *ctx, TessModule *m, TessFsdpSetting what, double value, int recurse);
+/* Which modules start to be gathered when m has been, in forward or backward. */
+TESS_API int tess_fsdp_prefetch(TessCtx *ctx, TessModule *m, int backward, TessModule *const *modules, int n);
+/* Called with the flat reduced gradients, before they are divided and cast.  0, or not 0 for failure. */
+typedef int TessAllReduceHook(TessCtx *ctx, TessTensor *flat, void *arg);
+TESS_API int tess_fsdp_all_reduce_hook(TessCtx *ctx, TessModule *m, TessAllReduceHook *fn, void *arg);
+
+/* pre_forward, all_gather (started), unsharded, post_forward, reshard, reshard_post_forward, pre_backward,
+ * post_backward, reduce_scatter, all_reduce (started).  Of collectives: bytes of the buffer, without any padding. */
+typedef struct {
+  const char *event, *group; /* "blocks.0", "norm, head", "<root>" */
+  int64_t bytes;
+  TessDtype dtype;
+  const char *op; /* "sum", "avg", "premul_sum"; "" */
+  const int *ranks;
+  int nranks;
+} TessFsdpEvent;
+typedef void TessFsdpWatch(const TessFsdpEvent *event, void *arg);
+/* Of all fully sharded modules in the tree; fn NULL: nobody watches. */
+TESS_API int tess_fsdp_watch(TessCtx *ctx, TessModule *m, TessFsdpWatch *fn, void *arg);
+/* The groups of m: JSON [{"name", "kind", "state", "training", "shard_bytes", "gathered_bytes", "params": [{"name",
+ * "dtype", "shape", "placements", "local", "shard_at", "gathered_at"}]}], places in bytes; tess_free(). */
+TESS_API char *tess_fsdp_json(TessCtx *ctx, TessModule *m);
 
 /* ---- watching and insisting ------------------------------------------------------------------ */
 

@@ -24,6 +24,7 @@ typedef struct {
   Tape tape;                         /* once a tensor requires a gradient; `paused` is told from the beginning */
   bool taping;                       /* it stands in the line of handlers */
   struct TessDataParallel *replicas; /* modules that are data parallel on it */
+  struct FsdpUnit *fsdp;             /* modules that are fully sharded on it */
   uint64_t modes;                    /* of no_grad and enable_grad around the innermost, lowest bit first */
   int nmodes;
 } PublicCtx;
@@ -61,6 +62,8 @@ Tape *api_tape(TessCtx *ctx);
 /* Handles that are made of t from here on know of writes to it that change its gradient. */
 Status api_share(TessCtx *ctx, const Tensor *t);
 
+/* Modules are fully sharded on it no more: the context is about to leave its world. */
+void api_end_fsdp(TessCtx *ctx);
 /* Modules are data parallel no more: the context is about to go. */
 void api_end_data_parallel(TessCtx *ctx);
 

@@ -48,6 +48,7 @@ static void drop_tensor(ModuleTensor *t) {
 
 void tess_module_free(TessModule *m) {
   if (!m || atomic_fetch_sub(&m->references, 1) > 1) return;
+  module_leaves_fsdp(m);
   for (int i = 0; i < m->ntensors; i++) drop_tensor(&m->tensor[i]);
   for (int i = 0; i < m->nchildren; i++) drop_child(m, &m->child[i]);
   for (int i = 0; i < m->nhooks; i++)

@@ -1,4 +1,5 @@
 /* api_module_call.c -- public functions: hooks of modules, calling them, distributing them. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,15 @@ Status module_add_hook(TessModule *m, TessHookAt at, TessModuleHook *fn, void *a
   TRY(module_grow(&list, m->nhooks, &m->hook_cap, sizeof *m->hook));
   m->hook = list;
   m->hook[m->nhooks++] = (ModuleHook){m->hooks_made++, at, fn, arg, release};
+  return OK;
+}
+
+Status module_add_hook_first(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg) {
+  void *list = m->hook;
+  TRY(module_grow(&list, m->nhooks, &m->hook_cap, sizeof *m->hook));
+  m->hook = list;
+  memmove(&m->hook[1], &m->hook[0], (size_t)m->nhooks++ * sizeof *m->hook);
+  m->hook[0] = (ModuleHook){--m->hooks_before, at, fn, arg, NULL};
   return OK;
 }
 
@@ -37,7 +47,7 @@ void tess_module_unhook(TessModule *m, int hook) {
 static Status run_hooks(TessCtx *ctx, TessModule *m, TessHookAt at, TessTensor **t, int n) {
   static const char *const name[] = {"before", "after"};
   const int made = m->hooks_made;
-  for (int last = -1, found = 1; found;) {
+  for (int last = INT_MIN, found = 1; found;) {
     found = 0;
     for (int i = 0; i < m->nhooks && !found; i++) {
       const ModuleHook h = m->hook[i]; /* a copy: the list may change in the call */

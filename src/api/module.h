@@ -46,6 +46,9 @@ struct TessModule {
   int nchildren, child_cap;
   ModuleHook *hook;
   int nhooks, hook_cap, hooks_made;
+  int hooks_before;      /* hooks that were put in front of the others */
+  struct FsdpUnit *fsdp; /* that it is fully sharded as (api_fsdp.c); NULL: not */
+  int fsdp_index;        /* its number there */
   Mesh *mesh; /* NULL: not distributed */
   Dist *dist; /* whose mesh it is; compared, never followed */
 };
@@ -78,6 +81,11 @@ Status module_replace(TessModule *m, ModuleTensor *where, const Tensor *t);
 
 /* tess_module_hook() whose arg the module frees; release is not called if this fails. */
 Status module_add_hook(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg, void (*release)(void *arg));
+
+/* The same, called before all others. */
+Status module_add_hook_first(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg);
+/* The module is about to go. */
+void module_leaves_fsdp(TessModule *m);
 
 /* Room for one more of n elements. */
 Status module_grow(void **list, int n, int *cap, size_t size);

@@ -179,6 +179,8 @@ struct FsdpGroup {
   double divide;
   Status (*all_reduce_hook)(void *arg, Ctx *ctx, Tensor *flat);
   void *all_reduce_arg;
+  void (*user_hook)(void); /* the caller's own, for all_reduce_hook */
+  void *user_arg;
 };
 
 /* Makes a group of the parameters that the slots hold now, and puts shards in their places.  (collective) */
@@ -249,6 +251,8 @@ struct FsdpUnit {
   int nto_run;   /* how many */
   FsdpWatch *watch;
   void *watch_arg;
+  void (*user_watch)(void); /* the caller's own, for watch */
+  void *user_watch_arg;
   atomic_int refs; /* the modules', the tape's and those of prefetch lists */
 };
 
