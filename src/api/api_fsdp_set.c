@@ -173,9 +173,13 @@ static void print_sizes(TextBuf *out, const int64_t *size, int n) {
 
 static void print_param(TextBuf *out, const FsdpGroup *g, int i) {
   const FsdpParam *p = &g->param[i];
-  char place[256];
+  char place[256], path[256];
+  TextBuf name = {0};
+  tess_module_path(p->slot[0].module, path, sizeof path);
+  text_printf(&name, "%s%s%s", path, *path ? "." : "", p->slot[0].name);
   text_printf(out, "%s{\"name\": ", i ? ", " : "");
-  text_json(out, p->name);
+  text_json(out, name.text ? name.text : p->name);
+  text_free(&name);
   text_printf(out, ", \"dtype\": \"%s\", \"shape\": ", dtype_name(p->dtype));
   print_sizes(out, p->spec->shape, p->ndim);
   text_printf(out, ", \"placements\": \"%s\", \"local\": ",

@@ -142,14 +142,17 @@ static Status hold_sharded(FsdpGroup *g, int i) {
   return s;
 }
 
-Status fsdp_group_materialize(FsdpGroup *g) {
-  if (g->shards.storage) return OK;
+/* Memory for the flat shard, cleared. */
+static Status new_shards(FsdpGroup *g) {
   TRY(fsdp_shard_storage((size_t)g->shards.bytes, g->options.offload, &g->shards.storage));
   memset(g->shards.storage->data, 0, (size_t)g->shards.bytes);
-  for (int p = 0; p < g->n; p++) {
-    g->param[p].meta = false;
-    TRY(hold_sharded(g, p));
-  }
+  for (int p = 0; p < g->n; p++) TRY(hold_sharded(g, p));
+  return OK;
+}
+
+Status fsdp_group_materialize(FsdpGroup *g) {
+  if (!g->shards.storage) TRY(new_shards(g));
+  for (int p = 0; p < g->n; p++) g->param[p].meta = false;
   return g->state == FSDP_SHARDED ? fsdp_group_put(g, false) : OK;
 }
 
@@ -179,7 +182,7 @@ static Status copy_part(FsdpGroup *g, int p, const Tensor *t) {
 static Status first_values(FsdpGroup *g) {
   bool some = false;
   for (int p = 0; p < g->n; p++) some |= has_data(g->unit->slots->get(&g->param[p].slot[0]));
-  if (some) TRY(fsdp_group_materialize(g));
+  if (some) TRY(new_shards(g));
   for (int p = 0; p < g->n; p++) {
     const Tensor *t = g->unit->slots->get(&g->param[p].slot[0]);
     g->param[p].meta = !has_data(t);
@@ -208,7 +211,7 @@ static Status take_in(FsdpGroup *g, int i, Tensor *t) {
   Scope scope = {0};
   Tensor *shard;
   Status s = as_shard(g, p, t, &scope, &shard);
-  if (!s) s = fsdp_group_materialize(g);
+  if (!s && !g->shards.storage) s = new_shards(g);
   if (!s && shard->local->storage) {
     View to = tensor_view(p->sharded->local);
     kernel_copy(&g->ctx->kern, to, tensor_view(shard->local));
