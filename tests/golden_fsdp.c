@@ -25,7 +25,7 @@ typedef struct {
 
 static int rank_of_case(TessCtx *ctx, void *arg) { return fsdp_case_run(ctx, arg); }
 
-/* Numbers of all ranks come to rank 0, where they are compared; the others tell their own troubles. */
+/* Each rank compares and tells what is its own. */
 static bool run_launched(Suite *s, FsdpCase *c, char *error, size_t cap) {
   if (tess_rank(s->launched) < c->world && fsdp_case_run(s->launched, c)) {
     snprintf(error, cap, "%s", tess_error_message(s->launched));
@@ -41,7 +41,7 @@ static void run_case(Suite *s, FsdpCase *c) {
   TextBuf trouble = {0};
   if (s->launched ? run_launched(s, c, error, sizeof error)
                   : !tess_run_ranks(c->world, 1, rank_of_case, c, error, sizeof error)) {
-    if (!s->launched) fsdp_case_compare(c);
+    if (!s->launched || tess_rank(s->launched) < c->world) fsdp_case_compare(c, s->launched ? tess_rank(s->launched) : -1);
   }
   for (int r = 0; r < c->world; r++)
     if (c->rank[r].trouble.text) text_printf(&trouble, "%s", c->rank[r].trouble.text);

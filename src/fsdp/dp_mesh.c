@@ -166,7 +166,6 @@ static Status on_larger(const DpMesh *d, const Spec *given, DpPlace *out) {
 }
 
 Status dp_place(const DpMesh *d, const Spec *given, DpPlace *out) {
-  if (given && given->partial) return fail(ERR_USAGE, "a parameter of partial values cannot be sharded");
   if (given && d->larger) return on_larger(d, given, out);
   *out = (DpPlace){.mesh = d->mesh, .shard = d->shard};
   for (int a = 0; a < MAX_AXES; a++) out->whole[a] = place_r();

@@ -46,8 +46,8 @@ int fsdp_case_run(TessCtx *ctx, FsdpCase *c);
  * Parameters afterwards are in m.  scale: what gradients are multiplied by. */
 TessModule *fsdp_case_reference(TessCtx *ctx, const FsdpCase *c, double scale, RankLog *out);
 
-/* Compares what is recorded with what happened (compare.c); one call, after all ranks are done. */
-void fsdp_case_compare(FsdpCase *c);
+/* Compares what is recorded with what happened (compare.c), after all ranks are done; only: of this rank, -1: of all. */
+void fsdp_case_compare(FsdpCase *c, int only);
 /* This rank's shards as they are before training. */
 void fsdp_case_compare_shards(TessCtx *ctx, FsdpCase *c, TessModule *m);
 /* Parameters after training: of the file that belongs to the case, or of the reference.  (collective) */

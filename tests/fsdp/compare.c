@@ -153,10 +153,11 @@ void fsdp_case_compare_final(TessCtx *ctx, FsdpCase *c, TessModule *m, TessModul
 
 /* ---- losses and norms ---------------------------------------------------------------------------------------------- */
 
-static void compare_losses(FsdpCase *c) {
+static void compare_losses(FsdpCase *c, int only) {
   double tolerance = fsdp_tolerance(c);
   yyjson_val *all = yyjson_obj_get(c->json, "losses_per_rank"), *norms = yyjson_obj_get(c->json, "grad_norms");
   for (int r = 0; r < c->world; r++) {
+    if (only >= 0 && r != only) continue;
     yyjson_val *want = yyjson_arr_get(all, (size_t)r), *item;
     size_t i, n;
     if (yyjson_is_arr(want) && (int)yyjson_arr_size(want) != c->rank[r].nlosses)
@@ -313,10 +314,10 @@ static void compare_peak(FsdpCase *c, yyjson_val *units) {
                  (long long)yyjson_get_sint(want));
 }
 
-void fsdp_case_compare(FsdpCase *c) {
+void fsdp_case_compare(FsdpCase *c, int only) {
   yyjson_doc *groups = c->groups.text ? yyjson_read(c->groups.text, strlen(c->groups.text), 0) : NULL;
-  compare_losses(c);
-  if (yyjson_is_null(yyjson_obj_get(c->json, "error"))) {
+  compare_losses(c, only);
+  if (only <= 0 && yyjson_is_null(yyjson_obj_get(c->json, "error"))) {
     compare_events(c);
     compare_collectives(c, yyjson_doc_get_root(groups));
     compare_peak(c, yyjson_doc_get_root(groups));
