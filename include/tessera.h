@@ -91,6 +91,8 @@ typedef enum {
 
 /* Contiguous, uninitialised.  NULL on error. */
 TESS_API TessTensor *tess_tensor_new(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size);
+/* Sizes without memory, for tess_fully_shard(); no op can read it. */
+TESS_API TessTensor *tess_tensor_meta(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size);
 /* Contiguous, a copy of data. */
 TESS_API TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size,
                                       const void *data);
@@ -284,6 +286,52 @@ TESS_API TessHook *tess_register_hook(TessCtx *ctx, TessTensor *t, TessGradHook 
                                       void (*release)(void *arg));
 TESS_API void tess_remove_hook(TessHook *hook); /* NULL is fine */
 TESS_API void tess_forget_hook(TessHook *hook); /* NULL is fine */
+
+/* ---- optimizers ---------------------------------------------------------------------------
+ *
+ *     TessOptimizer *o = tess_optimizer_new(ctx, "adamw,lr=3e-4,weight_decay=0.1", params, n);
+ *     tess_backward(ctx, &loss, NULL, 1, 0);
+ *     tess_clip_grad_norm(ctx, params, n, 1.0, 2, NULL);
+ *     tess_optimizer_step(o);
+ *     tess_optimizer_zero_grad(o);
+ *
+ * torch.optim's SGD, Adam, AdamW, Adagrad and Muon, with their arguments as text; Muon leaves what has not two
+ * dimensions to AdamW.  Parameters are leaves, plain or DTensors of any meshes; they are written to in place.  An
+ * optimizer belongs to its context, and may be freed after it. */
+
+typedef struct TessOptimizer TessOptimizer;
+
+/* optim NULL: AdamW with its defaults.  The parameters are group 0.  NULL on error. */
+TESS_API TessOptimizer *tess_optimizer_new(TessCtx *ctx, const char *optim, TessTensor *const *params, int n);
+TESS_API void tess_optimizer_free(TessOptimizer *o); /* NULL is fine */
+/* More parameters, with the settings that tess_optimizer_new() was given but for these (NULL: none): the number of
+ * their group, or -1. */
+TESS_API int tess_optimizer_add(TessOptimizer *o, const char *settings, TessTensor *const *params, int n);
+/* "lr=1e-4": from the next step on. */
+TESS_API int tess_optimizer_set(TessOptimizer *o, int group, const char *settings);
+/* Number i of a setting ("betas" has two); 0 if there is none. */
+TESS_API double tess_optimizer_setting(const TessOptimizer *o, int group, const char *name, int i);
+/* Parameters that have a gradient make a step; gradients are brought to where their parameters lie.  0, or -1.
+ * (collective, if there are DTensors) */
+TESS_API int tess_optimizer_step(TessOptimizer *o);
+TESS_API int tess_optimizer_zero_grad(TessOptimizer *o); /* parameters have none afterwards */
+
+/* What it keeps for parameter number `param`, counted over all groups: names as torch.optim has them. */
+TESS_API int tess_optimizer_param_count(const TessOptimizer *o);
+TESS_API const char *tess_optimizer_state_name(const TessOptimizer *o, int param, int i); /* NULL: no more */
+/* As it is now, placed like the parameter; NULL: there was no step yet (no error). */
+TESS_API TessTensor *tess_optimizer_state(TessOptimizer *o, int param, const char *name);
+TESS_API int tess_optimizer_set_state(TessOptimizer *o, int param, const char *name, TessTensor *from); /* a copy */
+TESS_API int64_t tess_optimizer_steps(const TessOptimizer *o, int param); /* that this parameter has made */
+TESS_API int tess_optimizer_set_steps(TessOptimizer *o, int param, int64_t steps);
+
+/* Scales the gradients so that their norm (type 1, 2, INFINITY, p), as one vector, is at most that large, and tells
+ * what it was.  Plain tensors and DTensors of any meshes and placements.  0, or -1.  (collective, if there are
+ * DTensors) */
+TESS_API int tess_clip_grad_norm(TessCtx *ctx, TessTensor *const *params, int n, double most, double type,
+                                 double *norm);
+/* Brings every element to within -most and most. */
+TESS_API int tess_clip_grad_value(TessCtx *ctx, TessTensor *const *params, int n, double most);
 
 /* ---- exported programs ---------------------------------------------------------------- */
 
@@ -606,6 +654,11 @@ TESS_API void tess_module_free(TessModule *m);                                  
 /* Grows with every change of its own tensors and children. */
 TESS_API int64_t tess_module_version(const TessModule *m);
 
+/* What styles of parallelism know a module as: "linear" (weight [out,in], bias [out]), "embedding" (weight
+ * [rows,features]), or anything else; "": nothing in particular (NULL).  A copy is kept. */
+TESS_API int tess_module_set_kind(TessCtx *ctx, TessModule *m, const char *kind);
+TESS_API const char *tess_module_kind(const TessModule *m);
+
 /* m takes over the caller's reference of the child, unless this fails; a child of that name is
  * replaced.  One module may be in several places (hold it for each), but not inside itself. */
 TESS_API int tess_module_add(TessCtx *ctx, TessModule *m, const char *name, TessModule *child);
@@ -644,6 +697,190 @@ TESS_API int tess_module_call(TessCtx *ctx, TessModule *m, TessTensor **inputs, 
  * -1.  (collective) */
 TESS_API int tess_distribute_module(TessCtx *ctx, TessModule *m, TessMesh *mesh, TessPartitionFn *partition,
                                     TessModuleHook *input, TessModuleHook *output, void *arg);
+
+/* ---- layers -----------------------------------------------------------------------------------
+ *
+ * Modules with a forward function, their parameters leaves of f32, begun as torch.nn begins them (with this
+ * library's random numbers).  NULL on error. */
+
+TESS_API TessModule *tess_linear(TessCtx *ctx, int64_t in, int64_t out, int bias); /* weight [out,in], bias [out] */
+TESS_API TessModule *tess_embedding(TessCtx *ctx, int64_t rows, int64_t features); /* weight [rows,features] */
+TESS_API TessModule *tess_layer_norm(TessCtx *ctx, int64_t features, double eps);  /* weight, bias [features] */
+TESS_API TessModule *tess_rms_norm(TessCtx *ctx, int64_t features, double eps);    /* weight [features] */
+
+/* Every parameter of the tree that requires a gradient, each once, in the order of the tree: writes up to cap of
+ * them, which live until they are replaced, and returns their number; -1 on error. */
+TESS_API int tess_module_parameters(TessCtx *ctx, TessModule *m, TessTensor **out, int cap);
+
+/* ---- tensor parallel ----------------------------------------------------------------------------
+ *
+ *     const TessPlanEntry plan[] = {{.path = "layers.*.w1", .style = TESS_COLWISE},
+ *                                   {.path = "layers.*.w2", .style = TESS_ROWWISE}};
+ *     tess_parallelize_module(ctx, model, tess_mesh_sub(ctx, mesh, (const char *[]){"tp"}, 1), plan, 2, 0);
+ *
+ * PyTorch's parallelize_module(): parameters become DTensors on a mesh of one axis, and hooks around forward
+ * functions make DTensors of plain tensors, move them, and make plain ones of them again. */
+
+typedef enum {
+  TESS_COLWISE,  /* a linear: weight and bias S(0); an embedding: S(1).  Input R, output S(-1) */
+  TESS_ROWWISE,  /* a linear: weight S(1), bias R, input S(-1); an embedding: S(0), input R.  Output R */
+  TESS_SEQUENCE, /* any module: parameters R as each rank has them; input and output S(1) */
+  TESS_PREPARE   /* any module, nothing but inputs and outputs */
+} TessStyle;
+/* What modules and callers get: as the style has it (plain tensors from colwise and rowwise and as outputs of
+ * prepare, else DTensors), plain tensors, DTensors. */
+typedef enum { TESS_AS_STYLE, TESS_PLAIN, TESS_SPREAD } TessSeen;
+
+typedef struct {
+  const char *path; /* names of children with dots between, "*" and "?" in them; "" or NULL: the module itself */
+  TessStyle style;
+  /* One placement per tensor, "S(1)"; NULL among them: that tensor is left alone.  inputs: where plain tensors
+   * lie; want_inputs: where they are brought (TESS_PREPARE; the other styles know, and take one input at most). */
+  const char *const *inputs, *const *want_inputs;
+  int ninputs;
+  /* TESS_COLWISE, TESS_ROWWISE: outputs, one at most, is where the result is brought.  TESS_PREPARE: outputs is
+   * where plain results lie, want_outputs where they are brought. */
+  const char *const *outputs, *const *want_outputs;
+  int noutputs;
+  TessSeen seen_inputs, seen_outputs; /* TESS_PREPARE has both, the other styles seen_outputs */
+} TessPlanEntry;
+
+/* Applies the n entries to the modules that match; an entry that matches none, a style that does not fit, a wrong
+ * placement is an error before anything is changed.  src: the coordinate whose values count, -1: each rank's own.
+ * 0, or -1.  (collective) */
+TESS_API int tess_parallelize_module(TessCtx *ctx, TessModule *m, TessMesh *mesh, const TessPlanEntry *plan, int n,
+                                     int src);
+/* Calls visit on every module that a path of a plan names: their number, what visit returned if not 0 (then < 0),
+ * or -1 on error. */
+TESS_API int tess_module_match(TessCtx *ctx, TessModule *m, const char *path, TessModuleVisit *visit, void *arg);
+
+/* 1: from here on, a softmax or cross entropy over a dimension that is sharded exchanges its sums, and plain
+ * targets meet DTensors as replicated: 3 all-reduces of a number per row for a loss, none in its backward, if that
+ * is called before 0 is set again.  Returns the former setting. */
+TESS_API int tess_loss_parallel(TessCtx *ctx, int on);
+
+/* ---- data parallel -------------------------------------------------------------------------------
+ *
+ *     TessDataParallel *d = tess_data_parallel(ctx, model, tess_mesh_sub(ctx, mesh, (const char *[]){"dp"}, 1),
+ * NULL);
+ *     ... tess_module_call(), tess_backward(): gradients of parameters are averages over the axis ...
+ *
+ * PyTorch's DistributedDataParallel, on the module itself: each rank has batches of its own; the gradients of all
+ * parameters are averaged bucket by bucket while the backward goes on.  Parameters may be DTensors of other axes.
+ * What was not synchronised before (tess_data_parallel_sync) is averaged with the next backward that is. */
+
+typedef struct TessDataParallel TessDataParallel;
+
+typedef struct {
+  double bucket_mb;     /* MiB of gradients that travel together; 0: 25.  The first bucket has 1, or less */
+  int find_unused;      /* the forward may leave out parameters, on some ranks or all */
+  int own_buffers;      /* buffers are not made those of coordinate 0 before every forward with gradients */
+  int own_parameters;   /* parameters and buffers are not made those of coordinate 0 at the beginning */
+  int bf16;             /* gradients travel as bf16: half the bytes, rounded before they are added up */
+  int divide_by_active; /* between join begin and end: by the ranks that still have batches, not by all */
+} TessReplicas;
+
+/* mesh: one axis (NULL: the current one).  how NULL: all 0.  m must not change its parameters from here on; they
+ * are those that require a gradient now.  NULL on error.  (collective) */
+TESS_API TessDataParallel *tess_data_parallel(TessCtx *ctx, TessModule *m, TessMesh *mesh, const TessReplicas *how);
+TESS_API void tess_data_parallel_free(TessDataParallel *d); /* the module is as before; NULL is fine */
+/* 0: backwards add to gradients of this rank alone; returns the former setting. */
+TESS_API int tess_data_parallel_sync(TessDataParallel *d, int on);
+TESS_API int tess_data_parallel_buckets(const TessDataParallel *d); /* how many */
+/* Ranks may have different numbers of batches in between: one that is at the end takes part in the collectives of
+ * the others until all are, and then has the parameters and buffers of one that went on longest.  0, or -1 on
+ * error. (collective) */
+TESS_API int tess_data_parallel_join_begin(TessDataParallel *d);
+TESS_API int tess_data_parallel_join_end(TessDataParallel *d);
+
+/* ---- fully sharded data parallel --------------------------------------------------------------------
+ *
+ *     for (each block) tess_fully_shard(ctx, &block, 1, mesh, NULL);
+ *     tess_fully_shard(ctx, &model, 1, mesh, NULL);
+ *     ... tess_module_call(), tess_backward(), tess_optimizer_step() on DTensors that are shards ...
+ *
+ * PyTorch's fully_shard (FSDP2): a call makes a group of the parameters below its modules that no earlier call has
+ * taken, so call it from the inside out.  A group is gathered before forward and freed after it, gathered again for
+ * the backward and freed when that leaves the module; its gradients are averaged over all ranks and stay as shards.
+ * Each rank has batches of its own.  Parameters may be DTensors of other axes (tensor parallelism).  Whatever takes a
+ * module below is told of those that tess_fully_shard() was called with.  (collective) all of it. */
+
+typedef enum {
+  TESS_RESHARD_DEFAULT, /* parameters are freed after forward, but for those of the root */
+  TESS_RESHARD_ALWAYS,
+  TESS_RESHARD_NEVER,
+  TESS_RESHARD_TO /* shards of groups of reshard_ranks ranks are kept for the backward */
+} TessReshard;
+
+/* Of a parameter, by its dotted name: *dim (0) is cut, over *mesh (that of the call).  0, or not 0 for failure. */
+typedef int TessShardPlacementFn(TessCtx *ctx, const char *name, const TessTensor *param, int *dim, TessMesh **mesh,
+                                 void *arg);
+
+typedef struct {
+  TessReshard reshard;
+  int reshard_ranks;
+  /* TESS_BOOL (0): as they are.  What parameters are gathered as, gradients reduced as, outputs given as. */
+  TessDtype param_dtype, reduce_dtype, output_dtype;
+  int keep_inputs;     /* inputs of floating point are not cast to param_dtype */
+  const char *offload; /* a folder: shards of parameters lie in a file there, which the system may take out of memory */
+  const char *shard_axes, *replicate_axes; /* mesh is larger than data parallelism: names of its axes, "dp" or "dp,cp" */
+  int replicate;                           /* mesh is of one axis, and nothing is sharded: gradients are all-reduced */
+  const char *const *ignored;              /* dotted names of parameters that are left alone */
+  int nignored;
+  TessShardPlacementFn *placement;
+  void *placement_arg;
+} TessFsdpOptions;
+
+/* n modules as one group, which is gathered when the first of them runs and freed after the last.  mesh: one axis,
+ * or two: replicas and shards (NULL: the current one, or all ranks).  options NULL: all 0.  0, or -1. */
+TESS_API int tess_fully_shard(TessCtx *ctx, TessModule *const *modules, int n, TessMesh *mesh,
+                              const TessFsdpOptions *options);
+TESS_API int tess_is_fully_sharded(const TessModule *m); /* 1: it was called with this module */
+/* By hand: start to gather, wait (a forward does by itself), free. */
+TESS_API int tess_fsdp_unshard(TessCtx *ctx, TessModule *m, int wait);
+TESS_API int tess_fsdp_wait(TessCtx *ctx, TessModule *m);
+TESS_API int tess_fsdp_reshard(TessCtx *ctx, TessModule *m);
+/* Shards of parameters that had sizes and no values (tess_tensor_meta) get memory, cleared. */
+TESS_API int tess_fsdp_materialize(TessCtx *ctx, TessModule *m);
+/* After a forward or backward that failed: the root is as before it; gradients that were under way are lost. */
+TESS_API int tess_fsdp_reset(TessCtx *ctx, TessModule *m);
+
+typedef enum {
+  TESS_FSDP_GRADIENT_SYNC,          /* 0: backwards communicate no gradients, they are added up whole */
+  TESS_FSDP_ALL_REDUCE,             /* 0: they are reduced to shards, not over the replicas */
+  TESS_FSDP_LAST_BACKWARD,          /* 0: more backwards of the same forwards follow */
+  TESS_FSDP_RESHARD_AFTER_FORWARD,  /* 1 or 0 */
+  TESS_FSDP_RESHARD_AFTER_BACKWARD, /* 0: parameters stay gathered for the next forward */
+  TESS_FSDP_UNSHARD_IN_BACKWARD,    /* 0: the backward does not need the parameters (embeddings) */
+  TESS_FSDP_DIVIDE_FACTOR,          /* gradients are divided by this; 0: the number of ranks */
+  TESS_FSDP_FORCE_SUM,              /* 1: only sums are asked of collectives */
+  TESS_FSDP_REDUCE_UNUSED,          /* 1: parameters that got no gradient have one of zeros */
+  TESS_FSDP_MOST_REDUCTIONS         /* under way at once; 1 */
+} TessFsdpSetting;
+/* For m, or for all fully sharded modules in its tree. */
+TESS_API int tess_fsdp_set(TessCtx *ctx, TessModule *m, TessFsdpSetting what, double value, int recurse);
+/* Which modules start to be gathered when m has been, in forward or backward. */
+TESS_API int tess_fsdp_prefetch(TessCtx *ctx, TessModule *m, int backward, TessModule *const *modules, int n);
+/* Called with the flat reduced gradients, before they are divided and cast.  0, or not 0 for failure. */
+typedef int TessAllReduceHook(TessCtx *ctx, TessTensor *flat, void *arg);
+TESS_API int tess_fsdp_all_reduce_hook(TessCtx *ctx, TessModule *m, TessAllReduceHook *fn, void *arg);
+
+/* pre_forward, all_gather (started), unsharded, post_forward, reshard, reshard_post_forward, pre_backward,
+ * post_backward, reduce_scatter, all_reduce (started).  Of collectives: bytes of the buffer, without any padding. */
+typedef struct {
+  const char *event, *group; /* "blocks.0", "norm, head", "<root>" */
+  int64_t bytes;
+  TessDtype dtype;
+  const char *op; /* "sum", "avg", "premul_sum"; "" */
+  const int *ranks;
+  int nranks;
+} TessFsdpEvent;
+typedef void TessFsdpWatch(const TessFsdpEvent *event, void *arg);
+/* Of all fully sharded modules in the tree; fn NULL: nobody watches. */
+TESS_API int tess_fsdp_watch(TessCtx *ctx, TessModule *m, TessFsdpWatch *fn, void *arg);
+/* The groups of m: JSON [{"name", "kind", "state", "training", "shard_bytes", "gathered_bytes", "params": [{"name",
+ * "dtype", "shape", "placements", "local", "shard_at", "gathered_at"}]}], places in bytes; tess_free(). */
+TESS_API char *tess_fsdp_json(TessCtx *ctx, TessModule *m);
 
 /* ---- watching and insisting ------------------------------------------------------------------ */
 

@@ -22,6 +22,11 @@ mlp mlp.core mlp3d mlp_odd mlp_odd.core linear_bn linear_bn.core signature signa
 encoder resnet resnet.core vit bert gpt2 llama llama_dyn llama_cache t5 mixtral
 """.split()
 
+FSDP = """
+w2_layers w2_tail_group w2_prefetch w2_bf16 w2_divide_3 w2_frozen w3_uneven w4_dim1 w4_reshard_2 hsdp_2x2_accum2_partial
+tp_2x2 tp_2x2_clip2
+""".split()
+
 FEWEST, MOST = 3, 9  # cases per overload
 
 
@@ -197,6 +202,31 @@ def select_ddp(source, target):
     return count
 
 
+def select_fsdp(source, target):
+    """Runs of fully_shard with what they start from, and every eighth row of its arithmetic."""
+    for folder in ("fsdp", "train/encoder", "dtensor"):
+        os.makedirs(os.path.join(target, folder), exist_ok=True)
+    for name in FSDP:
+        with open(os.path.join(source, "fsdp", name + ".json")) as f:
+            case = json.load(f)
+        for key in ("comm_debug_counts_last_step", "totals_last_step", "seed"):
+            case.pop(key, None)
+        if case["error"]:
+            case["error"] = case["error"].split("\n")[0]
+        with open(os.path.join(target, "fsdp", name + ".json"), "w") as f:
+            json.dump(case, f, separators=(",", ":"))
+            f.write("\n")
+        if os.path.exists(os.path.join(source, "fsdp", name + ".safetensors")):
+            shutil.copyfile(os.path.join(source, "fsdp", name + ".safetensors"), os.path.join(target, "fsdp", name + ".safetensors"))
+    for file in ("init.safetensors", "batches.safetensors"):
+        shutil.copyfile(os.path.join(source, "train", "encoder", file), os.path.join(target, "train", "encoder", file))
+    with open(os.path.join(source, "dtensor", "fsdp_common.jsonl")) as f:
+        rows = f.readlines()[::8]
+    with open(os.path.join(target, "dtensor", "fsdp_common.jsonl"), "w") as f:
+        f.writelines(rows)
+    return len(FSDP), len(rows)
+
+
 def main():
     source = sys.argv[1]
     target = sys.argv[2] if len(sys.argv) > 2 else os.path.join(ROOT, "tests", "golden")
@@ -214,6 +244,7 @@ def main():
                 continue
             shutil.copyfile(os.path.join(source, "models", name, file), os.path.join(folder, file))
     print(f"{select_ddp(os.path.join(source, 'ddp', 'fusion'), os.path.join(target, 'ddp', 'fusion'))} graphs of DDP fusion")
+    print("%d runs and %d rows of fully_shard" % select_fsdp(source, os.path.join(target, "fsdp")))
     os.makedirs(os.path.join(target, "train", "mlp_ce"), exist_ok=True)
     shutil.copyfile(os.path.join(source, "train", "mlp_ce", "batches.safetensors"), os.path.join(target, "train", "mlp_ce", "batches.safetensors"))
     total = sum(os.path.getsize(os.path.join(path, n)) for path, _, names in os.walk(target) for n in names)

@@ -5,7 +5,7 @@ set -eu
 cd "$1/src"
 awk '
   BEGIN {
-    n = split("base tensor kernels shard comm ops dist grad optim graph pt2 passes plan runtime rank_files report ckpt train api harness cli", layers, " ")
+    n = split("base tensor kernels shard comm ops dist grad fsdp optim parallel graph pt2 passes plan runtime rank_files report ckpt train api harness cli", layers, " ")
     for (i = 1; i <= n; i++) rank[layers[i]] = i
     longest = 600
     longest_function = 60

@@ -8,6 +8,7 @@
 #include "api/program.h"
 #include "base/parallel.h"
 #include "kernels/copy.h"
+#include "ops/tensors.h"
 #include "pt2/read.h"
 #include "runtime/specialize.h"
 #include "tensor/safetensors.h"
@@ -48,6 +49,7 @@ TessCtx *tess_ctx_new(int threads) {
 void tess_ctx_free(TessCtx *ctx) {
   if (!ctx) return;
   while (public_ctx(ctx)->scope) tess_scope_end(ctx, public_ctx(ctx)->scope);
+  api_end_data_parallel(ctx);
   api_leave_world(ctx);
   ctx_free(ctx);
   free(ctx);
@@ -127,6 +129,14 @@ TessTensor *tess_tensor_new(TessCtx *ctx, TessDtype dtype, int ndim, const int64
   return api_stick(ctx, tensor_new(api_scope(ctx), (Dtype)dtype, ndim, size, &t)) ? NULL : t;
 }
 
+TessTensor *tess_tensor_meta(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size) {
+  Tensor *t = NULL;
+  if (!API_READY(ctx) || api_stick(ctx, api_check_type(dtype, ndim, size)) ||
+      api_stick(ctx, tensor_meta(api_scope(ctx), (Dtype)dtype, ndim, size, &t)))
+    return NULL;
+  return t;
+}
+
 TessTensor *tess_tensor_from(TessCtx *ctx, TessDtype dtype, int ndim, const int64_t *size, const void *data) {
   TessTensor *t = tess_tensor_new(ctx, dtype, ndim, size);
   if (!t || !API_BEGIN(ctx, LISTED("the data", data, tensor_numel(t) > 0))) return NULL;
@@ -170,6 +180,7 @@ int tess_read(TessCtx *ctx, const TessTensor *t, void *out) {
                ? -1
                : 0;
   int64_t stride[MAX_DIMS];
+  if (tensor_numel(t) && !tensor_data(t)) return api_stick(ctx, fail(ERR_USAGE, "tess_read of a tensor without memory")) ? -1 : 0;
   contiguous_strides(t->ndim, t->size, stride);
   kernel_copy(&ctx->kern, (View){out, t->size, stride, t->ndim, t->dtype}, tensor_view(t));
   return 0;
@@ -250,10 +261,24 @@ Status api_bind(TessCtx *ctx, const char *name, const TessArg *args, int nargs, 
   return op_bind(arena, op, given, nargs, bound);
 }
 
+/* Tensors without memory are those of tess_tensor_meta(), and parameters that were resharded since. */
+static Status check_memory(const Call *c) {
+  char is[160];
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
+    const Tensor *held = w.tensor->spec ? w.tensor->local : w.tensor;
+    if (held && !tensor_data(held) && tensor_numel(held))
+      return status_hint(fail(ERR_USAGE, "%s: argument '%s', %s, has no memory", c->op->schema.name,
+                              c->op->schema.params[w.arg].name, tensor_describe(w.tensor, is, sizeof is)),
+                         "it was made without values, or is a gathered parameter that has been freed since");
+  }
+  return OK;
+}
+
 static Status call(TessCtx *ctx, const char *name, const TessArg *args, int nargs, Arena *arena, Call *c) {
   Value bound[MAX_PARAMS];
   TRY(api_bind(ctx, name, args, nargs, arena, bound, c));
-  Status s = op_dispatch(c);
+  Status s = public_ctx(ctx)->plans ? OK : check_memory(c);
+  if (!s) s = op_dispatch(c);
   c->arg = NULL; /* it was on this function's stack */
   return s;
 }

@@ -21,9 +21,11 @@ typedef struct {
   bool plans;      /* a context of tess_ctx_plan() */
   bool owns_world; /* made for a context by itself */
   struct OpenLog *logs;
-  Tape tape;      /* once a tensor requires a gradient; `paused` is told from the beginning */
-  bool taping;    /* it stands in the line of handlers */
-  uint64_t modes; /* of no_grad and enable_grad around the innermost, lowest bit first */
+  Tape tape;                         /* once a tensor requires a gradient; `paused` is told from the beginning */
+  bool taping;                       /* it stands in the line of handlers */
+  struct TessDataParallel *replicas; /* modules that are data parallel on it */
+  struct FsdpUnit *fsdp;             /* modules that are fully sharded on it */
+  uint64_t modes;                    /* of no_grad and enable_grad around the innermost, lowest bit first */
   int nmodes;
 } PublicCtx;
 
@@ -60,7 +62,15 @@ Tape *api_tape(TessCtx *ctx);
 /* Handles that are made of t from here on know of writes to it that change its gradient. */
 Status api_share(TessCtx *ctx, const Tensor *t);
 
+/* Modules are fully sharded on it no more: the context is about to leave its world. */
+void api_end_fsdp(TessCtx *ctx);
+/* Modules are data parallel no more: the context is about to go. */
+void api_end_data_parallel(TessCtx *ctx);
+
 void api_leave_world(TessCtx *ctx);
+/* dtensor_distribute(); of a leaf that requires a gradient a leaf is made. */
+Status api_distribute(TessCtx *ctx, Scope *scope, Tensor *t, Mesh *mesh, const Placement *place, int src,
+                      Tensor **out);
 /* The context's Dist; a context by itself becomes a world of one. */
 Status api_dist(TessCtx *ctx, Dist **out);
 

@@ -144,15 +144,18 @@ TessTensor *tess_redistribute_wait(TessWork *work) {
   return api_stick(ctx, s) ? NULL : t;
 }
 
+Status api_distribute(TessCtx *ctx, Scope *scope, Tensor *t, Mesh *mesh, const Placement *place, int src,
+                      Tensor **out) {
+  return tensor_requires_grad(t) ? tape_distribute(api_tape(ctx), scope, t, mesh, place, src, out)
+                                 : dtensor_distribute(ctx, scope, t, mesh, place, src, out);
+}
+
 TessTensor *tess_distribute_tensor(TessCtx *ctx, TessTensor *t, TessMesh *mesh, const char *placements, int src) {
   Where w;
   Tensor *spread = NULL;
   if (!API_BEGIN(ctx, GIVEN("the tensor", t)) || api_stick(ctx, where(ctx, mesh, placements, t->ndim, &w)))
     return NULL;
-  Status s = tensor_requires_grad(t)
-                 ? tape_distribute(api_tape(ctx), api_scope(ctx), t, w.mesh, w.place, src, &spread)
-                 : dtensor_distribute(ctx, api_scope(ctx), t, w.mesh, w.place, src, &spread);
-  return api_stick(ctx, s) ? NULL : spread;
+  return api_stick(ctx, api_distribute(ctx, api_scope(ctx), t, w.mesh, w.place, src, &spread)) ? NULL : spread;
 }
 
 TessTensor *tess_dtensor_full(TessCtx *ctx, TessMesh *mesh, const char *placements, TessDtype dtype, int ndim,

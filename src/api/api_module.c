@@ -48,8 +48,13 @@ static void drop_tensor(ModuleTensor *t) {
 
 void tess_module_free(TessModule *m) {
   if (!m || atomic_fetch_sub(&m->references, 1) > 1) return;
+  module_leaves_fsdp(m);
   for (int i = 0; i < m->ntensors; i++) drop_tensor(&m->tensor[i]);
   for (int i = 0; i < m->nchildren; i++) drop_child(m, &m->child[i]);
+  for (int i = 0; i < m->nhooks; i++)
+    if (m->hook[i].release) m->hook[i].release(m->hook[i].arg);
+  if (m->release) m->release(m->arg);
+  free(m->kind);
   free(m->tensor);
   free(m->child);
   free(m->hook);
@@ -96,6 +101,17 @@ TessModule *tess_module_child_at(const TessModule *m, int i) {
 }
 TessModule *tess_module_parent(const TessModule *m) { return m ? m->parent : NULL; }
 int64_t tess_module_version(const TessModule *m) { return m ? m->version : 0; }
+
+const char *tess_module_kind(const TessModule *m) { return m && m->kind ? m->kind : ""; }
+
+int tess_module_set_kind(TessCtx *ctx, TessModule *m, const char *kind) {
+  if (!API_BEGIN(ctx, GIVEN("the module", m))) return -1;
+  char *copy = kind ? strdup(kind) : NULL;
+  if (kind && !copy) return api_stick(ctx, fail_oom()) ? -1 : 0;
+  free(m->kind);
+  m->kind = copy;
+  return 0;
+}
 
 static const char *name_in_parent(const TessModule *m) {
   for (int i = 0; m->parent && i < m->parent->nchildren; i++)

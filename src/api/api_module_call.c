@@ -1,4 +1,5 @@
 /* api_module_call.c -- public functions: hooks of modules, calling them, distributing them. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,18 +8,27 @@
 
 /* ---- hooks ---------------------------------------------------------------------------------------- */
 
-static Status add_hook(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg) {
+Status module_add_hook(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg, void (*release)(void *arg)) {
   if ((int)at < 0 || at > TESS_AFTER_FORWARD) return fail(ERR_USAGE, "modules have no hooks at %d", (int)at);
   void *list = m->hook;
   TRY(module_grow(&list, m->nhooks, &m->hook_cap, sizeof *m->hook));
   m->hook = list;
-  m->hook[m->nhooks++] = (ModuleHook){m->hooks_made++, at, fn, arg};
+  m->hook[m->nhooks++] = (ModuleHook){m->hooks_made++, at, fn, arg, release};
+  return OK;
+}
+
+Status module_add_hook_first(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg) {
+  void *list = m->hook;
+  TRY(module_grow(&list, m->nhooks, &m->hook_cap, sizeof *m->hook));
+  m->hook = list;
+  memmove(&m->hook[1], &m->hook[0], (size_t)m->nhooks++ * sizeof *m->hook);
+  m->hook[0] = (ModuleHook){--m->hooks_before, at, fn, arg, NULL};
   return OK;
 }
 
 int tess_module_hook(TessCtx *ctx, TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg) {
   if (!API_BEGIN(ctx, GIVEN("the module", m), GIVEN("the hook", fn ? "" : NULL)) ||
-      api_stick(ctx, add_hook(m, at, fn, arg)))
+      api_stick(ctx, module_add_hook(m, at, fn, arg, NULL)))
     return -1;
   return m->hooks_made - 1;
 }
@@ -26,7 +36,9 @@ int tess_module_hook(TessCtx *ctx, TessModule *m, TessHookAt at, TessModuleHook 
 void tess_module_unhook(TessModule *m, int hook) {
   for (int i = 0; m && i < m->nhooks; i++) {
     if (m->hook[i].number != hook) continue;
+    ModuleHook gone = m->hook[i];
     memmove(&m->hook[i], &m->hook[i + 1], (size_t)(--m->nhooks - i) * sizeof *m->hook);
+    if (gone.release) gone.release(gone.arg);
     return;
   }
 }
@@ -35,7 +47,7 @@ void tess_module_unhook(TessModule *m, int hook) {
 static Status run_hooks(TessCtx *ctx, TessModule *m, TessHookAt at, TessTensor **t, int n) {
   static const char *const name[] = {"before", "after"};
   const int made = m->hooks_made;
-  for (int last = -1, found = 1; found;) {
+  for (int last = INT_MIN, found = 1; found;) {
     found = 0;
     for (int i = 0; i < m->nhooks && !found; i++) {
       const ModuleHook h = m->hook[i]; /* a copy: the list may change in the call */
@@ -95,7 +107,7 @@ static Status replicate(TessCtx *ctx, TessModule *m, Mesh *mesh) {
     if (m->tensor[i].tensor->spec) continue;
     Scope scope = {0};
     Tensor *spread;
-    Status s = dtensor_distribute(ctx, &scope, m->tensor[i].tensor, mesh, r, 0, &spread);
+    Status s = api_distribute(ctx, &scope, m->tensor[i].tensor, mesh, r, 0, &spread);
     if (!s) s = module_replace(m, &m->tensor[i], spread);
     scope_clear(&scope);
     TRY(s);

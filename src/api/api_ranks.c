@@ -30,6 +30,7 @@ static Status api_join_world(TessCtx *ctx, World *w) {
 
 void api_leave_world(TessCtx *ctx) {
   PublicCtx *p = inside(ctx);
+  api_end_fsdp(ctx);
   while (p->logs) free(tess_comm_debug_end(ctx));
   if (ctx->groups && groups_busy(ctx->groups) && ctx->error) world_fail(p->world, ctx->error);
   groups_free(ctx->groups);

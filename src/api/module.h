@@ -28,6 +28,7 @@ typedef struct {
   TessHookAt at;
   TessModuleHook *fn;
   void *arg;
+  void (*release)(void *arg); /* when the hook is gone; NULL: arg is the caller's */
 } ModuleHook;
 
 struct TessModule {
@@ -35,7 +36,9 @@ struct TessModule {
   int64_t version;
   TessForwardFn *forward;
   void *arg;
-  TessModule *parent; /* the first of those around it, borrowed */
+  void (*release)(void *arg); /* of arg, with the module; NULL: arg is the caller's */
+  char *kind;                 /* "linear" ...: what styles of parallelism know it as; NULL: nothing in particular */
+  TessModule *parent;         /* the first of those around it, borrowed */
   int parents;
   ModuleTensor *tensor;
   int ntensors, tensor_cap;
@@ -43,6 +46,9 @@ struct TessModule {
   int nchildren, child_cap;
   ModuleHook *hook;
   int nhooks, hook_cap, hooks_made;
+  int hooks_before;      /* hooks that were put in front of the others */
+  struct FsdpUnit *fsdp; /* that it is fully sharded as (api_fsdp.c); NULL: not */
+  int fsdp_index;        /* its number there */
   Mesh *mesh; /* NULL: not distributed */
   Dist *dist; /* whose mesh it is; compared, never followed */
 };
@@ -59,8 +65,27 @@ typedef struct {
 Status modules_of(TessModule *root, ModuleList *out);
 void module_list_free(ModuleList *list);
 
+/* The parameters of a tree that require a gradient, or its buffers, each tensor once, with their dotted names; the
+ * tensors are borrowed. */
+typedef struct {
+  Tensor **v;
+  const char **name;
+  int n, cap, name_cap;
+  Arena arena; /* of all this */
+} ModuleTensors;
+Status module_tensors(TessModule *m, bool buffers, ModuleTensors *out);
+void module_tensors_free(ModuleTensors *list);
+
 /* Puts t where the tensor of that name was. */
 Status module_replace(TessModule *m, ModuleTensor *where, const Tensor *t);
+
+/* tess_module_hook() whose arg the module frees; release is not called if this fails. */
+Status module_add_hook(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg, void (*release)(void *arg));
+
+/* The same, called before all others. */
+Status module_add_hook_first(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg);
+/* The module is about to go. */
+void module_leaves_fsdp(TessModule *m);
 
 /* Room for one more of n elements. */
 Status module_grow(void **list, int n, int *cap, size_t size);

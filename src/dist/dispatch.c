@@ -58,10 +58,11 @@ static unsigned sharded_dims(const Tensor *t) {
 }
 
 static Status try_sharded(Call *c, bool *done) {
+  const Dist *d = c->ctx->dist;
   unsigned *dims;
   TRY_NEW(dims, arena_new_n(c->arena, unsigned, count_tensors(c->arg, c->op->schema.nparams) + 1));
   for (TensorWalk w = call_inputs(c); tensor_next(&w);) dims[w.flat] = sharded_dims(w.tensor);
-  return c->op->def->shard.compose_sharded(c, &(Sharded){c->ctx->dist->keep_sharded, dims}, done);
+  return c->op->def->shard.compose_sharded(c, &(Sharded){d->keep_sharded || d->loss_parallel, dims}, done);
 }
 
 /* The order in which the ways to make a call are asked. */

@@ -28,6 +28,7 @@ struct Dist {
   ImplicitMode implicit;
   Mesh *current;             /* mesh scope: what functions without a mesh argument use */
   bool implicit_replication; /* plain tensors of any size meet DTensors as R */
+  bool loss_parallel;        /* keep_sharded, but for ops on single calls; and implicit_replication */
   bool keep_sharded;   /* softmax, norms and losses over a cut dimension exchange their sums instead of gathering:
                         * fewer bytes, other roundings.  PyTorch gathers; programs that are compiled do not */
   double decided_cost; /* of all decisions on meshes without a world, microseconds */

@@ -32,7 +32,7 @@ static Status find_mesh(const Call *c, Tensor *const *in, int nin, Mesh **out) {
 static Status input_spec(const Call *c, Mesh *m, const Tensor *t, const Spec **out) {
   *out = t->spec;
   if (t->spec) return OK;
-  if (tensor_numel(t) != 1 && !m->dist->implicit_replication) {
+  if (tensor_numel(t) != 1 && !m->dist->implicit_replication && !m->dist->loss_parallel) {
     char text[128];
     return status_hint(op_fail(c, "a plain tensor %s meets a DTensor", tensor_describe(t, text, sizeof text)),
                        "distribute it first, or allow implicit replication if every rank holds the same values");

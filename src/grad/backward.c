@@ -137,11 +137,21 @@ static bool is_spoiled(const Kept *k) {
   return held->storage && held->storage->version != held->version;
 }
 
+/* Memory that comes and goes (a gathered parameter) has another version while it is gone. */
+static bool is_freed(const Kept *k) {
+  const Kept *held = k->local ? k->local : k;
+  return held->storage && !held->storage->data;
+}
+
 /* An error of a gradient that tried to read what was written to is about that. */
 static Status explain(const TapeNode *n, Status s) {
   for (int i = 0; i < n->nin + n->nout; i++) {
     if (!is_spoiled(&n->kept[i])) continue;
     status_free(s);
+    if (is_freed(&n->kept[i]))
+      return status_hint(fail(ERR_FAIL, "%s: the memory of its %s has been freed since (a parameter that was resharded)",
+                              n->op->schema.name, name_of(n, i)),
+                         "unshard its module before, or let the backward do so");
     return status_hint(fail(ERR_FAIL, "%s: its %s was kept for the gradient and has been written to in place since",
                             n->op->schema.name, name_of(n, i)),
                        "write to a clone, or use the op that is not in place");
@@ -291,6 +301,11 @@ static Status run_hook(Job *j, Visit *v, TapeHook *h) {
   Tensor **at = &v->cotangent[h->out], *is = *at, *given = is;
   char a[160], b[160];
   TRY(h->fn(h->arg, j->tape->ctx, is, step_scope(j), &given));
+  if (h->takes) {
+    tensor_drop(is);
+    *at = NULL;
+    return OK;
+  }
   if (given == is) return OK;
   if (!tensor_same_size(given, is) || given->dtype != is->dtype || !given->spec != !is->spec)
     return fail(ERR_USAGE, "a hook replaced a gradient %s by %s", tensor_describe(is, a, sizeof a),
@@ -425,8 +440,10 @@ static Status go_back(Job *j, Tensor *const *outputs, Tensor *const *cotangents,
   mark_wanted(j);
   TRY(refuse_missing(j));
   j->tape->paused = !j->how->create_graph;
+  j->tape->under_way++;
   Status s = seed(j, outputs, cotangents, n);
   if (!s) s = visit_all(j);
+  j->tape->under_way--;
   j->tape->paused = paused;
   return s;
 }
@@ -450,6 +467,21 @@ Status tape_gradients(Tape *t, Tensor *const *outputs, Tensor *const *cotangents
   return s;
 }
 
+void tape_await(Tape *t, TapeEnd *e) {
+  TapeEnd **last = &t->ends;
+  while (*last) last = &(*last)->next;
+  e->next = NULL;
+  *last = e;
+}
+
+void tape_await_no_more(Tape *t, TapeEnd *e) {
+  for (TapeEnd **at = &t->ends; *at; at = &(*at)->next) {
+    if (*at != e) continue;
+    *at = e->next;
+    return;
+  }
+}
+
 Status tape_backward(Tape *t, Tensor *const *outputs, Tensor *const *cotangents, int noutputs,
                      const Backward *how) {
   Scope scope = {0};
@@ -457,7 +489,14 @@ Status tape_backward(Tape *t, Tensor *const *outputs, Tensor *const *cotangents,
   t->backwards++;
   Status s = collect(&j, outputs, noutputs);
   if (!s) ask_for_leaves(&j);
+  bool adding = t->adding;
+  t->adding = true;
   if (!s) s = go_back(&j, outputs, cotangents, noutputs);
+  t->adding = adding;
+  for (TapeEnd *e = t->ends, *next; e; e = next) {
+    next = e->next;
+    s = e->fn(e->arg, s);
+  }
   for (int at = 0; !s && at < j.n; at++) s = keep_gradients(&j, &j.visit[at], true);
   job_end(&j);
   scope_clear(&scope);

@@ -33,7 +33,8 @@ struct TapeHook {
   TapeHookFn *fn;
   void *arg;
   void (*release)(void *arg);
-  int out; /* of which result */
+  int out;    /* of which result */
+  bool takes; /* the gradient is its own */
   TapeHook *next;
 };
 

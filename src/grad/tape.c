@@ -292,6 +292,14 @@ Status tape_hook(Tape *t, Tensor *x, TapeHookFn *fn, void *arg, void (*release)(
   return OK;
 }
 
+Status tape_take(Tape *t, Tensor *x, TapeHookFn *fn, void *arg, void (*release)(void *)) {
+  TapeHook *h;
+  TRY(tape_hook(t, x, fn, arg, release, &h));
+  h->takes = true;
+  tape_unhook(h, false);
+  return OK;
+}
+
 void tape_unhook(TapeHook *h, bool remove) {
   if (!h) return;
   if (remove) atomic_store(&h->removed, true);

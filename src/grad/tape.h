@@ -27,12 +27,24 @@
 #include "dist/dtensor.h"
 #include "ops/vjp.h"
 
+/* Told when a backward that adds to leaves has been through all nodes, with its error if there is one: takes the
+ * error over and gives the one that counts.  Only then gradients are added, if there is none. */
+typedef struct TapeEnd TapeEnd;
+struct TapeEnd {
+  Status (*fn)(void *arg, Status s);
+  void *arg;
+  TapeEnd *next;
+};
+
 typedef struct Tape {
   Handler handler; /* first: the tape is its handler */
   Ctx *ctx;
   uint64_t calls;     /* numbers of nodes */
   uint64_t backwards; /* numbers of backwards */
   bool paused;        /* nothing is kept (no_grad) */
+  int under_way;      /* backwards, one inside another */
+  bool adding;        /* a backward is under way that adds to leaves */
+  TapeEnd *ends;      /* the caller's, in the order they came */
   Handler *outer;     /* what stood there before */
   /* Where the calls come from (a node of a program), for whoever knows: nodes remember it, and the backward tells
    * of it before it goes back through one.  NULL: nothing to tell. */
@@ -74,6 +86,10 @@ Status tape_gradients(Tape *t, Tensor *const *outputs, Tensor *const *cotangents
 /* The same for all leaves that the outputs depend on: adds to their gradients, all or none. */
 Status tape_backward(Tape *t, Tensor *const *outputs, Tensor *const *cotangents, int noutputs, const Backward *how);
 
+/* Whoever waits for the ends of backwards; `e` is the caller's and stays until it is taken out. */
+void tape_await(Tape *t, TapeEnd *e);
+void tape_await_no_more(Tape *t, TapeEnd *e);
+
 /* The gradient of a leaf, or of a tensor that tape_retain() was called for, after tape_backward(); NULL: none.  It
  * belongs to the tensor's node, and is replaced or removed (g NULL) by tape_set_gradient(). */
 Tensor *tape_gradient_of(const Tensor *t);
@@ -87,6 +103,9 @@ typedef struct TapeHook TapeHook;
 /* Hooks are called in the order they came.  release(arg) is called when the hook is gone: not removed, but when
  * neither the tensor's node nor the caller, with tape_unhook(), have it any more. */
 Status tape_hook(Tape *t, Tensor *x, TapeHookFn *fn, void *arg, void (*release)(void *), TapeHook **out);
+/* The gradient of leaf x is fn's, when it is complete, instead of being kept: what fn does not hold on to is gone. */
+Status tape_take(Tape *t, Tensor *x, TapeHookFn *fn, void *arg, void (*release)(void *));
+
 /* The caller's last word on a hook: it is not called any more (remove), or stays. */
 void tape_unhook(TapeHook *h, bool remove);
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "graph/resolve.h"
-#include "ops/formula.h"
+#include "optim/clip.h"
 
 /* ---- state -------------------------------------------------------------------------------------------- */
 
@@ -211,21 +211,13 @@ static void clip_values(Updating *w) {
       w->grad[k] = F_OP(&w->f, "aten.clamp.default", F_T(w->grad[k]), val_float(-most), val_float(most));
 }
 
-/* t NULL: there was an error. */
-static Tensor *norm_of(Formula *f, Tensor *t, double type) {
-  return F_OP(f, "aten.linalg_vector_norm.default", F_T(t), val_float(type), val_none(), val_bool(false),
-              val_dtype(t && t->dtype == DT_F64 ? DT_F64 : DT_F32));
-}
-
-/* The norm of all gradients as one vector: of their norms. */
 static Tensor *total_norm(Updating *w) {
-  double type = w->u->recipe.norm_type;
-  Tensor **norms = arena_new_n(w->f.c->arena, Tensor *, w->u->nparams + 1);
+  Tensor **grads = arena_new_n(w->f.c->arena, Tensor *, w->u->nparams + 1);
   int n = 0;
-  if (!norms) w->f.status = fail_oom();
+  if (!grads) w->f.status = fail_oom();
   for (int k = w->u->nparams - 1; k >= 0 && !w->f.status; k--) /* as gradients come */
-    if (w->grad[k]) norms[n++] = norm_of(&w->f, w->grad[k], type);
-  return norm_of(&w->f, F_OP(&w->f, "aten.stack.default", val_tensors(norms, n)), type);
+    if (w->grad[k]) grads[n++] = w->grad[k];
+  return w->f.status ? NULL : norm_of_grads(&w->f, grads, n, w->u->recipe.norm_type);
 }
 
 /* With a loss that was scaled: twice as much after so many good steps, half as much after a bad one. */
@@ -250,10 +242,8 @@ static void unscale_gradients(Updating *w) {
 
 /* What the steps multiply gradients by, so that this norm of them is at most what was asked for. */
 static void clip_norm(Updating *w, Tensor *norm) {
-  Formula *f = &w->f;
-  Tensor *ratio = F_OP(f, "aten.reciprocal.default", F_T(f_shift(f, norm, 1e-6)));
-  Tensor *factor = F_OP(f, "aten.clamp_max.default", F_T(f_scale(f, ratio, w->u->recipe.clip_norm)), val_float(1));
-  w->scale = w->scale ? f_mul(f, w->scale, factor) : factor;
+  Tensor *factor = clip_factor(&w->f, norm, w->u->recipe.clip_norm);
+  w->scale = w->scale ? f_mul(&w->f, w->scale, factor) : factor;
 }
 
 /* What gradients are multiplied by, whether they are used at all, the number of the step, and the norm before
