@@ -224,6 +224,7 @@ static Status prepare_job(TrainJob *job) {
                            .mesh = c->mesh,
                            .plan = job->plan,
                            .data_axis = c->data_axis,
+                           .fsdp = c->fsdp,
                            .local = c->data_parallel && !strcmp(c->data_parallel, "local")};
   Status s = trainer_prepare(&ctx, e, &how, &job->prepared);
   ctx_free(&ctx);

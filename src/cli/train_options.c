@@ -88,6 +88,9 @@ static const Option options[] = {
     {"--data-parallel", 0, OPT_TEXT, FIELD(data_parallel), "global|local",
      "global (default): as one rank on the whole batch; local: the mean of what ranks get on their own rows, as "
      "PyTorch's DDP"},
+    {"--fsdp", 0, OPT_MAYBE, FIELD(fsdp), "AXIS",
+     "shard parameters, gradients and optimizer state over the data axis, too; a mesh replica=2,dp=2 has two "
+     "groups"},
     {"--comm", 0, OPT_TEXT | TAKES_COMM, FIELD(ranks.comm), "HOW",
      "ranks are threads, or processes of an MPI launch: mpi (default there)"},
     {"--timeout", 0, OPT_FLOAT, FIELD(ranks.timeout), "SECONDS",
@@ -264,6 +267,11 @@ static Status add_option(Words *w, const Option *o, const void *target) {
   switch (option_kind(o)) {
     case OPT_FLAG: return *(const bool *)target ? add_word(w, o->name) : OK;
     case OPT_TEXT: text = *(const char *const *)target; break;
+    case OPT_MAYBE:
+      text = *(const char *const *)target;
+      return !text    ? OK
+             : !*text ? add_word(w, o->name)
+                      : add_word(w, arena_printf(w->arena, "%s=%s", o->name, text));
     case OPT_FLOAT:
       snprintf(number, sizeof number, "%g", *(const double *)target);
       if (*(const double *)target != BY_DEFAULT) text = number;

@@ -10,7 +10,7 @@ typedef struct {
   TextList data, eval, groups;
   const char *tokens, *token_dtype, *optim, *freeze, *schedule, *clip, *dtype, *param_dtype, *state_dtype, *loss;
   const char *init, *save, *resume, *output, *log, *tensorboard, *report, *nonfinite, *memory, *trace;
-  const char *mesh, *plan, *data_axis, *data_parallel;
+  const char *mesh, *plan, *data_axis, *data_parallel, *fsdp;
   RankOptions ranks;
   bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet, profile;
   int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, seed, threads;

@@ -31,9 +31,10 @@ typedef struct Anchor {
 } Anchor;
 
 typedef struct {
-  Placement *place; /* one per axis of the mesh */
-  const char *why;  /* the plan's entry; NULL: whole because nobody said otherwise */
-  bool batch;       /* S(0) because it divides: a call where it does not has the whole */
+  Placement *place;  /* one per axis of the mesh */
+  const char *why;   /* the plan's entry; NULL: whole because nobody said otherwise */
+  bool batch;        /* S(0) because it divides: a call where it does not has the whole */
+  unsigned gathered; /* bits of axes along which it is sharded in memory alone: the program works with all of it */
 } InputMark;
 
 typedef struct Marks {

@@ -60,6 +60,68 @@ Status prepare(Ctx *ctx, Exported *e, Prepared **out) {
   return OK;
 }
 
+/* ---- fully sharded parameters --------------------------------------------------------------------------- */
+
+static bool is_replica_axis(const char *name) { return name && (!strcmp(name, "replica") || !strcmp(name, "ddp")); }
+
+static Status find_fsdp_axis(const Mesh *m, const PlanFile *plan, const char *wanted, int *out) {
+  char text[512];
+  *out = -1;
+  for (int a = 0; a < m->naxes; a++) {
+    bool named = wanted && m->name[a] && !strcmp(m->name[a], wanted);
+    if (named || (!wanted && mark_is_data_axis(m, plan, a) && !is_replica_axis(m->name[a]))) *out = a;
+  }
+  if (*out >= 0) return OK;
+  mesh_text(m, text, sizeof text);
+  return wanted
+             ? fail(ERR_USAGE, "parameters are to be sharded over the axis '%s', which the mesh %s does not have",
+                    wanted, text)
+             : status_hint(fail(ERR_USAGE, "no axis of the mesh %s is one to shard parameters over", text),
+                           "call one dp, or name it: --fsdp=AXIS");
+}
+
+/* The dimension that is sharded: the first that has a part for every rank and that no other axis cuts; else the
+ * first that no other cuts; else the first of all, behind the others in turn. */
+static int fsdp_dim(const InputMark *mark, const Tensor *t, int naxes, int axis, int ranks) {
+  int best = -1;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    bool taken = false;
+    for (int a = 0; a < naxes; a++) taken |= a != axis && is_s_of(&mark->place[a], d);
+    if (!taken && (t->size[d] >= ranks || best < 0)) best = d;
+  }
+  return best;
+}
+
+static void take_turns(InputMark *mark, int naxes, int axis) {
+  int turn = 0;
+  for (int a = 0; a < naxes; a++)
+    if (a != axis && is_s_of(&mark->place[a], 0)) mark->place[a].turn = ++turn;
+  mark->place[axis] = place_s(0);
+  mark->place[axis].turn = turn + 1;
+}
+
+Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis_name) {
+  const Exported *e = p->program;
+  const Mesh *m = p->marks->mesh;
+  int axis;
+  TRY(find_fsdp_axis(m, plan, axis_name, &axis));
+  for (int i = 0; i < e->graph->ninputs; i++) {
+    const StateEntry *s = e->inputs[i].kind == IN_PARAMETER ? exported_state(e, e->inputs[i].target) : NULL;
+    InputMark *mark = &p->marks->input[i];
+    if (!s || !s->tensor || !s->tensor->ndim) continue;
+    for (int j = 0; j < i; j++) /* names of one tensor share their placements */
+      if (p->marks->input[j].place == mark->place) mark->gathered = p->marks->input[j].gathered;
+    if (mark->gathered || !is_r(&mark->place[axis])) continue;
+    int d = fsdp_dim(mark, s->tensor, m->naxes, axis, m->axis[axis]);
+    if (d >= 0) mark->place[axis] = place_s(d);
+    else take_turns(mark, m->naxes, axis);
+    mark->gathered = 1u << axis;
+  }
+  return OK;
+}
+
+/* ---- a training step's state ------------------------------------------------------------------------------ */
+
 static bool shards_batches(const Prepared *p, const InputMark *input, int axis) {
   const Exported *e = p->program;
   for (int i = 0; i < e->graph->ninputs; i++)

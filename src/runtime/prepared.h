@@ -52,6 +52,10 @@ Status prepare(Ctx *ctx, Exported *e, Prepared **out);
 Status prepare_program(Ctx *ctx, Exported *e);
 /* plan NULL: nothing is sharded but the batch; it may be "auto".  Once, before anybody shares p. */
 Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan);
+/* Fully sharded data parallelism: parameters are sharded along a data axis as well, and gathered for the walk;
+ * their gradients and what optimizers keep of them lie as they do.  axis NULL: the data axis that is not called
+ * replica or ddp.  After prepare_marks() and before prepare_update(). */
+Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis);
 /* The program is trained: its state gets what the optimizers keep, which on a mesh lies as the parameters do.
  * loss: as in GradOptions; the recipe's texts are borrowed.  Once,
  * after the marks (plans speak of the program's own names) and before anybody shares p. */

@@ -309,6 +309,33 @@ static Status walk_back(Walking *walking, const Value *inputs, const Value *forw
   return enter(w, STAGE_FORWARD);
 }
 
+/* What the walk works with: of inputs that are sharded in memory alone, all.  Under the tape, so that gradients come
+ * back as shards. */
+static Status gather_inputs(const ProgramWalk *w, const Value *inputs, Value **out) {
+  const Graph *g = w->program->graph;
+  *out = (Value *)(uintptr_t)inputs;
+  if (!w->marks) return OK;
+  TRY_NEW(*out, arena_new_n(w->arena, Value, g->ninputs + 1));
+  for (int i = 0; i < g->ninputs; i++) {
+    const InputMark *mark = &w->marks->input[i];
+    Placement place[MAX_AXES];
+    const Spec *to;
+    const char *why;
+    Tensor *t = inputs[i].kind == VAL_TENSOR ? inputs[i].tensor : NULL;
+    (*out)[i] = inputs[i];
+    if (!t || !mark->gathered) continue;
+    for (int a = 0; a < w->marks->mesh->naxes; a++) {
+      place[a] = mark->gathered >> a & 1 ? place_r() : mark->place[a];
+      place[a].turn = 0;
+    }
+    TRY_NEW(why, arena_printf(w->arena, "parameter '%s'", w->program->inputs[i].target));
+    TRY(spec_with(t->spec, place, &to));
+    TRY(dtensor_place(w->ctx, w->scope, t, to, why, &t));
+    (*out)[i] = val_tensor(t);
+  }
+  return OK;
+}
+
 /* ---- all of it -------------------------------------------------------------------------------------- */
 
 static Status walk_under_tape(Walking *walking, const Value *user, Value *inputs, Value *outputs) {
@@ -321,8 +348,10 @@ static Status walk_under_tape(Walking *walking, const Value *user, Value *inputs
                 .call = call_node,
                 .arg = walking};
   TRY(bind_inputs(w, user, inputs));
+  Value *gathered;
   if (w->grad) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, inputs));
-  TRY(graph_walk(&nodes, g, inputs, outputs));
+  TRY(gather_inputs(w, inputs, &gathered));
+  TRY(graph_walk(&nodes, g, gathered, outputs));
   if (w->grad) TRY(walk_back(walking, inputs, outputs, outputs + g->noutputs));
   return place_outputs(w, outputs);
 }

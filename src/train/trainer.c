@@ -96,7 +96,13 @@ static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
   if (how->plan) plan = *how->plan;
   plan.any_batch = true;
   plan.data_axis = how->data_axis;
-  if (!how->local) return prepare_marks(p, how->mesh, &plan);
+  if (!how->local) {
+    TRY(prepare_marks(p, how->mesh, &plan));
+    return how->fsdp ? prepare_fsdp(p, &plan, *how->fsdp ? how->fsdp : NULL) : OK;
+  }
+  if (how->fsdp)
+    return status_hint(fail(ERR_USAGE, "parameters that are sharded belong to the program of the whole batch"),
+                       "leave out --data-parallel local, or --fsdp");
   TRY(split_mesh(how->mesh, &plan, &p->replica_axes, others, sizeof others));
   plan.data_axis = NULL;
   return *others ? prepare_marks(p, others, &plan) : OK;

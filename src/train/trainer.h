@@ -56,6 +56,9 @@ typedef struct {
    * PyTorch's DDP means.  Means are means of the ranks' means, batch statistics are those of the local rows, and
    * buffers are those of the first rank, from step to step.  Else the program is that of the whole batch. */
   bool local;
+  /* Parameters, gradients and optimizer state are sharded over a data axis, too (FSDP): its name, "" for the one that
+   * there is; NULL: they are not. */
+  const char *fsdp;
 } TrainerPlan;
 Status trainer_prepare(Ctx *ctx, Exported *e, const TrainerPlan *how, Prepared **out);
 /* mesh: of the same axes, NULL: one rank.  (collective) */
