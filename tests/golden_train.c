@@ -1,7 +1,7 @@
 /* golden_train -- training runs of exported programs, compared with PyTorch's.
  *
  *     golden_train [FOLDER...] [--model NAME] [--case NAME] [--threads N] [--interpret] [--verbose]
- *                  [--mesh dp=2 ... [--plan auto]]
+ *                  [--mesh dp=2 ... [--plan auto] [--fsdp]]
  *
  * A FOLDER has a folder per model: forward.pt2 and forward_core.pt2 (they return the loss), init.safetensors,
  * batches.safetensors (inputs with the batches in front), meta.json (`trajectories`: by case the optimizer with its
@@ -33,7 +33,7 @@ typedef struct {
   const char *only, *only_case, *plan;
   const char *mesh[MAX_MESHES];
   int nmeshes, threads, passed, failed;
-  bool interpret, verbose;
+  bool interpret, verbose, fsdp;
 } Suite;
 
 typedef struct {
@@ -200,7 +200,8 @@ static Status prepare_case(Case *c, Ctx *ctx, const Recipe *r) {
   if (c->mesh) TRY(plan_file_read(strcmp(c->suite->plan, "auto") ? path : "auto", &plan));
   path_in(c, c->program, path);
   Status s = pt2_read(path, &e);
-  if (!s) s = trainer_prepare(ctx, e, &(TrainerPlan){.recipe = r, .mesh = c->mesh, .plan = plan}, &c->prepared);
+  const TrainerPlan how = {.recipe = r, .mesh = c->mesh, .plan = plan, .fsdp = c->suite->fsdp ? "" : NULL};
+  if (!s) s = trainer_prepare(ctx, e, &how, &c->prepared);
   plan_file_free(plan);
   return s;
 }
@@ -298,11 +299,12 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--plan")) suite.plan = option_value(argc, argv, &i);
     else if (!strcmp(argv[i], "--mesh") && suite.nmeshes < MAX_MESHES)
       suite.mesh[suite.nmeshes++] = option_value(argc, argv, &i);
+    else if (!strcmp(argv[i], "--fsdp")) suite.fsdp = true;
     else if (!strcmp(argv[i], "--interpret")) suite.interpret = true;
     else if (!strcmp(argv[i], "--verbose")) suite.verbose = true;
     else if (argv[i][0] == '-') {
       fprintf(stderr, "usage: golden_train [FOLDER...] [--model NAME] [--case NAME] [--threads N] [--interpret] "
-                      "[--verbose] [--mesh dp=2 ... [--plan auto]]\n");
+                      "[--verbose] [--mesh dp=2 ... [--plan auto] [--fsdp]]\n");
       return 2;
     } else argv[1 + folders++] = argv[i];
   }

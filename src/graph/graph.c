@@ -237,6 +237,15 @@ Status node_add_out_like(Node *n, const char *name, const Val *like, Val **out) 
   return val_copy_meta(*out, like);
 }
 
+Status node_add_tensor(Node *n, const char *name, Dtype dtype, int ndim, const Sym *const *size, Val **out) {
+  TRY(node_add_out(n, name, TY_TENSOR, out));
+  (*out)->dtype = dtype;
+  (*out)->ndim = ndim;
+  TRY_NEW((*out)->size, arena_new_n(n->graph->arena, const Sym *, ndim + 1));
+  if (ndim) memcpy((*out)->size, size, (size_t)ndim * sizeof *size);
+  return OK;
+}
+
 Status graph_emit_value(Graph *g, Node *before, const Node *origin, const char *target, const Arg *args, int nargs,
                         const Val *like, Val **out) {
   Node *n;

@@ -134,6 +134,8 @@ Status graph_add_node(Graph *g, Node *before, const char *target, Node **out);
 Status graph_emit_like(Graph *g, Node *before, const Node *like, const char *target, const Arg *args, int nargs,
                        Node **out);
 Status node_add_out(Node *n, const char *name, ValType type, Val **out);
+/* A tensor of known size as a result; sizes are copied. */
+Status node_add_tensor(Node *n, const char *name, Dtype dtype, int ndim, const Sym *const *size, Val **out);
 /* A call in the place of `origin`, before `before`: one result with origin's name and like's sizes. */
 Status graph_emit_value(Graph *g, Node *before, const Node *origin, const char *target, const Arg *args, int nargs,
                         const Val *like, Val **out);

@@ -19,15 +19,6 @@ void fuse_takes(Fuse *f, const Reduction *r) {
   f->takes_start[f->nnew] = f->ntakes;
 }
 
-Status fuse_result(Node *n, const char *name, Dtype dtype, int ndim, const Sym *const *size, Val **out) {
-  TRY(node_add_out(n, name, TY_TENSOR, out));
-  (*out)->dtype = dtype;
-  (*out)->ndim = ndim;
-  TRY_NEW((*out)->size, arena_new_n(n->graph->arena, const Sym *, ndim + 1));
-  if (ndim) memcpy((*out)->size, size, (size_t)ndim * sizeof *size);
-  return OK;
-}
-
 Status fuse_length(Fuse *f, int64_t length, const Sym **out) {
   TRY_NEW(*out, sym_int(f->graph->syms, length));
   return OK;

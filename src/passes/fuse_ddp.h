@@ -37,8 +37,6 @@ Status fuse_add(Fuse *f, Node *before, const char *target, const Arg *args, int 
                 Node **out);
 /* The node that was added last does the reduction's division. */
 void fuse_takes(Fuse *f, const Reduction *r);
-/* A result of known size; sizes are copied. */
-Status fuse_result(Node *n, const char *name, Dtype dtype, int ndim, const Sym *const *size, Val **out);
 /* sizes of a 1-d tensor */
 Status fuse_length(Fuse *f, int64_t length, const Sym **out);
 

@@ -17,7 +17,7 @@ static Status add_results(Fuse *f, const Bucket *b, Node *n, Arg *out) {
   for (int i = b->first; i >= 0; i = f->all->reduction[i].next) {
     const Val *quotient = f->order->node[f->all->reduction[i].div]->outs[0];
     Val *v;
-    TRY(fuse_result(n, "getitem", quotient->dtype, quotient->ndim, quotient->size, &v));
+    TRY(node_add_tensor(n, "getitem", quotient->dtype, quotient->ndim, quotient->size, &v));
     out[k++] = arg_val(v);
   }
   return OK;
@@ -55,7 +55,7 @@ static Status build(Fuse *f, const Bucket *b, Node *last_div, Fused *out) {
     const Node *wait = f->order->node[f->all->reduction[i].wait];
     TRY(fuse_add(f, last_div, wait->target, &started[k], 1, wait, &n));
     const Val *v = started[k].val;
-    TRY(fuse_result(n, "wait_tensor_default", v->dtype, v->ndim, v->size, &out->results[k]));
+    TRY(node_add_tensor(n, "wait_tensor_default", v->dtype, v->ndim, v->size, &out->results[k]));
   }
   out->last = out->reduced = n;
   return OK;

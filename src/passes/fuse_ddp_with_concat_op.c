@@ -22,7 +22,7 @@ static Status add_flat(Fuse *f, const Bucket *b, Node *before, Arg *flat, int64_
     TRY(fuse_add(f, before, "aten.flatten.using_ints", &grad, 1, f->order->node[r->div], &n));
     fuse_takes(f, r);
     TRY(fuse_length(f, r->numel, &length));
-    TRY(fuse_result(n, "flatten_using_ints", r->grad->dtype, 1, &length, &v));
+    TRY(node_add_tensor(n, "flatten_using_ints", r->grad->dtype, 1, &length, &v));
     flat[k++] = arg_val(v);
     *total += r->numel;
   }
@@ -41,16 +41,16 @@ static Status add_chain(Fuse *f, const Bucket *b, Node *before, Arg *flat, int64
   Val *v;
   TRY(fuse_length(f, total, &length));
   TRY(fuse_add(f, before, "aten.cat.default", &parts, 1, div, &n));
-  TRY(fuse_result(n, "cat", first->grad->dtype, 1, &length, &v));
+  TRY(node_add_tensor(n, "cat", first->grad->dtype, 1, &length, &v));
   if (first->divisor.kind != ARG_UNSET) {
     TRY(fuse_add(f, before, "aten.div.Tensor", (Arg[]){arg_val(v), first->divisor}, 2, div, &n));
-    TRY(fuse_result(n, "div_tensor", dtype, 1, &length, &v));
+    TRY(node_add_tensor(n, "div_tensor", dtype, 1, &length, &v));
   }
   TRY(fuse_add(f, before, comm->target, (Arg[]){arg_val(v), comm->args[1], comm->args[2]}, 3, comm, &n));
-  TRY(fuse_result(n, "all_reduce_default", dtype, 1, &length, &v));
+  TRY(node_add_tensor(n, "all_reduce_default", dtype, 1, &length, &v));
   Arg started = arg_val(v);
   TRY(fuse_add(f, before, old_wait->target, &started, 1, old_wait, wait));
-  return fuse_result(*wait, "wait_tensor_default", dtype, 1, &length, &v);
+  return node_add_tensor(*wait, "wait_tensor_default", dtype, 1, &length, &v);
 }
 
 static Status add_split(Fuse *f, const Bucket *b, Node *before, const Node *wait, Node **out) {
@@ -65,7 +65,7 @@ static Status add_split(Fuse *f, const Bucket *b, Node *before, const Node *wait
   for (int i = b->first; i >= 0; i = f->all->reduction[i].next) {
     const Sym *length;
     TRY(fuse_length(f, f->all->reduction[i].numel, &length));
-    TRY(fuse_result(*out, "getitem", dtype, 1, &length, &v));
+    TRY(node_add_tensor(*out, "getitem", dtype, 1, &length, &v));
   }
   return OK;
 }
@@ -82,7 +82,7 @@ static Status add_reshapes(Fuse *f, const Bucket *b, Node *before, const Node *s
     for (int d = 0; d < quotient->ndim; d++) size[d] = arg_int(quotient->size[d]->value);
     TRY(fuse_add(f, before, "aten.reshape.default",
                  (Arg[]){arg_val(split->outs[k]), arg_list(size, quotient->ndim)}, 2, f->order->node[r->wait], &n));
-    TRY(fuse_result(n, "reshape", quotient->dtype, quotient->ndim, quotient->size, &out->results[k]));
+    TRY(node_add_tensor(n, "reshape", quotient->dtype, quotient->ndim, quotient->size, &out->results[k]));
     before = n;
     if (!k) out->last = n;
   }

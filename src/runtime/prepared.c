@@ -14,15 +14,16 @@ const char passes_once[] = "inline,functionalize,assert_tensors,assert_branches,
 #define PASSES_BEHIND "early_updates,fuse_backward,fuse_epilogue,fuse_pointwise"
 const char passes_specialized[] = PASSES_BEFORE "," PASSES_BEHIND;
 
-const ReduceGradients reduce_gradients_default = {.bucket_mb = 4};
+const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .prefetch = 1};
 
 const char *passes_of_step(const ReduceGradients *how, char *buf, size_t cap) {
   char fuse[128] = "";
   if (how->bucket_mb > 0)
     snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),", how->bucket_mb,
              how->bucket_mb < 1 ? how->bucket_mb : 1);
-  snprintf(buf, cap, "%s,%s%s%s", PASSES_BEFORE, fuse, how->wait_at_once ? "" : "overlap(in_order=true),",
-           PASSES_BEHIND);
+  snprintf(buf, cap, "%s,fsdp(prefetch=%d,keep=%s,wrap=%s),%s%s%s", PASSES_BEFORE, how->prefetch,
+           how->keep_gathered ? "true" : "false", how->wrap ? how->wrap : "blocks", fuse,
+           how->wait_at_once ? "" : "overlap(in_order=true),", PASSES_BEHIND);
   return buf;
 }
 

@@ -273,7 +273,7 @@ Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported
                     .any_batch = s->any_batch};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   special->graph->gradients_apart = s->gradients_apart;
-  char of_step[400];
+  char of_step[2000];
   bool reduces = s->trains && (s->on_mesh || s->grad.replicas > 1);
   const char *passes = reduces ? passes_of_step(&s->reduce, of_step, sizeof of_step) : passes_specialized;
   Status status = pass_run_list(special, passes, s->ctx, NULL);
