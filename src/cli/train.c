@@ -77,6 +77,9 @@ static Status open_trainer(Training *t, Mesh *mesh) {
     TRY(memory_limit_parse(c->memory, &limit));
     session_limit_memory(trainer_session(t->trainer), limit);
   }
+  ReduceGradients reduce;
+  TRY(train_reductions(c, &t->arena, &reduce));
+  session_reduce_gradients(trainer_session(t->trainer), &reduce);
   session_set_profile(trainer_session(t->trainer), c->profile || c->trace);
   if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
   if (c->resume) TRY(trainer_resume(t->trainer, c->resume, &t->done, &t->loop.samples));

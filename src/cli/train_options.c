@@ -91,6 +91,11 @@ static const Option options[] = {
     {"--fsdp", 0, OPT_MAYBE, FIELD(fsdp), "AXIS",
      "shard parameters, gradients and optimizer state over the data axis, too; a mesh replica=2,dp=2 has two "
      "groups"},
+    {"--wrap", 0, OPT_TEXT, FIELD(wrap), "PATTERNS",
+     "with --fsdp: modules whose parameters are gathered at once, 'layers.*,head' (default: those with a number)"},
+    {"--keep-gathered", 0, OPT_FLAG, FIELD(keep_gathered), NULL,
+     "with --fsdp: parameters stay gathered from the forward to the backward"},
+    {"--prefetch", 0, OPT_INT, FIELD(prefetch), "N", "with --fsdp: groups that are gathered ahead (default 1)"},
     {"--comm", 0, OPT_TEXT | TAKES_COMM, FIELD(ranks.comm), "HOW",
      "ranks are threads, or processes of an MPI launch: mpi (default there)"},
     {"--timeout", 0, OPT_FLOAT, FIELD(ranks.timeout), "SECONDS",
@@ -118,6 +123,7 @@ static TrainCommand nothing_given(void) {
                         .keep = NOT_GIVEN,
                         .seed = NOT_GIVEN,
                         .threads = NOT_GIVEN,
+                        .prefetch = NOT_GIVEN,
                         .ranks = {.ranks = NOT_GIVEN, .timeout = BY_DEFAULT}};
 }
 
@@ -177,6 +183,19 @@ TrainSettings train_settings(const TrainCommand *c) {
                          .accumulate = given_or(c->accumulate, 1)};
 }
 
+Status train_reductions(const TrainCommand *c, Arena *arena, ReduceGradients *out) {
+  *out = reduce_gradients_default;
+  out->keep_gathered = c->keep_gathered;
+  out->prefetch = (int)given_or(c->prefetch, out->prefetch);
+  if (!c->wrap) return OK;
+  char *wrap;
+  TRY_NEW(wrap, arena_printf(arena, "%s", c->wrap));
+  for (char *p = wrap; *p; p++)
+    if (*p == ',') *p = '|';
+  out->wrap = wrap;
+  return OK;
+}
+
 static Status check(const TrainCommand *c) {
   if (!c->program)
     return status_hint(fail(ERR_USAGE, "which program is to be trained?"), "tessera train loss.pt2 ...");
@@ -212,6 +231,11 @@ static Status check(const TrainCommand *c) {
   TRY(option_between("--keep", c->keep, 0, 1000000));
   if (c->data_parallel && strcmp(c->data_parallel, "local") && strcmp(c->data_parallel, "global"))
     return fail(ERR_USAGE, "--data-parallel %s: there is global and local", c->data_parallel);
+  if (c->fsdp && !c->mesh && !c->plan)
+    return status_hint(fail(ERR_USAGE, "--fsdp shards parameters over the ranks of a mesh"), "--mesh dp=4");
+  if (!c->fsdp && (c->wrap || c->keep_gathered || c->prefetch != NOT_GIVEN))
+    return fail(ERR_USAGE, "--wrap, --keep-gathered and --prefetch are for parameters that are sharded: --fsdp");
+  TRY(option_between("--prefetch", c->prefetch, 0, 1000));
   TRY(rank_options_check(&c->ranks));
   return option_between("--threads", c->threads, 1, MOST_THREADS);
 }
