@@ -79,7 +79,7 @@ int64_t coll_most_sent(const Coll *c, int n) {
     case COLL_GATHER:
       for (int i = 0; i < n; i++) most = coll_part(c, i) > most ? coll_part(c, i) : most;
       return most;
-    case COLL_REDUCE_SCATTER:
+    case COLL_REDUCE_SCATTER: return c->nsend ? -1 : coll_before(c, n);
     case COLL_SCATTER: return coll_before(c, n);
     case COLL_BARRIER: return 0;
     default: return -1;
@@ -116,6 +116,20 @@ static Status check_boxes(const char *what, const Box *box, int nbox, int n) {
   return OK;
 }
 
+/* The boxes for a member are its part. */
+static Status check_parts(const Coll *c, int n) {
+  TRY(check_boxes("send", c->send_box, c->nsend, n));
+  for (int m = 0; m < n; m++) {
+    int64_t sum = 0;
+    for (int i = 0; i < c->nsend; i++)
+      if (c->send_box[i].peer == m) sum += box_count(&c->send_box[i]);
+    if (sum != coll_part(c, m))
+      return fail(ERR_USAGE, "the boxes for member %d have %lld elements, its part has %lld", m, (long long)sum,
+                  (long long)coll_part(c, m));
+  }
+  return OK;
+}
+
 /* Where send may lie within recv, in elements; -1: nowhere. */
 static int64_t place_within(const Coll *c, int me) {
   switch (c->kind) {
@@ -133,7 +147,7 @@ static Status check_buffers(const Coll *c, int n, int me) {
   const size_t sent = (size_t)coll_send_count(c, n, me) * bytes, got = (size_t)coll_recv_count(c, n, me) * bytes;
   if (sent && !c->send) return fail(ERR_USAGE, "send is NULL");
   if (got && !c->recv) return fail(ERR_USAGE, "recv is NULL");
-  if (!sent || !got || c->kind == COLL_EXCHANGE) return OK;
+  if (!sent || !got || c->kind == COLL_EXCHANGE || c->nsend) return OK;
   uintptr_t from = (uintptr_t)c->send, to = (uintptr_t)c->recv;
   if (from + sent <= to || to + got <= from) return OK;
   int64_t place = place_within(c, me);
@@ -156,6 +170,7 @@ Status coll_check(const Coll *c, int n, int me, bool buffers) {
   } else if (t->parts || c->kind == COLL_ALL_TO_ALL) {
     TRY(check_counts("counts", c->counts, c->count, n));
     if (c->kind == COLL_ALL_TO_ALL) TRY(check_counts("recv_counts", c->recv_counts, c->count, n));
+    if (c->kind == COLL_REDUCE_SCATTER && c->nsend) TRY(check_parts(c, n));
   } else {
     TRY(check_counts("count", NULL, c->count, 1));
   }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "comm/transport.h"
+#include "kernels/copy.h"
 
 static const double default_timeout = 1800; /* seconds, as PyTorch's */
 
@@ -156,12 +157,43 @@ static Status begin(Comm *c, const Coll *what, LaneKind lane, uint64_t *sequence
   return OK;
 }
 
+/* The parts of a reduce_scatter one behind the other, for transports that know no boxes; malloc'ed.  NULL in
+ * *packed: the record can stay as it is. */
+static Status pack_parts(const Comm *c, const Coll *what, Coll *plain, void **packed) {
+  const Transport *t = c->world->transport;
+  Kern kern = {.threads = 1, .isa = isa_detect()};
+  size_t width = dtype_size(what->dtype), at = 0;
+  *packed = NULL;
+  *plain = *what;
+  if (what->kind != COLL_REDUCE_SCATTER || !what->nsend || t->takes_boxes) return OK;
+  TRY_NEW(*packed, malloc((size_t)coll_before(what, c->size) * width + 1));
+  for (int m = 0; m < c->size; m++)
+    for (int i = 0; i < what->nsend; i++) {
+      const Box *b = &what->send_box[i];
+      int64_t stride[MAX_DIMS];
+      if (b->peer != m) continue;
+      contiguous_strides(b->ndim, b->size, stride);
+      kernel_copy(&kern, (View){(char *)*packed + at, b->size, stride, b->ndim, what->dtype},
+                  (View){(char *)(uintptr_t)what->send + (size_t)b->offset * width, b->size, b->stride, b->ndim,
+                         what->dtype});
+      at += (size_t)box_count(b) * width;
+    }
+  plain->send = *packed;
+  plain->send_box = NULL;
+  plain->nsend = 0;
+  return OK;
+}
+
 Status comm_run(Comm *c, const Coll *what) {
   uint64_t sequence, ticket;
+  Coll plain;
+  void *packed;
   TRY(begin(c, what, LANE_BLOCKING, &sequence, &ticket));
-  TRY(c->world->transport->run(c, what, sequence, ticket));
-  flight_end(&c->world->flight, ticket);
-  return OK;
+  TRY(pack_parts(c, what, &plain, &packed));
+  Status s = c->world->transport->run(c, &plain, sequence, ticket);
+  free(packed);
+  if (!s) flight_end(&c->world->flight, ticket);
+  return s;
 }
 
 Status comm_barrier(Comm *c, const char *why) { return comm_run(c, &(Coll){.kind = COLL_BARRIER, .why = why}); }
@@ -169,10 +201,10 @@ Status comm_barrier(Comm *c, const char *why) { return comm_run(c, &(Coll){.kind
 /* A work with room for the lists of its record behind it.  The text of `why` is in the
  * flight record already. */
 static CommWork *work_new(const Comm *c, const Coll *what) {
-  const bool boxes = what->kind == COLL_EXCHANGE;
-  const size_t n = (size_t)c->size, counts = what->counts && !boxes ? n : 0,
-               recv_counts = what->recv_counts && !boxes ? n : 0;
-  const size_t nsend = boxes ? (size_t)what->nsend : 0, nrecv = boxes ? (size_t)what->nrecv : 0;
+  const bool exchange = what->kind == COLL_EXCHANGE, boxes = exchange || what->kind == COLL_REDUCE_SCATTER;
+  const size_t n = (size_t)c->size, counts = what->counts && !exchange ? n : 0,
+               recv_counts = what->recv_counts && !exchange ? n : 0;
+  const size_t nsend = boxes ? (size_t)what->nsend : 0, nrecv = exchange ? (size_t)what->nrecv : 0;
   const size_t size = c->world->transport->work_size, head = ((size ? size : sizeof(CommWork)) + 63) & ~(size_t)63;
   CommWork *work = aligned_alloc(
       64, (head + (counts + recv_counts) * sizeof(int64_t) + (nsend + nrecv) * sizeof(Box) + 63) & ~(size_t)63);
@@ -197,12 +229,17 @@ Status comm_start(Comm *c, const Coll *what, CommWork **out) {
   uint64_t sequence, ticket;
   TRY(begin(c, what, LANE_STARTED, &sequence, &ticket));
   CommWork *work;
-  TRY_NEW(work, work_new(c, what));
+  Coll plain;
+  void *packed;
+  TRY(pack_parts(c, what, &plain, &packed));
+  work = work_new(c, &plain);
+  if (!work) return free(packed), fail_oom();
   work->comm = c;
   work->sequence = sequence;
   work->ticket = ticket;
-  Status s = t->start ? t->start(work) : t->run(c, what, sequence, ticket);
-  if (s) free(work);
+  work->packed = packed;
+  Status s = t->start ? t->start(work) : t->run(c, &plain, sequence, ticket);
+  if (s) free(packed), free(work);
   else *out = work;
   return s;
 }
@@ -211,6 +248,7 @@ Status comm_wait(CommWork *work) {
   World *w = work->comm->world;
   Status s = w->transport->start ? w->transport->wait(work) : OK;
   if (!s) flight_end(&w->flight, work->ticket);
+  free(work->packed);
   free(work);
   return s;
 }

@@ -126,6 +126,7 @@ const Transport sim_transport = {
     .name = "sim",
     .launch = sim_launch,
     .no_data = true,
+    .takes_boxes = true,
     .group = sim_group,
     .run = sim_run,
     .fail = sim_fail,

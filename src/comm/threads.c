@@ -243,6 +243,7 @@ const Transport threads_transport = {
     .name = "threads",
     .launch = world_threads,
     .work_size = sizeof(ThreadWork),
+    .takes_boxes = true,
     .group = find_group,
     .run = run,
     .start = engine_start,

@@ -47,7 +47,65 @@ Status share_scatter(const Round *r) {
   return OK;
 }
 
+/* ---- reduce_scatter of boxes ----------------------------------------------------------------------------- */
+
+/* Elements at the end of a box that lie one behind the other on all members, and the dimensions before them. */
+static int64_t common_run(const Round *r, const Box *const *box, int *outer) {
+  int64_t run = 1;
+  int d = box[0]->ndim - 1;
+  for (; d >= 0; d--) {
+    bool dense = true;
+    for (int i = 0; i < r->n; i++) dense &= box[0]->size[d] == 1 || box[i]->stride[d] == run;
+    if (!dense) break;
+    run *= box[0]->size[d];
+  }
+  *outer = d + 1;
+  return run;
+}
+
+/* The same box of all members, combined, to dst. */
+static void combine_box(const Round *r, const Box *const *box, const void **sources, char *dst) {
+  const size_t width = round_width(r);
+  int64_t index[MAX_DIMS] = {0};
+  int outer;
+  int64_t run = common_run(r, box, &outer);
+  if (!box_count(box[0])) return;
+  for (int d = outer; d >= 0; dst += (size_t)run * width) {
+    for (int i = 0; i < r->n; i++) {
+      int64_t at = box[i]->offset;
+      for (int k = 0; k < outer; k++) at += index[k] * box[i]->stride[k];
+      sources[i] = (const char *)round_coll(r, i)->send + at * (int64_t)width;
+    }
+    combine(round_isa(r), r->coll->op, r->coll->dtype, dst, sources, r->n, run);
+    for (d = outer - 1; d >= 0 && ++index[d] == box[0]->size[d]; d--) index[d] = 0;
+  }
+}
+
+static Status combine_boxes(const Round *r) {
+  Arena arena = {0};
+  const Box **box = arena_new_n(&arena, const Box *, r->n);
+  const void **sources = arena_new_n(&arena, const void *, r->n);
+  int *at = arena_new_n(&arena, int, r->n);
+  char *dst = r->coll->recv;
+  bool more = box && sources && at;
+  Status s = more ? OK : fail_oom();
+  while (more) {
+    for (int i = 0; i < r->n; i++) {
+      const Coll *c = round_coll(r, i);
+      while (at[i] < c->nsend && c->send_box[at[i]].peer != r->me) at[i]++;
+      more &= at[i] < c->nsend;
+      if (more) box[i] = &c->send_box[at[i]++];
+    }
+    if (!more) break;
+    combine_box(r, box, sources, dst);
+    dst += (size_t)box_count(box[0]) * round_width(r);
+  }
+  arena_free(&arena);
+  return s;
+}
+
 Status share_reduce_scatter(const Round *r) {
+  if (r->coll->nsend) return combine_boxes(r);
   const void *few[MOST_ON_STACK], **sources = few;
   Arena arena = {0};
   if (r->n > MOST_ON_STACK) TRY_NEW(sources, arena_new_n(&arena, const void *, r->n));

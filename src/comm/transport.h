@@ -35,6 +35,7 @@ struct CommWork {
   Comm *comm;
   Coll what; /* a copy, with counts and boxes */
   uint64_t sequence, ticket;
+  void *packed; /* what is sent, if it had to be put together; NULL: it stands in the caller's memory */
 };
 
 struct Transport {
@@ -55,6 +56,7 @@ struct Transport {
 
   size_t work_size; /* 0: a CommWork and no more */
   bool no_data;     /* buffers are not touched and may be NULL */
+  bool takes_boxes; /* reduce_scatter of boxes; of others they are packed before */
   /* Makes c->link; c is filled otherwise. */
   Status (*group)(Comm *c);
   Status (*run)(Comm *c, const Coll *what, uint64_t sequence, uint64_t ticket);

@@ -178,28 +178,36 @@ static Status group_infer(Call *c) {
   return out_new(c, in_item(c, 0, 0)->dtype, 1, &size);
 }
 
-static Status start(Call *c, Site *s, const Coll *what, Storage *reads) {
+static Status start(Call *c, const Site *s, const Coll *what) {
   Storage *writes = out_tensor(c, 0)->storage;
-  if (c->ctx->groups && c->state) return groups_start(c->ctx->groups, s->comm, what, reads, writes);
+  if (c->ctx->groups && c->state) return groups_start(c->ctx->groups, s->comm, what, NULL, writes);
   return comm_run(s->comm, what);
 }
 
-/* Shards are sent from where they are: boxes count from the one with the lowest address. */
+/* Tensors are read from where they are: boxes count from the one with the lowest address. */
+static char *lowest_address(const Call *c) {
+  char *base = NULL;
+  for (int p = 0; p < c->arg[0].n; p++) {
+    Tensor *t = in_item(c, 0, p);
+    if (tensor_numel(t) && (!base || (char *)tensor_data(t) < base)) base = tensor_data(t);
+  }
+  return base;
+}
+
+static int64_t distance(const Call *c, int p, const char *base, Dtype d) {
+  return ((const char *)tensor_data(in_item(c, 0, p)) - base) / (int64_t)dtype_size(d);
+}
+
 static Status gather_run(Call *c) {
   Site *s;
   TRY(site_find(c, true, &s));
   const FlatGather *how = &s->gather;
-  size_t width = dtype_size(how->as);
-  char *base = tensor_data(in_item(c, 0, 0));
+  char *base = lowest_address(c);
   Box *send;
-  for (int p = 1; p < s->flat.n; p++)
-    if (tensor_numel(in_item(c, 0, p)) && (char *)tensor_data(in_item(c, 0, p)) < base)
-      base = tensor_data(in_item(c, 0, p));
   TRY_NEW(send, malloc(((size_t)how->send.n + 1) * sizeof *send));
   for (int i = 0; i < how->send.n; i++) {
-    const char *at = tensor_data(in_item(c, 0, s->sent_param[i]));
     send[i] = how->send.v[i];
-    send[i].offset += (at - base) / (int64_t)width;
+    send[i].offset += distance(c, s->sent_param[i], base, how->as);
   }
   Coll what = {.kind = COLL_EXCHANGE,
                .dtype = how->as,
@@ -210,36 +218,36 @@ static Status gather_run(Call *c) {
                .recv_box = how->recv.v,
                .nrecv = how->recv.n,
                .why = in_str(c, ARG_WHY)};
-  Status status = start(c, s, &what, NULL);
+  Status status = start(c, s, &what);
   free(send);
   if (!c->state) site_free(s);
   return status;
 }
 
+/* Gradients are read where they are, too. */
 static Status scatter_run(Call *c) {
   Site *s;
-  Storage *packed;
   TRY(site_find(c, false, &s));
   const FlatScatter *how = &s->scatter;
   Dtype dtype = in_item(c, 0, 0)->dtype;
-  int64_t width = (int64_t)dtype_size(dtype);
-  TRY(storage_new((size_t)(how->total * width), &packed));
-  for (int i = 0; i < how->into.n; i++) {
-    const Box *from = &how->from.v[i], *into = &how->into.v[i];
-    char *src = tensor_data(in_item(c, 0, how->param[i]));
-    kernel_copy(&c->ctx->kern,
-                (View){(char *)packed->data + into->offset * width, into->size, into->stride, into->ndim, dtype},
-                (View){src + from->offset * width, from->size, from->stride, from->ndim, dtype});
+  char *base = lowest_address(c);
+  Box *send;
+  TRY_NEW(send, malloc(((size_t)how->from.n + 1) * sizeof *send));
+  for (int i = 0; i < how->from.n; i++) {
+    send[i] = how->from.v[i];
+    send[i].offset += distance(c, how->param[i], base, dtype);
   }
   Coll what = {.kind = COLL_REDUCE_SCATTER,
                .dtype = dtype,
                .op = REDUCE_SUM,
-               .send = packed->data,
+               .send = base,
                .recv = tensor_data(out_tensor(c, 0)),
                .counts = how->counts,
+               .send_box = send,
+               .nsend = how->from.n,
                .why = in_str(c, ARG_WHY)};
-  Status status = start(c, s, &what, packed);
-  storage_unref(packed);
+  Status status = start(c, s, &what);
+  free(send);
   if (!c->state) site_free(s);
   return status;
 }

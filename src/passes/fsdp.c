@@ -10,8 +10,10 @@
  * gathered for the backward.  The collectives of a group are one.  Groups are gathered in the order in which they
  * are first used, in the forward and again in the backward, `prefetch` groups ahead.
  *
+ * One reduction is under way at a time: it is waited for where the next one starts, which frees its gradients.
+ *
  * Only where a redistribution is of a parameter itself, or its result goes to the update: others stay.  Linear but
- * for names.  Waits stand behind their starts; `overlap` moves them to where they are asked for.
+ * for names.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +62,7 @@ typedef struct {
   int ngathers, nscatters;
 } Fsdp;
 
-/* ---- which redistributions --------------------------------------------------------------------------------- */
+/* ---- which redistributions ------------------------------------------------------------------------------- */
 
 static bool read_move(const Node *n, Placement *from, Placement *to, int *naxes) {
   int ndim = n->args[ARG_SHAPE].kind == ARG_LIST ? n->args[ARG_SHAPE].n : -1, other = 0;
@@ -91,7 +93,7 @@ static const char *parameter_of(const Fsdp *f, const Val *v) {
   return f->e->inputs[v->index].kind == IN_PARAMETER ? f->e->inputs[v->index].target : NULL;
 }
 
-/* ---- groups ------------------------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------------------- */
 
 /* "model.layers.3" of "model.layers.3.mlp.up.weight": the outermost module that `wrap` names, or by default the one
  * whose name is a number; "" if there is none. */
@@ -145,8 +147,7 @@ static Status find_gathers(Fsdp *f) {
   return OK;
 }
 
-/* ---- gradients ------------------------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------------------- */
 
 /* By value id: the parameter that some node of the update reads together with it. */
 static const char **name_gradients(Fsdp *f) {
@@ -186,7 +187,7 @@ static Status find_scatters(Fsdp *f) {
   return OK;
 }
 
-/* ---- uses ---------------------------------------------------------------------------------------------------- */
+/* ---- uses ------------------------------------------------------------------------------------------------ */
 
 static bool is_view(const Node *n) {
   return n->op && !n->op->schema.mutates && n->nouts == 1 && n->op->schema.nreturns > 0 &&
@@ -219,8 +220,7 @@ static void find_uses(Fsdp *f) {
   }
 }
 
-/* ---- writing a group
- * --------------------------------------------------------------------------------------------- */
+/* ---- writing a group ------------------------------------------------------------------------------------- */
 
 static int64_t numel_of(const Val *v) {
   int64_t n = 1;
@@ -294,8 +294,9 @@ static Status add_views(Fsdp *f, const Group *g, Node *before, Stage stage, Val 
   return OK;
 }
 
-/* start, wait, views: before a node. */
-static Status add_group(Fsdp *f, const Group *g, const char *target, Node *before, Stage stage, Val **results) {
+/* The start before one node, the wait and the views before another. */
+static Status add_group(Fsdp *f, const Group *g, const char *target, Node *before, Node *needed, Stage stage,
+                        Val **results) {
   Graph *graph = f->e->graph;
   const Node *like = g->first->node;
   Arg args[6];
@@ -313,13 +314,12 @@ static Status add_group(Fsdp *f, const Group *g, const char *target, Node *befor
   TRY(add_call(f, before, like, stage, target, args, 6, &n));
   TRY(node_add_tensor(n, "group", like->outs[0]->dtype, 1, &length, &flat));
   Arg started = arg_val(flat);
-  TRY(add_call(f, before, like, stage, WAIT_TENSOR, &started, 1, &n));
+  TRY(add_call(f, needed, like, stage, WAIT_TENSOR, &started, 1, &n));
   TRY(node_add_tensor(n, "group_wait", like->outs[0]->dtype, 1, &length, &flat));
-  return add_views(f, g, before, stage, flat, results);
+  return add_views(f, g, needed, stage, flat, results);
 }
 
-/* ---- gathering
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- gathering ------------------------------------------------------------------------------------------- */
 
 static int by_first_use(const void *a, const void *b) {
   const Group *x = *(Group *const *)a, *y = *(Group *const *)b;
@@ -352,7 +352,9 @@ static Status gather_all(Fsdp *f, bool again) {
     int at = !ahead ? (again ? f->boundary : 0) : again ? ahead->first_again : ahead->first_use;
     int k = 0;
     TRY_NEW(results, arena_new_n(&f->arena, Val *, g->n + 1));
-    TRY(add_group(f, g, "tess.gather_group.default", f->node[at], again ? STAGE_BACKWARD : STAGE_FORWARD, results));
+    Node *needed = f->node[again ? g->first_again : g->first_use];
+    TRY(add_group(f, g, "tess.gather_group.default", f->node[at], needed, again ? STAGE_BACKWARD : STAGE_FORWARD,
+                  results));
     for (Member *m = g->first; m; m = m->next) *(again ? &m->backward : &m->forward) = results[k++];
   }
   return OK;
@@ -398,18 +400,40 @@ static Status replace_uses(Fsdp *f) {
   return OK;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------
- */
+/* ---- all of it ------------------------------------------------------------------------------------------- */
+
+static int by_last_made(const void *a, const void *b) {
+  const Group *x = *(Group *const *)a, *y = *(Group *const *)b;
+  return x->last_made - y->last_made;
+}
+
+/* The first of the redistributions that groups stand for: all gradients are there. */
+static int first_scatter(const Fsdp *f) {
+  int first = f->n - 1;
+  for (const Group *g = f->scatters; g; g = g->next)
+    for (const Member *m = g->first; m; m = m->next)
+      if (m->node->mark < first) first = m->node->mark;
+  return first;
+}
 
 static Status scatter_all(Fsdp *f) {
-  for (Group *g = f->scatters; g; g = g->next) {
+  Group **list;
+  int n = 0, end = first_scatter(f);
+  TRY_NEW(list, arena_new_n(&f->arena, Group *, f->nscatters + 1));
+  for (Group *g = f->scatters; g; g = g->next) list[n++] = g;
+  if (!n) return OK;
+  qsort(list, (size_t)n, sizeof(Group *), by_last_made);
+  for (int i = 0; i < n; i++) {
+    Group *g = list[i];
+    int start = g->last_made + 1, next = i + 1 < n ? list[i + 1]->last_made + 1 : end, k = 0;
     Val **results;
-    int k = 0;
+    if (next > end) next = end;
     TRY_NEW(results, arena_new_n(&f->arena, Val *, g->n + 1));
-    TRY(add_group(f, g, "tess.scatter_group.default", f->node[g->last_made]->next, STAGE_BACKWARD, results));
+    TRY(add_group(f, g, "tess.scatter_group.default", f->node[start], f->node[next > start ? next : start],
+                  STAGE_BACKWARD, results));
     for (Member *m = g->first; m; m = m->next) m->node->outs[0]->forward = results[k++];
   }
-  if (f->scatters) graph_forward(f->e->graph);
+  graph_forward(f->e->graph);
   return OK;
 }
 

@@ -59,6 +59,11 @@ static bool is_cheap(const Node *n) {
          !strncmp(n->target, "aten._foreach_mul.", 18) || !strncmp(n->target, "aten._to_copy.", 14);
 }
 
+/* Where the collectives of fully sharded parameters start and end is a matter of memory: fsdp.c has decided it. */
+static bool is_placed(const Node *n) {
+  return node_is(n, "tess.gather_group.default") || node_is(n, "tess.scatter_group.default");
+}
+
 static bool all_users_hurry(const Overlap *v, const Node *n) {
   int users = 0;
   for (int i = 0; i < n->nouts; i++) {
@@ -75,7 +80,8 @@ static void find_haste(Overlap *v) {
   for (int at = 0; at < o->n; at++) {
     const Node *n = o->node[at];
     const Node *from = n->nargs && n->args[0].kind == ARG_VAL ? n->args[0].val->node : NULL;
-    if (node_is(n, WAIT_TENSOR) || (is_view(n) && from && v->haste[from->mark] == PATIENT)) v->haste[at] = PATIENT;
+    bool waits = node_is(n, WAIT_TENSOR) && !(from && is_placed(from));
+    if (waits || (is_view(n) && from && v->haste[from->mark] == PATIENT)) v->haste[at] = PATIENT;
   }
   for (int at = o->n - 1; at >= 0; at--) {
     const Node *n = o->node[at];

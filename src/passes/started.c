@@ -33,20 +33,26 @@ static Status add(Holds *h, Tensor *t, int from, int64_t before) {
 static Tensor *with_storage(Tensor *t) { return t && t->storage ? t : NULL; }
 static Tensor *tensor_of(const Arg *a) { return a->kind == ARG_VAL ? with_storage(a->val->tensor) : NULL; }
 
-/* Result j is made of operand j; both are held. */
+/* Held until the storage is waited for. */
+static Status hold(Holds *h, Tensor *t, int at, const Storage *writes) {
+  int64_t *latest;
+  if (!t) return OK;
+  TRY(ptrmap_slot(&h->latest, writes, -1, &latest));
+  TRY(add(h, t, at, *latest));
+  *latest = h->n - 1;
+  return OK;
+}
+
+/* Result j is made of operand j, or a single one of all of a list; all are held. */
 static Status start(Holds *h, const Node *n, int at) {
   const Arg *operands = &n->args[0];
+  bool list = operands->kind == ARG_LIST, together = list && n->nouts == 1;
   for (int j = 0; j < n->nouts; j++) {
-    Tensor *out = with_storage(n->outs[j]->tensor),
-           *in = tensor_of(operands->kind == ARG_LIST ? &operands->list[j] : operands);
+    Tensor *out = with_storage(n->outs[j]->tensor);
     if (!out) continue;
-    int64_t *latest;
-    TRY(ptrmap_slot(&h->latest, out->storage, -1, &latest));
-    TRY(add(h, out, at, *latest));
-    *latest = h->n - 1;
-    if (!in) continue;
-    TRY(add(h, in, at, *latest));
-    *latest = h->n - 1;
+    TRY(hold(h, out, at, out->storage));
+    for (int k = together ? 0 : j; k < (together ? operands->n : j + 1); k++)
+      TRY(hold(h, tensor_of(list ? &operands->list[k] : operands), at, out->storage));
   }
   return OK;
 }
