@@ -20,7 +20,7 @@ struct TessDataParallel {
   Reducer *reducer;
   TessReplicas how;
   int hook;
-  bool joining;
+  bool joining, by_active; /* by_active: sums are divided by the ranks that have batches */
   TessDataParallel *next; /* of the context's */
 };
 
@@ -94,7 +94,7 @@ static Status before_forward(TessDataParallel *d) {
   int64_t all[NUMBERS] = {0};
   reducer_sync(d->reducer, syncs);
   if (d->joining) TRY(tell(d, true, syncs, all));
-  if (d->joining && d->how.divide_by_active) reducer_divide_by(d->reducer, (int)all[ACTIVE]);
+  if (d->joining && d->by_active) reducer_divide_by(d->reducer, (int)all[ACTIVE]);
   if (!syncs) return OK;
   reducer_expect(d->reducer);
   return d->how.own_buffers ? OK : make_equal(d, true, (int)all[SOURCE]);
@@ -110,7 +110,7 @@ static Status follow(TessDataParallel *d, bool *on, int64_t all[NUMBERS]) {
   TRY(tell(d, false, false, all));
   *on = all[ACTIVE] > 0;
   if (!*on || !all[SYNCS]) return OK;
-  if (d->how.divide_by_active) reducer_divide_by(d->reducer, (int)all[ACTIVE]);
+  if (d->by_active) reducer_divide_by(d->reducer, (int)all[ACTIVE]);
   if (!d->how.own_buffers) TRY(make_equal(d, true, (int)all[SOURCE]));
   return reducer_shadow(d->reducer);
 }
@@ -135,10 +135,11 @@ static Status end_join(TessDataParallel *d) {
   return make_equal(d, true, (int)longest);
 }
 
-int tess_data_parallel_join_begin(TessDataParallel *d) {
+int tess_data_parallel_join_begin(TessDataParallel *d, int divide_by_active) {
   if (!d || !API_READY(d->ctx)) return -1;
   if (d->joining && api_stick(d->ctx, fail(ERR_USAGE, "a join is open already"))) return -1;
   d->joining = true;
+  d->by_active = divide_by_active != 0;
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "dist/run_sharded.h"
+#include "dist/dist.h"
 #include "grad/family.h"
 #include "grad/node.h"
 
@@ -170,6 +171,12 @@ static Status train(Call *c, OpFn *form) {
   return in_parts(c, form);
 }
 
+static bool has_dtensor(const Call *c) {
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
+    if (w.tensor->spec) return true;
+  return false;
+}
+
 static Status tape_call(Handler *self, Call *c) {
   Tape *t = (Tape *)self;
   const OpDef *def = c->op->def;
@@ -181,6 +188,8 @@ static Status tape_call(Handler *self, Call *c) {
   if (c->op->schema.mutates) TRY(check_writes(t, c));
   bool own = grad && grad->vjp;
   if (!own && def->inplace) return tape_inplace(c);
+  if (grad && grad->parallel && c->ctx->dist && c->ctx->dist->loss_parallel && has_dtensor(c))
+    return run_parts(c, grad->parallel);
   if (grad && grad->training) return train(c, grad->training); /* whose calls come back here */
   if (!own && def->compose) return in_parts(c, def->compose);
   TRY(pass_on(c));
