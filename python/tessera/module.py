@@ -17,6 +17,7 @@ from ._context import Error, current, scope
 from ._library import VisitFn, lib, quick
 from ._module_call import AFTER_FORWARD, BEFORE_FORWARD, Call, is_tensor, objects, pointer_of, value_of
 from .dtensor import DTensor
+from .tensor import Tensor
 
 _OWN = ("_ptr", "_kept", "_modules", "_version", "_made", "_home")  # of this object, not of its copies
 
@@ -207,8 +208,14 @@ class Module:
                 if want(quick.tess_module_is_buffer(module._ptr, name.encode())):
                     yield ".".join(p for p in (prefix, path, name) if p), module._find(name)
 
-    def named_parameters(self, prefix="", recurse=True):
-        return self._named(lambda kind: kind == 0, prefix, recurse)
+    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+        """(dotted name, tensor); one that is in several places (tied) under its first name."""
+        seen = set()
+        for name, value in self._named(lambda kind: kind == 0, prefix, recurse):
+            key = (quick.tess_data(value._handle.ptr), value.shape) if isinstance(value, Tensor) else id(value)
+            if not remove_duplicate or key not in seen:
+                seen.add(key)
+                yield name, value
 
     def named_buffers(self, prefix="", recurse=True):
         return self._named(lambda kind: kind > 0, prefix, recurse)

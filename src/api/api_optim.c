@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "dist/dist.h"
 #include "dist/dtensor.h"
+#include "dist/spec.h"
 #include "optim/clip.h"
 #include "optim/stepper.h"
 
@@ -182,7 +183,23 @@ static Status clip_norm(Clip *w, double most, double type, double *norm) {
   return w->f.status;
 }
 
-static Status clip_value(Clip *w, double most) {
+/* Only of sums that are complete the elements can be compared with a limit. */
+static Status settle(Clip *w, Tensor *param) {
+  Tensor *g = tape_gradient_of(param);
+  Placement place[MAX_AXES];
+  if (!g || !g->spec || !g->spec->partial) return OK;
+  for (int a = 0; a < g->spec->mesh->naxes; a++)
+    place[a] = is_p(&g->spec->place[a]) ? place_r() : g->spec->place[a];
+  TRY(dtensor_redistribute(w->ctx, &w->scope, g, NULL, place, DT_NONE, &g));
+  return tape_set_gradient(api_tape(w->ctx), param, g);
+}
+
+static Status clip_value(Clip *w, double most, TessTensor *const *params, int n) {
+  w->n = 0;
+  for (int i = 0; i < n; i++) {
+    TRY(settle(w, params[i]));
+    if (tape_gradient_of(params[i])) w->grad[w->n++] = tape_gradient_of(params[i]);
+  }
   for (int i = 0; i < w->n; i++)
     F_OP(&w->f, "aten.clamp_.default", F_T(w->grad[i]), val_float(-most), val_float(most));
   return w->f.status;
@@ -209,8 +226,9 @@ int tess_clip_grad_norm(TessCtx *ctx, TessTensor *const *params, int n, double m
 int tess_clip_grad_value(TessCtx *ctx, TessTensor *const *params, int n, double most) {
   Clip w;
   if (!API_BEGIN(ctx, LISTED("the parameters", params, n))) return -1;
+  if (!(most >= 0) && api_stick(ctx, fail(ERR_USAGE, "elements cannot be brought to within %g", most))) return -1;
   Status s = clip_begin(&w, ctx, params, n);
-  if (!s) s = clip_value(&w, most);
+  if (!s) s = clip_value(&w, most, params, n);
   scope_clear(&w.scope);
   arena_free(&w.arena);
   return api_stick(ctx, s) ? -1 : 0;

@@ -352,7 +352,8 @@ static void reset(Reducer *r) {
 
 static Status finish(void *arg, Status s) {
   Reducer *r = arg;
-  if (!r->sync || (!r->any && (s || !r->expected))) return s;
+  bool meant = r->any || (r->expected && r->how.find_unused); /* else it is the backward of something else */
+  if (!r->sync || !meant || (s && !r->any)) return s;
   if (!s && r->how.find_unused) s = agree_on_used(r);
   if (!s) s = fill_missing(r);
   if (!s) s = start_full(r);
