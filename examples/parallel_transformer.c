@@ -1,15 +1,27 @@
-/* parallel_transformer.c -- a small transformer, trained on four ranks: tensor parallel over two, data parallel over two.
+/* parallel_transformer.c -- a small transformer, trained on four ranks: tensor parallel over two, data parallel
+ * over two.
  *
- *     cc parallel_transformer.c $(pkg-config --cflags --libs tessera) -o parallel_transformer && ./parallel_transformer
+ *     cc parallel_transformer.c $(pkg-config --cflags --libs tessera) -o parallel_transformer &&
+ * ./parallel_transformer
  *
- * It learns sequences in which every token follows from the one before.  Each data-parallel rank has sequences of its
- * own; each tensor-parallel rank has its part of every large weight.
+ * It learns sequences in which every token follows from the one before.  Each data-parallel rank has sequences of
+ * its own; each tensor-parallel rank has its part of every large weight.
  */
 #include <stdio.h>
 
 #include "tessera.h"
 
-enum { VOCABULARY = 32, LENGTH = 12, BATCH = 8, DIM = 32, HEAD = 8, HIDDEN = 64, LAYERS = 2, STEPS = 60, MOST = 64 };
+enum {
+  VOCABULARY = 32,
+  LENGTH = 12,
+  BATCH = 8,
+  DIM = 32,
+  HEAD = 8,
+  HIDDEN = 64,
+  LAYERS = 2,
+  STEPS = 60,
+  MOST = 64
+};
 
 /* ---- the model ------------------------------------------------------------------------------------------ */
 
@@ -25,8 +37,8 @@ static TessTensor *add(TessCtx *ctx, TessTensor *a, TessTensor *b) {
 
 /* [batch, length, features] as [batch, heads, length, HEAD]; as many heads as this rank has. */
 static TessTensor *heads(TessCtx *ctx, TessTensor *x) {
-  TessTensor *cut =
-      tess_call(ctx, "aten.view.default", tess_t(x), tess_ints((int64_t[]){BATCH, LENGTH, -1, HEAD}, 4));
+  TessTensor *cut = tess_call(ctx, "aten.view.default", tess_t(x),
+                              tess_ints((int64_t[]){BATCH, LENGTH, -1, HEAD}, 4));
   return tess_call(ctx, "aten.transpose.int", tess_t(cut), tess_i(1), tess_i(2));
 }
 

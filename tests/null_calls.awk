@@ -25,6 +25,8 @@ BEGIN {
   value["TessTrainer *"] = "w->trainer"; value["TessTraining *"] = "&w->training"; value["TessStep *"] = "&w->step"
   value["TessData *"] = "&w->data"; value["double *"] = "&w->number"; value["int64_t"] = "1"
   value["TessGradHook *"] = "null_grad_hook"; value["TessHook *"] = "w->hook"; value["unsigned"] = "0"; text_of["grad_placements"] = "\"S(0)\""
+  value["TessOptimizer *"] = "w->optimizer"; value["TessDataParallel *"] = "w->replicas"; value["TessReplicas *"] = "&w->how"
+  value["TessPlanEntry *"] = "&w->entry"; text_of["settings"] = "\"lr=1\""; text_of["optim"] = "\"sgd\""; text_of["kind"] = "\"linear\""
   value["TessDtype"] = "TESS_F32"; value["TessDtype *"] = "&w->dtype"
   value["char *"] = "w->text"; value["char **"] = "w->names"; value["unsigned char *"] = "w->state"
   value["int64_t *"] = "w->numbers"; value["int *"] = "w->ints"; value["void *"] = "w->room"; value["void (*)(void *)"] = "null_release"

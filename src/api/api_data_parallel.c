@@ -21,7 +21,7 @@ struct TessDataParallel {
   TessReplicas how;
   int hook;
   bool joining, by_active; /* by_active: sums are divided by the ranks that have batches */
-  TessDataParallel *next; /* of the context's */
+  TessDataParallel *next;  /* of the context's */
 };
 
 /* ---- equal tensors ------------------------------------------------------------------------------------- */

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "dist/run_sharded.h"
 #include "dist/dist.h"
+#include "dist/run_sharded.h"
 #include "grad/family.h"
 #include "grad/node.h"
 

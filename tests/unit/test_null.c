@@ -22,6 +22,10 @@ typedef struct {
   TessWork *work;
   TessHook *hook;
   TessTrainer *trainer;
+  TessOptimizer *optimizer;
+  TessDataParallel *replicas;
+  TessReplicas how;
+  TessPlanEntry entry;
   TessTraining training;
   TessData data;
   TessStep step;
@@ -96,9 +100,13 @@ static void set_up(Workbench *w, int spread) {
   w->module = tess_module_new(w->ctx, null_forward, NULL);
   tess_module_set(w->ctx, w->module, "weight", w->tensor);
   tess_module_add(w->ctx, w->module, "x", tess_module_new(w->ctx, NULL, NULL));
+  w->optimizer = tess_optimizer_new(w->ctx, "sgd,momentum=0.9", w->tensors, 1);
+  w->replicas = tess_data_parallel(w->ctx, w->module, w->mesh, NULL);
+  w->entry = (TessPlanEntry){.style = TESS_PREPARE};
   w->cut = (TessCut){.program = GOLDEN_FOLDER "/models/mlp/program.pt2", .mesh = "tp=1"};
   w->saved = (TessSaved){"weight", TESS_F32, 1, w->numbers, "S(0)"};
-  if (tess_error(w->ctx) || !w->program || !w->trainer || !w->hub || !w->module) _exit(90);
+  if (tess_error(w->ctx) || !w->program || !w->trainer || !w->hub || !w->module || !w->optimizer || !w->replicas)
+    _exit(90);
 }
 
 /* These free the context or clear its error. */
