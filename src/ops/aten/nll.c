@@ -246,8 +246,8 @@ static Status mean_over_ranks(Call *c, const Sharded *how, bool *done) {
   return formula_give(&f, f_cast(&f, sum[1], d));
 }
 
-/* Rows whose classes are cut: softmax less 1 at the target, each rank for the classes that it has.  Nothing is sent,
- * which taking the gradients of nll_loss and log_softmax one after the other could not do. */
+/* Rows whose classes are cut: softmax less 1 at the target, each rank for the classes that it has.  Nothing is
+ * sent, which taking the gradients of nll_loss and log_softmax one after the other could not do. */
 static Status scores_in_parts(Call *c, const Sharded *how, bool *done) {
   const Row *row = c->op->def->row;
   Formula f = {c, OK};
@@ -260,7 +260,8 @@ static Status scores_in_parts(Call *c, const Sharded *how, bool *done) {
   Tensor *ignored = F_OP(&f, "aten.eq.Scalar", F_T(target), c->arg[row->ignore]);
   Tensor *safe = F_OP(&f, "aten.masked_fill.Scalar", F_T(target), F_T(ignored), val_int(0));
   if (weight && safe) g = f_mul(&f, F_OP(&f, "aten.index_select.default", F_T(weight), val_int(0), F_T(safe)), g);
-  g = F_OP(&f, "aten.where.ScalarOther", F_T(F_OP(&f, "aten.logical_not.default", F_T(ignored))), F_T(g), val_int(0));
+  g = F_OP(&f, "aten.where.ScalarOther", F_T(F_OP(&f, "aten.logical_not.default", F_T(ignored))), F_T(g),
+           val_int(0));
   /* the numbers of the classes, placed as the scores are */
   Tensor *first = F_OP(&f, "aten.slice.Tensor", F_T(y), val_int(0), val_int(0), val_int(1));
   Tensor *number = F_OP(&f, "aten.zeros_like.default", F_T(first), val_dtype(DT_I64));
@@ -411,8 +412,9 @@ const OpDef ops_nll[] = {
      .flags = OP_UPDATE,
      .shard.compose_sharded = scores_in_parts,
      .row = &(const Row){0, 2, 3, 4, 5, 1}},
-    {.schema = "tess::nll_log_softmax(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) "
-               "-> (Tensor loss, Tensor total_weight, Tensor output)",
+    {.schema =
+         "tess::nll_log_softmax(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) "
+         "-> (Tensor loss, Tensor total_weight, Tensor output)",
      .compose = nll_log_softmax},
     COMPOSE("nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, "
             "SymInt ignore_index=-100) -> Tensor",

@@ -119,12 +119,14 @@ static void vjp_nll_log_softmax(Vjp *v) { /* self, target, weight, reduction, ig
                 vjp_value(v, 1), vjp_value(v, 2), vjp_value(v, 3), vjp_value(v, 4), F_T(v->out[1])));
 }
 
-/* Cross entropy over classes that may be cut, as rows: softmax and loss in one call, whose gradient sends nothing. */
+/* Cross entropy over classes that may be cut, as rows: softmax and loss in one call, whose gradient sends nothing.
+ */
 static Status cross_entropy_in_rows(Call *c) { /* self, target, weight, reduction, ignore_index, label_smoothing */
   Formula f = {c, OK};
   Tensor *x = in_tensor(c, 0), *target = in_tensor(c, 1);
   int64_t order[MAX_DIMS], classes = x->ndim > 1 ? x->size[1] : 0;
-  if (dtype_is_float(target->dtype) || in_float(c, 5) != 0 || x->ndim < 2 || target->ndim != x->ndim - 1 || !classes)
+  if (dtype_is_float(target->dtype) || in_float(c, 5) != 0 || x->ndim < 2 || target->ndim != x->ndim - 1 ||
+      !classes)
     return c->op->def->compose(c);
   for (int d = 0; d < x->ndim; d++) order[d] = d == 0 ? 0 : d + 1 < x->ndim ? d + 1 : 1; /* classes last */
   Tensor *rows = f_widen(&f, x), *labels = target;
