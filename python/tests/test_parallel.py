@@ -201,6 +201,24 @@ class Losses(unittest.TestCase):
                         same(whole(spread.grad), x.grad)
         ts.run_ranks(2, work)
 
+    def test_several_axes(self):
+        """What PyTorch refuses: a mean over a sharded batch, label smoothing, soft targets."""
+        target, soft = np.array([1, 2, 7, -100]), np.abs(normal(4, 8)) / 5
+
+        def work():
+            mesh = ts.init_device_mesh("dp=2,tp=2")
+            for labels, place, smoothing in ((target, "S(0)R", 0.0), (target, "S(0)R", 0.1), (soft, "S(0)S(1)", 0.0)):
+                x = ts.tensor(normal(4, 8), requires_grad=True)
+                spread = ts.distribute_tensor(ts.tensor(normal(4, 8), requires_grad=True), mesh, "S(0)S(1)")
+                expected = nn.cross_entropy(x, labels, label_smoothing=smoothing)
+                expected.backward()
+                with ts.loss_parallel():
+                    loss = nn.cross_entropy(spread, ts.distribute_tensor(labels, mesh, place), label_smoothing=smoothing)
+                    loss.backward()
+                same(whole(loss), expected.detach())
+                same(whole(spread.grad), x.grad)
+        ts.run_ranks(4, work)
+
     def test_transformer(self):
         def work():
             mesh = ts.init_device_mesh("tp=2")
