@@ -100,12 +100,18 @@ class Optimizer:
         """One step of every parameter that has a gradient.  closure() computes the loss again, which is returned.
         (collective, if there are DTensors)"""
         loss = closure() if closure is not None else None
+        self._here()
         self._tell()
         if lib.tess_optimizer_step(self._ptr) < 0:
             self._ctx.check()
         return loss
 
+    def _here(self):
+        if current() is not self._ctx or not self._ctx.ptr:
+            raise Error("this optimizer belongs to another rank or to a run that has ended", 5)
+
     def zero_grad(self, set_to_none=True):
+        self._here()
         if set_to_none:
             if quick.tess_optimizer_zero_grad(self._ptr) < 0:
                 self._ctx.check()
@@ -122,6 +128,7 @@ class Optimizer:
         return _States(self)
 
     def _state(self, i):
+        self._here()
         ctx, found, k = self._ctx, {}, 0
         with scope(ctx):
             while (name := quick.tess_optimizer_state_name(self._ptr, i, k)) is not None:
@@ -141,6 +148,7 @@ class Optimizer:
         return {"state": {i: s for i, s in kept.items() if s}, "param_groups": groups}
 
     def load_state_dict(self, state_dict):
+        self._here()
         groups = state_dict["param_groups"]
         if [len(g["params"]) for g in groups] != [len(g["params"]) for g in self.param_groups]:
             raise ValueError("the state_dict has other groups of parameters than the optimizer")

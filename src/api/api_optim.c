@@ -6,6 +6,7 @@
 #include "dist/dist.h"
 #include "dist/dtensor.h"
 #include "dist/spec.h"
+#include "ops/own_calls.h"
 #include "optim/clip.h"
 #include "optim/stepper.h"
 
@@ -145,9 +146,7 @@ int tess_optimizer_set_steps(TessOptimizer *o, int param, int64_t steps) {
 
 typedef struct {
   TessCtx *ctx;
-  Scope scope;
-  Arena arena;
-  Call c;
+  OwnCalls calls;
   Formula f;
   Tensor **grad;
   int n;
@@ -155,18 +154,16 @@ typedef struct {
 
 static Status clip_begin(Clip *w, TessCtx *ctx, TessTensor *const *params, int n) {
   *w = (Clip){.ctx = ctx};
-  w->c = (Call){
-      .ctx = ctx, .op = op_find("aten.mul_.Tensor"), .scope = &w->scope, .arena = &w->arena, .level = LEVEL_SHARD};
-  w->f = (Formula){.c = &w->c};
+  w->f = (Formula){.c = own_calls_begin(&w->calls, ctx)};
   TRY(check_list(params, n));
-  TRY_NEW(w->grad, arena_new_n(&w->arena, Tensor *, n + 1));
+  TRY_NEW(w->grad, arena_new_n(&w->calls.arena, Tensor *, n + 1));
   for (int i = 0; i < n; i++)
     if (tape_gradient_of(params[i])) w->grad[w->n++] = tape_gradient_of(params[i]);
   return OK;
 }
 
 static Status read_number(Clip *w, Tensor *t, double *out) {
-  if (t->spec) TRY(dtensor_full(w->ctx, &w->scope, t, &t));
+  if (t->spec) TRY(dtensor_full(w->ctx, &w->calls.scope, t, &t));
   Value v = val_load(t->dtype, tensor_data(t));
   *out = val_as_float(&v);
   return OK;
@@ -190,7 +187,7 @@ static Status settle(Clip *w, Tensor *param) {
   if (!g || !g->spec || !g->spec->partial) return OK;
   for (int a = 0; a < g->spec->mesh->naxes; a++)
     place[a] = is_p(&g->spec->place[a]) ? place_r() : g->spec->place[a];
-  TRY(dtensor_redistribute(w->ctx, &w->scope, g, NULL, place, DT_NONE, &g));
+  TRY(dtensor_redistribute(w->ctx, &w->calls.scope, g, NULL, place, DT_NONE, &g));
   return tape_set_gradient(api_tape(w->ctx), param, g);
 }
 
@@ -216,8 +213,7 @@ int tess_clip_grad_norm(TessCtx *ctx, TessTensor *const *params, int n, double m
   Status s = clip_begin(&w, ctx, params, n);
   if (!s) s = clip_norm(&w, most, type, &found);
   tape->paused = paused;
-  scope_clear(&w.scope);
-  arena_free(&w.arena);
+  own_calls_end(&w.calls);
   if (api_stick(ctx, s)) return -1;
   if (norm) *norm = found;
   return 0;
@@ -229,7 +225,6 @@ int tess_clip_grad_value(TessCtx *ctx, TessTensor *const *params, int n, double 
   if (!(most >= 0) && api_stick(ctx, fail(ERR_USAGE, "elements cannot be brought to within %g", most))) return -1;
   Status s = clip_begin(&w, ctx, params, n);
   if (!s) s = clip_value(&w, most, params, n);
-  scope_clear(&w.scope);
-  arena_free(&w.arena);
+  own_calls_end(&w.calls);
   return api_stick(ctx, s) ? -1 : 0;
 }

@@ -171,12 +171,6 @@ static Status train(Call *c, OpFn *form) {
   return in_parts(c, form);
 }
 
-static bool has_dtensor(const Call *c) {
-  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
-    if (w.tensor->spec) return true;
-  return false;
-}
-
 static Status tape_call(Handler *self, Call *c) {
   Tape *t = (Tape *)self;
   const OpDef *def = c->op->def;
@@ -188,7 +182,7 @@ static Status tape_call(Handler *self, Call *c) {
   if (c->op->schema.mutates) TRY(check_writes(t, c));
   bool own = grad && grad->vjp;
   if (!own && def->inplace) return tape_inplace(c);
-  if (grad && grad->parallel && c->ctx->dist && c->ctx->dist->loss_parallel && has_dtensor(c))
+  if (grad && grad->parallel && c->ctx->dist && c->ctx->dist->loss_parallel && call_has_dtensor(c))
     return run_parts(c, grad->parallel);
   if (grad && grad->training) return train(c, grad->training); /* whose calls come back here */
   if (!own && def->compose) return in_parts(c, def->compose);
