@@ -27,6 +27,8 @@ BEGIN {
   value["TessGradHook *"] = "null_grad_hook"; value["TessHook *"] = "w->hook"; value["unsigned"] = "0"; text_of["grad_placements"] = "\"S(0)\""
   value["TessOptimizer *"] = "w->optimizer"; value["TessDataParallel *"] = "w->replicas"; value["TessReplicas *"] = "&w->how"
   value["TessPlanEntry *"] = "&w->entry"; text_of["settings"] = "\"lr=1\""; text_of["optim"] = "\"sgd\""; text_of["kind"] = "\"linear\""
+  value["TessModule **"] = "w->modules"; value["TessFsdpOptions *"] = "&w->sharding"; value["TessFsdpSetting"] = "TESS_FSDP_FORCE_SUM"
+  value["TessAllReduceHook *"] = "null_all_reduce"; value["TessFsdpWatch *"] = "null_watch"
   value["TessDtype"] = "TESS_F32"; value["TessDtype *"] = "&w->dtype"
   value["char *"] = "w->text"; value["char **"] = "w->names"; value["unsigned char *"] = "w->state"
   value["int64_t *"] = "w->numbers"; value["int *"] = "w->ints"; value["void *"] = "w->room"; value["void (*)(void *)"] = "null_release"
