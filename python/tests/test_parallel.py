@@ -282,8 +282,12 @@ class DataParallel(unittest.TestCase):
             plain, inner = seeded(Mlp), seeded(Mlp, seed=3 + ts.rank())  # rank 0's parameters count
             model = ts.DistributedDataParallel(inner, mesh, bucket_cap_mb=0.0005)
             (plain(x) ** 2).mean().backward()
-            mine = x[ts.rank() * 4:][:4]
-            _, counts = counted(lambda: (model(mine) ** 2).mean().backward())
+            mine, seen = x[ts.rank() * 4:][:4], []
+            with ts.comm_debug() as log:
+                inner.net1.weight.register_hook(lambda g: seen.append(log.total()))  # the last gradient: others are under way
+                (model(mine) ** 2).mean().backward()
+            counts = dict(log.counts)
+            self.assertGreater(seen[0], 0)
             for (_, p), (_, q) in zip(plain.named_parameters(), inner.named_parameters()):
                 same(p.grad, q.grad)
             self.assertEqual([n for n, _ in model.named_parameters()][0], "module.net1.weight")
