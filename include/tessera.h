@@ -772,12 +772,11 @@ TESS_API int tess_loss_parallel(TessCtx *ctx, int on);
 typedef struct TessDataParallel TessDataParallel;
 
 typedef struct {
-  double bucket_mb;     /* MiB of gradients that travel together; 0: 25.  The first bucket has 1, or less */
-  int find_unused;      /* the forward may leave out parameters, on some ranks or all */
-  int own_buffers;      /* buffers are not made those of coordinate 0 before every forward with gradients */
-  int own_parameters;   /* parameters and buffers are not made those of coordinate 0 at the beginning */
-  int bf16;             /* gradients travel as bf16: half the bytes, rounded before they are added up */
-  int divide_by_active; /* between join begin and end: by the ranks that still have batches, not by all */
+  double bucket_mb;   /* MiB of gradients that travel together; 0: 25.  The first bucket has 1, or less */
+  int find_unused;    /* the forward may leave out parameters, on some ranks or all */
+  int own_buffers;    /* buffers are not made those of coordinate 0 before every forward with gradients */
+  int own_parameters; /* parameters and buffers are not made those of coordinate 0 at the beginning */
+  int bf16;           /* gradients travel as bf16: half the bytes, rounded before they are added up */
 } TessReplicas;
 
 /* mesh: one axis (NULL: the current one).  how NULL: all 0.  m must not change its parameters from here on; they
@@ -788,9 +787,10 @@ TESS_API void tess_data_parallel_free(TessDataParallel *d); /* the module is as 
 TESS_API int tess_data_parallel_sync(TessDataParallel *d, int on);
 TESS_API int tess_data_parallel_buckets(const TessDataParallel *d); /* how many */
 /* Ranks may have different numbers of batches in between: one that is at the end takes part in the collectives of
- * the others until all are, and then has the parameters and buffers of one that went on longest.  0, or -1 on
- * error. (collective) */
-TESS_API int tess_data_parallel_join_begin(TessDataParallel *d);
+ * the others until all are, and then has the parameters and buffers of one that went on longest.  divide_by_active:
+ * sums of gradients are divided by the ranks that still have batches, not by all.  0, or -1 on error. (collective)
+ */
+TESS_API int tess_data_parallel_join_begin(TessDataParallel *d, int divide_by_active);
 TESS_API int tess_data_parallel_join_end(TessDataParallel *d);
 
 /* ---- fully sharded data parallel --------------------------------------------------------------------

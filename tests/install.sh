@@ -17,6 +17,9 @@ export PKG_CONFIG_PATH="$pc" LD_LIBRARY_PATH="$lib"
 # shellcheck disable=SC2046
 "$cc" -Wall -Wextra -Werror "$source/examples/dtensor.c" $(pkg-config --cflags --libs tessera) -o "$temp/dtensor"
 "$temp/dtensor" | grep -q 'S(0)S(1).*its sum is 1860'
+# shellcheck disable=SC2046
+"$cc" -Wall -Wextra -Werror "$source/examples/parallel_transformer.c" $(pkg-config --cflags --libs tessera) -o "$temp/parallel_transformer"
+"$temp/parallel_transformer" | grep -q 'step 60  loss 0\.0'
 
 # Training from C, to the bits that the command line gives with the options that the example names.
 # shellcheck disable=SC2046

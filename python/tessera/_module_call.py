@@ -16,7 +16,7 @@ from .tensor import Tensor
 BEFORE_FORWARD, AFTER_FORWARD = 0, 1
 
 objects = weakref.WeakValueDictionary()  # address of a module: its Python object
-hooks = {}  # number: (when, function) of hooks that Python made
+hooks = {}  # number: (when, function, with kwargs) of hooks that Python made
 numbers = itertools.count(1)
 
 
@@ -143,10 +143,12 @@ def forward(_, m, inputs, n, out, cap, __):
 @ModuleHookFn
 @kept(1)
 def hook(_, m, tensors, n, __, number):
-    call, (at, fn) = calls()[-1], hooks[number]
+    call, (at, fn, with_kwargs) = calls()[-1], hooks[number]
     if at == BEFORE_FORWARD:
         call.see_inputs(tensors)
-        changed = fn(objects[m], call.inputs)
+        changed = fn(objects[m], call.inputs, call.kwargs) if with_kwargs else fn(objects[m], call.inputs)
+        if with_kwargs and changed is not None:
+            changed, call.kwargs = changed
         if changed is not None:
             call.set_inputs(changed, tensors, n)
     else:

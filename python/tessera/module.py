@@ -17,6 +17,7 @@ from ._context import Error, current, scope
 from ._library import VisitFn, lib, quick
 from ._module_call import AFTER_FORWARD, BEFORE_FORWARD, Call, is_tensor, objects, pointer_of, value_of
 from .dtensor import DTensor
+from .tensor import Tensor
 
 _OWN = ("_ptr", "_kept", "_modules", "_version", "_made", "_home")  # of this object, not of its copies
 
@@ -45,6 +46,8 @@ class Module:
     Lists and dicts with modules become ModuleLists and ModuleDicts.  Arrays that are no parameters
     are set with register_buffer()."""
 
+    _kind = None  # what styles of parallelism know it as: "linear", "embedding"
+
     def __new__(cls, *args, **kwargs):
         self = object.__new__(cls)
         ctx = current()
@@ -55,6 +58,8 @@ class Module:
         own["_kept"], own["_modules"] = {}, {}  # name: what Python has of a tensor; of a module
         own["_version"], own["_made"], own["_home"] = 0, [], None
         objects[own["_ptr"]] = self
+        if cls._kind and quick.tess_module_set_kind(ctx.ptr, own["_ptr"], cls._kind.encode()) < 0:
+            ctx.check()
         return self
 
     def __del__(self, finalizing=sys.is_finalizing):
@@ -203,8 +208,14 @@ class Module:
                 if want(quick.tess_module_is_buffer(module._ptr, name.encode())):
                     yield ".".join(p for p in (prefix, path, name) if p), module._find(name)
 
-    def named_parameters(self, prefix="", recurse=True):
-        return self._named(lambda kind: kind == 0, prefix, recurse)
+    def named_parameters(self, prefix="", recurse=True, remove_duplicate=True):
+        """(dotted name, tensor); one that is in several places (tied) under its first name."""
+        seen = set()
+        for name, value in self._named(lambda kind: kind == 0, prefix, recurse):
+            key = (quick.tess_data(value._handle.ptr), value.shape) if isinstance(value, Tensor) else id(value)
+            if not remove_duplicate or key not in seen:
+                seen.add(key)
+                yield name, value
 
     def named_buffers(self, prefix="", recurse=True):
         return self._named(lambda kind: kind > 0, prefix, recurse)
@@ -285,19 +296,19 @@ class Module:
     def forward(self, *inputs, **kwargs):
         raise NotImplementedError(f"{type(self).__name__} has no forward()")
 
-    def _add_hook(self, at, fn):
+    def _add_hook(self, at, fn, with_kwargs=False):
         ctx, number = current(), next(_module_call.numbers)
-        _module_call.hooks[number] = (at, fn)
+        _module_call.hooks[number] = (at, fn, with_kwargs)
         self._made.append(number)
         made = quick.tess_module_hook(ctx.ptr, self._ptr, at, _module_call.hook, number)
         if made < 0:
             ctx.check()
         return Hook(self, made, number)
 
-    def register_forward_pre_hook(self, hook):
-        """hook(module, inputs) before forward() may return other inputs.  remove() of what is
-        returned takes it away."""
-        return self._add_hook(BEFORE_FORWARD, hook)
+    def register_forward_pre_hook(self, hook, *, with_kwargs=False):
+        """hook(module, inputs) before forward() may return other inputs; with_kwargs: hook(module, inputs,
+        kwargs) both.  remove() of what is returned takes it away."""
+        return self._add_hook(BEFORE_FORWARD, hook, with_kwargs)
 
     def register_forward_hook(self, hook):
         """hook(module, inputs, outputs) after forward() may return other outputs."""

@@ -1,4 +1,4 @@
-"""The examples of README.md and docs/training-api.md, in order, in one namespace each."""
+"""The examples of README.md, docs/training-api.md and docs/parallel-modules.md, in order, in one namespace each."""
 import os
 import re
 import unittest
@@ -26,6 +26,9 @@ class Readme(unittest.TestCase):
 
     def test_training(self):
         self.run_blocks(HERE.parent / "docs" / "training-api.md", 2)
+
+    def test_parallel_modules(self):
+        self.run_blocks(HERE.parent / "docs" / "parallel-modules.md", 1)
 
 
 if __name__ == "__main__":

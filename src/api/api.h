@@ -68,6 +68,10 @@ void api_end_fsdp(TessCtx *ctx);
 void api_end_data_parallel(TessCtx *ctx);
 
 void api_leave_world(TessCtx *ctx);
+/* The mesh that is given, or else the current one. */
+Status api_mesh(TessCtx *ctx, Mesh *given, Mesh **out);
+/* The same, of one axis that this rank is on; what: "a module is parallelized". */
+Status api_axis(TessCtx *ctx, Mesh *given, const char *what, Mesh **out);
 /* dtensor_distribute(); of a leaf that requires a gradient a leaf is made. */
 Status api_distribute(TessCtx *ctx, Scope *scope, Tensor *t, Mesh *mesh, const Placement *place, int src,
                       Tensor **out);

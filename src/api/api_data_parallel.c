@@ -10,6 +10,7 @@
 
 #include "api/module.h"
 #include "dist/dist.h"
+#include "ops/own_calls.h"
 #include "parallel/reducer.h"
 
 struct TessDataParallel {
@@ -20,19 +21,17 @@ struct TessDataParallel {
   Reducer *reducer;
   TessReplicas how;
   int hook;
-  bool joining;
-  TessDataParallel *next; /* of the context's */
+  bool joining, by_active; /* by_active: sums are divided by the ranks that have batches */
+  TessDataParallel *next;  /* of the context's */
 };
 
 /* ---- equal tensors ------------------------------------------------------------------------------------- */
 
 static Status broadcast(TessDataParallel *d, Tensor *t, int root, const char *why) {
   Tensor *shard = t->spec ? t->local : t, *whole = shard, *back;
-  Scope scope = {0};
-  Arena arena = {0};
-  Call c = {
-      .ctx = d->ctx, .op = op_find("aten.copy_.default"), .scope = &scope, .arena = &arena, .level = LEVEL_SHARD};
-  Status s = tensor_is_contiguous(shard) ? OK : OP(&c, "aten.contiguous.default", &whole, val_tensor(shard));
+  OwnCalls w;
+  Call *c = own_calls_begin(&w, d->ctx);
+  Status s = tensor_is_contiguous(shard) ? OK : OP(c, "aten.contiguous.default", &whole, val_tensor(shard));
   int64_t n = tensor_numel(shard);
   Coll what = {.kind = COLL_BROADCAST,
                .dtype = shard->dtype,
@@ -43,10 +42,9 @@ static Status broadcast(TessDataParallel *d, Tensor *t, int root, const char *wh
                .where = d->axis->hash,
                .why = why};
   if (!s && n) s = comm_run(d->group, &what);
-  if (!s && whole != shard) s = OP(&c, "aten.copy_.default", &back, val_tensor(shard), val_tensor(whole));
+  if (!s && whole != shard) s = OP(c, "aten.copy_.default", &back, val_tensor(shard), val_tensor(whole));
   if (!s && whole == shard && shard->storage) shard->storage->version++; /* as an op in place would */
-  scope_clear(&scope);
-  arena_free(&arena);
+  own_calls_end(&w);
   return s;
 }
 
@@ -63,30 +61,25 @@ static Status make_equal(TessDataParallel *d, bool buffers, int root) {
 
 typedef enum { ACTIVE, SYNCS, SOURCE, NUMBERS } Number; /* ranks with a batch; that reduce; the last of them */
 
-/* What all ranks say: numbers are summed up, the last one is the largest. */
-static Status tell(TessDataParallel *d, bool active, bool syncs, int64_t all[NUMBERS]) {
-  int64_t *rank = &all[SOURCE];
-  all[ACTIVE] = active;
-  all[SYNCS] = syncs;
-  *rank = active ? comm_rank(d->group) : -1;
+static Status reduce_numbers(TessDataParallel *d, ReduceOp op, int64_t *numbers, int n, const char *why) {
   Coll what = {.kind = COLL_ALL_REDUCE,
                .dtype = DT_I64,
-               .op = REDUCE_SUM,
-               .send = all,
-               .recv = all,
-               .count = 2,
+               .op = op,
+               .send = numbers,
+               .recv = numbers,
+               .count = n,
                .where = d->axis->hash,
-               .why = "who still has batches"};
-  TRY(comm_run(d->group, &what));
-  what = (Coll){.kind = COLL_ALL_REDUCE,
-                .dtype = DT_I64,
-                .op = REDUCE_MAX,
-                .send = rank,
-                .recv = rank,
-                .count = 1,
-                .where = d->axis->hash,
-                .why = what.why};
+               .why = why};
   return comm_run(d->group, &what);
+}
+
+/* What all ranks say: two numbers are summed up, the last one is the largest. */
+static Status tell(TessDataParallel *d, bool active, bool syncs, int64_t all[NUMBERS]) {
+  all[ACTIVE] = active;
+  all[SYNCS] = syncs;
+  all[SOURCE] = active ? comm_rank(d->group) : -1;
+  TRY(reduce_numbers(d, REDUCE_SUM, all, 2, "who still has batches"));
+  return reduce_numbers(d, REDUCE_MAX, &all[SOURCE], 1, "who still has batches");
 }
 
 static Status before_forward(TessDataParallel *d) {
@@ -94,7 +87,7 @@ static Status before_forward(TessDataParallel *d) {
   int64_t all[NUMBERS] = {0};
   reducer_sync(d->reducer, syncs);
   if (d->joining) TRY(tell(d, true, syncs, all));
-  if (d->joining && d->how.divide_by_active) reducer_divide_by(d->reducer, (int)all[ACTIVE]);
+  if (d->joining && d->by_active) reducer_divide_by(d->reducer, (int)all[ACTIVE]);
   if (!syncs) return OK;
   reducer_expect(d->reducer);
   return d->how.own_buffers ? OK : make_equal(d, true, (int)all[SOURCE]);
@@ -110,7 +103,7 @@ static Status follow(TessDataParallel *d, bool *on, int64_t all[NUMBERS]) {
   TRY(tell(d, false, false, all));
   *on = all[ACTIVE] > 0;
   if (!*on || !all[SYNCS]) return OK;
-  if (d->how.divide_by_active) reducer_divide_by(d->reducer, (int)all[ACTIVE]);
+  if (d->by_active) reducer_divide_by(d->reducer, (int)all[ACTIVE]);
   if (!d->how.own_buffers) TRY(make_equal(d, true, (int)all[SOURCE]));
   return reducer_shadow(d->reducer);
 }
@@ -121,24 +114,17 @@ static Status end_join(TessDataParallel *d) {
   int followed = 0;
   for (bool on = true; on; followed += on) TRY(follow(d, &on, all));
   longest = followed ? -1 : comm_rank(d->group);
-  Coll what = {.kind = COLL_ALL_REDUCE,
-               .dtype = DT_I64,
-               .op = REDUCE_MAX,
-               .send = &longest,
-               .recv = &longest,
-               .count = 1,
-               .where = d->axis->hash,
-               .why = "who went on longest"};
-  TRY(comm_run(d->group, &what));
+  TRY(reduce_numbers(d, REDUCE_MAX, &longest, 1, "who went on longest"));
   reducer_divide_by(d->reducer, 0);
   TRY(make_equal(d, false, (int)longest));
   return make_equal(d, true, (int)longest);
 }
 
-int tess_data_parallel_join_begin(TessDataParallel *d) {
+int tess_data_parallel_join_begin(TessDataParallel *d, int divide_by_active) {
   if (!d || !API_READY(d->ctx)) return -1;
   if (d->joining && api_stick(d->ctx, fail(ERR_USAGE, "a join is open already"))) return -1;
   d->joining = true;
+  d->by_active = divide_by_active != 0;
   return 0;
 }
 
@@ -152,19 +138,6 @@ int tess_data_parallel_join_end(TessDataParallel *d) {
 
 /* ---- making it ------------------------------------------------------------------------------------------------
  */
-
-static Status find_axis(TessCtx *ctx, TessMesh *given, Mesh **out) {
-  char text[256];
-  Dist *dist = NULL;
-  TRY(api_dist(ctx, &dist));
-  *out = given ? given : dist->current;
-  if (!*out)
-    return status_hint(fail(ERR_USAGE, "no mesh is given and none is current"), "pass one, or tess_set_mesh()");
-  if ((*out)->naxes == 1 && (*out)->inside && (*out)->world) return OK;
-  return status_hint(fail(ERR_USAGE, "a module is data parallel over one axis that this rank is on, not over %s",
-                          mesh_print(*out, text, sizeof text)),
-                     "take the axis with tess_mesh_sub(), in Python mesh[\"dp\"]");
-}
 
 static Status begin(TessDataParallel *d) {
   ModuleTensors params;
@@ -180,8 +153,10 @@ static Status begin(TessDataParallel *d) {
   if (!d->how.own_parameters) TRY(make_equal(d, true, 0));
   TRY(module_tensors(d->m, false, &params));
   Status s = params.n ? reducer_new(api_tape(d->ctx), d->axis, params.v, params.name, params.n, &how, &d->reducer)
-                      : status_hint(fail(ERR_USAGE, "the module has no parameter that requires a gradient"),
-                                    "mark them with tess_set_requires_grad() before");
+                      : status_hint(
+                            fail(ERR_USAGE, "the module has no parameter that requires a gradient"),
+                            "mark them with tess_set_requires_grad() before; in Python they are tessera.tensor(x, "
+                            "requires_grad=True)");
   module_tensors_free(&params);
   TRY(s);
   TRY(module_add_hook(d->m, TESS_BEFORE_FORWARD, forward_hook, d, NULL));
@@ -191,7 +166,9 @@ static Status begin(TessDataParallel *d) {
 
 TessDataParallel *tess_data_parallel(TessCtx *ctx, TessModule *m, TessMesh *mesh, const TessReplicas *how) {
   Mesh *axis = NULL;
-  if (!API_BEGIN(ctx, GIVEN("the module", m)) || api_stick(ctx, find_axis(ctx, mesh, &axis))) return NULL;
+  if (!API_BEGIN(ctx, GIVEN("the module", m)) ||
+      api_stick(ctx, api_axis(ctx, mesh, "a module is data parallel", &axis)))
+    return NULL;
   TessDataParallel *d = calloc(1, sizeof *d);
   if (!d && api_stick(ctx, fail_oom())) return NULL;
   *d = (TessDataParallel){.ctx = ctx, .m = tess_module_hold(m), .axis = axis, .hook = -1};

@@ -13,12 +13,26 @@ typedef struct {
   Placement place[MAX_AXES];
 } Where;
 
-static Status where(TessCtx *ctx, Mesh *mesh, const char *placements, int ndim, Where *out) {
+Status api_mesh(TessCtx *ctx, Mesh *given, Mesh **out) {
   Dist *d = NULL;
   TRY(api_dist(ctx, &d));
-  out->mesh = mesh ? mesh : d->current;
-  if (!out->mesh)
-    return status_hint(fail(ERR_USAGE, "no mesh is given and none is current"), "pass one, or tess_set_mesh()");
+  *out = given ? given : d->current;
+  return *out
+             ? OK
+             : status_hint(fail(ERR_USAGE, "no mesh is given and none is current"), "pass one, or tess_set_mesh()");
+}
+
+Status api_axis(TessCtx *ctx, Mesh *given, const char *what, Mesh **out) {
+  char text[256];
+  TRY(api_mesh(ctx, given, out));
+  if ((*out)->naxes == 1 && (*out)->inside && (*out)->world) return OK;
+  return status_hint(fail(ERR_USAGE, "%s on a mesh of one axis that this rank is on, not on %s", what,
+                          mesh_print(*out, text, sizeof text)),
+                     "take the axis with tess_mesh_sub(), in Python mesh[\"tp\"]");
+}
+
+static Status where(TessCtx *ctx, Mesh *mesh, const char *placements, int ndim, Where *out) {
+  TRY(api_mesh(ctx, mesh, &out->mesh));
   int n = out->mesh->naxes;
   for (int a = 0; a < n; a++) out->place[a] = place_r();
   if (!placements) return OK;

@@ -131,10 +131,7 @@ static Status distribute(TessCtx *ctx, TessModule *m, Mesh *mesh, TessPartitionF
 
 static Status find_mesh(TessCtx *ctx, const TessModule *m, TessMesh *given, Mesh **out) {
   if (m->mesh) return fail(ERR_USAGE, "this module is distributed already");
-  *out = given ? given : ctx->dist ? ctx->dist->current : NULL;
-  return *out
-             ? OK
-             : status_hint(fail(ERR_USAGE, "no mesh is given and none is current"), "pass one, or tess_set_mesh()");
+  return api_mesh(ctx, given, out);
 }
 
 int tess_distribute_module(TessCtx *ctx, TessModule *m, TessMesh *mesh, TessPartitionFn *fn, TessModuleHook *input,

@@ -5,6 +5,8 @@
 #include "api/api.h"
 #include "dist/dist.h"
 #include "dist/dtensor.h"
+#include "dist/spec.h"
+#include "ops/own_calls.h"
 #include "optim/clip.h"
 #include "optim/stepper.h"
 
@@ -144,9 +146,7 @@ int tess_optimizer_set_steps(TessOptimizer *o, int param, int64_t steps) {
 
 typedef struct {
   TessCtx *ctx;
-  Scope scope;
-  Arena arena;
-  Call c;
+  OwnCalls calls;
   Formula f;
   Tensor **grad;
   int n;
@@ -154,18 +154,16 @@ typedef struct {
 
 static Status clip_begin(Clip *w, TessCtx *ctx, TessTensor *const *params, int n) {
   *w = (Clip){.ctx = ctx};
-  w->c = (Call){
-      .ctx = ctx, .op = op_find("aten.mul_.Tensor"), .scope = &w->scope, .arena = &w->arena, .level = LEVEL_SHARD};
-  w->f = (Formula){.c = &w->c};
+  w->f = (Formula){.c = own_calls_begin(&w->calls, ctx)};
   TRY(check_list(params, n));
-  TRY_NEW(w->grad, arena_new_n(&w->arena, Tensor *, n + 1));
+  TRY_NEW(w->grad, arena_new_n(&w->calls.arena, Tensor *, n + 1));
   for (int i = 0; i < n; i++)
     if (tape_gradient_of(params[i])) w->grad[w->n++] = tape_gradient_of(params[i]);
   return OK;
 }
 
 static Status read_number(Clip *w, Tensor *t, double *out) {
-  if (t->spec) TRY(dtensor_full(w->ctx, &w->scope, t, &t));
+  if (t->spec) TRY(dtensor_full(w->ctx, &w->calls.scope, t, &t));
   Value v = val_load(t->dtype, tensor_data(t));
   *out = val_as_float(&v);
   return OK;
@@ -182,7 +180,23 @@ static Status clip_norm(Clip *w, double most, double type, double *norm) {
   return w->f.status;
 }
 
-static Status clip_value(Clip *w, double most) {
+/* Only of sums that are complete the elements can be compared with a limit. */
+static Status settle(Clip *w, Tensor *param) {
+  Tensor *g = tape_gradient_of(param);
+  Placement place[MAX_AXES];
+  if (!g || !g->spec || !g->spec->partial) return OK;
+  for (int a = 0; a < g->spec->mesh->naxes; a++)
+    place[a] = is_p(&g->spec->place[a]) ? place_r() : g->spec->place[a];
+  TRY(dtensor_redistribute(w->ctx, &w->calls.scope, g, NULL, place, DT_NONE, &g));
+  return tape_set_gradient(api_tape(w->ctx), param, g);
+}
+
+static Status clip_value(Clip *w, double most, TessTensor *const *params, int n) {
+  w->n = 0;
+  for (int i = 0; i < n; i++) {
+    TRY(settle(w, params[i]));
+    if (tape_gradient_of(params[i])) w->grad[w->n++] = tape_gradient_of(params[i]);
+  }
   for (int i = 0; i < w->n; i++)
     F_OP(&w->f, "aten.clamp_.default", F_T(w->grad[i]), val_float(-most), val_float(most));
   return w->f.status;
@@ -199,8 +213,7 @@ int tess_clip_grad_norm(TessCtx *ctx, TessTensor *const *params, int n, double m
   Status s = clip_begin(&w, ctx, params, n);
   if (!s) s = clip_norm(&w, most, type, &found);
   tape->paused = paused;
-  scope_clear(&w.scope);
-  arena_free(&w.arena);
+  own_calls_end(&w.calls);
   if (api_stick(ctx, s)) return -1;
   if (norm) *norm = found;
   return 0;
@@ -209,9 +222,9 @@ int tess_clip_grad_norm(TessCtx *ctx, TessTensor *const *params, int n, double m
 int tess_clip_grad_value(TessCtx *ctx, TessTensor *const *params, int n, double most) {
   Clip w;
   if (!API_BEGIN(ctx, LISTED("the parameters", params, n))) return -1;
+  if (!(most >= 0) && api_stick(ctx, fail(ERR_USAGE, "elements cannot be brought to within %g", most))) return -1;
   Status s = clip_begin(&w, ctx, params, n);
-  if (!s) s = clip_value(&w, most);
-  scope_clear(&w.scope);
-  arena_free(&w.arena);
+  if (!s) s = clip_value(&w, most, params, n);
+  own_calls_end(&w.calls);
   return api_stick(ctx, s) ? -1 : 0;
 }

@@ -179,21 +179,8 @@ static Status check_twice(const Planned *list, int n) {
   return OK;
 }
 
-static Status check_mesh(TessCtx *ctx, Mesh *given, Mesh **out) {
-  char text[256];
-  Dist *d = NULL;
-  TRY(api_dist(ctx, &d));
-  *out = given ? given : d->current;
-  if (!*out)
-    return status_hint(fail(ERR_USAGE, "no mesh is given and none is current"), "pass one, or tess_set_mesh()");
-  if ((*out)->naxes == 1) return OK;
-  return status_hint(fail(ERR_USAGE, "a module is parallelized on a mesh of one axis, not on %s",
-                          mesh_print(*out, text, sizeof text)),
-                     "take the axis with tess_mesh_sub(), in Python mesh[\"tp\"]");
-}
-
 static Status parallelize(Applying *w, TessModule *m, const TessPlanEntry *plan, int n, Planned *list) {
-  TRY(check_mesh(w->ctx, w->mesh, &w->mesh));
+  TRY(api_axis(w->ctx, w->mesh, "a module is parallelized", &w->mesh));
   for (int i = 0; i < n; i++) TRY(plan_entry(m, &plan[i], &list[i]));
   TRY(check_twice(list, n));
   for (int i = 0; i < n; i++) TRY(apply(w, &list[i]));

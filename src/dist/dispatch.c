@@ -43,7 +43,7 @@ static bool is_replicated(const Call *c) {
   return true;
 }
 
-static bool has_dtensor(const Call *c) {
+bool call_has_dtensor(const Call *c) {
   for (TensorWalk w = call_inputs(c); tensor_next(&w);)
     if (w.tensor->spec) return true;
   return false;
@@ -93,7 +93,7 @@ static Status dispatch_dtensors(Call *c) {
 static Status shard_call(Handler *self, Call *c) {
   (void)self; /* the Dist, which is the context's as well */
   if (c->op->def->flags & OP_DTENSOR) return c->op->def->run(c);
-  return has_dtensor(c) ? dispatch_dtensors(c) : op_dispatch_from(c, LEVEL_EMIT);
+  return call_has_dtensor(c) ? dispatch_dtensors(c) : op_dispatch_from(c, LEVEL_EMIT);
 }
 
 void ctx_attach_dist(Ctx *ctx, Dist *d) {

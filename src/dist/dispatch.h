@@ -17,6 +17,9 @@
 void ctx_attach_dist(Ctx *ctx, Dist *d);
 void ctx_detach_dist(Ctx *ctx); /* plain tensors only again */
 
+/* Is one of its tensors a DTensor? */
+bool call_has_dtensor(const Call *c);
+
 /* Is the op called as the ops it is written with, each decided by itself? */
 bool dispatch_takes_apart(const Op *op);
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "dist/dist.h"
 #include "dist/run_sharded.h"
 #include "grad/family.h"
 #include "grad/node.h"
@@ -181,6 +182,8 @@ static Status tape_call(Handler *self, Call *c) {
   if (c->op->schema.mutates) TRY(check_writes(t, c));
   bool own = grad && grad->vjp;
   if (!own && def->inplace) return tape_inplace(c);
+  if (grad && grad->parallel && c->ctx->dist && c->ctx->dist->loss_parallel && call_has_dtensor(c))
+    return run_parts(c, grad->parallel);
   if (grad && grad->training) return train(c, grad->training); /* whose calls come back here */
   if (!own && def->compose) return in_parts(c, def->compose);
   TRY(pass_on(c));

@@ -142,6 +142,8 @@ typedef struct {
   /* The op as it is called when a gradient will be wanted, written with others: those that also give what the
    * gradient needs.  vjp is NULL then. */
   OpFn *training;
+  /* The same while losses are parallel (Dist.loss_parallel) and an argument is a DTensor; NULL: no other form. */
+  OpFn *parallel;
 } GradDef;
 
 struct Op {

@@ -6,6 +6,7 @@
 
 #include "dist/dist.h"
 #include "dist/spec.h"
+#include "ops/own_calls.h"
 
 /* ---- parameters ------------------------------------------------------------------------------------- */
 
@@ -86,27 +87,6 @@ int stepper_state_at(const Stepper *s, int i, const char *name) {
   return -1;
 }
 
-/* What a call of a step is made with: nothing of it leaves nodes. */
-typedef struct {
-  Call c;
-  Scope scope;
-  Arena arena;
-} Stepping;
-
-static Call *stepping_call(Stepping *w, Ctx *ctx) {
-  w->c = (Call){.ctx = ctx,
-                .op = op_find("aten.copy_.default"),
-                .scope = &w->scope,
-                .arena = &w->arena,
-                .level = LEVEL_SHARD};
-  return &w->c;
-}
-
-static void stepping_end(Stepping *w) {
-  scope_clear(&w->scope);
-  arena_free(&w->arena);
-}
-
 static Status replace(Tensor **held, const Tensor *by) {
   Tensor *more;
   TRY(tensor_hold(by, &more));
@@ -138,12 +118,12 @@ static Status take_state(Call *c, Stepped *p, int state, Tensor *from) {
 }
 
 Status stepper_set_state(Tape *t, Stepper *s, int i, int state, Tensor *from) {
-  Stepping w = {0};
+  OwnCalls w;
   bool paused = t->paused;
   t->paused = true;
-  Status failed = take_state(stepping_call(&w, t->ctx), &s->param[i], state, from);
+  Status failed = take_state(own_calls_begin(&w, t->ctx), &s->param[i], state, from);
   t->paused = paused;
-  stepping_end(&w);
+  own_calls_end(&w);
   return failed;
 }
 
@@ -187,11 +167,11 @@ static Status step_all(Tape *t, Stepper *s) {
     Stepped *p = &s->param[i];
     Tensor *grad = tape_gradient_of(p->param);
     if (!grad) continue;
-    Stepping w = {0};
+    OwnCalls w;
     OptimSpec o;
     stepper_optim(s, i, &o);
-    Status failed = step_one(stepping_call(&w, t->ctx), &o, p, grad);
-    stepping_end(&w);
+    Status failed = step_one(own_calls_begin(&w, t->ctx), &o, p, grad);
+    own_calls_end(&w);
     TRY(status_at(failed, "the step of parameter %d", i));
   }
   return OK;

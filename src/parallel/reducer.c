@@ -7,6 +7,7 @@
 #include "base/textbuf.h"
 #include "dist/dist.h"
 #include "dist/spec.h"
+#include "ops/own_calls.h"
 
 typedef struct {
   Reducer *reducer;
@@ -138,27 +139,6 @@ int reducer_buckets(const Reducer *r) { return r->nbuckets; }
 
 /* ---- calls of ops ------------------------------------------------------------------------------------------- */
 
-typedef struct {
-  Call c;
-  Scope scope;
-  Arena arena;
-} Calls;
-
-static Call *calls_begin(Calls *w, Ctx *ctx) {
-  *w = (Calls){0};
-  w->c = (Call){.ctx = ctx,
-                .op = op_find("aten.copy_.default"),
-                .scope = &w->scope,
-                .arena = &w->arena,
-                .level = LEVEL_SHARD};
-  return &w->c;
-}
-
-static void calls_end(Calls *w) {
-  scope_clear(&w->scope);
-  arena_free(&w->arena);
-}
-
 /* The part of the bucket that is a parameter's shard. */
 static Status view_of(const Slot *s, Scope *scope, Tensor **out) {
   const Tensor *shard = shard_of(s->param);
@@ -203,12 +183,13 @@ static Status put(Call *c, const Slot *s, Tensor *g, Scope *scope, Tensor **out)
 /* ---- the backward ---------------------------------------------------------------------------------------- */
 
 static Status start(Reducer *r, Bucket *b) {
-  Calls w;
+  OwnCalls w;
   Tensor *cast;
   Status s = OK;
   if (b->wire != b->flat)
-    s = OP(calls_begin(&w, r->tape->ctx), "aten.copy_.default", &cast, val_tensor(b->wire), val_tensor(b->flat)),
-    calls_end(&w);
+    s = OP(own_calls_begin(&w, r->tape->ctx), "aten.copy_.default", &cast, val_tensor(b->wire),
+           val_tensor(b->flat)),
+    own_calls_end(&w);
   if (!s) s = dist_log(r->axis->dist, STEP_ALL_REDUCE, 1, b->n * (int64_t)dtype_size(b->wire->dtype), "gradients");
   if (s) return s;
   Coll what = {.kind = COLL_ALL_REDUCE,
@@ -234,9 +215,9 @@ static Status collect(void *arg, Ctx *ctx, Tensor *gradient, Scope *scope, Tenso
   Slot *s = arg;
   Reducer *r = s->reducer;
   if (!r->sync || !r->tape->adding || s->ready) return OK;
-  Calls w;
-  Status failed = put(calls_begin(&w, ctx), s, gradient, scope, out);
-  calls_end(&w);
+  OwnCalls w;
+  Status failed = put(own_calls_begin(&w, ctx), s, gradient, scope, out);
+  own_calls_end(&w);
   TRY(status_at(failed, "the gradient of parameter '%s'", s->name));
   s->ready = r->any = true;
   r->used[s - r->slot] = 1;
@@ -263,9 +244,9 @@ static Status fill_missing(Reducer *r) {
     Slot *s = &r->slot[i];
     if (s->ready) continue;
     if (!r->how.find_unused) return missing_error(r);
-    Calls w;
-    Status failed = put(calls_begin(&w, r->tape->ctx), s, NULL, &w.scope, NULL);
-    calls_end(&w);
+    OwnCalls w;
+    Status failed = put(own_calls_begin(&w, r->tape->ctx), s, NULL, &w.scope, NULL);
+    own_calls_end(&w);
     TRY(failed);
     r->bucket[s->bucket].missing--;
   }
@@ -304,11 +285,11 @@ static Status unpack(Reducer *r) {
   Tensor *t;
   for (int i = 0; i < r->nbuckets; i++) {
     Bucket *b = &r->bucket[i];
-    Calls w;
-    Call *c = calls_begin(&w, r->tape->ctx);
+    OwnCalls w;
+    Call *c = own_calls_begin(&w, r->tape->ctx);
     Status s = b->wire == b->flat ? OK : OP(c, "aten.copy_.default", &t, val_tensor(b->flat), val_tensor(b->wire));
     if (!s && r->divide_by) s = OP(c, "aten.div_.Scalar", &t, val_tensor(b->flat), val_float(r->divide_by));
-    calls_end(&w);
+    own_calls_end(&w);
     TRY(s);
   }
   return OK;
@@ -316,8 +297,8 @@ static Status unpack(Reducer *r) {
 
 /* A parameter that only others have used gets its average here; the tape knows of no gradient to add. */
 static Status give_unused(Reducer *r, Slot *s) {
-  Calls w;
-  Call *c = calls_begin(&w, r->tape->ctx);
+  OwnCalls w;
+  Call *c = own_calls_begin(&w, r->tape->ctx);
   Tensor *view;
   Status failed = view_of(s, &w.scope, &view);
   if (!failed) failed = OP(c, "aten.clone.default", &view, val_tensor(view));
@@ -325,7 +306,7 @@ static Status give_unused(Reducer *r, Slot *s) {
     failed = OP(c, "tess.dtensor_from_local.default", &view, val_tensor(view),
                 ((Value){.kind = VAL_SPEC, .spec = s->param->spec}));
   if (!failed) failed = tape_set_gradient(r->tape, s->param, view);
-  calls_end(&w);
+  own_calls_end(&w);
   return failed;
 }
 
@@ -352,7 +333,8 @@ static void reset(Reducer *r) {
 
 static Status finish(void *arg, Status s) {
   Reducer *r = arg;
-  if (!r->sync || (!r->any && (s || !r->expected))) return s;
+  bool meant = r->any || (r->expected && r->how.find_unused); /* else it is the backward of something else */
+  if (!r->sync || !meant || (s && !r->any)) return s;
   if (!s && r->how.find_unused) s = agree_on_used(r);
   if (!s) s = fill_missing(r);
   if (!s) s = start_full(r);

@@ -33,7 +33,7 @@ void reducer_free(Reducer *r, Tape *tape);
 
 /* Without sync, backwards add to leaves as if there were no reducer.  Returns the former setting. */
 bool reducer_sync(Reducer *r, bool on);
-/* A forward was made whose backward is to be reduced, even if it reaches none of the parameters. */
+/* A forward was made: with find_unused, the next backward is reduced even if it reaches none of the parameters. */
 void reducer_expect(Reducer *r);
 /* Sums are divided by so many ranks; 0: by all of the group. */
 void reducer_divide_by(Reducer *r, int ranks);

@@ -18,10 +18,15 @@ typedef struct {
   TessScope *scope;
   TessMesh *mesh;
   TessHub *hub;
-  TessModule *module;
+  TessModule *module, *modules[8];
+  TessFsdpOptions sharding;
   TessWork *work;
   TessHook *hook;
   TessTrainer *trainer;
+  TessOptimizer *optimizer;
+  TessDataParallel *replicas;
+  TessReplicas how;
+  TessPlanEntry entry;
   TessTraining training;
   TessData data;
   TessStep step;
@@ -61,6 +66,13 @@ static int null_partition(TessCtx *ctx, const char *path, TessModule *m, TessMes
   (void)ctx, (void)path, (void)m, (void)mesh, (void)arg;
   return 0;
 }
+static int null_all_reduce(TessCtx *ctx, TessTensor *flat, void *arg) {
+  (void)ctx, (void)flat, (void)arg;
+  return 0;
+}
+
+static void null_watch(const TessFsdpEvent *event, void *arg) { (void)event, (void)arg; }
+
 static int null_hook(TessCtx *ctx, TessModule *m, TessTensor **t, int n, TessMesh *mesh, void *arg) {
   (void)ctx, (void)m, (void)t, (void)n, (void)mesh, (void)arg;
   return 0;
@@ -96,9 +108,14 @@ static void set_up(Workbench *w, int spread) {
   w->module = tess_module_new(w->ctx, null_forward, NULL);
   tess_module_set(w->ctx, w->module, "weight", w->tensor);
   tess_module_add(w->ctx, w->module, "x", tess_module_new(w->ctx, NULL, NULL));
+  w->optimizer = tess_optimizer_new(w->ctx, "sgd,momentum=0.9", w->tensors, 1);
+  w->replicas = tess_data_parallel(w->ctx, w->module, w->mesh, NULL);
+  for (int i = 0; i < 8; i++) w->modules[i] = w->module;
+  w->entry = (TessPlanEntry){.style = TESS_PREPARE};
   w->cut = (TessCut){.program = GOLDEN_FOLDER "/models/mlp/program.pt2", .mesh = "tp=1"};
   w->saved = (TessSaved){"weight", TESS_F32, 1, w->numbers, "S(0)"};
-  if (tess_error(w->ctx) || !w->program || !w->trainer || !w->hub || !w->module) _exit(90);
+  if (tess_error(w->ctx) || !w->program || !w->trainer || !w->hub || !w->module || !w->optimizer || !w->replicas)
+    _exit(90);
 }
 
 /* These free the context or clear its error. */

@@ -367,10 +367,32 @@ static void train_some(TessCtx *ctx, const char *path, char *error, size_t cap) 
   tess_trainer_free(t);
 }
 
+/* A linear, cut over the one rank of a mesh and data parallel on it, makes a step. */
+static void parallelize_some(TessCtx *ctx, const char *path, char *error, size_t cap) {
+  (void)path;
+  const TessPlanEntry plan = {.path = "*", .style = TESS_COLWISE};
+  TessMesh *mesh = tess_init_device_mesh(ctx, 1, (int[]){1}, (const char *const[]){"x"});
+  TessModule *m = tess_module_new(ctx, NULL, NULL), *linear = tess_linear(ctx, 2, 3, 1);
+  TessTensor *x = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){1, 2}, (float[]){1, 2}), *y = NULL, *params[4];
+  if (tess_module_add(ctx, m, "linear", linear)) tess_module_free(linear);
+  tess_parallelize_module(ctx, m, mesh, &plan, 1, 0);
+  TessDataParallel *d = tess_data_parallel(ctx, m, mesh, &(TessReplicas){.find_unused = 1, .bf16 = 1});
+  int n = tess_module_parameters(ctx, m, params, 4);
+  TessOptimizer *o = tess_optimizer_new(ctx, "adamw", params, n < 0 ? 0 : n);
+  tess_module_call(ctx, tess_module_child(m, "linear"), &x, 1, &y, 1);
+  TessTensor *loss = tess_call(ctx, "aten.sum.default", tess_t(y));
+  if (loss) tess_backward(ctx, &loss, NULL, 1, 0);
+  tess_clip_grad_norm(ctx, params, n < 0 ? 0 : n, 1, 2, NULL);
+  tess_optimizer_step(o);
+  snprintf(error, cap, "%s", tess_error_message(ctx));
+  tess_optimizer_free(o);
+  tess_data_parallel_free(d);
+  tess_module_free(m);
+}
+
 /* Some memory can be done without (copies of weights that are faster to read): success is none to complain about.
  */
-static void trainers(void **state) {
-  (void)state;
+static void starve_public(void (*work)(TessCtx *ctx, const char *path, char *error, size_t cap)) {
   char path[300], error[2000] = "";
   int n = 0, refused = 0;
   for (bool more = true; more; n++) {
@@ -378,7 +400,7 @@ static void trainers(void **state) {
     snprintf(path, sizeof path, "%s/trained-%d", folder, n);
     left = n;
     failed = false;
-    train_some(ctx, path, error, sizeof error);
+    work(ctx, path, error, sizeof error);
     left = -1;
     more = failed;
     refused += *error != 0;
@@ -389,10 +411,20 @@ static void trainers(void **state) {
   assert_true(refused > 100);
 }
 
+static void trainers(void **state) {
+  (void)state;
+  starve_public(train_some);
+}
+
+static void parallel_modules(void **state) {
+  (void)state;
+  starve_public(parallelize_some);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(safetensors_files), cmocka_unit_test(run_folders), cmocka_unit_test(archives),
       cmocka_unit_test(json_text),         cmocka_unit_test(passes),      cmocka_unit_test(reports),
-      cmocka_unit_test(logs_and_traces),   cmocka_unit_test(trainers)};
+      cmocka_unit_test(logs_and_traces),   cmocka_unit_test(trainers),    cmocka_unit_test(parallel_modules)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -246,6 +246,42 @@ static Status mean_over_ranks(Call *c, const Sharded *how, bool *done) {
   return formula_give(&f, f_cast(&f, sum[1], d));
 }
 
+/* Rows whose classes are cut: softmax less 1 at the target, each rank for the classes that it has.  Nothing is
+ * sent, which taking the gradients of nll_loss and log_softmax one after the other could not do. */
+static Status scores_in_parts(Call *c, const Sharded *how, bool *done) {
+  const Row *row = c->op->def->row;
+  Formula f = {c, OK};
+  Tensor *y = in_tensor(c, row->x), *g = in_tensor(c, row->g), *target = in_tensor(c, row->target);
+  const Tensor *weight = in_tensor(c, row->weight);
+  *done = y->ndim == 2 && y->size[0] > 0 && sharded_along(how, c, row->x, (const bool[MAX_DIMS]){false, true});
+  if (!*done) return OK;
+  const int64_t each[2] = {y->size[0], 1}, classes[2] = {1, y->size[1]};
+  if (in_int(c, row->reduction) == REDUCTION_MEAN) g = f_div(&f, g, in_tensor(c, 6));
+  Tensor *ignored = F_OP(&f, "aten.eq.Scalar", F_T(target), c->arg[row->ignore]);
+  Tensor *safe = F_OP(&f, "aten.masked_fill.Scalar", F_T(target), F_T(ignored), val_int(0));
+  if (weight && safe) g = f_mul(&f, F_OP(&f, "aten.index_select.default", F_T(weight), val_int(0), F_T(safe)), g);
+  g = F_OP(&f, "aten.where.ScalarOther", F_T(F_OP(&f, "aten.logical_not.default", F_T(ignored))), F_T(g),
+           val_int(0));
+  /* the numbers of the classes, placed as the scores are */
+  Tensor *first = F_OP(&f, "aten.slice.Tensor", F_T(y), val_int(0), val_int(0), val_int(1));
+  Tensor *number = F_OP(&f, "aten.zeros_like.default", F_T(first), val_dtype(DT_I64));
+  Tensor *count = F_OP(&f, "aten.arange.default", val_int(y->size[1]), val_dtype(DT_I64));
+  number = f_add(&f, number, count ? f_view(&f, count, classes, 2) : NULL);
+  Tensor *hit = F_OP(&f, "aten.eq.Tensor", F_T(number), F_T(safe ? f_view(&f, safe, each, 2) : NULL));
+  Tensor *d = f_sub(&f, f_exp(&f, y), f_cast(&f, hit, y->dtype));
+  return formula_give(&f, f_mul(&f, d, g ? f_view(&f, g, each, 2) : NULL));
+}
+
+/* log_softmax and nll_loss of rows: their gradients are taken together. */
+static Status nll_log_softmax(Call *c) { /* self, target, weight, reduction, ignore_index */
+  Formula f = {c, OK};
+  Tensor *loss[2] = {NULL, NULL}, *y = F_OP(&f, "aten.log_softmax.int", c->arg[0], val_int(1));
+  F_OPS(&f, "aten.nll_loss_forward.default", loss, 2, F_T(y), c->arg[1], c->arg[2], c->arg[3], c->arg[4]);
+  TRY(formula_give(&f, loss[0]));
+  TRY(formula_give(&f, loss[1]));
+  return formula_give(&f, y);
+}
+
 /* ---- any number of dimensions ---------------------------------------------------------- */
 
 static Tensor *nll(Formula *f, const char *name, const Tensor *x, const Tensor *t, Value weight, Value reduction,
@@ -374,7 +410,12 @@ const OpDef ops_nll[] = {
      .infer = scores_infer,
      .run = scores_run,
      .flags = OP_UPDATE,
+     .shard.compose_sharded = scores_in_parts,
      .row = &(const Row){0, 2, 3, 4, 5, 1}},
+    {.schema =
+         "tess::nll_log_softmax(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index) "
+         "-> (Tensor loss, Tensor total_weight, Tensor output)",
+     .compose = nll_log_softmax},
     COMPOSE("nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, "
             "SymInt ignore_index=-100) -> Tensor",
             nll_loss_nd),

@@ -112,6 +112,35 @@ static void give_nll_backward(Vjp *v, const char *op) {
 static void vjp_nll_backward(Vjp *v) { give_nll_backward(v, "aten.nll_loss_forward.default"); }
 static void vjp_nll2d_backward(Vjp *v) { give_nll_backward(v, "aten.nll_loss2d_forward.default"); }
 
+static void vjp_nll_log_softmax(Vjp *v) { /* self, target, weight, reduction, ignore_index */
+  if (!vjp_cotangent(v)) return;
+  vjp_give(v, 0,
+           F_OP(&v->f, "tess.nll_log_softmax_backward.default", F_T(v->out[2]), F_T(vjp_cotangent(v)),
+                vjp_value(v, 1), vjp_value(v, 2), vjp_value(v, 3), vjp_value(v, 4), F_T(v->out[1])));
+}
+
+/* Cross entropy over classes that may be cut, as rows: softmax and loss in one call, whose gradient sends nothing.
+ */
+static Status cross_entropy_in_rows(Call *c) { /* self, target, weight, reduction, ignore_index, label_smoothing */
+  Formula f = {c, OK};
+  Tensor *x = in_tensor(c, 0), *target = in_tensor(c, 1);
+  int64_t order[MAX_DIMS], classes = x->ndim > 1 ? x->size[1] : 0;
+  if (dtype_is_float(target->dtype) || in_float(c, 5) != 0 || x->ndim < 2 || target->ndim != x->ndim - 1 ||
+      !classes)
+    return c->op->def->compose(c);
+  for (int d = 0; d < x->ndim; d++) order[d] = d == 0 ? 0 : d + 1 < x->ndim ? d + 1 : 1; /* classes last */
+  Tensor *rows = f_widen(&f, x), *labels = target;
+  int64_t n = tensor_numel(target);
+  if (x->ndim > 2) {
+    rows = F_OP(&f, "aten.permute.default", F_T(rows), val_ints(order, x->ndim));
+    rows = f_view(&f, rows, (const int64_t[]){n, classes}, 2);
+    labels = f_view(&f, labels, &n, 1);
+  }
+  Tensor *loss = F_OP(&f, "tess.nll_log_softmax.default", F_T(rows), F_T(labels), c->arg[2], c->arg[3], c->arg[4]);
+  if (loss && loss->ndim == 1 && target->ndim > 1) loss = f_view(&f, loss, target->size, target->ndim);
+  return formula_give(&f, loss ? f_cast(&f, loss, x->dtype) : NULL);
+}
+
 static void vjp_multi_margin(Vjp *v) {
   vjp_give(v, 0,
            F_OP(&v->f, "aten.multi_margin_loss_backward.default", F_T(vjp_cotangent(v)), vjp_value(v, 0),
@@ -135,6 +164,8 @@ const GradDef grads_loss[] = {
     GRAD("binary_cross_entropy_with_logits.default", vjp_with_logits, "self target weight pos_weight"),
     GRAD("nll_loss_forward.default", vjp_nll, "self target weight result1"),
     GRAD("nll_loss2d_forward.default", vjp_nll2d, "self target weight result1"),
+    GRAD("tess.nll_log_softmax.default", vjp_nll_log_softmax, "target weight result1 result2"),
+    {.ops = "cross_entropy_loss.default", .parallel = cross_entropy_in_rows},
     GRAD("nll_loss_backward.default", vjp_nll_backward, "target weight"),
     GRAD("nll_loss2d_backward.default", vjp_nll2d_backward, "target weight"),
     GRAD("multi_margin_loss.default", vjp_multi_margin, "self target weight"),
