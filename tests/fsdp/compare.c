@@ -66,7 +66,9 @@ static int visit_unit(TessCtx *ctx, const char *path, TessModule *m, void *arg) 
 void fsdp_case_compare_shards(TessCtx *ctx, FsdpCase *c, TessModule *m) {
   yyjson_val *key, *value;
   size_t i, n;
-  yyjson_obj_foreach(yyjson_obj_get(c->json, "placements"), i, n, key, value)
+  yyjson_val *placements = yyjson_obj_get(c->json, "placements");
+  if (!yyjson_is_obj(placements)) return; /* of a run that PyTorch refuses */
+  yyjson_obj_foreach(placements, i, n, key, value)
     compare_shard(ctx, c, m, yyjson_get_str(key), yyjson_get_str(value));
 }
 

@@ -62,20 +62,26 @@ static TransformerShape shape_of(const FsdpCase *c) {
   return (TransformerShape){model && !strcmp(model, "gpt") ? 4 : 2, model && !strncmp(model, "gpt", 3)};
 }
 
+static int freeze(TessCtx *ctx, const char *path, TessModule *m, void *arg) {
+  const FsdpCase *c = arg;
+  char name[256];
+  size_t i, n;
+  yyjson_val *prefix;
+  for (int k = 0; k < tess_module_tensor_count(m); k++) {
+    snprintf(name, sizeof name, "%s%s%s", path, *path ? "." : "", tess_module_tensor_name(m, k));
+    yyjson_arr_foreach(yyjson_obj_get(c->what, "frozen"), i, n, prefix)
+      if (!strncmp(name, yyjson_get_str(prefix), yyjson_get_len(prefix)))
+        tess_module_set_requires_grad(ctx, m, tess_module_tensor_name(m, k), 0);
+  }
+  return 0;
+}
+
 static TessModule *new_model(TessCtx *ctx, const FsdpCase *c) {
   char init[1200];
   TransformerShape shape = shape_of(c);
   snprintf(init, sizeof init, "%s/init.safetensors", c->train);
   TessModule *m = transformer_new(ctx, init, &shape);
-  size_t i, n;
-  yyjson_val *prefix;
-  yyjson_arr_foreach(yyjson_obj_get(c->what, "frozen"), i, n, prefix) {
-    yyjson_val *names = yyjson_obj_get(c->json, "placements"), *key, *value;
-    size_t k, count;
-    yyjson_obj_foreach(names, k, count, key, value)
-      if (!strncmp(yyjson_get_str(key), yyjson_get_str(prefix), yyjson_get_len(prefix)))
-        tess_module_set_requires_grad(ctx, m, yyjson_get_str(key), 0);
-  }
+  if (m) tess_module_walk(ctx, m, freeze, (void *)(uintptr_t)c);
   return m;
 }
 
@@ -293,7 +299,7 @@ static TessModule *reference_of(TessCtx *ctx, FsdpCase *c) {
   RankLog log = {0};
   double divide = yyjson_get_num(yyjson_obj_get(c->what, "divide"));
   if (yyjson_is_null(yyjson_obj_get(c->json, "error")) && !c->half) return NULL;
-  TessModule *m = fsdp_case_reference(ctx, c, divide ? c->world / divide : 1, &log);
+  TessModule *m = fsdp_case_reference(ctx, c, divide > 0 ? c->world / divide : 1, &log);
   RankLog *mine = &c->rank[tess_rank(ctx)];
   for (int i = 0; i < log.nnorms && !c->half; i++)
     if (!fsdp_close(mine->norm[i], log.norm[i], log.norm[i], fsdp_tolerance(c)))
