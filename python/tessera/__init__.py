@@ -22,6 +22,7 @@ from .debug import CommDebugMode, comm_debug, explicit_redistribution, flight, i
 from .distribute import distribute_module
 from .dtensor import DTensor
 from .factories import distribute_tensor, empty, from_local, full, ones, rand, randn, unflatten, zeros
+from .fsdp import DataParallelMeshDims, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, UnshardHandle, fully_shard, meta
 from .mesh import DeviceMesh, Mesh, current_mesh, init_device_mesh
 from .module import Module, ModuleDict, ModuleList
 from .optim import clip_grad_norm_, clip_grad_value_

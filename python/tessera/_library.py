@@ -27,9 +27,25 @@ VisitFn = CFUNCTYPE(I, P, S, P, P)
 PartitionFn = CFUNCTYPE(I, P, S, P, P, P)
 GradHookFn = CFUNCTYPE(I, P, P, Pointers, P)
 ModuleHookFn = CFUNCTYPE(I, P, P, Pointers, I, P, P)
+ShardPlacementFn = CFUNCTYPE(I, P, S, P, ctypes.POINTER(I), Pointers, P)
+AllReduceHookFn = CFUNCTYPE(I, P, P, P)
+
+
+class FsdpEvent(ctypes.Structure):
+    _fields_ = [("event", S), ("group", S), ("bytes", L), ("dtype", I), ("op", S), ("ranks", ctypes.POINTER(I)), ("nranks", I)]
+
+
+FsdpWatchFn = CFUNCTYPE(None, ctypes.POINTER(FsdpEvent), P)
 
 # name: (result, arguments).  Pointers that are only passed on are c_void_p.
 FUNCTIONS = {
+    "tess_tensor_meta": (P, [P, I, I, P]),
+    "tess_fully_shard": (I, [P, P, I, P, P]),
+    "tess_fsdp_unshard": (I, [P, P, I]),
+    "tess_fsdp_wait": (I, [P, P]),
+    "tess_fsdp_reshard": (I, [P, P]),
+    "tess_fsdp_materialize": (I, [P, P]),
+    "tess_fsdp_reset": (I, [P, P]),
     "tess_ctx_new": (P, [I]),
     "tess_ctx_plan": (P, []),
     "tess_ctx_mpi": (P, [I]),
@@ -108,6 +124,12 @@ FUNCTIONS = {
     "tess_plan_load": (P, [P, S, I, P, P, I, P]),
 }
 QUICK_FUNCTIONS = {
+    "tess_is_fully_sharded": (I, [P]),
+    "tess_fsdp_set": (I, [P, P, I, D, I]),
+    "tess_fsdp_prefetch": (I, [P, P, I, P, I]),
+    "tess_fsdp_all_reduce_hook": (I, [P, P, AllReduceHookFn, P]),
+    "tess_fsdp_watch": (I, [P, P, FsdpWatchFn, P]),
+    "tess_fsdp_json": (P, [P, P]),
     "tess_version": (S, []),
     "tess_error": (I, [P]),
     "tess_error_message": (S, [P]),

@@ -34,10 +34,10 @@ def pointer_of(ctx, x):
     return tensor_of(ctx, x)
 
 
-def value_of(ctx, ptr, torch, home=None):
-    """What Python sees of a tensor of the library; home: the context of DTensors."""
+def value_of(ctx, ptr, torch, home=None, wrapped=False):
+    """What Python sees of a tensor of the library; home: the context of DTensors; wrapped: no array on its memory."""
     handle = ctx.hold(ptr)
-    if quick.tess_is_dtensor(ptr) or quick.tess_requires_grad(ptr):
+    if wrapped or quick.tess_is_dtensor(ptr) or quick.tess_requires_grad(ptr):
         return wrap_any(home or ctx, handle, torch)
     return torch_of(handle) if torch else array_of(handle)
 
@@ -76,8 +76,8 @@ class Call:
         if not changed:
             return values
         values = list(values)
-        for i, ptr in changed:
-            values[i] = value_of(self.ctx, ptr, self.torch)
+        for i, ptr in changed:  # arrays have no bf16
+            values[i] = value_of(self.ctx, ptr, self.torch, wrapped=isinstance(values[i], Tensor) or quick.tess_dtype(ptr) == _dtypes.BF16)
         return tuple(values)
 
     def show_inputs(self, into):

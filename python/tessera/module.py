@@ -92,7 +92,7 @@ class Module:
             return found
         t = quick.tess_module_get(self._ptr, encoded)
         if t:
-            found = own["_kept"][name] = value_of(current(), t, own.get("_torch", False), own["_home"])
+            found = own["_kept"][name] = value_of(current(), t, own.get("_torch", False), own["_home"], own.get("_gathers", False))
             return found
         child = quick.tess_module_child(self._ptr, encoded) if name else None
         return own["_modules"].setdefault(name, module_at(child)) if child else None
