@@ -5,7 +5,7 @@
  * A FOLDER holds fsdp/ (CASE.json, CASE.safetensors), train/ (the model's init and batches) and dtensor/
  * (fsdp_common.jsonl, of which every K-th row is taken).  Of each case: losses of every rank, parameters after
  * training, gradient norms, placements and sizes of shards, the order of events of the last step, and the number,
- * bytes, dtypes and reductions of its collectives (fsdp/compare.c says how PyTorch's padding is taken off).  Numbers
+ * bytes, dtypes and reductions of its collectives (fsdp/compare.c says how PyTorch's padding is taken off). Numbers
  * are within 1e-5 of the largest, 3e-2 in half precision.  Runs that PyTorch refuses are compared with the same
  * training in one process.  --launched: this process is one of the ranks (mpirun -n 4 golden_fsdp --launched).
  */
@@ -41,7 +41,8 @@ static void run_case(Suite *s, FsdpCase *c) {
   TextBuf trouble = {0};
   if (s->launched ? run_launched(s, c, error, sizeof error)
                   : !tess_run_ranks(c->world, 1, rank_of_case, c, error, sizeof error)) {
-    if (!s->launched || tess_rank(s->launched) < c->world) fsdp_case_compare(c, s->launched ? tess_rank(s->launched) : -1);
+    if (!s->launched || tess_rank(s->launched) < c->world)
+      fsdp_case_compare(c, s->launched ? tess_rank(s->launched) : -1);
   }
   for (int r = 0; r < c->world; r++)
     if (c->rank[r].trouble.text) text_printf(&trouble, "%s", c->rank[r].trouble.text);

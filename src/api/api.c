@@ -180,7 +180,8 @@ int tess_read(TessCtx *ctx, const TessTensor *t, void *out) {
                ? -1
                : 0;
   int64_t stride[MAX_DIMS];
-  if (tensor_numel(t) && !tensor_data(t)) return api_stick(ctx, fail(ERR_USAGE, "tess_read of a tensor without memory")) ? -1 : 0;
+  if (tensor_numel(t) && !tensor_data(t))
+    return api_stick(ctx, fail(ERR_USAGE, "tess_read of a tensor without memory")) ? -1 : 0;
   contiguous_strides(t->ndim, t->size, stride);
   kernel_copy(&ctx->kern, (View){out, t->size, stride, t->ndim, t->dtype}, tensor_view(t));
   return 0;

@@ -50,12 +50,11 @@ Status fsdp_units_in(TessModule *root, UnitList *out) {
 
 Status fsdp_unit_of(TessCtx *ctx, const TessModule *m, FsdpUnit **out) {
   char path[256];
-  if (!m->fsdp)
-    return fail(ERR_USAGE, "module '%s' is not fully sharded", tess_module_path(m, path, sizeof path));
+  if (!m->fsdp) return fail(ERR_USAGE, "module '%s' is not fully sharded", tess_module_path(m, path, sizeof path));
   if (m->fsdp->ctx != ctx)
-    return status_hint(fail(ERR_USAGE, "module '%s' was fully sharded on another context",
-                            tess_module_path(m, path, sizeof path)),
-                       "a rank makes and shards modules of its own");
+    return status_hint(
+        fail(ERR_USAGE, "module '%s' was fully sharded on another context", tess_module_path(m, path, sizeof path)),
+        "a rank makes and shards modules of its own");
   *out = m->fsdp;
   return OK;
 }
@@ -116,8 +115,10 @@ static Status check_modules(TessModule *const *modules, int n) {
     tess_module_path(modules[i], path, sizeof path);
     if (modules[i]->fsdp) return fail(ERR_USAGE, "module '%s' is fully sharded already", path);
     if (!modules[i]->forward)
-      return status_hint(fail(ERR_USAGE, "module '%s' has no forward function, so its parameters would never be "
-                                         "gathered", path),
+      return status_hint(fail(ERR_USAGE,
+                              "module '%s' has no forward function, so its parameters would never be "
+                              "gathered",
+                              path),
                          "shard the modules inside it, or the one around it");
   }
   return OK;
@@ -236,7 +237,8 @@ static Status fully_shard(TessCtx *ctx, TessModule *const *modules, int n, Mesh 
   return s;
 }
 
-int tess_fully_shard(TessCtx *ctx, TessModule *const *modules, int n, TessMesh *mesh, const TessFsdpOptions *options) {
+int tess_fully_shard(TessCtx *ctx, TessModule *const *modules, int n, TessMesh *mesh,
+                     const TessFsdpOptions *options) {
   static const TessFsdpOptions plain = {0};
   Mesh *on = NULL;
   TessModule **outer;
@@ -254,7 +256,8 @@ int tess_fully_shard(TessCtx *ctx, TessModule *const *modules, int n, TessMesh *
 
 int tess_is_fully_sharded(const TessModule *m) { return m && m->fsdp; }
 
-/* ---- ending --------------------------------------------------------------------------------------------------- */
+/* ---- ending ---------------------------------------------------------------------------------------------------
+ */
 
 void module_leaves_fsdp(TessModule *m) {
   FsdpUnit *u = m->fsdp;

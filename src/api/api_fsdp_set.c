@@ -1,4 +1,5 @@
-/* api_fsdp_set.c -- public functions: gathering by hand, settings, watching and describing fully sharded modules. */
+/* api_fsdp_set.c -- public functions: gathering by hand, settings, watching and describing fully sharded modules.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,8 @@ int tess_fsdp_reset(TessCtx *ctx, TessModule *m) {
   return api_stick(ctx, fsdp_reset(u)) ? -1 : 0;
 }
 
-/* ---- settings ------------------------------------------------------------------------------------------------- */
+/* ---- settings -------------------------------------------------------------------------------------------------
+ */
 
 static Status set_reshard(FsdpUnit *u, bool on) {
   u->auto_reshard = false;
@@ -39,7 +41,8 @@ static Status set_reshard(FsdpUnit *u, bool on) {
 }
 
 static Status set_most(FsdpUnit *u, double value) {
-  if (!(value >= 1 && value <= 1024)) return fail(ERR_USAGE, "1 to 1024 reductions can be under way, not %g", value);
+  if (!(value >= 1 && value <= 1024))
+    return fail(ERR_USAGE, "1 to 1024 reductions can be under way, not %g", value);
   u->most_reducing = (int)value;
   if (u->run) u->run->most_reducing = u->most_reducing;
   return OK;
@@ -113,7 +116,8 @@ int tess_fsdp_prefetch(TessCtx *ctx, TessModule *m, int backward, TessModule *co
   return api_stick(ctx, set_prefetch(ctx, u, backward != 0, modules, n)) ? -1 : 0;
 }
 
-/* ---- hooks and watching ------------------------------------------------------------------------------------------ */
+/* ---- hooks and watching
+ * ------------------------------------------------------------------------------------------ */
 
 /* What the caller gave, behind the functions that fsdp/ calls. */
 static Status call_all_reduce_hook(void *arg, Ctx *ctx, Tensor *flat) {
@@ -122,7 +126,9 @@ static Status call_all_reduce_hook(void *arg, Ctx *ctx, Tensor *flat) {
   int code = fn(ctx, flat, g->user_arg);
   Status s = ctx->error;
   ctx->error = OK;
-  return s ? s : code ? fail(ERR_FAIL, "group '%s': the hook of its all-reduce failed with code %d", g->name, code) : OK;
+  return s      ? s
+         : code ? fail(ERR_FAIL, "group '%s': the hook of its all-reduce failed with code %d", g->name, code)
+                : OK;
 }
 
 int tess_fsdp_all_reduce_hook(TessCtx *ctx, TessModule *m, TessAllReduceHook *fn, void *arg) {
@@ -144,7 +150,9 @@ static void tell_user(void *arg, const FsdpNote *n) {
                          .group = n->group,
                          .bytes = n->bytes,
                          .dtype = (TessDtype)n->dtype,
-                         .op = !reduces ? "" : n->premultiplied ? "premul_sum" : reduce_op_name(n->op),
+                         .op = !reduces           ? ""
+                               : n->premultiplied ? "premul_sum"
+                                                  : reduce_op_name(n->op),
                          .ranks = n->ranks,
                          .nranks = n->nranks};
   ((TessFsdpWatch *)u->user_watch)(&event, u->user_watch_arg);
@@ -163,7 +171,8 @@ int tess_fsdp_watch(TessCtx *ctx, TessModule *m, TessFsdpWatch *fn, void *arg) {
   return 0;
 }
 
-/* ---- describing ---------------------------------------------------------------------------------------------------- */
+/* ---- describing
+ * ---------------------------------------------------------------------------------------------------- */
 
 static void print_sizes(TextBuf *out, const int64_t *size, int n) {
   text_printf(out, "[");
@@ -192,7 +201,7 @@ static void print_param(TextBuf *out, const FsdpGroup *g, int i) {
 static void print_group(TextBuf *out, const FsdpGroup *g) {
   static const char *const kind[] = {"FSDP", "HSDP", "DDP"};
 #define X(id) #id + 5, /* without FSDP_ */
-  static const char *const training[] = {FSDP_TRAINING_STATES(X)}, *const sharded[] = {FSDP_SHARDED_STATES(X)};
+  static const char *const training[] = { FSDP_TRAINING_STATES(X) }, *const sharded[] = { FSDP_SHARDED_STATES(X) };
 #undef X
   text_printf(out, "{\"name\": ");
   text_json(out, g->name ? g->name : "");

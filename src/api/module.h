@@ -49,8 +49,8 @@ struct TessModule {
   int hooks_before;      /* hooks that were put in front of the others */
   struct FsdpUnit *fsdp; /* that it is fully sharded as (api_fsdp.c); NULL: not */
   int fsdp_index;        /* its number there */
-  Mesh *mesh; /* NULL: not distributed */
-  Dist *dist; /* whose mesh it is; compared, never followed */
+  Mesh *mesh;            /* NULL: not distributed */
+  Dist *dist;            /* whose mesh it is; compared, never followed */
 };
 
 /* Every module of a tree once, root first, with its path; holds a reference of each. */

@@ -32,7 +32,8 @@ Status flat_group_new(const FlatParam *param, int n, int members, int me, Arena 
       sum += out->count[(int64_t)m * n + p];
     }
     if (sum != out->numel[p]) /* I1 */
-      return fail(ERR_USAGE, "tensor %d of the group: the shards of its %d ranks have %lld elements, the whole %lld", p,
+      return fail(ERR_USAGE,
+                  "tensor %d of the group: the shards of its %d ranks have %lld elements, the whole %lld", p,
                   members, (long long)sum, (long long)out->numel[p]);
   }
   return OK;
@@ -119,8 +120,7 @@ Status flat_part(const FlatGroup *g, int m, int p, const int64_t *stride, Arena 
   int64_t have_stride[MAX_DIMS], want_stride[MAX_DIMS];
   TRY(dense(&t->shard, coord_of(t, m), arena, &have, have_stride));
   TRY(dense(&t->whole, coord_of(t, g->me), arena, &want, want_stride));
-  return boxes_shared(&have, have_stride, &want, stride ? stride : want_stride, m, arena, of_shard,
-                      of_whole);
+  return boxes_shared(&have, have_stride, &want, stride ? stride : want_stride, m, arena, of_shard, of_whole);
 }
 
 Status flat_scatter(const FlatGroup *g, const bool *in, const int64_t (*stride)[MAX_DIMS], Arena *arena,

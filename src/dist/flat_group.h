@@ -1,5 +1,5 @@
-/* flat_group.h -- tensors that are gathered together and whose gradients are reduced together: where each element of
- * each of them stands in one flat shard per rank, in the gathered buffer and in the reduce buffer.
+/* flat_group.h -- tensors that are gathered together and whose gradients are reduced together: where each element
+ * of each of them stands in one flat shard per rank, in the gathered buffer and in the reduce buffer.
  *
  * Members are the ranks that gather from each other.  Of every tensor each of them has a shard (`shard`), and works
  * with all that the shards of the members make up (`whole`): the tensor, or with tensor parallelism the part of it
@@ -63,8 +63,8 @@ typedef struct {
 Status flat_scatter(const FlatGroup *g, const bool *in, const int64_t (*stride)[MAX_DIMS], Arena *arena,
                     FlatScatter *out);
 
-/* The elements of member m's shard of tensor p: boxes of the whole, of these strides (NULL: dense), and of the dense
- * shard. */
+/* The elements of member m's shard of tensor p: boxes of the whole, of these strides (NULL: dense), and of the
+ * dense shard. */
 Status flat_part(const FlatGroup *g, int m, int p, const int64_t *stride, Arena *arena, BoxList *of_whole,
                  BoxList *of_shard);
 

@@ -17,8 +17,7 @@ static Status named_axes(const Mesh *m, const char *names, int *axes, int *n) {
     memcpy(name, at, len);
     name[len] = 0;
     axes[*n] = mesh_axis_named(m, name);
-    if (axes[*n] < 0)
-      return fail(ERR_USAGE, "there is no axis '%s' in %s", name, mesh_print(m, text, sizeof text));
+    if (axes[*n] < 0) return fail(ERR_USAGE, "there is no axis '%s' in %s", name, mesh_print(m, text, sizeof text));
     ++*n;
     at += len + (at[len] == ',');
   }
@@ -70,7 +69,9 @@ static Status of_larger(Mesh *m, const char *shard, const char *replicate, DpMes
   if (set_of(s, ns) & set_of(r, nr)) return fail(ERR_USAGE, "an axis cannot both shard and replicate");
   const int *lists[2] = {nr ? r : s, s};
   int counts[2] = {nr ? nr : ns, ns};
-  *out = (DpMesh){.kind = nr && ns ? DP_HSDP : ns ? DP_FSDP : DP_DDP,
+  *out = (DpMesh){.kind = nr && ns ? DP_HSDP
+                          : ns     ? DP_FSDP
+                                   : DP_DDP,
                   .shard = ns ? nr > 0 : -1,
                   .replicate = nr ? 0 : -1,
                   .larger = m,
@@ -86,7 +87,9 @@ Status dp_mesh_new(Mesh *m, const char *shard, const char *replicate, bool ddp, 
     return status_hint(fail(ERR_USAGE, "data parallelism takes a mesh of one axis%s, not %s",
                             ddp ? "" : ", or of two: replicas and shards", mesh_print(m, text, sizeof text)),
                        "name the axes that shard and replicate, or take a part of the mesh");
-  *out = (DpMesh){.kind = ddp ? DP_DDP : m->naxes == 2 ? DP_HSDP : DP_FSDP,
+  *out = (DpMesh){.kind = ddp             ? DP_DDP
+                          : m->naxes == 2 ? DP_HSDP
+                                          : DP_FSDP,
                   .mesh = m,
                   .shard = ddp ? -1 : m->naxes - 1,
                   .replicate = ddp || m->naxes == 2 ? 0 : -1};
@@ -101,8 +104,9 @@ Status dp_reshard(const DpMesh *d, Reshard how, int ranks, Reshard *out) {
   *out = how;
   if (how != RESHARD_TO) return OK;
   if (ranks < 1 || ranks > n || n % ranks)
-    return fail(ERR_USAGE, "parameters are resharded to a number of ranks that divides the %d of their group, not %d",
-                n, ranks);
+    return fail(ERR_USAGE,
+                "parameters are resharded to a number of ranks that divides the %d of their group, not %d", n,
+                ranks);
   if (ranks == 1) *out = RESHARD_NEVER;
   else if (ranks == n) *out = RESHARD_ALWAYS;
   return OK;
@@ -132,7 +136,8 @@ static Status join(const DpMesh *d, const Mesh *other, Mesh **out) {
         !(set_of(axes, d->mesh->naxes) & set_of(axes + d->mesh->naxes, other->naxes)))
       return mesh_sub(m, axes, d->mesh->naxes + other->naxes, out);
   }
-  return status_hint(fail(ERR_USAGE, "a parameter lies on %s, data parallelism on %s: these are no parts of one mesh",
+  return status_hint(fail(ERR_USAGE,
+                          "a parameter lies on %s, data parallelism on %s: these are no parts of one mesh",
                           mesh_print(other, a, sizeof a), mesh_print(d->mesh, b, sizeof b)),
                      "take both out of one mesh with named axes");
 }
@@ -190,7 +195,8 @@ static Status same_runs(const Layout *a, const Layout *b, int dim, bool *same) {
     if (!s) s = layout_runs(b, coord, dim, &arena, &y);
     if (s) break;
     *same = x.n == y.n;
-    for (int i = 0; i < x.n && *same; i++) *same = x.run[i].begin == y.run[i].begin && x.run[i].size == y.run[i].size;
+    for (int i = 0; i < x.n && *same; i++)
+      *same = x.run[i].begin == y.run[i].begin && x.run[i].size == y.run[i].size;
   }
   arena_free(&arena);
   return s;

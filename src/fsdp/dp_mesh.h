@@ -15,14 +15,14 @@ typedef enum { DP_FSDP, DP_HSDP, DP_DDP } DpKind;
 
 typedef struct {
   DpKind kind;
-  Mesh *mesh;                                  /* [shard], [replicate, shard] or [replicate] */
-  int shard, replicate;                        /* its axes; -1: none */
-  Mesh *larger;                                /* what it is a part of, if axes were named; NULL: not */
-  unsigned larger_shard, larger_replicate;     /* the axes there, as sets */
+  Mesh *mesh;                              /* [shard], [replicate, shard] or [replicate] */
+  int shard, replicate;                    /* its axes; -1: none */
+  Mesh *larger;                            /* what it is a part of, if axes were named; NULL: not */
+  unsigned larger_shard, larger_replicate; /* the axes there, as sets */
 } DpMesh;
 
-/* shard, replicate: names of axes of a larger mesh, with commas between them; several become one.  Both NULL: m is of
- * one axis (FSDP, or DDP if `ddp`) or of two (HSDP). */
+/* shard, replicate: names of axes of a larger mesh, with commas between them; several become one.  Both NULL: m is
+ * of one axis (FSDP, or DDP if `ddp`) or of two (HSDP). */
 Status dp_mesh_new(Mesh *m, const char *shard, const char *replicate, bool ddp, DpMesh *out);
 int dp_shard_size(const DpMesh *d);     /* 1: nothing is cut */
 int dp_replicate_size(const DpMesh *d); /* 1: there are no replicas */
@@ -34,7 +34,8 @@ typedef struct {
   Placement whole[MAX_AXES];
   int shard;
 } DpPlace;
-/* given: the spec of a parameter that is a DTensor already, on a mesh beside d's or on the larger one; NULL: plain. */
+/* given: the spec of a parameter that is a DTensor already, on a mesh beside d's or on the larger one; NULL: plain.
+ */
 Status dp_place(const DpMesh *d, const Spec *given, DpPlace *out);
 
 /* The placements of a tensor that is cut along `dim` by `axis`, after all other axes (I1).  Spelled as PyTorch's

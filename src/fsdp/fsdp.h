@@ -1,24 +1,24 @@
 /* fsdp.h -- fully sharded data parallelism of modules, with PyTorch's behaviour (fully_shard).
  *
  * A *unit* is what one call of fully_shard makes of a module, or of several: hooks around their forward, and one
- * *group* of parameters (one per mesh) that is gathered, freed and reduced together.  Units of one tree share a *run*,
- * which is made when the first of them, the root, runs forward.
+ * *group* of parameters (one per mesh) that is gathered, freed and reduced together.  Units of one tree share a
+ * *run*, which is made when the first of them, the root, runs forward.
  *
- *   before forward     parameters are gathered, inputs are marked, so that the backward tells when it leaves the module
- *   after forward      parameters are freed (or kept, or resharded to fewer ranks), outputs are marked
- *   a marked output's gradient comes:  parameters are gathered again, the group before starts to be gathered
- *   a marked input's gradient is done: parameters are freed, gradients are reduced to shards
- *   the backward ends: what has no marked inputs is reduced, what is under way is waited for
+ *   before forward     parameters are gathered, inputs are marked, so that the backward tells when it leaves the
+ * module after forward      parameters are freed (or kept, or resharded to fewer ranks), outputs are marked a
+ * marked output's gradient comes:  parameters are gathered again, the group before starts to be gathered a marked
+ * input's gradient is done: parameters are freed, gradients are reduced to shards the backward ends: what has no
+ * marked inputs is reduced, what is under way is waited for
  *
  * What the units stand on (modules) is told by functions (Slots), so that nothing here knows a module.
  *
- * I1  A group's parameters are views of one buffer, its `gathered` storage.  The storage stays, so that what the tape
- *     kept finds the parameters again after they were freed and gathered; its bytes come and go.
- * I2  The parameters of a module are DTensors that share the flat shard while the group is SHARDED, and handles of
- *     leaves on the gathered buffer while it is UNSHARDED.
- * I3  Leaves are made after the inputs were marked: the backward has their gradients before it leaves the module.
- * I4  A group is in one training state and one sharded state; transitions that make no sense are errors that name it.
- * I5  Nothing is padded, in memory or on the wire (dist/flat_group.h).
+ * I1  A group's parameters are views of one buffer, its `gathered` storage.  The storage stays, so that what the
+ * tape kept finds the parameters again after they were freed and gathered; its bytes come and go. I2  The
+ * parameters of a module are DTensors that share the flat shard while the group is SHARDED, and handles of leaves
+ * on the gathered buffer while it is UNSHARDED. I3  Leaves are made after the inputs were marked: the backward has
+ * their gradients before it leaves the module. I4  A group is in one training state and one sharded state;
+ * transitions that make no sense are errors that name it. I5  Nothing is padded, in memory or on the wire
+ * (dist/flat_group.h).
  */
 #ifndef TESS_FSDP_FSDP_H
 #define TESS_FSDP_FSDP_H
@@ -27,24 +27,31 @@
 #include "fsdp/dp_mesh.h"
 #include "grad/tape.h"
 
-#define FSDP_TRAINING_STATES(X) X(FSDP_IDLE) X(FSDP_FORWARD) X(FSDP_PRE_BACKWARD) X(FSDP_POST_BACKWARD)
-#define FSDP_SHARDED_STATES(X) X(FSDP_SHARDED) X(FSDP_SHARDED_POST_FORWARD) X(FSDP_UNSHARDED)
+#define FSDP_TRAINING_STATES(X) \
+  X(FSDP_IDLE)                  \
+  X(FSDP_FORWARD)               \
+  X(FSDP_PRE_BACKWARD)          \
+  X(FSDP_POST_BACKWARD)
+#define FSDP_SHARDED_STATES(X) \
+  X(FSDP_SHARDED)              \
+  X(FSDP_SHARDED_POST_FORWARD) \
+  X(FSDP_UNSHARDED)
 #define X(id) id,
 typedef enum { FSDP_TRAINING_STATES(X) } FsdpTraining;
 typedef enum { FSDP_SHARDED_STATES(X) } FsdpSharded;
 #undef X
 
 /* What happens to a group, in PyTorch's words; for whoever watches. */
-#define FSDP_EVENTS(X)                               \
-  X(FSDP_ON_PRE_FORWARD, "pre_forward")              \
-  X(FSDP_ON_ALL_GATHER, "all_gather")                \
-  X(FSDP_ON_UNSHARDED, "unsharded")                  \
-  X(FSDP_ON_POST_FORWARD, "post_forward")            \
-  X(FSDP_ON_RESHARD, "reshard")                      \
+#define FSDP_EVENTS(X)                                    \
+  X(FSDP_ON_PRE_FORWARD, "pre_forward")                   \
+  X(FSDP_ON_ALL_GATHER, "all_gather")                     \
+  X(FSDP_ON_UNSHARDED, "unsharded")                       \
+  X(FSDP_ON_POST_FORWARD, "post_forward")                 \
+  X(FSDP_ON_RESHARD, "reshard")                           \
   X(FSDP_ON_RESHARD_POST_FORWARD, "reshard_post_forward") \
-  X(FSDP_ON_PRE_BACKWARD, "pre_backward")            \
-  X(FSDP_ON_POST_BACKWARD, "post_backward")          \
-  X(FSDP_ON_REDUCE_SCATTER, "reduce_scatter")        \
+  X(FSDP_ON_PRE_BACKWARD, "pre_backward")                 \
+  X(FSDP_ON_POST_BACKWARD, "post_backward")               \
+  X(FSDP_ON_REDUCE_SCATTER, "reduce_scatter")             \
   X(FSDP_ON_ALL_REDUCE, "all_reduce")
 #define X(id, name) id,
 typedef enum { FSDP_EVENTS(X) FSDP_EVENT_COUNT } FsdpEvent;
@@ -91,13 +98,14 @@ typedef struct {
   Dtype dtype, gathered, reduced; /* as it is, is gathered, and its gradient is reduced */
   const Spec *spec, *post_spec;   /* of the shard, and of that between forward and backward */
   const Spec *whole;              /* of a parameter that is a DTensor when gathered; NULL: plain */
-  int ndim, dim;          /* dim is cut, */
-  int shard_axis;         /* by this axis of spec's mesh; -1: none */
-  int64_t size[MAX_DIMS]; /* of this rank's gathered part */
-  Storage *original;   /* what it was in before, if others still have that: to find tied ones, until the run begins; */
+  int ndim, dim;                  /* dim is cut, */
+  int shard_axis;                 /* by this axis of spec's mesh; -1: none */
+  int64_t size[MAX_DIMS];         /* of this rank's gathered part */
+  Storage
+      *original; /* what it was in before, if others still have that: to find tied ones, until the run begins; */
   int64_t original_at; /* at this element */
   bool requires_grad;
-  bool meta; /* its shard has no values yet */
+  bool meta;       /* its shard has no values yet */
   Tensor *sharded; /* held: the DTensor that optimizers and state_dict see */
   Tensor *grad;    /* held: what the backward has given so far for the gathered parameter; NULL: nothing */
 } FsdpParam;
@@ -152,8 +160,8 @@ typedef struct {
 struct FsdpGroup {
   Ctx *ctx; /* NULL: its context is gone */
   FsdpUnit *unit;
-  FsdpGroup *next;  /* in its unit */
-  char *name;       /* the unit's modules: "blocks.0", "norm, head"; "<root>" */
+  FsdpGroup *next; /* in its unit */
+  char *name;      /* the unit's modules: "blocks.0", "norm, head"; "<root>" */
   Arena arena;
   DpMesh mesh;
   Comm *replicas; /* NULL: none */
@@ -164,15 +172,15 @@ struct FsdpGroup {
   Dtype *gathered_dtype;
   int64_t *whole_at; /* of each parameter in the gathered buffer, bytes */
   int64_t whole_bytes;
-  Storage *gathered;  /* without data while the parameters are sharded */
-  uint64_t version;   /* of the gathered storage, while it has no data */
+  Storage *gathered; /* without data while the parameters are sharded */
+  uint64_t version;  /* of the gathered storage, while it has no data */
   CommWork *gathering;
-  bool pending;    /* unshard was asked for and not waited for */
-  Storage *sent;   /* cast copy of the shard, while gathering */
+  bool pending;        /* unshard was asked for and not waited for */
+  Storage *sent;       /* cast copy of the shard, while gathering */
   FsdpReduce *partial; /* reduced over the shard group only (requires_all_reduce off) */
   FsdpTraining training;
   FsdpSharded state;
-  Reshard reshard; /* resolved: ALWAYS, NEVER or TO */
+  Reshard reshard;               /* resolved: ALWAYS, NEVER or TO */
   int *order, norder, order_cap; /* places in the run's order of forwards */
   /* settings */
   bool reduce_grads, all_reduce_grads, reshard_after_backward, unshard_in_backward, force_sum, reduce_unused;
@@ -189,19 +197,15 @@ Status fsdp_group_new(FsdpUnit *unit, const DpMesh *mesh, const FsdpOptions *opt
 void fsdp_group_free(FsdpGroup *g);
 /* Memory for shards of parameters that had none, cleared. */
 Status fsdp_group_materialize(FsdpGroup *g);
-/* What the slots hold is taken into the flat shard: values that were put there since. */
-Status fsdp_group_adopt(FsdpGroup *g);
 /* The settings of reshard_after_forward, also later.  (collective for RESHARD_TO) */
 Status fsdp_group_set_reshard(FsdpGroup *g, Reshard how, int ranks);
 /* Checks before the first forward, and what the policy says of dtypes. */
 Status fsdp_group_init(FsdpGroup *g);
 /* Shards come into the slots: those of the group, or those that are kept after forward. */
 Status fsdp_group_put(FsdpGroup *g, bool post_forward);
-/* Parameter p's shard in the flat one, as a DTensor. */
-Status fsdp_shard_tensor(FsdpGroup *g, const FsdpShards *from, int p, const Spec *spec, Scope *scope, Tensor **out);
 
 /* gather.c.  (collective) */
-Status fsdp_unshard(FsdpGroup *g);  /* starts */
+Status fsdp_unshard(FsdpGroup *g); /* starts */
 Status fsdp_wait_unshard(FsdpGroup *g);
 Status fsdp_reshard(FsdpGroup *g);
 /* Fresh leaves for what is computed from here on (I3). */
@@ -245,10 +249,10 @@ struct FsdpUnit {
   int nforward, nbackward;
   int most_reducing;     /* reductions under way at once */
   bool is_last_backward; /* as told before the run began */
-  int nmodules;  /* that are one unit; */
-  int modules;   /* of these, the ones that are still there */
-  bool *to_run;  /* by module: has not run in the forward under way; */
-  int nto_run;   /* how many */
+  int nmodules;          /* that are one unit; */
+  int modules;           /* of these, the ones that are still there */
+  bool *to_run;          /* by module: has not run in the forward under way; */
+  int nto_run;           /* how many */
   FsdpWatch *watch;
   void *watch_arg;
   void (*user_watch)(void); /* the caller's own, for watch */

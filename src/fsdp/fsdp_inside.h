@@ -25,7 +25,6 @@ static inline Call fsdp_call(const FsdpGroup *g, Scope *scope, Arena *arena) {
 
 /* An error that says where. */
 Status fsdp_fail(const FsdpGroup *g, const char *what, const char *hint);
-const char *fsdp_training_name(FsdpTraining t);
 
 /* The marks of one forward (marks.c). */
 Status fsdp_mark_inputs(FsdpGroup *g, Scope *scope, Tensor **inputs, int n);

@@ -75,7 +75,8 @@ static void cast_shard(FsdpGroup *g, const FsdpShards *from, char *to) {
 static Status start_exchange(FsdpGroup *g, const FsdpShards *from) {
   const void *send = from->storage->data;
   if (casts(g, from)) {
-    int64_t bytes = flat_places(&from->flat, flat_counts(&from->flat, from->flat.me), g->gathered_dtype, NULL, NULL);
+    int64_t bytes = flat_places(&from->flat, flat_counts(&from->flat, from->flat.me), g->gathered_dtype, NULL,
+                                NULL);
     TRY(storage_new((size_t)bytes, &g->sent));
     cast_shard(g, from, g->sent->data);
     send = g->sent->data;
@@ -147,7 +148,8 @@ Status fsdp_drop_gather(FsdpGroup *g) {
   return s;
 }
 
-/* ---- parameters ------------------------------------------------------------------------------------------------ */
+/* ---- parameters ------------------------------------------------------------------------------------------------
+ */
 
 static Status whole_tensor(FsdpGroup *g, int i, Scope *scope, Tensor **out) {
   const FsdpParam *p = &g->param[i];

@@ -50,7 +50,6 @@ static Status place_param(FsdpGroup *g, FsdpParam *p, int dim, FlatParam *flat) 
   p->ndim = t->ndim;
   p->dim = dim;
   p->shard_axis = place.shard;
-  memcpy(p->size, t->spec ? t->spec->local : t->size, sizeof p->size);
   flat->shard = spec_layout(p->spec);
   flat->whole = flat->shard;
   flat->whole.place = whole;
@@ -73,6 +72,7 @@ static Status lay_out(FsdpGroup *g, const FsdpParamGiven *given) {
   for (int p = 0; p < g->n; p++) TRY(place_param(g, &g->param[p], given[p].dim, &flat[p]));
   int members = dp_shard_size(&g->mesh), me = g->mesh.shard < 0 ? 0 : g->mesh.mesh->coord[g->mesh.shard];
   TRY(flat_group_new(flat, g->n, members, me, &g->arena, &g->shards.flat));
+  for (int p = 0; p < g->n; p++) TRY(flat_whole_size(&g->shards.flat, p, g->param[p].size));
   if (members > 1) TRY(mesh_group(g->mesh.mesh, 1u << g->mesh.shard, &g->shards.comm));
   if (dp_replicate_size(&g->mesh) > 1) TRY(mesh_group(g->mesh.mesh, 1u << g->mesh.replicate, &g->replicas));
   return finish_shards(g, &g->shards, false);
@@ -114,12 +114,12 @@ Status fsdp_group_set_reshard(FsdpGroup *g, Reshard how, int ranks) {
 
 /* ---- values ---------------------------------------------------------------------------------------------- */
 
-Status fsdp_shard_tensor(FsdpGroup *g, const FsdpShards *from, int p, const Spec *spec, Scope *scope, Tensor **out) {
+/* Parameter p's shard in the flat one, as a DTensor. */
+static Status shard_tensor(const FsdpShards *from, int p, const Spec *spec, Scope *scope, Tensor **out) {
   Tensor *local;
   TRY(tensor_meta(scope, spec->dtype, spec->ndim, spec->local, &local));
   local->storage = storage_ref(from->storage);
   local->offset = from->storage ? from->at[p] / (int64_t)dtype_size(spec->dtype) : 0;
-  (void)g;
   return dtensor_wrap(scope, spec, local, out);
 }
 
@@ -128,7 +128,7 @@ static Status hold_sharded(FsdpGroup *g, int i) {
   FsdpParam *p = &g->param[i];
   Scope scope = {0};
   Tensor *t, *held = NULL;
-  Status s = fsdp_shard_tensor(g, &g->shards, i, p->spec, &scope, &t);
+  Status s = shard_tensor(&g->shards, i, p->spec, &scope, &t);
   if (!s && p->sharded) { /* its leaf stays the same */
     t->grad = grad_ref(p->sharded->grad);
     t->grad_out = p->sharded->grad_out;
@@ -197,7 +197,8 @@ static Status first_values(FsdpGroup *g) {
 /* Another tensor was put in the parameter's place: its values, as a shard. */
 static Status as_shard(FsdpGroup *g, const FsdpParam *p, Tensor *t, Scope *scope, Tensor **out) {
   char is[160], want[160];
-  if (t->dtype != p->dtype || t->ndim != p->ndim || memcmp(t->size, p->spec->shape, (size_t)t->ndim * sizeof *t->size))
+  if (t->dtype != p->dtype || t->ndim != p->ndim ||
+      memcmp(t->size, p->spec->shape, (size_t)t->ndim * sizeof *t->size))
     return fail(ERR_USAGE, "group '%s': %s was put in the place of parameter '%s', which is %s", g->name,
                 tensor_describe(t, is, sizeof is), p->name, spec_print(p->spec, want, sizeof want));
   TRY(tensor_alias(scope, t, &t));
@@ -221,7 +222,8 @@ static Status take_in(FsdpGroup *g, int i, Tensor *t) {
   return s;
 }
 
-Status fsdp_group_adopt(FsdpGroup *g) {
+/* What the slots hold is taken into the flat shard: values that were put there since. */
+static Status adopt(FsdpGroup *g) {
   bool changed = false;
   for (int i = 0; i < g->n; i++) {
     FsdpParam *p = &g->param[i];
@@ -257,7 +259,7 @@ Status fsdp_group_put(FsdpGroup *g, bool post_forward) {
     Tensor *t = p->sharded;
     TRY(sync_flag(g, p));
     t = p->sharded;
-    Status s = post_forward ? fsdp_shard_tensor(g, &g->post, i, p->post_spec, &scope, &t) : OK;
+    Status s = post_forward ? shard_tensor(&g->post, i, p->post_spec, &scope, &t) : OK;
     if (!s) s = fsdp_put_slots(g, p, t);
     scope_clear(&scope);
     TRY(s);
@@ -284,7 +286,8 @@ static Status check_dtypes(const FsdpGroup *g) {
     if (!p->requires_grad) continue;
     if (!first) first = p;
     if (p->dtype != first->dtype || p->reduced != first->reduced)
-      return status_hint(fail(ERR_USAGE, "group '%s': parameter '%s' is %s and '%s' is %s; its gradients are reduced together",
+      return status_hint(fail(ERR_USAGE,
+                              "group '%s': parameter '%s' is %s and '%s' is %s; its gradients are reduced together",
                               g->name, first->name, dtype_name(first->dtype), p->name, dtype_name(p->dtype)),
                          "put parameters of one dtype into a group, or freeze the others");
   }
@@ -308,7 +311,7 @@ static Status set_dtypes(FsdpGroup *g) {
 }
 
 Status fsdp_group_init(FsdpGroup *g) {
-  TRY(fsdp_group_adopt(g));
+  TRY(adopt(g));
   TRY(check_values(g));
   for (int i = 0; i < g->n; i++) TRY(sync_flag(g, &g->param[i]));
   TRY(check_dtypes(g));

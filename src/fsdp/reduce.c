@@ -1,9 +1,9 @@
 /* reduce.c -- gradients of a group become shards; see fsdp.h.
  *
  * The gradients that the backward gave are copied (and cast) into one buffer, member by member as flat_group.h has
- * it, reduced over the shard group, then over the replicas; the result is the flat shard of the gradients, and views
- * of it are given to the parameters.  A reduction is started here and finished by a later group, or at the end of the
- * backward.
+ * it, reduced over the shard group, then over the replicas; the result is the flat shard of the gradients, and
+ * views of it are given to the parameters.  A reduction is started here and finished by a later group, or at the
+ * end of the backward.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +96,8 @@ Status fsdp_accumulate(FsdpGroup *g) {
   return OK;
 }
 
-/* ---- into the buffer ---------------------------------------------------------------------------------------------
+/* ---- into the buffer
+ * ---------------------------------------------------------------------------------------------
  */
 
 /* A gradient that came as other shards, or as sums, is brought to where the parameter lies. */
@@ -170,7 +171,8 @@ static Status scale(FsdpGroup *g, const FsdpReduce *r, Storage *s, const char *o
   return status;
 }
 
-/* ---- over the ranks ------------------------------------------------------------------------------------------------
+/* ---- over the ranks
+ * ------------------------------------------------------------------------------------------------
  */
 
 static Status start(FsdpGroup *g, FsdpReduce *r, Comm *comm, const Coll *c, FsdpEvent event, int64_t bytes) {
@@ -298,7 +300,8 @@ Status fsdp_start_reduce(FsdpGroup *g) {
   return OK;
 }
 
-/* ---- to the parameters ----------------------------------------------------------------------------------------------
+/* ---- to the parameters
+ * ----------------------------------------------------------------------------------------------
  */
 
 static Status give(FsdpGroup *g, FsdpParam *p, Tensor *flat, int64_t at, Scope *scope, Arena *arena) {
@@ -308,7 +311,8 @@ static Status give(FsdpGroup *g, FsdpParam *p, Tensor *flat, int64_t at, Scope *
   local->offset = at;
   TRY(dtensor_wrap(scope, p->spec, local, &grad));
   Call c = fsdp_call(g, scope, arena);
-  if (before && before->spec == p->spec) return OP(&c, "aten.add_.Tensor", &out, val_tensor(before), val_tensor(grad));
+  if (before && before->spec == p->spec)
+    return OP(&c, "aten.add_.Tensor", &out, val_tensor(before), val_tensor(grad));
   return tape_set_gradient(g->unit->tape(g->ctx), p->sharded, grad);
 }
 

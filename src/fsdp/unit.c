@@ -7,19 +7,19 @@
 
 const char *fsdp_event_name(FsdpEvent e) {
 #define X(id, name) name,
-  static const char *const names[] = {FSDP_EVENTS(X)};
+  static const char *const names[] = { FSDP_EVENTS(X) };
 #undef X
   return (unsigned)e < FSDP_EVENT_COUNT ? names[e] : "?";
 }
 
-const char *fsdp_training_name(FsdpTraining t) {
+static const char *training_name(FsdpTraining t) {
   static const char *const names[] = {"idle", "in forward", "before its backward", "after its backward"};
   return names[t];
 }
 
 Status fsdp_fail(const FsdpGroup *g, const char *what, const char *hint) {
   return status_hint(fail(ERR_USAGE, "group '%s' (%s, %s) %s", g->name ? g->name : g->param[0].name,
-                          fsdp_training_name(g->training),
+                          training_name(g->training),
                           g->state == FSDP_UNSHARDED ? "gathered"
                           : g->state == FSDP_SHARDED ? "sharded"
                                                      : "resharded after forward",
@@ -50,9 +50,10 @@ static Status check_names(FsdpUnit *const *units, int n) {
       return status_hint(fail(ERR_USAGE, "group '%s' has run forward by itself before the modules around it",
                               units[i]->groups && units[i]->groups->name ? units[i]->groups->name : "?"),
                          "run forward through the root first");
-  return units[0]->nmodules == 1 ? OK
-                                 : fail(ERR_USAGE, "the root of fully sharded modules is one module, not a list of %d",
-                                        units[0]->nmodules);
+  return units[0]->nmodules == 1
+             ? OK
+             : fail(ERR_USAGE, "the root of fully sharded modules is one module, not a list of %d",
+                    units[0]->nmodules);
 }
 
 /* Were p and some parameter of the unit one? */
@@ -60,8 +61,8 @@ static Status check_tied_to(const FsdpGroup *g, const FsdpParam *p, const FsdpUn
   for (const FsdpGroup *h = u->groups; h; h = h->next)
     for (int i = 0; i < h->n; i++)
       if (p->original && p->original == h->param[i].original && p->original_at == h->param[i].original_at)
-        return status_hint(fail(ERR_USAGE, "parameter '%s' of group '%s' is also '%s' of group '%s'", p->name, g->name,
-                                h->param[i].name, h->name),
+        return status_hint(fail(ERR_USAGE, "parameter '%s' of group '%s' is also '%s' of group '%s'", p->name,
+                                g->name, h->param[i].name, h->name),
                            "shard the modules that share it as one list");
   return OK;
 }
@@ -172,7 +173,8 @@ void fsdp_unit_close(FsdpUnit *u) {
   for (FsdpGroup *g = u->groups; g; g = g->next) g->ctx = NULL;
 }
 
-/* ---- casts ---------------------------------------------------------------------------------------------------- */
+/* ---- casts ----------------------------------------------------------------------------------------------------
+ */
 
 static Status cast_all(FsdpUnit *u, Dtype dtype, Scope *scope, Tensor **t, int n) {
   Arena arena = {0};
@@ -189,7 +191,8 @@ static Status cast_inputs(FsdpUnit *u, Scope *scope, Tensor **t, int n) {
   return u->precision.keep_inputs ? OK : cast_all(u, u->precision.param, scope, t, n);
 }
 
-/* ---- forward ------------------------------------------------------------------------------------------------------
+/* ---- forward
+ * ------------------------------------------------------------------------------------------------------
  */
 
 /* A group is gathered ahead, for a state that it is not in yet. */
@@ -304,7 +307,8 @@ Status fsdp_after_forward(FsdpUnit *u, int i, Scope *scope, Tensor **outputs, in
   return cast_all(u, u->precision.output, scope, outputs, n);
 }
 
-/* ---- backward ----------------------------------------------------------------------------------------------------- */
+/* ---- backward
+ * ----------------------------------------------------------------------------------------------------- */
 
 /* The group that went forward before this one is needed next. */
 static Status prefetch_before(FsdpGroup *g) {
@@ -327,7 +331,8 @@ static Status prefetch_before(FsdpGroup *g) {
 static Status pre_backward(FsdpGroup *g, bool prefetches) {
   if (g->training == FSDP_PRE_BACKWARD) return OK;
   if (g->training == FSDP_FORWARD && g->unit->nmodules == 1)
-    return fsdp_fail(g, "goes backward inside its own forward", "call reset_iter_state after a forward that has failed");
+    return fsdp_fail(g, "goes backward inside its own forward",
+                     "call reset_iter_state after a forward that has failed");
   tell(g, FSDP_ON_PRE_BACKWARD);
   g->training = FSDP_PRE_BACKWARD;
   TRY(fsdp_unshard(g));
@@ -387,7 +392,8 @@ Status fsdp_end_of_backward(FsdpRun *run) {
   return fsdp_finish_reduces(run, 0);
 }
 
-/* ---- after a failure ---------------------------------------------------------------------------------------------- */
+/* ---- after a failure
+ * ---------------------------------------------------------------------------------------------- */
 
 Status fsdp_reset(FsdpUnit *root) {
   FsdpRun *run = root->run;

@@ -149,7 +149,8 @@ static Status explain(const TapeNode *n, Status s) {
     if (!is_spoiled(&n->kept[i])) continue;
     status_free(s);
     if (is_freed(&n->kept[i]))
-      return status_hint(fail(ERR_FAIL, "%s: the memory of its %s has been freed since (a parameter that was resharded)",
+      return status_hint(fail(ERR_FAIL,
+                              "%s: the memory of its %s has been freed since (a parameter that was resharded)",
                               n->op->schema.name, name_of(n, i)),
                          "unshard its module before, or let the backward do so");
     return status_hint(fail(ERR_FAIL, "%s: its %s was kept for the gradient and has been written to in place since",

@@ -103,7 +103,8 @@ typedef struct TapeHook TapeHook;
 /* Hooks are called in the order they came.  release(arg) is called when the hook is gone: not removed, but when
  * neither the tensor's node nor the caller, with tape_unhook(), have it any more. */
 Status tape_hook(Tape *t, Tensor *x, TapeHookFn *fn, void *arg, void (*release)(void *), TapeHook **out);
-/* The gradient of leaf x is fn's, when it is complete, instead of being kept: what fn does not hold on to is gone. */
+/* The gradient of leaf x is fn's, when it is complete, instead of being kept: what fn does not hold on to is gone.
+ */
 Status tape_take(Tape *t, Tensor *x, TapeHookFn *fn, void *arg, void (*release)(void *));
 
 /* The caller's last word on a hook: it is not called any more (remove), or stays. */

@@ -28,7 +28,7 @@ typedef struct {
   char fsdp[1024], train[1024]; /* folders */
   yyjson_val *json, *what;      /* the file, and its "case" */
   int world;
-  bool half;   /* dtypes of 16 bits are at work */
+  bool half; /* dtypes of 16 bits are at work */
   RankLog *rank;
   LoggedEvent *event; /* of rank 0 */
   int nevents, event_cap;
@@ -46,7 +46,8 @@ int fsdp_case_run(TessCtx *ctx, FsdpCase *c);
  * Parameters afterwards are in m.  scale: what gradients are multiplied by. */
 TessModule *fsdp_case_reference(TessCtx *ctx, const FsdpCase *c, double scale, RankLog *out);
 
-/* Compares what is recorded with what happened (compare.c), after all ranks are done; only: of this rank, -1: of all. */
+/* Compares what is recorded with what happened (compare.c), after all ranks are done; only: of this rank, -1: of
+ * all. */
 void fsdp_case_compare(FsdpCase *c, int only);
 /* This rank's shards as they are before training. */
 void fsdp_case_compare_shards(TessCtx *ctx, FsdpCase *c, TessModule *m);

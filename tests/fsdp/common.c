@@ -25,8 +25,7 @@ int common_ints(yyjson_val *list, int *out, int cap) {
   int n = 0;
   size_t i, count;
   yyjson_val *item;
-  yyjson_arr_foreach(list, i, count, item)
-    if (n < cap) out[n++] = yyjson_get_int(item);
+  yyjson_arr_foreach(list, i, count, item) if (n < cap) out[n++] = yyjson_get_int(item);
   return n;
 }
 
@@ -38,8 +37,9 @@ static int int64s(yyjson_val *list, int64_t *out, int cap) {
 
 /* ---- sizes ------------------------------------------------------------------------------------------------- */
 
-/* chunk_sizes: what each of k ranks holds.  A tensor without elements has none there, which is a mistake: a chunk of
- * nothing is taken for a missing one; `chunks` are right.  dim0_padded is what PyTorch pads to; nothing is padded here. */
+/* chunk_sizes: what each of k ranks holds.  A tensor without elements has none there, which is a mistake: a chunk
+ * of nothing is taken for a missing one; `chunks` are right.  dim0_padded is what PyTorch pads to; nothing is
+ * padded here. */
 static void check_sizes(yyjson_val *row, Trouble *t) {
   int64_t shape[MAX_DIMS], want[MAX_DIMS], local[MAX_DIMS];
   int n = int64s(yyjson_obj_get(row, "shape"), shape, MAX_DIMS), k = yyjson_get_int(yyjson_obj_get(row, "k"));
@@ -51,12 +51,14 @@ static void check_sizes(yyjson_val *row, Trouble *t) {
     int64s(yyjson_arr_get(yyjson_obj_get(row, empty ? "chunks" : "chunk_sizes"), (size_t)r), want, MAX_DIMS);
     Status s = layout_local(&l, &r, local);
     bool missing = empty && yyjson_arr_size(yyjson_arr_get(yyjson_obj_get(row, "chunks"), (size_t)r)) != (size_t)n;
-    if (s || (!missing && memcmp(want, local, (size_t)n * sizeof *want))) common_wrong(t, "rank %d has another size", r);
+    if (s || (!missing && memcmp(want, local, (size_t)n * sizeof *want)))
+      common_wrong(t, "rank %d has another size", r);
     status_free(s);
   }
 }
 
-/* ---- meshes ---------------------------------------------------------------------------------------------------- */
+/* ---- meshes ----------------------------------------------------------------------------------------------------
+ */
 
 /* "b" or ["b", "c"], joined by commas; NULL: none */
 static const char *axis_names(yyjson_val *v, char *buf, size_t cap) {
@@ -65,7 +67,7 @@ static const char *axis_names(yyjson_val *v, char *buf, size_t cap) {
   if (yyjson_is_str(v)) return yyjson_get_str(v);
   if (!yyjson_is_arr(v)) return NULL;
   yyjson_arr_foreach(v, i, n, item)
-    at += (size_t)snprintf(buf + at, cap - at, "%s%s", i ? "," : "", yyjson_get_str(item));
+      at += (size_t)snprintf(buf + at, cap - at, "%s%s", i ? "," : "", yyjson_get_str(item));
   return buf;
 }
 
@@ -120,7 +122,8 @@ static void check_mesh_of(yyjson_val *row, Trouble *t, int rank, yyjson_val *wan
   Reshard how = RESHARD_ALWAYS;
   int ranks = yyjson_get_int(reshard);
   if (!s && post_forward)
-    s = dp_reshard(&dp, yyjson_is_bool(reshard) ? yyjson_get_bool(reshard) ? RESHARD_ALWAYS : RESHARD_NEVER : RESHARD_TO,
+    s = dp_reshard(&dp,
+                   yyjson_is_bool(reshard) ? yyjson_get_bool(reshard) ? RESHARD_ALWAYS : RESHARD_NEVER : RESHARD_TO,
                    ranks, &how);
   const bool refused = yyjson_obj_get(want, "error") != NULL;
   if (!s != !refused) common_wrong(t, "rank %d: %s", rank, s ? status_message(s) : "it is taken");
@@ -145,17 +148,20 @@ static void check_meshes(yyjson_val *row, Trouble *t) {
   yyjson_arr_foreach(yyjson_obj_get(row, "ranks"), i, n, want) check_mesh_of(row, t, (int)i, want, post_forward);
 }
 
-/* ---- reductions and dtypes ------------------------------------------------------------------------------------------
+/* ---- reductions and dtypes
+ * ------------------------------------------------------------------------------------------
  */
 
 static void check_divide(yyjson_val *row, Trouble *t) {
   int mesh[2], n = common_ints(yyjson_obj_get(row, "mesh"), mesh, 2);
   Dtype dtype = dtype_parse(yyjson_get_str(yyjson_obj_get(row, "reduce_dtype")));
-  DpReduction r = dp_reduction(mesh[n - 1], n == 2 ? mesh[0] : 0, dtype, yyjson_get_num(yyjson_obj_get(row, "factor")),
+  DpReduction r = dp_reduction(mesh[n - 1], n == 2 ? mesh[0] : 0, dtype,
+                               yyjson_get_num(yyjson_obj_get(row, "factor")),
                                yyjson_get_bool(yyjson_obj_get(row, "force_sum")));
   static const char *const names[] = {[REDUCE_SUM] = "SUM", [REDUCE_AVG] = "AVG"};
   yyjson_val *pre = yyjson_obj_get(row, "pre"), *post = yyjson_obj_get(row, "post");
-  double before = yyjson_is_null(pre) ? 1 : yyjson_get_num(pre), after = yyjson_is_null(post) ? 1 : yyjson_get_num(post);
+  double before = yyjson_is_null(pre) ? 1 : yyjson_get_num(pre),
+         after = yyjson_is_null(post) ? 1 : yyjson_get_num(post);
   const char *scatter = r.premultiplied ? "PREMUL_SUM" : names[r.scatter];
   if (strcmp(scatter, yyjson_get_str(yyjson_obj_get(row, "reduce_scatter_op"))) ||
       strcmp(names[r.all], yyjson_get_str(yyjson_obj_get(row, "all_reduce_op"))))
@@ -167,14 +173,16 @@ static void check_divide(yyjson_val *row, Trouble *t) {
 static Dtype dtype_of(yyjson_val *v) { return yyjson_is_str(v) ? dtype_parse(yyjson_get_str(v)) : DT_NONE; }
 
 static void check_dtypes(yyjson_val *row, Trouble *t) {
-  Dtype param = dtype_of(yyjson_obj_get(row, "param_dtype")), reduce = dtype_of(yyjson_obj_get(row, "reduce_dtype"));
+  Dtype param = dtype_of(yyjson_obj_get(row, "param_dtype")),
+        reduce = dtype_of(yyjson_obj_get(row, "reduce_dtype"));
   dp_dtypes(dtype_of(yyjson_obj_get(row, "orig")), &param, &reduce);
   if (param != dtype_of(yyjson_obj_get(row, "param_dtype_out")) ||
       reduce != dtype_of(yyjson_obj_get(row, "reduce_dtype_out")))
     common_wrong(t, "parameters are %s, reductions %s", dtype_name(param), dtype_name(reduce));
 }
 
-/* ---- the flat buffers ------------------------------------------------------------------------------------------------
+/* ---- the flat buffers
+ * ------------------------------------------------------------------------------------------------
  */
 
 /* PyTorch's list without its zeros, which are padding: values begin at 1. */
@@ -229,7 +237,8 @@ static Status check_layout_in(yyjson_val *row, Trouble *t, Arena *arena) {
   for (int i = 0; i < way.into.n; i++) { /* shards of dimension 0 are stretches */
     int64_t n = 1;
     for (int d = 0; d < way.into.v[i].ndim; d++) n *= way.into.v[i].size[d];
-    for (int64_t k = 0; k < n; k++) buffer[way.into.v[i].offset + k] = first[way.param[i]] + way.from.v[i].offset + k;
+    for (int64_t k = 0; k < n; k++)
+      buffer[way.into.v[i].offset + k] = first[way.param[i]] + way.from.v[i].offset + k;
   }
   if (!same_without_zeros(buffer, way.total, yyjson_obj_get(row, "reduce_scatter_input")))
     common_wrong(t, "the reduce buffer is another");
@@ -248,14 +257,15 @@ static void check_layout(yyjson_val *row, Trouble *t) {
   arena_free(&arena);
 }
 
-/* ---- all rows ------------------------------------------------------------------------------------------------------------
+/* ---- all rows
+ * ------------------------------------------------------------------------------------------------------------
  */
 
 static const struct {
   const char *kind;
   void (*check)(yyjson_val *row, Trouble *t);
-} kinds[] = {{"sizes", check_sizes},   {"mesh_info", check_meshes},        {"post_forward", check_meshes},
-             {"divide", check_divide}, {"dtypes", check_dtypes},           {"collective_layout", check_layout},
+} kinds[] = {{"sizes", check_sizes},   {"mesh_info", check_meshes}, {"post_forward", check_meshes},
+             {"divide", check_divide}, {"dtypes", check_dtypes},    {"collective_layout", check_layout},
              {"param", common_param},  {"modules", common_modules}};
 
 static bool check_row(const char *line, size_t size) {

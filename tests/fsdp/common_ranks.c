@@ -65,8 +65,8 @@ static void same_values(TessCtx *ctx, Trouble *t, TessTensor *local, yyjson_val 
   yyjson_val *item;
   if (v && !tess_read(ctx, local, v)) {
     if (yyjson_arr_size(want) != n) common_wrong(t, "%s has %zu elements", what, n);
-    yyjson_arr_foreach(want, i, count, item)
-      if (i < n && v[i] != (float)yyjson_get_num(item)) common_wrong(t, "%s has other values", what);
+    yyjson_arr_foreach(want, i, count, item) if (i < n && v[i] != (float)yyjson_get_num(item))
+        common_wrong(t, "%s has other values", what);
   }
   free(v);
 }
@@ -91,7 +91,7 @@ static void check_shard(TessCtx *ctx, yyjson_val *row, yyjson_val *want, Trouble
   size_t i, n;
   yyjson_val *other;
   yyjson_arr_foreach(yyjson_obj_get(row, "ranks"), i, n, other)
-    wrong |= yyjson_get_bool(yyjson_obj_get(other, "torch_wrong"));
+      wrong |= yyjson_get_bool(yyjson_obj_get(other, "torch_wrong"));
   is_true(ctx, t, p, summands(row));
   if (uneven) return;
   if (!wrong) { /* else PyTorch's placements, or its sizes, are not what the rank holds */
@@ -125,7 +125,8 @@ static TessFsdpOptions options_of(yyjson_val *row, int *dim) {
 
 static int param_rank(TessCtx *ctx, void *arg) {
   ParamJob *job = arg;
-  int rank = tess_rank(ctx), axis[4], naxes = common_ints(yyjson_obj_get(job->row, "mesh"), axis, 4), small[MAX_DIMS];
+  int rank = tess_rank(ctx), axis[4], naxes = common_ints(yyjson_obj_get(job->row, "mesh"), axis, 4),
+      small[MAX_DIMS];
   int ndim = common_ints(yyjson_obj_get(job->row, "shape"), small, MAX_DIMS), dim;
   yyjson_val *names = yyjson_obj_get(job->row, "names"), *tp = yyjson_obj_get(job->row, "tp_placements");
   yyjson_val *want = yyjson_arr_get(yyjson_obj_get(job->row, "ranks"), (size_t)rank);
@@ -173,7 +174,8 @@ void common_param(yyjson_val *row, Trouble *t) {
   free(job);
 }
 
-/* ---- a tree ------------------------------------------------------------------------------------------------------ */
+/* ---- a tree
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* Parts of a dotted name become modules on the way; the last one is a tensor. */
 static void grow(TessCtx *ctx, TessModule *m, const char *name, bool tensor) {
@@ -197,9 +199,11 @@ static void owns(TessCtx *ctx, Trouble *t, TessModule *m, const char *path, yyjs
   yyjson_val *params = yyjson_obj_get(yyjson_arr_get(yyjson_doc_get_root(doc), 0), "params"), *item;
   size_t i, n;
   if (yyjson_arr_size(params) != yyjson_arr_size(want))
-    common_wrong(t, "'%s' owns %zu parameters instead of %zu", path, yyjson_arr_size(params), yyjson_arr_size(want));
+    common_wrong(t, "'%s' owns %zu parameters instead of %zu", path, yyjson_arr_size(params),
+                 yyjson_arr_size(want));
   yyjson_arr_foreach(params, i, n, item) {
-    const char *name = yyjson_get_str(yyjson_obj_get(item, "name")), *other = yyjson_get_str(yyjson_arr_get(want, i));
+    const char *name = yyjson_get_str(yyjson_obj_get(item, "name")),
+               *other = yyjson_get_str(yyjson_arr_get(want, i));
     if (!other || strcmp(name, other)) common_wrong(t, "parameter %zu of '%s' is %s", i, path, name);
   }
   yyjson_doc_free(doc);
@@ -221,17 +225,17 @@ void common_modules(yyjson_val *row, Trouble *t) {
     size_t k, count, len = strlen(path);
     yyjson_val *name;
     o.nignored = 0; /* names are those below the module */
-    yyjson_arr_foreach(yyjson_obj_get(row, "ignored"), k, count, name)
-      if (!strncmp(yyjson_get_str(name), path, len) && yyjson_get_str(name)[len] == '.' && o.nignored < 64)
-        ignored[o.nignored++] = yyjson_get_str(name) + len + 1;
+    yyjson_arr_foreach(yyjson_obj_get(row, "ignored"), k, count,
+                       name) if (!strncmp(yyjson_get_str(name), path, len) && yyjson_get_str(name)[len] == '.' &&
+                                 o.nignored < 64) ignored[o.nignored++] = yyjson_get_str(name) + len + 1;
     tess_fully_shard(ctx, &inner, 1, NULL, &o);
   }
   o.nignored = 0;
-  yyjson_arr_foreach(yyjson_obj_get(row, "ignored"), i, n, item)
-    if (o.nignored < 64) ignored[o.nignored++] = yyjson_get_str(item);
+  yyjson_arr_foreach(yyjson_obj_get(row, "ignored"), i, n, item) if (o.nignored < 64)
+      ignored[o.nignored++] = yyjson_get_str(item);
   tess_fully_shard(ctx, &m, 1, NULL, &o);
   yyjson_obj_foreach(yyjson_obj_get(row, "owned"), i, n, key, item)
-    owns(ctx, t, tess_module_child(m, yyjson_get_str(key)), yyjson_get_str(key), item);
+      owns(ctx, t, tess_module_child(m, yyjson_get_str(key)), yyjson_get_str(key), item);
   if (tess_error(ctx)) common_wrong(t, "%s", tess_error_message(ctx));
   tess_module_free(m);
   tess_ctx_free(ctx);

@@ -1,8 +1,8 @@
 /* compare.c -- what happened against what PyTorch recorded; see case.h.
  *
  * Bytes: PyTorch pads every parameter to equal chunks, so that a recorded collective of n ranks has n times the
- * elements of the first rank's shard; ours has the elements that there are, the sum of the shards.  Both are computed
- * here from the recorded shapes of the shards, and must be what was recorded and what happened.
+ * elements of the first rank's shard; ours has the elements that there are, the sum of the shards.  Both are
+ * computed here from the recorded shapes of the shards, and must be what was recorded and what happened.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +17,8 @@ bool fsdp_close(double a, double b, double largest, double tolerance) {
   return fabs(a - b) <= tolerance * fmax(fabs(largest), 1e-30);
 }
 
-/* ---- shards --------------------------------------------------------------------------------------------------- */
+/* ---- shards ---------------------------------------------------------------------------------------------------
+ */
 
 /* PyTorch's text of placements: "(Shard(dim=0),)", "(_StridedShard(dim=0, sf=2), Shard(dim=0))". */
 static void our_spelling(const char *text, char *out, size_t cap) {
@@ -69,10 +70,11 @@ void fsdp_case_compare_shards(TessCtx *ctx, FsdpCase *c, TessModule *m) {
   yyjson_val *placements = yyjson_obj_get(c->json, "placements");
   if (!yyjson_is_obj(placements)) return; /* of a run that PyTorch refuses */
   yyjson_obj_foreach(placements, i, n, key, value)
-    compare_shard(ctx, c, m, yyjson_get_str(key), yyjson_get_str(value));
+      compare_shard(ctx, c, m, yyjson_get_str(key), yyjson_get_str(value));
 }
 
-/* ---- final parameters -------------------------------------------------------------------------------------------- */
+/* ---- final parameters
+ * -------------------------------------------------------------------------------------------- */
 
 /* Parameters whose true gradient is 0: Adam makes steps of its rounding. */
 static bool is_noise(const FsdpCase *c, const char *name) {
@@ -84,7 +86,7 @@ static bool is_noise(const FsdpCase *c, const char *name) {
   bool found = false;
   size_t i, n;
   yyjson_arr_foreach(yyjson_obj_get(yyjson_doc_get_root(doc), "noise_gradient"), i, n, item)
-    found |= !strcmp(yyjson_get_str(item), name);
+      found |= !strcmp(yyjson_get_str(item), name);
   yyjson_doc_free(doc);
   return found;
 }
@@ -102,8 +104,9 @@ static double distance(const double *a, const double *b, int64_t n) {
   return most;
 }
 
-/* exact: the same without roundings to half precision, or NULL.  PyTorch adds up some gradients of 16 bits in 16 bits
- * (those of a layer norm), so that its own result can be the one that is off: then ours must be nearer to exact. */
+/* exact: the same without roundings to half precision, or NULL.  PyTorch adds up some gradients of 16 bits in 16
+ * bits (those of a layer norm), so that its own result can be the one that is off: then ours must be nearer to
+ * exact. */
 static void compare_final(TessCtx *ctx, FsdpCase *c, const char *name, TessTensor *is, TessTensor *want,
                           TessTensor *exact) {
   double *a = numbers(ctx, is), *b = numbers(ctx, want), *e = exact ? numbers(ctx, exact) : NULL, largest = 0;
@@ -153,7 +156,8 @@ void fsdp_case_compare_final(TessCtx *ctx, FsdpCase *c, TessModule *m, TessModul
   tess_module_walk(ctx, m, compare_module, &f);
 }
 
-/* ---- losses and norms ---------------------------------------------------------------------------------------------- */
+/* ---- losses and norms
+ * ---------------------------------------------------------------------------------------------- */
 
 static void compare_losses(FsdpCase *c, int only) {
   double tolerance = fsdp_tolerance(c);
@@ -164,16 +168,17 @@ static void compare_losses(FsdpCase *c, int only) {
     size_t i, n;
     if (yyjson_is_arr(want) && (int)yyjson_arr_size(want) != c->rank[r].nlosses)
       note_trouble(c, r, "%d losses instead of %zu", c->rank[r].nlosses, yyjson_arr_size(want));
-    yyjson_arr_foreach(want, i, n, item)
-      if (!fsdp_close(c->rank[r].loss[i], yyjson_get_num(item), yyjson_get_num(item), tolerance))
+    yyjson_arr_foreach(want, i, n, item) if (!fsdp_close(c->rank[r].loss[i], yyjson_get_num(item),
+                                                         yyjson_get_num(item), tolerance))
         note_trouble(c, r, "loss %zu is %.9g, not %.9g", i, c->rank[r].loss[i], yyjson_get_num(item));
-    yyjson_arr_foreach(norms, i, n, item)
-      if (!fsdp_close(c->rank[r].norm[i], yyjson_get_num(item), yyjson_get_num(item), tolerance))
+    yyjson_arr_foreach(norms, i, n, item) if (!fsdp_close(c->rank[r].norm[i], yyjson_get_num(item),
+                                                          yyjson_get_num(item), tolerance))
         note_trouble(c, r, "norm %zu is %.9g, not %.9g", i, c->rank[r].norm[i], yyjson_get_num(item));
   }
 }
 
-/* ---- events ----------------------------------------------------------------------------------------------------------- */
+/* ---- events
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static void compare_events(FsdpCase *c) {
   yyjson_val *want = yyjson_obj_get(c->json, "events_last_step"), *item;
@@ -194,8 +199,8 @@ static void compare_events(FsdpCase *c) {
 static yyjson_val *group_named(yyjson_val *units, const char *name) {
   yyjson_val *unit, *group;
   size_t i, n, k, m;
-  yyjson_arr_foreach(units, i, n, unit) yyjson_arr_foreach(unit, k, m, group)
-    if (!strcmp(yyjson_get_str(yyjson_obj_get(group, "name")), name)) return group;
+  yyjson_arr_foreach(units, i, n, unit) yyjson_arr_foreach(
+      unit, k, m, group) if (!strcmp(yyjson_get_str(yyjson_obj_get(group, "name")), name)) return group;
   return NULL;
 }
 
@@ -210,8 +215,8 @@ static int64_t shard_numel(const FsdpCase *c, const char *param, int rank) {
 static bool is_frozen(const FsdpCase *c, const char *param) {
   yyjson_val *prefix;
   size_t i, n;
-  yyjson_arr_foreach(yyjson_obj_get(c->what, "frozen"), i, n, prefix)
-    if (!strncmp(param, yyjson_get_str(prefix), yyjson_get_len(prefix))) return true;
+  yyjson_arr_foreach(yyjson_obj_get(c->what, "frozen"), i, n,
+                     prefix) if (!strncmp(param, yyjson_get_str(prefix), yyjson_get_len(prefix))) return true;
   return false;
 }
 
@@ -257,7 +262,7 @@ static void compare_collective(FsdpCase *c, yyjson_val *units, const LoggedEvent
                                yyjson_val *want, size_t number) {
   static const struct {
     const char *torch, *ours;
-  } names[] = {{"float32", "f32"}, {"bfloat16", "bf16"}, {"float16", "f16"}, {"float64", "f64"},
+  } names[] = {{"float32", "f32"}, {"bfloat16", "bf16"}, {"float16", "f16"},          {"float64", "f64"},
                {"AVG", "avg"},     {"SUM", "sum"},       {"PREMUL_SUM", "premul_sum"}};
   const char *field[7];
   for (size_t i = 0; i < 7; i++) {
@@ -266,8 +271,8 @@ static void compare_collective(FsdpCase *c, yyjson_val *units, const LoggedEvent
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
       if (!strcmp(field[i], names[k].torch)) field[i] = names[k].ours;
   }
-  if (strcmp(field[0], phase) || strcmp(field[1], e->event) || strcmp(field[2], e->group) || strcmp(field[3], e->op) ||
-      strcmp(field[4], e->dtype) || strcmp(field[6], e->ranks)) {
+  if (strcmp(field[0], phase) || strcmp(field[1], e->event) || strcmp(field[2], e->group) ||
+      strcmp(field[3], e->op) || strcmp(field[4], e->dtype) || strcmp(field[6], e->ranks)) {
     note_trouble(c, 0, "collective %zu is %s %s %s %s %s of %s, not %s %s %s %s %s of %s", number, phase, e->event,
                  e->group, e->op, e->dtype, e->ranks, field[0], field[1], field[2], field[3], field[4], field[6]);
     return;
@@ -290,7 +295,8 @@ static void compare_collectives(FsdpCase *c, yyjson_val *units) {
   for (int i = 0; i < c->nevents; i++) {
     const LoggedEvent *e = &c->event[i];
     if (!strncmp(e->event, "-- ", 3)) phase = e->event + 3;
-    if (strcmp(e->event, "all_gather") && strcmp(e->event, "reduce_scatter") && strcmp(e->event, "all_reduce")) continue;
+    if (strcmp(e->event, "all_gather") && strcmp(e->event, "reduce_scatter") && strcmp(e->event, "all_reduce"))
+      continue;
     compare_collective(c, units, e, phase, yyjson_arr_get(want, number), number);
     number++;
   }

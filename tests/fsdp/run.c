@@ -55,7 +55,8 @@ static TessFsdpOptions options_of(const FsdpCase *c, bool root, int *shard_dim) 
   return o;
 }
 
-/* ---- the model ------------------------------------------------------------------------------------------------- */
+/* ---- the model -------------------------------------------------------------------------------------------------
+ */
 
 static TransformerShape shape_of(const FsdpCase *c) {
   const char *model = yyjson_get_str(yyjson_obj_get(c->json, "model"));
@@ -69,8 +70,8 @@ static int freeze(TessCtx *ctx, const char *path, TessModule *m, void *arg) {
   yyjson_val *prefix;
   for (int k = 0; k < tess_module_tensor_count(m); k++) {
     snprintf(name, sizeof name, "%s%s%s", path, *path ? "." : "", tess_module_tensor_name(m, k));
-    yyjson_arr_foreach(yyjson_obj_get(c->what, "frozen"), i, n, prefix)
-      if (!strncmp(name, yyjson_get_str(prefix), yyjson_get_len(prefix)))
+    yyjson_arr_foreach(yyjson_obj_get(c->what, "frozen"), i, n,
+                       prefix) if (!strncmp(name, yyjson_get_str(prefix), yyjson_get_len(prefix)))
         tess_module_set_requires_grad(ctx, m, tess_module_tensor_name(m, k), 0);
   }
   return 0;
@@ -131,7 +132,8 @@ static void set_up(TessCtx *ctx, const FsdpCase *c, TessModule *m) {
   tess_fsdp_prefetch(ctx, m, 1, reversed, n);
 }
 
-/* ---- meshes ---------------------------------------------------------------------------------------------------- */
+/* ---- meshes ----------------------------------------------------------------------------------------------------
+ */
 
 /* The mesh that shards, and this rank's place among those that have rows of their own. */
 static TessMesh *dp_mesh(TessCtx *ctx, const FsdpCase *c, TessModule *m, int *place, int *places) {
@@ -156,7 +158,8 @@ static TessMesh *dp_mesh(TessCtx *ctx, const FsdpCase *c, TessModule *m, int *pl
   return tess_mesh_sub(ctx, mesh, &with_tp[0], 1);
 }
 
-/* ---- steps -------------------------------------------------------------------------------------------------------- */
+/* ---- steps
+ * -------------------------------------------------------------------------------------------------------- */
 
 static LoggedEvent *new_event(FsdpCase *c) {
   if (c->nevents == c->event_cap) {
@@ -223,7 +226,8 @@ static int one_batch(Training *t, int batch, int i) {
   TessCtx *ctx = t->ctx;
   const bool last = i + 1 == t->batches;
   int rank = t->sharded ? tess_rank(ctx) : 1;
-  TessTensor *in[] = {rows(ctx, t->c, "x", batch, t->place, t->places), rows(ctx, t->c, "y", batch, t->place, t->places)};
+  TessTensor *in[] = {rows(ctx, t->c, "x", batch, t->place, t->places),
+                      rows(ctx, t->c, "y", batch, t->place, t->places)};
   TessTensor *loss = NULL, *scaled;
   if (t->sharded && t->batches > 1) {
     tess_fsdp_set(ctx, t->m, flag(t->c, "partial_only") ? TESS_FSDP_ALL_REDUCE : TESS_FSDP_GRADIENT_SYNC, last, 1);
@@ -253,7 +257,7 @@ static TessOptimizer *new_optimizer(const Training *t, TessTensor *const *params
   size_t i, count;
   for (const char *p = yyjson_get_str(yyjson_arr_get(o, 0)); *p; p++) text_printf(&b, "%c", *p | 32);
   yyjson_obj_foreach(yyjson_arr_get(o, 1), i, count, key, value)
-    text_printf(&b, ",%s=%.17g", yyjson_get_str(key), yyjson_get_num(value));
+      text_printf(&b, ",%s=%.17g", yyjson_get_str(key), yyjson_get_num(value));
   TessOptimizer *made = tess_optimizer_new(t->ctx, b.text, params, n);
   text_free(&b);
   return made;
@@ -294,7 +298,8 @@ TessModule *fsdp_case_reference(TessCtx *ctx, const FsdpCase *c, double scale, R
   return NULL;
 }
 
-/* A run that PyTorch refuses is compared with training in one process; what half precision costs is measured by it. */
+/* A run that PyTorch refuses is compared with training in one process; what half precision costs is measured by it.
+ */
 static TessModule *reference_of(TessCtx *ctx, FsdpCase *c) {
   RankLog log = {0};
   double divide = yyjson_get_num(yyjson_obj_get(c->what, "divide"));

@@ -1,8 +1,8 @@
 /* transformer.c -- see transformer.h. */
 #include "fsdp/transformer.h"
 
-#include <stdio.h>
 #include <stdint.h>
+#include <stdio.h>
 
 static TessTensor *call_child(TessCtx *ctx, TessModule *m, const char *name, TessTensor *x) {
   TessTensor *out = NULL;
@@ -18,7 +18,9 @@ static TessTensor *split_heads(TessCtx *ctx, TessTensor *x, int64_t head_dim) {
 }
 
 /* What a module of attention is told: features of a head, and whether it is causal, as one number. */
-static void *attention_arg(int64_t head_dim, int causal) { return (void *)(intptr_t)(head_dim * 2 + (causal != 0)); }
+static void *attention_arg(int64_t head_dim, int causal) {
+  return (void *)(intptr_t)(head_dim * 2 + (causal != 0));
+}
 
 static int attention(TessCtx *ctx, TessModule *m, TessTensor **in, int n, TessTensor **out, int cap, void *arg) {
   const int64_t head_dim = (intptr_t)arg / 2, causal = (intptr_t)arg % 2;
@@ -85,7 +87,8 @@ static int model(TessCtx *ctx, TessModule *m, TessTensor **in, int n, TessTensor
   return out[0] ? 1 : -1;
 }
 
-/* ---- making it ------------------------------------------------------------------------------------------------- */
+/* ---- making it -------------------------------------------------------------------------------------------------
+ */
 
 typedef struct {
   TessCtx *ctx;
@@ -143,7 +146,8 @@ static void put_block(const Builder *b, TessModule *blocks, int i) {
   attn = tess_module_new(b->ctx, attention, attention_arg(size_of(b, inner, 0) / b->shape.heads, b->shape.causal));
   ffn = tess_module_new(b->ctx, feed_forward, NULL);
   snprintf(inner, sizeof inner, "%sattn.", path);
-  for (const char *const *w = (const char *[]){"wq", "wk", "wv", "wo", NULL}; *w; w++) put_linear(b, attn, inner, *w);
+  for (const char *const *w = (const char *[]){"wq", "wk", "wv", "wo", NULL}; *w; w++)
+    put_linear(b, attn, inner, *w);
   snprintf(inner, sizeof inner, "%sffn.", path);
   for (const char *const *w = (const char *[]){"w1", "w2", NULL}; *w; w++) put_linear(b, ffn, inner, *w);
   tess_module_add(b->ctx, m, "attn", attn);

@@ -1,7 +1,7 @@
 /* transformer.h -- PyTorch's test model as modules of tessera.h: token and position embeddings, pre-norm blocks of
- * attention and feed-forward, a norm and a head; loss is the cross entropy of the mean over positions (a classifier)
- * or of every position.  Sizes and values are those of a state_dict; a head.weight of one name with tok.weight is
- * tied. */
+ * attention and feed-forward, a norm and a head; loss is the cross entropy of the mean over positions (a
+ * classifier) or of every position.  Sizes and values are those of a state_dict; a head.weight of one name with
+ * tok.weight is tied. */
 #ifndef TESS_TESTS_TRANSFORMER_H
 #define TESS_TESTS_TRANSFORMER_H
 

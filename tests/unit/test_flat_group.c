@@ -1,6 +1,6 @@
-/* test_flat_group.c -- groups of parameters of any sizes, dimensions and dtypes, with tensor parallelism on the same
- * or another dimension: what the members' flat shards have is gathered to the wholes and scattered back, to the
- * element, on every rank of many small meshes. */
+/* test_flat_group.c -- groups of parameters of any sizes, dimensions and dtypes, with tensor parallelism on the
+ * same or another dimension: what the members' flat shards have is gathered to the wholes and scattered back, to
+ * the element, on every rank of many small meshes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +37,8 @@ static void set_up(Setting *s, unsigned *seed) {
   for (int p = 0; p < PARAMS; p++) {
     int ndim = 1 + draw(seed, 3);
     int64_t *shape = arena_new_n(&s->arena, int64_t, 3), numel = 1;
-    Placement *whole = arena_new_n(&s->arena, Placement, MAX_AXES), *cut = arena_new_n(&s->arena, Placement, MAX_AXES);
+    Placement *whole = arena_new_n(&s->arena, Placement, MAX_AXES),
+              *cut = arena_new_n(&s->arena, Placement, MAX_AXES);
     for (int d = 0; d < ndim; d++) numel *= shape[d] = draw(seed, 8);
     for (int a = 0; a < MAX_AXES; a++) whole[a] = place_r();
     if (s->naxes > 1 && draw(seed, 3)) whole[s->naxes - 1] = place_s(draw(seed, ndim));
@@ -71,7 +72,8 @@ static int64_t numbers(Setting *s, const Layout *l, const int *coord, int64_t fi
   for (int64_t i = 0; i < n[0]; i++)
     for (int64_t j = 0; j < n[1]; j++)
       for (int64_t k = 0; k < n[2]; k++)
-        (*out)[count++] = first + ((index[0] ? index[0][i] : 0) * size[1] + (index[1] ? index[1][j] : 0)) * size[2] +
+        (*out)[count++] = first +
+                          ((index[0] ? index[0][i] : 0) * size[1] + (index[1] ? index[1][j] : 0)) * size[2] +
                           (index[2] ? index[2][k] : 0);
   return count;
 }
@@ -105,7 +107,11 @@ static unsigned char *flat_shard(Setting *s, int m, int64_t *bytes) {
   for (int p = 0; p < PARAMS; p++) {
     int64_t *number, n = numbers(s, &s->param[p].shard, &s->param[p].coord[m * s->naxes], s->first[p], &number);
     size_t item = dtype_size(s->dtype[p]);
+    int64_t size[MAX_DIMS], numel = 1;
+    assert_ok(flat_shard_size(g, m, p, size));
+    for (int d = 0; d < s->param[p].shard.ndim; d++) numel *= size[d];
     assert_int_equal(n, flat_counts(g, m)[p]);
+    assert_int_equal(n, numel);
     assert_int_equal(at[p] % (int64_t)item, 0);
     for (int64_t i = 0; i < n; i++) put(buffer + at[p] + i * (int64_t)item, item, number[i]);
   }

@@ -1,5 +1,5 @@
-/* test_fsdp.c -- fully sharded modules beyond PyTorch's recorded runs (golden_fsdp): order of calls, states, failures,
- * meta and offloaded parameters, meshes of more axes, tied, ignored and unused parameters. */
+/* test_fsdp.c -- fully sharded modules beyond PyTorch's recorded runs (golden_fsdp): order of calls, states,
+ * failures, meta and offloaded parameters, meshes of more axes, tied, ignored and unused parameters. */
 #include <math.h>
 
 #include "tessera.h"
@@ -7,12 +7,12 @@
 
 enum { FEATURES = 6, LAYERS = 3, ROWS = 12 };
 
-#define CHECK(what)                                                                                    \
-  do {                                                                                                 \
-    if (!(what)) {                                                                                     \
-      print_error("%s:%d: %s; %s\n", __FILE__, __LINE__, #what, tess_error_message(ctx));              \
-      return 1;                                                                                        \
-    }                                                                                                  \
+#define CHECK(what)                                                                       \
+  do {                                                                                    \
+    if (!(what)) {                                                                        \
+      print_error("%s:%d: %s; %s\n", __FILE__, __LINE__, #what, tess_error_message(ctx)); \
+      return 1;                                                                           \
+    }                                                                                     \
   } while (0)
 
 static void on_ranks(int n, TessRankFn *fn) {
@@ -20,7 +20,8 @@ static void on_ranks(int n, TessRankFn *fn) {
   if (tess_run_ranks(n, 1, fn, NULL, error, sizeof error)) test_failed("%s", error);
 }
 
-/* ---- a model -------------------------------------------------------------------------------------------------- */
+/* ---- a model --------------------------------------------------------------------------------------------------
+ */
 
 static TessTensor *filled(TessCtx *ctx, int ndim, const int64_t *size, double phase) {
   TessTensor *t = tess_tensor_new(ctx, TESS_F32, ndim, size);
@@ -129,12 +130,13 @@ static int told(TessCtx *ctx, const char *part) {
   return 0;
 }
 
-#define SETUP                                                \
-  TessModule *m = new_model(ctx);                            \
+#define SETUP                                                      \
+  TessModule *m = new_model(ctx);                                  \
   TessTensor *x = rows(ctx, tess_rank(ctx), tess_world_size(ctx)); \
   (void)arg
 
-/* ---- several forwards and backwards ----------------------------------------------------------------------------- */
+/* ---- several forwards and backwards -----------------------------------------------------------------------------
+ */
 
 /* Two forwards, then backwards in any order; a forward of which there is no backward. */
 static int several_forwards(TessCtx *ctx, void *arg) {
@@ -179,7 +181,8 @@ static void order(void **state) {
   on_ranks(3, by_inputs);
 }
 
-/* ---- by hand ------------------------------------------------------------------------------------------------------ */
+/* ---- by hand
+ * ------------------------------------------------------------------------------------------------------ */
 
 static int by_hand(TessCtx *ctx, void *arg) {
   SETUP;
@@ -206,7 +209,8 @@ static void unshard(void **state) {
   on_ranks(3, by_hand);
 }
 
-/* ---- failures ------------------------------------------------------------------------------------------------------- */
+/* ---- failures
+ * ------------------------------------------------------------------------------------------------------- */
 
 typedef struct {
   int at; /* how many calls until it fails */
@@ -307,7 +311,8 @@ static void failures(void **state) {
   on_ranks(3, refused);
 }
 
-/* ---- parameters of all sorts -------------------------------------------------------------------------------------------
+/* ---- parameters of all sorts
+ * -------------------------------------------------------------------------------------------
  */
 
 /* Sizes without values, filled shard by shard; or replaced by whole tensors. */
@@ -358,7 +363,8 @@ static int offloaded(TessCtx *ctx, void *arg) {
 /* Two names of one weight, in one group; in two, which is refused. */
 static int tied(TessCtx *ctx, void *arg) {
   SETUP;
-  TessTensor *loss, *w = filled(ctx, 2, (int64_t[]){FEATURES, FEATURES}, 3), *b = filled(ctx, 1, (int64_t[]){FEATURES}, 4);
+  TessTensor *loss, *w = filled(ctx, 2, (int64_t[]){FEATURES, FEATURES}, 3),
+                    *b = filled(ctx, 1, (int64_t[]){FEATURES}, 4);
   TessModule *tree = tess_module_new(ctx, model, NULL), *l[2];
   char name[2] = "0";
   for (int i = 0; i < 2; i++, name[0]++) {
@@ -373,7 +379,8 @@ static int tied(TessCtx *ctx, void *arg) {
   tess_free(json);
   CHECK(!there_and_back(ctx, tree, x));
   float is[36], want[36];
-  CHECK(!gradient(ctx, tree, "0.weight", is) && !gradient(ctx, tree, "1.weight", want) && !memcmp(is, want, sizeof is));
+  CHECK(!gradient(ctx, tree, "0.weight", is) && !gradient(ctx, tree, "1.weight", want) &&
+        !memcmp(is, want, sizeof is));
   tess_module_free(tree);
   tess_module_set(ctx, m, "0.bias", b);
   tess_module_set(ctx, m, "0.weight", w); /* held by two modules that are sharded apart */
@@ -434,14 +441,16 @@ static void parameters(void **state) {
   on_ranks(2, left_out);
 }
 
-/* ---- dtypes -------------------------------------------------------------------------------------------------------- */
+/* ---- dtypes
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* Parameters of several dtypes in one group are gathered as bytes; only one dtype may have gradients. */
 static int several_dtypes(TessCtx *ctx, void *arg) {
   SETUP;
   TessTensor *loss;
   TessModule *l = tess_module_child(m, "1");
-  tess_module_set(ctx, l, "wide", tess_call(ctx, "aten.to.dtype", tess_t(filled(ctx, 1, (int64_t[]){3}, 0)), tess_d(TESS_F64)));
+  tess_module_set(ctx, l, "wide",
+                  tess_call(ctx, "aten.to.dtype", tess_t(filled(ctx, 1, (int64_t[]){3}, 0)), tess_d(TESS_F64)));
   tess_module_set(ctx, l, "short",
                   tess_call(ctx, "aten.to.dtype", tess_t(filled(ctx, 2, (int64_t[]){2, 5}, 0)), tess_d(TESS_BF16)));
   CHECK(!shard(ctx, m, NULL, NULL));
@@ -452,7 +461,8 @@ static int several_dtypes(TessCtx *ctx, void *arg) {
   CHECK(!tess_fsdp_unshard(ctx, l, 1));
   double is[3];
   float want[3];
-  CHECK(!tess_read(ctx, tess_module_get(l, "wide"), is) && !tess_read(ctx, filled(ctx, 1, (int64_t[]){3}, 0), want));
+  CHECK(!tess_read(ctx, tess_module_get(l, "wide"), is) &&
+        !tess_read(ctx, filled(ctx, 1, (int64_t[]){3}, 0), want));
   for (int i = 0; i < 3; i++) CHECK(is[i] == (double)want[i]);
   tess_module_free(m);
   return 0;
@@ -488,7 +498,8 @@ static void dtypes(void **state) {
   on_ranks(2, half);
 }
 
-/* ---- meshes ---------------------------------------------------------------------------------------------------------- */
+/* ---- meshes
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int dim_one(TessCtx *ctx, const char *name, const TessTensor *param, int *dim, TessMesh **mesh, void *arg) {
   (void)ctx, (void)name, (void)mesh, (void)arg;
@@ -535,7 +546,8 @@ static int part_of_larger(TessCtx *ctx, void *arg) {
       char name[16];
       snprintf(name, sizeof name, "%d.%s", i, k ? "bias" : "weight");
       tess_module_set(ctx, m, name, tess_distribute_tensor(ctx, tess_module_get(m, name), mesh, "RRR", -1));
-      tess_module_set(ctx, other, name, tess_distribute_tensor(ctx, tess_module_get(other, name), mesh, "RRS(0)", -1));
+      tess_module_set(ctx, other, name,
+                      tess_distribute_tensor(ctx, tess_module_get(other, name), mesh, "RRS(0)", -1));
     }
   CHECK(!shard(ctx, m, mesh, &o));
   (void)x;
@@ -556,7 +568,8 @@ static TessMesh *other_mesh(TessCtx *ctx) {
   return tess_mesh_from_ranks(ctx, 1, &two, NULL, ranks);
 }
 
-static int two_meshes(TessCtx *ctx, const char *name, const TessTensor *param, int *dim, TessMesh **mesh, void *arg) {
+static int two_meshes(TessCtx *ctx, const char *name, const TessTensor *param, int *dim, TessMesh **mesh,
+                      void *arg) {
   (void)name, (void)dim, (void)arg;
   if (tess_ndim(param) == 1) *mesh = other_mesh(ctx);
   return 0;
@@ -582,7 +595,8 @@ static void meshes(void **state) {
   on_ranks(4, groups_of_meshes);
 }
 
-/* ---- settings ------------------------------------------------------------------------------------------------------- */
+/* ---- settings
+ * ------------------------------------------------------------------------------------------------------- */
 
 static int halve(TessCtx *ctx, TessTensor *flat, void *arg) {
   ++*(int *)arg;
@@ -593,7 +607,8 @@ static int settings_of_all(TessCtx *ctx, void *arg) {
   SETUP;
   int calls = 0;
   CHECK(!shard(ctx, m, NULL, NULL));
-  for (int i = 0; i < LAYERS; i++) CHECK(!tess_fsdp_all_reduce_hook(ctx, tess_module_child_at(m, i), halve, &calls));
+  for (int i = 0; i < LAYERS; i++)
+    CHECK(!tess_fsdp_all_reduce_hook(ctx, tess_module_child_at(m, i), halve, &calls));
   tess_fsdp_set(ctx, m, TESS_FSDP_MOST_REDUCTIONS, 3, 1);
   CHECK(!there_and_back(ctx, m, x) && calls == LAYERS && !same_gradients(ctx, m, 0.5));
   for (int i = 0; i < LAYERS; i++) tess_fsdp_all_reduce_hook(ctx, tess_module_child_at(m, i), NULL, NULL);
@@ -622,8 +637,8 @@ static void settings(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(order),      cmocka_unit_test(unshard), cmocka_unit_test(failures),
-                                     cmocka_unit_test(parameters), cmocka_unit_test(dtypes),  cmocka_unit_test(meshes),
-                                     cmocka_unit_test(settings)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(order),  cmocka_unit_test(unshard), cmocka_unit_test(failures), cmocka_unit_test(parameters),
+      cmocka_unit_test(dtypes), cmocka_unit_test(meshes),  cmocka_unit_test(settings)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
