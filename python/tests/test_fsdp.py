@@ -1,6 +1,7 @@
 """fully_shard: against the same training on one rank; policies, settings, failures.  PyTorch's recorded runs are in
 build/tests/golden_fsdp."""
 import copy
+import os
 import tempfile
 import unittest
 
@@ -10,6 +11,7 @@ import tessera as ts
 from tessera import nn
 
 X = np.random.default_rng(0).normal(size=(12, 6)).astype(np.float32)
+SEEDS = int(os.environ.get("FSDP_SEEDS", 8))  # of test_drawn
 Y = np.random.default_rng(1).integers(0, 3, 12)
 
 
@@ -120,6 +122,46 @@ class FullyShard(unittest.TestCase):
         for _, _, state in got:
             for name, value in want[2].items():
                 np.testing.assert_allclose(state[name], value, rtol=1e-5, atol=1e-5)
+
+    def test_drawn(self):
+        """Any modules wrapped, any policy, any ranks: the same as one rank."""
+        for seed in range(SEEDS):
+            draw = np.random.default_rng(seed)
+            ranks = int(draw.integers(1, 5))
+            mesh = "r=2,s=2" if ranks == 4 and draw.integers(2) else None
+            paths = [p for p in ("blocks.0.up", "blocks.0.down", "blocks.0", "blocks.1.down", "blocks.1", "head") if draw.integers(2)]
+            policies = [(None, True, False, 2 if ranks == 4 else None)[draw.integers(4)] for _ in range(len(paths) + 1)]
+            dims = [int(draw.integers(2)) for _ in policies]
+            settings = [bool(draw.integers(2)) for _ in range(3)]
+            batches = int(draw.integers(1, 3)) if ranks != 4 else 3  # of equal rows
+
+            def work():
+                net, where = new_net(), ts.init_device_mesh(mesh) if mesh else None
+                for path, policy, dim in zip([*paths, ""], policies, dims):
+                    ts.fully_shard(net.get_submodule(path) if path else net, mesh=where, reshard_after_forward=policy,
+                                   shard_placement_fn=lambda p, dim=dim: ts.Shard(min(dim, p.ndim - 1)))
+                net.set_reduce_scatter_max_input_buffers(1 + settings[0])
+                if settings[1]:
+                    net.set_modules_to_backward_prefetch([net.get_submodule(p) for p in paths[::-1]])
+
+                def step():
+                    x, y = rows()
+                    for i in range(batches):
+                        if mesh and settings[2]:
+                            net.set_requires_all_reduce(i + 1 == batches)
+                        elif settings[2]:
+                            net.set_requires_gradient_sync(i + 1 == batches)
+                        half = slice(i * len(x) // batches, (i + 1) * len(x) // batches)
+                        loss = net(x[half], y[half]) * (1 / batches)
+                        if i + 1 < batches:
+                            loss.backward()
+                    return loss
+                return train(net, step=step)
+            with self.subTest(seed=seed, ranks=ranks, mesh=mesh, paths=paths, policies=policies, dims=dims, batches=batches):
+                want, got = one_rank(), ts.run_ranks(ranks, work)
+                for _, _, state in got:
+                    for name, value in want[2].items():
+                        np.testing.assert_allclose(state[name], value, rtol=1e-5, atol=1e-5)
 
     def test_module(self):
         def work():

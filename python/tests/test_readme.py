@@ -1,4 +1,4 @@
-"""The examples of README.md, docs/training-api.md and docs/parallel-modules.md, in order, in one namespace each."""
+"""The examples of README.md, docs/training-api.md, docs/parallel-modules.md and docs/fsdp.md, in order, in one namespace each."""
 import os
 import re
 import unittest
@@ -29,6 +29,9 @@ class Readme(unittest.TestCase):
 
     def test_parallel_modules(self):
         self.run_blocks(HERE.parent / "docs" / "parallel-modules.md", 1)
+
+    def test_fsdp(self):
+        self.run_blocks(HERE.parent / "docs" / "fsdp.md", 1)
 
 
 if __name__ == "__main__":
