@@ -118,6 +118,65 @@ class Call:
             self.ctx.check()
 
 
+def leaves(x):
+    """The tensors in tuples, lists and dicts, in order."""
+    if is_tensor(x):
+        return [x]
+    inside = x.values() if isinstance(x, dict) else x if isinstance(x, (tuple, list)) else ()
+    return [leaf for item in inside for leaf in leaves(item)]
+
+
+def rebuilt(x, new):
+    """The same with the tensors of an iterator."""
+    if is_tensor(x):
+        return next(new)
+    if isinstance(x, dict):
+        return type(x)((k, rebuilt(v, new)) for k, v in x.items())
+    if isinstance(x, (tuple, list)):
+        items = [rebuilt(v, new) for v in x]
+        return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
+    return x
+
+
+class DeepCall(Call):
+    """A call of a module whose hooks must see every tensor: also in keyword arguments, and in lists and dicts."""
+
+    def __init__(self, ctx, inputs=(), kwargs=None):
+        super().__init__(ctx, inputs, kwargs)
+        self.shown = leaves((self.inputs, self.kwargs))
+
+    def _changed(self, shown, pointers, before):
+        if list(pointers[:len(shown)]) == before:
+            return None
+        return iter(self._seen(shown, range(len(shown)), pointers, before))
+
+    def show_inputs(self, into):
+        self.before = self._show(self.shown, range(len(self.shown)), into)
+
+    def see_inputs(self, pointers):
+        new = self._changed(self.shown, pointers, self.before)
+        if new is not None:
+            self.inputs, self.kwargs = rebuilt((self.inputs, self.kwargs), new)
+            self.shown, self.before = leaves((self.inputs, self.kwargs)), list(pointers[:len(self.shown)])
+
+    def set_inputs(self, inputs, into, room):
+        self.inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+        self.shown = leaves((self.inputs, self.kwargs))[:room]
+        self.show_inputs(into)
+
+    def set_outputs(self, outputs, into, room):
+        self.outputs, self.out_shown = outputs, leaves(outputs)
+        if len(self.out_shown) > room:
+            raise Error(f"a module gives {len(self.out_shown)} tensors; at most {room} are taken")
+        self.out_before = self._show(self.out_shown, range(len(self.out_shown)), into)
+
+    def see_outputs(self, pointers):
+        new = self._changed(self.out_shown, pointers, self.out_before)
+        if new is not None:
+            self.outputs = rebuilt(self.outputs, new)
+            self.out_shown, self.out_before = leaves(self.outputs), list(pointers[:len(self.out_shown)])
+
+
 def kept(result):
     """Of a call back: exceptions are kept for Call.run(), the library gets this result."""
     def decorate(fn):

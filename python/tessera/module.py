@@ -15,7 +15,7 @@ from . import _module_call
 from ._buffers import is_torch
 from ._context import Error, current, scope
 from ._library import VisitFn, lib, quick
-from ._module_call import AFTER_FORWARD, BEFORE_FORWARD, Call, is_tensor, objects, pointer_of, value_of
+from ._module_call import AFTER_FORWARD, BEFORE_FORWARD, Call, DeepCall, is_tensor, objects, pointer_of, value_of
 from .dtensor import DTensor
 from .tensor import Tensor
 
@@ -315,7 +315,7 @@ class Module:
         return self._add_hook(AFTER_FORWARD, hook)
 
     def __call__(self, *inputs, **kwargs):
-        call = Call(current(), inputs, kwargs)
+        call = (DeepCall if vars(self).get("_gathers") else Call)(current(), inputs, kwargs)
         n, cap = len(call.shown), 64
         given, out = (ctypes.c_void_p * max(1, n))(), (ctypes.c_void_p * cap)()
         with scope(call.ctx):

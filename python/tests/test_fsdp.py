@@ -223,6 +223,38 @@ class FullyShard(unittest.TestCase):
             return result
         self.same(2, work, tolerance=3e-2)
 
+    def test_nested_values(self):
+        class Inner(ts.Module):
+            def __init__(self):
+                self.linear = nn.Linear(6, 6)
+
+            def forward(self, x, *, more):
+                return {"y": self.linear(x["a"]) + more[0], "pair": (x["b"], 3)}
+
+        class Outer(ts.Module):
+            def __init__(self):
+                self.first, self.inner = nn.Linear(6, 6), Inner()
+
+            def forward(self, x):
+                x = self.first(x)
+                out = self.inner({"a": x, "b": x * 2}, more=[x * 3])
+                return (out["y"] * out["y"]).mean() + out["pair"][0].mean() * out["pair"][1]
+
+        def work(sharded):
+            ts.manual_seed(5)
+            net, seen = Outer(), []
+            if sharded:
+                ts.fully_shard(net.inner, mp_policy=ts.MixedPrecisionPolicy(output_dtype="float64"))
+                ts.fully_shard(net)
+                net.watch(lambda event, group, *_: seen.append((event, group)))
+            net(X).backward()
+            return {name: whole(p.grad) for name, p in net.named_parameters()}, seen
+        want = ts.run_ranks(1, work, False)[0][0]
+        for got, seen in ts.run_ranks(2, work, True):
+            self.assertLess(seen.index(("post_backward", "inner")), seen.index(("post_backward", "<root>")))
+            for name, value in want.items():
+                np.testing.assert_allclose(got[name], value, rtol=1e-5, atol=1e-5)
+
     def test_hooks_and_ignored(self):
         def work():
             net = new_net()
