@@ -390,6 +390,39 @@ static void parallelize_some(TessCtx *ctx, const char *path, char *error, size_t
   tess_module_free(m);
 }
 
+/* A module that is fully sharded on one rank, with casts, makes a step; a state of it is put back. */
+static int pass_on(TessCtx *ctx, TessModule *m, TessTensor **in, int n, TessTensor **out, int cap, void *arg) {
+  (void)arg;
+  return tess_module_call(ctx, tess_module_child(m, "linear"), in, n, out, cap);
+}
+
+static void shard_some(TessCtx *ctx, const char *path, char *error, size_t cap) {
+  (void)path;
+  const TessFsdpOptions how = {.param_dtype = TESS_BF16, .reduce_dtype = TESS_F32, .output_dtype = TESS_F32};
+  TessModule *m = tess_module_new(ctx, pass_on, NULL), *linear = tess_linear(ctx, 2, 3, 1);
+  TessTensor *x = tess_tensor_from(ctx, TESS_F32, 2, (int64_t[]){1, 2}, (float[]){1, 2}), *y = NULL, *params[4];
+  if (linear) tess_fully_shard(ctx, &linear, 1, NULL, &how);
+  if (tess_module_add(ctx, m, "linear", linear)) tess_module_free(linear);
+  if (m) tess_fully_shard(ctx, &m, 1, NULL, NULL);
+  int n = tess_module_parameters(ctx, m, params, 4);
+  for (int i = 0; i < n; i++) params[i] = tess_hold(ctx, params[i]); /* those of the module come and go */
+  TessOptimizer *o = tess_optimizer_new(ctx, "sgd", params, n < 0 ? 0 : n);
+  for (int i = 0; i < 2; i++) {
+    tess_fsdp_set(ctx, m, TESS_FSDP_GRADIENT_SYNC, i, 1);
+    tess_module_call(ctx, m, &x, 1, &y, 1);
+    TessTensor *loss = tess_call(ctx, "aten.sum.default", tess_t(y));
+    if (loss) tess_backward(ctx, &loss, NULL, 1, 0);
+  }
+  tess_optimizer_step(o);
+  tess_module_set(ctx, m, "linear.bias", tess_tensor_from(ctx, TESS_F32, 1, (int64_t[]){3}, (float[]){1, 2, 3}));
+  tess_module_call(ctx, m, &x, 1, &y, 1);
+  tess_free(tess_fsdp_json(ctx, tess_module_child(m, "linear")));
+  snprintf(error, cap, "%s", tess_error_message(ctx));
+  tess_optimizer_free(o);
+  for (int i = 0; i < n; i++) tess_release(params[i]);
+  tess_module_free(m);
+}
+
 /* Some memory can be done without (copies of weights that are faster to read): success is none to complain about.
  */
 static void starve_public(void (*work)(TessCtx *ctx, const char *path, char *error, size_t cap)) {
@@ -419,6 +452,7 @@ static void trainers(void **state) {
 static void parallel_modules(void **state) {
   (void)state;
   starve_public(parallelize_some);
+  starve_public(shard_some);
 }
 
 int main(void) {
