@@ -21,7 +21,7 @@ int tess_fsdp_wait(TessCtx *ctx, TessModule *m) { return each_group(ctx, m, fsdp
 int tess_fsdp_reshard(TessCtx *ctx, TessModule *m) { return each_group(ctx, m, fsdp_reshard); }
 int tess_fsdp_materialize(TessCtx *ctx, TessModule *m) { return each_group(ctx, m, fsdp_group_materialize); }
 int tess_fsdp_unshard(TessCtx *ctx, TessModule *m, int wait) {
-  return each_group(ctx, m, fsdp_unshard) || (wait && each_group(ctx, m, fsdp_wait_unshard)) ? -1 : 0;
+  return each_group(ctx, m, wait ? fsdp_unshard_now : fsdp_unshard);
 }
 
 int tess_fsdp_reset(TessCtx *ctx, TessModule *m) {

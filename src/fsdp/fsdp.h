@@ -206,6 +206,7 @@ Status fsdp_group_put(FsdpGroup *g, bool post_forward);
 
 /* gather.c.  (collective) */
 Status fsdp_unshard(FsdpGroup *g); /* starts */
+Status fsdp_unshard_now(FsdpGroup *g);
 Status fsdp_wait_unshard(FsdpGroup *g);
 Status fsdp_reshard(FsdpGroup *g);
 /* Fresh leaves for what is computed from here on (I3). */

@@ -72,7 +72,7 @@ static void cast_shard(FsdpGroup *g, const FsdpShards *from, char *to) {
                 (View){(char *)from->storage->data + from->at[p], &count[p], &one, 1, from->dtype[p]});
 }
 
-static Status start_exchange(FsdpGroup *g, const FsdpShards *from) {
+static Status exchange(FsdpGroup *g, const FsdpShards *from, bool now) {
   const void *send = from->storage->data;
   if (casts(g, from)) {
     int64_t bytes = flat_places(&from->flat, flat_counts(&from->flat, from->flat.me), g->gathered_dtype, NULL,
@@ -92,16 +92,15 @@ static Status start_exchange(FsdpGroup *g, const FsdpShards *from) {
             .nrecv = how->recv.n,
             .why = g->name};
   TRY(dist_log(g->ctx->dist, STEP_ALL_GATHER, 1u << g->mesh.shard, g->whole_bytes, g->name));
-  TRY(comm_start(from->comm, &c, &g->gathering));
   fsdp_tell(g, (FsdpNote){.event = FSDP_ON_ALL_GATHER,
                           .bytes = g->whole_bytes,
                           .dtype = how->as,
                           .ranks = comm_members(from->comm),
                           .nranks = comm_size(from->comm)});
-  return OK;
+  return now ? comm_run(from->comm, &c) : comm_start(from->comm, &c, &g->gathering);
 }
 
-Status fsdp_unshard(FsdpGroup *g) {
+static Status unshard(FsdpGroup *g, bool now) {
   if (g->pending || g->state == FSDP_UNSHARDED) return OK;
   if (!g->unshard_in_backward && g->training == FSDP_PRE_BACKWARD) return OK;
   const FsdpShards *from = g->state == FSDP_SHARDED ? &g->shards : &g->post;
@@ -109,7 +108,7 @@ Status fsdp_unshard(FsdpGroup *g) {
   if (!is_borrowed(g)) {
     TRY(buffer_alloc(g));
     Status s = OK;
-    if (from->comm) s = start_exchange(g, from);
+    if (from->comm) s = exchange(g, from, now);
     else cast_shard(g, from, g->gathered->data);
     if (s) {
       buffer_free(g);
@@ -120,6 +119,8 @@ Status fsdp_unshard(FsdpGroup *g) {
   return OK;
 }
 
+Status fsdp_unshard(FsdpGroup *g) { return unshard(g, false); }
+
 static Status end_gather(FsdpGroup *g) {
   Status s = g->gathering ? comm_wait(g->gathering) : OK;
   g->gathering = NULL;
@@ -128,6 +129,11 @@ static Status end_gather(FsdpGroup *g) {
   g->sent = NULL;
   fsdp_shard_rest(g->shards.storage);
   return s;
+}
+
+Status fsdp_unshard_now(FsdpGroup *g) {
+  TRY(unshard(g, true)); /* waiting at once costs less than starting */
+  return fsdp_wait_unshard(g);
 }
 
 Status fsdp_wait_unshard(FsdpGroup *g) {

@@ -185,7 +185,8 @@ static Status start(FsdpGroup *g, FsdpReduce *r, Comm *comm, const Coll *c, Fsdp
                           .premultiplied = r->how.premultiplied && event == FSDP_ON_REDUCE_SCATTER,
                           .ranks = comm_members(comm),
                           .nranks = comm_size(comm)});
-  return comm_start(comm, c, &r->work);
+  const bool now = g->replicas && event == FSDP_ON_REDUCE_SCATTER; /* the replicas need the result */
+  return now ? comm_run(comm, c) : comm_start(comm, c, &r->work);
 }
 
 static Status wait_work(FsdpReduce *r) {

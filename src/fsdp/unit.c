@@ -208,8 +208,7 @@ static Status pre_forward(FsdpGroup *g, Scope *scope, Tensor **inputs, int n) {
   bool entering = g->training != FSDP_FORWARD;
   tell(g, FSDP_ON_PRE_FORWARD);
   g->training = FSDP_FORWARD;
-  TRY(fsdp_unshard(g));
-  TRY(fsdp_wait_unshard(g));
+  TRY(fsdp_unshard_now(g));
   if (!entering) return OK;
   TRY(fsdp_mark_inputs(g, scope, inputs, n));
   return fsdp_renew_leaves(g); /* I3 */
@@ -218,8 +217,7 @@ static Status pre_forward(FsdpGroup *g, Scope *scope, Tensor **inputs, int n) {
 /* A forward inside a backward (recomputation): what is marked already is not marked again. */
 static Status recompute(FsdpUnit *u, Scope *scope, Tensor **inputs, int n) {
   for (FsdpGroup *g = u->groups; g; g = g->next) {
-    TRY(fsdp_unshard(g));
-    TRY(fsdp_wait_unshard(g));
+    TRY(fsdp_unshard_now(g));
     TRY(fsdp_renew_leaves(g));
   }
   return cast_inputs(u, scope, inputs, n);
@@ -335,8 +333,7 @@ static Status pre_backward(FsdpGroup *g, bool prefetches) {
                      "call reset_iter_state after a forward that has failed");
   tell(g, FSDP_ON_PRE_BACKWARD);
   g->training = FSDP_PRE_BACKWARD;
-  TRY(fsdp_unshard(g));
-  TRY(fsdp_wait_unshard(g));
+  TRY(fsdp_unshard_now(g));
   return prefetches ? prefetch_before(g) : OK;
 }
 
