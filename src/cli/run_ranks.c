@@ -124,8 +124,9 @@ Status mesh_plan_read(const char **mesh, const char *path, PlanFile **out) {
 Status mesh_count_ranks(const char *mesh, const RankOptions *ro, int *out) {
   TRY(mesh_text_ranks(mesh, out));
   if (*out <= MOST_RANKS || are_processes(ro)) return OK;
-  return status_hint(fail(ERR_USAGE, "the mesh %s has %d ranks; at most %d fit in a process", mesh, *out, MOST_RANKS),
-                     "tessera plan needs no ranks");
+  return status_hint(
+      fail(ERR_USAGE, "the mesh %s has %d ranks; at most %d fit in a process", mesh, *out, MOST_RANKS),
+      "tessera plan needs no ranks");
 }
 
 static Status count_ranks(const RankOptions *ro, const RankPrograms *programs, const RunOptions *o, int *out) {

@@ -68,8 +68,9 @@ typedef struct PlanFile {
   const char *mesh; /* "dp=2,tp=4"; NULL: not told */
   bool automatic;   /* "auto": to be derived from the program (runtime/auto_plan.h) */
   /* What files do not tell: */
-  const char *data_axis; /* the axis over which batches are sharded; NULL: those that are called so (dp, data ...) */
-  bool any_batch;        /* batches are sharded also where they do not divide: ranks get unequal parts, or none */
+  const char
+      *data_axis; /* the axis over which batches are sharded; NULL: those that are called so (dp, data ...) */
+  bool any_batch; /* batches are sharded also where they do not divide: ranks get unequal parts, or none */
 } PlanFile;
 
 /* The word "auto" is no file: see automatic. */

@@ -30,8 +30,8 @@ typedef struct {
   double bucket_mb;  /* MiB that are reduced at once; 0: every gradient by itself */
   bool wait_at_once; /* nothing is computed between a reduction's start and its wait: for comparison */
   /* Of fully sharded parameters: */
-  const char *wrap;   /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules whose
-                         name is a number */
+  const char *wrap;   /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules
+                         whose   name is a number */
   bool keep_gathered; /* from the forward to the backward */
   int prefetch;       /* groups that are gathered ahead */
 } ReduceGradients;

@@ -309,8 +309,8 @@ static Status walk_back(Walking *walking, const Value *inputs, const Value *forw
   return enter(w, STAGE_FORWARD);
 }
 
-/* What the walk works with: of inputs that are sharded in memory alone, all.  Under the tape, so that gradients come
- * back as shards. */
+/* What the walk works with: of inputs that are sharded in memory alone, all.  Under the tape, so that gradients
+ * come back as shards. */
 static Status gather_inputs(const ProgramWalk *w, const Value *inputs, Value **out) {
   const Graph *g = w->program->graph;
   *out = (Value *)(uintptr_t)inputs;

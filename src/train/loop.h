@@ -16,7 +16,7 @@
 #include "train/trainer.h"
 
 typedef struct {
-  World *world;    /* whose ranks make the run together; NULL: one does.  Ranks other than 0 have no log and no save */
+  World *world; /* whose ranks make the run together; NULL: one does.  Ranks other than 0 have no log and no save */
   int64_t steps;   /* the last one */
   int64_t samples; /* of the run before it was resumed */
   Schedule schedule;

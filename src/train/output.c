@@ -22,7 +22,8 @@ bool trainer_is_saved(const Trainer *t, const TrainState *state) {
 
 /* The model's states, whole.  all: not those of a state_dict alone.  keeps: false where they are gathered for
  * another rank. */
-static Status gather_states(const Trainer *t, bool all, bool keeps, Scope *scope, Arena *arena, SafeItem **items, int *n) {
+static Status gather_states(const Trainer *t, bool all, bool keeps, Scope *scope, Arena *arena, SafeItem **items,
+                            int *n) {
   TrainState *state;
   int count = trainer_states(t, NULL);
   *n = 0;

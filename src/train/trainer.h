@@ -9,9 +9,9 @@
  *     }
  *     trainer_free(t);
  *
- * On a mesh every rank has a Trainer of one Prepared (trainer_prepare, trainer_open_on) and makes the same calls with
- * the same batches, which are those of the whole mesh: each rank takes its part.  It holds its shards of parameters
- * and optimizer state.  Functions marked (collective) must be called by all.
+ * On a mesh every rank has a Trainer of one Prepared (trainer_prepare, trainer_open_on) and makes the same calls
+ * with the same batches, which are those of the whole mesh: each rank takes its part.  It holds its shards of
+ * parameters and optimizer state.  Functions marked (collective) must be called by all.
  *
  * I1  A step that fails leaves the parameters as they were, unless the machine fails in the middle of the update.
  * I2  A step that is skipped changes nothing but the scale of the loss: neither parameters nor buffers nor random
@@ -44,8 +44,8 @@ typedef struct {
  * borrowed. */
 Status trainer_open(Ctx *ctx, Exported *e, const Recipe *r, const char *loss, Trainer **out);
 /* The same in two steps, of which the first is made once per process.  mesh NULL: one rank.  plan may be
- * NULL: nothing is sharded but batches, which are always, whether they divide or not.  ctx is needed for the time of
- * the call. */
+ * NULL: nothing is sharded but batches, which are always, whether they divide or not.  ctx is needed for the time
+ * of the call. */
 typedef struct {
   const Recipe *recipe;
   const char *loss;
@@ -56,8 +56,8 @@ typedef struct {
    * PyTorch's DDP means.  Means are means of the ranks' means, batch statistics are those of the local rows, and
    * buffers are those of the first rank, from step to step.  Else the program is that of the whole batch. */
   bool local;
-  /* Parameters, gradients and optimizer state are sharded over a data axis, too (FSDP): its name, "" for the one that
-   * there is; NULL: they are not. */
+  /* Parameters, gradients and optimizer state are sharded over a data axis, too (FSDP): its name, "" for the one
+   * that there is; NULL: they are not. */
   const char *fsdp;
 } TrainerPlan;
 Status trainer_prepare(Ctx *ctx, Exported *e, const TrainerPlan *how, Prepared **out);
