@@ -27,9 +27,11 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 const char *__asan_default_options(void);
 
-/* Sizes may be anything: memory that is not there is an error of the program, not of the test. */
+/* Sizes may be anything: memory that is not there is an error of the program, not of the test.  The rest is speed.
+ */
 const char *__asan_default_options(void) {
-  return "allocator_may_return_null=1:max_allocation_size_mb=256:detect_stack_use_after_return=0";
+  return "allocator_may_return_null=1:max_allocation_size_mb=256:detect_stack_use_after_return=0:"
+         "clear_shadow_mmap_threshold=100000000:quarantine_size_mb=16";
 }
 
 enum { MOST_SOURCES = 64, RANDOM_BYTES = 64, LARGEST = 60000 /* bytes of a file, elements of inputs */, RANKS = 2 };

@@ -19,6 +19,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Tells what the target is about, if it can. */
 void fuzz_tell(void) __attribute__((weak));
+/* What became of all inputs, likewise. */
+void fuzz_count(void) __attribute__((weak));
 void __sanitizer_set_death_callback(void (*fn)(void)) __attribute__((weak));
 
 enum { CUTS = 300, FLIPS = 3000 };
@@ -102,6 +104,7 @@ static int replay_random(unsigned long long count, uint64_t seed, unsigned long 
   }
   alarm(0);
   printf("%llu inputs\n", count - from);
+  if (fuzz_count) fuzz_count();
   return 0;
 }
 
