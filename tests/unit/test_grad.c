@@ -398,6 +398,16 @@ static void refuses_what_does_not_fit(void **state) {
   tess_ctx_free(ctx);
 }
 
+/* The exponent minus one is no integer: as a float it is the exponent. */
+static void takes_the_least_exponent(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessTensor *x = leaf(ctx, VALUES(1, 2, 4));
+  back(ctx, total(ctx, tess_call(ctx, "aten.pow.Tensor_Scalar", tess_t(x), tess_i(INT64_MIN))));
+  assert_values(ctx, tess_grad_of(ctx, x), VALUES((float)INT64_MIN, 0, 0));
+  tess_ctx_free(ctx);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(accumulates),
@@ -414,6 +424,7 @@ int main(void) {
       cmocka_unit_test(outlives_the_context),
       cmocka_unit_test(fails_half_way),
       cmocka_unit_test(refuses_what_does_not_fit),
+      cmocka_unit_test(takes_the_least_exponent),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -258,6 +258,31 @@ static void numbers_of_any_size(void **state) {
   }
 }
 
+/* Windows of fractional pooling stay in the image, whatever their sizes and the samples are. */
+static void windows_stay_in_the_image(void **state) {
+  Room *r = *state;
+  const double odd[] = {NAN, INFINITY, -INFINITY, -3, 1, 16777217, 1e30};
+  const int64_t size[] = {1, 1, 2};
+  REFUSED("do not fit", "aten.fractional_max_pool2d.default", T(F32, 1, 1, 9, 8), INTS(INT64_MAX - 1, 2),
+          INTS(3, 4), T(F32, 1, 1, 2));
+  REFUSED("do not fit", "aten.fractional_max_pool2d.default", T(F32, 1, 1, 9, 8), INTS(2, 2),
+          INTS(3, INT64_MAX - 1), T(F32, 1, 1, 2));
+  for (int i = 0; i < 14; i++) {
+    Dtype d = i % 2 ? DT_F32 : DT_F64;
+    Value samples = tensor(r, d, 3, size), images = tensor(r, d, 4, (const int64_t[]){1, 1, 100, 100});
+    Call c = {.ctx = &r->ctx, .op = op_find("aten.fractional_max_pool2d.default"), .scope = &r->scope};
+    for (int k = 0; k < 2; k++) {
+      if (d == DT_F32) ((float *)tensor_data(samples.tensor))[k] = (float)odd[i / 2];
+      else ((double *)tensor_data(samples.tensor))[k] = odd[i / 2];
+    }
+    c.arena = &r->arena;
+    c.arg = (Value[]){images, INTS(3, 2), INTS(17, 40), samples};
+    assert_ok(op_dispatch(&c));
+    const int64_t *at = tensor_data(out_tensor(&c, 1));
+    for (int k = 0; k < 17 * 40; k++) assert_in_range(at[k], 0, 100 * 100 - 1);
+  }
+}
+
 static void nothing_is_folded(void **state) {
   Room *r = *state;
   Tensor *out = NULL;
@@ -284,6 +309,7 @@ int main(void) {
       TEST(optimizer_lists_go_together),
       TEST(gradients_have_the_sizes_of_results),
       TEST(numbers_of_any_size),
+      TEST(windows_stay_in_the_image),
       TEST(nothing_is_folded),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -264,7 +264,8 @@ static Status fractional_infer(Call *c) {
   memcpy(size, x->size, sizeof size);
   for (int d = 0; d < 2; d++) {
     int at = x->ndim - 2 + d;
-    if (k.n != 2 || out.n != 2 || k.v[d] < 1 || out.v[d] < 1 || out.v[d] + k.v[d] - 1 > x->size[at]) {
+    if (k.n != 2 || out.n != 2 || k.v[d] < 1 || out.v[d] < 1 || k.v[d] > x->size[at] ||
+        out.v[d] > x->size[at] - k.v[d] + 1) {
       return op_fail(c, "windows and output do not fit into dimension %d of %lld elements", at,
                      (long long)x->size[at]);
     }
