@@ -1,5 +1,6 @@
 /* Attention and its gradients: every route and instruction set against one query at a time,
  * on random sizes, layouts and masks. */
+#include "machines.h"
 #include "unit.h"
 
 #include <math.h>
@@ -167,19 +168,6 @@ static void mask_grad_case(Kern *k, int number) {
   Array *all[] = {&go, &dm, &want};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]->v.data);
   case_free(&c);
-}
-
-static void on_every_machine(void (*one_case)(Kern *k, int number), int cases) {
-  Isa best = isa_detect();
-  for (int threads = 1; threads <= 3; threads += 2) {
-    for (Isa isa = ISA_BASE; isa <= best; isa++) {
-      Kern k;
-      kern_init(&k, threads);
-      k.isa = isa;
-      for (int i = 0; i < cases; i++) one_case(&k, i);
-      kern_free(&k);
-    }
-  }
 }
 
 static void routes_agree_with_the_naive_one(void **state) {

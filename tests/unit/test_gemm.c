@@ -1,5 +1,6 @@
 /* Matrix products: every route, dtype and instruction set against the three loops of
  * gemm_naive(), on random sizes and layouts. */
+#include "machines.h"
 #include "unit.h"
 
 #include <math.h>
@@ -118,16 +119,7 @@ static void one_case(Kern *k, int number) {
 
 static void routes_agree_with_the_naive_one(void **state) {
   (void)state;
-  Isa best = isa_detect();
-  for (int threads = 1; threads <= 3; threads += 2) {
-    for (Isa isa = ISA_BASE; isa <= best; isa++) {
-      Kern k;
-      kern_init(&k, threads);
-      k.isa = isa;
-      for (int i = 0; i < CASES; i++) one_case(&k, i);
-      kern_free(&k);
-    }
-  }
+  on_every_machine(one_case, CASES);
 }
 
 /* c = beta * c + a b, in place. */
