@@ -1,6 +1,6 @@
 /* Attention and its gradients: every route and instruction set against one query at a time,
  * on random sizes, layouts and masks. */
-#include "machines.h"
+#include "kernel_cases.h"
 #include "unit.h"
 
 #include <math.h>
@@ -18,12 +18,6 @@ enum { SHARE = 1 };
 enum { SHARE = 1 };
 #endif
 enum { CASES = 45 / SHARE };
-
-static uint64_t seed = 1;
-static int64_t pick(int64_t from, int64_t to) { /* from <= x <= to */
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return from + (int64_t)((seed >> 33) % (uint64_t)(to - from + 1));
-}
 
 /* (batch, heads, rows, columns), also laid out as (batch, rows, heads, columns). */
 typedef struct {

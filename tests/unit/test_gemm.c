@@ -1,6 +1,6 @@
 /* Matrix products: every route, dtype and instruction set against the three loops of
  * gemm_naive(), on random sizes and layouts. */
-#include "machines.h"
+#include "kernel_cases.h"
 #include "unit.h"
 
 #include <math.h>
@@ -10,12 +10,6 @@
 #include "kernels/gemm.h"
 
 enum { CASES = 200, MOST = 1 << 20 };
-
-static uint64_t seed = 1;
-static int64_t pick(int64_t from, int64_t to) { /* from <= x <= to */
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return from + (int64_t)((seed >> 33) % (uint64_t)(to - from + 1));
-}
 
 /* A tensor with its own memory. */
 typedef struct {
