@@ -258,6 +258,30 @@ static void numbers_of_any_size(void **state) {
   }
 }
 
+/* Inference alone refuses sizes that do not belong together: where there is nothing to compute with it is all that
+ * is asked, and gradients rely on what it let through. */
+static Status infer(Room *r, const char *name, const Value *args, int n) {
+  Call c = {.ctx = &r->ctx, .op = op_find(name), .arg = args, .scope = &r->scope, .arena = &r->arena};
+  assert_non_null(c.op);
+  assert_int_equal(n, c.op->schema.nparams);
+  return c.op->def->infer(&c);
+}
+#define INFER(name, ...) infer(r, name, OP_ARGS(__VA_ARGS__))
+
+static void inference_refuses_sizes(void **state) {
+  Room *r = *state;
+  const Value two = INTS(2, 2, 2), none = INTS(0, 0, 0), one = INTS(1, 1, 1), no = val_bool(false);
+  const Value x = T(F32, 3, 4, 4, 4), dy = T(F32, 3, 2, 2, 2), at = T(I64, 3, 2, 2, 2), few = T(I64, 33);
+  assert_ok(INFER("aten.max_pool3d_with_indices_backward.default", dy, x, two, two, none, one, no, at));
+  assert_error(INFER("aten.max_pool3d_with_indices_backward.default", dy, x, two, two, none, one, no, few),
+               "of the gradient's size");
+  assert_ok(INFER("aten.adaptive_max_pool3d_backward.default", dy, x, at));
+  assert_error(INFER("aten.adaptive_max_pool3d_backward.default", dy, x, few), "of the gradient's size");
+  assert_ok(INFER("aten.avg_pool3d_backward.default", dy, x, two, two, none, no, no, val_none()));
+  assert_error(INFER("aten.avg_pool3d_backward.default", dy, x, two, one, none, no, no, val_none()),
+               "the size of the output");
+}
+
 /* Windows of fractional pooling stay in the image, whatever their sizes and the samples are. */
 static void windows_stay_in_the_image(void **state) {
   Room *r = *state;
@@ -309,6 +333,7 @@ int main(void) {
       TEST(optimizer_lists_go_together),
       TEST(gradients_have_the_sizes_of_results),
       TEST(numbers_of_any_size),
+      TEST(inference_refuses_sizes),
       TEST(windows_stay_in_the_image),
       TEST(nothing_is_folded),
   };
