@@ -13,6 +13,7 @@
 #include "check_program.h"
 #include "dist/dispatch.h"
 #include "harness/feed.h"
+#include "limit_memory.h"
 #include "mutate_json.h"
 #include "passes/pass.h"
 #include "pt2/read.h"
@@ -382,6 +383,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                           estimate,  cut_ranks,       reduce_gradients, coalesce_gradients};
   int n;
   const Source *sources = source_list(&n);
+  limit_memory();
   if (size <= 8) spread_seed(data, size, many, sizeof many);
   Choices c = size <= 8 ? (Choices){many, sizeof many, 0} : (Choices){data, size, 0};
   ZipBytes zip = {0};

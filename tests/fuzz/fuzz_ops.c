@@ -16,11 +16,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/hash.h"
 #include "grad/tape.h"
 #include "kernels/copy.h"
+#include "limit_memory.h"
 #include "op_args.h"
 #include "op_cases.h"
 #include "ops/tensors.h"
@@ -29,11 +29,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void fuzz_tell(void);  /* for replay.c: the call under way, to stderr */
 void fuzz_count(void); /* and what became of all calls, to stdout */
 
-enum { LIMIT_MB = 64, LARGEST = 1 << 20 /* elements of results that are looked at: views may have any number */ };
+enum { LARGEST = 1 << 20 /* elements of results that are looked at: views may have any number */ };
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED 1
+#ifdef SANITIZED
 /* A size that cannot be had is an error like others, not the end.  The fuzzer itself needs more.  The sanitizer
  * neither maps shadows anew nor keeps more freed memory than calls of this size need: both are slow. */
 int LLVMFuzzerRunDriver(int *argc, char ***argv, int (*one)(const uint8_t *, size_t)) __attribute__((weak));
@@ -43,15 +41,6 @@ const char *__asan_default_options(void);
   "quarantine_size_mb=16:max_allocation_size_mb="
 const char *__asan_default_options(void) { return LLVMFuzzerRunDriver ? OPTIONS "64" : OPTIONS "4"; }
 #endif
-#endif
-
-/* Large: oneDNN, which keeps what it has made, does not survive without memory. */
-static void limit_memory(void) {
-#ifndef SANITIZED
-  struct rlimit limit = {(rlim_t)LIMIT_MB << 25, (rlim_t)LIMIT_MB << 25};
-  setrlimit(RLIMIT_DATA, &limit);
-#endif
-}
 
 static char story[STORY];
 static atomic_ullong calls, done, differentiated;
