@@ -26,6 +26,7 @@
 #include "zip_bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+void fuzz_count(void); /* for replay.c: what became of all programs, to stdout */
 const char *__asan_default_options(void);
 
 /* Sizes may be anything: memory that is not there is an error of the program, not of the test.  The rest is speed.
@@ -376,6 +377,12 @@ static void spread_seed(const uint8_t *data, size_t size, uint8_t *out, size_t n
   }
 }
 
+static unsigned long long programs, read_ones, done;
+
+void fuzz_count(void) {
+  printf("%llu programs, %llu could be read, %llu of these were done with to the end\n", programs, read_ones, done);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t many[RANDOM_BYTES];
   static Status (*const what[])(Job *) = {run_alone, run_mesh,        cut_ranks,        plan_program,
@@ -397,10 +404,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     status_free(file_write_all(save, zip.out.data, zip.out.size, FILE_OVERWRITE));
   }
   Status s = pt2_read_memory(zip.out.data, zip.out.size, "fuzz.pt2", &e);
+  programs++;
   if (!s) {
+    read_ones++;
     check_program(e);
     exported_free(e);
     s = what[mode](&(Job){.zip = &zip});
+    done += !s;
   }
   if (save && s) fprintf(stderr, "%s\n", status_message(s));
   status_free(s);
