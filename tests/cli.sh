@@ -5,12 +5,6 @@ set -u
 tessera=$1 models=$2/models
 . "$(dirname "$0")/trials.sh"
 
-try() { # CODES PATTERN ARGUMENTS...
-  code=$1 pattern=$2
-  shift 2
-  check "$code" "$pattern" "$tessera" "$@"
-}
-
 mlp=$models/mlp/program.pt2 in=$models/mlp/inputs.safetensors want=$models/mlp/outputs.safetensors
 
 # ---- the front door

@@ -5,11 +5,6 @@ set -u
 here=$(dirname "$0") tessera=$1 golden=$2
 . "$here/trials.sh"
 
-try() { # CODES PATTERN ARGUMENTS...
-  code=$1 pattern=$2
-  shift 2
-  check "$code" "$pattern" "$tessera" "$@"
-}
 safetensors() { # FILE NAME DTYPE SHAPE BYTES < data
   header=$(printf '{"%s":{"dtype":"%s","shape":[%s],"data_offsets":[0,%s]}}' "$2" "$3" "$4" "$5")
   { printf "\\$(printf %03o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"; cat; } >"$1"

@@ -7,11 +7,6 @@ here=$(dirname "$0") tessera=$1 golden=$(cd "$2" && pwd)
 source=$(cd "$here/.." && pwd)
 mlp=$golden/train/mlp_ce cnn=$golden/train/cnn_bn gpt=$source/examples/gpt.pt2
 
-try() { # CODES PATTERN ARGUMENTS...
-  code=$1 pattern=$2
-  shift 2
-  check "$code" "$pattern" "$tessera" "$@"
-}
 train() { # CODES PATTERN OPTIONS...: of the small perceptron, on recorded batches
   code=$1 pattern=$2
   shift 2

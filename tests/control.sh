@@ -5,12 +5,6 @@ set -u
 tessera=$1 control=$2/control
 . "$(dirname "$0")/trials.sh"
 
-try() { # CODES PATTERN ARGUMENTS...
-  code=$1 pattern=$2
-  shift 2
-  check "$code" "$pattern" "$tessera" "$@"
-}
-
 # ---- compiled, or interpreted where branches depend on data
 for name in check_item check_item.core check_all check_all.core check_branch map_check scan_rnn scan_rnn.core loop_counted; do
   try 0 'FLOP in [0-9]+ steps' inspect "$control/$name/program.pt2"

@@ -301,26 +301,11 @@ static Status check_limits(const Model *m, Ctx *ctx) {
   return refuses(m, ctx, (MemoryLimit){.amount = (double)least - 1});
 }
 
+static Status session_of(Ctx *ctx, void *arg) { return run_session(arg, ctx); }
+
 static Status run_rank(World *w, void *arg) {
-  Model *m = arg;
-  Ctx ctx;
-  Dist *d = NULL;
-  CommLog log;
-  ctx_init(&ctx, 1);
-  Status s = dist_new(w, &d);
-  if (!s) {
-    ctx_attach_dist(&ctx, d);
-    comm_log_begin(d, &log);
-    s = run_session(m, &ctx);
-    for (int i = 0; world_rank(w) == 0 && m->suite->verbose && i < log.n; i++)
-      printf("  %-15s %8lld bytes  %s\n", step_kind_name(log.event[i].kind), (long long)log.event[i].bytes,
-             log.event[i].why);
-    comm_log_end(d, &log);
-    comm_log_free(&log);
-  }
-  ctx_free(&ctx);
-  dist_free(d);
-  return s;
+  const Model *m = arg;
+  return run_on_rank(w, session_of, arg, world_rank(w) == 0 && m->suite->verbose ? stdout : NULL);
 }
 
 static Status run_model(Model *m) {

@@ -173,31 +173,17 @@ typedef struct {
   FILE *report; /* rank 0's */
 } RankArg;
 
-static void print_log(FILE *f, const CommLog *log) {
-  for (int i = 0; i < log->n; i++)
-    fprintf(f, "  %-15s %8lld bytes  %s\n", step_kind_name(log->event[i].kind), (long long)log->event[i].bytes,
-            log->event[i].why);
+static Status session_of(Ctx *ctx, void *arg) {
+  const RankArg *a = arg;
+  return run_session(a->suite, a->m, ctx, a->report);
 }
 
 static Status run_rank(World *w, void *arg) {
-  RankArg *a = arg;
-  Ctx ctx;
-  Dist *d = NULL;
-  CommLog log;
-  ctx_init(&ctx, 1);
-  Status s = dist_new(w, &d);
-  if (!s) {
-    ctx_attach_dist(&ctx, d);
-    comm_log_begin(d, &log);
-    FILE *report = world_rank(w) == 0 ? a->report : fopen("/dev/null", "w");
-    s = run_session(a->suite, a->m, &ctx, report);
-    if (world_rank(w) == 0 && a->suite->verbose) print_log(report, &log);
-    if (world_rank(w) != 0) fclose(report);
-    comm_log_end(d, &log);
-    comm_log_free(&log);
-  }
-  ctx_free(&ctx);
-  dist_free(d);
+  const RankArg *a = arg;
+  if (world_rank(w) == 0) return run_on_rank(w, session_of, arg, a->suite->verbose ? a->report : NULL);
+  FILE *nobody = fopen("/dev/null", "w");
+  Status s = run_on_rank(w, session_of, &(RankArg){a->suite, a->m, nobody}, NULL);
+  fclose(nobody);
   return s;
 }
 

@@ -39,43 +39,37 @@ static Status random_like(Scope *scope, const Tensor *t, int which, Tensor **out
   return OK;
 }
 
+typedef struct {
+  Twice *trial;
+  GoldenCase *c;
+  Ctx *ctx;
+  double step;
+} Widen;
+
 /* f32 becomes f64.  If `at` is a tensor whose gradient is wanted, it is moved a little, so that it stands on no
  * bend, and a step on.  Steps of numbers that are very large lead nowhere. */
-static Status widen(Twice *trial, GoldenCase *c, Ctx *ctx, int at, bool wanted, double step, Tensor **t) {
+static Status widen(void *arg, int at, bool *wanted, Tensor **t) {
+  const Widen *w = arg;
   Tensor *wide;
+  *wanted &= (*t)->dtype == DT_F32;
   if ((*t)->dtype != DT_F32) return OK;
-  TRY(tensor_new(&c->scope, DT_F64, (*t)->ndim, (*t)->size, &wide));
-  kernel_copy(&ctx->kern, tensor_view(wide), tensor_view(*t));
-  for (int64_t i = 0; wanted && i < tensor_numel(wide); i++) {
+  TRY(tensor_new(&w->c->scope, DT_F64, (*t)->ndim, (*t)->size, &wide));
+  kernel_copy(&w->ctx->kern, tensor_view(wide), tensor_view(*t));
+  for (int64_t i = 0; *wanted && i < tensor_numel(wide); i++) {
     double *x = (double *)tensor_data(wide) + i;
-    trial->unfit |= !(fabs(*x) < 1e6);
-    *x += step * number_of(at, i) + SHIFT * number_of(SHIFTS + at, i);
+    w->trial->unfit |= !(fabs(*x) < 1e6);
+    *x += w->step * number_of(at, i) + SHIFT * number_of(SHIFTS + at, i);
   }
   *t = wide;
   return OK;
 }
 
 static Status require_arguments(Twice *t, GoldenCase *c, Ctx *ctx, Tape *tape, double step, Tensor **leaf) {
-  yyjson_val *grad = yyjson_obj_get(c->json, "grad");
-  int at = 0;
   for (int i = 0; i < c->nargs; i++) {
     Value *v = &c->args[i].value;
-    int n = v->kind == VAL_TENSORS ? v->n : v->kind == VAL_TENSOR;
-    Tensor **list;
-    TRY_NEW(list, arena_new_n(&c->arena, Tensor *, n + 1));
     if (v->kind == VAL_DTYPE && v->dtype == DT_F32) v->dtype = DT_F64;
-    for (int j = 0; j < n; j++) {
-      list[j] = v->kind == VAL_TENSORS ? v->tensors[j] : v->tensor;
-      if (!list[j]) continue;
-      bool wanted = !yyjson_is_null(yyjson_arr_get(grad, (size_t)at)) && list[j]->dtype == DT_F32;
-      TRY(widen(t, c, ctx, at, wanted, step, &list[j]));
-      if (wanted) TRY(golden_leaf(c, tape, list[j], &leaf[at], &list[j]));
-      at++;
-    }
-    if (v->kind == VAL_TENSORS) v->tensors = list;
-    else if (n) v->tensor = list[0];
   }
-  return OK;
+  return golden_require(c, tape, widen, &(Widen){t, c, ctx, step}, leaf);
 }
 
 static Status keep(Twice *t, const Tensor *g, const Tensor *like, int64_t *n, double **out) {

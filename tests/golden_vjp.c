@@ -6,15 +6,16 @@
 
 bool golden_has_gradients(yyjson_val *json) { return yyjson_arr_size(yyjson_obj_get(json, "grad")) > 0; }
 
-Status golden_leaf(GoldenCase *c, Tape *tape, Tensor *x, Tensor **leaf, Tensor **arg) {
+/* A leaf of x, and what the call gets for it: a second handle, or of ops that write in place a clone, because
+ * leaves are not written to. */
+static Status make_leaf(GoldenCase *c, Tape *tape, Tensor *x, Tensor **leaf, Tensor **arg) {
   Call clone = {.ctx = tape->ctx, .op = op_find(c->op), .scope = &c->scope, .arena = &c->arena};
   TRY(tape_require(tape, &c->scope, x, leaf));
   if (clone.op->schema.mutates) return OP(&clone, "aten.clone.default", arg, val_tensor(*leaf));
   return tensor_handle(&c->scope, *leaf, arg);
 }
 
-/* The arguments of the call, with the tensors of the case replaced by handles that require gradients. */
-static Status require_arguments(GoldenCase *c, Tape *tape, const GoldenPlace *place, Tensor **leaf) {
+Status golden_require(GoldenCase *c, Tape *tape, GoldenEachFn *each, void *arg, Tensor **leaf) {
   yyjson_val *grad = yyjson_obj_get(c->json, "grad");
   int at = 0;
   for (int i = 0; i < c->nargs; i++) {
@@ -25,10 +26,10 @@ static Status require_arguments(GoldenCase *c, Tape *tape, const GoldenPlace *pl
     for (int j = 0; j < n; j++) {
       list[j] = v->kind == VAL_TENSORS ? v->tensors[j] : v->tensor;
       if (!list[j]) continue;
-      if (place) TRY(place->place(place->arg, &list[j]));
       bool wanted = !yyjson_is_null(yyjson_arr_get(grad, (size_t)at));
+      TRY(each(arg, at, &wanted, &list[j]));
       leaf[at] = NULL;
-      if (wanted) TRY(golden_leaf(c, tape, list[j], &leaf[at], &list[j]));
+      if (wanted) TRY(make_leaf(c, tape, list[j], &leaf[at], &list[j]));
       at++;
     }
     if (v->kind == VAL_TENSORS) v->tensors = list;
@@ -37,12 +38,18 @@ static Status require_arguments(GoldenCase *c, Tape *tape, const GoldenPlace *pl
   return OK;
 }
 
+static Status place_one(void *arg, int at, bool *wanted, Tensor **t) {
+  const GoldenPlace *place = arg;
+  (void)at, (void)wanted;
+  return place ? place->place(place->arg, t) : OK;
+}
+
 static Status differentiate(GoldenCase *c, Ctx *ctx, Tape *tape, const GoldenPlace *place, Tensor **gradient) {
   Value bound[MAX_PARAMS];
   Tensor *leaf[GOLDEN_TENSORS] = {0}, *output[GOLDEN_TENSORS], *cotangent[GOLDEN_TENSORS], *input[GOLDEN_TENSORS],
          *found[GOLDEN_TENSORS];
   int noutputs = 0, ninputs = 0, at = 0;
-  TRY(require_arguments(c, tape, place, leaf));
+  TRY(golden_require(c, tape, place_one, (void *)place, leaf));
   Call call = {.ctx = ctx, .op = op_find(c->op), .arg = bound, .scope = &c->scope, .arena = &c->arena};
   TRY(op_bind(&c->arena, call.op, c->args, c->nargs, bound));
   TRY(op_dispatch(&call));

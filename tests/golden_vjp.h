@@ -20,8 +20,9 @@ Status golden_gradients(GoldenCase *c, Ctx *ctx, const GoldenPlace *place, Tenso
 /* Compares with what was recorded. */
 Status golden_compare_gradients(GoldenCase *c, Tensor *const *gradient);
 
-/* A leaf of x, and what the call gets for it: a second handle, or of ops that write in place a clone, because
- * leaves are not written to. */
-Status golden_leaf(GoldenCase *c, Tape *tape, Tensor *x, Tensor **leaf, Tensor **arg);
+/* Replaces the tensors of the case by handles that require gradients, where gradients were recorded; leaf[i] is the
+ * leaf behind tensor argument i, or NULL.  each() may replace one before, or want no gradient of it. */
+typedef Status GoldenEachFn(void *arg, int at, bool *wanted, Tensor **t);
+Status golden_require(GoldenCase *c, Tape *tape, GoldenEachFn *each, void *arg, Tensor **leaf);
 
 #endif

@@ -48,6 +48,27 @@ bool run_in_child(int (*fn)(void *arg), void *arg, const char *label) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+Status run_on_rank(World *w, Status (*fn)(Ctx *ctx, void *arg), void *arg, FILE *log) {
+  Ctx ctx;
+  Dist *d = NULL;
+  CommLog events;
+  ctx_init(&ctx, 1);
+  Status s = dist_new(w, &d);
+  if (!s) {
+    ctx_attach_dist(&ctx, d);
+    comm_log_begin(d, &events);
+    s = fn(&ctx, arg);
+    for (int i = 0; log && i < events.n; i++)
+      fprintf(log, "  %-15s %8lld bytes  %s\n", step_kind_name(events.event[i].kind),
+              (long long)events.event[i].bytes, events.event[i].why);
+    comm_log_end(d, &events);
+    comm_log_free(&events);
+  }
+  ctx_free(&ctx);
+  dist_free(d);
+  return s;
+}
+
 const char *option_value(int argc, char **argv, int *i) {
   if (*i + 1 < argc) return argv[++*i];
   fprintf(stderr, "%s needs a value\n", argv[*i]);

@@ -4,8 +4,9 @@
 #define TESS_TESTS_MODEL_FOLDERS_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
-#include "tensor/tensor.h"
+#include "dist/dispatch.h"
 
 enum { MODEL_SECONDS = 300, MODEL_FAILED = 1 }; /* the exit code of a model that has said why it failed */
 
@@ -15,6 +16,9 @@ void each_model(const char *folder, void (*fn)(void *arg, const char *folder, co
 /* fn(arg) in a child that has MODEL_SECONDS; its exit code is what fn gives.  True if that is 0.  A child that did
  * not end by itself, or with another code than MODEL_FAILED, is reported under the label. */
 bool run_in_child(int (*fn)(void *arg), void *arg, const char *label);
+
+/* fn on a rank that knows meshes.  What it communicated goes to `log`, unless that is NULL. */
+Status run_on_rank(World *w, Status (*fn)(Ctx *ctx, void *arg), void *arg, FILE *log);
 
 /* Element i of a tensor of any strides and dtype, counted in row-major order. */
 double element_at(const Tensor *t, int64_t i);

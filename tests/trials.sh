@@ -21,6 +21,13 @@ check() {
   fi
 }
 
+# try CODES PATTERN ARGUMENTS...: the same of $tessera.
+try() {
+  code=$1 pattern=$2
+  shift 2
+  check "$code" "$pattern" "$tessera" "$@"
+}
+
 # that TEST...: a fact about the world.
 that() {
   if "$@"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "not so: $*"; fi

@@ -46,7 +46,7 @@ static void reduction_words(TextBuf *out) {
 
 static void shell_words(TextBuf *out);
 
-const Completion completions[] = {
+static const Completion completions[] = {
     {.takes = TAKES_FILE, .name = "file", .files = ""},
     {.takes = TAKES_FOLDER, .name = "folder", .files = "/"},
     {.takes = TAKES_TENSORS, .name = "tensors", .files = "safetensors"},
@@ -62,13 +62,25 @@ const Completion completions[] = {
     {.takes = TAKES_REDUCTION, .name = "reduction", .words = reduction_words},
     {.takes = TAKES_SHELL, .name = "shell", .words = shell_words},
 };
-const int completion_count = (int)(sizeof completions / sizeof *completions);
+static const int completion_count = (int)(sizeof completions / sizeof *completions);
 
 const Completion *completion_of(Takes takes) {
   for (int i = 0; i < completion_count; i++) {
     if (completions[i].takes == takes) return &completions[i];
   }
   return NULL;
+}
+
+Status each_completion(EachCompletionFn *fn) {
+  for (int i = 0; i < completion_count; i++) {
+    TextBuf words = {0};
+    if (completions[i].words) completions[i].words(&words);
+    Status s = words.failed ? fail_oom() : OK;
+    if (!s) fn(&completions[i], words.text);
+    text_free(&words);
+    TRY(s);
+  }
+  return OK;
 }
 
 /* ---- commands --------------------------------------------------------------------------------- */

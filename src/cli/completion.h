@@ -19,9 +19,11 @@ typedef struct {
   bool list;                   /* several, with commas between them */
 } Completion;
 
-extern const Completion completions[];
-extern const int completion_count;
 const Completion *completion_of(Takes takes); /* NULL: anything */
+
+/* Calls fn for every kind, with its words; NULL: it has none. */
+typedef void EachCompletionFn(const Completion *c, const char *words);
+Status each_completion(EachCompletionFn *fn);
 
 /* Calls fn for every command and benchmark: name is "run" or "bench run". */
 typedef void EachCommandFn(const char *name, const char *summary, const CommandSpec *spec);

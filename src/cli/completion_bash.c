@@ -70,22 +70,11 @@ static const char tail[] =
     "}\n"
     "complete -F _tessera tessera\n";
 
-static Status print_values(void) {
-  for (int i = 0; i < completion_count; i++) {
-    const Completion *c = &completions[i];
-    TextBuf words = {0};
-    if (c->words) c->words(&words);
-    Status s = words.failed ? fail_oom() : OK;
-    if (!s) {
-      printf("    %s) _tessera_offer \"$2\" ", c->name);
-      if (c->asked) printf("\"$(\"${COMP_WORDS[0]}\" completion %s 2>/dev/null)\"", c->asked);
-      else printf("'%s'", words.text ? words.text : "");
-      printf(" '%s' %s ;;\n", c->files ? c->files : "-", c->list ? "list" : "one");
-    }
-    text_free(&words);
-    TRY(s);
-  }
-  return OK;
+static void print_values(const Completion *c, const char *words) {
+  printf("    %s) _tessera_offer \"$2\" ", c->name);
+  if (c->asked) printf("\"$(\"${COMP_WORDS[0]}\" completion %s 2>/dev/null)\"", c->asked);
+  else printf("'%s'", words ? words : "");
+  printf(" '%s' %s ;;\n", c->files ? c->files : "-", c->list ? "list" : "one");
 }
 
 static bool has_value(const Option *o) { return option_kind(o) != OPT_FLAG; }
@@ -128,7 +117,7 @@ static void print_maybe(const char *name, const char *summary, const CommandSpec
 
 Status completion_bash(void) {
   fputs(head, stdout);
-  TRY(print_values());
+  TRY(each_completion(print_values));
   each_command(print_maybe);
   fputs(middle, stdout);
   each_command(print_takes);

@@ -56,26 +56,15 @@ static void print_command(const char *name, const char *summary, const CommandSp
   printf("\n      ;;\n");
 }
 
-static Status print_values(void) {
-  for (int i = 0; i < completion_count; i++) {
-    const Completion *c = &completions[i];
-    TextBuf words = {0};
-    if (c->words) c->words(&words);
-    Status s = words.failed ? fail_oom() : OK;
-    if (!s) {
-      printf("_tessera_%s() {\n", c->name);
-      if (c->list) printf("  compset -P '*,'\n");
-      if (c->asked) printf("  compadd -- ${(f)\"$(_call_program names $service completion %s)\"}\n", c->asked);
-      else if (words.text) printf("  compadd%s -- %s\n", c->list ? " -S ''" : "", words.text);
-      if (c->files && !strcmp(c->files, "/")) printf("  _files -/\n");
-      else if (c->files && *c->files) printf("  _files -g '*.%s'\n", c->files);
-      else if (c->files) printf("  _files\n");
-      printf("}\n");
-    }
-    text_free(&words);
-    TRY(s);
-  }
-  return OK;
+static void print_values(const Completion *c, const char *words) {
+  printf("_tessera_%s() {\n", c->name);
+  if (c->list) printf("  compset -P '*,'\n");
+  if (c->asked) printf("  compadd -- ${(f)\"$(_call_program names $service completion %s)\"}\n", c->asked);
+  else if (words) printf("  compadd%s -- %s\n", c->list ? " -S ''" : "", words);
+  if (c->files && !strcmp(c->files, "/")) printf("  _files -/\n");
+  else if (c->files && *c->files) printf("  _files -g '*.%s'\n", c->files);
+  else if (c->files) printf("  _files\n");
+  printf("}\n");
 }
 
 static void print_name(const char *name, const char *summary) {
@@ -86,7 +75,7 @@ static void print_name(const char *name, const char *summary) {
 
 Status completion_zsh(void) {
   printf("#compdef tessera\n# zsh completion for tessera, written by `tessera completion zsh`.\n\n");
-  TRY(print_values());
+  TRY(each_completion(print_values));
   printf("\n_tessera() {\n  local command=$words[2]\n  local -a names\n  if ((CURRENT == 2)); then\n    names=(\n");
   for (int i = 0; i < command_count; i++) print_name(command_table[i].name, command_table[i].summary);
   printf("    )\n    _describe command names\n    return\n  fi\n");

@@ -311,6 +311,8 @@ typedef struct {
   bool memory; /* also assign_memory's offsets, in specialised graphs */
 } PrintOptions;
 void graph_print(struct TextBuf *b, const Exported *e, PrintOptions o);
+/* For messages: 'x' f32[2,s77]. */
+void val_describe(struct TextBuf *b, const Val *v);
 /* Reads what graph_print wrote.  State entries get no tensor: see exported_bind_state. */
 Status graph_parse(const char *text, size_t len, const char *name, Exported **out);
 

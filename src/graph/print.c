@@ -92,6 +92,14 @@ static void print_tensor_type(Printer *p, const Val *v) {
   }
 }
 
+void val_describe(TextBuf *b, const Val *v) {
+  text_printf(b, "'%s'", v->name);
+  if (v->type != TY_TENSOR) return;
+  text_printf(b, " %s[", dtype_name(v->dtype));
+  print_syms(&(Printer){.b = b}, v->size, v->ndim);
+  text_puts(b, "]");
+}
+
 static void print_value(Printer *p, const Val *v) {
   print_name(p, v->name);
   text_puts(p->b, ": ");

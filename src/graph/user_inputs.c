@@ -65,24 +65,13 @@ const UserInput *user_input_find(const UserInput *inputs, int n, const char *nam
   return NULL;
 }
 
-static void print_input(TextBuf *b, const Val *v) {
-  text_printf(b, "'%s'", v->name);
-  if (v->type != TY_TENSOR) return;
-  text_printf(b, " %s[", dtype_name(v->dtype));
-  for (int d = 0; d < v->ndim; d++) {
-    if (d) text_puts(b, ",");
-    sym_print(b, v->size[d]);
-  }
-  text_puts(b, "]");
-}
-
 Status user_inputs_hint(Status s, const Exported *e) {
   TextBuf b = {0};
   int n = 0;
   for (int i = 0; i < e->graph->ninputs; i++) {
     if (e->inputs[i].kind != IN_USER) continue;
     if (n++) text_puts(&b, ", ");
-    print_input(&b, e->graph->inputs[i]);
+    val_describe(&b, e->graph->inputs[i]);
   }
   if (n && b.text) s = status_hint(s, "the program takes %s", b.text);
   else s = status_hint(s, "the program takes no inputs");

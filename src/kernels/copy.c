@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "kernels/bits.h"
 #include "kernels/convert.h"
 #include "kernels/walk.h"
 
@@ -26,15 +27,6 @@ typedef struct {
   Isa isa;
   int across; /* transposed: the loop in which src is contiguous */
 } Copy;
-
-/* Elements as bits, whatever they are. */
-typedef uint8_t __attribute__((may_alias)) Bits8;
-typedef uint16_t __attribute__((may_alias)) Bits16;
-typedef uint32_t __attribute__((may_alias)) Bits32;
-typedef uint64_t __attribute__((may_alias)) Bits64;
-typedef struct {
-  uint64_t half[2];
-} __attribute__((may_alias)) Bits128;
 
 void copy_strided(void *to, int64_t to_step, const void *from, int64_t from_step, size_t bytes, int64_t n) {
   char *dst = to;

@@ -9,17 +9,10 @@
 
 #include <string.h>
 
+#include "kernels/bits.h"
 #include "kernels/odometer.h"
 
 enum { GRAIN = 8192 }; /* elements worth a thread */
-
-typedef uint8_t __attribute__((may_alias)) Bits8;
-typedef uint16_t __attribute__((may_alias)) Bits16;
-typedef uint32_t __attribute__((may_alias)) Bits32;
-typedef uint64_t __attribute__((may_alias)) Bits64;
-typedef struct {
-  uint64_t half[2];
-} __attribute__((may_alias)) Bits128;
 
 /* The map, folded, with the near view's strides; the row is the last dimension. */
 typedef struct {

@@ -4,15 +4,20 @@
 #include "kernels/copy.h"
 #include "kernels/pool.h"
 
-/* Where window i begins.  In f32 (f64 for f64 images): the truncations decide. */
+/* Where window i begins.  In f32 (f64 for f64 images): the truncations decide.  Samples lie in [0, 1); windows of
+ * others (nan too) are moved into the image. */
 static int64_t begin_of(int64_t i, double sample, int64_t in, int64_t out, int64_t k, bool wide) {
   if (i == out - 1) return in - k;
+  if (!(sample >= 0 && sample <= 1)) sample = sample > 1 ? 1 : 0;
+  int64_t begin;
   if (wide) {
     double alpha = (double)(in - k) / (double)(out - 1);
-    return (int64_t)(((double)i + sample) * alpha) - (int64_t)(sample * alpha);
+    begin = (int64_t)(((double)i + sample) * alpha) - (int64_t)(sample * alpha);
+  } else {
+    float s = (float)sample, alpha = (float)(in - k) / (float)(out - 1);
+    begin = (int64_t)(((float)i + s) * alpha) - (int64_t)(s * alpha);
   }
-  float s = (float)sample, alpha = (float)(in - k) / (float)(out - 1);
-  return (int64_t)(((float)i + s) * alpha) - (int64_t)(s * alpha);
+  return begin < in - k ? begin : in - k;
 }
 
 static void pool_plane(const double *x, const double *samples, const int64_t *in, const int64_t *out,

@@ -15,6 +15,13 @@ Status op_fail(const Call *c, const char *fmt, ...) {
   return fail(ERR_FAIL, "%s: %s", c->op->schema.name, text);
 }
 
+Status with_scratch(Call *c, OpFn *body) {
+  size_t mark = kern_mark(&c->ctx->kern);
+  Status s = body(c);
+  kern_release(&c->ctx->kern, mark);
+  return s;
+}
+
 Status wrap_dim(const Call *c, int64_t dim, int ndim, int *out) {
   int n = ndim ? ndim : 1;
   if (dim < -n || dim >= n) {

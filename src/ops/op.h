@@ -223,6 +223,9 @@ Status wrap_dims(const Call *c, Ints dims, int ndim, bool *mask);
 /* Error with the op's name in front: "aten.mm.default: ...". */
 Status op_fail(const Call *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
+/* Runs body, an op's run, and releases the memory that it took (kern_scratch). */
+Status with_scratch(Call *c, OpFn *body);
+
 /* ---- outputs ---------------------------------------------------------------- */
 
 Status out_new(Call *c, Dtype d, int ndim, const int64_t *size); /* fresh, contiguous */

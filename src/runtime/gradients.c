@@ -30,14 +30,7 @@ static bool can_be_loss(const Exported *e, int i) {
 static void put_output(TextBuf *b, const Exported *e, int i) {
   const Val *v = e->graph->outputs[i].kind == ARG_VAL ? e->graph->outputs[i].val : NULL;
   if (!v) return text_puts(b, "a constant");
-  text_printf(b, "'%s'", v->name);
-  if (v->type != TY_TENSOR) return;
-  text_printf(b, " %s[", dtype_name(v->dtype));
-  for (int d = 0; d < v->ndim; d++) {
-    if (d) text_puts(b, ",");
-    sym_print(b, v->size[d]);
-  }
-  text_puts(b, "]");
+  val_describe(b, v);
 }
 
 /* candidates: of outputs that can be the loss; 0: none can, or none is called as it is wanted. */

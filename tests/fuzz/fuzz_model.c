@@ -13,6 +13,7 @@
 #include "check_program.h"
 #include "dist/dispatch.h"
 #include "harness/feed.h"
+#include "limit_memory.h"
 #include "mutate_json.h"
 #include "passes/pass.h"
 #include "pt2/read.h"
@@ -25,11 +26,14 @@
 #include "zip_bytes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+void fuzz_count(void); /* for replay.c: what became of all programs, to stdout */
 const char *__asan_default_options(void);
 
-/* Sizes may be anything: memory that is not there is an error of the program, not of the test. */
+/* Sizes may be anything: memory that is not there is an error of the program, not of the test.  The rest is speed.
+ */
 const char *__asan_default_options(void) {
-  return "allocator_may_return_null=1:max_allocation_size_mb=256:detect_stack_use_after_return=0";
+  return "allocator_may_return_null=1:max_allocation_size_mb=256:detect_stack_use_after_return=0:"
+         "clear_shadow_mmap_threshold=100000000:quarantine_size_mb=16";
 }
 
 enum { MOST_SOURCES = 64, RANDOM_BYTES = 64, LARGEST = 60000 /* bytes of a file, elements of inputs */, RANKS = 2 };
@@ -373,6 +377,12 @@ static void spread_seed(const uint8_t *data, size_t size, uint8_t *out, size_t n
   }
 }
 
+static unsigned long long programs, read_ones, done;
+
+void fuzz_count(void) {
+  printf("%llu programs, %llu could be read, %llu of these were done with to the end\n", programs, read_ones, done);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t many[RANDOM_BYTES];
   static Status (*const what[])(Job *) = {run_alone, run_mesh,        cut_ranks,        plan_program,
@@ -380,6 +390,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                           estimate,  cut_ranks,       reduce_gradients, coalesce_gradients};
   int n;
   const Source *sources = source_list(&n);
+  limit_memory();
   if (size <= 8) spread_seed(data, size, many, sizeof many);
   Choices c = size <= 8 ? (Choices){many, sizeof many, 0} : (Choices){data, size, 0};
   ZipBytes zip = {0};
@@ -393,10 +404,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     status_free(file_write_all(save, zip.out.data, zip.out.size, FILE_OVERWRITE));
   }
   Status s = pt2_read_memory(zip.out.data, zip.out.size, "fuzz.pt2", &e);
+  programs++;
   if (!s) {
+    read_ones++;
     check_program(e);
     exported_free(e);
     s = what[mode](&(Job){.zip = &zip});
+    done += !s;
   }
   if (save && s) fprintf(stderr, "%s\n", status_message(s));
   status_free(s);

@@ -12,48 +12,44 @@
  *
  * Some calls are made under a tape, with gradients of what they give, and some of these with
  * gradients of the gradients. */
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/hash.h"
 #include "grad/tape.h"
 #include "kernels/copy.h"
+#include "limit_memory.h"
 #include "op_args.h"
 #include "op_cases.h"
 #include "ops/tensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-void fuzz_tell(void); /* for replay.c: the call under way, to stderr */
+void fuzz_tell(void);  /* for replay.c: the call under way, to stderr */
+void fuzz_count(void); /* and what became of all calls, to stdout */
 
-enum { LIMIT_MB = 64, LARGEST = 1 << 20 /* elements of results that are looked at: views may have any number */ };
+enum { LARGEST = 1 << 20 /* elements of results that are looked at: views may have any number */ };
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SANITIZED 1
-/* A size that cannot be had is an error like others, not the end.  The fuzzer itself needs more. */
+#ifdef SANITIZED
+/* A size that cannot be had is an error like others, not the end.  The fuzzer itself needs more.  The sanitizer
+ * neither maps shadows anew nor keeps more freed memory than calls of this size need: both are slow. */
 int LLVMFuzzerRunDriver(int *argc, char ***argv, int (*one)(const uint8_t *, size_t)) __attribute__((weak));
 const char *__asan_default_options(void);
-const char *__asan_default_options(void) {
-  return LLVMFuzzerRunDriver
-             ? "allocator_may_return_null=1:max_allocation_size_mb=64:detect_stack_use_after_return=0"
-             : "allocator_may_return_null=1:max_allocation_size_mb=4:detect_stack_use_after_return=0";
-}
+#define OPTIONS                                                                                        \
+  "allocator_may_return_null=1:detect_stack_use_after_return=0:clear_shadow_mmap_threshold=100000000:" \
+  "quarantine_size_mb=16:max_allocation_size_mb="
+const char *__asan_default_options(void) { return LLVMFuzzerRunDriver ? OPTIONS "64" : OPTIONS "4"; }
 #endif
-#endif
-
-/* Large: oneDNN, which keeps what it has made, does not survive without memory. */
-static void limit_memory(void) {
-#ifndef SANITIZED
-  struct rlimit limit = {(rlim_t)LIMIT_MB << 25, (rlim_t)LIMIT_MB << 25};
-  setrlimit(RLIMIT_DATA, &limit);
-#endif
-}
 
 static char story[STORY];
+static atomic_ullong calls, done, differentiated;
 
 void fuzz_tell(void) { fprintf(stderr, "the call under way: %s\n", story); }
+
+void fuzz_count(void) {
+  printf("%llu calls, %llu gave results, %llu of these gradients too\n", calls, done, differentiated);
+}
 
 /* ---- the call --------------------------------------------------------------------------------------------- */
 
@@ -73,7 +69,9 @@ static void read_all(Made *m, const Tensor *t) {
 }
 
 static Status dispatch(Made *m, Call *c) {
+  calls++;
   TRY(op_dispatch(c));
+  done++;
   for (TensorWalk w = call_outputs(c); tensor_next(&w);) read_all(m, w.tensor);
   return OK;
 }
@@ -148,6 +146,7 @@ static Status dispatch_taped(Made *m, Tape *tape, Call *c, Value *bound) {
   if (!results.n) return OK;
   tell(m, " and its gradients");
   TRY(differentiate(m, tape, c, results, &leaves, again, &first));
+  differentiated++;
   if (!again || !first.n) return OK;
   tell(m, ", twice");
   return differentiate(m, tape, c, first, &leaves, false, &second);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -19,6 +20,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Tells what the target is about, if it can. */
 void fuzz_tell(void) __attribute__((weak));
+/* What became of all inputs, likewise. */
+void fuzz_count(void) __attribute__((weak));
 void __sanitizer_set_death_callback(void (*fn)(void)) __attribute__((weak));
 
 enum { CUTS = 300, FLIPS = 3000 };
@@ -68,7 +71,8 @@ static int replay(const char *path) {
 
 /* ---- random inputs ------------------------------------------------------------------------ */
 
-enum { SECONDS_EACH = 60 };
+/* Of its processor time, and by the clock, for one that waits for ever: a machine may have other work to do. */
+enum { SECONDS_EACH = 60, WAIT_EACH = 600 };
 
 static unsigned long long input; /* its number */
 
@@ -85,7 +89,7 @@ static void died(int number) {
 
 static void too_slow(int signal) {
   (void)signal;
-  fprintf(stderr, "replay: an input takes more than %d seconds\n", SECONDS_EACH);
+  fprintf(stderr, "replay: an input takes more than %d seconds, or waits for %d\n", SECONDS_EACH, WAIT_EACH);
   tell_input();
   abort();
 }
@@ -95,13 +99,17 @@ static int replay_random(unsigned long long count, uint64_t seed, unsigned long 
   else
     for (int i = 0; i < 4; i++) signal((const int[]){SIGSEGV, SIGBUS, SIGFPE, SIGABRT}[i], died);
   signal(SIGALRM, too_slow);
+  signal(SIGPROF, too_slow);
   for (input = from; input < count; input++) {
     uint64_t state = hash_mix(hash_mix(1, seed), input), bits = random_bits(&state);
-    alarm(SECONDS_EACH);
+    alarm(WAIT_EACH);
+    setitimer(ITIMER_PROF, &(struct itimerval){.it_value.tv_sec = SECONDS_EACH}, NULL);
     LLVMFuzzerTestOneInput((const uint8_t *)&bits, sizeof bits);
   }
   alarm(0);
+  setitimer(ITIMER_PROF, &(struct itimerval){0}, NULL);
   printf("%llu inputs\n", count - from);
+  if (fuzz_count) fuzz_count();
   return 0;
 }
 

@@ -1,5 +1,6 @@
 /* Attention and its gradients: every route and instruction set against one query at a time,
  * on random sizes, layouts and masks. */
+#include "kernel_cases.h"
 #include "unit.h"
 
 #include <math.h>
@@ -17,12 +18,6 @@ enum { SHARE = 1 };
 enum { SHARE = 1 };
 #endif
 enum { CASES = 45 / SHARE };
-
-static uint64_t seed = 1;
-static int64_t pick(int64_t from, int64_t to) { /* from <= x <= to */
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return from + (int64_t)((seed >> 33) % (uint64_t)(to - from + 1));
-}
 
 /* (batch, heads, rows, columns), also laid out as (batch, rows, heads, columns). */
 typedef struct {
@@ -167,19 +162,6 @@ static void mask_grad_case(Kern *k, int number) {
   Array *all[] = {&go, &dm, &want};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]->v.data);
   case_free(&c);
-}
-
-static void on_every_machine(void (*one_case)(Kern *k, int number), int cases) {
-  Isa best = isa_detect();
-  for (int threads = 1; threads <= 3; threads += 2) {
-    for (Isa isa = ISA_BASE; isa <= best; isa++) {
-      Kern k;
-      kern_init(&k, threads);
-      k.isa = isa;
-      for (int i = 0; i < cases; i++) one_case(&k, i);
-      kern_free(&k);
-    }
-  }
 }
 
 static void routes_agree_with_the_naive_one(void **state) {

@@ -195,56 +195,56 @@ static void test_token_files(void **state) {
   expect_error(TOKENS, tokens, FILES(path), SAYS("a.npy: a stream of tokens has one dimension, it has [4,10]"));
 }
 
-/* Headers of .npy, with 24 bytes behind them. */
+/* Headers of .npy, and what is said of them with 24 bytes behind them. */
+static const struct {
+  const char *header, *error;
+} npy_headers[] = {
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6,), }", NULL},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}", NULL},
+    {"{'descr': '<f8', 'fortran_order': False, 'shape': (3, 1, 1,)}", NULL},
+    {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", "Fortran order"},
+    {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }", "big endian"},
+    {"{'descr': '<U3', 'fortran_order': False, 'shape': (2,), }", "'<U3' are not supported"},
+    {"{'descr': 'f4', 'fortran_order': False, 'shape': (6,), }", "'f4' are not supported"},
+    {"{'descr': '<V2', 'fortran_order': False, 'shape': (12,), }", "'<V2' are not supported"},
+    {"{'descr': '|O', 'fortran_order': False, 'shape': (3,), }", "'|O' are not supported"},
+    {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (6,), }", "records"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (7,), }", "ends early: f32[7] are 28 bytes, it has 24"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }", "f32[5] are 20 bytes, it has 24"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (), }", "f32[] are 4 bytes, it has 24"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (-6,), }", "not a number of 0 or more"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': 6, }", "no shape"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6 6), }", "broken shape"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6,", "not a number"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", "too large"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 2), }", "larger than any file"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,), }", "larger than any file"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1), }", "more than 16"},
+    {"{'descr': '<f4', 'fortran_order': 0, 'shape': (6,), }", "neither True nor False"},
+    {"{'descr': '<f4', 'shape': (6,), }", "must have"},
+    {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (6,), }", "'descr', which does not belong"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6,), 'x': 1}", "'x', which does not belong"},
+    {"{'descr': '<f4', 'fortran_order': False, 'shape': (6,), } x", "behind the dictionary"},
+    {"{'descr': '<f4' 'fortran_order': False, 'shape': (6,), }", "not a dictionary"},
+    {"{'descr: '<f4', 'fortran_order': False, 'shape': (6,), }", "not a dictionary"},
+    {"{descr: 1}", "not a dictionary"},
+    {"{'descr': '", "records"},
+    {"{", "not a dictionary"},
+    {"", "not a dictionary"},
+};
+
 static void test_npy(void **state) {
   (void)state;
-  static const struct {
-    const char *header, *error;
-  } cases[] = {
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (6,), }", NULL},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}", NULL},
-      {"{'descr': '<f8', 'fortran_order': False, 'shape': (3, 1, 1,)}", NULL},
-      {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", "Fortran order"},
-      {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }", "big endian"},
-      {"{'descr': '<U3', 'fortran_order': False, 'shape': (2,), }", "'<U3' are not supported"},
-      {"{'descr': 'f4', 'fortran_order': False, 'shape': (6,), }", "'f4' are not supported"},
-      {"{'descr': '<V2', 'fortran_order': False, 'shape': (12,), }", "'<V2' are not supported"},
-      {"{'descr': '|O', 'fortran_order': False, 'shape': (3,), }", "'|O' are not supported"},
-      {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (6,), }", "records"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (7,), }", "ends early: f32[7] are 28 bytes, it has 24"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }", "f32[5] are 20 bytes, it has 24"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (), }", "f32[] are 4 bytes, it has 24"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (-6,), }", "not a number of 0 or more"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': 6, }", "no shape"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (6 6), }", "broken shape"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (6,", "not a number"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", "too large"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 2), }", "larger than any file"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,), }", "larger than any file"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1), }", "more than 16"},
-      {"{'descr': '<f4', 'fortran_order': 0, 'shape': (6,), }", "neither True nor False"},
-      {"{'descr': '<f4', 'shape': (6,), }", "must have"},
-      {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (6,), }",
-       "'descr', which does not belong"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (6,), 'x': 1}", "'x', which does not belong"},
-      {"{'descr': '<f4', 'fortran_order': False, 'shape': (6,), } x", "behind the dictionary"},
-      {"{'descr': '<f4' 'fortran_order': False, 'shape': (6,), }", "not a dictionary"},
-      {"{'descr: '<f4', 'fortran_order': False, 'shape': (6,), }", "not a dictionary"},
-      {"{descr: 1}", "not a dictionary"},
-      {"{'descr': '", "records"},
-      {"{", "not a dictionary"},
-      {"", "not a dictionary"},
-  };
   const char data[24] = {0};
-  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+  for (size_t i = 0; i < sizeof npy_headers / sizeof *npy_headers; i++) {
     FileMap *f;
     Npy a;
-    assert_ok(file_map(write_npy("x.npy", 1 + (int)(i % 3), cases[i].header, data, sizeof data), &f));
+    assert_ok(file_map(write_npy("x.npy", 1 + (int)(i % 3), npy_headers[i].header, data, sizeof data), &f));
     Status s = npy_read(f, &a);
-    if (!cases[i].error) assert_ok(s);
+    if (!npy_headers[i].error) assert_ok(s);
     else {
       assert_non_null(strstr(s ? status_message(s) : "", "x.npy"));
-      assert_error(s, cases[i].error);
+      assert_error(s, npy_headers[i].error);
     }
     file_map_unref(f);
   }

@@ -1,31 +1,7 @@
 /* DTensors through the public API, on thread ranks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-#include "tessera.h"
-
-#define CHECK(condition)                                                                   \
-  do {                                                                                     \
-    if (!(condition)) {                                                                    \
-      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, tess_error_message(ctx)); \
-      return 1;                                                                            \
-    }                                                                                      \
-  } while (0)
-
-static void on_ranks(int n, TessRankFn *fn) {
-  char error[1024];
-  int code = tess_run_ranks(n, 1, fn, NULL, error, sizeof error);
-  if (code) fprintf(stderr, "%s\n", error);
-  assert_int_equal(code, 0);
-}
+#include "api_ranks.h"
 
 static TessTensor *counting(TessCtx *ctx, int rows, int cols) {
   float data[400];

@@ -1,5 +1,6 @@
 /* Matrix products: every route, dtype and instruction set against the three loops of
  * gemm_naive(), on random sizes and layouts. */
+#include "kernel_cases.h"
 #include "unit.h"
 
 #include <math.h>
@@ -9,12 +10,6 @@
 #include "kernels/gemm.h"
 
 enum { CASES = 200, MOST = 1 << 20 };
-
-static uint64_t seed = 1;
-static int64_t pick(int64_t from, int64_t to) { /* from <= x <= to */
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return from + (int64_t)((seed >> 33) % (uint64_t)(to - from + 1));
-}
 
 /* A tensor with its own memory. */
 typedef struct {
@@ -118,16 +113,7 @@ static void one_case(Kern *k, int number) {
 
 static void routes_agree_with_the_naive_one(void **state) {
   (void)state;
-  Isa best = isa_detect();
-  for (int threads = 1; threads <= 3; threads += 2) {
-    for (Isa isa = ISA_BASE; isa <= best; isa++) {
-      Kern k;
-      kern_init(&k, threads);
-      k.isa = isa;
-      for (int i = 0; i < CASES; i++) one_case(&k, i);
-      kern_free(&k);
-    }
-  }
+  on_every_machine(one_case, CASES);
 }
 
 /* c = beta * c + a b, in place. */

@@ -398,6 +398,36 @@ static void refuses_what_does_not_fit(void **state) {
   tess_ctx_free(ctx);
 }
 
+/* The exponent minus one is no integer: as a float it is the exponent. */
+static void takes_the_least_exponent(void **state) {
+  (void)state;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessTensor *x = leaf(ctx, VALUES(1, 2, 4));
+  back(ctx, total(ctx, tess_call(ctx, "aten.pow.Tensor_Scalar", tess_t(x), tess_i(INT64_MIN))));
+  assert_values(ctx, tess_grad_of(ctx, x), VALUES((float)INT64_MIN, 0, 0));
+  tess_ctx_free(ctx);
+}
+
+/* Shifts that cannot be negated, and more of them than dimensions. */
+static void rolls_back(void **state) {
+  (void)state;
+  enum { MANY = 21 };
+  int64_t shifts[MANY], dims[MANY];
+  for (int i = 0; i < MANY; i++) shifts[i] = i == 0 ? INT64_MIN : 1, dims[i] = i % 2 ? 0 : -1;
+  TessCtx *ctx = tess_ctx_new(1);
+  TessTensor *x = leaf(ctx, VALUES(1, 2, 3, 4, 5)), *w = vector(ctx, VALUES(1, 10, 100, 1000, 10000));
+  TessTensor *y = tess_call(ctx, "aten.roll.default", tess_t(x), tess_ints(shifts, MANY), tess_ints(dims, MANY));
+  back(ctx, total(ctx, two(ctx, "aten.mul.Tensor", y, w)));
+  /* -2^63 + 20 is 2 more than a multiple of 5: x[i] is at i + 2. */
+  assert_values(ctx, y, VALUES(4, 5, 1, 2, 3));
+  assert_values(ctx, tess_grad_of(ctx, x), VALUES(100, 1000, 10000, 1, 10));
+  y = tess_call(ctx, "aten.roll.default", tess_t(x), tess_ints(shifts, 1));
+  assert_int_equal(tess_set_grad(ctx, x, NULL), 0);
+  back(ctx, total(ctx, two(ctx, "aten.mul.Tensor", y, w)));
+  assert_values(ctx, tess_grad_of(ctx, x), VALUES(100, 1000, 10000, 1, 10));
+  tess_ctx_free(ctx);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(accumulates),
@@ -414,6 +444,8 @@ int main(void) {
       cmocka_unit_test(outlives_the_context),
       cmocka_unit_test(fails_half_way),
       cmocka_unit_test(refuses_what_does_not_fit),
+      cmocka_unit_test(takes_the_least_exponent),
+      cmocka_unit_test(rolls_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

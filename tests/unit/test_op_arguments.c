@@ -258,6 +258,55 @@ static void numbers_of_any_size(void **state) {
   }
 }
 
+/* Inference alone refuses sizes that do not belong together: where there is nothing to compute with it is all that
+ * is asked, and gradients rely on what it let through. */
+static Status infer(Room *r, const char *name, const Value *args, int n) {
+  Call c = {.ctx = &r->ctx, .op = op_find(name), .arg = args, .scope = &r->scope, .arena = &r->arena};
+  assert_non_null(c.op);
+  assert_int_equal(n, c.op->schema.nparams);
+  return c.op->def->infer(&c);
+}
+#define INFER(name, ...) infer(r, name, OP_ARGS(__VA_ARGS__))
+
+static void inference_refuses_sizes(void **state) {
+  Room *r = *state;
+  const Value two = INTS(2, 2, 2), none = INTS(0, 0, 0), one = INTS(1, 1, 1), no = val_bool(false);
+  const Value x = T(F32, 3, 4, 4, 4), dy = T(F32, 3, 2, 2, 2), at = T(I64, 3, 2, 2, 2), few = T(I64, 33);
+  assert_ok(INFER("aten.max_pool3d_with_indices_backward.default", dy, x, two, two, none, one, no, at));
+  assert_error(INFER("aten.max_pool3d_with_indices_backward.default", dy, x, two, two, none, one, no, few),
+               "of the gradient's size");
+  assert_ok(INFER("aten.adaptive_max_pool3d_backward.default", dy, x, at));
+  assert_error(INFER("aten.adaptive_max_pool3d_backward.default", dy, x, few), "of the gradient's size");
+  assert_ok(INFER("aten.avg_pool3d_backward.default", dy, x, two, two, none, no, no, val_none()));
+  assert_error(INFER("aten.avg_pool3d_backward.default", dy, x, two, one, none, no, no, val_none()),
+               "the size of the output");
+}
+
+/* Windows of fractional pooling stay in the image, whatever their sizes and the samples are. */
+static void windows_stay_in_the_image(void **state) {
+  Room *r = *state;
+  const double odd[] = {NAN, INFINITY, -INFINITY, -3, 1, 16777217, 1e30};
+  const int64_t size[] = {1, 1, 2};
+  REFUSED("do not fit", "aten.fractional_max_pool2d.default", T(F32, 1, 1, 9, 8), INTS(INT64_MAX - 1, 2),
+          INTS(3, 4), T(F32, 1, 1, 2));
+  REFUSED("do not fit", "aten.fractional_max_pool2d.default", T(F32, 1, 1, 9, 8), INTS(2, 2),
+          INTS(3, INT64_MAX - 1), T(F32, 1, 1, 2));
+  for (int i = 0; i < 14; i++) {
+    Dtype d = i % 2 ? DT_F32 : DT_F64;
+    Value samples = tensor(r, d, 3, size), images = tensor(r, d, 4, (const int64_t[]){1, 1, 100, 100});
+    Call c = {.ctx = &r->ctx, .op = op_find("aten.fractional_max_pool2d.default"), .scope = &r->scope};
+    for (int k = 0; k < 2; k++) {
+      if (d == DT_F32) ((float *)tensor_data(samples.tensor))[k] = (float)odd[i / 2];
+      else ((double *)tensor_data(samples.tensor))[k] = odd[i / 2];
+    }
+    c.arena = &r->arena;
+    c.arg = (Value[]){images, INTS(3, 2), INTS(17, 40), samples};
+    assert_ok(op_dispatch(&c));
+    const int64_t *at = tensor_data(out_tensor(&c, 1));
+    for (int k = 0; k < 17 * 40; k++) assert_in_range(at[k], 0, 100 * 100 - 1);
+  }
+}
+
 static void nothing_is_folded(void **state) {
   Room *r = *state;
   Tensor *out = NULL;
@@ -284,6 +333,8 @@ int main(void) {
       TEST(optimizer_lists_go_together),
       TEST(gradients_have_the_sizes_of_results),
       TEST(numbers_of_any_size),
+      TEST(inference_refuses_sizes),
+      TEST(windows_stay_in_the_image),
       TEST(nothing_is_folded),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,26 +1,10 @@
 /* Values that are partial (P) go through ops: every rank holds something else, and what comes
  * out is what the paid value gives. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "tessera.h"
+#include "api_ranks.h"
 
 enum { RANKS = 3, ROWS = 5, COLS = 4 };
-
-#define CHECK(condition)                                                                   \
-  do {                                                                                     \
-    if (!(condition)) {                                                                    \
-      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, tess_error_message(ctx)); \
-      return 1;                                                                            \
-    }                                                                                      \
-  } while (0)
 
 /* Different on each rank, of both signs, never 0. */
 static TessTensor *part(TessCtx *ctx, int salt) {
@@ -115,10 +99,7 @@ static int through(TessCtx *ctx, void *arg) {
 
 static void test_owed_values(void **state) {
   (void)state;
-  char error[1024];
-  int code = tess_run_ranks(RANKS, 1, through, NULL, error, sizeof error);
-  if (code) fprintf(stderr, "%s\n", error);
-  assert_int_equal(code, 0);
+  on_ranks(RANKS, through);
 }
 
 /* From any two placements to any two: the same whole.  Debts of different kinds are never partial
@@ -154,10 +135,7 @@ static int from_all_to_all(TessCtx *ctx, void *arg) {
 
 static void test_redistribution(void **state) {
   (void)state;
-  char error[1024];
-  int code = tess_run_ranks(4, 1, from_all_to_all, NULL, error, sizeof error);
-  if (code) fprintf(stderr, "%s\n", error);
-  assert_int_equal(code, 0);
+  on_ranks(4, from_all_to_all);
 }
 
 int main(void) {

@@ -1,8 +1,8 @@
 /* distance.c -- distances between rows and between tensors, cosine similarity. */
 #include "kernels/distance.h"
 #include "ops/aten/dense.h"
-#include "ops/aten/indexing.h"
 #include "ops/formula.h"
+#include "ops/geometry.h"
 
 /* ---- cdist: x1 (..., P, M) and x2 (..., R, M) give (..., P, R) ---------------------------- */
 

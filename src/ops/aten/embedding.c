@@ -182,17 +182,24 @@ static Status dense_backward_infer(Call *c) {
   return out_new(c, grad->dtype, 2, size);
 }
 
-static Status dense_backward_body(Call *c) {
-  Tensor *grad = in_tensor(c, 0), *indices = in_tensor(c, 1), *out = out_tensor(c, 0);
-  RowSums s = {.dtype = sum_dtype(grad->dtype),
-               .rows = out->size[0],
-               .width = out->size[1],
-               .n = tensor_numel(indices),
-               .padding = in_int(c, 3)};
+/* A row of grad per index, for the result, which is a table. */
+static Status sums_of(Call *c, const Tensor *grad, const Tensor *indices, RowSums *s) {
+  const Tensor *table = out_tensor(c, 0);
   void *rows;
-  TRY(flat_indices(c, indices, s.rows, &s.row));
-  TRY(flat_numbers(c, grad, s.dtype, &rows));
-  s.grad = rows;
+  *s = (RowSums){.dtype = sum_dtype(grad->dtype),
+                 .rows = table->size[0],
+                 .width = table->size[1],
+                 .n = tensor_numel(indices),
+                 .padding = in_int(c, 3)};
+  TRY(flat_indices(c, indices, s->rows, &s->row));
+  TRY(flat_numbers(c, grad, s->dtype, &rows));
+  s->grad = rows;
+  return OK;
+}
+
+static Status dense_backward_body(Call *c) {
+  RowSums s;
+  TRY(sums_of(c, in_tensor(c, 0), in_tensor(c, 1), &s));
   if (in_bool(c, 4)) {
     double *scale;
     TRY(new_scale(c, s.n, &scale));
@@ -219,17 +226,9 @@ static Status backward_add_infer(Call *c) {
 }
 
 static Status backward_add_body(Call *c) {
-  Tensor *self = in_tensor(c, 0), *grad = in_tensor(c, 1), *indices = in_tensor(c, 2);
-  RowSums s = {.dtype = sum_dtype(grad->dtype),
-               .rows = self->size[0],
-               .width = self->size[1],
-               .n = tensor_numel(indices),
-               .padding = in_int(c, 3)};
-  void *rows;
-  TRY(flat_indices(c, indices, s.rows, &s.row));
-  TRY(flat_numbers(c, grad, s.dtype, &rows));
-  s.grad = rows;
-  copy_self(c, self);
+  RowSums s;
+  TRY(sums_of(c, in_tensor(c, 1), in_tensor(c, 2), &s));
+  copy_self(c, in_tensor(c, 0));
   return add_rows(c, &s);
 }
 

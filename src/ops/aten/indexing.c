@@ -96,13 +96,6 @@ void working_end(const Call *c, const Tensor *t, const Working *w) {
               (View){w->data, w->tensor.size, w->tensor.stride, t->ndim, w->tensor.dtype});
 }
 
-Status with_scratch(Call *c, OpFn *body) {
-  size_t mark = kern_mark(&c->ctx->kern);
-  Status s = body(c);
-  kern_release(&c->ctx->kern, mark);
-  return s;
-}
-
 Status out_now(Call *c, Dtype d, int ndim, const int64_t *size) {
   TRY(out_new(c, d, ndim, size));
   return tensor_materialize(out_tensor(c, c->nout - 1));

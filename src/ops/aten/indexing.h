@@ -48,9 +48,6 @@ typedef struct {
 } NearStrides;
 View near_view(const Working *w, const IndexMap *map, NearStrides *strides);
 
-/* Runs body and releases the scratch that it took. */
-Status with_scratch(Call *c, OpFn *body);
-
 /* An output with memory, for OP_DYNAMIC: run knows its size only now. */
 Status out_now(Call *c, Dtype d, int ndim, const int64_t *size);
 

@@ -8,7 +8,6 @@
 #include "kernels/copy.h"
 #include "kernels/nll.h"
 #include "ops/aten/dense.h"
-#include "ops/aten/indexing.h"
 #include "ops/formula.h"
 #include "ops/geometry.h"
 #include "ops/rule.h"

@@ -7,8 +7,8 @@
 #include "kernels/copy.h"
 #include "kernels/norm.h"
 #include "ops/aten/dense.h"
-#include "ops/aten/indexing.h"
 #include "ops/formula.h"
+#include "ops/geometry.h"
 #include "ops/rule.h"
 
 static bool masked(const Call *c, int arg, int i) { return c->arg[arg].bools[i]; }

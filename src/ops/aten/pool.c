@@ -190,16 +190,29 @@ static Status grad_infer(Call *c) {
   return out_new(c, x->dtype, x->ndim, x->size);
 }
 
+static Status max_grad_infer(Call *c) {
+  const Tensor *indices = in_tensor(c, ((const Row *)c->op->def->row)->indices_arg);
+  if (!indices || indices->dtype != DT_I64 || !tensor_same_size(indices, in_tensor(c, 0)))
+    return op_fail(c, "indices must be i64, of the gradient's size");
+  return grad_infer(c);
+}
+
 static Status max_grad_run(Call *c) {
   const Row *row = c->op->def->row;
-  const Tensor *indices = in_tensor(c, row->indices_arg);
   PoolShape room[3];
-  if (!indices || indices->dtype != DT_I64 || !tensor_same_size(indices, in_tensor(c, 0))) {
-    return op_fail(c, "indices must be i64, of the gradient's size");
-  }
   return pool_max_grad(&c->ctx->kern, pool_view(in_view(c, 0), row->nd, &room[0]),
-                       pool_view(tensor_view(indices), row->nd, &room[1]),
+                       pool_view(in_view(c, row->indices_arg), row->nd, &room[1]),
                        pool_view(out_view_of(c, 0), row->nd, &room[2]));
+}
+
+static Status avg_grad_infer(Call *c) {
+  Problem p;
+  TRY(grad_infer(c));
+  TRY(problem(c, &p));
+  const Tensor *dy = in_tensor(c, 0);
+  if (memcmp(p.out, dy->size, (size_t)dy->ndim * sizeof *p.out))
+    return op_fail(c, "the gradient does not have the size of the output");
+  return OK;
 }
 
 static Status avg_grad_run(Call *c) {
@@ -207,9 +220,6 @@ static Status avg_grad_run(Call *c) {
   Problem p;
   PoolShape room[2];
   TRY(problem(c, &p));
-  const Tensor *dy = in_tensor(c, 0);
-  if (memcmp(p.out, dy->size, (size_t)dy->ndim * sizeof *p.out))
-    return op_fail(c, "the gradient does not have the size of the output");
   return pool_avg_grad(&c->ctx->kern, &p.w, in_bool(c, row->include_pad), p.divisor,
                        pool_view(in_view(c, 0), row->nd, &room[0]),
                        pool_view(out_view_of(c, 0), row->nd, &room[1]));
@@ -264,7 +274,8 @@ static Status fractional_infer(Call *c) {
   memcpy(size, x->size, sizeof size);
   for (int d = 0; d < 2; d++) {
     int at = x->ndim - 2 + d;
-    if (k.n != 2 || out.n != 2 || k.v[d] < 1 || out.v[d] < 1 || out.v[d] + k.v[d] - 1 > x->size[at]) {
+    if (k.n != 2 || out.n != 2 || k.v[d] < 1 || out.v[d] < 1 || k.v[d] > x->size[at] ||
+        out.v[d] > x->size[at] - k.v[d] + 1) {
       return op_fail(c, "windows and output do not fit into dimension %d of %lld elements", at,
                      (long long)x->size[at]);
     }
@@ -319,11 +330,11 @@ static Status place_pool_grad(Rules *r) {
     .flops = adaptive_flops, .row = &(const Row){.nd = n, .kernel = 1, .indices = two}}
 #define MAX_GRAD(n) \
   {.schema = "aten::max_pool" #n "d_with_indices_backward(Tensor grad_output, Tensor self, int[" #n "] kernel_size, int[" #n "] stride, int[" #n "] padding, int[" #n "] dilation, bool ceil_mode, Tensor indices) -> Tensor", \
-    .infer = grad_infer, .run = max_grad_run, .shard.place = place_pool_grad, .row = &(const Row){.nd = n, \
+    .infer = max_grad_infer, .run = max_grad_run, .shard.place = place_pool_grad, .row = &(const Row){.nd = n, \
     .x = 1, .indices_arg = 7}}
 #define AVG_GRAD(n) \
   {.schema = "aten::avg_pool" #n "d_backward(Tensor grad_output, Tensor self, int[" #n "] kernel_size, int[" #n "] stride, int[" #n "] padding, bool ceil_mode, bool count_include_pad, int? divisor_override) -> Tensor", \
-    .infer = grad_infer, .run = avg_grad_run, .shard.place = place_pool_grad, .row = &(const Row){.nd = n, \
+    .infer = avg_grad_infer, .run = avg_grad_run, .shard.place = place_pool_grad, .row = &(const Row){.nd = n, \
     .x = 1, .kernel = 2, .stride = 3, .padding = 4, .ceil = 5, .include_pad = 6, .divisor = 7}}
 #define ADAPTIVE_GRAD(n) \
   {.schema = "aten::_adaptive_avg_pool" #n "d_backward(Tensor grad_output, Tensor self) -> Tensor", \
@@ -331,7 +342,7 @@ static Status place_pool_grad(Rules *r) {
     .x = 1}}
 #define ADAPTIVE_MAX_GRAD(n) \
   {.schema = "aten::adaptive_max_pool" #n "d_backward(Tensor grad_output, Tensor self, Tensor indices) -> Tensor", \
-    .infer = grad_infer, .run = max_grad_run, .shard.place = place_pool_grad, .row = &(const Row){.nd = n, \
+    .infer = max_grad_infer, .run = max_grad_run, .shard.place = place_pool_grad, .row = &(const Row){.nd = n, \
     .x = 1, .indices_arg = 2}}
 /* clang-format on */
 

@@ -10,7 +10,6 @@
 #include "kernels/copy.h"
 #include "kernels/sort.h"
 #include "ops/aten/dense.h"
-#include "ops/aten/indexing.h"
 #include "ops/geometry.h"
 #include "ops/rule.h"
 

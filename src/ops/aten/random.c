@@ -11,7 +11,7 @@
 #include "kernels/copy.h"
 #include "kernels/random.h"
 #include "kernels/sort.h"
-#include "ops/aten/indexing.h"
+#include "ops/geometry.h"
 #include "ops/rule.h"
 
 enum { NO = -1 };

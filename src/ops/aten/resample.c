@@ -117,14 +117,12 @@ static Status run_with_axes(Call *c, const Problem *p, bool grad) {
   return grad ? resample_grad(&c->ctx->kern, axis, in, out) : resample(&c->ctx->kern, axis, in, out);
 }
 
-static Status resample_run(Call *c) {
+static Status resample_body(Call *c) {
   Problem p;
   TRY(problem(c, &p));
-  size_t mark = kern_mark(&c->ctx->kern);
-  Status s = run_with_axes(c, &p, false);
-  kern_release(&c->ctx->kern, mark);
-  return s;
+  return run_with_axes(c, &p, false);
 }
+static Status resample_run(Call *c) { return with_scratch(c, resample_body); }
 
 /* ---- gradients -------------------------------------------------------------- */
 
@@ -151,14 +149,12 @@ static Status grad_infer(Call *c) {
   return out_new(c, in_tensor(c, 0)->dtype, in.n, in.v);
 }
 
-static Status grad_run(Call *c) {
+static Status grad_body(Call *c) {
   Problem p;
   TRY(grad_problem(c, &p));
-  size_t mark = kern_mark(&c->ctx->kern);
-  Status s = run_with_axes(c, &p, true);
-  kern_release(&c->ctx->kern, mark);
-  return s;
+  return run_with_axes(c, &p, true);
 }
+static Status grad_run(Call *c) { return with_scratch(c, grad_body); }
 
 /* input_size counts this rank's batch and channels. */
 static Status localize_grad(Local *l) { return local_set_out_size(l, 2); }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "ops/aten/indexing.h"
+#include "ops/geometry.h"
 #include "ops/rule.h"
 
 static Status row_of(const Call *c, int dim_argument, Tensor **self, int *dim, int64_t *n) {

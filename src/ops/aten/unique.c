@@ -7,7 +7,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/sort.h"
-#include "ops/aten/indexing.h"
+#include "ops/geometry.h"
 
 /* Which arguments ask for what; -1: the op has no such argument. */
 typedef struct {

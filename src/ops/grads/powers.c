@@ -24,7 +24,7 @@ static void vjp_pow_number(Vjp *v) {
   }
   if (complex) less.complex_[0] -= 1;
   else if (e.kind == VAL_FLOAT) less = val_float(e.f - 1);
-  else less = val_int(val_as_int(&e) - 1);
+  else if (val_as_int(&e) > INT64_MIN) less = val_int(val_as_int(&e) - 1); /* else the same power of any float */
   bool line = !complex && val_as_float(&less) == 1;
   Tensor *power = line ? vjp_arg(v, 0) : F_OP(f, "aten.pow.Tensor_Scalar", vjp_value(v, 0), less);
   Tensor *d = F_OP(f, "aten.mul.Scalar", F_T(power), e);

@@ -162,12 +162,18 @@ static void vjp_flip(Vjp *v) {
   vjp_give(v, 0, F_OP(&v->f, "aten.flip.default", F_T(vjp_cotangent(v)), vjp_value(v, 1)));
 }
 
+/* Each shift back; a dimension may be named several times, and shifts may be of any size. */
 static void vjp_roll(Vjp *v) {
-  Ints shifts = in_ints(v->forward, 1);
-  int64_t back[MAX_DIMS];
-  for (int i = 0; i < shifts.n && i < MAX_DIMS; i++) back[i] = -shifts.v[i];
-  vjp_give(v, 0,
-           F_OP(&v->f, "aten.roll.default", F_T(vjp_cotangent(v)), val_ints(back, shifts.n), vjp_value(v, 2)));
+  const Tensor *g = vjp_cotangent(v);
+  Ints shifts = in_ints(v->forward, 1), dims = in_ints(v->forward, 2);
+  int64_t *back = arena_new_n(v->f.c->arena, int64_t, shifts.n);
+  if (!back && !v->f.status) v->f.status = fail_oom();
+  for (int i = 0; i < shifts.n && back; i++) {
+    int64_t d = dims.n && dims.v[i] < 0 ? dims.v[i] + g->ndim : dims.n ? dims.v[i] : 0;
+    int64_t size = !dims.n ? tensor_numel(g) : g->ndim ? g->size[d] : 1;
+    back[i] = size ? -(shifts.v[i] % size) : 0;
+  }
+  vjp_give(v, 0, F_OP(&v->f, "aten.roll.default", F_T(g), val_ints(back, shifts.n), vjp_value(v, 2)));
 }
 
 static void vjp_tril(Vjp *v) {
