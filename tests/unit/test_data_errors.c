@@ -27,7 +27,6 @@ static void test_options(void **state) {
   expect_error(FIXED, none, (const char *const[]){NULL}, SAYS("no file has the data"));
   expect_error("graph() { return user 1 }", none, FILES(path), SAYS("takes no inputs"));
   expect_error(FIXED, (DataOptions){.batch = -1}, FILES(path), SAYS("not negative"));
-  expect_error(FIXED, (DataOptions){.batch = 8}, FILES(path), SAYS("batches of 4 samples, not 8", "dynamic"));
   expect_error(FIXED, (DataOptions){.batch = 4, .batched = true}, FILES(path), SAYS("leave out --batch"));
   expect_error(FIXED, (DataOptions){.tokens = "x", .batched = true}, FILES(path), SAYS("not with whole batches"));
   expect_error("graph(%x: f32[4,3] = user, %m: f32[3,3] = user) { return user %x }", none, FILES(path),
