@@ -141,6 +141,22 @@ Status world_set_flight(World *w, const char *path);
  * when started, when done. */
 Status world_flight_json(World *w, TextBuf *out);
 
+/* A collective that this rank has made: from its start to its end, whether it was waited for then or not. */
+enum { COMM_WHY = 40 };
+typedef struct {
+  CollKind kind;
+  Dtype dtype;
+  int64_t count;      /* elements of this rank */
+  const int *members; /* ranks of the group; live as long as the world */
+  int group_size;
+  uint64_t sequence; /* within the group: with the members and `started`, the same on all ranks */
+  bool started;
+  double begun, done; /* seconds, by clock_now() */
+  char why[COMM_WHY]; /* cut off if longer */
+} CommPast;
+/* Those of the last 2000 that began between two moments and are over, in their order; malloc'ed. */
+Status world_past(const World *w, double from, double to, CommPast **out, int *n);
+
 /* ---- watching -------------------------------------------------------------------------- */
 
 /* Called for every collective that this rank begins (also of one member).  bytes: what
