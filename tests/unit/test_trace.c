@@ -246,7 +246,8 @@ static void on_ranks(void **state) {
   assert_int_equal(f.processes, 2);
   assert_int_equal(f.nodes, 2 * job.instrs);
   assert_true(f.node_stages[STAGE_BACKWARD] > 0);
-  assert_true(f.collectives > 0 && f.arrows == f.collectives); /* two ranks: an arrow, and so two ends, for each pair */
+  assert_true(f.collectives > 0 &&
+              f.arrows == f.collectives); /* two ranks: an arrow, and so two ends, for each pair */
   job.interpret = true;
   f = trace_of(&job);
   assert_true(f.processes == 2 && f.node_stages[STAGE_BACKWARD] > 0);
