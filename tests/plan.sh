@@ -68,6 +68,9 @@ that grep -q '"spans":\[\[0,' "$temp/step.html"
 try 0 '4096 ranks' plan "$gpt" --train=muon --mesh dp=64,tp=64 --batch 128
 try 0 'at a batch of 16' plan "$gpt" --train --machine a100 --batch 16
 try 0 'on dp=1: 1 rank' plan "$gpt" --train --machine a100
+try 0 'all_gather dp  .* parameters, joined' $step --fsdp --nodes
+that grep -qE 'reduce_scatter dp, backward  .* gradients, joined' "$temp/out"
+try 2 'are for parameters that are sharded' $step --prefetch 2
 try 2 'speak of a training' plan "$gpt" --mesh dp=2 --batch 16
 try 2 '--optim' plan "$gpt" --train=adamv --mesh dp=2
 try 2 'do not fit|smallest limit' plan "$gpt" --train --mesh dp=2 --memory 1K

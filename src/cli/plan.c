@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/plan_memory.h"
 #include "cli/run_ranks.h"
+#include "cli/train_options.h"
 #include "report/plan_report.h"
 #include "runtime/feed_sizes.h"
 #include "train/settings.h"
@@ -29,11 +30,12 @@ static const char examples[] =
     "machine.json\n";
 
 typedef struct {
-  const char *mesh, *plan, *machine, *report, *save, *weights, *memory, *train, *clip, *dtype, *data_axis;
+  const char *mesh, *plan, *machine, *report, *save, *weights, *memory, *train, *clip, *dtype, *data_axis, *fsdp,
+      *wrap;
   TextList sizes;
-  int64_t rank, batch;
+  int64_t rank, batch, prefetch;
   GradientWords gradients;
-  bool json, nodes, all_weights, force;
+  bool json, nodes, all_weights, force, keep_gathered;
 } PlanOptions;
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
@@ -137,8 +139,12 @@ static Status prepare_step(Ctx *ctx, const PlanOptions *o, const char *path, con
   Recipe *recipe;
   TRY_NEW(recipe, arena_new(arena, Recipe));
   const TrainSettings settings = {.optim = *o->train ? o->train : NULL, .clip = o->clip, .dtype = o->dtype};
-  const TrainerPlan how = {
-      .loss = o->gradients.loss, .mesh = o->mesh, .plan = plan, .data_axis = o->data_axis, .recipe = recipe};
+  const TrainerPlan how = {.loss = o->gradients.loss,
+                           .mesh = o->mesh,
+                           .plan = plan,
+                           .data_axis = o->data_axis,
+                           .fsdp = o->fsdp,
+                           .recipe = recipe};
   TRY(settings_recipe(&settings, arena, recipe));
   TRY(program_load(path, o->weights, &e));
   Status s = OK;
@@ -175,7 +181,11 @@ static Status plan_training(PlanOptions *o, const char *path) {
   PlanRequest r = {.machine = o->machine ? &machine : NULL, .rank = (int)o->rank};
   TRY(check_files(o, &machine));
   ctx_init(&ctx, 1);
+  const TrainCommand words = {.wrap = o->wrap, .keep_gathered = o->keep_gathered, .prefetch = o->prefetch};
+  ReduceGradients reduce;
   Status s = train_request(o, &r, &plan);
+  if (!s) s = train_reductions(&words, &arena, &reduce);
+  r.reduce = &reduce;
   if (!s) s = prepare_step(&ctx, o, path, plan, &arena, &step);
   r.step = step;
   if (!s) s = report_program(o, step->program, &r, &scope, &arena);
@@ -254,6 +264,14 @@ static const Option options[] = {
      "with --train: compute products in bf16 or f16"},
     {"--data-axis", 0, OPT_TEXT, offsetof(PlanOptions, data_axis), "AXIS",
      "with --train: of the mesh, over which batches are sharded (default: those called dp, data, fsdp ...)"},
+    {"--fsdp", 0, OPT_MAYBE, offsetof(PlanOptions, fsdp), "AXIS",
+     "with --train: parameters, gradients and optimizer state are sharded over the data axis, too"},
+    {"--wrap", 0, OPT_TEXT, offsetof(PlanOptions, wrap), "PATTERNS",
+     "with --fsdp: modules whose parameters are gathered at once (default: those with a number)"},
+    {"--keep-gathered", 0, OPT_FLAG, offsetof(PlanOptions, keep_gathered), NULL,
+     "with --fsdp: parameters stay gathered from the forward to the backward"},
+    {"--prefetch", 0, OPT_INT, offsetof(PlanOptions, prefetch), "N",
+     "with --fsdp: groups that are gathered ahead (default 1)"},
     {"--memory", 0, OPT_TEXT, offsetof(PlanOptions, memory), "BYTES",
      "with --train, or with --grad and without a mesh: what is computed again so that intermediate results take at "
      "most 600M, 2G, or 70% of what they take without a limit"},
@@ -275,7 +293,7 @@ const CommandSpec spec_plan = {.usage = "PROGRAM --mesh AXES [--plan FILE] [opti
                                OPTIONS(options)};
 
 Status command_plan(int argc, char **argv) {
-  PlanOptions o = {0};
+  PlanOptions o = {.prefetch = NOT_GIVEN};
   TextList words;
   bool help;
   TRY(options_parse("plan", &spec_plan, &o, argc, argv, &words, &help));
@@ -286,9 +304,14 @@ Status command_plan(int argc, char **argv) {
   if (o.rank < 0 || o.rank > 1 << 24) return fail(ERR_USAGE, "--rank must be between 0 and the number of ranks");
   if (!o.train) TRY(gradient_words_check(&o.gradients));
   if (o.batch < 0 || o.batch > INT32_MAX) return fail(ERR_USAGE, "--batch must be between 1 and %d", INT32_MAX);
-  if (!o.train && (o.batch || o.clip || o.dtype || o.data_axis))
-    return status_hint(fail(ERR_USAGE, "--batch, --clip, --dtype and --data-axis speak of a training"),
+  if (!o.train && (o.batch || o.clip || o.dtype || o.data_axis || o.fsdp))
+    return status_hint(fail(ERR_USAGE, "--batch, --clip, --dtype, --data-axis and --fsdp speak of a training"),
                        "give --train, too");
+  if (o.fsdp && !o.mesh && !o.plan)
+    return status_hint(fail(ERR_USAGE, "--fsdp shards parameters over the ranks of a mesh"), "--mesh dp=4");
+  if (!o.fsdp && (o.wrap || o.keep_gathered || o.prefetch != NOT_GIVEN))
+    return fail(ERR_USAGE, "--wrap, --keep-gathered and --prefetch are for parameters that are sharded: --fsdp");
+  TRY(option_between("--prefetch", o.prefetch, 0, 1000));
   bool looks = o.mesh || o.plan || o.machine || o.report || o.nodes || o.all_weights || o.batch || o.dtype;
   if (o.train && looks) return plan_training(&o, words.v[0]);
   if (o.memory || o.train) return limit_program(&o, words.v[0]);

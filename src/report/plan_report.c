@@ -104,8 +104,9 @@ static void tell_unknown(Collector *c, Status s) {
 /* The program of the rank, as it will be run: a training step as session_specialize() makes it. */
 static Status finish_program(Collector *c, Exported *local) {
   const Prepared *step = c->r->step;
-  char buf[400];
-  const char *passes = step && c->marks ? passes_of_step(&reduce_gradients_default, buf, sizeof buf)
+  char buf[2000];
+  const char *passes = step && c->marks ? passes_of_step(c->r->reduce ? c->r->reduce : &reduce_gradients_default,
+                                                         buf, sizeof buf)
                                         : passes_specialized;
   MemoryFit fit;
   local->graph->gradients_apart = step && c->r->memory.amount > 0;

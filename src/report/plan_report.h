@@ -40,21 +40,22 @@ typedef enum {
   CAUSE_RULE,      /* nobody asked: the op could not work on what it got */
   CAUSE_COTANGENT, /* partial sums of a cotangent, or where its tensor was before an entry of the plan moved it */
   CAUSE_GRADIENT,  /* a gradient goes where its parameter lies */
+  CAUSE_PARAMETER, /* a parameter that is sharded in memory alone (FSDP) is gathered to be used */
   CAUSE_UPDATE,    /* the norm of all gradients, or what an optimizer makes of parts of a parameter */
 } MoveCause;
 
 /* A collective. */
 typedef struct {
   StepKind kind;
-  unsigned axes;         /* of the mesh */
-  int ranks;             /* of a group */
-  int64_t bytes;         /* that a rank receives */
-  double seconds;        /* predicted; 0 without a machine */
-  double exposed;        /* of these, that the rank does not compute meanwhile */
-  bool started;          /* in one place and waited for in another */
-  int joined;            /* gradients that it reduces at once; 0: it is none of that kind */
-  const char *name;      /* of its value in the rank's program */
-  const char *type;      /* "f32[2,16,64]", the whole */
+  unsigned axes;    /* of the mesh */
+  int ranks;        /* of a group */
+  int64_t bytes;    /* that a rank receives */
+  double seconds;   /* predicted; 0 without a machine */
+  double exposed;   /* of these, that the rank does not compute meanwhile */
+  bool started;     /* in one place and waited for in another */
+  int joined;       /* gradients that it reduces, or parameters that it gathers, at once; 0: it is none of these */
+  const char *name; /* of its value in the rank's program */
+  const char *type; /* "f32[2,16,64]", the whole */
   const char *from, *to; /* placements */
   MoveCause cause;
   const char *why;        /* "rowwise 'layers.0.mlp.down_proj'"; CAUSE_RULE: the op */
@@ -135,7 +136,7 @@ typedef struct {
   unsigned axes;
   Stage stage;
   int count, unasked;
-  int joined; /* gradients that these calls reduce, several at once */
+  int joined; /* gradients that these calls reduce, or parameters that they gather, several at once */
   int64_t bytes;
   double seconds, exposed;
 } PlanKind;
@@ -203,7 +204,8 @@ typedef struct {
   const Machine *machine;  /* NULL: no times */
   const GradOptions *grad; /* the joint program; NULL: the forward alone */
   const Prepared *step;    /* a training step of this program, which has its marks: instead of plan and grad */
-  MemoryLimit memory;      /* of a training step, as session_limit_memory() has it; amount 0: none */
+  const ReduceGradients *reduce; /* of a training step; NULL: as always */
+  MemoryLimit memory;            /* of a training step, as session_limit_memory() has it; amount 0: none */
   int rank;
   const char *sizes; /* for the reader; NULL: "" */
   bool no_whole;     /* do not look at the program on one rank, too */

@@ -113,9 +113,11 @@ static bool follows(const PlanLayer *a, const PlanLayer *b) {
 
 Status collect_layers(Collector *c) {
   PlanReport *p = c->p;
-  for (int i = 0; i < p->nmoves; i++)
-    if (p->move[i].node < 0 && p->move[i].stage == STAGE_FORWARD)
-      TRY(collect_layer(c, "outputs", &p->move[i].layer));
+  for (int i = 0; i < p->nmoves; i++) {
+    PlanMove *m = &p->move[i];
+    bool output = m->node < 0 && m->stage == STAGE_FORWARD && m->cause != CAUSE_PARAMETER;
+    if (output) TRY(collect_layer(c, "outputs", &m->layer));
+  }
   for (int i = 0; i < p->nnodes; i++) {
     PlanLayer *l = &p->layer[p->node[i].layer];
     l->nodes++;

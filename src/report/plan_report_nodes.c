@@ -11,7 +11,7 @@
 #include "base/ptrmap.h"
 #include "graph/graph.h"
 #include "ops/tensors.h"
-#include "passes/comm_block.h"
+#include "passes/started.h"
 #include "report/plan_collect.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -116,6 +116,12 @@ static int group_size(const Mesh *m, unsigned axes) {
   return n;
 }
 
+/* The input of the program that n brings together because it is sharded in memory alone; -1: none. */
+static int gathered_input(const Collector *c, const Node *n) {
+  const Val *v = n->args[0].kind == ARG_VAL ? n->args[0].val : NULL;
+  return v && !v->node && n->stage == STAGE_FORWARD && c->marks->input[v->index].gathered ? v->index : -1;
+}
+
 /* What an optimizer asks for by itself is not the plan's affair. */
 static MoveCause cause_of(Stage stage, const CommEvent *e, int node) {
   if (stage == STAGE_UPDATE) return CAUSE_UPDATE;
@@ -136,7 +142,7 @@ static Status add_event(Collector *c, const CommEvent *e, const Node *n, const c
                   .bytes = e->bytes,
                   .node = n->stage == STAGE_UPDATE ? -1 : node,
                   .after = after,
-                  .started = comm_is_start(n),
+                  .started = node_starts(n),
                   .stage = n->stage};
   m->cause = cause_of(n->stage, e, node);
   if (machine) m->seconds = machine_collective_seconds(machine, c->mesh, e->kind, e->axes, e->bytes);
@@ -151,6 +157,12 @@ static Status add_event(Collector *c, const CommEvent *e, const Node *n, const c
   }
   for (int a = 0; from && a < c->mesh->naxes && !m->sharded_by; a++)
     if (e->axes >> a & 1) m->sharded_by = from[a];
+  int input = gathered_input(c, n);
+  if (input >= 0) {
+    m->cause = CAUSE_PARAMETER;
+    m->node = -1;
+    return collect_layer_of(c, c->e->inputs[input].target, &m->layer);
+  }
   if (m->node >= 0) m->layer = c->p->node[m->node].layer;
   return m->stage == STAGE_UPDATE ? collect_layer(c, "update", &m->layer) : OK;
 }
@@ -159,7 +171,7 @@ static Status add_event(Collector *c, const CommEvent *e, const Node *n, const c
 static Status note_start(Collector *c, const Node *n, unsigned axes) {
   StrSlot *slot;
   const char *text;
-  if (!comm_is_start(n)) return OK;
+  if (!node_starts(n)) return OK;
   TRY(collect_text(c, n->args[0].val->name, &text));
   TRY(strmap_slot(&c->moved, &c->p->arena, text, &slot));
   slot->value = (void *)(intptr_t)c->p->nmoves;
@@ -179,7 +191,7 @@ static Status harvest(Collector *c, const Exported *to, const char *const *from,
       TRY(strmap_slot(&c->node_of, &c->p->arena, n->outs[i]->name, &slot));
       slot->value = (void *)(intptr_t)(node + 1);
     }
-    if (!node_is(n, "tess.redistribute.default") && !comm_is_start(n)) worked |= !node_is(n, "aten.slice.Tensor");
+    if (!node_is(n, "tess.redistribute.default") && !node_starts(n)) worked |= !node_is(n, "aten.slice.Tensor");
     else if (c->logged < c->log.n) {
       const CommEvent *e = &c->log.event[c->logged++];
       TRY(add_event(c, e, n, from, node, worked && node >= 0 && !e->rule));
@@ -276,7 +288,8 @@ static Status drop_dead_moves(Collector *c, const Graph *g) {
   for (int i = 0; i < p->nnodes; i++) p->node[i].nmoves = 0;
   for (int i = 0; i < p->nmoves; i++) {
     PlanMove *m = &p->move[i];
-    if (!strmap_get(&alive, m->name)) continue;
+    const Node *by = strmap_get(&alive, m->name);
+    if (!by || (!node_starts(by) && !node_is(by, "tess.redistribute.default"))) continue;
     p->move[kept] = *m;
     if (m->node >= 0 && m->stage == STAGE_FORWARD) {
       PlanNode *node = &p->node[m->node];

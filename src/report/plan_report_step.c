@@ -13,6 +13,7 @@
 #include "base/ptrmap.h"
 #include "ops/tensors.h"
 #include "passes/comm_block.h"
+#include "passes/started.h"
 #include "report/plan_collect.h"
 #include "runtime/memory_peak.h"
 
@@ -20,7 +21,7 @@ static bool is_redistribution(const Node *n) { return node_is(n, "tess.redistrib
 static bool is_wait(const Node *n) { return node_is(n, WAIT_TENSOR); }
 
 bool collect_communicates(const Instr *in) {
-  return is_redistribution(in->node) || is_wait(in->node) || comm_is_start(in->node);
+  return is_redistribution(in->node) || is_wait(in->node) || node_starts(in->node);
 }
 
 /* ---- gradients that are reduced together --------------------------------------------------------------------- */
@@ -64,35 +65,69 @@ static Status bucket_causes(Collector *c, const Val *const *member, int n, const
 
 enum { MOST_MEMBERS = 4096 };
 
-static Status add_bucket(Collector *c, const Node *start, const Val **member) {
+/* What an all-reduce of gradients is: *m has its kind, data and causes. */
+static Status describe_bucket(Collector *c, const Node *start, const Val **member, PlanMove *m) {
   const Val *v = start->args[0].val;
-  unsigned axes = (unsigned)(uintptr_t)strmap_get(&c->groups, start->args[2].str);
-  int n = members_of(start, member, MOST_MEMBERS), ranks = 1;
-  const char *why, *name;
-  PlanMove *m;
-  int64_t bytes = tensor_numel(v->tensor) * (int64_t)dtype_size(v->dtype);
+  m->kind = STEP_ALL_REDUCE;
+  m->cause = CAUSE_GRADIENT;
+  m->axes = (unsigned)(uintptr_t)strmap_get(&c->groups, start->args[2].str);
+  m->joined = members_of(start, member, MOST_MEMBERS);
+  m->bytes = 2 * tensor_numel(v->tensor) * (int64_t)dtype_size(v->dtype);
+  TRY(bucket_causes(c, member, m->joined, &m->why));
+  return collect_type(c, v->dtype, v->tensor->ndim, v->tensor->size, &m->type);
+}
+
+static unsigned changed_axes(const Placement *from, const Placement *to, int naxes) {
+  unsigned axes = 0;
+  for (int a = 0; a < naxes; a++)
+    if (!placement_equal(&from[a], &to[a])) axes |= 1u << a;
+  return axes;
+}
+
+/* A group of fully sharded parameters (ops_shard_group.c): gather_group, or scatter_group of their gradients. */
+static Status describe_group(Collector *c, const Node *start, PlanMove *m) {
+  bool gathers = node_is(start, "tess.gather_group.default");
+  Placement from[MAX_AXES], to[MAX_AXES];
+  const Val *flat = start->outs[0];
+  const Arg *parts = &start->args[0];
+  int ndim = (int)start->args[3].list[0].i, naxes;
+  char text[1024];
+  snprintf(text, sizeof text, "%.*s", (int)strcspn(start->args[2].str, ";"), start->args[2].str);
+  char *dst = strchr(text, '>');
+  if (!dst) return fail(ERR_FAIL, "a group moves '%s'", text);
+  *dst++ = 0;
+  TRY(placements_parse(text, ndim, from, &naxes));
+  TRY(placements_parse(dst, ndim, to, &naxes));
+  m->kind = gathers ? STEP_ALL_GATHER : STEP_REDUCE_SCATTER;
+  m->cause = gathers ? CAUSE_PARAMETER : CAUSE_GRADIENT;
+  m->axes = changed_axes(from, to, naxes);
+  m->joined = parts->n;
+  TRY(collect_text(c, text, &m->from));
+  TRY(collect_text(c, dst, &m->to));
+  if (gathers) m->bytes = tensor_numel(flat->tensor) * (int64_t)dtype_size(flat->dtype);
+  for (int i = 0; i < parts->n && !gathers; i++)
+    m->bytes += tensor_numel(parts->list[i].val->tensor) * (int64_t)dtype_size(flat->dtype);
+  snprintf(text, sizeof text, "%d %s together: %.300s", parts->n, gathers ? "parameters" : "gradients",
+           start->args[5].str);
+  TRY(collect_text(c, text, &m->why));
+  return collect_type(c, flat->dtype, flat->tensor->ndim, flat->tensor->size, &m->type);
+}
+
+/* A collective that no node of the program asked for by itself: the passes have made it of several. */
+static Status add_bucket(Collector *c, const Node *start, const Val **member) {
+  PlanMove m = {.ranks = 1, .rule = "", .from = "", .to = "", .started = true, .node = -1, .stage = start->stage};
+  PlanMove *kept;
+  bool reduces = start->args[0].kind == ARG_VAL;
+  TRY(reduces ? describe_bucket(c, start, member, &m) : describe_group(c, start, &m));
   for (int a = 0; a < c->mesh->naxes; a++)
-    if (axes >> a & 1) ranks *= c->mesh->axis[a];
-  TRY(bucket_causes(c, member, n, &why));
-  TRY(collect_text(c, start->outs[0]->name, &name));
-  TRY(collect_add_move(c, &m));
-  *m = (PlanMove){.kind = STEP_ALL_REDUCE,
-                  .axes = axes,
-                  .ranks = ranks,
-                  .bytes = bytes * 2 * (ranks - 1) / ranks,
-                  .name = name,
-                  .why = why,
-                  .rule = "",
-                  .from = "",
-                  .to = "",
-                  .cause = CAUSE_GRADIENT,
-                  .started = true,
-                  .joined = n,
-                  .node = -1,
-                  .stage = start->stage};
-  if (c->r->machine) m->seconds = machine_collective_seconds(c->r->machine, c->mesh, m->kind, m->axes, m->bytes);
-  TRY(collect_type(c, v->dtype, v->tensor->ndim, v->tensor->size, &m->type));
-  return collect_layer(c, "gradients", &m->layer);
+    if (m.axes >> a & 1) m.ranks *= c->mesh->axis[a];
+  m.bytes = m.bytes * (m.ranks - 1) / m.ranks;
+  if (c->r->machine) m.seconds = machine_collective_seconds(c->r->machine, c->mesh, m.kind, m.axes, m.bytes);
+  TRY(collect_text(c, start->outs[0]->name, &m.name));
+  TRY(collect_layer(c, m.cause == CAUSE_GRADIENT ? "gradients" : "parameters", &m.layer));
+  TRY(collect_add_move(c, &kept));
+  *kept = m;
+  return OK;
 }
 
 static Status known_moves(Collector *c, StrMap *known) {
@@ -111,7 +146,7 @@ Status collect_buckets(Collector *c, const Graph *g) {
   TRY(known_moves(c, &known));
   TRY_NEW(member, arena_new_n(&c->p->arena, const Val *, MOST_MEMBERS));
   for (const Node *n = g->first; n; n = n->next)
-    if (comm_is_start(n) && !strmap_get(&known, n->outs[0]->name)) TRY(add_bucket(c, n, member));
+    if (node_starts(n) && !strmap_get(&known, n->outs[0]->name)) TRY(add_bucket(c, n, member));
   return OK;
 }
 
@@ -210,7 +245,7 @@ static Status go_through(Course *k, const Program *p) {
     if (is_redistribution(n)) {
       TRY(communicate(k, n, &span));
       expose(k, span, k->c->p->step.span[span].end - k->now, n->stage);
-    } else if (comm_is_start(n)) TRY(start(k, n));
+    } else if (node_starts(n)) TRY(start(k, n));
     else if (is_wait(n)) wait_for(k, n);
     else TRY(compute(k, &p->instrs[i]));
   }

@@ -149,7 +149,8 @@ static void put_kinds(TextBuf *b, const PlanReport *r) {
     text_printf(b, "  %-*s %8d %14s", width, name, k->count, bytes(k->bytes, x));
     if (r->timed) text_printf(b, " %10s", human_seconds(k->seconds, y, sizeof y));
     if (steps) text_printf(b, " %10s", human_seconds(k->exposed, y, sizeof y));
-    if (k->joined) text_printf(b, "   %d gradients, joined", k->joined);
+    if (k->joined)
+      text_printf(b, "   %d %s, joined", k->joined, k->kind == STEP_ALL_GATHER ? "parameters" : "gradients");
     if (k->unasked) text_printf(b, "   %d not asked for", k->unasked);
     text_puts(b, "\n");
   }
@@ -260,6 +261,13 @@ static void put_move(TextBuf *b, const PlanReport *r, const PlanMove *m) {
               m->cause == CAUSE_RULE ? "   (not asked for)" : "");
 }
 
+/* Where a collective that is done for no node of the forward is told: parameters, backward, update, outputs; else
+ * -1. */
+static int part_of(const PlanMove *m) {
+  if (m->stage) return m->stage == STAGE_BACKWARD ? 1 : 2;
+  return m->node >= 0 ? -1 : m->cause == CAUSE_PARAMETER ? 0 : 3;
+}
+
 static void put_nodes(TextBuf *b, const PlanReport *r) {
   char x[32];
   const char *module = NULL;
@@ -280,21 +288,13 @@ static void put_nodes(TextBuf *b, const PlanReport *r) {
     for (int m = 0; m < n->nmoves; m++)
       if (r->move[n->move + m].after) put_move(b, r, &r->move[n->move + m]);
   }
-  for (int i = 0, any = 0; i < r->nmoves; i++) {
-    if (r->move[i].stage != STAGE_BACKWARD) continue;
-    if (!any++) text_puts(b, "backward, in its order:\n");
-    put_move(b, r, &r->move[i]);
-  }
-  for (int i = 0, any = 0; i < r->nmoves; i++) {
-    if (r->move[i].stage != STAGE_UPDATE) continue;
-    if (!any++) text_puts(b, "update:\n");
-    put_move(b, r, &r->move[i]);
-  }
-  for (int i = 0, any = 0; i < r->nmoves; i++) {
-    if (r->move[i].node >= 0 || r->move[i].stage) continue;
-    if (!any++) text_puts(b, "outputs:\n");
-    put_move(b, r, &r->move[i]);
-  }
+  static const char *const titles[] = {"parameters:", "backward, in its order:", "update:", "outputs:"};
+  for (int part = 0; part < 4; part++)
+    for (int i = 0, any = 0; i < r->nmoves; i++) {
+      if (part_of(&r->move[i]) != part) continue;
+      if (!any++) text_printf(b, "%s\n", titles[part]);
+      put_move(b, r, &r->move[i]);
+    }
 }
 
 void plan_report_text(TextBuf *b, const PlanReport *r, PlanTextOptions o) {

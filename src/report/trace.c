@@ -9,6 +9,7 @@
 #include "graph/module_stack.h"
 #include "ops/tensors.h"
 #include "passes/comm_block.h"
+#include "passes/started.h"
 
 enum { DEEPEST = 64, MOST_SHOWN = 8 };
 
@@ -40,7 +41,7 @@ double trace_waited(const TraceRun *r) {
   for (int64_t i = 0; i < count_spans(r); i++) {
     Span s = span_at(r, i);
     bool talks = s.node && (node_is(s.node, "tess.redistribute.default") || node_is(s.node, WAIT_TENSOR) ||
-                            comm_is_start(s.node));
+                            node_starts(s.node));
     if (talks) sum += s.ended - s.begun;
   }
   return sum;

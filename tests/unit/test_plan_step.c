@@ -3,7 +3,7 @@
 #include "dist/dispatch.h"
 #include "dist/dist.h"
 #include "harness/load.h"
-#include "passes/comm_block.h"
+#include "passes/started.h"
 #include "report/plan_report.h"
 #include "runtime/feed_sizes.h"
 #include "runtime/ranks.h"
@@ -18,7 +18,7 @@ typedef struct {
 } Held;
 
 typedef struct {
-  const char *model, *mesh, *optim, *memory;
+  const char *model, *mesh, *optim, *memory, *fsdp;
   int rank;
   Prepared *step;
   Value *inputs;
@@ -52,7 +52,7 @@ static Status look(const Case *c, Trainer *t, Held *h) {
   h->slab = (int64_t)p->slab_bytes;
   h->gradients = (int64_t)p->gradient_bytes;
   for (int i = 0; i < p->ninstrs; i++) {
-    h->started += comm_is_start(p->instrs[i].node);
+    h->started += node_starts(p->instrs[i].node);
     h->others += node_is(p->instrs[i].node, "tess.redistribute.default");
   }
   count_states(t, h);
@@ -124,7 +124,8 @@ static void prepare_case(Case *c, Ctx *ctx, const PlanFile *plan, Arena *arena, 
   snprintf(path, sizeof path, GOLDEN_FOLDER "/train/%s/forward.pt2", c->model);
   assert_ok(program_load(path, NULL, &e));
   assert_ok(settings_recipe(&(TrainSettings){.optim = c->optim, .clip = "1.0"}, arena, recipe));
-  assert_ok(trainer_prepare(ctx, e, &(TrainerPlan){.recipe = recipe, .mesh = c->mesh, .plan = plan}, &c->step));
+  assert_ok(trainer_prepare(
+      ctx, e, &(TrainerPlan){.recipe = recipe, .mesh = c->mesh, .plan = plan, .fsdp = c->fsdp}, &c->step));
   assert_ok(feed_symbols(c->step->program, true, &b));
   assert_ok(feed_sizes(c->step->program, &b, scope, arena, &c->inputs, &c->ninputs));
   free(b.v);
@@ -159,6 +160,8 @@ static void test_memory_of_ranks(void **state) {
   check_case((Case){.model = "gpt_tied", .mesh = "dp=2,tp=2", .optim = "adamw", .rank = 3}, 4);
   check_case((Case){.model = "gpt_tied", .mesh = "tp=3", .optim = "muon"}, 3);
   check_case((Case){.model = "gpt_tied", .mesh = "dp=2", .optim = "sgd,lr=0.1,momentum=0.9", .memory = "100%"}, 2);
+  check_case((Case){.model = "gpt_tied", .mesh = "dp=2,tp=2", .optim = "adamw", .fsdp = ""}, 4);
+  check_case((Case){.model = "gpt_tied", .mesh = "replica=2,dp=2", .optim = "adamw", .fsdp = "dp"}, 4);
   check_case((Case){.model = "mlp_ce", .mesh = "dp=3", .optim = "adamw"}, 3);
   check_case((Case){.model = "cnn_bn", .mesh = "dp=2", .optim = "adamw"}, 2);
 }
