@@ -76,8 +76,9 @@ typedef enum {
 const char *coll_kind_name(CollKind kind);
 
 /* A strided part of a buffer.  exchange: the k-th box that rank a sends to rank b and the
- * k-th box that b receives from a have the same sizes.  reduce_scatter: with send boxes, the part of a member is not
- * one piece of the buffer but the boxes for it, one behind the other; their sizes are the same on all members. */
+ * k-th box that b receives from a have the same sizes.  reduce_scatter: with send boxes, the part of a member is
+ * not one piece of the buffer but the boxes for it, one behind the other; their sizes are the same on all members.
+ */
 typedef struct {
   int peer; /* member of the group */
   int ndim;
