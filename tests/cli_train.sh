@@ -45,6 +45,9 @@ that grep -q 'id="report"' "$temp/page.html"
 that [ "$(ls "$temp/events" | grep -c tfevents)" = 1 ]
 train 0 'aten.linear' --steps 2 -q --profile --trace "$temp/trace.json"
 that grep -q '"ph":"X"\|"ph": "X"' "$temp/trace.json"
+train 0 'exposed communication: [0-9.]+ % of the last step' --mesh dp=2 --steps 2 --trace "$temp/ranks.json"
+that grep -q '"cat":"communication","args":.*"started":true' "$temp/ranks.json"
+that grep -q '"ph":"f","bp":"e","name":"waits for"' "$temp/ranks.json"
 train 0 '' --steps 10 -q -o "$temp/trained.pt2"
 that [ ! -s "$temp/out" ]
 try 0 '^loss\.|^0: f32' run "$temp/trained.pt2" --random-inputs 0

@@ -52,6 +52,29 @@ try 0 '' plan "$llama/program.pt2" --mesh tp=2 --plan auto --save-plan "$temp/sa
 try 0 'all of them follow' plan "$llama/program.pt2" --mesh tp=2 --plan "$temp/saved.json"
 try 0 'all of them follow' plan "$llama/program.pt2" --plan "$temp/saved.json"
 
+# ---- a training step: its collectives, with gradients joined, memory, time; one rank and many
+gpt=$models/../train/gpt_tied/forward.pt2
+step="plan $gpt --train --mesh dp=2,tp=2 --machine cpu2"
+try 0 'a step of adamw on the loss' $step
+for line in 'optimizer state  ' 'saved for the backward  ' 'all_reduce dp, backward  .* gradients, joined' 'all_reduce tp, update  ' \
+  'exposed communication  .* of the step' 'throughput of all ranks .* samples/s, .* tokens/s at a batch of'; do
+  that grep -qE "$line" "$temp/out"
+done
+try 0 'gradients together: gradient of' $step --nodes
+try 0 '"tokens_per_second"' $step --json
+that parses "$temp/out"
+try 0 '' $step --report "$temp/step.html"
+that grep -q '"spans":\[\[0,' "$temp/step.html"
+try 0 '4096 ranks' plan "$gpt" --train=muon --mesh dp=64,tp=64 --batch 128
+try 0 'at a batch of 16' plan "$gpt" --train --machine a100 --batch 16
+try 0 'on dp=1: 1 rank' plan "$gpt" --train --machine a100
+try 0 'all_gather dp  .* parameters, joined' $step --fsdp --nodes
+that grep -qE 'reduce_scatter dp, backward  .* gradients, joined' "$temp/out"
+try 2 'are for parameters that are sharded' $step --prefetch 2
+try 2 'speak of a training' plan "$gpt" --mesh dp=2 --batch 16
+try 2 '--optim' plan "$gpt" --train=adamv --mesh dp=2
+try 2 'do not fit|smallest limit' plan "$gpt" --train --mesh dp=2 --memory 1K
+
 # ---- errors
 try 2 'one program, 0' plan --mesh tp=2
 try 2 'which mesh' plan blocks.txt

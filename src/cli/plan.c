@@ -7,8 +7,12 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/plan_memory.h"
+#include "cli/run_ranks.h"
+#include "cli/train_options.h"
 #include "report/plan_report.h"
 #include "runtime/feed_sizes.h"
+#include "train/settings.h"
+#include "train/trainer.h"
 
 static const char examples[] =
     "  tessera plan model.pt2 --mesh tp=4\n"
@@ -21,15 +25,17 @@ static const char examples[] =
     "  tessera plan loss.pt2 --mesh dp=2,tp=2 --plan plan.json --grad\n"
     "  tessera plan loss.pt2 --grad --memory 600M\n"
     "  tessera plan loss.pt2 --train=adamw --memory 2G\n"
+    "  tessera plan loss.pt2 --train --mesh dp=16,tp=64 --batch 128 --machine a100 --report step.html\n"
     "  tessera bench calibrate -o machine.json && tessera plan model.pt2 --mesh tp=2 --plan plan.json --machine "
     "machine.json\n";
 
 typedef struct {
-  const char *mesh, *plan, *machine, *report, *save, *weights, *memory, *train;
+  const char *mesh, *plan, *machine, *report, *save, *weights, *memory, *train, *clip, *dtype, *data_axis, *fsdp,
+      *wrap;
   TextList sizes;
-  int64_t rank;
+  int64_t rank, batch, prefetch;
   GradientWords gradients;
-  bool json, nodes, all_weights, force;
+  bool json, nodes, all_weights, force, keep_gathered;
 } PlanOptions;
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
@@ -87,25 +93,37 @@ static Status print_report(const PlanReport *r, const PlanOptions *o) {
   return s;
 }
 
-static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *plan, const Machine *machine,
-                             Scope *scope, Arena *arena) {
-  PlanRequest r = {.mesh = o->mesh, .plan = plan, .machine = machine, .rank = (int)o->rank};
+/* --batch: as many rows of every input that has those of the first. */
+static Status set_batch(const Value *inputs, int n, int64_t rows) {
+  int64_t before = -1;
+  for (int i = 0; i < n; i++) {
+    Tensor *t = inputs[i].kind == VAL_TENSOR ? inputs[i].tensor : NULL;
+    if (!t || !t->ndim) continue;
+    if (before < 0) before = t->size[0];
+    if (t->size[0] != before) continue;
+    t->size[0] = rows;
+    contiguous_strides(t->ndim, t->size, t->stride);
+  }
+  return before < 0 ? fail(ERR_USAGE, "--batch: no input of the program has rows") : OK;
+}
+
+static Status report_program(const PlanOptions *o, const Exported *e, PlanRequest *r, Scope *scope, Arena *arena) {
   GradOptions grad;
   PlanReport *report;
   SymBindings b;
-  if (o->gradients.names) {
+  if (o->gradients.names && !r->step) {
     grad = gradient_words_ask(&o->gradients);
-    r.grad = &grad;
+    r->grad = &grad;
   }
   Value *inputs;
-  for (int i = 0; i < o->sizes.n; i++) TRY(set_size(e, o->sizes.v[i]));
   TRY(feed_symbols(e, true, &b));
-  Status s = sizes_text(arena, &b, &r.sizes);
-  if (!s) s = feed_sizes(e, &b, scope, arena, &inputs, &r.ninputs);
+  Status s = sizes_text(arena, &b, &r->sizes);
+  if (!s) s = feed_sizes(e, &b, scope, arena, &inputs, &r->ninputs);
   free(b.v);
   TRY(s);
-  r.inputs = inputs;
-  TRY(plan_report(e, &r, &report));
+  if (o->batch) TRY(set_batch(inputs, r->ninputs, o->batch));
+  r->inputs = inputs;
+  TRY(plan_report(e, r, &report));
   s = print_report(report, o);
   if (!s && o->save && report->derived)
     s = file_write_all(o->save, report->derived, strlen(report->derived), o->force ? FILE_OVERWRITE : 0);
@@ -114,7 +132,72 @@ static Status report_program(const PlanOptions *o, Exported *e, const PlanFile *
   return s;
 }
 
-/* --memory and --train: on one rank, which has no mesh. */
+/* --train on a mesh: prepared as `tessera train` does it, which takes over the program. */
+static Status prepare_step(Ctx *ctx, const PlanOptions *o, const char *path, const PlanFile *plan, Arena *arena,
+                           Prepared **out) {
+  Exported *e;
+  Recipe *recipe;
+  TRY_NEW(recipe, arena_new(arena, Recipe));
+  const TrainSettings settings = {.optim = *o->train ? o->train : NULL, .clip = o->clip, .dtype = o->dtype};
+  const TrainerPlan how = {.loss = o->gradients.loss,
+                           .mesh = o->mesh,
+                           .plan = plan,
+                           .data_axis = o->data_axis,
+                           .fsdp = o->fsdp,
+                           .recipe = recipe};
+  TRY(settings_recipe(&settings, arena, recipe));
+  TRY(program_load(path, o->weights, &e));
+  Status s = OK;
+  for (int i = 0; i < o->sizes.n && !s; i++) s = set_size(e, o->sizes.v[i]);
+  if (!s) s = plan_report_sizes(e);
+  if (s) return exported_free(e), s;
+  return trainer_prepare(ctx, e, &how, out);
+}
+
+/* What is left open by the user. */
+static Status train_request(PlanOptions *o, PlanRequest *r, PlanFile **plan) {
+  TRY(mesh_plan_read(&o->mesh, o->plan, plan));
+  if (!o->mesh) o->mesh = "dp=1";
+  r->mesh = o->mesh;
+  r->plan = *plan;
+  return o->memory ? memory_limit_parse(o->memory, &r->memory) : OK;
+}
+
+static Status check_files(const PlanOptions *o, Machine *machine) {
+  if (o->report) TRY(output_check(o->report, o->force));
+  if (o->save && o->plan && strcmp(o->plan, "auto") != 0)
+    return fail(ERR_USAGE, "--save-plan is for plans that are derived (--plan auto)");
+  if (o->save) TRY(output_check(o->save, o->force));
+  return o->machine ? machine_find(o->machine, machine) : OK;
+}
+
+static Status plan_training(PlanOptions *o, const char *path) {
+  PlanFile *plan = NULL;
+  Prepared *step = NULL;
+  Machine machine;
+  Ctx ctx;
+  Scope scope = {0};
+  Arena arena = {0};
+  PlanRequest r = {.machine = o->machine ? &machine : NULL, .rank = (int)o->rank};
+  TRY(check_files(o, &machine));
+  ctx_init(&ctx, 1);
+  const TrainCommand words = {.wrap = o->wrap, .keep_gathered = o->keep_gathered, .prefetch = o->prefetch};
+  ReduceGradients reduce;
+  Status s = train_request(o, &r, &plan);
+  if (!s) s = train_reductions(&words, &arena, &reduce);
+  r.reduce = &reduce;
+  if (!s) s = prepare_step(&ctx, o, path, plan, &arena, &step);
+  r.step = step;
+  if (!s) s = report_program(o, step->program, &r, &scope, &arena);
+  scope_clear(&scope);
+  prepared_unref(step);
+  ctx_free(&ctx);
+  arena_free(&arena);
+  plan_file_free(plan);
+  return s;
+}
+
+/* --memory, and --train without a mesh: what a limit of memory costs on one rank. */
 static Status limit_program(const PlanOptions *o, const char *path) {
   Exported *e;
   MemoryLimit limit;
@@ -141,17 +224,16 @@ static Status plan_program(const PlanOptions *o, const char *path) {
   Ctx ctx;
   Scope scope = {0};
   Arena arena = {0};
-  if (o->report) TRY(output_check(o->report, o->force));
-  if (o->save && o->plan && strcmp(o->plan, "auto") != 0)
-    return fail(ERR_USAGE, "--save-plan is for plans that are derived (--plan auto)");
-  if (o->save) TRY(output_check(o->save, o->force));
-  if (o->machine) TRY(machine_find(o->machine, &machine));
+  PlanRequest r = {.mesh = o->mesh, .machine = o->machine ? &machine : NULL, .rank = (int)o->rank};
+  TRY(check_files(o, &machine));
   TRY(plan_file_read(o->plan ? o->plan : "auto", &plan));
   Status s = program_load(path, o->weights, &e);
   if (s) return plan_file_free(plan), s;
+  r.plan = plan;
   ctx_init(&ctx, 1);
   s = plan_report_prepare(&ctx, e);
-  if (!s) s = report_program(o, e, plan, o->machine ? &machine : NULL, &scope, &arena);
+  for (int i = 0; i < o->sizes.n && !s; i++) s = set_size(e, o->sizes.v[i]);
+  if (!s) s = report_program(o, e, &r, &scope, &arena);
   scope_clear(&scope);
   arena_free(&arena);
   ctx_free(&ctx);
@@ -173,11 +255,26 @@ static const Option options[] = {
      "value of a symbol in the sizes (default: as exported); may be given several times"},
     GRADIENT_OPTIONS(PlanOptions, gradients),
     {"--train", 0, OPT_MAYBE, offsetof(PlanOptions, train), "OPTIM",
-     "what a step of training takes: state, gradients, intermediate results, and the curve of memory against time"},
+     "a step of training with this optimizer (default adamw): with --mesh or --machine its collectives, memory and "
+     "predicted time; else what it takes on one rank, and the curve of memory against time"},
+    {"--batch", 0, OPT_INT, offsetof(PlanOptions, batch), "N",
+     "with --train: rows of a batch of all ranks (default: as exported)"},
+    {"--clip", 0, OPT_TEXT, offsetof(PlanOptions, clip), "MAX,..", "with --train: as `tessera train` takes it"},
+    {"--dtype", 0, OPT_TEXT | TAKES_DTYPE, offsetof(PlanOptions, dtype), "DTYPE",
+     "with --train: compute products in bf16 or f16"},
+    {"--data-axis", 0, OPT_TEXT, offsetof(PlanOptions, data_axis), "AXIS",
+     "with --train: of the mesh, over which batches are sharded (default: those called dp, data, fsdp ...)"},
+    {"--fsdp", 0, OPT_MAYBE, offsetof(PlanOptions, fsdp), "AXIS",
+     "with --train: parameters, gradients and optimizer state are sharded over the data axis, too"},
+    {"--wrap", 0, OPT_TEXT, offsetof(PlanOptions, wrap), "PATTERNS",
+     "with --fsdp: modules whose parameters are gathered at once (default: those with a number)"},
+    {"--keep-gathered", 0, OPT_FLAG, offsetof(PlanOptions, keep_gathered), NULL,
+     "with --fsdp: parameters stay gathered from the forward to the backward"},
+    {"--prefetch", 0, OPT_INT, offsetof(PlanOptions, prefetch), "N",
+     "with --fsdp: groups that are gathered ahead (default 1)"},
     {"--memory", 0, OPT_TEXT, offsetof(PlanOptions, memory), "BYTES",
-     "with --grad, without a mesh: what is computed again so that intermediate results take at most 600M, 2G, or "
-     "70% "
-     "of what they take without a limit"},
+     "with --train, or with --grad and without a mesh: what is computed again so that intermediate results take at "
+     "most 600M, 2G, or 70% of what they take without a limit"},
     {"--report", 'r', OPT_TEXT | TAKES_FILE, offsetof(PlanOptions, report), "FILE",
      "write the report there, too: .html (a page for a browser), .json, else text with all tables"},
     {"--nodes", 0, OPT_FLAG, offsetof(PlanOptions, nodes), NULL, "also the placements at every node"},
@@ -196,7 +293,7 @@ const CommandSpec spec_plan = {.usage = "PROGRAM --mesh AXES [--plan FILE] [opti
                                OPTIONS(options)};
 
 Status command_plan(int argc, char **argv) {
-  PlanOptions o = {0};
+  PlanOptions o = {.prefetch = NOT_GIVEN};
   TextList words;
   bool help;
   TRY(options_parse("plan", &spec_plan, &o, argc, argv, &words, &help));
@@ -206,6 +303,17 @@ Status command_plan(int argc, char **argv) {
                        "tessera plan model.pt2 --mesh tp=4 --plan plan.json");
   if (o.rank < 0 || o.rank > 1 << 24) return fail(ERR_USAGE, "--rank must be between 0 and the number of ranks");
   if (!o.train) TRY(gradient_words_check(&o.gradients));
+  if (o.batch < 0 || o.batch > INT32_MAX) return fail(ERR_USAGE, "--batch must be between 1 and %d", INT32_MAX);
+  if (!o.train && (o.batch || o.clip || o.dtype || o.data_axis || o.fsdp))
+    return status_hint(fail(ERR_USAGE, "--batch, --clip, --dtype, --data-axis and --fsdp speak of a training"),
+                       "give --train, too");
+  if (o.fsdp && !o.mesh && !o.plan)
+    return status_hint(fail(ERR_USAGE, "--fsdp shards parameters over the ranks of a mesh"), "--mesh dp=4");
+  if (!o.fsdp && (o.wrap || o.keep_gathered || o.prefetch != NOT_GIVEN))
+    return fail(ERR_USAGE, "--wrap, --keep-gathered and --prefetch are for parameters that are sharded: --fsdp");
+  TRY(option_between("--prefetch", o.prefetch, 0, 1000));
+  bool looks = o.mesh || o.plan || o.machine || o.report || o.nodes || o.all_weights || o.batch || o.dtype;
+  if (o.train && looks) return plan_training(&o, words.v[0]);
   if (o.memory || o.train) return limit_program(&o, words.v[0]);
   if (!o.mesh && !o.plan) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");
   return plan_program(&o, words.v[0]);

@@ -167,7 +167,7 @@ static Status save(const Report *p) {
 static Status save_trace(const Report *p) {
   const RunState *r = p->run;
   TraceFile f = {.path = r->o->trace, .program = r->o->path, .force = r->o->force};
-  Status s = trace_save(&f, r->world, r->session);
+  Status s = trace_save(&f, r->world, r->session, NULL);
   if (s && r->rank == 0 && r->o->unwritten) atomic_store(r->o->unwritten, true);
   return s;
 }

@@ -52,7 +52,8 @@ typedef struct {
   LoopOptions loop;
   int64_t done; /* steps of the save that is resumed */
   LoopResult result;
-  char *profile; /* what is told at the end; malloc'ed */
+  char *profile;    /* what is told at the end; malloc'ed */
+  TraceTimes times; /* with --trace */
   Arena arena;
 } Training;
 
@@ -93,7 +94,7 @@ static Status tell_times(void *arg) {
   const Session *s = trainer_session(t->trainer);
   TraceFile f = {.path = c->trace, .program = c->program, .force = c->force};
   size_t size;
-  if (c->trace) TRY(trace_save(&f, t->world, s));
+  if (c->trace) TRY(trace_save(&f, t->world, s, &t->times));
   if (!c->profile || !t->writes) return OK;
   FILE *text = open_memstream(&t->profile, &size);
   if (!text) return fail_oom();
@@ -147,11 +148,22 @@ static Status open_records(Training *t) {
   return measure_peak(t->ctx, &o->peak);
 }
 
+/* --trace on a mesh: what the last step waited for. */
+static void tell_waits(const Training *t) {
+  const TraceTimes *x = &t->times;
+  char step[32], waited[32];
+  if (!t->world || !t->writes || t->job->c.quiet || x->seconds <= 0) return;
+  printf("exposed communication: %.1f %% of the last step (%s of %s; %.1f %% on the rank that waits most)\n",
+         100 * x->waited / x->seconds, human_seconds(x->waited, waited, sizeof waited),
+         human_seconds(x->seconds, step, sizeof step), 100 * x->most / x->seconds);
+}
+
 /* What is left behind by the rank that writes; the others help to gather it. */
 static Status finish(Training *t, Status s) {
   const TrainCommand *c = &t->job->c;
   if (t->writes) step_log_pause(t->loop.log);
   if (t->profile) fputs(t->profile, stdout);
+  if (!s) tell_waits(t);
   if (c->report && t->writes) {
     const char *ended = s ? status_message(s) : t->result.stopped ? "interrupted" : NULL;
     Status reported = train_write_report(t->trainer, c, &t->loop, &t->result, ended);

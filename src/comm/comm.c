@@ -271,6 +271,10 @@ void world_watch(World *w, CommWatchFn *fn, void *arg) {
   w->watch_arg = arg;
 }
 
+Status world_past(const World *w, double from, double to, CommPast **out, int *n) {
+  return flight_past(&w->flight, from, to, out, n);
+}
+
 Status world_flight_json(World *w, TextBuf *out) {
   flight_json(&w->flight, out);
   return out->failed ? fail_oom() : OK;

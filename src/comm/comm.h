@@ -76,8 +76,9 @@ typedef enum {
 const char *coll_kind_name(CollKind kind);
 
 /* A strided part of a buffer.  exchange: the k-th box that rank a sends to rank b and the
- * k-th box that b receives from a have the same sizes.  reduce_scatter: with send boxes, the part of a member is not
- * one piece of the buffer but the boxes for it, one behind the other; their sizes are the same on all members. */
+ * k-th box that b receives from a have the same sizes.  reduce_scatter: with send boxes, the part of a member is
+ * not one piece of the buffer but the boxes for it, one behind the other; their sizes are the same on all members.
+ */
 typedef struct {
   int peer; /* member of the group */
   int ndim;
@@ -140,6 +141,22 @@ Status world_set_flight(World *w, const char *path);
 /* The last 2000 collectives of this rank as JSON: sequence, kind, dtype, count, group, why,
  * when started, when done. */
 Status world_flight_json(World *w, TextBuf *out);
+
+/* A collective that this rank has made: from its start to its end, whether it was waited for then or not. */
+enum { COMM_WHY = 40 };
+typedef struct {
+  CollKind kind;
+  Dtype dtype;
+  int64_t count;      /* elements of this rank */
+  const int *members; /* ranks of the group; live as long as the world */
+  int group_size;
+  uint64_t sequence; /* within the group: with the members and `started`, the same on all ranks */
+  bool started;
+  double begun, done; /* seconds, by clock_now() */
+  char why[COMM_WHY]; /* cut off if longer */
+} CommPast;
+/* Those of the last 2000 that began between two moments and are over, in their order; malloc'ed. */
+Status world_past(const World *w, double from, double to, CommPast **out, int *n);
 
 /* ---- watching -------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* flight.c -- see flight.h. */
 #include "comm/flight.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,10 +137,42 @@ static void entry_json(const Flight *f, const FlightEntry *e, double rate, TextB
   else text_puts(out, "null}");
 }
 
+/* Ticks per second. */
+static double tick_rate(const Flight *f) {
+  return (double)(ticks_now() - f->epoch_ticks) / fmax(clock_now() - f->epoch, 1e-9);
+}
+
+static uint64_t last_ticket(const Flight *f) { return f->ring ? atomic_load(&f->tickets) : 0; }
+static uint64_t first_ticket(uint64_t last) { return last > FLIGHT_RING ? last - FLIGHT_RING + 1 : 1; }
+
+Status flight_past(const Flight *f, double from, double to, CommPast **out, int *n) {
+  const double rate = tick_rate(f);
+  const uint64_t last = last_ticket(f);
+  CommPast *past;
+  TRY_NEW(past, calloc(FLIGHT_RING, sizeof *past));
+  *n = 0;
+  for (uint64_t t = first_ticket(last); t <= last; t++) {
+    FlightEntry e;
+    if (!flight_get(f, t, &e) || !e.done) continue;
+    CommPast p = {.kind = (CollKind)e.kind,
+                  .dtype = (Dtype)e.dtype,
+                  .count = e.count,
+                  .members = e.members,
+                  .group_size = e.group_size,
+                  .sequence = e.sequence,
+                  .started = e.started,
+                  .begun = f->epoch + (double)(int64_t)(e.begun - f->epoch_ticks) / rate,
+                  .done = f->epoch + (double)(int64_t)(e.done - f->epoch_ticks) / rate};
+    memcpy(p.why, e.why, sizeof p.why);
+    if (p.begun >= from && p.begun <= to) past[(*n)++] = p;
+  }
+  *out = past;
+  return OK;
+}
+
 void flight_json(const Flight *f, TextBuf *out) {
-  const double rate = (double)(ticks_now() - f->epoch_ticks) / ((clock_now() - f->epoch) * 1e6); /* ticks per us */
-  const uint64_t last = f->ring ? atomic_load(&f->tickets) : 0,
-                 first = last > FLIGHT_RING ? last - FLIGHT_RING + 1 : 1;
+  const double rate = tick_rate(f) * 1e-6; /* per us */
+  const uint64_t last = last_ticket(f), first = first_ticket(last);
   bool any = false;
   text_puts(out, "[");
   for (uint64_t t = first; t <= last; t++) {

@@ -15,7 +15,7 @@
 #include "base/textbuf.h"
 #include "comm/comm.h"
 
-enum { FLIGHT_RING = 2000, FLIGHT_WHY = 40 };
+enum { FLIGHT_RING = 2000, FLIGHT_WHY = COMM_WHY };
 
 typedef struct {
   uint64_t ticket;
@@ -60,6 +60,8 @@ const char *flight_describe(const FlightEntry *e, char *buf, size_t cap);
 const char *flight_describe_call(const FlightEntry *e, char *buf, size_t cap);
 /* What two calls that read alike differ in; NULL: nothing that is noted. */
 const char *flight_difference(const FlightEntry *a, const FlightEntry *b);
+/* See world_past(). */
+Status flight_past(const Flight *f, double from, double to, CommPast **out, int *n);
 void flight_json(const Flight *f, TextBuf *out); /* an array */
 
 #endif

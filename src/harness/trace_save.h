@@ -10,7 +10,13 @@ typedef struct {
   bool force;
 } TraceFile;
 
-/* w: ranks that do the same at the same time, rank 0 writes (collective); NULL: alone. */
-Status trace_save(const TraceFile *f, World *w, const Session *s);
+/* What the ranks had to wait for in that run, for the rank that writes. */
+typedef struct {
+  double seconds;      /* from the beginning of the first to the end of the last instruction */
+  double waited, most; /* of these in collectives: on average, and of the rank that waited most */
+} TraceTimes;
+
+/* w: ranks that do the same at the same time, rank 0 writes (collective); NULL: alone.  times may be NULL. */
+Status trace_save(const TraceFile *f, World *w, const Session *s, TraceTimes *times);
 
 #endif

@@ -67,7 +67,7 @@ static void wait(Holds *h, const Tensor *t, int at) {
 static Status find(Graph *g, Holds *h) {
   int at = 0;
   for (Node *n = g->first; n; n = n->next, at++) {
-    if (n->op && n->op->def->flags & OP_STARTS) TRY(start(h, n, at));
+    if (node_starts(n)) TRY(start(h, n, at));
     else if (node_is(n, "_c10d_functional.wait_tensor.default")) wait(h, tensor_of(&n->args[0]), at);
   }
   for (int i = 0; i < h->n; i++) {

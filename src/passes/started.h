@@ -15,6 +15,9 @@ typedef struct {
   int from, until; /* the node that starts, the node that waits */
 } Hold;
 
+/* Is it a collective that goes on until its wait? */
+static inline bool node_starts(const Node *n) { return n->op && n->op->def->flags & OP_STARTS; }
+
 /* Of a specialised graph, in the order of `from`; malloc'ed. */
 Status started_holds(Graph *g, Hold **out, int *n);
 

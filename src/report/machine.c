@@ -15,6 +15,7 @@ static const Machine presets[] = {
      .flops = {[DT_F32] = 60e9, [DT_F64] = 30e9, [DT_BF16] = 40e9, [DT_F16] = 40e9},
      .memory_bandwidth = 10e9,
      .op_latency = 0.5e-6,
+     .overlap = 0,
      .nlinks = 1,
      .link = {{"default", 5e9, 0.5e-6}}},
     {.name = "a100",
@@ -22,6 +23,7 @@ static const Machine presets[] = {
      .memory_bandwidth = 1.7e12,
      .memory = 80e9,
      .op_latency = 4e-6,
+     .overlap = 1,
      .ranks_per_node = 8,
      .nlinks = 2,
      .link = {{"node", 230e9, 5e-6}, {"network", 22e9, 12e-6}}},
@@ -30,6 +32,7 @@ static const Machine presets[] = {
      .memory_bandwidth = 2.8e12,
      .memory = 80e9,
      .op_latency = 3e-6,
+     .overlap = 1,
      .ranks_per_node = 8,
      .nlinks = 2,
      .link = {{"node", 360e9, 4e-6}, {"network", 45e9, 10e-6}}},
@@ -85,7 +88,7 @@ static Status check_keys(yyjson_val *object, const char *path, const char *const
     Status s = fail(ERR_FILE, "%s: unknown key \"%s\"", path, word);
     return near ? status_hint(s, "did you mean \"%s\"?", near)
                 : status_hint(s, "a machine has flops, memory_bandwidth, links, and if you like name, memory, "
-                                 "op_latency, ranks_per_node");
+                                 "op_latency, ranks_per_node, overlap");
   }
   return OK;
 }
@@ -118,8 +121,8 @@ static Status read_links(yyjson_val *v, const char *path, Machine *m) {
 }
 
 static Status read_machine(yyjson_val *root, const char *path, Machine *m) {
-  static const char *const known[] = {"name",           "flops", "memory_bandwidth", "memory", "op_latency",
-                                      "ranks_per_node", "links", "comment"};
+  static const char *const known[] = {
+      "name", "flops", "memory_bandwidth", "memory", "op_latency", "ranks_per_node", "overlap", "links", "comment"};
   if (!yyjson_is_obj(root)) return fail(ERR_FILE, "%s: a machine is a JSON object", path);
   TRY(json_check_keys(root, path));
   TRY(check_keys(root, path, known, sizeof known / sizeof *known));
@@ -140,6 +143,10 @@ static Status read_machine(yyjson_val *root, const char *path, Machine *m) {
   if (ranks != floor(ranks) || ranks > 1 << 24)
     return fail(ERR_FILE, "%s: \"ranks_per_node\" is %g, no number of ranks", path, ranks);
   m->ranks_per_node = (int)ranks;
+  m->overlap = 1;
+  if (yyjson_obj_get(root, "overlap"))
+    TRY(read_number(yyjson_obj_get(root, "overlap"), path, "overlap", true, &m->overlap));
+  if (m->overlap > 1) return fail(ERR_FILE, "%s: \"overlap\" is %g; a part is at most 1", path, m->overlap);
   return read_links(yyjson_obj_get(root, "links"), path, m);
 }
 
@@ -192,6 +199,8 @@ void machine_print(TextBuf *b, const Machine *m) {
   if (m->memory > 0) text_puts(b, ",\n "), print_number(b, "memory", m->memory);
   if (m->op_latency > 0) text_puts(b, ",\n "), print_number(b, "op_latency", m->op_latency);
   if (m->ranks_per_node > 0) text_printf(b, ",\n \"ranks_per_node\": %d", m->ranks_per_node);
+  text_puts(b, ",\n ");
+  print_number(b, "overlap", m->overlap);
   text_puts(b, ",\n \"links\": {");
   for (int i = 0; i < m->nlinks; i++) {
     text_puts(b, i ? ", " : "");

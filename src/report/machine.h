@@ -6,6 +6,8 @@
  *    "memory": 80e9,                            bytes that a rank has; may be left out
  *    "op_latency": 4e-6,                        seconds that an op takes at least; may be left out
  *    "ranks_per_node": 8,                       may be left out
+ *    "overlap": 1,                              of started collectives, the part that costs the rank no time of its
+ *                                               own; 1 unless told (GPUs), 0 where its cores move the data
  *    "links": {"tp": {"bandwidth": 230e9, "latency": 5e-6}, "node": {...}, "network": {...}, "default": {...}}}
  *
  * Sustained numbers, not those of data sheets.  A link's bandwidth is what a rank sends, and
@@ -16,7 +18,8 @@
  *   an op          the longest of  FLOPs / flops,  bytes / memory_bandwidth,  op_latency
  *   a collective   r ceil(log2 n) latency + received bytes / bandwidth;  r = 2 for all_reduce, else 1
  *
- * Nothing overlaps.  A collective over several axes uses the slowest of their links.
+ * A collective over several axes uses the slowest of their links.  Those that are started overlap with what is
+ * computed until their wait (plan_report_step.c); nothing else does.
  */
 #ifndef TESS_REPORT_MACHINE_H
 #define TESS_REPORT_MACHINE_H
@@ -36,6 +39,7 @@ typedef struct {
   double flops[DT_COUNT];                      /* 0: not told; then that of f32, or the largest there is */
   double memory_bandwidth, memory, op_latency; /* memory 0: not told */
   int ranks_per_node;                          /* 0: not told */
+  double overlap;                              /* 0 to 1 */
   MachineLink link[MAX_LINKS];
   int nlinks;
 } Machine;

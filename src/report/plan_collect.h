@@ -16,21 +16,26 @@ typedef struct {
   Ctx ctx;
   Dist *dist;
   Mesh *mesh;
-  Marks *marks;
-  Scope scope;    /* shards without data */
-  Tensor **shard; /* of the state, parallel to e->state */
+  const Marks *marks; /* NULL: one rank, looked at for comparison */
+  Marks *own_marks;   /* to be freed; NULL: they are the request's */
+  Marks of_step;      /* the request's, on our mesh */
+  Scope scope;        /* shards without data */
+  Tensor **shard;     /* of the state, parallel to e->state */
   CommLog log;
   int logged;              /* events of the log that have become moves */
   Tensor **value;          /* by Val.id: the DTensor; NULL: not yet, or no tensor */
   const char **sharded_by; /* by Val.id * naxes + axis */
-  GradRequest grad;        /* r->grad */
-  PtrMap index;            /* node -> index of its PlanNode: of several, the last */
-  bool backward;           /* what is recorded now is */
-  int visited;             /* the node that the backward is at; -1: none */
-  StrMap node_of;          /* name of a recorded value -> 1 + index of the node it was recorded for */
-  StrMap texts;            /* that occur again and again: once */
-  StrMap layers;           /* name -> 1 + index */
-  const Node *recorded;    /* the last node of the rank's program that was looked at */
+  GradRequest grad;        /* what is asked for, if wants_grad */
+  bool wants_grad;
+  PtrMap index;         /* node -> index of its PlanNode: of several, the last */
+  bool backward;        /* what is recorded now is */
+  int visited;          /* the node that the backward is at; -1: none */
+  StrMap node_of;       /* name of a recorded value -> 1 + index of the node it was recorded for */
+  StrMap texts;         /* that occur again and again: once */
+  StrMap layers;        /* name -> 1 + index */
+  const Node *recorded; /* the last node of the rank's program that was looked at */
+  StrMap moved;         /* name of what a collective works on -> 1 + its move */
+  StrMap groups;        /* name of a group that collectives are started in -> its axes */
   int node_cap, move_cap;
 } Collector;
 
@@ -38,6 +43,19 @@ typedef struct {
  * finished program, who survived and what the ops take. */
 WalkWatch collect_watch(Collector *c);
 Status collect_program(Collector *c, const Program *p);
+/* plan_report_step.c: which gradients are reduced together, and the course of a run in time and memory. */
+Status collect_buckets(Collector *c, const Graph *g);
+Status collect_course(Collector *c, const Program *p);
+/* Does it send, or wait for what was sent? */
+bool collect_communicates(const Instr *in);
+/* Arithmetic, memory traffic and seconds of an instruction that is no collective. */
+typedef struct {
+  double flops, bytes, seconds;
+} Work;
+Work collect_work(const Collector *c, const Instr *in);
+/* The node that a value of the rank's program was recorded for, from 1; 0: none. */
+intptr_t collect_node_of(const Collector *c, const Instr *in);
+Status collect_add_move(Collector *c, PlanMove **out);
 /* plan_report_layers.c: from nodes, moves and weights to layers; kinds; what nobody asked for. */
 Status collect_layers(Collector *c);
 Status collect_kinds(Collector *c);

@@ -31,7 +31,7 @@ static Status size_of_input(const Exported *e, const StateEntry *s, const Val **
   return OK;
 }
 
-static Status fill_sizes(Exported *e) {
+Status plan_report_sizes(Exported *e) {
   for (int i = 0; i < e->nstate; i++) {
     StateEntry *s = &e->state[i];
     const Val *v;
@@ -52,7 +52,7 @@ static Status fill_sizes(Exported *e) {
 }
 
 Status plan_report_prepare(Ctx *ctx, Exported *e) {
-  TRY(fill_sizes(e));
+  TRY(plan_report_sizes(e));
   return prepare_program(ctx, e);
 }
 
@@ -62,21 +62,22 @@ Status plan_report_prepare(Ctx *ctx, Exported *e) {
  * are recognised by their elements. */
 enum { DATA_LIMIT = 1 << 20, DRY_LIMIT = 8 << 20 };
 
-static bool keeps_data(const Exported *e, const StateEntry *s, const Spec *spec) {
+static bool keeps_data(const Exported *e, const StateEntry *s) {
   size_t bytes = (size_t)tensor_numel(s->tensor) * dtype_size(s->tensor->dtype);
-  return spec->replicated && tensor_data(s->tensor) && bytes <= DATA_LIMIT && !s->is_parameter &&
-         !exported_is_mutated(e, s->fqn);
+  return tensor_data(s->tensor) && bytes <= DATA_LIMIT && !s->is_parameter && !exported_is_mutated(e, s->fqn);
 }
 
+/* place NULL: the whole. */
 static Status shard_sizes(Collector *c, int state, const Placement *place) {
   const StateEntry *s = &c->e->state[state];
   const Tensor *whole = s->tensor;
-  const Spec *spec;
+  const Spec *spec = NULL;
   Tensor *t;
-  TRY(spec_new(c->mesh, whole->dtype, whole->ndim, whole->size, NULL, place, &spec));
-  if (keeps_data(c->e, s, spec)) return tensor_alias(&c->scope, s->tensor, &c->shard[state]);
-  TRY(tensor_meta(&c->scope, whole->dtype, spec->local_ndim, spec->local, &t));
-  TRY(storage_borrow(NULL, (size_t)spec->local_numel * dtype_size(whole->dtype), NULL, c, &t->storage));
+  if (place) TRY(spec_new(c->mesh, whole->dtype, whole->ndim, whole->size, NULL, place, &spec));
+  if ((!spec || spec->replicated) && keeps_data(c->e, s))
+    return tensor_alias(&c->scope, s->tensor, &c->shard[state]);
+  TRY(tensor_meta(&c->scope, whole->dtype, whole->ndim, spec ? spec->local : whole->size, &t));
+  TRY(storage_borrow(NULL, (size_t)tensor_numel(t) * dtype_size(whole->dtype), NULL, c, &t->storage));
   c->shard[state] = t;
   return OK;
 }
@@ -87,7 +88,7 @@ static Status make_shards(Collector *c) {
   for (int i = 0; i < e->graph->ninputs; i++) {
     const StateEntry *s = e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
     if (s && s->tensor && !c->shard[s - e->state])
-      TRY(shard_sizes(c, (int)(s - e->state), c->marks->input[i].place));
+      TRY(shard_sizes(c, (int)(s - e->state), c->marks ? c->marks->input[i].place : NULL));
   }
   return OK;
 }
@@ -100,24 +101,40 @@ static void tell_unknown(Collector *c, Status s) {
   status_free(s);
 }
 
+/* The program of the rank, as it will be run: a training step as session_specialize() makes it. */
+static Status finish_program(Collector *c, Exported *local) {
+  const Prepared *step = c->r->step;
+  char buf[2000];
+  const char *passes = step && c->marks ? passes_of_step(c->r->reduce ? c->r->reduce : &reduce_gradients_default,
+                                                         buf, sizeof buf)
+                                        : passes_specialized;
+  MemoryFit fit;
+  local->graph->gradients_apart = step && c->r->memory.amount > 0;
+  TRY(pass_run_list(local, passes, &c->ctx, NULL));
+  return local->graph->gradients_apart ? fit_memory(&c->ctx, local, c->r->memory, &fit) : OK;
+}
+
 static Status record_program(Collector *c) {
   WalkWatch watch = collect_watch(c);
+  const Prepared *step = c->r->step;
   Specialize how = {.marks = c->marks,
                     .state = c->shard,
                     .dry_limit = c->dry ? DRY_LIMIT : 0,
-                    .watch = &watch,
-                    .grad = c->r->grad ? &c->grad : NULL};
+                    .watch = c->marks ? &watch : NULL,
+                    .trains = step ? step->step.update : NULL,
+                    .any_batch = step != NULL,
+                    .grad = c->wants_grad ? &c->grad : NULL};
   Exported *local;
   Program *program;
-  comm_log_begin(c->dist, &c->log);
+  if (c->dist) comm_log_begin(c->dist, &c->log);
   Status s = specialize(&c->ctx, c->e, &how, c->r->inputs, c->r->ninputs, &local);
-  comm_log_end(c->dist, &c->log);
+  if (c->dist) comm_log_end(c->dist, &c->log);
   if (s && status_code(s) == ERR_DYNAMIC && !c->dry) {
     tell_unknown(c, s);
     return c->p->unknown ? OK : fail_oom();
   }
   TRY(s);
-  s = pass_run_list(local, passes_specialized, &c->ctx, NULL);
+  s = finish_program(c, local);
   if (s) return exported_free(local), s;
   TRY(program_plan(&c->ctx, local, &program));
   s = collect_program(c, program);
@@ -207,23 +224,41 @@ static Status tell_derived(Collector *c) {
 }
 
 static Status find_gradients(Collector *c) {
-  if (!c->r->grad) return OK;
-  TRY(grad_request(c->e, c->r->grad, &c->p->arena, &c->grad));
+  c->wants_grad = c->r->grad || c->r->step;
+  if (!c->wants_grad) return OK;
+  if (c->r->step) c->grad = c->r->step->step;
+  else TRY(grad_request(c->e, c->r->grad, &c->p->arena, &c->grad));
   const Arg *loss = &c->e->graph->outputs[c->grad.loss];
   return collect_text(c, loss->kind == ARG_VAL ? loss->val->name : "", &c->p->loss);
 }
 
-static Status collect(Collector *c) {
-  const Graph *g = c->e->graph;
+/* Those of the step, or of the plan. */
+static Status find_marks(Collector *c) {
   TextBuf notes = {0};
-  TRY(open_mesh(c));
-  TRY(describe(c));
-  TRY(find_gradients(c));
-  Status s = mark_with_plan(c->e, c->mesh, c->r->plan, &notes, &c->marks);
+  if (c->r->step) {
+    c->of_step = prepared_marks(c->r->step, c->mesh);
+    c->marks = &c->of_step;
+    TRY(tell_derived(c));
+    return split_notes(c, c->r->step->notes.text);
+  }
+  Status s = mark_with_plan(c->e, c->mesh, c->r->plan, &notes, &c->own_marks);
+  c->marks = c->own_marks;
   if (!s) s = tell_derived(c);
   if (!s) s = split_notes(c, notes.text);
   text_free(&notes);
-  TRY(s);
+  return s;
+}
+
+static void add_up(PlanTotals *t) {
+  t->total = t->weights + t->buffers + t->optimizer + t->inputs + t->outputs + t->gradients + t->activations;
+}
+
+static Status collect(Collector *c) {
+  const Graph *g = c->e->graph;
+  TRY(open_mesh(c));
+  TRY(describe(c));
+  TRY(find_gradients(c));
+  TRY(find_marks(c));
   TRY(make_shards(c));
   TRY_NEW(c->value, arena_new_n(&c->p->arena, Tensor *, g->nvals + 1));
   TRY_NEW(c->sharded_by, arena_new_n(&c->p->arena, const char *, g->nvals * c->mesh->naxes + 1));
@@ -232,20 +267,37 @@ static Status collect(Collector *c) {
   TRY(collect_layers(c));
   TRY(collect_kinds(c));
   TRY(collect_unasked(c));
-  PlanTotals *t = &c->p->rank_total;
-  t->total = t->weights + t->buffers + t->inputs + t->outputs + t->gradients + t->activations;
+  add_up(&c->p->rank_total);
   TRY(note_idle_axes(c));
   return note_memory(c);
+}
+
+/* A training step on one rank without a mesh: the totals, to compare with. */
+static Status collect_alone(Collector *c) {
+  PlanTotals *t = &c->p->rank_total;
+  TRY(find_gradients(c));
+  TRY(make_shards(c));
+  TRY(record_program(c));
+  for (int i = 0; i < c->e->nstate; i++) {
+    const StateEntry *s = &c->e->state[i];
+    bool tied = !s->tensor;
+    for (int j = 0; j < i && !tied; j++) tied = state_is_tied(&c->e->state[j], s);
+    if (tied) continue;
+    int64_t bytes = tensor_numel(s->tensor) * (int64_t)dtype_size(s->tensor->dtype);
+    *(s->is_filled ? &t->optimizer : s->is_parameter ? &t->weights : &t->buffers) += bytes;
+  }
+  add_up(t);
+  return OK;
 }
 
 static Status try_report(const Exported *e, const PlanRequest *r, bool dry, PlanReport **out) {
   Collector c = {.e = e, .r = r, .dry = dry};
   TRY_NEW(c.p, calloc(1, sizeof *c.p));
   ctx_init(&c.ctx, 1);
-  Status s = collect(&c);
+  Status s = r->step && !r->mesh ? collect_alone(&c) : collect(&c);
   comm_log_free(&c.log);
   ptrmap_free(&c.index);
-  marks_free(c.marks);
+  marks_free(c.own_marks);
   scope_clear(&c.scope);
   ctx_free(&c.ctx);
   dist_free(c.dist);
@@ -266,7 +318,8 @@ Status plan_report(const Exported *e, const PlanRequest *r, PlanReport **out) {
   PlanReport *p, *alone;
   TRY(make_report(e, r, &p));
   if (!r->no_whole && !p->unknown) {
-    PlanRequest one = {.mesh = "1",
+    PlanRequest one = {.mesh = r->step ? NULL : "1",
+                       .step = r->step,
                        .inputs = r->inputs,
                        .ninputs = r->ninputs,
                        .machine = r->machine,

@@ -9,6 +9,13 @@
  *   TRY(plan_report_write(report, "DIR/report.html", 0));   .html, .json, else text
  *   plan_report_free(report);
  *
+ * A training step is asked for with a program that was prepared for it (train/trainer.h):
+ *
+ *   TRY(plan_report_sizes(e));
+ *   TRY(trainer_prepare(ctx, e, &how, &prepared));
+ *   PlanRequest r = {.mesh = "dp=16,tp=64", .step = prepared, ...};
+ *   TRY(plan_report(prepared->program, &r, &report));
+ *
  * It is made as the program of one rank is made (mark, specialize with a MeshRank, the
  * passes, the memory plan), on a mesh without a world, so it tells what a run does, not
  * what a model of it does.
@@ -23,6 +30,8 @@
 
 #include "plan/plan_file.h"
 #include "report/machine.h"
+#include "runtime/fit_memory.h"
+#include "runtime/prepared.h"
 #include "runtime/specialize.h"
 
 typedef enum {
@@ -31,17 +40,22 @@ typedef enum {
   CAUSE_RULE,      /* nobody asked: the op could not work on what it got */
   CAUSE_COTANGENT, /* partial sums of a cotangent, or where its tensor was before an entry of the plan moved it */
   CAUSE_GRADIENT,  /* a gradient goes where its parameter lies */
+  CAUSE_PARAMETER, /* a parameter that is sharded in memory alone (FSDP) is gathered to be used */
+  CAUSE_UPDATE,    /* the norm of all gradients, or what an optimizer makes of parts of a parameter */
 } MoveCause;
 
 /* A collective. */
 typedef struct {
   StepKind kind;
-  unsigned axes;         /* of the mesh */
-  int ranks;             /* of a group */
-  int64_t bytes;         /* that a rank receives */
-  double seconds;        /* predicted; 0 without a machine */
-  const char *name;      /* of its value in the rank's program */
-  const char *type;      /* "f32[2,16,64]", the whole */
+  unsigned axes;    /* of the mesh */
+  int ranks;        /* of a group */
+  int64_t bytes;    /* that a rank receives */
+  double seconds;   /* predicted; 0 without a machine */
+  double exposed;   /* of these, that the rank does not compute meanwhile */
+  bool started;     /* in one place and waited for in another */
+  int joined;       /* gradients that it reduces, or parameters that it gathers, at once; 0: it is none of these */
+  const char *name; /* of its value in the rank's program */
+  const char *type; /* "f32[2,16,64]", the whole */
   const char *from, *to; /* placements */
   MoveCause cause;
   const char *why;        /* "rowwise 'layers.0.mlp.down_proj'"; CAUSE_RULE: the op */
@@ -49,7 +63,7 @@ typedef struct {
   const char *sharded_by; /* what made the tensor lie as it did: an entry of the plan; NULL: not known */
   int node;               /* for which it is done; -1: an output of the program, or a gradient */
   bool after;             /* on the node's result, not on an argument */
-  bool backward;          /* on the way back through the node, or of a gradient */
+  Stage stage;            /* backward: on the way back through the node, or of a gradient */
   int layer;
 } PlanMove;
 
@@ -105,25 +119,55 @@ typedef struct {
 typedef struct {
   const char *ranks; /* "0-2,4" */
   int first, count;
-  int64_t weights, buffers;
+  int64_t weights, buffers, optimizer;
 } RankClass;
 
 typedef struct {
-  int64_t weights, buffers, inputs, outputs, gradients, activations, total; /* bytes */
-  double flops, bytes;                                                      /* bytes that ops read and write */
-  double backward_flops;                                                    /* of these */
-  double compute, communicate;                                              /* seconds */
+  /* Bytes.  Of a training step gradients are among the activations, unless they have memory of their own. */
+  int64_t weights, buffers, optimizer, inputs, outputs, gradients, activations, total;
+  double flops, bytes;                  /* bytes that ops read and write */
+  double backward_flops;                /* of these */
+  double compute, communicate, exposed; /* seconds; the rank takes compute + exposed */
   int steps;
 } PlanTotals;
 
 typedef struct {
   StepKind kind;
   unsigned axes;
-  bool backward;
+  Stage stage;
   int count, unasked;
+  int joined; /* gradients that these calls reduce, or parameters that they gather, several at once */
   int64_t bytes;
-  double seconds;
+  double seconds, exposed;
 } PlanKind;
+
+/* A part of a rank's step: the work of one layer in a row, or a collective. */
+typedef struct {
+  Stage stage;
+  int layer;
+  int move;          /* -1: computing */
+  double begun, end; /* seconds from the beginning of the step; of a collective, when it is under way */
+  double waits;      /* of a collective: seconds that the rank waits for it */
+  int calls;
+} PlanSpan;
+
+/* Bytes of intermediate results in use from `at` on, by what they wait for. */
+typedef struct {
+  double at; /* seconds; without a machine, instructions */
+  Stage stage;
+  int64_t saved, gradients, other;
+} PlanMemoryAt;
+
+/* The step of an optimizer, seen from one rank. */
+typedef struct {
+  const char *optimizer;    /* "adamw"; NULL: no step was asked for */
+  int64_t samples, tokens;  /* of a batch of all ranks; tokens 0: the inputs are none */
+  int64_t saved, gradients; /* the most that is in use at once */
+  double stage[3];          /* seconds of forward, backward, update, waits included */
+  PlanSpan *span;
+  PlanMemoryAt *memory;
+  int nspans, nmemory;
+} PlanStep;
 
 typedef struct PlanReport {
   Arena arena;
@@ -139,6 +183,7 @@ typedef struct PlanReport {
   bool timed;                      /* there is a machine */
   Machine machine;
   PlanTotals rank_total, whole; /* whole: on one rank; total 0 if it was not asked for */
+  PlanStep step;
   PlanNode *node;
   PlanMove *move;
   PlanWeight *weight; /* state, then user inputs */
@@ -158,12 +203,17 @@ typedef struct {
   int ninputs;
   const Machine *machine;  /* NULL: no times */
   const GradOptions *grad; /* the joint program; NULL: the forward alone */
+  const Prepared *step;    /* a training step of this program, which has its marks: instead of plan and grad */
+  const ReduceGradients *reduce; /* of a training step; NULL: as always */
+  MemoryLimit memory;            /* of a training step, as session_limit_memory() has it; amount 0: none */
   int rank;
   const char *sizes; /* for the reader; NULL: "" */
   bool no_whole;     /* do not look at the program on one rank, too */
 } PlanRequest;
 
-/* Runs passes_once on e, and gives weights without data their sizes. */
+/* Gives weights without data their sizes. */
+Status plan_report_sizes(Exported *e);
+/* The same, and runs passes_once on e. */
 Status plan_report_prepare(Ctx *ctx, Exported *e);
 /* e: prepared.  A program whose sizes depend on data is told as far as it is known
  * (report->unknown). */

@@ -33,11 +33,15 @@ static void add_text(Doc *d, Json *to, const char *value) {
 }
 static void add_whole(Doc *d, Json *to, int64_t n) { d->failed |= !yyjson_mut_arr_add_int(d->doc, to, n); }
 
-static const char *const causes[] = {[CAUSE_PLAN] = "plan",
-                                     [CAUSE_OUTPUT] = "output",
-                                     [CAUSE_RULE] = "rule",
-                                     [CAUSE_COTANGENT] = "cotangent",
-                                     [CAUSE_GRADIENT] = "gradient"};
+static const char *const causes[] = {
+    [CAUSE_PLAN] = "plan",           [CAUSE_OUTPUT] = "output",     [CAUSE_RULE] = "rule",
+    [CAUSE_COTANGENT] = "cotangent", [CAUSE_GRADIENT] = "gradient", [CAUSE_PARAMETER] = "parameter",
+    [CAUSE_UPDATE] = "update"};
+
+/* The forward goes without saying. */
+static void add_stage(Doc *d, Json *to, Stage stage) {
+  if (stage) yes(d, to, stage_name(stage));
+}
 
 static void add_axes(Doc *d, Json *to, const PlanReport *r, unsigned axes) {
   Json *names = list(d, to, "axes");
@@ -49,6 +53,7 @@ static void add_totals(Doc *d, Json *root, const char *key, const PlanReport *r,
   Json *o = object(d, root, key), *memory = object(d, o, "memory");
   whole(d, memory, "weights", t->weights);
   whole(d, memory, "buffers", t->buffers);
+  if (t->optimizer) whole(d, memory, "optimizer", t->optimizer);
   whole(d, memory, "inputs", t->inputs);
   whole(d, memory, "outputs", t->outputs);
   if (t->gradients) whole(d, memory, "gradients", t->gradients);
@@ -62,7 +67,8 @@ static void add_totals(Doc *d, Json *root, const char *key, const PlanReport *r,
   Json *seconds = object(d, o, "seconds");
   real(d, seconds, "compute", t->compute);
   real(d, seconds, "communicate", t->communicate);
-  real(d, seconds, "total", t->compute + t->communicate);
+  real(d, seconds, "exposed", t->exposed);
+  real(d, seconds, "total", t->compute + t->exposed);
 }
 
 static void add_head(Doc *d, Json *root, const PlanReport *r) {
@@ -110,11 +116,14 @@ static void add_kinds(Doc *d, Json *root, const PlanReport *r) {
     Json *o = item(d, kinds);
     text(d, o, "kind", step_kind_name(k->kind));
     add_axes(d, o, r, k->axes);
-    if (k->backward) yes(d, o, "backward");
+    add_stage(d, o, k->stage);
     whole(d, o, "count", k->count);
+    if (k->joined) whole(d, o, "joined", k->joined);
     whole(d, o, "not_asked_for", k->unasked);
     whole(d, o, "bytes", k->bytes);
-    if (r->timed) real(d, o, "seconds", k->seconds);
+    if (!r->timed) continue;
+    real(d, o, "seconds", k->seconds);
+    real(d, o, "exposed", k->exposed);
   }
 }
 
@@ -151,6 +160,9 @@ static void add_move(Doc *d, Json *to, const PlanReport *r, const PlanMove *m) {
   whole(d, o, "ranks", m->ranks);
   whole(d, o, "bytes", m->bytes);
   if (r->timed) real(d, o, "seconds", m->seconds);
+  if (r->timed) real(d, o, "exposed", m->exposed);
+  if (m->started) yes(d, o, "started");
+  if (m->joined) whole(d, o, "joined", m->joined);
   text(d, o, "name", m->name);
   text(d, o, "type", m->type);
   text(d, o, "from", m->from);
@@ -161,7 +173,7 @@ static void add_move(Doc *d, Json *to, const PlanReport *r, const PlanMove *m) {
   text(d, o, "sharded_by", m->sharded_by);
   if (m->node >= 0) whole(d, o, "node", m->node);
   if (m->after) yes(d, o, "after");
-  if (m->backward) yes(d, o, "backward");
+  add_stage(d, o, m->stage);
   whole(d, o, "layer", m->layer);
 }
 
@@ -236,7 +248,50 @@ static void add_ranks(Doc *d, Json *root, const PlanReport *r) {
     whole(d, o, "count", r->rank_class[i].count);
     whole(d, o, "weights", r->rank_class[i].weights);
     whole(d, o, "buffers", r->rank_class[i].buffers);
+    if (r->step.optimizer) whole(d, o, "optimizer", r->rank_class[i].optimizer);
   }
+}
+
+/* Spans and points are many: a list of numbers each. */
+static void add_span(Doc *d, Json *to, const PlanSpan *s) {
+  Json *o = kept(d, yyjson_mut_arr_add_arr(d->doc, to));
+  add_whole(d, o, s->stage);
+  add_whole(d, o, s->layer);
+  add_whole(d, o, s->move);
+  d->failed |= !yyjson_mut_arr_add_real(d->doc, o, s->begun);
+  d->failed |= !yyjson_mut_arr_add_real(d->doc, o, s->end);
+  d->failed |= !yyjson_mut_arr_add_real(d->doc, o, s->waits);
+  add_whole(d, o, s->calls);
+}
+
+static void add_point(Doc *d, Json *to, const PlanMemoryAt *m) {
+  Json *o = kept(d, yyjson_mut_arr_add_arr(d->doc, to));
+  d->failed |= !yyjson_mut_arr_add_real(d->doc, o, m->at);
+  add_whole(d, o, m->stage);
+  add_whole(d, o, m->saved);
+  add_whole(d, o, m->gradients);
+  add_whole(d, o, m->other);
+}
+
+static void add_step(Doc *d, Json *root, const PlanReport *r) {
+  const PlanStep *s = &r->step;
+  double total = r->rank_total.compute + r->rank_total.exposed;
+  if (!s->optimizer) return;
+  Json *o = object(d, root, "step");
+  text(d, o, "optimizer", s->optimizer);
+  whole(d, o, "samples", s->samples);
+  if (s->tokens) whole(d, o, "tokens", s->tokens);
+  whole(d, o, "saved", s->saved);
+  whole(d, o, "gradients", s->gradients);
+  Json *memory = list(d, o, "memory");
+  for (int i = 0; i < s->nmemory; i++) add_point(d, memory, &s->memory[i]);
+  if (!r->timed) return;
+  real(d, o, "seconds", total);
+  if (total > 0) real(d, o, "samples_per_second", (double)s->samples / total);
+  if (total > 0 && s->tokens) real(d, o, "tokens_per_second", (double)s->tokens / total);
+  Json *stages = object(d, o, "stages"), *spans = list(d, o, "spans");
+  for (int i = 0; i < 3; i++) real(d, stages, stage_name((Stage)i), s->stage[i]);
+  for (int i = 0; i < s->nspans; i++) add_span(d, spans, &s->span[i]);
 }
 
 Status plan_report_json(const PlanReport *r, struct yyjson_mut_doc **out) {
@@ -248,6 +303,7 @@ Status plan_report_json(const PlanReport *r, struct yyjson_mut_doc **out) {
   add_machine(d, root, r);
   add_totals(d, root, "rank", r, &r->rank_total);
   if (r->whole.total) add_totals(d, root, "one_rank", r, &r->whole);
+  add_step(d, root, r);
   add_ranks(d, root, r);
   add_kinds(d, root, r);
   add_unasked(d, root, r);

@@ -113,8 +113,11 @@ static bool follows(const PlanLayer *a, const PlanLayer *b) {
 
 Status collect_layers(Collector *c) {
   PlanReport *p = c->p;
-  for (int i = 0; i < p->nmoves; i++)
-    if (p->move[i].node < 0 && !p->move[i].backward) TRY(collect_layer(c, "outputs", &p->move[i].layer));
+  for (int i = 0; i < p->nmoves; i++) {
+    PlanMove *m = &p->move[i];
+    bool output = m->node < 0 && m->stage == STAGE_FORWARD && m->cause != CAUSE_PARAMETER;
+    if (output) TRY(collect_layer(c, "outputs", &m->layer));
+  }
   for (int i = 0; i < p->nnodes; i++) {
     PlanLayer *l = &p->layer[p->node[i].layer];
     l->nodes++;
@@ -125,7 +128,7 @@ Status collect_layers(Collector *c) {
     const PlanMove *m = &p->move[i];
     PlanLayer *l = &p->layer[m->layer];
     l->count[m->kind]++;
-    l->backward[m->kind] += m->backward;
+    l->backward[m->kind] += m->stage == STAGE_BACKWARD;
     l->moved[m->kind] += m->bytes;
     l->communicate += m->seconds;
     l->unasked += m->cause == CAUSE_RULE;
@@ -154,15 +157,17 @@ Status collect_kinds(Collector *c) {
     const PlanMove *m = &p->move[i];
     int k = 0;
     while (k < p->nkinds &&
-           (p->kind[k].kind != m->kind || p->kind[k].axes != m->axes || p->kind[k].backward != m->backward))
+           (p->kind[k].kind != m->kind || p->kind[k].axes != m->axes || p->kind[k].stage != m->stage))
       k++;
-    if (k == p->nkinds)
-      p->kind[p->nkinds++] = (PlanKind){.kind = m->kind, .axes = m->axes, .backward = m->backward};
+    if (k == p->nkinds) p->kind[p->nkinds++] = (PlanKind){.kind = m->kind, .axes = m->axes, .stage = m->stage};
     p->kind[k].count++;
     p->kind[k].unasked += m->cause == CAUSE_RULE;
     p->kind[k].bytes += m->bytes;
+    p->kind[k].joined += m->joined;
     p->kind[k].seconds += m->seconds;
+    p->kind[k].exposed += m->exposed;
     p->rank_total.communicate += m->seconds;
+    p->rank_total.exposed += m->exposed;
   }
   return OK;
 }
@@ -182,8 +187,7 @@ static Status pattern_of(Collector *c, const char *module, const char **out) {
 
 static bool alike(const PlanMove *a, const PlanMove *b) {
   return a->kind == b->kind && a->axes == b->axes && a->bytes == b->bytes && a->why == b->why &&
-         a->rule == b->rule && a->backward == b->backward && a->from == b->from && a->to == b->to &&
-         a->type == b->type;
+         a->rule == b->rule && a->stage == b->stage && a->from == b->from && a->to == b->to && a->type == b->type;
 }
 
 static bool gathers(StepKind k) { return k == STEP_ALL_GATHER || k == STEP_ALL_TO_ALL || k == STEP_EXCHANGE; }

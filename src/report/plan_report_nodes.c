@@ -11,6 +11,7 @@
 #include "base/ptrmap.h"
 #include "graph/graph.h"
 #include "ops/tensors.h"
+#include "passes/started.h"
 #include "report/plan_collect.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -101,7 +102,7 @@ static Status watch_before(void *arg, const Node *n) {
 
 /* ---- moves ---------------------------------------------------------------------------------------- */
 
-static Status add_move(Collector *c, PlanMove **out) {
+Status collect_add_move(Collector *c, PlanMove **out) {
   PlanReport *p = c->p;
   TRY_NEW(p->move, arena_more(&p->arena, p->move, p->nmoves, &c->move_cap));
   *out = &p->move[p->nmoves++];
@@ -115,28 +116,37 @@ static int group_size(const Mesh *m, unsigned axes) {
   return n;
 }
 
-static MoveCause cause_of(const Collector *c, const CommEvent *e, int node) {
+/* The input of the program that n brings together because it is sharded in memory alone; -1: none. */
+static int gathered_input(const Collector *c, const Node *n) {
+  const Val *v = n->args[0].kind == ARG_VAL ? n->args[0].val : NULL;
+  return v && !v->node && n->stage == STAGE_FORWARD && c->marks->input[v->index].gathered ? v->index : -1;
+}
+
+/* What an optimizer asks for by itself is not the plan's affair. */
+static MoveCause cause_of(Stage stage, const CommEvent *e, int node) {
+  if (stage == STAGE_UPDATE) return CAUSE_UPDATE;
   if (e->rule) return CAUSE_RULE;
-  if (c->backward) return node < 0 ? CAUSE_GRADIENT : CAUSE_COTANGENT;
+  if (stage == STAGE_BACKWARD) return node < 0 ? CAUSE_GRADIENT : CAUSE_COTANGENT;
   return node < 0 ? CAUSE_OUTPUT : CAUSE_PLAN;
 }
 
-/* from: per axis, who cut the arguments of the node. */
-static Status add_event(Collector *c, const CommEvent *e, const char *name, const char *const *from, int node,
+/* n: the node that does it; from: per axis, who cut the arguments of the node that it is done for. */
+static Status add_event(Collector *c, const CommEvent *e, const Node *n, const char *const *from, int node,
                         bool after) {
   PlanMove *m;
   const Machine *machine = c->r->machine;
-  TRY(add_move(c, &m));
+  TRY(collect_add_move(c, &m));
   *m = (PlanMove){.kind = e->kind,
                   .axes = e->axes,
                   .ranks = group_size(c->mesh, e->axes),
                   .bytes = e->bytes,
-                  .node = node,
+                  .node = n->stage == STAGE_UPDATE ? -1 : node,
                   .after = after,
-                  .backward = c->backward};
-  m->cause = cause_of(c, e, node);
+                  .started = node_starts(n),
+                  .stage = n->stage};
+  m->cause = cause_of(n->stage, e, node);
   if (machine) m->seconds = machine_collective_seconds(machine, c->mesh, e->kind, e->axes, e->bytes);
-  TRY(collect_text(c, name, &m->name));
+  TRY(collect_text(c, n->outs[0]->name, &m->name));
   TRY(collect_text(c, e->why, &m->why));
   TRY(collect_text(c, e->rule ? e->rule : "", &m->rule));
   m->type = m->from = m->to = "";
@@ -147,7 +157,27 @@ static Status add_event(Collector *c, const CommEvent *e, const char *name, cons
   }
   for (int a = 0; from && a < c->mesh->naxes && !m->sharded_by; a++)
     if (e->axes >> a & 1) m->sharded_by = from[a];
-  if (node >= 0) m->layer = c->p->node[node].layer;
+  int input = gathered_input(c, n);
+  if (input >= 0) {
+    m->cause = CAUSE_PARAMETER;
+    m->node = -1;
+    return collect_layer_of(c, c->e->inputs[input].target, &m->layer);
+  }
+  if (m->node >= 0) m->layer = c->p->node[m->node].layer;
+  return m->stage == STAGE_UPDATE ? collect_layer(c, "update", &m->layer) : OK;
+}
+
+/* For those who look for what became of it: what it works on, and the axes of its group. */
+static Status note_start(Collector *c, const Node *n, unsigned axes) {
+  StrSlot *slot;
+  const char *text;
+  if (!node_starts(n)) return OK;
+  TRY(collect_text(c, n->args[0].val->name, &text));
+  TRY(strmap_slot(&c->moved, &c->p->arena, text, &slot));
+  slot->value = (void *)(intptr_t)c->p->nmoves;
+  TRY(collect_text(c, n->args[2].str, &text));
+  TRY(strmap_slot(&c->groups, &c->p->arena, text, &slot));
+  slot->value = (void *)(uintptr_t)axes;
   return OK;
 }
 
@@ -161,10 +191,11 @@ static Status harvest(Collector *c, const Exported *to, const char *const *from,
       TRY(strmap_slot(&c->node_of, &c->p->arena, n->outs[i]->name, &slot));
       slot->value = (void *)(intptr_t)(node + 1);
     }
-    if (!node_is(n, "tess.redistribute.default")) worked |= !node_is(n, "aten.slice.Tensor");
+    if (!node_is(n, "tess.redistribute.default") && !node_starts(n)) worked |= !node_is(n, "aten.slice.Tensor");
     else if (c->logged < c->log.n) {
       const CommEvent *e = &c->log.event[c->logged++];
-      TRY(add_event(c, e, n->outs[0]->name, from, node, worked && node >= 0 && !e->rule));
+      TRY(add_event(c, e, n, from, node, worked && node >= 0 && !e->rule));
+      TRY(note_start(c, n, e->axes));
     }
   }
   return OK;
@@ -204,7 +235,6 @@ static Status watch_output(void *arg, int i, const Tensor *t, const Exported *to
   PlanReport *p = c->p;
   const Arg *a = &c->e->graph->outputs[i];
   bool known = a->kind == ARG_VAL;
-  c->backward = false; /* it is over, with gradients in their places */
   TRY(harvest(c, to, known ? sharded_by(c, a->val) : NULL, -1));
   if (!p->output) TRY_NEW(p->output, arena_new_n(&p->arena, PlanValue, c->e->graph->noutputs));
   return describe_value(c, known ? a->val->name : "", t, &p->output[p->noutputs++]);
@@ -215,7 +245,7 @@ static Status watch_visits(void *arg, const Node *n, const Exported *to) {
   Collector *c = arg;
   const int64_t *index = n ? ptrmap_find(&c->index, n) : NULL;
   if (!c->backward) c->visited = -1;
-  c->backward = true;
+  c->backward = true; /* what comes first belongs to the loss, not to the last node of the forward */
   TRY(harvest(c, to, NULL, c->visited));
   c->visited = index ? (int)*index : -1;
   return OK;
@@ -226,7 +256,8 @@ static Status watch_gradient(void *arg, int k, const Exported *to) {
   Collector *c = arg;
   int first = c->p->nmoves, layer;
   TRY(harvest(c, to, NULL, -1));
-  TRY(collect_layer_of(c, grad_output(c->e, &c->grad, c->e->graph->noutputs + k).target, &layer));
+  const char *parameter = c->e->inputs[c->grad.input[k]].target;
+  TRY(collect_layer_of(c, parameter ? parameter : c->e->graph->inputs[c->grad.input[k]]->name, &layer));
   for (int i = first; i < c->p->nmoves; i++) c->p->move[i].layer = layer;
   return OK;
 }
@@ -257,9 +288,10 @@ static Status drop_dead_moves(Collector *c, const Graph *g) {
   for (int i = 0; i < p->nnodes; i++) p->node[i].nmoves = 0;
   for (int i = 0; i < p->nmoves; i++) {
     PlanMove *m = &p->move[i];
-    if (!strmap_get(&alive, m->name)) continue;
+    const Node *by = strmap_get(&alive, m->name);
+    if (!by || (!node_starts(by) && !node_is(by, "tess.redistribute.default"))) continue;
     p->move[kept] = *m;
-    if (m->node >= 0 && !m->backward) {
+    if (m->node >= 0 && m->stage == STAGE_FORWARD) {
       PlanNode *node = &p->node[m->node];
       if (!node->nmoves++) node->move = kept;
     }
@@ -310,23 +342,35 @@ static intptr_t node_named(const Collector *c, const char *name) {
   return found;
 }
 
+intptr_t collect_node_of(const Collector *c, const Instr *in) {
+  intptr_t found = 0;
+  if (in->node->stage == STAGE_UPDATE) return 0;
+  for (int i = 0; i < in->node->nouts && !found; i++) found = node_named(c, in->node->outs[i]->name);
+  return found;
+}
+
+Work collect_work(const Collector *c, const Instr *in) {
+  Dtype dtype;
+  Work w = {.flops = op_flops(&in->call)};
+  w.bytes = call_bytes(&in->call, &dtype);
+  if (c->r->machine) w.seconds = machine_op_seconds(c->r->machine, dtype, w.flops, w.bytes);
+  return w;
+}
+
 static void add_instruction(Collector *c, const Instr *in) {
   PlanTotals *t = &c->p->rank_total;
-  Dtype dtype;
-  double bytes = call_bytes(&in->call, &dtype), flops = op_flops(&in->call);
-  double seconds = c->r->machine ? machine_op_seconds(c->r->machine, dtype, flops, bytes) : 0;
-  t->flops += flops;
-  if (in->node->stage == STAGE_BACKWARD) t->backward_flops += flops;
-  t->bytes += bytes;
-  t->compute += seconds;
+  Work w = collect_work(c, in);
+  t->flops += w.flops;
+  if (in->node->stage == STAGE_BACKWARD) t->backward_flops += w.flops;
+  t->bytes += w.bytes;
+  t->compute += w.seconds;
   t->steps++;
-  intptr_t found = 0;
-  for (int i = 0; i < in->node->nouts && !found; i++) found = node_named(c, in->node->outs[i]->name);
+  intptr_t found = collect_node_of(c, in);
   if (found <= 0) return;
   PlanNode *n = &c->p->node[found - 1];
-  n->flops += flops;
-  n->bytes += bytes;
-  n->seconds += seconds;
+  n->flops += w.flops;
+  n->bytes += w.bytes;
+  n->seconds += w.seconds;
 }
 
 typedef struct {
@@ -374,12 +418,14 @@ static void count_outputs(Collector *c, const Program *p) {
 
 Status collect_program(Collector *c, const Program *p) {
   PlanTotals *t = &c->p->rank_total;
+  TRY(collect_buckets(c, p->graph->graph));
   TRY(drop_dead_moves(c, p->graph->graph));
   for (int i = 0; i < p->ninstrs; i++)
-    if (strcmp(p->instrs[i].call.op->schema.name, "tess.redistribute.default")) add_instruction(c, &p->instrs[i]);
+    if (!collect_communicates(&p->instrs[i])) add_instruction(c, &p->instrs[i]);
   for (int i = 0; i < p->ninputs; i++) t->inputs += tensor_bytes(p->inputs[i].tensor);
   count_outputs(c, p);
   t->activations = (int64_t)p->slab_bytes;
+  t->gradients += (int64_t)p->gradient_bytes;
   TRY(folded_bytes(c, p->graph, &t->buffers));
-  return OK;
+  return collect_course(c, p);
 }

@@ -5,16 +5,18 @@
 
 #include "base/textbuf.h"
 #include "report/plan_collect.h"
+#include "runtime/program_walk.h"
 
 /* ---- bytes of every rank ----------------------------------------------------------------------- */
 
 typedef struct {
-  int64_t weights, buffers;
+  int64_t bytes[3];
 } Held;
+enum { WEIGHTS, BUFFERS, OPTIMIZER };
 
-/* Adds the shard of every rank; *most: the largest, *without: ranks that have nothing of it. */
-static Status add_shards(const Collector *c, const Spec *spec, bool buffer, Held *held, int64_t *most,
-                         int *without) {
+/* Adds the shard of every rank to what it holds of a kind; *most: the largest, *without: ranks that have nothing of
+ * it. */
+static Status add_shards(const Collector *c, const Spec *spec, int kind, Held *held, int64_t *most, int *without) {
   const Mesh *m = c->mesh;
   Layout l = spec_layout(spec);
   int64_t last_bytes = 0;
@@ -36,8 +38,7 @@ static Status add_shards(const Collector *c, const Spec *spec, bool buffer, Held
     }
     *without += !last_bytes && spec->numel;
     if (last_bytes > *most) *most = last_bytes;
-    if (held && buffer) held[r].buffers += last_bytes;
-    else if (held) held[r].weights += last_bytes;
+    if (held) held[r].bytes[kind] += last_bytes;
   }
   return OK;
 }
@@ -52,7 +53,7 @@ static bool same_memory(const Tensor *a, const Tensor *b) {
 static Status describe_weight(Collector *c, int input, const Tensor *t, const char *name, PlanWeight *w) {
   const InputMark *mark = &c->marks->input[input];
   const Spec *spec;
-  TRY(spec_new(c->mesh, t->dtype, t->ndim, t->size, NULL, mark->place, &spec));
+  TRY(marked_input_spec(c->marks, input, t, &spec));
   *w = (PlanWeight){.kind = c->e->inputs[input].kind,
                     .bytes = spec->numel * (int64_t)dtype_size(t->dtype),
                     .cut = !spec->replicated};
@@ -73,13 +74,23 @@ static Status add_state(Collector *c, int input, const StateEntry *s, int *first
   first_of[p->nweights++] = (int)(s - c->e->state);
   TRY(spec_new(c->mesh, s->tensor->dtype, s->tensor->ndim, s->tensor->size, NULL, c->marks->input[input].place,
                &spec));
-  TRY(add_shards(c, spec, w->kind != IN_PARAMETER, w->tied ? NULL : held, &w->rank_bytes, &without));
+  TRY(add_shards(c, spec, w->kind == IN_PARAMETER ? WEIGHTS : BUFFERS, w->tied ? NULL : held, &w->rank_bytes,
+                 &without));
   if (without && !(*idle)++)
     TRY(collect_note(c,
                      "%d of the %d ranks hold nothing of '%s' %s, and of others like it: its pieces (heads, say) "
                      "do not go round",
                      without, c->mesh->size, w->name, w->place));
   return collect_layer_of(c, s->fqn, &w->layer);
+}
+
+/* What an optimizer keeps lies as its parameter does and is told of in sum. */
+static Status add_optimizer_state(Collector *c, int input, const Tensor *t, Held *held) {
+  const Spec *spec;
+  int64_t most;
+  int without;
+  TRY(marked_input_spec(c->marks, input, t, &spec));
+  return add_shards(c, spec, OPTIMIZER, held, &most, &without);
 }
 
 static Status add_user_inputs(Collector *c) {
@@ -92,9 +103,8 @@ static Status add_user_inputs(Collector *c) {
     const Spec *spec;
     int without;
     TRY(describe_weight(c, i, v->tensor, c->e->graph->inputs[i]->name, w));
-    TRY(spec_new(c->mesh, v->tensor->dtype, v->tensor->ndim, v->tensor->size, NULL, c->marks->input[i].place,
-                 &spec));
-    TRY(add_shards(c, spec, false, NULL, &w->rank_bytes, &without));
+    TRY(marked_input_spec(c->marks, i, v->tensor, &spec));
+    TRY(add_shards(c, spec, WEIGHTS, NULL, &w->rank_bytes, &without));
     w->layer = -1;
   }
   return OK;
@@ -109,9 +119,11 @@ typedef struct {
 
 static int by_amount(const void *a, const void *b) {
   const Ranked *x = a, *y = b;
-  int64_t p = x->held.weights + x->held.buffers, q = y->held.weights + y->held.buffers;
+  int64_t p = 0, q = 0;
+  for (int k = 0; k < 3; k++) p += x->held.bytes[k], q += y->held.bytes[k];
   if (p != q) return p < q ? 1 : -1;
-  if (x->held.weights != y->held.weights) return x->held.weights < y->held.weights ? 1 : -1;
+  for (int k = 0; k < 3; k++)
+    if (x->held.bytes[k] != y->held.bytes[k]) return x->held.bytes[k] < y->held.bytes[k] ? 1 : -1;
   return x->rank - y->rank;
 }
 
@@ -139,10 +151,13 @@ static Status find_classes(Collector *c, const Held *held) {
   TRY_NEW(p->rank_class, arena_new_n(&p->arena, RankClass, n));
   for (int i = 0; i < n;) {
     int k = i;
-    while (k < n && r[k].held.weights == r[i].held.weights && r[k].held.buffers == r[i].held.buffers) k++;
+    while (k < n && !memcmp(&r[k].held, &r[i].held, sizeof r[i].held)) k++;
     RankClass *class = &p->rank_class[p->nclasses++];
-    *class = (RankClass){
-        .first = r[i].rank, .count = k - i, .weights = r[i].held.weights, .buffers = r[i].held.buffers};
+    *class = (RankClass){.first = r[i].rank,
+                         .count = k - i,
+                         .weights = r[i].held.bytes[WEIGHTS],
+                         .buffers = r[i].held.bytes[BUFFERS],
+                         .optimizer = r[i].held.bytes[OPTIMIZER]};
     TRY(print_ranks(c, &r[i], k - i, &class->ranks));
     i = k;
   }
@@ -159,10 +174,14 @@ Status collect_weights(Collector *c) {
   TRY_NEW(held, arena_new_n(&p->arena, Held, c->mesh->size));
   for (int i = 0; i < e->graph->ninputs; i++) {
     const StateEntry *s = e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;
-    if (s && s->tensor) TRY(add_state(c, i, s, first_of, held, &idle));
+    if (!s || !s->tensor) continue;
+    if (s->is_filled) TRY(add_optimizer_state(c, i, s->tensor, held));
+    else TRY(add_state(c, i, s, first_of, held, &idle));
   }
   TRY(add_user_inputs(c));
-  p->rank_total.weights = held[c->r->rank].weights;
-  p->rank_total.buffers += held[c->r->rank].buffers;
+  const int64_t *mine = held[c->r->rank].bytes;
+  p->rank_total.weights = mine[WEIGHTS];
+  p->rank_total.buffers += mine[BUFFERS];
+  p->rank_total.optimizer = mine[OPTIMIZER];
   return find_classes(c, held);
 }

@@ -27,7 +27,10 @@ static void put_head(TextBuf *b, const PlanReport *r) {
               r->plan ? "plan " : "no plan", r->plan ? r->plan : "");
   if (*r->sizes) text_printf(b, ", at %s", r->sizes);
   if (r->rank) text_printf(b, "; as rank %d", r->rank);
-  if (r->loss)
+  if (r->step.optimizer)
+    text_printf(b, "; a step of %s on the loss '%s', %d parameter%s", r->step.optimizer, r->loss, r->ngradients,
+                PLURAL(r->ngradients));
+  else if (r->loss)
     text_printf(b, "; with %d gradient%s of the loss '%s'", r->ngradients, PLURAL(r->ngradients), r->loss);
   text_puts(b, "\n");
   for (int i = 0; i < r->nweights; i++) {
@@ -60,11 +63,34 @@ static void put_memory(TextBuf *b, const PlanReport *r) {
   text_printf(b, "\nmemory of a rank%s\n", r->rank ? "" : " (the largest)");
   put_amount(b, "weights", t->weights, w->weights, sharded);
   if (t->buffers || w->buffers) put_amount(b, "buffers, constants", t->buffers, w->buffers, "");
+  if (t->optimizer) put_amount(b, "optimizer state", t->optimizer, w->optimizer, "");
   if (r->unknown) return;
   put_amount(b, "inputs, outputs", t->inputs + t->outputs, w->inputs + w->outputs, "");
   if (t->gradients) put_amount(b, "gradients", t->gradients, w->gradients, "");
   put_amount(b, r->loss ? "activations, cotangents" : "activations at most", t->activations, w->activations, "");
+  if (r->step.optimizer) {
+    put_amount(b, "  saved for the backward", r->step.saved, 0, "at most");
+    put_amount(b, "  gradients", r->step.gradients, 0, "at most");
+  }
   put_amount(b, "total", t->total, w->total, "");
+}
+
+static void put_step(TextBuf *b, const PlanReport *r) {
+  const PlanStep *s = &r->step;
+  const PlanTotals *t = &r->rank_total;
+  double total = t->compute + t->exposed;
+  char x[32], y[32], z[32];
+  if (!s->optimizer || !r->timed || total <= 0) return;
+  text_printf(b, "  %-*s %12s   backward %s, update %s\n", NAME - 10, "of it forward",
+              human_seconds(s->stage[STAGE_FORWARD], x, sizeof x),
+              human_seconds(s->stage[STAGE_BACKWARD], y, sizeof y),
+              human_seconds(s->stage[STAGE_UPDATE], z, sizeof z));
+  text_printf(b, "  %-*s %12s   of the %s that are communicated: %.1f %% of the step\n", NAME - 10,
+              "exposed communication", human_seconds(t->exposed, x, sizeof x),
+              human_seconds(t->communicate, y, sizeof y), 100 * t->exposed / total);
+  text_printf(b, "  %-*s %12.4g samples/s", NAME - 10, "throughput of all ranks", (double)s->samples / total);
+  if (s->tokens) text_printf(b, ", %.4g tokens/s", (double)s->tokens / total);
+  text_printf(b, " at a batch of %lld\n", (long long)s->samples);
 }
 
 static void put_ranks(TextBuf *b, const PlanReport *r) {
@@ -91,13 +117,14 @@ static void put_work(TextBuf *b, const PlanReport *r) {
     text_printf(b, "  %-*s %12s\n", NAME - 10, "of it backward", human_flops(t->backward_flops, x, sizeof x));
   if (!r->timed) return;
   text_printf(b, "  %-*s %12s   computing %s, communicating %s", NAME - 10, "time, predicted",
-              human_seconds(t->compute + t->communicate, x, sizeof x), human_seconds(t->compute, y, sizeof y),
+              human_seconds(t->compute + t->exposed, x, sizeof x), human_seconds(t->compute, y, sizeof y),
               human_seconds(t->communicate, z, sizeof z));
-  double faster = w->compute / (t->compute + t->communicate);
+  double faster = w->compute / (t->compute + t->exposed);
   if (w->compute > 0)
     text_printf(b, "; one rank %s: %.2f times %s", human_seconds(w->compute, x, sizeof x),
                 faster >= 1 ? faster : 1 / faster, faster >= 1 ? "faster" : "slower");
   text_printf(b, "   (machine %s)\n", r->machine.name);
+  put_step(b, r);
 }
 
 /* ---- collectives ------------------------------------------------------------------------------- */
@@ -109,15 +136,21 @@ static void put_kinds(TextBuf *b, const PlanReport *r) {
     return;
   }
   int width = r->loss ? NAME - 4 : NAME - 10; /* ", backward" has its place */
-  text_printf(b, "\n%-*s %8s %14s%s\n", width + 2, "collectives", "calls", "received",
-              r->timed ? "       time" : "");
+  bool steps = r->timed && r->step.optimizer;
+  text_printf(b, "\n%-*s %8s %14s%s%s\n", width + 2, "collectives", "calls", "received",
+              r->timed ? "       time" : "", steps ? "    exposed" : "");
   for (int i = 0; i < r->nkinds; i++) {
     const PlanKind *k = &r->kind[i];
     char name[64];
     snprintf(name, sizeof name, "%s %s%s", step_kind_name(k->kind), axes_text(r, k->axes, axes, sizeof axes),
-             k->backward ? ", backward" : "");
+             k->stage == STAGE_BACKWARD ? ", backward"
+             : k->stage == STAGE_UPDATE ? ", update"
+                                        : "");
     text_printf(b, "  %-*s %8d %14s", width, name, k->count, bytes(k->bytes, x));
     if (r->timed) text_printf(b, " %10s", human_seconds(k->seconds, y, sizeof y));
+    if (steps) text_printf(b, " %10s", human_seconds(k->exposed, y, sizeof y));
+    if (k->joined)
+      text_printf(b, "   %d %s, joined", k->joined, k->kind == STEP_ALL_GATHER ? "parameters" : "gradients");
     if (k->unasked) text_printf(b, "   %d not asked for", k->unasked);
     text_puts(b, "\n");
   }
@@ -228,6 +261,13 @@ static void put_move(TextBuf *b, const PlanReport *r, const PlanMove *m) {
               m->cause == CAUSE_RULE ? "   (not asked for)" : "");
 }
 
+/* Where a collective that is done for no node of the forward is told: parameters, backward, update, outputs; else
+ * -1. */
+static int part_of(const PlanMove *m) {
+  if (m->stage) return m->stage == STAGE_BACKWARD ? 1 : 2;
+  return m->node >= 0 ? -1 : m->cause == CAUSE_PARAMETER ? 0 : 3;
+}
+
 static void put_nodes(TextBuf *b, const PlanReport *r) {
   char x[32];
   const char *module = NULL;
@@ -248,16 +288,13 @@ static void put_nodes(TextBuf *b, const PlanReport *r) {
     for (int m = 0; m < n->nmoves; m++)
       if (r->move[n->move + m].after) put_move(b, r, &r->move[n->move + m]);
   }
-  for (int i = 0, any = 0; i < r->nmoves; i++) {
-    if (!r->move[i].backward) continue;
-    if (!any++) text_puts(b, "backward, in its order:\n");
-    put_move(b, r, &r->move[i]);
-  }
-  for (int i = 0, any = 0; i < r->nmoves; i++) {
-    if (r->move[i].node >= 0 || r->move[i].backward) continue;
-    if (!any++) text_puts(b, "outputs:\n");
-    put_move(b, r, &r->move[i]);
-  }
+  static const char *const titles[] = {"parameters:", "backward, in its order:", "update:", "outputs:"};
+  for (int part = 0; part < 4; part++)
+    for (int i = 0, any = 0; i < r->nmoves; i++) {
+      if (part_of(&r->move[i]) != part) continue;
+      if (!any++) text_printf(b, "%s\n", titles[part]);
+      put_move(b, r, &r->move[i]);
+    }
 }
 
 void plan_report_text(TextBuf *b, const PlanReport *r, PlanTextOptions o) {

@@ -8,6 +8,8 @@
 #include "base/file.h"
 #include "graph/module_stack.h"
 #include "ops/tensors.h"
+#include "passes/comm_block.h"
+#include "passes/started.h"
 
 enum { DEEPEST = 64, MOST_SHOWN = 8 };
 
@@ -32,6 +34,18 @@ static Span span_at(const TraceRun *r, int64_t i) {
 }
 
 double trace_begun(const TraceRun *r) { return count_spans(r) ? span_at(r, 0).begun : 0; }
+double trace_ended(const TraceRun *r) { return count_spans(r) ? span_at(r, count_spans(r) - 1).ended : 0; }
+
+double trace_waited(const TraceRun *r) {
+  double sum = 0;
+  for (int64_t i = 0; i < count_spans(r); i++) {
+    Span s = span_at(r, i);
+    bool talks = s.node && (node_is(s.node, "tess.redistribute.default") || node_is(s.node, WAIT_TENSOR) ||
+                            node_starts(s.node));
+    if (talks) sum += s.ended - s.begun;
+  }
+  return sum;
+}
 
 /* ---- slices -------------------------------------------------------------------------------------------- */
 
@@ -108,7 +122,7 @@ static Status find_slices(Slices *s) {
 /* ---- events -------------------------------------------------------------------------------------------- */
 
 /* Microseconds, with a point in any locale. */
-static void put_time(TextBuf *b, const char *key, int64_t ns) {
+void trace_put_time(TextBuf *b, const char *key, int64_t ns) {
   text_printf(b, ",\"%s\":%lld.%03d", key, (long long)(ns / 1000), (int)(ns % 1000));
 }
 
@@ -169,8 +183,8 @@ static void put_slice(TextBuf *b, const Slices *s, const Slice *slice, int rank)
   if (slice->level < 0) put_node(b, &span);
   else if (slice->level > 0) put_module(b, &span, slice->level);
   else text_printf(b, "\"%s\",\"cat\":\"%s\"", stage_name(span.stage), stage_name(span.stage));
-  put_time(b, "ts", slice->begun);
-  put_time(b, "dur", slice->ended - slice->begun);
+  trace_put_time(b, "ts", slice->begun);
+  trace_put_time(b, "dur", slice->ended - slice->begun);
   text_printf(b, ",\"pid\":%d,\"tid\":%d},\n", rank + 1, rank + 1);
 }
 

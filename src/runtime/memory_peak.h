@@ -14,4 +14,14 @@ Status memory_peak(const Program *p, int *position);
 /* What lies in the slab at that node, the largest first; malloc'ed. */
 Status memory_alive_at(const Program *p, int position, AliveValue **out, int *n);
 
+/* Bytes of intermediate results that are in use at a node. */
+typedef struct {
+  int64_t saved;     /* made by the forward, for the backward */
+  int64_t gradients; /* made by the backward, for the update */
+  int64_t other;
+} MemoryUse;
+
+/* At every node, by its position from 1 on; malloc'ed. */
+Status memory_uses(const Program *p, MemoryUse **out);
+
 #endif

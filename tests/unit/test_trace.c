@@ -20,6 +20,7 @@ enum { MOST_OPEN = 128 };
 typedef struct {
   int slices, nodes, modules, stages[3]; /* slices of stages */
   int node_stages[3], processes, update_modules;
+  int collectives, started, arrows; /* arrows: both ends of each */
   bool sources;
 } Facts;
 
@@ -46,6 +47,36 @@ typedef struct {
   int64_t begun; /* of the last slice */
   int n;
 } Track;
+
+/* A collective lies beside others of its track, inside of nothing. */
+static void check_collective(Track *t, yyjson_val *e, Facts *f) {
+  int64_t begun = time_of(e, "ts"), end = begun + time_of(e, "dur");
+  int64_t pid = yyjson_get_sint(yyjson_obj_get(e, "pid")), tid = yyjson_get_sint(yyjson_obj_get(e, "tid"));
+  yyjson_val *args = yyjson_obj_get(e, "args");
+  assert_true(begun >= 0 && end >= begun && tid >= 1000 * pid);
+  assert_true(yyjson_get_sint(yyjson_obj_get(args, "ranks")) > 1);
+  t += tid - 1000 * pid;
+  if (pid != t->pid) *t = (Track){.pid = pid};
+  assert_true(begun >= t->begun);
+  t->begun = end;
+  f->collectives++;
+  f->started += yyjson_get_bool(yyjson_obj_get(args, "started"));
+}
+
+/* Its end stands behind its beginning, at the same moment, on the track of another rank. */
+static void check_arrow(yyjson_val *e, yyjson_val **begun, Facts *f) {
+  f->arrows++;
+  if (!strcmp(text(e, "ph"), "s")) {
+    assert_null(*begun);
+    *begun = e;
+    return;
+  }
+  assert_non_null(*begun);
+  assert_int_equal(yyjson_get_sint(yyjson_obj_get(e, "id")), yyjson_get_sint(yyjson_obj_get(*begun, "id")));
+  assert_int_equal(time_of(e, "ts"), time_of(*begun, "ts"));
+  assert_int_not_equal(yyjson_get_sint(yyjson_obj_get(e, "pid")), yyjson_get_sint(yyjson_obj_get(*begun, "pid")));
+  *begun = NULL;
+}
 
 /* Events of a track come in the order of their beginnings, those around others first. */
 static void check_slice(Track *t, yyjson_val *e, Facts *f) {
@@ -75,7 +106,8 @@ static void check_slice(Track *t, yyjson_val *e, Facts *f) {
 static void check_trace(const char *path, Facts *f) {
   FileMap *file;
   yyjson_doc *doc;
-  Track track = {0};
+  Track track = {0}, communication[16] = {0};
+  yyjson_val *arrow = NULL;
   *f = (Facts){0};
   assert_ok(file_map(path, &file));
   assert_ok(json_parse(path, file->data, file->size, 0, &doc));
@@ -83,7 +115,10 @@ static void check_trace(const char *path, Facts *f) {
   yyjson_arr_iter it = yyjson_arr_iter_with(events);
   assert_true(yyjson_is_arr(events));
   while ((e = yyjson_arr_iter_next(&it))) {
-    if (!strcmp(text(e, "ph"), "X")) check_slice(&track, e, f);
+    const char *ph = text(e, "ph");
+    if (!strcmp(text(e, "cat"), "communication")) check_collective(communication, e, f);
+    else if (!strcmp(ph, "X")) check_slice(&track, e, f);
+    else if (!strcmp(ph, "s") || !strcmp(ph, "f")) check_arrow(e, &arrow, f);
     else f->processes += !strcmp(text(e, "name"), "process_name");
   }
   yyjson_doc_free(doc);
@@ -111,7 +146,7 @@ static Status trace_session(Job *job, World *w, Ctx *ctx, Session *session) {
   snprintf(path, sizeof path, GOLDEN_FOLDER "/%s/inputs.safetensors", job->model);
   Status s = feed_from_file(session_program(session), path, &scope, &arena, &inputs, &n);
   for (int i = 0; i < 2 && !s; i++) s = session_run(session, inputs, n, &scope, &arena, &outputs, &nout);
-  if (!s) s = trace_save(&f, w, session);
+  if (!s) s = trace_save(&f, w, session, NULL);
   if (!s) program = session_last_program(session);
   if (program && (!w || world_rank(w) == 0)) job->instrs = program->ninstrs;
   scope_clear(&scope);
@@ -211,6 +246,8 @@ static void on_ranks(void **state) {
   assert_int_equal(f.processes, 2);
   assert_int_equal(f.nodes, 2 * job.instrs);
   assert_true(f.node_stages[STAGE_BACKWARD] > 0);
+  assert_true(f.collectives > 0 &&
+              f.arrows == f.collectives); /* two ranks: an arrow, and so two ends, for each pair */
   job.interpret = true;
   f = trace_of(&job);
   assert_true(f.processes == 2 && f.node_stages[STAGE_BACKWARD] > 0);
@@ -270,7 +307,7 @@ static Status train(const char *model, const char *trace) {
   if (!s) s = feed_from_file(trainer_program(t), path, &scope, &arena, &inputs, &batch.n);
   if (!s) batch.inputs = inputs, session_set_profile(trainer_session(t), true);
   for (int i = 0; i < 2 && !s; i++) s = trainer_step(t, same_batch, &batch, &result);
-  if (!s) s = trace_save(&f, NULL, trainer_session(t));
+  if (!s) s = trace_save(&f, NULL, trainer_session(t), NULL);
   trainer_free(t);
   scope_clear(&scope);
   arena_free(&arena);
