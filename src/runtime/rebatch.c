@@ -254,3 +254,12 @@ Status rebatch_results(Rebatch *r, const Node *n, const Value *outs, int nouts) 
     if (outs[i].kind == VAL_TENSOR && outs[i].tensor) TRY(note_result(r, n, n->outs[i], outs[i].tensor));
   return OK;
 }
+
+/* Ranks that fail and sizes that depend on data have nothing to do with it. */
+Status rebatch_explain(const Rebatch *r, Status s) {
+  if (status_code(s) != ERR_FAIL && status_code(s) != ERR_USAGE) return s;
+  Status other = fail(ERR_FILE, "the program is for %lld rows and cannot be run with %lld: %s", (long long)r->from,
+                      (long long)r->to, status_message(s));
+  status_free(s);
+  return status_hint(other, "export it with a dynamic batch (torch.export.Dim)");
+}
