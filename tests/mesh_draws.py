@@ -57,6 +57,9 @@ class Model:
         self.state = {}  # of parameters and buffers: how they begin
         rows = {x.shape[0] if x.ndim else None for x in self.data.values()}
         self.rows = rows.pop() if len(rows) == 1 else None  # None: inputs are not rows of samples
+        step = folder / "step.json"
+        if step.exists():
+            self.rows = json.loads(step.read_text())["batch"]  # the data are more than one
 
     @staticmethod
     def is_one(folder):
