@@ -8,7 +8,7 @@ A model is a folder with a program that returns its loss (program.pt2, loss.pt2 
 axes and at most eight ranks, a plan (of the folder, auto, random placements or random styles), a size of batches that
 need not divide, accumulation, clipping, an optimizer with groups and frozen parameters.  Five steps are made in f64,
 where all that differs is a mistake: losses and norms within 1e-8, parameters within 1e-6 of what they moved; or in f32,
-losses and norms within 1e-4 (Muon, which iterates in bf16: 1e-2).  A plan or a size of batches that is refused with exit code 2 is no draw.  A failing draw
+losses and norms within 1e-4 (with bf16, in which Muon iterates: 1e-2).  A plan or a size of batches that is refused with exit code 2 is no draw.  A failing draw
 prints the two commands; DRAW=N in the environment makes that one alone.
 """
 import json
@@ -55,6 +55,7 @@ class Model:
         self.data = load(next(folder / n for n in ("inputs.safetensors", "data.safetensors") if (folder / n).exists()))
         self.plans = sorted(folder.glob("plan*.json"))
         self.state = {}  # of parameters and buffers: how they begin
+        self.rough = "bf16" in self.name
         rows = {x.shape[0] if x.ndim else None for x in self.data.values()}
         self.rows = rows.pop() if len(rows) == 1 else None  # None: inputs are not rows of samples
         step = folder / "step.json"
@@ -136,10 +137,12 @@ def draw_training(r, model):
     if r.random() < 0.1:
         words += ["--memory", "90%"]
     accumulate = r.choice([1, 1, 1, 2, 3])
+    bucket = r.choice([[], [], ["--bucket-mb", "0"], ["--bucket-mb", "0.002"]])
     words += ["--accumulate", str(accumulate)]
     if r.random() < 0.2:
         words += ["--schedule", "cosine,warmup=2"]
-    return words, accumulate, "muon" if any("muon" in w for w in words) else exact  # which iterates in bf16
+    rough = model.rough or any("muon" in w for w in words)  # which iterates in bf16
+    return words, bucket, accumulate, "bf16" if rough else exact
 
 
 def run(tessera, words):
@@ -156,7 +159,7 @@ def rows_of(path):
 
 def differs(model, alone, mesh, exact, moved=True):
     """What is not the same, or None."""
-    near = {"f64": 1e-8, "f32": 1e-4, "muon": 1e-2}[exact]
+    near = {"f64": 1e-8, "f32": 1e-4, "bf16": 1e-2}[exact]
     a, b = rows_of(alone / "log"), rows_of(mesh / "log")
     if len(a) != len(b):
         return f"{len(b)} steps instead of {len(a)}"
@@ -220,7 +223,7 @@ class Draws:
         model = r.choice(self.models)
         self.begin(model)
         axes = draw_mesh(r)
-        training, accumulate, exact = draw_training(r, model)
+        training, bucket, accumulate, exact = draw_training(r, model)
         rows = self.rows(model, r)
         alone, mesh = self.temp / "alone", self.temp / "mesh"
         words = self.common(model, np.random.default_rng(seed), 5 * accumulate, rows, alone) + training
@@ -234,6 +237,7 @@ class Draws:
         if not any(n in ("dp", "replica") for n, _ in axes) and len(axes) > 1 and r.random() < 0.7:
             where += ["--data-axis", r.choice([n for n, _ in axes])]
         mesh.mkdir(exist_ok=True)
+        where += bucket
         code, error = run(self.tessera, [*words, *self.results(mesh), *where])
         if code == 2:
             return self.refuse(model, error)

@@ -77,10 +77,9 @@ static Status open_trainer(Training *t, Mesh *mesh) {
     TRY(memory_limit_parse(c->memory, &limit));
     session_limit_memory(trainer_session(t->trainer), limit);
   }
-  ReduceGradients reduce;
-  TRY(train_reductions(c, &t->arena, &reduce));
-  session_reduce_gradients(trainer_session(t->trainer), &reduce);
   session_set_profile(trainer_session(t->trainer), c->profile || c->trace);
+  const SpreadSettings spread = train_spread(c);
+  TRY(spread_apply(&spread, &t->arena, t->trainer));
   if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
   if (c->resume) TRY(trainer_resume(t->trainer, c->resume, &t->done, &t->loop.samples));
   return open_data(t);
@@ -162,7 +161,7 @@ static Status finish(Training *t, Status s) {
   TRY(train_write_output(t->trainer, c, t->writes));
   if (!t->result.stopped || !t->writes) return OK;
   fprintf(stderr, "stopped after step %lld of %lld by %s%s%s\n", (long long)(t->done + t->result.n),
-          (long long)t->loop.steps, stop_asked == SIGTERM ? "SIGTERM" : "SIGINT",
+          (long long)t->loop.steps, t->result.stopped == SIGTERM ? "SIGTERM" : "SIGINT",
           c->save ? "; go on with --resume " : "", c->save ? c->save : "");
   return OK;
 }
@@ -216,19 +215,15 @@ static Status prepare_job(TrainJob *job) {
   Ctx ctx;
   const TrainCommand *c = &job->c;
   const TrainSettings settings = train_settings(c);
+  TrainerPlan how = {.recipe = &job->recipe, .loss = c->loss};
   TRY(check_outputs(c));
   TRY(mesh_plan_read(&job->c.mesh, c->plan, &job->plan));
+  const SpreadSettings spread = train_spread(c);
+  TRY(spread_plan(&spread, job->plan, &how));
   TRY(settings_recipe(&settings, &job->arena, &job->recipe));
   TRY(settings_nonfinite(&settings, &job->nonfinite));
   TRY(program_load(c->program, NULL, &e));
   ctx_init(&ctx, 1);
-  const TrainerPlan how = {.recipe = &job->recipe,
-                           .loss = c->loss,
-                           .mesh = c->mesh,
-                           .plan = job->plan,
-                           .data_axis = c->data_axis,
-                           .fsdp = c->fsdp,
-                           .local = c->data_parallel && !strcmp(c->data_parallel, "local")};
   Status s = trainer_prepare(&ctx, e, &how, &job->prepared);
   ctx_free(&ctx);
   return s;

@@ -34,12 +34,19 @@ static Status over_ranks(const Loop *l, ReduceOp op, double *v, int n) {
   return l->o->world ? comm_run(world_comm(l->o->world), &c) : OK;
 }
 
-/* All ranks stop after the same step. */
-static Status agree_to_stop(const Loop *l, bool *stopped) {
-  double asked = l->o->stop && *l->o->stop;
+/* All ranks stop after the same step, whichever of them was asked to. */
+static Status agree_to_stop(const Loop *l, int *stopped) {
+  double asked = l->o->stop ? *l->o->stop : 0;
   TRY(over_ranks(l, REDUCE_MAX, &asked, 1));
-  *stopped = asked > 0;
+  *stopped = (int)asked;
   return OK;
+}
+
+/* An error that every rank finds: they wait for each other, or those that are late would see a rank that failed. */
+static Status found_by_all(const Loop *l, Status s) {
+  double nothing = 0;
+  if (s) status_free(over_ranks(l, REDUCE_MAX, &nothing, 1));
+  return s;
 }
 
 /* ---- numbers for people ----------------------------------------------------------------------------- */
@@ -141,7 +148,7 @@ static Status one_step(Loop *l, int64_t step, StepRecord *r) {
   l->result->samples += samples;
   l->result->tokens += tokens;
   const Judge judge = {l->o->nonfinite, l->o->find_nonfinite, step, offset, l->o->tell, l->o->arg};
-  return judge_step(l->t, &judge, &result, take_batch, l);
+  return found_by_all(l, judge_step(l->t, &judge, &result, take_batch, l));
 }
 
 /* A run that is asked to stop saves at once: there may be little time. */

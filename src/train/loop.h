@@ -50,7 +50,7 @@ typedef struct {
   int64_t n, cap;
   int64_t samples, tokens;
   double seconds;
-  bool stopped; /* by *stop */
+  int stopped;  /* what *stop was, on some rank; 0: it was not */
   int64_t slab; /* bytes of memory that a step works in, as far as it is planned */
 } LoopResult;
 void loop_result_free(LoopResult *r);
