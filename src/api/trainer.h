@@ -17,6 +17,8 @@ struct TessTrainer {
   NonFinite nonfinite;
   bool check_finite;
   double rate; /* instead of the schedule; negative: none */
+  PlanFile *plan; /* NULL: no mesh */
+  bool writes;    /* files, for all ranks that train together */
   Trainer *trainer;
   TessProgram program;   /* lent */
   int64_t step, samples; /* so far */

@@ -1,5 +1,6 @@
 /* train.c -- `tessera train`: a program that returns a loss is trained. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +41,7 @@ typedef struct {
   Recipe recipe;
   NonFinite nonfinite;
   Prepared *prepared;
+  atomic_bool failed; /* the training itself did, on some rank: a full disk, a loss that is not finite */
   Arena arena;
 } TrainJob;
 
@@ -177,7 +179,7 @@ static Status train_on(Training *t, Mesh *mesh) {
 }
 
 static Status train_rank(Ctx *ctx, World *w, void *arg) {
-  const TrainJob *job = arg;
+  TrainJob *job = arg;
   Training t = {.job = job, .ctx = ctx, .world = w, .writes = !w || world_rank(w) == 0};
   Dist *dist = NULL;
   Mesh *mesh = NULL;
@@ -186,6 +188,7 @@ static Status train_rank(Ctx *ctx, World *w, void *arg) {
   ctx->seed = (uint64_t)given_or(job->c.seed, 0);
   if (dist) s = mesh_parse(dist, job->c.mesh, &mesh);
   if (!s) s = train_on(&t, mesh);
+  if (s && status_code(s) == ERR_FAIL) atomic_store(&job->failed, true);
   step_log_close(t.loop.log);
   run_folder_close(t.loop.save);
   data_free(t.loop.data);
@@ -235,7 +238,8 @@ static Status train_on_ranks(TrainJob *job) {
   TRY(transport_choose(ro->comm, &ranks.transport));
   TRY(mesh_count_ranks(job->c.mesh, ro, &ranks.n));
   if (ro->timeout != BY_DEFAULT) ranks.timeout = &ro->timeout;
-  return ranks_run(&ranks, train_rank, job);
+  Status s = ranks_run(&ranks, train_rank, job);
+  return atomic_load(&job->failed) ? ranks_plain_failure(s) : s;
 }
 
 static Status train_alone(TrainJob *job) {
