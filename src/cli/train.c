@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/profile.h"
+#include "cli/train_check.h"
 #include "cli/train_output.h"
 #include "dist/dispatch.h"
 #include "harness/trace_save.h"
@@ -51,6 +52,8 @@ typedef struct {
   World *world; /* NULL: one rank */
   bool writes;  /* this rank speaks, logs and saves for all */
   Trainer *trainer;
+  TrainCheck check; /* --check */
+  StepWatch watch;
   LoopOptions loop;
   int64_t done; /* steps of the save that is resumed */
   LoopResult result;
@@ -82,6 +85,7 @@ static Status open_trainer(Training *t, Mesh *mesh) {
   session_set_profile(trainer_session(t->trainer), c->profile || c->trace);
   const SpreadSettings spread = train_spread(c);
   TRY(spread_apply(&spread, &t->arena, t->trainer));
+  if (c->check) TRY(train_check_open(&t->check, t->job->prepared, t->trainer, c->check));
   if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
   if (c->resume) TRY(trainer_resume(t->trainer, c->resume, &t->done, &t->loop.samples));
   return open_data(t);
@@ -143,6 +147,8 @@ static Status open_records(Training *t) {
   o->tell = tell;
   o->stop = &stop_asked;
   o->last_step = tell_times;
+  t->watch = train_check_watch(&t->check);
+  if (c->check) o->watch = &t->watch;
   o->arg = t;
   TRY(train_options_text(c, &t->arena, &o->argv, &o->argc));
   return measure_peak(t->ctx, &o->peak);
@@ -160,6 +166,7 @@ static Status finish(Training *t, Status s) {
     else s = reported;
   }
   if (s) return s;
+  if (c->check && t->writes) train_check_tell(&t->check, stdout);
   TRY(train_write_output(t->trainer, c, t->writes));
   if (!t->result.stopped || !t->writes) return OK;
   fprintf(stderr, "stopped after step %lld of %lld by %s%s%s\n", (long long)(t->done + t->result.n),
@@ -193,6 +200,7 @@ static Status train_rank(Ctx *ctx, World *w, void *arg) {
   run_folder_close(t.loop.save);
   data_free(t.loop.data);
   data_free(t.loop.eval);
+  train_check_close(&t.check);
   trainer_free(t.trainer);
   loop_result_free(&t.result);
   free(t.profile);
@@ -223,7 +231,10 @@ static Status prepare_job(TrainJob *job) {
   TRY(mesh_plan_read(&job->c.mesh, c->plan, &job->plan));
   const SpreadSettings spread = train_spread(c);
   TRY(spread_plan(&spread, job->plan, &how));
+  if (c->check && !c->mesh)
+    return status_hint(fail(ERR_USAGE, "--check compares a mesh's ranks with one rank"), "--mesh dp=2,tp=2");
   TRY(settings_recipe(&settings, &job->arena, &job->recipe));
+  job->recipe.keep_gradients = c->check != NULL;
   TRY(settings_nonfinite(&settings, &job->nonfinite));
   TRY(program_load(c->program, NULL, &e));
   ctx_init(&ctx, 1);

@@ -100,6 +100,8 @@ static const Option options[] = {
      "with local: rows of each batch for the ranks along the data axes (default: equal parts)"},
     {"--bucket-mb", 0, OPT_FLOAT, FIELD(bucket_mb), "N",
      "MiB of gradients that ranks reduce at once, beside the backward (default 4; 0: each by itself)"},
+    {"--check", 0, OPT_MAYBE, FIELD(check), "nodes",
+     "with --mesh: make every step on one rank too and compare loss, norm and gradients, or every node; exit code 4"},
     {"--comm", 0, OPT_TEXT | TAKES_COMM, FIELD(ranks.comm), "HOW",
      "ranks are threads, or processes of an MPI launch: mpi (default there)"},
     {"--timeout", 0, OPT_FLOAT, FIELD(ranks.timeout), "SECONDS",
@@ -238,6 +240,10 @@ static Status check(const TrainCommand *c) {
   if (!c->fsdp && (c->wrap || c->keep_gathered || c->prefetch != NOT_GIVEN))
     return fail(ERR_USAGE, "--wrap, --keep-gathered and --prefetch are for parameters that are sharded: --fsdp");
   TRY(option_between("--prefetch", c->prefetch, 0, 1000));
+  if (c->check && *c->check && strcmp(c->check, "nodes"))
+    return fail(ERR_USAGE, "--check=%s: there is --check and --check=nodes", c->check);
+  if (c->check && c->data_parallel && !strcmp(c->data_parallel, "local"))
+    return fail(ERR_USAGE, "--check compares with one rank on the whole batch, which --data-parallel local is not");
   if (c->bucket_mb != BY_DEFAULT && !(c->bucket_mb >= 0))
     return fail(ERR_USAGE, "--bucket-mb must be 0 or more MiB");
   TRY(rank_options_check(&c->ranks));
@@ -322,7 +328,8 @@ static Status add_option(Words *w, const Option *o, const void *target) {
 
 /* Of one command, not of the run that others go on with. */
 static bool says_nothing_of_the_run(const char *option) {
-  return !strcmp(option, "--resume") || !strcmp(option, "--force") || !strcmp(option, "--quiet");
+  return !strcmp(option, "--resume") || !strcmp(option, "--force") || !strcmp(option, "--quiet") ||
+         !strcmp(option, "--check");
 }
 
 Status train_options_text(const TrainCommand *c, Arena *arena, const char *const **argv, int *argc) {

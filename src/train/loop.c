@@ -98,6 +98,22 @@ static Status take_batch(void *arg, int i, Batch *out) {
   return data_batch(l->o->data, batch_number(l, i), &out->inputs, &out->n);
 }
 
+/* The same for a step that somebody may look on at. */
+static Status next_batch(void *arg, int i, Batch *out) {
+  const Loop *l = arg;
+  TRY(take_batch(arg, i, out));
+  return l->o->watch ? l->o->watch->takes(l->o->watch->arg, out) : OK;
+}
+
+static Status make_step(Loop *l, StepResult *result) {
+  const StepWatch *watch = l->o->watch;
+  if (watch) TRY(watch->begins(watch->arg));
+  Status s = trainer_step(l->t, next_batch, l, result);
+  if (s && status_code(s) == ERR_DIFF) return status_at(s, "step %lld", (long long)l->step);
+  TRY(s);
+  return watch ? watch->made(watch->arg, l->step, result) : OK;
+}
+
 Status loop_evaluate(Trainer *t, Data *data, int64_t batches, double *out) {
   int64_t n = data_batches(data), samples = 0;
   double sum = 0, loss;
@@ -135,7 +151,9 @@ static Status one_step(Loop *l, int64_t step, StepRecord *r) {
   }
   if (!l->looked) TRY(look_at_step(l));
   trainer_set_rate(l->t, factor);
-  TRY(trainer_step(l->t, take_batch, l, &result));
+  Status made = make_step(l, &result);
+  if (made && status_code(made) == ERR_DIFF) return found_by_all(l, made);
+  TRY(made);
   *r = (StepRecord){.step = step,
                     .loss = result.loss,
                     .grad_norm = result.grad_norm,

@@ -15,8 +15,16 @@
 #include "train/step_log.h"
 #include "train/trainer.h"
 
+/* Looks on while steps are made; what it returns ends the run.  On several ranks all have one, or none. */
 typedef struct {
-  World *world;    /* whose ranks make the run together; NULL: one does.  Ranks other than 0 have no log and no save */
+  void *arg;
+  Status (*begins)(void *arg);                    /* a step, with the learning rates set */
+  Status (*takes)(void *arg, const Batch *batch); /* a batch of it, which the trainer gets next */
+  Status (*made)(void *arg, int64_t step, const StepResult *result);
+} StepWatch;
+
+typedef struct {
+  World *world; /* whose ranks make the run together; NULL: one does.  Ranks other than 0 have no log and no save */
   int64_t steps;   /* the last one */
   int64_t samples; /* of the run before it was resumed */
   Schedule schedule;
@@ -34,6 +42,8 @@ typedef struct {
   NonFinite nonfinite;
   bool find_nonfinite; /* tell which node was the first to give something that is not finite; not with
                           NONFINITE_GO, whose steps cannot be made again */
+
+  const StepWatch *watch; /* NULL: nobody */
 
   /* Is told when the last step is made, before its evaluation; NULL: nobody. */
   Status (*last_step)(void *arg);
