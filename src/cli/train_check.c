@@ -158,8 +158,8 @@ static Status made(void *arg, int64_t step, const StepResult *r) {
 StepWatch train_check_watch(TrainCheck *c) { return (StepWatch){c, begins, takes, made}; }
 
 void train_check_tell(const TrainCheck *c, FILE *f) {
-  fprintf(f, "check: %lld steps match one rank's: losses, norms and %d gradients", (long long)c->steps,
-          c->gradients);
+  fprintf(f, "check: %lld step%s one rank's: losses, norms and %d gradients", (long long)c->steps,
+          c->steps == 1 ? " matches" : "s match", c->gradients);
   if (c->by_nodes) fprintf(f, ", %d results of nodes", c->nodes.compared);
   fputc('\n', f);
 }
