@@ -394,8 +394,12 @@ typedef struct {
   const char *data_axis; /* of the mesh, over which batches are sharded; NULL: those called dp, data, fsdp ... */
   const char *data_parallel; /* "local": the mean of what ranks get on their own rows, as PyTorch's DDP has it;
                                 "global" (NULL): as one rank on the whole batch */
-  const char *rank_rows;     /* "5,7": with "local", rows of each batch for the ranks along the data axes */
-  const char *bucket_mb;     /* "25": MiB of gradients that are reduced at once; "0": each by itself; NULL: "4" */
+  const char *fsdp;      /* parameters, gradients and states are sharded over this axis, too; "": the data axes */
+  const char *wrap;      /* with fsdp: "layers.*,head", modules whose parameters are gathered at once */
+  int keep_gathered;     /* with fsdp: from the forward to the backward */
+  int prefetch;          /* with fsdp: groups that are gathered ahead; 0: 1 */
+  const char *rank_rows; /* "5,7": with "local", rows of each batch for the ranks along the data axes */
+  const char *bucket_mb; /* "25": MiB of gradients that are reduced at once; "0": each by itself; NULL: "4" */
 } TessTraining;
 
 typedef struct {
@@ -820,8 +824,8 @@ TESS_API int tess_data_parallel_join_end(TessDataParallel *d);
  * PyTorch's fully_shard (FSDP2): a call makes a group of the parameters below its modules that no earlier call has
  * taken, so call it from the inside out.  A group is gathered before forward and freed after it, gathered again for
  * the backward and freed when that leaves the module; its gradients are averaged over all ranks and stay as shards.
- * Each rank has batches of its own.  Parameters may be DTensors of other axes (tensor parallelism).  Whatever takes a
- * module below is told of those that tess_fully_shard() was called with.  (collective) all of it. */
+ * Each rank has batches of its own.  Parameters may be DTensors of other axes (tensor parallelism).  Whatever takes
+ * a module below is told of those that tess_fully_shard() was called with.  (collective) all of it. */
 
 typedef enum {
   TESS_RESHARD_DEFAULT, /* parameters are freed after forward, but for those of the root */
@@ -839,11 +843,13 @@ typedef struct {
   int reshard_ranks;
   /* TESS_BOOL (0): as they are.  What parameters are gathered as, gradients reduced as, outputs given as. */
   TessDtype param_dtype, reduce_dtype, output_dtype;
-  int keep_inputs;     /* inputs of floating point are not cast to param_dtype */
-  const char *offload; /* a folder: shards of parameters lie in a file there, which the system may take out of memory */
-  const char *shard_axes, *replicate_axes; /* mesh is larger than data parallelism: names of its axes, "dp" or "dp,cp" */
-  int replicate;                           /* mesh is of one axis, and nothing is sharded: gradients are all-reduced */
-  const char *const *ignored;              /* dotted names of parameters that are left alone */
+  int keep_inputs; /* inputs of floating point are not cast to param_dtype */
+  const char
+      *offload; /* a folder: shards of parameters lie in a file there, which the system may take out of memory */
+  const char *shard_axes,
+      *replicate_axes;        /* mesh is larger than data parallelism: names of its axes, "dp" or "dp,cp" */
+  int replicate;              /* mesh is of one axis, and nothing is sharded: gradients are all-reduced */
+  const char *const *ignored; /* dotted names of parameters that are left alone */
   int nignored;
   TessShardPlacementFn *placement;
   void *placement_arg;
@@ -884,7 +890,8 @@ typedef int TessAllReduceHook(TessCtx *ctx, TessTensor *flat, void *arg);
 TESS_API int tess_fsdp_all_reduce_hook(TessCtx *ctx, TessModule *m, TessAllReduceHook *fn, void *arg);
 
 /* pre_forward, all_gather (started), unsharded, post_forward, reshard, reshard_post_forward, pre_backward,
- * post_backward, reduce_scatter, all_reduce (started).  Of collectives: bytes of the buffer, without any padding. */
+ * post_backward, reduce_scatter, all_reduce (started).  Of collectives: bytes of the buffer, without any padding.
+ */
 typedef struct {
   const char *event, *group; /* "blocks.0", "norm, head", "<root>" */
   int64_t bytes;

@@ -48,6 +48,10 @@ static Status spread_of(const TessTraining *how, SpreadSettings *out) {
                           .data_axis = how->data_axis,
                           .data_parallel = how->data_parallel,
                           .rank_rows = how->rank_rows,
+                          .fsdp = how->fsdp,
+                          .wrap = how->wrap,
+                          .keep_gathered = how->keep_gathered != 0,
+                          .prefetch = how->prefetch ? how->prefetch : -1,
                           .bucket_mb = how->bucket_mb ? text_to_float(how->bucket_mb, &end) : -1};
   if (!how->bucket_mb || (end != how->bucket_mb && !*end && out->bucket_mb >= 0)) return OK;
   return fail(ERR_USAGE, "--bucket-mb '%s': a number of MiB is expected", how->bucket_mb);
@@ -68,7 +72,7 @@ static Status open_spread(TessTrainer *t, Exported *e, TrainerPlan *plan, const 
   TRY(trainer_prepare(t->ctx, e, plan, &prepared));
   s = trainer_open_on(t->ctx, prepared, mesh, &t->trainer);
   prepared_unref(prepared);
-  return s ? s : spread_apply(spread, t->trainer);
+  return s ? s : spread_apply(spread, &t->arena, t->trainer);
 }
 
 static Status open_trainer(TessTrainer *t, const char *path, const TessTraining *how) {

@@ -101,7 +101,8 @@ static const Option options[] = {
     {"--bucket-mb", 0, OPT_FLOAT, FIELD(bucket_mb), "N",
      "MiB of gradients that ranks reduce at once, beside the backward (default 4; 0: each by itself)"},
     {"--check", 0, OPT_MAYBE, FIELD(check), "nodes",
-     "with --mesh: make every step on one rank too and compare loss, norm and gradients, or every node; exit code 4"},
+     "with --mesh: make every step on one rank too and compare loss, norm and gradients, or every node; exit code "
+     "4"},
     {"--comm", 0, OPT_TEXT | TAKES_COMM, FIELD(ranks.comm), "HOW",
      "ranks are threads, or processes of an MPI launch: mpi (default there)"},
     {"--timeout", 0, OPT_FLOAT, FIELD(ranks.timeout), "SECONDS",

@@ -15,7 +15,8 @@ typedef struct {
   double bucket_mb;
   RankOptions ranks;
   bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet, profile, keep_gathered;
-  int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, seed, threads, prefetch;
+  int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, seed, threads,
+      prefetch;
 } TrainCommand;
 
 /* The command line; of a run that is resumed, that of its save and then this one.  Checked. */

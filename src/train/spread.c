@@ -9,6 +9,7 @@ static Status needs_mesh(const SpreadSettings *s) {
   const char *given = s->data_axis       ? "--data-axis"
                       : s->data_parallel ? "--data-parallel"
                       : s->rank_rows     ? "--rank-rows"
+                      : s->fsdp          ? "--fsdp"
                       : s->bucket_mb < 0 ? NULL
                                          : "--bucket-mb";
   if (!given || s->mesh) return OK;

@@ -129,6 +129,7 @@ static void as_one_rank(void **state) {
       {3, {.mesh = "dp=3", .bucket_mb = "0"}},
       {2, {.mesh = "a=2", .data_axis = "a"}},
       {3, {.mesh = "tp=3", .plan = "{\"parallelize\": {\"tok\": \"embedding_rowwise\"}}"}},
+      {2, {.mesh = "dp=2", .fsdp = ""}},
       {1, {.mesh = "dp=1"}},
   };
   Job alone = {.how = on(NULL)};
