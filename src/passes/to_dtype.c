@@ -48,7 +48,8 @@ static Status cast_input(Graph *g, Val *v, Dtype to) {
   return OK;
 }
 
-/* What nodes are told to make, and what is noted of their results: plans are found by asking ops with these dtypes. */
+/* What nodes are told to make, and what is noted of their results: plans are found by asking ops with these dtypes.
+ */
 static void convert_nodes(Graph *g, Dtype to) {
   for (Node *n = g->first; n; n = n->next) {
     for (int i = 0; i < n->nargs; i++) {
