@@ -362,7 +362,12 @@ TESS_API int tess_run(TessProgram *p, const TessTensor *const *inputs, int ninpu
  *
  * The program returns its loss.  Names and texts are those of the options of `tessera train`, which its manual
  * explains; NULL and 0: as if the option were not given.  A trainer belongs to its context, which must outlive it;
- * random numbers (dropout) are the context's. */
+ * random numbers (dropout) are the context's.
+ *
+ * With a mesh, the ranks of tess_run_ranks() or tess_ctx_mpi() train together: each opens a trainer with the same
+ * settings and makes the same calls with the same whole batches, of which it takes its part; contexts have the same
+ * seed.  Functions marked (collective) communicate: all ranks must call them, in the same order.  Of the others
+ * each rank makes those that it needs, but what changes a trainer (states, rates, data) is to change on all. */
 
 typedef struct TessTrainer TessTrainer;
 
@@ -382,6 +387,19 @@ typedef struct {
   const char *loss;        /* which output, by name or position; NULL: the only one that can be it */
   const char *nonfinite;   /* what becomes of a step that is not finite: "stop": an error (NULL), "skip", "go" */
   int check_finite;        /* that error names the first node that gave such a value */
+  const char *mesh; /* "dp=2,tp=2": the context's ranks train together, as one would on the whole batch; NULL: the
+                       plan's, or one rank by itself */
+  const char *plan; /* which weights are sharded how: a file, its text (from the first '{' on), or "auto"; NULL:
+                       auto if there is a mesh */
+  const char *data_axis; /* of the mesh, over which batches are sharded; NULL: those called dp, data, fsdp ... */
+  const char *data_parallel; /* "local": the mean of what ranks get on their own rows, as PyTorch's DDP has it;
+                                "global" (NULL): as one rank on the whole batch */
+  const char *fsdp;      /* parameters, gradients and states are sharded over this axis, too; "": the data axes */
+  const char *wrap;      /* with fsdp: "layers.*,head", modules whose parameters are gathered at once */
+  int keep_gathered;     /* with fsdp: from the forward to the backward */
+  int prefetch;          /* with fsdp: groups that are gathered ahead; 0: 1 */
+  const char *rank_rows; /* "5,7": with "local", rows of each batch for the ranks along the data axes */
+  const char *bucket_mb; /* "25": MiB of gradients that are reduced at once; "0": each by itself; NULL: "4" */
 } TessTraining;
 
 typedef struct {
@@ -406,7 +424,7 @@ typedef struct {
   uint64_t seed; /* of the order */
 } TessData;
 
-/* Reads a .pt2.  how NULL: AdamW with its defaults.  NULL on error. */
+/* Reads a .pt2.  how NULL: AdamW with its defaults.  NULL on error.  (collective) */
 TESS_API TessTrainer *tess_trainer_open(TessCtx *ctx, const char *path, const TessTraining *how);
 TESS_API void tess_trainer_free(TessTrainer *t); /* NULL is fine */
 /* The program with parameters as they are now, to ask for its inputs and to run (no step is made, buffers keep
@@ -415,9 +433,9 @@ TESS_API TessProgram *tess_trainer_program(TessTrainer *t);
 
 /* One batch: a tensor per user input, in order.  1: it completed a step, which out (may be NULL) tells of; 0: more
  * batches are to come (accumulate); -1 on error: parameters are as before, and the next batch is the first of a
- * step. */
+ * step.  (collective) */
 TESS_API int tess_trainer_step(TessTrainer *t, const TessTensor *const *inputs, int ninputs, TessStep *out);
-/* The loss of one batch; nothing changes, neither buffers nor random numbers.  0, or -1 on error. */
+/* The loss of one batch; nothing changes, neither buffers nor random numbers.  0, or -1 on error.  (collective) */
 TESS_API int tess_trainer_evaluate(TessTrainer *t, const TessTensor *const *inputs, int ninputs, double *loss);
 TESS_API int64_t tess_trainer_steps(const TessTrainer *t); /* made so far, those before tess_trainer_resume() too */
 /* Learning rates from now on: so much of what the settings say, instead of the schedule.  0, or -1 on error. */
@@ -426,9 +444,9 @@ TESS_API int tess_trainer_set_rate(TessTrainer *t, double factor);
 /* Batches from files, in place of those that were set before; step n gets the batches that `tessera train` would
  * give it.  All that can be wrong with the files is an error here. */
 TESS_API int tess_trainer_set_data(TessTrainer *t, const TessData *data);
-/* A whole step with the next batches of these files: 1, or -1 on error. */
+/* A whole step with the next batches of these files: 1, or -1 on error.  (collective) */
 TESS_API int tess_trainer_next(TessTrainer *t, TessStep *out);
-/* The mean loss over files, or over their first batches (0: all). */
+/* The mean loss over files, or over their first batches (0: all).  (collective) */
 TESS_API int tess_trainer_evaluate_data(TessTrainer *t, const TessData *data, int64_t batches, double *loss);
 
 /* Everything that changes, by name: parameters and buffers under their own, what optimizers keep as
@@ -437,19 +455,23 @@ TESS_API int tess_trainer_state_count(const TessTrainer *t);
 TESS_API const char *tess_trainer_state_name(const TessTrainer *t, int i); /* NULL if out of range */
 /* 0: a parameter, 1: a buffer, 2: one that no state_dict has, 3: of the optimizer, -1: there is none. */
 TESS_API int tess_trainer_state_kind(const TessTrainer *t, const char *name);
-/* Its memory, which steps write to, as a tensor in the innermost scope; for reading.  NULL on error. */
+/* Its memory, which steps write to, as a tensor in the innermost scope; for reading.  Of what is sharded over a
+ * mesh, a copy of all of it.  NULL on error.  (collective) */
 TESS_API TessTensor *tess_trainer_state(TessTrainer *t, const char *name);
-/* Copies the elements of a tensor of the same size. */
+/* Copies the elements of a tensor of the same size; on a mesh, of the whole, from which each rank takes its part.
+ */
 TESS_API int tess_trainer_set_state(TessTrainer *t, const char *name, const TessTensor *from);
 /* All parameters and buffers, from a .safetensors file with their names. */
 TESS_API int tess_trainer_load(TessTrainer *t, const char *path);
 
 /* Saves everything into a run folder (docs/checkpoints.md), as the save of this step; the last `keep` saves stay
- * (0: all).  The trainer keeps the folder locked until it saves to another or is freed. */
+ * (0: all).  The trainer keeps the folder locked until it saves to another or is freed.  On a mesh rank 0 writes,
+ * and what is saved can be resumed on any mesh, or without one.  (collective) */
 TESS_API int tess_trainer_save(TessTrainer *t, const char *folder, int keep);
 /* Goes on from the newest save of a run folder, the context's random numbers too. */
 TESS_API int tess_trainer_resume(TessTrainer *t, const char *folder);
-/* The weights by name, or (.pt2) the program with them; replaces the file if it exists. */
+/* The weights by name, or (.pt2) the program with them; replaces the file if it exists.  On a mesh rank 0 writes.
+ * (collective) */
 TESS_API int tess_trainer_write(TessTrainer *t, const char *path);
 
 /* ---- programs sharded over ranks --------------------------------------------------------

@@ -1,6 +1,7 @@
 """How a program is trained, and on what: Python values as the texts of `tessera train`'s options, in the library's
 structures."""
 import ctypes
+import json
 import os
 from collections.abc import Mapping
 
@@ -11,7 +12,8 @@ from ._library import D, I, L, P, S
 
 class TrainingStruct(ctypes.Structure):
     _fields_ = [("optim", S), ("groups", P), ("ngroups", I), ("freeze", S), ("clip", S), ("schedule", S), ("steps", L), ("accumulate", I), ("dtype", S),
-                ("param_dtype", S), ("state_dtype", S), ("memory", S), ("loss", S), ("nonfinite", S), ("check_finite", I)]
+                ("param_dtype", S), ("state_dtype", S), ("memory", S), ("loss", S), ("nonfinite", S), ("check_finite", I), ("mesh", S),
+                ("plan", S), ("data_axis", S), ("data_parallel", S), ("fsdp", S), ("wrap", S), ("keep_gathered", I), ("prefetch", I), ("rank_rows", S), ("bucket_mb", S)]
 
 
 class StepStruct(ctypes.Structure):
@@ -96,12 +98,29 @@ def text_array(texts):
     return (ctypes.c_char_p * max(1, len(texts)))(*map(_bytes, texts))
 
 
-def training(optim, groups, freeze, clip, schedule, steps, accumulate, dtype, param_dtype, state_dtype, memory, loss, nonfinite, check_finite):
+def mesh_text(mesh):
+    """"dp=2,tp=2", or {"dp": 2, "tp": 2}."""
+    return mesh if mesh is None or isinstance(mesh, str) else ",".join(f"{name}={n}" for name, n in mesh.items())
+
+
+def plan_text(plan):
+    """A path, "auto", or the plan itself as a dict."""
+    return json.dumps(plan) if isinstance(plan, Mapping) else plan
+
+
+def ranks(mesh, plan, data_axis, data_parallel, fsdp, wrap, keep_gathered, prefetch, rank_rows, bucket_mb):
+    rows = rank_rows if rank_rows is None or isinstance(rank_rows, str) else ",".join(map(str, rank_rows))
+    return {"mesh": _bytes(mesh_text(mesh)), "plan": _bytes(plan_text(plan)), "data_axis": _bytes(data_axis), "data_parallel": _bytes(data_parallel),
+            "fsdp": _bytes("" if fsdp is True else fsdp or None), "wrap": _bytes(patterns(wrap)), "keep_gathered": bool(keep_gathered),
+            "prefetch": prefetch or 0, "rank_rows": _bytes(rows), "bucket_mb": None if bucket_mb is None else _number(bucket_mb).encode()}
+
+
+def training(optim, groups, freeze, clip, schedule, steps, accumulate, dtype, param_dtype, state_dtype, memory, loss, nonfinite, check_finite, spread):
     listed = group_list(groups)
     array = text_array(listed)
     out = TrainingStruct(_bytes(named("optim", optim)), ctypes.cast(array, P), len(listed), _bytes(patterns(freeze)), _bytes(clip_text(clip)),
                          _bytes(named("schedule", schedule)), steps or 0, accumulate, _dtype(dtype), _dtype(param_dtype), _dtype(state_dtype),
-                         _bytes(memory), _bytes(loss), _bytes(nonfinite), bool(check_finite))
+                         _bytes(memory), _bytes(loss), _bytes(nonfinite), bool(check_finite), **ranks(**spread))
     out.kept = array
     return out
 

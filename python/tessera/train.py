@@ -48,12 +48,25 @@ class Trainer:
     nonfinite   "stop": an error (None), "skip", "go"; check_finite: the error names the first node
     seed        manual_seed() of the thread's random numbers, and of the order of data
 
+    On several ranks (run_ranks(), or mpirun with init()), which all make the same calls with the same whole batches:
+    mesh        "dp=2,tp=2", or {"dp": 2, "tp": 2}: they train together, as one rank would on the whole batch
+    plan        a path, "auto" (None), or a dict: which weights are sharded how
+    data_axis   of the mesh, over which batches are sharded, if it is not called dp, data, fsdp ...
+    data_parallel    "global" (None), or "local": the mean of what ranks get on their own rows, as PyTorch's DDP has it
+    fsdp        True, or an axis: parameters, gradients and states are sharded over the data axis, too; wrap, keep_gathered,
+                prefetch: how they are gathered
+    rank_rows   with "local": [5, 7] rows of each batch for the ranks along the data axes
+    bucket_mb   MiB of gradients that are reduced at once (4); 0: each by itself
+
     It has weights of its own; those of the ExportedProgram stay as they are.  It belongs to the thread that made it."""
 
     def __init__(self, program, optim=None, *, groups=None, freeze=None, clip=None, schedule=None, steps=None, accumulate=1, dtype=None,
-                 param_dtype=None, state_dtype=None, memory=None, loss=None, nonfinite=None, check_finite=False, seed=None):
+                 param_dtype=None, state_dtype=None, memory=None, loss=None, nonfinite=None, check_finite=False, seed=None, mesh=None, plan=None,
+                 data_axis=None, data_parallel=None, fsdp=None, wrap=None, keep_gathered=False, prefetch=None, rank_rows=None, bucket_mb=None):
+        spread = {"mesh": mesh, "plan": plan, "data_axis": data_axis, "data_parallel": data_parallel, "fsdp": fsdp, "wrap": wrap,
+                  "keep_gathered": keep_gathered, "prefetch": prefetch, "rank_rows": rank_rows, "bucket_mb": bucket_mb}
         how = _settings.training(optim, groups, freeze, clip, schedule, steps, accumulate, dtype, param_dtype, state_dtype, memory, loss, nonfinite,
-                                 check_finite)
+                                 check_finite, spread)
         self._ptr, self._ctx, self._seed, self._written = None, current(), seed or 0, 0
         self._folder = tempfile.TemporaryDirectory(prefix="tessera-")
         self._torch = not isinstance(program, (str, os.PathLike, Program))
@@ -159,7 +172,7 @@ class Trainer:
         """A copy of a parameter, a buffer, or what the optimizer keeps ("optim.state.<parameter>.exp_avg"): a torch
         tensor if such went in, else an array (float32 for bf16)."""
         with scope(self._ctx):
-            t = quick.tess_trainer_state(self._open(), name.encode())
+            t = lib.tess_trainer_state(self._open(), name.encode())
             if not t:
                 self._ctx.check()
             held = self._ctx.hold(t)

@@ -365,5 +365,44 @@ class Torch(unittest.TestCase):
         self.assertEqual((len(a), a), (6, b))
 
 
+class Meshes(unittest.TestCase):
+    """Ranks that train together, as one does."""
+
+    @staticmethod
+    def follow(folder=None, **spread):
+        batches, _ = recorded("gpt_tied")
+        with ts.Trainer(GOLDEN / "gpt_tied" / "forward.pt2", optim="sgd,lr=0.1,momentum=0.9", clip=0.5, seed=3, **spread) as trainer:
+            steps = [trainer.step(**{k: v[i] for k, v in batches.items()}) for i in range(3)]
+            if folder:
+                trainer.save(folder)
+            evaluated = trainer.evaluate(**{k: v[3] for k, v in batches.items()})
+            return [(s.loss, s.grad_norm) for s in steps], evaluated, trainer.state_dict(optimizer=True)
+
+    def test_like_one_rank(self):
+        want, evaluated, states = self.follow()
+        plan = {"parallelize": {"tok": "embedding_rowwise"}}
+        with tempfile.TemporaryDirectory() as temp:
+            for ranks, spread in ((4, {"mesh": {"dp": 2, "tp": 2}, "bucket_mb": 0}), (3, {"mesh": "dp=3"}), (2, {"mesh": "tp=2", "plan": plan})):
+                for got, loss, whole in ts.run_ranks(ranks, self.follow, f"{temp}/{ranks}", **spread):
+                    np.testing.assert_allclose(got, want, rtol=1e-4)
+                    self.assertAlmostEqual(loss, evaluated, places=4)
+                    self.assertEqual(whole.keys(), states.keys())
+                    for name, value in whole.items():
+                        np.testing.assert_allclose(value, states[name], atol=2e-5, err_msg=name)
+            with ts.Trainer(GOLDEN / "gpt_tied" / "forward.pt2", optim="sgd,lr=0.1,momentum=0.9") as trainer:
+                trainer.resume(f"{temp}/4")
+                self.assertEqual(trainer.steps, 3)
+
+    def test_local(self):
+        equal = ts.run_ranks(2, self.follow, mesh="dp=2", data_parallel="local", rank_rows=[6, 6])
+        self.assertEqual(equal[0][0], ts.run_ranks(2, self.follow, mesh="dp=2", data_parallel="local")[1][0])
+
+    def test_wrong(self):
+        for spread, error in (({"mesh": "dp=2"}, "a mesh of 2 ranks in a world of 1"), ({"plan": "auto"}, "a plan needs a mesh"),
+                              ({"rank_rows": [1, 2]}, "is about several ranks"), ({"mesh": "dp=1", "bucket_mb": -1}, "a number of MiB")):
+            with self.assertRaisesRegex(ts.Error, error):
+                ts.Trainer(GOLDEN / "gpt_tied" / "forward.pt2", **spread)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -66,6 +66,9 @@ Status api_share(TessCtx *ctx, const Tensor *t);
 void api_end_fsdp(TessCtx *ctx);
 /* Modules are data parallel no more: the context is about to go. */
 void api_end_data_parallel(TessCtx *ctx);
+struct PlanFile;
+/* A plan as users tell it: a file, its text (from the first '{' on), or "auto"; NULL: auto. */
+Status api_read_plan(const char *plan, struct PlanFile **out);
 
 void api_leave_world(TessCtx *ctx);
 /* The mesh that is given, or else the current one. */

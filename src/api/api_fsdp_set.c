@@ -200,7 +200,7 @@ static void print_param(TextBuf *out, const FsdpGroup *g, int i) {
 
 static void print_group(TextBuf *out, const FsdpGroup *g) {
   static const char *const kind[] = {"FSDP", "HSDP", "DDP"};
-#define X(id) #id + 5, /* without FSDP_ */
+#define X(id) &#id[sizeof "FSDP_" - 1],
   static const char *const training[] = { FSDP_TRAINING_STATES(X) }, *const sharded[] = { FSDP_SHARDED_STATES(X) };
 #undef X
   text_printf(out, "{\"name\": ");

@@ -6,7 +6,7 @@
 #include "pt2/write.h"
 #include "rank_files/write_folder.h"
 
-static Status read_plan(const char *plan, PlanFile **out) {
+Status api_read_plan(const char *plan, PlanFile **out) {
   const char *text = plan ? plan + strspn(plan, " \t\r\n") : NULL;
   if (text && *text == '{') return plan_file_parse("plan", text, strlen(text), out);
   return plan_file_read(plan ? plan : "auto", out);
@@ -28,7 +28,7 @@ static Status open_cut(const TessCut *what, const PlanFile *plan, Partition **ou
 static Status write_folder(const TessCut *what, const char *folder, bool force, TextBuf *report) {
   PlanFile *plan;
   Partition *c;
-  TRY(read_plan(what->plan, &plan));
+  TRY(api_read_plan(what->plan, &plan));
   Status s = open_cut(what, plan, &c);
   if (!s) {
     s = partition_write(c, plan, &(FolderOptions){.folder = folder, .force = force, .report = report});
@@ -61,7 +61,7 @@ static Status write_file(Partition *c, int rank, const char *path) {
 static Status write_rank(const TessCut *what, int rank, const char *path) {
   PlanFile *plan;
   Partition *c;
-  TRY(read_plan(what->plan, &plan));
+  TRY(api_read_plan(what->plan, &plan));
   Status s = open_cut(what, plan, &c);
   if (!s) {
     s = write_file(c, rank, path);

@@ -6,6 +6,7 @@
 #include "pt2/read.h"
 #include "train/find_nonfinite.h"
 #include "train/loop.h"
+#include "train/spread.h"
 
 /* ---- opening ---------------------------------------------------------------------------------------- */
 
@@ -41,8 +42,43 @@ static Status list_states(TessTrainer *t) {
   return OK;
 }
 
+static Status spread_of(const TessTraining *how, SpreadSettings *out) {
+  const char *end = "";
+  *out = (SpreadSettings){.mesh = how->mesh,
+                          .data_axis = how->data_axis,
+                          .data_parallel = how->data_parallel,
+                          .rank_rows = how->rank_rows,
+                          .fsdp = how->fsdp,
+                          .wrap = how->wrap,
+                          .keep_gathered = how->keep_gathered != 0,
+                          .prefetch = how->prefetch ? how->prefetch : -1,
+                          .bucket_mb = how->bucket_mb ? text_to_float(how->bucket_mb, &end) : -1};
+  if (!how->bucket_mb || (end != how->bucket_mb && !*end && out->bucket_mb >= 0)) return OK;
+  return fail(ERR_USAGE, "--bucket-mb '%s': a number of MiB is expected", how->bucket_mb);
+}
+
+/* Of the ranks of the context's world, if there is a mesh. */
+static Status open_spread(TessTrainer *t, Exported *e, TrainerPlan *plan, const SpreadSettings *spread) {
+  Prepared *prepared;
+  Dist *dist;
+  Mesh *mesh = NULL;
+  Status s = spread_plan(spread, t->plan, plan);
+  if (!s && spread->mesh) s = api_dist(t->ctx, &dist);
+  if (!s && spread->mesh) s = mesh_parse(dist, spread->mesh, &mesh);
+  if (s) {
+    exported_free(e);
+    return s;
+  }
+  TRY(trainer_prepare(t->ctx, e, plan, &prepared));
+  s = trainer_open_on(t->ctx, prepared, mesh, &t->trainer);
+  prepared_unref(prepared);
+  return s ? s : spread_apply(spread, &t->arena, t->trainer);
+}
+
 static Status open_trainer(TessTrainer *t, const char *path, const TessTraining *how) {
   const TrainSettings settings = settings_of(how);
+  TrainerPlan plan = {.recipe = &t->recipe, .loss = how->loss};
+  SpreadSettings spread;
   Exported *e;
   MemoryLimit limit;
   TRY(check(how));
@@ -51,8 +87,14 @@ static Status open_trainer(TessTrainer *t, const char *path, const TessTraining 
   TRY(settings_schedule(&settings, how->steps, &t->schedule));
   if (how->memory) TRY(memory_limit_parse(how->memory, &limit));
   TRY_NEW(t->path, arena_printf(&t->arena, "%s", path));
+  TRY(spread_of(how, &spread));
+  if (how->mesh || how->plan) TRY(api_read_plan(how->plan, &t->plan));
+  if (t->plan && !spread.mesh) spread.mesh = t->plan->mesh;
+  if (t->plan && !spread.mesh)
+    return status_hint(fail(ERR_USAGE, "a plan needs a mesh, and '%s' tells none", how->plan), "mesh \"tp=2\"");
+  t->writes = !spread.mesh || tess_rank(t->ctx) == 0;
   TRY(pt2_read(path, &e));
-  TRY(trainer_open(t->ctx, e, &t->recipe, how->loss, &t->trainer));
+  TRY(open_spread(t, e, &plan, &spread));
   if (how->memory) session_limit_memory(trainer_session(t->trainer), limit);
   session_set_phase(trainer_session(t->trainer), PHASE_LOSS); /* of who runs tess_trainer_program() */
   t->check_finite = how->check_finite;
@@ -81,6 +123,7 @@ void tess_trainer_free(TessTrainer *t) {
   run_folder_close(t->folder);
   free(t->folder_path);
   trainer_free(t->trainer);
+  plan_file_free(t->plan);
   arena_free(&t->arena);
   free(t);
 }

@@ -36,11 +36,18 @@ int tess_trainer_state_kind(const TessTrainer *t, const char *name) {
   return !s->is_model ? 3 : s->is_parameter ? 0 : trainer_is_saved(t->trainer, s) ? 1 : 2;
 }
 
+/* Its memory where this rank has all of it, else what the ranks have of it together. */
+static Status whole_state(TessTrainer *t, const TrainState *s, Tensor **out) {
+  Scope *scope = api_scope(t->ctx);
+  TRY(trainer_gather(t->trainer, s, scope, out));
+  return *out == s->tensor ? tensor_handle(scope, s->tensor, out) : OK;
+}
+
 TessTensor *tess_trainer_state(TessTrainer *t, const char *name) {
   const TrainState *s;
   Tensor *out = NULL;
   if (!API_BEGIN(TRAINER_CTX(t), GIVEN("the name", name)) || api_stick(t->ctx, find_or_fail(t, name, &s)) ||
-      api_stick(t->ctx, tensor_handle(api_scope(t->ctx), s->tensor, &out)))
+      api_stick(t->ctx, whole_state(t, s, &out)))
     return NULL;
   return out;
 }
@@ -85,7 +92,7 @@ static Status open_folder(TessTrainer *t, const char *path) {
 }
 
 static Status save(TessTrainer *t, const char *path, int keep) {
-  TRY(open_folder(t, path));
+  if (t->writes) TRY(open_folder(t, path));
   const SaveFacts facts = {.step = t->step, .samples = t->samples};
   return trainer_save(t->trainer, t->folder, &facts, &(KeepSaves){.last = keep});
 }
@@ -106,10 +113,11 @@ int tess_trainer_resume(TessTrainer *t, const char *folder) {
 }
 
 static Status write_trained(const TessTrainer *t, const char *path) {
+  const char *to = t->writes ? path : NULL;
   Exported *e;
-  if (!output_is_program(path)) return trainer_write_weights(t->trainer, path, true);
+  if (!output_is_program(path)) return trainer_write_weights(t->trainer, to, true);
   TRY(pt2_read(t->path, &e));
-  return trainer_write_program(t->trainer, e, path, true);
+  return trainer_write_program(t->trainer, e, to, true);
 }
 
 int tess_trainer_write(TessTrainer *t, const char *path) {

@@ -16,7 +16,9 @@ struct TessTrainer {
   Schedule schedule;
   NonFinite nonfinite;
   bool check_finite;
-  double rate; /* instead of the schedule; negative: none */
+  double rate;    /* instead of the schedule; negative: none */
+  PlanFile *plan; /* NULL: no mesh */
+  bool writes;    /* files, for all ranks that train together */
   Trainer *trainer;
   TessProgram program;   /* lent */
   int64_t step, samples; /* so far */

@@ -46,6 +46,8 @@ static void reckon_slack(RunCheck *c, const Graph *g) {
   }
 }
 
+static NodeWatchFn keep_results, compare_results;
+
 Status run_check_open(RunCheck *c, Ctx *alone, Prepared *p, Session *on_mesh, const char *mode) {
   c->nodes = *mode;
   c->on_mesh = on_mesh;
@@ -53,14 +55,25 @@ Status run_check_open(RunCheck *c, Ctx *alone, Prepared *p, Session *on_mesh, co
   const Mesh *mesh = session_marks(on_mesh)->mesh;
   if (!c->nodes && !c->parts && mesh_position(mesh->axis, mesh->naxes, mesh->coord) != 0) return OK;
   TRY(session_open_prepared(alone, p, NULL, &c->alone));
-  if (!c->nodes) return OK;
-  session_force_interpreter(c->alone);
+  return c->nodes ? run_check_watch(c, c->alone, on_mesh) : OK;
+}
+
+Status run_check_watch(RunCheck *c, Session *alone, Session *on_mesh) {
+  c->on_mesh = on_mesh;
+  session_force_interpreter(alone);
   session_force_interpreter(on_mesh);
   c->nresults = session_program(on_mesh)->graph->nvals;
   TRY_NEW(c->result, arena_new_n(&c->arena, Tensor *, c->nresults + 1));
   TRY_NEW(c->slack, arena_new_n(&c->arena, double, c->nresults + 1));
   reckon_slack(c, session_program(on_mesh)->graph);
+  session_watch_nodes(alone, keep_results, c);
+  session_watch_nodes(on_mesh, compare_results, c);
   return OK;
+}
+
+void run_check_forget(RunCheck *c) {
+  scope_clear(&c->scope);
+  memset(c->result, 0, (size_t)c->nresults * sizeof *c->result);
 }
 
 void run_check_close(RunCheck *c) {
@@ -128,14 +141,11 @@ static Status compare_results(void *arg, const Node *n, const Value *outs, int n
 
 Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs) {
   if (!c->nodes) return OK;
-  scope_clear(&c->scope);
   arena_free(&c->outs_arena);
   free(c->gradients);
   c->gradients = NULL;
-  memset(c->result, 0, (size_t)c->nresults * sizeof *c->result);
+  run_check_forget(c);
   c->compared = 0;
-  session_watch_nodes(c->alone, keep_results, c);
-  session_watch_nodes(c->on_mesh, compare_results, c);
   return session_run(c->alone, inputs, ninputs, &c->scope, &c->outs_arena, &c->outs, &c->nouts);
 }
 

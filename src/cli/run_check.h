@@ -32,6 +32,10 @@ typedef struct {
 
 /* p: the program that is checked.  Every rank of the mesh calls all of these.  mode: "" or "nodes". */
 Status run_check_open(RunCheck *c, Ctx *alone, Prepared *p, Session *on_mesh, const char *mode);
+/* Every result of every node of sessions that somebody else runs, from now on: each call alone, then on the mesh.
+ * Their calls are interpreted. */
+Status run_check_watch(RunCheck *c, Session *alone, Session *on_mesh);
+void run_check_forget(RunCheck *c); /* before the next two calls */
 /* Before a call of the session that is checked, with the same inputs. */
 Status run_check_begin(RunCheck *c, const Value *inputs, int ninputs);
 /* After it: a line per output, or the object of a JSON document, to f; ERR_DIFF. */

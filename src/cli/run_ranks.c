@@ -96,8 +96,7 @@ static Status check_folder(const RankPrograms *programs, const FolderInputs *cut
                                      : "files of a larger mesh are left from before: write the folder anew");
 }
 
-/* A full disk is no failure of a rank. */
-static Status as_failure(Status s) {
+Status ranks_plain_failure(Status s) {
   if (!s || status_code(s) != ERR_RANK) return s;
   Status plain = fail(ERR_FAIL, "%s", status_message(s));
   status_free(s);
@@ -177,5 +176,5 @@ Status run_ranks(const RankOptions *ro, const RankPrograms *programs, const RunO
   prepared_unref(job.shared);
   folder_inputs_free(&cuts);
   group_list_free(&groups);
-  return atomic_load(&unwritten) ? as_failure(s) : s;
+  return atomic_load(&unwritten) ? ranks_plain_failure(s) : s;
 }

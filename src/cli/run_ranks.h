@@ -18,6 +18,8 @@ typedef struct {
 Status rank_options_check(const RankOptions *ro);
 /* --plan (NULL: auto) for a mesh, and the mesh if it is the plan that tells it.  *out NULL: no mesh, one rank. */
 Status mesh_plan_read(const char **mesh, const char *path, PlanFile **out);
+/* What ranks failed with, where that is no failure of a rank: a full disk. */
+Status ranks_plain_failure(Status s);
 /* How many ranks a mesh has, as far as they fit. */
 Status mesh_count_ranks(const char *mesh, const RankOptions *ro, int *out);
 

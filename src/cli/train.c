@@ -1,9 +1,11 @@
 /* train.c -- `tessera train`: a program that returns a loss is trained. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/profile.h"
+#include "cli/train_check.h"
 #include "cli/train_output.h"
 #include "dist/dispatch.h"
 #include "harness/trace_save.h"
@@ -40,6 +42,7 @@ typedef struct {
   Recipe recipe;
   NonFinite nonfinite;
   Prepared *prepared;
+  atomic_bool failed; /* the training itself did, on some rank: a full disk, a loss that is not finite */
   Arena arena;
 } TrainJob;
 
@@ -49,6 +52,8 @@ typedef struct {
   World *world; /* NULL: one rank */
   bool writes;  /* this rank speaks, logs and saves for all */
   Trainer *trainer;
+  TrainCheck check; /* --check */
+  StepWatch watch;
   LoopOptions loop;
   int64_t done; /* steps of the save that is resumed */
   LoopResult result;
@@ -78,10 +83,10 @@ static Status open_trainer(Training *t, Mesh *mesh) {
     TRY(memory_limit_parse(c->memory, &limit));
     session_limit_memory(trainer_session(t->trainer), limit);
   }
-  ReduceGradients reduce;
-  TRY(train_reductions(c, &t->arena, &reduce));
-  session_reduce_gradients(trainer_session(t->trainer), &reduce);
   session_set_profile(trainer_session(t->trainer), c->profile || c->trace);
+  const SpreadSettings spread = train_spread(c);
+  TRY(spread_apply(&spread, &t->arena, t->trainer));
+  if (c->check) TRY(train_check_open(&t->check, t->job->prepared, t->trainer, c->check));
   if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
   if (c->resume) TRY(trainer_resume(t->trainer, c->resume, &t->done, &t->loop.samples));
   return open_data(t);
@@ -143,6 +148,8 @@ static Status open_records(Training *t) {
   o->tell = tell;
   o->stop = &stop_asked;
   o->last_step = tell_times;
+  t->watch = train_check_watch(&t->check);
+  if (c->check) o->watch = &t->watch;
   o->arg = t;
   TRY(train_options_text(c, &t->arena, &o->argv, &o->argc));
   return measure_peak(t->ctx, &o->peak);
@@ -171,10 +178,11 @@ static Status finish(Training *t, Status s) {
     else s = reported;
   }
   if (s) return s;
+  if (c->check && t->writes) train_check_tell(&t->check, stdout);
   TRY(train_write_output(t->trainer, c, t->writes));
   if (!t->result.stopped || !t->writes) return OK;
   fprintf(stderr, "stopped after step %lld of %lld by %s%s%s\n", (long long)(t->done + t->result.n),
-          (long long)t->loop.steps, stop_asked == SIGTERM ? "SIGTERM" : "SIGINT",
+          (long long)t->loop.steps, t->result.stopped == SIGTERM ? "SIGTERM" : "SIGINT",
           c->save ? "; go on with --resume " : "", c->save ? c->save : "");
   return OK;
 }
@@ -190,7 +198,7 @@ static Status train_on(Training *t, Mesh *mesh) {
 }
 
 static Status train_rank(Ctx *ctx, World *w, void *arg) {
-  const TrainJob *job = arg;
+  TrainJob *job = arg;
   Training t = {.job = job, .ctx = ctx, .world = w, .writes = !w || world_rank(w) == 0};
   Dist *dist = NULL;
   Mesh *mesh = NULL;
@@ -199,10 +207,12 @@ static Status train_rank(Ctx *ctx, World *w, void *arg) {
   ctx->seed = (uint64_t)given_or(job->c.seed, 0);
   if (dist) s = mesh_parse(dist, job->c.mesh, &mesh);
   if (!s) s = train_on(&t, mesh);
+  if (s && status_code(s) == ERR_FAIL) atomic_store(&job->failed, true);
   step_log_close(t.loop.log);
   run_folder_close(t.loop.save);
   data_free(t.loop.data);
   data_free(t.loop.eval);
+  train_check_close(&t.check);
   trainer_free(t.trainer);
   loop_result_free(&t.result);
   free(t.profile);
@@ -228,19 +238,18 @@ static Status prepare_job(TrainJob *job) {
   Ctx ctx;
   const TrainCommand *c = &job->c;
   const TrainSettings settings = train_settings(c);
+  TrainerPlan how = {.recipe = &job->recipe, .loss = c->loss};
   TRY(check_outputs(c));
   TRY(mesh_plan_read(&job->c.mesh, c->plan, &job->plan));
+  const SpreadSettings spread = train_spread(c);
+  TRY(spread_plan(&spread, job->plan, &how));
+  if (c->check && !c->mesh)
+    return status_hint(fail(ERR_USAGE, "--check compares a mesh's ranks with one rank"), "--mesh dp=2,tp=2");
   TRY(settings_recipe(&settings, &job->arena, &job->recipe));
+  job->recipe.keep_gradients = c->check != NULL;
   TRY(settings_nonfinite(&settings, &job->nonfinite));
   TRY(program_load(c->program, NULL, &e));
   ctx_init(&ctx, 1);
-  const TrainerPlan how = {.recipe = &job->recipe,
-                           .loss = c->loss,
-                           .mesh = c->mesh,
-                           .plan = job->plan,
-                           .data_axis = c->data_axis,
-                           .fsdp = c->fsdp,
-                           .local = c->data_parallel && !strcmp(c->data_parallel, "local")};
   Status s = trainer_prepare(&ctx, e, &how, &job->prepared);
   ctx_free(&ctx);
   return s;
@@ -252,7 +261,8 @@ static Status train_on_ranks(TrainJob *job) {
   TRY(transport_choose(ro->comm, &ranks.transport));
   TRY(mesh_count_ranks(job->c.mesh, ro, &ranks.n));
   if (ro->timeout != BY_DEFAULT) ranks.timeout = &ro->timeout;
-  return ranks_run(&ranks, train_rank, job);
+  Status s = ranks_run(&ranks, train_rank, job);
+  return atomic_load(&job->failed) ? ranks_plain_failure(s) : s;
 }
 
 static Status train_alone(TrainJob *job) {

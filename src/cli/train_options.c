@@ -96,6 +96,13 @@ static const Option options[] = {
     {"--keep-gathered", 0, OPT_FLAG, FIELD(keep_gathered), NULL,
      "with --fsdp: parameters stay gathered from the forward to the backward"},
     {"--prefetch", 0, OPT_INT, FIELD(prefetch), "N", "with --fsdp: groups that are gathered ahead (default 1)"},
+    {"--rank-rows", 0, OPT_TEXT, FIELD(rank_rows), "N,N..",
+     "with local: rows of each batch for the ranks along the data axes (default: equal parts)"},
+    {"--bucket-mb", 0, OPT_FLOAT, FIELD(bucket_mb), "N",
+     "MiB of gradients that ranks reduce at once, beside the backward (default 4; 0: each by itself)"},
+    {"--check", 0, OPT_MAYBE, FIELD(check), "nodes",
+     "with --mesh: make every step on one rank too and compare loss, norm and gradients, or every node; exit code "
+     "4"},
     {"--comm", 0, OPT_TEXT | TAKES_COMM, FIELD(ranks.comm), "HOW",
      "ranks are threads, or processes of an MPI launch: mpi (default there)"},
     {"--timeout", 0, OPT_FLOAT, FIELD(ranks.timeout), "SECONDS",
@@ -124,6 +131,7 @@ static TrainCommand nothing_given(void) {
                         .seed = NOT_GIVEN,
                         .threads = NOT_GIVEN,
                         .prefetch = NOT_GIVEN,
+                        .bucket_mb = BY_DEFAULT,
                         .ranks = {.ranks = NOT_GIVEN, .timeout = BY_DEFAULT}};
 }
 
@@ -183,17 +191,16 @@ TrainSettings train_settings(const TrainCommand *c) {
                          .accumulate = given_or(c->accumulate, 1)};
 }
 
-Status train_reductions(const TrainCommand *c, Arena *arena, ReduceGradients *out) {
-  *out = reduce_gradients_default;
-  out->keep_gathered = c->keep_gathered;
-  out->prefetch = (int)given_or(c->prefetch, out->prefetch);
-  if (!c->wrap) return OK;
-  char *wrap;
-  TRY_NEW(wrap, arena_printf(arena, "%s", c->wrap));
-  for (char *p = wrap; *p; p++)
-    if (*p == ',') *p = '|';
-  out->wrap = wrap;
-  return OK;
+SpreadSettings train_spread(const TrainCommand *c) {
+  return (SpreadSettings){.mesh = c->mesh,
+                          .data_axis = c->data_axis,
+                          .data_parallel = c->data_parallel,
+                          .rank_rows = c->rank_rows,
+                          .fsdp = c->fsdp,
+                          .wrap = c->wrap,
+                          .keep_gathered = c->keep_gathered,
+                          .prefetch = given_or(c->prefetch, -1),
+                          .bucket_mb = c->bucket_mb == BY_DEFAULT ? -1 : c->bucket_mb};
 }
 
 static Status check(const TrainCommand *c) {
@@ -229,13 +236,17 @@ static Status check(const TrainCommand *c) {
   TRY(option_between("--eval-batches", c->eval_batches, 1, INT64_MAX));
   TRY(option_between("--save-every", c->save_every, 1, INT64_MAX));
   TRY(option_between("--keep", c->keep, 0, 1000000));
-  if (c->data_parallel && strcmp(c->data_parallel, "local") && strcmp(c->data_parallel, "global"))
-    return fail(ERR_USAGE, "--data-parallel %s: there is global and local", c->data_parallel);
   if (c->fsdp && !c->mesh && !c->plan)
     return status_hint(fail(ERR_USAGE, "--fsdp shards parameters over the ranks of a mesh"), "--mesh dp=4");
   if (!c->fsdp && (c->wrap || c->keep_gathered || c->prefetch != NOT_GIVEN))
     return fail(ERR_USAGE, "--wrap, --keep-gathered and --prefetch are for parameters that are sharded: --fsdp");
   TRY(option_between("--prefetch", c->prefetch, 0, 1000));
+  if (c->check && *c->check && strcmp(c->check, "nodes"))
+    return fail(ERR_USAGE, "--check=%s: there is --check and --check=nodes", c->check);
+  if (c->check && c->data_parallel && !strcmp(c->data_parallel, "local"))
+    return fail(ERR_USAGE, "--check compares with one rank on the whole batch, which --data-parallel local is not");
+  if (c->bucket_mb != BY_DEFAULT && !(c->bucket_mb >= 0))
+    return fail(ERR_USAGE, "--bucket-mb must be 0 or more MiB");
   TRY(rank_options_check(&c->ranks));
   return option_between("--threads", c->threads, 1, MOST_THREADS);
 }
@@ -318,7 +329,8 @@ static Status add_option(Words *w, const Option *o, const void *target) {
 
 /* Of one command, not of the run that others go on with. */
 static bool says_nothing_of_the_run(const char *option) {
-  return !strcmp(option, "--resume") || !strcmp(option, "--force") || !strcmp(option, "--quiet");
+  return !strcmp(option, "--resume") || !strcmp(option, "--force") || !strcmp(option, "--quiet") ||
+         !strcmp(option, "--check");
 }
 
 Status train_options_text(const TrainCommand *c, Arena *arena, const char *const **argv, int *argc) {

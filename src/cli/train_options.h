@@ -4,13 +4,15 @@
 
 #include "cli/run_ranks.h"
 #include "train/loop.h"
+#include "train/spread.h"
 
 typedef struct {
   const char *program;
   TextList data, eval, groups;
   const char *tokens, *token_dtype, *optim, *freeze, *schedule, *clip, *dtype, *param_dtype, *state_dtype, *loss;
   const char *init, *save, *resume, *output, *log, *tensorboard, *report, *nonfinite, *memory, *trace;
-  const char *mesh, *plan, *data_axis, *data_parallel, *fsdp, *wrap;
+  const char *mesh, *plan, *data_axis, *data_parallel, *fsdp, *wrap, *rank_rows, *check;
+  double bucket_mb;
   RankOptions ranks;
   bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet, profile, keep_gathered;
   int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, seed, threads,
@@ -22,8 +24,7 @@ Status train_options_parse(int argc, char **argv, Arena *arena, TrainCommand *c,
 /* The command line again, "train" first: what is saved, so that a run can be resumed without saying all of it. */
 Status train_options_text(const TrainCommand *c, Arena *arena, const char *const **argv, int *argc);
 TrainSettings train_settings(const TrainCommand *c);
-/* How gradients are reduced and parameters gathered; texts live in the arena. */
-Status train_reductions(const TrainCommand *c, Arena *arena, ReduceGradients *out);
+SpreadSettings train_spread(const TrainCommand *c);
 /* Of --data, or of --eval. */
 DataOptions train_data(const TrainCommand *c, bool eval);
 static inline int64_t given_or(int64_t option, int64_t otherwise) {

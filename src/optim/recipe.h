@@ -23,6 +23,7 @@ typedef struct {
   double clip_value;   /* gradients' elements are brought to at most this; 0: they are not */
   int accumulate;      /* micro-batches whose mean gradient makes one step */
   bool skip_nonfinite; /* a step whose gradients are not finite changes nothing */
+  bool keep_gradients; /* what a step was made with stays to be looked at: as optim.grad.<parameter> */
   bool scale_loss;     /* the loss is scaled up before the backward, as 16-bit floats need it; see update.h */
   Dtype compute;       /* of products, as PyTorch's autocast has it; DT_NONE: as the program says */
   Dtype param_dtype;   /* of parameters, buffers and inputs, as Module.to() has it; DT_NONE: as the program says */

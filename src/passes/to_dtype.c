@@ -48,18 +48,22 @@ static Status cast_input(Graph *g, Val *v, Dtype to) {
   return OK;
 }
 
-/* What nodes are told to make. */
-static void convert_arguments(Graph *g, Dtype to) {
-  for (Node *n = g->first; n; n = n->next)
+/* What nodes are told to make, and what is noted of their results: plans are found by asking ops with these dtypes.
+ */
+static void convert_nodes(Graph *g, Dtype to) {
+  for (Node *n = g->first; n; n = n->next) {
     for (int i = 0; i < n->nargs; i++) {
       if (n->args[i].kind == ARG_DTYPE && n->args[i].dtype == DT_F32) n->args[i].dtype = to;
-      if (n->args[i].kind == ARG_GRAPH) convert_arguments(n->args[i].graph, to);
+      if (n->args[i].kind == ARG_GRAPH) convert_nodes(n->args[i].graph, to);
     }
+    for (int i = 0; i < n->nouts; i++)
+      if (n->outs[i]->type == TY_TENSOR && n->outs[i]->dtype == DT_F32) n->outs[i]->dtype = to;
+  }
 }
 
 Status program_to_dtype(Kern *k, Exported *e, Dtype to) {
   TRY(convert_state(k, e, to));
-  convert_arguments(e->graph, to);
+  convert_nodes(e->graph, to);
   for (int i = 0; i < e->graph->ninputs; i++) {
     Val *v = e->graph->inputs[i];
     const StateEntry *s = e->inputs[i].target ? exported_state(e, e->inputs[i].target) : NULL;

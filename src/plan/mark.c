@@ -82,9 +82,11 @@ static Status refuse_collectives(const Exported *e) {
 
 static Status find_planned(Marker *k) {
   TRY(refuse_collectives(k->e));
+  char text[256];
   if (k->plan && k->plan->data_axis && mesh_axis_named(k->mesh, k->plan->data_axis) < 0)
-    return fail(ERR_USAGE, "batches are to be sharded over the axis '%s', which the mesh does not have",
-                k->plan->data_axis);
+    return status_hint(fail(ERR_USAGE, "batches are to be sharded over the axis '%s', which the mesh does not have",
+                            k->plan->data_axis),
+                       "the mesh is %s", mesh_text(k->mesh, text, sizeof text));
   TRY(names_open(&k->names, k->e, &k->arena));
   TRY(tied_find(&k->arena, k->e, &k->tied));
   for (int i = 0; k->plan && i < k->plan->nentries; i++) TRY(match_entry(k, &k->plan->entry[i]));

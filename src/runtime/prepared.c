@@ -160,6 +160,7 @@ static Status mark_states(Prepared *p, Val *const *old, int nold, const Update *
     const UpdateParam *param = &u->param[k];
     for (int i = 0; i < OPTIM_MAX_STATES; i++)
       if (param->state[i] >= 0) input[param->state[i]].place = input[param->param].place;
+    if (param->kept >= 0) input[param->kept].place = input[param->param].place;
     if (param->sum >= 0) TRY(mark_sum(p, input, param->param, &input[param->sum]));
   }
   m->input = input;

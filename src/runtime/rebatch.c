@@ -152,6 +152,16 @@ static int64_t batch_from_right(const Rebatch *r, const Node *n, int d) {
   return 0;
 }
 
+/* So many rows of a tensor that has others: its first ones, or more of them if they are all the same one. */
+static Status fit_rows(const Call *c, int dim, int64_t rows, Tensor **t) {
+  int64_t size[MAX_DIMS], kept = (*t)->size[dim] < rows ? 1 : rows;
+  if (kept != rows && (*t)->stride[dim] != 0) return OK; /* the call will say so */
+  TRY(OP(c, "aten.slice.Tensor", t, val_tensor(*t), val_int(dim), val_int(0), val_int(kept)));
+  if (kept == rows) return OK;
+  for (int d = 0; d < (*t)->ndim; d++) size[d] = d == dim ? rows : (*t)->size[d];
+  return OP(c, "aten.expand.default", t, val_tensor(*t), val_ints(size, (*t)->ndim));
+}
+
 /* I1.  skip: dimensions from the right that are not matched with each other (those of a product's matrices). */
 static Status cut_operands(const Rebatch *r, const Node *n, Value *bound, const Call *c, int skip) {
   for (int i = 0; i < n->nargs; i++) {
@@ -163,27 +173,72 @@ static Status cut_operands(const Rebatch *r, const Node *n, Value *bound, const 
       int64_t whole = batch_from_right(r, n, d);
       Tensor *t = bound[i].tensor;
       if (!whole || (outer && outer[dim]) || t->size[dim] != whole || whole == 1) continue;
-      TRY(OP(c, "aten.slice.Tensor", &t, val_tensor(t), val_int(dim), val_int(0),
-             val_int(whole / r->from * r->to)));
+      TRY(fit_rows(c, dim, whole / r->from * r->to, &t));
       bound[i] = val_tensor(t);
     }
   }
   return OK;
 }
 
+/* The same where operands are matched from the first dimension on: labels with what they are of. */
+static Status cut_rows(const Rebatch *r, const Node *n, Value *bound, const Call *c) {
+  const Val *first = tensor_arg(n, 0);
+  const int64_t *outer = outer_of(r, first);
+  for (int i = 1; i < n->nargs && outer && first->ndim && outer[0]; i++) {
+    const Val *v = tensor_arg(n, i);
+    Tensor *t = v && bound[i].kind == VAL_TENSOR ? bound[i].tensor : NULL;
+    if (!t || !t->ndim || outer_of(r, v) || t->size[0] != whole_size(first, 0)) continue;
+    TRY(fit_rows(c, 0, t->size[0] / r->from * r->to, &t));
+    bound[i] = val_tensor(t);
+  }
+  return OK;
+}
+
+/* The same among tensors that are joined: in the dimensions that they have in common. */
+static Status cut_parts(const Rebatch *r, const Node *n, Value *bound, const Call *c) {
+  const Arg *parts = &n->args[0];
+  Tensor **fitted;
+  if (parts->kind != ARG_LIST || bound[0].kind != VAL_TENSORS || parts->n != bound[0].n) return OK;
+  TRY_NEW(fitted, arena_new_n(r->arena, Tensor *, parts->n + 1));
+  for (int i = 0; i < parts->n; i++) fitted[i] = bound[0].tensors[i];
+  for (int i = 0; i < parts->n; i++) {
+    const Val *like = parts->list[i].kind == ARG_VAL ? parts->list[i].val : NULL;
+    const int64_t *outer = outer_of(r, like);
+    for (int j = 0; j < parts->n && outer; j++)
+      for (int d = 0; d < like->ndim && fitted[j] && fitted[j]->ndim == like->ndim; d++) {
+        const Val *v = parts->list[j].kind == ARG_VAL ? parts->list[j].val : NULL;
+        const int64_t *own = outer_of(r, v);
+        if (!outer[d] || !v || (own && own[d]) || fitted[j]->size[d] != whole_size(like, d)) continue;
+        TRY(fit_rows(c, d, whole_size(like, d) / r->from * r->to, &fitted[j]));
+      }
+  }
+  bound[0] = val_tensors(fitted, parts->n);
+  return OK;
+}
+
 /* How the arguments of an op tell sizes, or meet each other. */
-typedef enum { MEETS_NOTHING, SPELLS_RESHAPE, SPELLS_EXPAND, MEETS_ALL, MEETS_MATRICES } Meeting;
+typedef enum { MEETS_NOTHING, SPELLS_RESHAPE, SPELLS_EXPAND, MEETS_ALL, MEETS_MATRICES, MEETS_ROWS, JOINS } Meeting;
 
 static Meeting meeting_of(const Node *n) {
   static const struct {
     const char *op;
     Meeting how;
   } rows[] = {
-      {"aten.view.default", SPELLS_RESHAPE},         {"aten.reshape.default", SPELLS_RESHAPE},
-      {"aten._unsafe_view.default", SPELLS_RESHAPE}, {"aten.view_copy.default", SPELLS_RESHAPE},
-      {"aten.expand.default", SPELLS_EXPAND},        {"aten.expand_copy.default", SPELLS_EXPAND},
-      {"aten.matmul.default", MEETS_MATRICES},       {"aten.bmm.default", MEETS_MATRICES},
-      {"aten.baddbmm.default", MEETS_MATRICES},      {"aten.scaled_dot_product_attention.default", MEETS_MATRICES},
+      {"aten.view.default", SPELLS_RESHAPE},
+      {"aten.reshape.default", SPELLS_RESHAPE},
+      {"aten._unsafe_view.default", SPELLS_RESHAPE},
+      {"aten.view_copy.default", SPELLS_RESHAPE},
+      {"aten.expand.default", SPELLS_EXPAND},
+      {"aten.expand_copy.default", SPELLS_EXPAND},
+      {"aten.matmul.default", MEETS_MATRICES},
+      {"aten.bmm.default", MEETS_MATRICES},
+      {"aten.baddbmm.default", MEETS_MATRICES},
+      {"aten.scaled_dot_product_attention.default", MEETS_MATRICES},
+      {"aten.cross_entropy_loss.default", MEETS_ROWS},
+      {"aten.nll_loss_nd.default", MEETS_ROWS},
+      {"aten.nll_loss_forward.default", MEETS_ROWS},
+      {"aten.nll_loss.default", MEETS_ROWS},
+      {"aten.cat.default", JOINS},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (node_is(n, rows[i].op)) return rows[i].how;
@@ -199,6 +254,8 @@ Status rebatch_arguments(Rebatch *r, const Node *n, Value *bound, Call *c) {
     case SPELLS_EXPAND: return in ? expand_sizes(r, in, &bound[SIZES]) : OK;
     case MEETS_ALL: return cut_operands(r, n, bound, c, 0);
     case MEETS_MATRICES: return cut_operands(r, n, bound, c, MATRIX_DIMS);
+    case MEETS_ROWS: return cut_rows(r, n, bound, c);
+    case JOINS: return cut_parts(r, n, bound, c);
     case MEETS_NOTHING: break;
   }
   return OK;
@@ -253,4 +310,13 @@ Status rebatch_results(Rebatch *r, const Node *n, const Value *outs, int nouts) 
   for (int i = 0; i < nouts && i < n->nouts; i++)
     if (outs[i].kind == VAL_TENSOR && outs[i].tensor) TRY(note_result(r, n, n->outs[i], outs[i].tensor));
   return OK;
+}
+
+/* Ranks that fail and sizes that depend on data have nothing to do with it. */
+Status rebatch_explain(const Rebatch *r, Status s) {
+  if (status_code(s) != ERR_FAIL && status_code(s) != ERR_USAGE) return s;
+  Status other = fail(ERR_FILE, "the program is for %lld rows and cannot be run with %lld: %s", (long long)r->from,
+                      (long long)r->to, status_message(s));
+  status_free(s);
+  return status_hint(other, "export it with a dynamic batch (torch.export.Dim)");
 }

@@ -35,5 +35,7 @@ Status rebatch_find(const Exported *e, const Value *user, int n, Scope *scope, A
 /* Around a node's call: bound is c->arg. */
 Status rebatch_arguments(Rebatch *r, const Node *n, Value *bound, Call *c);
 Status rebatch_results(Rebatch *r, const Node *n, const Value *outs, int nouts);
+/* What a call failed with, and that it may be so because of the other batch. */
+Status rebatch_explain(const Rebatch *r, Status s);
 
 #endif

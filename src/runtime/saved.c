@@ -49,8 +49,10 @@ static int find_loss(const Exported *e) {
   return -1;
 }
 
+/* Ranks choose by themselves what they compute again, and must all make the same collectives. */
 static bool can_repeat(const Node *n) {
-  return n->op && !n->op->schema.mutates && !(n->op->def->flags & (OP_EFFECT | OP_DYNAMIC));
+  return n->op && !n->op->schema.mutates && !(n->op->def->flags & (OP_EFFECT | OP_DYNAMIC)) &&
+         !node_is(n, "tess.redistribute.default");
 }
 
 static Status add_home(Saved *s, PtrMap *homes, Val *v) {

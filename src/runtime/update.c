@@ -7,6 +7,9 @@
 #include "graph/resolve.h"
 #include "optim/clip.h"
 
+/* The parameter, its states, the sum, the gradient that is kept. */
+enum { OUTPUT_SUM = 1 + OPTIM_MAX_STATES, OUTPUT_KEPT, OUTPUTS_PER_PARAM };
+
 /* ---- state -------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -69,7 +72,7 @@ static Status declare_param(Declaring *d, const Update *u, int input, UpdatePara
   p->param = input;
   p->group = recipe_group(&u->recipe, fqn);
   p->optim = &u->recipe.group[p->group].optim;
-  p->sum = -1;
+  p->sum = p->kept = -1;
   if (p->optim->optimizer->matrices && t->ndim != 2) {
     OptimSpec *adamw;
     TRY_NEW(adamw, arena_new(d->arena, OptimSpec));
@@ -83,6 +86,10 @@ static Status declare_param(Declaring *d, const Update *u, int input, UpdatePara
     Dtype dtype = u->recipe.state_dtype == DT_NONE ? t->dtype : u->recipe.state_dtype;
     TRY_NEW(name, arena_printf(&d->e->arena, "optim.state.%s.%s", fqn, p->optim->optimizer->states[i]));
     TRY(declare(d, name, dtype, t->ndim, t->size, optim_fill(p->optim), &p->state[i]));
+  }
+  if (u->recipe.keep_gradients) {
+    TRY_NEW(name, arena_printf(&d->e->arena, "optim.grad.%s", fqn));
+    TRY(declare(d, name, t->dtype, t->ndim, t->size, 0, &p->kept));
   }
   if (u->recipe.accumulate == 1) return OK;
   TRY_NEW(name, arena_printf(&d->e->arena, "optim.sum.%s", fqn));
@@ -139,12 +146,13 @@ static void writes(Update *u, const Exported *e, int input) {
 
 /* In the order in which update_walk() gives them. */
 static Status list_outputs(Update *u, const Exported *e, Arena *arena) {
-  TRY_NEW(u->output, arena_new_n(arena, OutputSpec, u->nparams * (OPTIM_MAX_STATES + 2) + 4));
+  TRY_NEW(u->output, arena_new_n(arena, OutputSpec, u->nparams * OUTPUTS_PER_PARAM + 4));
   for (int k = 0; k < u->nparams; k++) {
     const UpdateParam *p = &u->param[k];
     writes(u, e, p->param);
     for (int i = 0; i < OPTIM_MAX_STATES; i++) writes(u, e, p->state[i]);
     writes(u, e, p->sum);
+    writes(u, e, p->kept);
   }
   writes(u, e, u->step);
   writes(u, e, u->loss_scale);
@@ -160,7 +168,7 @@ Status update_declare(Exported *e, const Recipe *r, const int *params, int n, Ar
   u->recipe = *r;
   u->nparams = n;
   TRY_NEW(u->param, arena_new_n(arena, UpdateParam, n + 1));
-  TRY(make_room(&d, n * (OPTIM_MAX_STATES + 1) + MAX_GROUPS + 3));
+  TRY(make_room(&d, n * (OPTIM_MAX_STATES + 2) + MAX_GROUPS + 3));
   for (int k = 0; k < n; k++) TRY(declare_param(&d, u, params[k], &u->param[k]));
   TRY(declare_numbers(&d, u));
   TRY(put_inputs(&d));
@@ -282,8 +290,6 @@ static Status step_param(Updating *w, const UpdateParam *p, Tensor *grad, Value 
   return OK;
 }
 
-enum { OUTPUTS_PER_PARAM = OPTIM_MAX_STATES + 2 }; /* the parameter, its states, the sum */
-
 /* The last parameters' gradients are there first. */
 static Status reduce_gradients(Updating *w, const UpdateHooks *hooks) {
   TRY(w->f.status);
@@ -292,16 +298,22 @@ static Status reduce_gradients(Updating *w, const UpdateHooks *hooks) {
   return hooks->reduced(hooks->arg);
 }
 
+/* As the sums of micro-batches so far, or to be looked at. */
+static void keep_gradients(const Updating *w, int output) {
+  for (int k = 0; k < w->u->nparams; k++)
+    if (w->grad[k]) w->out[k * OUTPUTS_PER_PARAM + output] = val_tensor(w->grad[k]);
+}
+
 static Status walk(Updating *w, Phase phase, const UpdateHooks *hooks) {
   const Update *u = w->u;
   Value *numbers = w->out + u->nparams * OUTPUTS_PER_PARAM; /* step, loss scale, growth, norm */
   accumulate(w, phase);
   if (phase == PHASE_FIRST || phase == PHASE_MORE) {
-    for (int k = 0; k < u->nparams; k++)
-      if (w->grad[k]) w->out[k * OUTPUTS_PER_PARAM + 1 + OPTIM_MAX_STATES] = val_tensor(w->grad[k]);
+    keep_gradients(w, OUTPUT_SUM);
     return w->f.status;
   }
   TRY(reduce_gradients(w, hooks));
+  if (u->recipe.keep_gradients) keep_gradients(w, OUTPUT_KEPT);
   Tensor *norm = prepare_step(w);
   if (u->recipe.scale_loss) adapt_loss_scale(w, &numbers[1], &numbers[2]);
   TRY(w->f.status);

@@ -29,7 +29,8 @@ typedef struct {
   const OptimSpec *optim;
   int param, group;
   int state[OPTIM_MAX_STATES];
-  int sum; /* of gradients of the micro-batches so far */
+  int sum;  /* of gradients of the micro-batches so far */
+  int kept; /* the gradient that the last step was made with */
 } UpdateParam;
 
 typedef struct Update {

@@ -34,12 +34,19 @@ static Status over_ranks(const Loop *l, ReduceOp op, double *v, int n) {
   return l->o->world ? comm_run(world_comm(l->o->world), &c) : OK;
 }
 
-/* All ranks stop after the same step. */
-static Status agree_to_stop(const Loop *l, bool *stopped) {
-  double asked = l->o->stop && *l->o->stop;
+/* All ranks stop after the same step, whichever of them was asked to. */
+static Status agree_to_stop(const Loop *l, int *stopped) {
+  double asked = l->o->stop ? *l->o->stop : 0;
   TRY(over_ranks(l, REDUCE_MAX, &asked, 1));
-  *stopped = asked > 0;
+  *stopped = (int)asked;
   return OK;
+}
+
+/* An error that every rank finds: they wait for each other, or those that are late would see a rank that failed. */
+static Status found_by_all(const Loop *l, Status s) {
+  double nothing = 0;
+  if (s) status_free(over_ranks(l, REDUCE_MAX, &nothing, 1));
+  return s;
 }
 
 /* ---- numbers for people ----------------------------------------------------------------------------- */
@@ -91,6 +98,22 @@ static Status take_batch(void *arg, int i, Batch *out) {
   return data_batch(l->o->data, batch_number(l, i), &out->inputs, &out->n);
 }
 
+/* The same for a step that somebody may look on at. */
+static Status next_batch(void *arg, int i, Batch *out) {
+  const Loop *l = arg;
+  TRY(take_batch(arg, i, out));
+  return l->o->watch ? l->o->watch->takes(l->o->watch->arg, out) : OK;
+}
+
+static Status make_step(Loop *l, StepResult *result) {
+  const StepWatch *watch = l->o->watch;
+  if (watch) TRY(watch->begins(watch->arg));
+  Status s = trainer_step(l->t, next_batch, l, result);
+  if (s && status_code(s) == ERR_DIFF) return status_at(s, "step %lld", (long long)l->step);
+  TRY(s);
+  return watch ? watch->made(watch->arg, l->step, result) : OK;
+}
+
 Status loop_evaluate(Trainer *t, Data *data, int64_t batches, double *out) {
   int64_t n = data_batches(data), samples = 0;
   double sum = 0, loss;
@@ -128,7 +151,9 @@ static Status one_step(Loop *l, int64_t step, StepRecord *r) {
   }
   if (!l->looked) TRY(look_at_step(l));
   trainer_set_rate(l->t, factor);
-  TRY(trainer_step(l->t, take_batch, l, &result));
+  Status made = make_step(l, &result);
+  if (made && status_code(made) == ERR_DIFF) return found_by_all(l, made);
+  TRY(made);
   *r = (StepRecord){.step = step,
                     .loss = result.loss,
                     .grad_norm = result.grad_norm,
@@ -141,7 +166,7 @@ static Status one_step(Loop *l, int64_t step, StepRecord *r) {
   l->result->samples += samples;
   l->result->tokens += tokens;
   const Judge judge = {l->o->nonfinite, l->o->find_nonfinite, step, offset, l->o->tell, l->o->arg};
-  return judge_step(l->t, &judge, &result, take_batch, l);
+  return found_by_all(l, judge_step(l->t, &judge, &result, take_batch, l));
 }
 
 /* A run that is asked to stop saves at once: there may be little time. */

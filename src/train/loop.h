@@ -15,6 +15,14 @@
 #include "train/step_log.h"
 #include "train/trainer.h"
 
+/* Looks on while steps are made; what it returns ends the run.  On several ranks all have one, or none. */
+typedef struct {
+  void *arg;
+  Status (*begins)(void *arg);                    /* a step, with the learning rates set */
+  Status (*takes)(void *arg, const Batch *batch); /* a batch of it, which the trainer gets next */
+  Status (*made)(void *arg, int64_t step, const StepResult *result);
+} StepWatch;
+
 typedef struct {
   World *world; /* whose ranks make the run together; NULL: one does.  Ranks other than 0 have no log and no save */
   int64_t steps;   /* the last one */
@@ -35,6 +43,8 @@ typedef struct {
   bool find_nonfinite; /* tell which node was the first to give something that is not finite; not with
                           NONFINITE_GO, whose steps cannot be made again */
 
+  const StepWatch *watch; /* NULL: nobody */
+
   /* Is told when the last step is made, before its evaluation; NULL: nobody. */
   Status (*last_step)(void *arg);
   /* Is told what was found where a run goes on after a step that was not finite; NULL: nobody. */
@@ -50,7 +60,7 @@ typedef struct {
   int64_t n, cap;
   int64_t samples, tokens;
   double seconds;
-  bool stopped; /* by *stop */
+  int stopped;  /* what *stop was, on some rank; 0: it was not */
   int64_t slab; /* bytes of memory that a step works in, as far as it is planned */
 } LoopResult;
 void loop_result_free(LoopResult *r);

@@ -234,6 +234,11 @@ double trainer_rate(const Trainer *t) {
   return t->factor * optim_number(&r->group[r->ngroups - 1].optim, "lr", 0);
 }
 
+/* Sums of micro-batches, and gradients that are kept to be looked at. */
+static bool is_temporary(const char *fqn) {
+  return !strncmp(fqn, "optim.sum.", 10) || !strncmp(fqn, "optim.grad.", 11);
+}
+
 int trainer_states(const Trainer *t, TrainState *out) {
   const Exported *e = t->prepared->program;
   int n = 0;
@@ -246,7 +251,7 @@ int trainer_states(const Trainer *t, TrainState *out) {
                             .whole = s->tensor,
                             .is_model = !s->is_filled,
                             .is_parameter = s->is_parameter,
-                            .is_temporary = s->is_filled && !strncmp(s->fqn, "optim.sum.", 10)};
+                            .is_temporary = s->is_filled && is_temporary(s->fqn)};
     n++;
   }
   return n;

@@ -95,7 +95,7 @@ typedef struct {
   Tensor *tensor;      /* this rank's shard */
   const Tensor *whole; /* sizes and dtype of the whole; its elements may be from before the training */
   bool is_model, is_parameter;
-  bool is_temporary; /* nothing that outlives a step: sums of micro-batches */
+  bool is_temporary; /* nothing that outlives a step: sums of micro-batches, gradients that are kept */
 } TrainState;
 int trainer_states(const Trainer *t, TrainState *out); /* how many; out may be NULL */
 /* What calls change by the way, buffers and random numbers, set aside and put back around calls that are not to

@@ -1,0 +1,28 @@
+/* spread.h -- what users say of a training on several ranks, in the words of the command line and of the libraries,
+ * and what it means for a trainer. */
+#ifndef TESS_TRAIN_SPREAD_H
+#define TESS_TRAIN_SPREAD_H
+
+#include "train/trainer.h"
+
+/* NULL: not told.  Everything is borrowed. */
+typedef struct {
+  const char *mesh;          /* "dp=2,tp=2"; NULL: one rank */
+  const char *data_axis;     /* over which batches are sharded */
+  const char *data_parallel; /* "global" (not told), "local" */
+  const char *rank_rows;     /* "5,7": rows of each batch that the ranks along the data axes take */
+  const char *fsdp;   /* an axis over which parameters are sharded, too; "": the data axes; NULL: they are not */
+  const char *wrap;   /* with fsdp: "layers.*,head", modules whose parameters are gathered at once */
+  bool keep_gathered; /* with fsdp: from the forward to the backward */
+  int64_t prefetch;   /* with fsdp: groups that are gathered ahead; negative: not told */
+  double bucket_mb;   /* of gradients that are reduced at once; 0: each by itself, negative: not told */
+} SpreadSettings;
+
+/* The parts of a TrainerPlan that say where.  plan may be NULL.  Errors name the setting; what is about ranks needs
+ * a mesh. */
+Status spread_plan(const SpreadSettings *s, const PlanFile *plan, TrainerPlan *out);
+/* What a trainer that was opened so is told before its first step.  Texts live in the arena, which must outlive it.
+ */
+Status spread_apply(const SpreadSettings *s, Arena *arena, Trainer *t);
+
+#endif

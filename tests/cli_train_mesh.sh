@@ -1,0 +1,153 @@
+#!/bin/sh
+# cli_train_mesh.sh TESSERA GOLDEN [MPIRUN] -- training on several ranks from outside: the trajectory of one rank, the
+# same bits in every run, runs that are stopped and resumed, what goes wrong on one rank, and what does not fit.
+# With MPIRUN, ranks are processes as well.
+set -u
+here=$(dirname "$0") tessera=$1 golden=$(cd "$2" && pwd) mpirun=${3:-}
+. "$here/trials.sh"
+mlp=$golden/train/mlp_ce gpt=$golden/train/gpt_tied
+
+of() { # MODEL CODES PATTERN OPTIONS...
+  model=$1 code=$2 pattern=$3
+  shift 3
+  check "$code" "$pattern" "$tessera" train "$model/forward.pt2" --threads 1 --data "$model/batches.safetensors" --batched -q -f "$@"
+}
+hint() { that grep -qE "hint.*$1" "$temp/err"; } # of the last command
+course() { sed 's/"lr".*//' "$1"; }              # LOG: what does not depend on the clock
+same() { [ -s "$1" ] && [ "$(course "$1")" = "$(course "$2")" ] && cmp -s "$1.safetensors" "$2.safetensors"; }
+records() { set -- "$1"; echo --log "$1" -o "$1.safetensors"; } # NAME: options
+near() { # LOG LOG: losses and norms within 1e-4
+  sed 's/[^0-9.e-]/ /g' "$1" | awk '{print $2, $3, $4}' >"$temp/a" && sed 's/[^0-9.e-]/ /g' "$2" | awk '{print $2, $3, $4}' >"$temp/b"
+  paste "$temp/a" "$temp/b" | awk '{for (i = 1; i < 4; i++) if (($i - $(i + 3)) ^ 2 > (1e-4 * $i) ^ 2) exit 1} END {exit NR == 0}'
+}
+
+# ---- as one rank, and the same bits whatever the buckets, in every run, interrupted or not
+options="--steps 6 --clip 0.5 --optim adamw,lr=1e-2"
+mesh="--mesh dp=2,tp=2"
+of "$gpt" 0 '' $options $(records "$temp/alone")
+of "$gpt" 0 '' $options $mesh $(records "$temp/mesh")
+that near "$temp/alone" "$temp/mesh"
+of "$gpt" 0 '' $options $mesh $(records "$temp/again")
+that same "$temp/mesh" "$temp/again"
+of "$gpt" 0 '' $options $mesh --bucket-mb 0 $(records "$temp/single")
+that same "$temp/mesh" "$temp/single"
+of "$gpt" 0 '' $options $mesh --bucket-mb 0.003 $(records "$temp/small")
+that same "$temp/mesh" "$temp/small"
+of "$gpt" 0 '' $options $mesh --steps 4 --save "$temp/run" $(records "$temp/resumed")
+check 0 '' "$tessera" train --resume "$temp/run" --steps 6 -q
+that same "$temp/mesh" "$temp/resumed"
+
+# ---- resumed on other meshes, on one rank and back
+rm -rf "$temp/run"
+of "$gpt" 0 '' $options $mesh --steps 2 --save "$temp/run" --log "$temp/moved"
+check 0 '' "$tessera" train --resume "$temp/run" --mesh dp=1 --steps 3 -q
+check 0 '' "$tessera" train --resume "$temp/run" --mesh dp=3 --steps 4 -q
+check 0 '' "$tessera" train --resume "$temp/run" --mesh tp=2,dp=2 --steps 6 -q
+that near "$temp/alone" "$temp/moved"
+
+# ---- --check
+of "$gpt" 0 '^check: 2 steps match one rank.s: losses, norms and 20 gradients$' --steps 2 --mesh dp=2,tp=2 --check
+of "$gpt" 0 '^check: 1 step matches .* and 20 gradients, 29 results of nodes$' --steps 1 --mesh tp=3 --check=nodes
+of "$mlp" 0 '^check: 2 steps match' --steps 2 --mesh dp=3 --check --accumulate 2 --param-dtype f64
+of "$mlp" 2 'check compares a mesh.s ranks with one rank' --steps 1 --check
+of "$mlp" 2 'check=all: there is --check and --check=nodes' --steps 1 --mesh dp=2 --check=all
+of "$mlp" 2 'which --data-parallel local is not' --steps 1 --mesh dp=2 --data-parallel local --check
+
+grads() { # MODEL CODES PATTERN OPTIONS...: a program with a plan
+  model=$golden/grads/$1 code=$2 pattern=$3
+  shift 3
+  check "$code" "$pattern" "$tessera" train "$model/program.pt2" --threads 1 --data "$model/inputs.safetensors" --plan "$model/plan.json" -q --steps 1 "$@"
+}
+grads llama 0 '^check: 1 step' --mesh tp=2 --param-dtype f64 --check # styles find their weights in another dtype, too
+grads vit 0 '^check: 1 step' --mesh dp=3 --memory 80% --check        # ranks have other sizes, and make the same collectives
+grads vit 0 '^check: 1 step' --mesh dp=2 --batch 1 --check           # a class token that was repeated for two rows
+
+# ---- rows of ranks
+of "$mlp" 0 '' --steps 3 --mesh dp=2 --data-parallel local --log "$temp/equal"
+of "$mlp" 0 '' --steps 3 --mesh dp=2 --data-parallel local --rank-rows 6,6 --log "$temp/rows"
+that [ "$(course "$temp/equal")" = "$(course "$temp/rows")" ]
+of "$mlp" 0 '' --steps 3 --mesh dp=2 --data-parallel local --rank-rows 5,7 --log "$temp/rows"
+that [ "$(course "$temp/equal")" != "$(course "$temp/rows")" ]
+of "$mlp" 2 'rows of 3 ranks are told, and 2 share' --steps 1 --mesh dp=2 --data-parallel local --rank-rows 5,6,1
+of "$mlp" 2 '11 rows in all, and a batch has 12' --steps 1 --mesh dp=2 --data-parallel local --rank-rows 5,6
+of "$mlp" 2 'rank-rows 5,-1: rows of each rank are wanted' --steps 1 --mesh dp=2 --data-parallel local --rank-rows 5,-1
+of "$mlp" 2 'every rank works on the whole one' --steps 1 --mesh dp=2 --rank-rows 5,7
+hint 'data-parallel local'
+
+# ---- what does not fit
+for option in '--data-axis dp' '--data-parallel local' '--rank-rows 1,2' '--bucket-mb 4'; do
+  of "$mlp" 2 'is about several ranks, and there is one' --steps 1 $option
+  hint '--mesh dp=2'
+done
+of "$mlp" 2 'bucket-mb must be 0 or more' --steps 1 --mesh dp=2 --bucket-mb -1
+of "$mlp" 2 "the axis 'x', which the mesh does not have" --steps 1 --mesh dp=2 --data-axis x
+hint 'the mesh is dp=2'
+of "$mlp" 2 'no axis of the mesh tp=2 shards batches' --steps 1 --mesh tp=2 --data-parallel local
+of "$mlp" 2 'leaves rank [0-9]* of the 16 that share it without any' --steps 1 --mesh dp=16 --data-parallel local
+echo '{"parallelize": {"nothing.*": "colwise"}}' >"$temp/plan.json"
+of "$mlp" 2 "'nothing.\*' matches no module" --steps 1 --mesh tp=2 --plan "$temp/plan.json"
+of "$mlp" 1 "cannot make the folder '/proc/run'" --steps 1 --mesh dp=2 --save /proc/run
+of "$mlp" 1 'cannot write .*/nowhere/log' --steps 1 --mesh dp=2 --log "$temp/nowhere/log"
+of "$mlp" 2 'leave|holds a save' --steps 1 --mesh dp=2 --save "$temp/run"
+
+# ---- a step that is not finite: all ranks find it, and it is told once
+header='{"x":{"dtype":"F32","shape":[24,8],"data_offsets":[0,768]},"y":{"dtype":"I64","shape":[24],"data_offsets":[768,960]}}'
+{
+  printf "\\$(printf %03o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"
+  head -c 764 /dev/zero
+  printf '\000\000\300\177' # the last row: of one rank alone
+  head -c 192 /dev/zero
+} >"$temp/nan.safetensors"
+nan() { # CODES PATTERN OPTIONS...
+  code=$1 pattern=$2
+  shift 2
+  check "$code" "$pattern" "$tessera" train "$mlp/forward.pt2" --threads 1 --data "$temp/nan.safetensors" --no-shuffle -q -f "$@"
+}
+for local in '' '--data-parallel local'; do
+  nan 1 '^error: step 2: the loss is -?nan' --steps 4 --mesh dp=4 $local
+  nan 1 "input 'x' has 1 nan" --steps 4 --mesh dp=4 $local --check-finite
+  that [ "$(grep -c 'step 2' "$temp/err")" = 1 ]
+  nan 0 "^step 2: input 'x' has 1 nan" --steps 3 --mesh dp=4 $local --check-finite --nonfinite skip --log "$temp/log"
+  that [ "$(wc -l <"$temp/log")" = 3 ]
+done
+
+# ---- signals: all ranks stop after the same step, and save
+for signal in INT TERM; do
+  "$tessera" train "$gpt/forward.pt2" --threads 1 --data "$gpt/batches.safetensors" --batched --steps 1000000 --mesh dp=2,tp=2 \
+    --save "$temp/$signal" --log "$temp/$signal.log" >"$temp/lines" 2>"$temp/said" &
+  pid=$!
+  for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do [ -s "$temp/$signal.log" ] && break || sleep 1; done
+  kill -$signal $pid
+  that wait $pid
+  that grep -q "^stopped after step [0-9]* of 1000000 by SIG$signal; go on with --resume $temp/$signal" "$temp/said"
+  step=$(sed -n 's/.*after step \([0-9]*\) .*/\1/p' "$temp/said")
+  that [ -d "$(printf '%s/step-%08d' "$temp/$signal" "$step")" ]
+done
+
+# ---- processes: the bits of threads; a wrong number of them; a signal that one of them gets
+if [ -n "$mpirun" ]; then
+  launch() { # CODES PATTERN RANKS OPTIONS...
+    code=$1 pattern=$2 ranks=$3
+    shift 3
+    check "$code" "$pattern" "$here/mpirun.sh" "$mpirun" "$ranks" "$tessera" train "$gpt/forward.pt2" --threads 1 --data "$gpt/batches.safetensors" --batched -q -f "$@"
+  }
+  launch 0 '' 4 $options $mesh $(records "$temp/processes")
+  that same "$temp/mesh" "$temp/processes"
+  launch 2 '2 ranks were launched, 4 are wanted' 2 $options $mesh
+  launch 0 '^check: 2 steps match' 2 --steps 2 --mesh dp=2 --check
+  launch '1 5' "cannot make the folder '/proc/run'" 2 --steps 1 --mesh dp=2 --save /proc/run
+  cat >"$temp/stop.sh" <<'END'
+if [ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}" = 1 ]; then (while [ ! -s "$LOG" ]; do sleep 1; done; kill -TERM $$) & fi
+exec "$@"
+END
+  LOG=$temp/stopped.log
+  export LOG
+  check 0 'by SIGTERM; go on with' "$here/mpirun.sh" "$mpirun" 2 sh "$temp/stop.sh" "$tessera" train "$gpt/forward.pt2" --threads 1 \
+    --data "$gpt/batches.safetensors" --batched -q --steps 1000000 --mesh dp=2 --save "$temp/stopped" --log "$LOG"
+  sed -i 's/-TERM/-KILL/' "$temp/stop.sh"
+  LOG=$temp/killed.log
+  check '1 5 137' '' "$here/mpirun.sh" "$mpirun" 2 sh "$temp/stop.sh" "$tessera" train "$gpt/forward.pt2" --threads 1 \
+    --data "$gpt/batches.safetensors" --batched -q --steps 1000000 --mesh dp=2 --save "$temp/killed" --save-every 1 --log "$LOG"
+fi
+
+sum_up
