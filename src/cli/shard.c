@@ -18,7 +18,8 @@ typedef struct {
   const char *mesh, *plan, *output, *ranks, *weights;
   int64_t threads;
   TextList sizes; /* s0=2 */
-  bool force, stats, half_sums, json;
+  const char *loss, *freeze, *data_axis;
+  bool train, force, stats, half_sums, json;
 } ShardOptions;
 
 /* "0,1,5" */
@@ -109,7 +110,9 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   TRY(partition_open(e, mesh, plan, NULL, &c));
   double marked = clock_now();
   c->half_sums = o->half_sums;
-  Status s = o->ranks ? parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks) : OK;
+  Status s = o->train ? partition_want_gradients(c, &(GradOptions){.loss = o->loss, .freeze = o->freeze}) : OK;
+  c->loss_alone = o->train;
+  if (!s && o->ranks) s = parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks);
   how.ranks = ranks;
   for (int i = 0; i < o->sizes.n && !s; i++) s = partition_fix_sizes(c, o->sizes.v[i]);
   progress_begin(&bar, stderr, "ranks", 0, PROGRESS_STEPS);
@@ -142,6 +145,14 @@ static const Option options[] = {
      "which weights are sharded how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
     {"--output", 'o', OPT_TEXT | TAKES_FOLDER, offsetof(ShardOptions, output), "DIR",
      "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
+    {"--train", 0, OPT_FLAG, offsetof(ShardOptions, train), NULL,
+     "joint programs, which give the gradients of the rank's parameters, and train.py, which trains them in PyTorch"},
+    {"--loss", 0, OPT_TEXT, offsetof(ShardOptions, loss), "OUTPUT",
+     "with --train: which output is the loss, by name or position (default: the only one that can be)"},
+    {"--freeze", 0, OPT_TEXT, offsetof(ShardOptions, freeze), "PATTERNS",
+     "with --train: parameters that stay as they are: 'wte.*,h.0.*'"},
+    {"--data-axis", 0, OPT_TEXT, offsetof(ShardOptions, data_axis), "AXIS",
+     "of the mesh, over which batches are sharded (default: those called dp, data, fsdp, replica ...)"},
     {"--ranks", 0, OPT_TEXT, offsetof(ShardOptions, ranks), "LIST", "write the files of these ranks only: 0,1"},
     {"--size", 0, OPT_LIST, offsetof(ShardOptions, sizes), "NAME=N",
      "a symbol among the sizes that is a number in the files: s0=2"},
@@ -175,6 +186,8 @@ Status command_shard(int argc, char **argv) {
   hold_interrupts(false);
   TRY(can);
   TRY(plan_file_read(o.plan ? o.plan : "auto", &plan));
+  plan->any_batch = o.train;
+  plan->data_axis = o.data_axis;
   Status s = shard(&o, words.v[0], plan);
   plan_file_free(plan);
   return s;

@@ -245,7 +245,7 @@ static Status read_mesh(PlanFile *p, yyjson_val *v) {
 }
 
 static const char *const known[] = {"mesh",   "parallelize", "params", "packed",  "inputs", "outputs",
-                                    "groups", "files",       "name",   "comment", "about"};
+                                    "groups", "files",       "train",  "name",    "comment", "about"};
 
 /* Patterns and styles with nothing around them, as models carry them in Python. */
 static bool is_bare(yyjson_val *root) {

@@ -51,6 +51,10 @@ Status partition_want_gradients(Partition *c, const GradOptions *o) {
   return OK;
 }
 
+bool partition_drops_output(const Partition *c, int i) {
+  return c->loss_alone && i != c->grad.loss && output_is_returned(c->program->outputs[i].kind);
+}
+
 void partition_free(Partition *c) {
   if (!c) return;
   prepared_unref(c->prepared);
@@ -68,6 +72,29 @@ static void worker_end(Worker *w) {
   ctx_free(&w->ctx);
 }
 
+/* What is left out may lie as it comes. */
+static Status want_less(Worker *w) {
+  int n = w->cut->program->graph->noutputs;
+  Want *output;
+  if (!w->cut->loss_alone) return OK;
+  TRY_NEW(output, arena_new_n(&w->arena, Want, n + 1));
+  memcpy(output, w->marks.output, (size_t)n * sizeof *output);
+  for (int i = 0; i < n; i++)
+    if (partition_drops_output(w->cut, i)) output[i].axes = 0;
+  w->marks.output = output;
+  return OK;
+}
+
+static void drop_outputs(const Partition *c, Exported *e) {
+  int kept = 0;
+  for (int i = 0; i < e->graph->noutputs; i++) {
+    if (i < c->program->graph->noutputs && partition_drops_output(c, i)) continue;
+    e->outputs[kept] = e->outputs[i];
+    e->graph->outputs[kept++] = e->graph->outputs[i];
+  }
+  e->graph->noutputs = kept;
+}
+
 static Status worker_begin(Worker *w, Partition *c, int rank) {
   char text[1024];
   *w = (Worker){.cut = c, .rank = rank};
@@ -81,6 +108,7 @@ static Status worker_begin(Worker *w, Partition *c, int rank) {
   if (!mesh_coord_of(w->marks.mesh, rank, w->marks.mesh->coord))
     return fail(ERR_USAGE, "rank %d is outside of the mesh %s", rank, text);
   w->marks.mesh->inside = true;
+  TRY(want_less(w));
   return shards_of_state(&w->ctx.kern, c->program, &w->marks, &w->scope, &w->arena, &w->shard);
 }
 
@@ -151,6 +179,7 @@ Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const Walk
   Status s = specialize(&w->ctx, w->cut->program, &how, inputs, n, out);
   if (log) comm_log_end(w->dist, log);
   if (s) return s;
+  drop_outputs(w->cut, *out);
   s = lower(w, *out);
   if (s) exported_free(*out);
   return s;
@@ -166,8 +195,7 @@ const int64_t *partition_fixed_size(const Partition *c, const char *symbol) {
   return sym_lookup(&c->fixed, symbol);
 }
 
-/* Sizes as on export, but for those that are fixed; *open: some is not. */
-static Status choose_sizes(const Partition *c, SymBindings *out, bool *open) {
+Status partition_sizes(const Partition *c, SymBindings *out, bool *open) {
   *open = false;
   TRY(feed_symbols(c->program, true, out));
   for (int i = 0; i < out->n; i++) {
@@ -181,7 +209,7 @@ static Status choose_sizes(const Partition *c, SymBindings *out, bool *open) {
 static Status make(Worker *w, Exported **out, RankFacts *facts) {
   SymBindings sizes;
   bool open;
-  TRY(choose_sizes(w->cut, &sizes, &open));
+  TRY(partition_sizes(w->cut, &sizes, &open));
   Status s = open ? worker_dynamic(w, &sizes, &facts->log, out)
                   : hint_dynamic(worker_program(w, &sizes, &facts->log, NULL, out));
   free(sizes.v);
