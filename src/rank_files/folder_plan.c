@@ -144,8 +144,8 @@ static Status print_input(TextBuf *b, const Partition *c, const Val *v, const Sy
   text_json(b, v->name);
   text_puts(b, ", \"shape\": [");
   for (int d = 0; d < v->ndim; d++) {
-    int64_t size;
-    TRY(sym_eval(v->size[d], sizes, &size));
+    int64_t size = d == 0 ? partition_rows(c, v) : 0;
+    if (!size) TRY(sym_eval(v->size[d], sizes, &size));
     text_printf(b, "%s%lld", d ? ", " : "", (long long)size);
   }
   text_puts(b, "], \"open\": [");

@@ -11,7 +11,8 @@
 #include "runtime/session.h"
 #include "runtime/shards.h"
 
-static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] = "overlap(in_order)";
+static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] = "overlap(in_order)",
+                  passes_last_of_step[] = "fuse_ddp_with_concat_op(undivided),overlap(in_order)";
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
@@ -165,16 +166,52 @@ static Status lower(Worker *w, Exported *e) {
   return s ? s : order_inputs(e);
 }
 
+int64_t partition_rows(const Partition *c, const Val *input) {
+  const Graph *g = c->program->graph;
+  for (int i = 0; c->batch && i < g->ninputs; i++) {
+    const Val *v = g->inputs[i]; /* the first one tells how many rows a batch has */
+    if (c->program->inputs[i].kind != IN_USER || v->type != TY_TENSOR || v->ndim < 1) continue;
+    bool same = input->type == TY_TENSOR && input->ndim > 0 && sym_is_int(v->size[0]) &&
+                sym_is_int(input->size[0]) && v->size[0]->value == input->size[0]->value;
+    return same ? c->batch : 0;
+  }
+  return 0;
+}
+
+/* Inputs with other numbers of rows than the program was exported for. */
+static Status resize_batch(Worker *w, Value *inputs) {
+  const Exported *e = w->cut->program;
+  bool any = false;
+  if (!w->cut->batch) return OK;
+  for (int i = 0, u = 0; i < e->graph->ninputs; i++) {
+    if (e->inputs[i].kind != IN_USER) continue;
+    Value *v = &inputs[u++];
+    int64_t rows = partition_rows(w->cut, e->graph->inputs[i]), size[MAX_DIMS];
+    Tensor *t;
+    if (!rows) continue;
+    memcpy(size, v->tensor->size, sizeof size);
+    size[0] = rows;
+    TRY(tensor_meta(&w->scope, v->tensor->dtype, v->tensor->ndim, size, &t));
+    *v = val_tensor(t);
+    any = true;
+  }
+  return any ? OK
+             : status_hint(fail(ERR_USAGE, "%s has no batch of a fixed number of samples", e->name),
+                           "leave out --batch: train.py takes any, or fix the size with --size NAME=N");
+}
+
 Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const WalkWatch *watch, Exported **out) {
   Specialize how = {.marks = &w->marks,
                     .state = w->shard,
                     .faithful = true,
+                    .any_batch = w->cut->batch > 0,
                     .watch = watch,
                     .grad = w->cut->wants_grad ? &w->cut->grad : NULL,
                     .trains = w->cut->grad.update};
   Value *inputs;
   int n;
   TRY(feed_sizes(w->cut->program, at, &w->scope, &w->arena, &inputs, &n));
+  TRY(resize_batch(w, inputs));
   if (log) comm_log_begin(w->dist, log);
   Status s = specialize(&w->ctx, w->cut->program, &how, inputs, n, out);
   if (log) comm_log_end(w->dist, log);
@@ -214,7 +251,7 @@ static Status make(Worker *w, Exported **out, RankFacts *facts) {
                   : hint_dynamic(worker_program(w, &sizes, &facts->log, NULL, out));
   free(sizes.v);
   TRY(s);
-  s = pass_run_list(*out, passes_last, &w->ctx, NULL);
+  s = pass_run_list(*out, w->cut->loss_alone ? passes_last_of_step : passes_last, &w->ctx, NULL);
   if (!s) s = count(w, *out, facts);
   if (s) {
     exported_free(*out);
