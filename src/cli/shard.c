@@ -9,12 +9,13 @@
 #include "cli/cli.h"
 #include "rank_files/write_folder.h"
 
-static const char examples[] = "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"
-                               "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan plan.json -o out/ --stats\n"
-                               "  tessera run out/ -i in.safetensors -o out.safetensors\n"
-                               "  torchrun --nproc-per-node 4 out/run.py -i in.safetensors -o out.safetensors\n"
-                               "  tessera shard loss.pt2 --train --mesh dp=2,tp=2 -o ranks/\n"
-                               "  torchrun --nproc-per-node 4 ranks/train.py --data train.safetensors --steps 100\n";
+static const char examples[] =
+    "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"
+    "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan plan.json -o out/ --stats\n"
+    "  tessera run out/ -i in.safetensors -o out.safetensors\n"
+    "  torchrun --nproc-per-node 4 out/run.py -i in.safetensors -o out.safetensors\n"
+    "  tessera shard loss.pt2 --train --mesh dp=2,tp=2 -o ranks/\n"
+    "  torchrun --nproc-per-node 4 ranks/train.py --data train.safetensors --steps 100\n";
 
 typedef struct {
   const char *mesh, *plan, *output, *ranks, *weights;
@@ -153,7 +154,8 @@ static const Option options[] = {
     {"--output", 'o', OPT_TEXT | TAKES_FOLDER, offsetof(ShardOptions, output), "DIR",
      "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py (and train.py), README.md"},
     {"--train", 0, OPT_FLAG, offsetof(ShardOptions, train), NULL,
-     "joint programs, which give the gradients of the rank's parameters, and train.py, which trains them in PyTorch"},
+     "joint programs, which give the gradients of the rank's parameters, and train.py, which trains them in "
+     "PyTorch"},
     {"--loss", 0, OPT_TEXT, offsetof(ShardOptions, loss), "OUTPUT",
      "with --train: which output is the loss, by name or position (default: the only one that can be)"},
     {"--batch", 'b', OPT_INT, offsetof(ShardOptions, batch), "N",

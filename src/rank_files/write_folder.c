@@ -93,15 +93,18 @@ static void print_training_readme(TextBuf *b, const Partition *c) {
   print_title(b, c);
   text_printf(
       b,
-      "One joint program per rank, made by `tessera shard --train`: it gives the loss and the gradients of the rank's "
+      "One joint program per rank, made by `tessera shard --train`: it gives the loss and the gradients of the "
+      "rank's "
       "parameters, reduced over all ranks. They talk through functional collectives of named groups (`plan.json`, "
       "`groups`).\n\n"
       "In PyTorch (2.9 or later), on CPUs with gloo or, with `--device cuda`, on GPUs with NCCL:\n"
-      "```\ntorchrun --nproc-per-node %d train.py --data train.safetensors --optim adamw,lr=3e-4 --clip 1 --steps 100 "
+      "```\ntorchrun --nproc-per-node %d train.py --data train.safetensors --optim adamw,lr=3e-4 --clip 1 --steps "
+      "100 "
       "--save weights.safetensors\n```\n"
       "Loss and gradients of one batch, in tessera:\n"
       "```\ntessera run . -i batch.safetensors -o gradients.safetensors\n```\n"
-      "In a program of your own: `Step` of train.py is a rank's program with its shards, to be called with a batch.\n\n"
+      "In a program of your own: `Step` of train.py is a rank's program with its shards, to be called with a "
+      "batch.\n\n"
       "| file | what it is |\n|---|---|\n"
       "| rank*N*.pt2 | the joint program of rank N, with its part of the weights |\n"
       "| plan.json | the plan, the mesh, the groups, how inputs are sharded (`files`), and parameters and buffers "
