@@ -370,7 +370,7 @@ def make_optimizers(step, args):
             names = [name for name in names if name not in rest]
             sharded = next((name for name in names if step.is_sharded(name)), None)
             if sharded:
-                fail(f"muon takes whole matrices, and '{sharded}' is sharded", "take adamw, or a mesh that shards batches alone: --mesh dp=4 --plan")
+                fail(f"muon takes whole matrices, and '{sharded}' is sharded", "take adamw, or shard over a mesh of data axes alone: --mesh dp=4")
         if names:
             made.append(optimizer_class(optimizer)([step.parameters[name] for name in names], **settings))
         if rest:
