@@ -8,6 +8,7 @@
 #include "rank_files/partition_worker.h"
 #include "runtime/auto_plan.h"
 #include "runtime/feed_sizes.h"
+#include "runtime/program_walk.h"
 #include "runtime/session.h"
 #include "runtime/shards.h"
 
@@ -200,6 +201,28 @@ static Status resize_batch(Worker *w, Value *inputs) {
                            "leave out --batch: train.py takes any, or fix the size with --size NAME=N");
 }
 
+/* Every rank has something to train on: kernels of PyTorch are not all made for empty tensors, some end the
+ * process. */
+static Status check_parts(Worker *w, const Value *inputs) {
+  const Exported *e = w->cut->program;
+  if (!w->cut->loss_alone) return OK;
+  for (int i = 0, u = 0; i < e->graph->ninputs; i++) {
+    if (e->inputs[i].kind != IN_USER) continue;
+    const Value *v = &inputs[u++];
+    const Spec *spec;
+    char text[128];
+    if (v->kind != VAL_TENSOR) continue;
+    TRY(marked_input_spec(&w->marks, i, v->tensor, &spec));
+    for (int d = 0; d < v->tensor->ndim; d++)
+      if (!spec->local[d] && v->tensor->size[d])
+        return status_hint(fail(ERR_USAGE, "rank %d of %d gets no part of the input '%s', which is %s", w->rank,
+                                w->marks.mesh->size, e->graph->inputs[i]->name,
+                                tensor_describe(v->tensor, text, sizeof text)),
+                           "larger batches (--batch N) or fewer ranks on the data axis");
+  }
+  return OK;
+}
+
 Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const WalkWatch *watch, Exported **out) {
   Specialize how = {.marks = &w->marks,
                     .state = w->shard,
@@ -212,6 +235,7 @@ Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const Walk
   int n;
   TRY(feed_sizes(w->cut->program, at, &w->scope, &w->arena, &inputs, &n));
   TRY(resize_batch(w, inputs));
+  TRY(check_parts(w, inputs));
   if (log) comm_log_begin(w->dist, log);
   Status s = specialize(&w->ctx, w->cut->program, &how, inputs, n, out);
   if (log) comm_log_end(w->dist, log);
