@@ -214,7 +214,8 @@ static Status check_parts(Worker *w, const Value *inputs) {
     if (v->kind != VAL_TENSOR) continue;
     TRY(marked_input_spec(&w->marks, i, v->tensor, &spec));
     for (int d = 0; d < v->tensor->ndim; d++)
-      if (!spec->local[d] && v->tensor->size[d])
+      if (!spec->local[d] && v->tensor->size[d] &&
+          !sym_first_unbound(e->graph->inputs[i]->size[d], &w->cut->fixed)) /* else it is up to train.py */
         return status_hint(fail(ERR_USAGE, "rank %d of %d gets no part of the input '%s', which is %s", w->rank,
                                 w->marks.mesh->size, e->graph->inputs[i]->name,
                                 tensor_describe(v->tensor, text, sizeof text)),

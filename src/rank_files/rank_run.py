@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-SCRIPT = os.path.basename(sys.argv[0])  # run.py, or train.py, which uses the functions here
+SCRIPT = "train.py" if os.path.basename(sys.argv[0]) == "train.py" else "run.py"  # which uses the functions here
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
