@@ -400,6 +400,26 @@ try 1 'cannot write' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/nowhere/r
 try 2 'is no folder' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$mlp"
 that test ! -e "$temp/no"
 that test -z "$(find "$temp" -name '*.part-*')"
+
+# ---- shard --train
+loss=$models/../grads/mlp/program.pt2 batch=$models/../grads/mlp/inputs.safetensors
+try 0 '' opt "$loss" --passes grad -o "$temp/joint.pt2"
+try 0 '' run "$temp/joint.pt2" -i "$batch" -o "$temp/joint.safetensors"
+try 0 'all_reduce +dp .*gradient of' shard "$loss" --train --mesh dp=2 -o "$temp/steps"
+for file in rank1.pt2 plan.json run.py train.py README.md; do that test -s "$temp/steps/$file"; done
+try 0 'gradient_to_parameter' opt "$temp/steps/rank1.pt2" --print
+try 0 'matches' run "$temp/steps" -i "$batch" --expect "$temp/joint.safetensors" # the ranks agree, on those of the whole batch
+try 0 '' shard "$loss" --train --mesh dp=3,tp=2 -o "$temp/steps" --force # a batch that does not divide
+try 0 'rank 5:' run "$temp/steps" -i "$batch"
+that grep -q '"train": {' "$temp/steps/plan.json"
+try 0 '' shard "$loss" --train --mesh dp=2 --batch 6 -o "$temp/six"
+that grep -q '"shape": .6, ' "$temp/six/plan.json"
+try 0 '' shard "$loss" --mesh dp=2 -o "$temp/steps" --force
+that test ! -e "$temp/steps/train.py"
+try 2 'no output can be the loss' shard "$mlp" --train --mesh dp=2 -o "$temp/no"
+try 2 'no parameter matches .nothing.' shard "$loss" --train --freeze nothing --mesh dp=2 -o "$temp/no"
+try 2 'give --train' shard "$loss" --freeze 'w*' --mesh dp=2 -o "$temp/no"
+that test ! -e "$temp/no"
 if [ "$(id -u)" != 0 ]; then
   mkdir "$temp/locked" && chmod a-w "$temp/locked"
   try 1 'cannot write' shard "$mlp" --mesh tp=2 --plan "$plan" -o "$temp/locked/ranks"

@@ -9,16 +9,20 @@
 #include "cli/cli.h"
 #include "rank_files/write_folder.h"
 
-static const char examples[] = "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"
-                               "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan plan.json -o out/ --stats\n"
-                               "  tessera run out/ -i in.safetensors -o out.safetensors\n"
-                               "  torchrun --nproc-per-node 4 out/run.py -i in.safetensors -o out.safetensors\n";
+static const char examples[] =
+    "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"
+    "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan plan.json -o out/ --stats\n"
+    "  tessera run out/ -i in.safetensors -o out.safetensors\n"
+    "  torchrun --nproc-per-node 4 out/run.py -i in.safetensors -o out.safetensors\n"
+    "  tessera shard loss.pt2 --train --mesh dp=2,tp=2 -o ranks/\n"
+    "  torchrun --nproc-per-node 4 ranks/train.py --data train.safetensors --steps 100\n";
 
 typedef struct {
   const char *mesh, *plan, *output, *ranks, *weights;
-  int64_t threads;
+  int64_t threads, batch;
   TextList sizes; /* s0=2 */
-  bool force, stats, half_sums, json;
+  const char *loss, *freeze, *data_axis;
+  bool train, force, stats, half_sums, json;
 } ShardOptions;
 
 /* "0,1,5" */
@@ -109,7 +113,10 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   TRY(partition_open(e, mesh, plan, NULL, &c));
   double marked = clock_now();
   c->half_sums = o->half_sums;
-  Status s = o->ranks ? parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks) : OK;
+  Status s = o->train ? partition_want_gradients(c, &(GradOptions){.loss = o->loss, .freeze = o->freeze}) : OK;
+  c->loss_alone = o->train;
+  c->batch = o->batch == NOT_GIVEN ? 0 : o->batch;
+  if (!s && o->ranks) s = parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks);
   how.ranks = ranks;
   for (int i = 0; i < o->sizes.n && !s; i++) s = partition_fix_sizes(c, o->sizes.v[i]);
   progress_begin(&bar, stderr, "ranks", 0, PROGRESS_STEPS);
@@ -132,6 +139,10 @@ static Status check_options(const ShardOptions *o, const TextList *words) {
     return status_hint(fail(ERR_USAGE, "shard takes one program, %d were given", words->n),
                        "tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/");
   if (!o->output) return status_hint(fail(ERR_USAGE, "where to?"), "-o DIR");
+  const char *about = o->loss ? "--loss" : o->freeze ? "--freeze" : o->batch != NOT_GIVEN ? "--batch" : NULL;
+  if (about && !o->train)
+    return status_hint(fail(ERR_USAGE, "%s speaks of a training", about), "give --train, too");
+  TRY(option_between("--batch", o->batch, 1, INT64_MAX));
   return option_between("--threads", o->threads, 1, MOST_THREADS);
 }
 
@@ -141,7 +152,18 @@ static const Option options[] = {
     {"--plan", 0, OPT_TEXT | TAKES_PLAN, offsetof(ShardOptions, plan), "FILE",
      "which weights are sharded how: a plan (JSON), as Hugging Face models have them too, or auto (default)"},
     {"--output", 'o', OPT_TEXT | TAKES_FOLDER, offsetof(ShardOptions, output), "DIR",
-     "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py, README.md"},
+     "the folder to write: rank0.pt2 ..., plan.json, report.txt, run.py (and train.py), README.md"},
+    {"--train", 0, OPT_FLAG, offsetof(ShardOptions, train), NULL,
+     "joint programs, which give the gradients of the rank's parameters, and train.py, which trains them in "
+     "PyTorch"},
+    {"--loss", 0, OPT_TEXT, offsetof(ShardOptions, loss), "OUTPUT",
+     "with --train: which output is the loss, by name or position (default: the only one that can be)"},
+    {"--batch", 'b', OPT_INT, offsetof(ShardOptions, batch), "N",
+     "with --train: samples of a batch of all ranks, instead of as many as the program was exported for"},
+    {"--freeze", 0, OPT_TEXT, offsetof(ShardOptions, freeze), "PATTERNS",
+     "with --train: parameters that stay as they are: 'wte.*,h.0.*'"},
+    {"--data-axis", 0, OPT_TEXT, offsetof(ShardOptions, data_axis), "AXIS",
+     "of the mesh, over which batches are sharded (default: those called dp, data, fsdp, replica ...)"},
     {"--ranks", 0, OPT_TEXT, offsetof(ShardOptions, ranks), "LIST", "write the files of these ranks only: 0,1"},
     {"--size", 0, OPT_LIST, offsetof(ShardOptions, sizes), "NAME=N",
      "a symbol among the sizes that is a number in the files: s0=2"},
@@ -163,7 +185,7 @@ const CommandSpec spec_shard = {.usage = "PROGRAM --mesh AXES [--plan FILE] -o D
                                 OPTIONS(options)};
 
 Status command_shard(int argc, char **argv) {
-  ShardOptions o = {.threads = NOT_GIVEN};
+  ShardOptions o = {.threads = NOT_GIVEN, .batch = NOT_GIVEN};
   TextList words;
   bool help;
   PlanFile *plan = NULL;
@@ -175,6 +197,8 @@ Status command_shard(int argc, char **argv) {
   hold_interrupts(false);
   TRY(can);
   TRY(plan_file_read(o.plan ? o.plan : "auto", &plan));
+  plan->any_batch = o.train;
+  plan->data_axis = o.data_axis;
   Status s = shard(&o, words.v[0], plan);
   plan_file_free(plan);
   return s;

@@ -68,6 +68,11 @@ static bool is_of_step(const Order *o, const Node *comm, const Val *reduced) {
   return true;
 }
 
+/* Of a rank of a mesh: what was reduced is an output, and nothing else. */
+static bool is_output_alone(const Order *o, const Val *reduced) {
+  return !o->memory && order_nusers(o, reduced) == 1 && order_user(o, reduced, 0) == o->n;
+}
+
 /* Nothing is divided: the collective itself is where the gradient goes in. */
 static LeftAlone examine_plain(const Node *comm, Reduction *r) {
   r->div = r->comm;
@@ -86,8 +91,9 @@ static LeftAlone examine(const Order *o, const BucketRules *rules, int comm, Red
   const Node *div = n->args[0].kind == ARG_VAL ? n->args[0].val->node : NULL;
   const Val *reduced = o->node[r->wait]->outs[0];
   bool step = is_of_step(o, n, reduced);
+  bool plain = step || (rules->undivided && is_output_alone(o, reduced));
   if (!node_is(div, "aten.div.Tensor") || div->args[0].kind != ARG_VAL)
-    return step && n->args[0].kind == ARG_VAL ? examine_plain(n, r) : LEFT_NO_DIV;
+    return plain && n->args[0].kind == ARG_VAL ? examine_plain(n, r) : LEFT_NO_DIV;
   if (!step && order_nusers(o, reduced) != 1) return LEFT_USERS;
   int user = order_user(o, reduced, 0);
   if (!step && user != o->n && !node_is(o->node[user], "aten.copy_.default")) return LEFT_USERS;

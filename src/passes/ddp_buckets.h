@@ -3,8 +3,9 @@
  * A gradient's all-reduce is
  *     %d = div(%grad, divisor)  %r = all_reduce(%d, op, group)  %w = wait(%r)
  * where the wait has one user: the program's outputs, or a copy_.  In a training step (Node.stage) it has any
- * number of users, all in the update, and the division may be missing.  Those of one kind, that is with the same
- * group, op, divisor and dtypes, go into buckets in the order of the program.
+ * number of users, all in the update, and the division may be missing; it may be missing in joint programs of a
+ * mesh's ranks, too, if the rules say so.  Those of one kind, that is with the same group, op, divisor and dtypes,
+ * go into buckets in the order of the program.
  *
  * I1  A bucket takes all-reduces until it holds its limit, the first one of the program
  *     first_bucket_mb, later ones bucket_size_mb; the one that reaches the limit is the last
@@ -65,6 +66,7 @@ typedef struct {
 
 typedef struct {
   double bucket_bytes, first_bytes; /* limits */
+  bool undivided;                   /* sums that are outputs count as gradients as they are */
   bool by_list;                     /* for _foreach_div: a tensor as divisor must have no dimensions */
 } BucketRules;
 

@@ -210,6 +210,7 @@ Status fuse_ddp(Exported *e, const PassArgs *args, const char *pass, bool by_lis
   Buckets all;
   BucketRules rules = {.bucket_bytes = pass_number(args, "bucket_size_mb") * (1 << 20),
                        .first_bytes = pass_number(args, "first_bucket_mb") * (1 << 20),
+                       .undivided = pass_flag(args, "undivided"),
                        .by_list = by_list};
   Status s = OK;
   TRY_GOTO(done, order_new(&arena, e->graph, &order));

@@ -244,8 +244,8 @@ static Status read_mesh(PlanFile *p, yyjson_val *v) {
   return s;
 }
 
-static const char *const known[] = {"mesh",   "parallelize", "params", "packed",  "inputs", "outputs",
-                                    "groups", "files",       "name",   "comment", "about"};
+static const char *const known[] = {"mesh",   "parallelize", "params", "packed", "inputs",  "outputs",
+                                    "groups", "files",       "train",  "name",   "comment", "about"};
 
 /* Patterns and styles with nothing around them, as models carry them in Python. */
 static bool is_bare(yyjson_val *root) {

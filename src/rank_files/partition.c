@@ -8,10 +8,12 @@
 #include "rank_files/partition_worker.h"
 #include "runtime/auto_plan.h"
 #include "runtime/feed_sizes.h"
+#include "runtime/program_walk.h"
 #include "runtime/session.h"
 #include "runtime/shards.h"
 
-static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] = "overlap(in_order)";
+static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] = "overlap(in_order)",
+                  passes_last_of_step[] = "fuse_ddp_with_concat_op(undivided),overlap(in_order)";
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
@@ -51,6 +53,10 @@ Status partition_want_gradients(Partition *c, const GradOptions *o) {
   return OK;
 }
 
+bool partition_drops_output(const Partition *c, int i) {
+  return c->loss_alone && i != c->grad.loss && output_is_returned(c->program->outputs[i].kind);
+}
+
 void partition_free(Partition *c) {
   if (!c) return;
   prepared_unref(c->prepared);
@@ -68,6 +74,29 @@ static void worker_end(Worker *w) {
   ctx_free(&w->ctx);
 }
 
+/* What is left out may lie as it comes. */
+static Status want_less(Worker *w) {
+  int n = w->cut->program->graph->noutputs;
+  Want *output;
+  if (!w->cut->loss_alone) return OK;
+  TRY_NEW(output, arena_new_n(&w->arena, Want, n + 1));
+  memcpy(output, w->marks.output, (size_t)n * sizeof *output);
+  for (int i = 0; i < n; i++)
+    if (partition_drops_output(w->cut, i)) output[i].axes = 0;
+  w->marks.output = output;
+  return OK;
+}
+
+static void drop_outputs(const Partition *c, Exported *e) {
+  int kept = 0;
+  for (int i = 0; i < e->graph->noutputs; i++) {
+    if (i < c->program->graph->noutputs && partition_drops_output(c, i)) continue;
+    e->outputs[kept] = e->outputs[i];
+    e->graph->outputs[kept++] = e->graph->outputs[i];
+  }
+  e->graph->noutputs = kept;
+}
+
 static Status worker_begin(Worker *w, Partition *c, int rank) {
   char text[1024];
   *w = (Worker){.cut = c, .rank = rank};
@@ -81,6 +110,7 @@ static Status worker_begin(Worker *w, Partition *c, int rank) {
   if (!mesh_coord_of(w->marks.mesh, rank, w->marks.mesh->coord))
     return fail(ERR_USAGE, "rank %d is outside of the mesh %s", rank, text);
   w->marks.mesh->inside = true;
+  TRY(want_less(w));
   return shards_of_state(&w->ctx.kern, c->program, &w->marks, &w->scope, &w->arena, &w->shard);
 }
 
@@ -137,20 +167,81 @@ static Status lower(Worker *w, Exported *e) {
   return s ? s : order_inputs(e);
 }
 
+int64_t partition_rows(const Partition *c, const Val *input) {
+  const Graph *g = c->program->graph;
+  for (int i = 0; c->batch && i < g->ninputs; i++) {
+    const Val *v = g->inputs[i]; /* the first one tells how many rows a batch has */
+    if (c->program->inputs[i].kind != IN_USER || v->type != TY_TENSOR || v->ndim < 1) continue;
+    bool same = input->type == TY_TENSOR && input->ndim > 0 && sym_is_int(v->size[0]) &&
+                sym_is_int(input->size[0]) && v->size[0]->value == input->size[0]->value;
+    return same ? c->batch : 0;
+  }
+  return 0;
+}
+
+/* Inputs with other numbers of rows than the program was exported for. */
+static Status resize_batch(Worker *w, Value *inputs) {
+  const Exported *e = w->cut->program;
+  bool any = false;
+  if (!w->cut->batch) return OK;
+  for (int i = 0, u = 0; i < e->graph->ninputs; i++) {
+    if (e->inputs[i].kind != IN_USER) continue;
+    Value *v = &inputs[u++];
+    int64_t rows = partition_rows(w->cut, e->graph->inputs[i]), size[MAX_DIMS];
+    Tensor *t;
+    if (!rows) continue;
+    memcpy(size, v->tensor->size, sizeof size);
+    size[0] = rows;
+    TRY(tensor_meta(&w->scope, v->tensor->dtype, v->tensor->ndim, size, &t));
+    *v = val_tensor(t);
+    any = true;
+  }
+  return any ? OK
+             : status_hint(fail(ERR_USAGE, "%s has no batch of a fixed number of samples", e->name),
+                           "leave out --batch: train.py takes any, or fix the size with --size NAME=N");
+}
+
+/* Every rank has something to train on: kernels of PyTorch are not all made for empty tensors, some end the
+ * process. */
+static Status check_parts(Worker *w, const Value *inputs) {
+  const Exported *e = w->cut->program;
+  if (!w->cut->loss_alone) return OK;
+  for (int i = 0, u = 0; i < e->graph->ninputs; i++) {
+    if (e->inputs[i].kind != IN_USER) continue;
+    const Value *v = &inputs[u++];
+    const Spec *spec;
+    char text[128];
+    if (v->kind != VAL_TENSOR) continue;
+    TRY(marked_input_spec(&w->marks, i, v->tensor, &spec));
+    for (int d = 0; d < v->tensor->ndim; d++)
+      if (!spec->local[d] && v->tensor->size[d] &&
+          !sym_first_unbound(e->graph->inputs[i]->size[d], &w->cut->fixed)) /* else it is up to train.py */
+        return status_hint(fail(ERR_USAGE, "rank %d of %d gets no part of the input '%s', which is %s", w->rank,
+                                w->marks.mesh->size, e->graph->inputs[i]->name,
+                                tensor_describe(v->tensor, text, sizeof text)),
+                           "larger batches (--batch N) or fewer ranks on the data axis");
+  }
+  return OK;
+}
+
 Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const WalkWatch *watch, Exported **out) {
   Specialize how = {.marks = &w->marks,
                     .state = w->shard,
                     .faithful = true,
+                    .any_batch = w->cut->batch > 0,
                     .watch = watch,
                     .grad = w->cut->wants_grad ? &w->cut->grad : NULL,
                     .trains = w->cut->grad.update};
   Value *inputs;
   int n;
   TRY(feed_sizes(w->cut->program, at, &w->scope, &w->arena, &inputs, &n));
+  TRY(resize_batch(w, inputs));
+  TRY(check_parts(w, inputs));
   if (log) comm_log_begin(w->dist, log);
   Status s = specialize(&w->ctx, w->cut->program, &how, inputs, n, out);
   if (log) comm_log_end(w->dist, log);
   if (s) return s;
+  drop_outputs(w->cut, *out);
   s = lower(w, *out);
   if (s) exported_free(*out);
   return s;
@@ -166,8 +257,7 @@ const int64_t *partition_fixed_size(const Partition *c, const char *symbol) {
   return sym_lookup(&c->fixed, symbol);
 }
 
-/* Sizes as on export, but for those that are fixed; *open: some is not. */
-static Status choose_sizes(const Partition *c, SymBindings *out, bool *open) {
+Status partition_sizes(const Partition *c, SymBindings *out, bool *open) {
   *open = false;
   TRY(feed_symbols(c->program, true, out));
   for (int i = 0; i < out->n; i++) {
@@ -181,12 +271,12 @@ static Status choose_sizes(const Partition *c, SymBindings *out, bool *open) {
 static Status make(Worker *w, Exported **out, RankFacts *facts) {
   SymBindings sizes;
   bool open;
-  TRY(choose_sizes(w->cut, &sizes, &open));
+  TRY(partition_sizes(w->cut, &sizes, &open));
   Status s = open ? worker_dynamic(w, &sizes, &facts->log, out)
                   : hint_dynamic(worker_program(w, &sizes, &facts->log, NULL, out));
   free(sizes.v);
   TRY(s);
-  s = pass_run_list(*out, passes_last, &w->ctx, NULL);
+  s = pass_run_list(*out, w->cut->loss_alone ? passes_last_of_step : passes_last, &w->ctx, NULL);
   if (!s) s = count(w, *out, facts);
   if (s) {
     exported_free(*out);

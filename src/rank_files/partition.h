@@ -37,6 +37,10 @@ typedef struct Partition {
                          * as PyTorch does; else they are f32 until they are one */
   GradRequest grad;     /* wants_grad: the ranks' programs are joint ones */
   bool wants_grad;
+  bool loss_alone; /* set after asking for gradients: of what the program returns the loss stays, and nothing is
+                    * communicated for the sake of the rest */
+  int64_t batch;   /* set after opening: rows of the programs' batches, where the program has a fixed number of
+                    * them; 0: as it was exported */
   bool group[1 << MAX_AXES]; /* by set of axes: some rank's program calls this group */
 } Partition;
 
@@ -54,8 +58,19 @@ void partition_free(Partition *c); /* NULL is fine */
 /* The programs give the gradients behind their outputs, each placed like its parameter.  After opening. */
 Status partition_want_gradients(Partition *c, const GradOptions *o);
 
+/* Do the ranks' programs leave out this output of the program? */
+bool partition_drops_output(const Partition *c, int i);
+
 /* "s0=2,s1=16"; NULL: none. */
 Status partition_fix_sizes(Partition *c, const char *text);
+
+/* The sizes that symbols have in the files: fixed ones, and others as on export; *open: there are others.  out->v
+ * is malloc'ed. */
+Status partition_sizes(const Partition *c, SymBindings *out, bool *open);
+
+/* How many rows this input has in the files, instead of as many as in the program; 0: it is as the program has it.
+ */
+int64_t partition_rows(const Partition *c, const Val *input);
 
 /* What one rank's program has. */
 typedef struct {

@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch.utils import _pytree as pytree
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+SCRIPT = "train.py" if os.path.basename(sys.argv[0]) == "train.py" else "run.py"  # which uses the functions here
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
     "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
@@ -34,23 +35,30 @@ WORDS = {dtype: word for word, dtype in DTYPES.items()}
 # ---- safetensors: the length of a JSON header (8 bytes), the header, the elements ----
 
 def read_safetensors(path):
+    """Tensors by name; they lie in the file, of which only what is looked at is read."""
     try:
         with open(path, "rb") as f:
-            data = f.read()
-        (length,) = struct.unpack("<Q", data[:8])
-        header = json.loads(data[8:8 + length])
+            (length,) = struct.unpack("<Q", f.read(8))
+            if length > os.path.getsize(path):
+                raise ValueError
+            header = json.loads(f.read(length))
+        data = torch.from_file(path, shared=False, size=os.path.getsize(path), dtype=torch.uint8)
     except OSError as error:
-        raise SystemExit(f"run.py: cannot read {path}: {error.strerror}")
+        raise SystemExit(f"{SCRIPT}: cannot read {path}: {error.strerror}")
     except (ValueError, struct.error):
-        raise SystemExit(f"run.py: {path} is no .safetensors file")
+        raise SystemExit(f"{SCRIPT}: {path} is no .safetensors file")
     tensors = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        begin, end = entry["data_offsets"]
-        raw = bytearray(data[8 + length + begin:8 + length + end])
+        begin, end = (8 + length + at for at in entry["data_offsets"])
         dtype = DTYPES[entry["dtype"]]
-        flat = torch.frombuffer(raw, dtype=dtype) if raw else torch.empty(0, dtype=dtype)
+        if begin == end:
+            flat = torch.empty(0, dtype=dtype)
+        elif begin % dtype.itemsize:
+            flat = data[begin:end].clone().view(dtype)
+        else:
+            flat = data[begin:end].view(dtype)
         tensors[name] = flat.reshape(entry["shape"])
     return tensors
 
@@ -73,7 +81,7 @@ def write_safetensors(path, tensors):
     except OSError as error:
         if os.path.exists(part):
             os.remove(part)
-        raise SystemExit(f"run.py: cannot write {path}: {error.strerror}")
+        raise SystemExit(f"{SCRIPT}: cannot write {path}: {error.strerror}")
 
 
 # ---- the mesh ----
@@ -120,7 +128,7 @@ def shard(tensor, placements, mesh, where):
         cuts = [p if p and p["dim"] == dim else None for p in placements]
         ranks = math.prod(k for p, k in zip(cuts, mesh.values()) if p)
         if tensor.shape[dim] % ranks and any(p and p.get("even") for p in cuts):
-            raise SystemExit(f"run.py: {ranks} ranks share dimension {dim} of an input: {tensor.shape[dim]} is no multiple")
+            raise SystemExit(f"{SCRIPT}: {ranks} ranks share dimension {dim} of an input: {tensor.shape[dim]} is no multiple")
         held = indices(tensor.shape[dim], cuts, mesh, where)
         tensor = tensor.index_select(dim, torch.tensor(held, dtype=torch.int64))
     return tensor.contiguous()
@@ -152,7 +160,7 @@ def try_imports(modules, is_known):
 
 def missing(path, what, tried):
     """The error of a program that names something which no module defines."""
-    text = f"run.py: {os.path.basename(path)} {what}, which PyTorch does not know"
+    text = f"{SCRIPT}: {os.path.basename(path)} {what}, which PyTorch does not know"
     for module, why in tried.items():
         text += f"\n  tried: import {module}: {why}"
     return SystemExit(text + "\n  hint: install the package that defines it, or name its module: --import MODULE")
@@ -242,7 +250,7 @@ def flat_inputs(program, given, files, mesh, where, device):
             continue
         key = name if name in given else str(position)
         if key not in given:
-            raise SystemExit(f"run.py: the input file has no '{name}' (nor \"{position}\"); it has: {', '.join(given)}")
+            raise SystemExit(f"{SCRIPT}: the input file has no '{name}' (nor \"{position}\"); it has: {', '.join(given)}")
         value = given[key]
         if type(spec.arg).__name__ == "TensorArgument":
             if position < len(files["inputs"]) and files["inputs"][position]:
@@ -255,45 +263,68 @@ def flat_inputs(program, given, files, mesh, where, device):
     return values
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("-i", "--input", action="append", default=[], help="inputs, .safetensors; several: successive calls")
-    parser.add_argument("-o", "--output", action="append", default=[], help="outputs, .safetensors, one per call")
+# ---- processes ----
+
+def add_arguments(parser):
+    """What says where programs run, for begin()."""
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda: each process takes the device of its local rank")
     parser.add_argument("--backend", help="of torch.distributed; default: gloo on the CPU, nccl on cuda")
     parser.add_argument("--import", dest="imports", action="append", default=[], help="a module to import first: one that defines custom operators or classes and is not found by itself")
-    args = parser.parse_args()
 
+
+def begin(args, trains=False):
+    """This process becomes a rank of the mesh: (plan, rank, device)."""
     with open(os.path.join(FOLDER, "plan.json")) as f:
         plan = json.load(f)
-    mesh, files = plan["mesh"], plan["files"]
-    ranks = math.prod(mesh.values())
+    if ("train" in plan) != trains:
+        raise SystemExit(f"{SCRIPT}: these programs are there to be " + ("run: run.py does that" if trains else "trained: train.py does that"))
+    ranks = math.prod(plan["mesh"].values())
     if "RANK" not in os.environ:
-        raise SystemExit(f"run.py: start it with torchrun --nproc-per-node {ranks} {sys.argv[0]} ...")
+        raise SystemExit(f"{SCRIPT}: start it with torchrun --nproc-per-node {ranks} {sys.argv[0]} ...")
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if size != ranks:
-        raise SystemExit(f"run.py: these programs are for {ranks} ranks, there are {size}")
+        raise SystemExit(f"{SCRIPT}: these programs are for {ranks} ranks, there are {size}")
     device = torch.device(args.device)
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
         torch.cuda.set_device(device)
-
-    path = os.path.join(FOLDER, f"rank{rank}.pt2")
+    path = program_path(rank)
     if not os.path.exists(path):
-        raise SystemExit(f"run.py: {path} is missing: `tessera shard` without --ranks writes the files of all ranks")
+        raise SystemExit(f"{SCRIPT}: {path} is missing: `tessera shard` without --ranks writes the files of all ranks")
     for module in args.imports:
         try:
             importlib.import_module(module)
         except ImportError as error:
-            raise SystemExit(f"run.py: --import {module}: {error}")
+            raise SystemExit(f"{SCRIPT}: --import {module}: {error}")
     import_modules(path)
     dist.init_process_group(args.backend or ("nccl" if device.type == "cuda" else "gloo"))
     register_groups(plan["groups"], rank)
-    where = coordinate(mesh, rank)
-    program = torch.export.load(path)
+    return plan, rank, device
+
+
+def program_path(rank):
+    return os.path.join(FOLDER, f"rank{rank}.pt2")
+
+
+def load_program(rank, device):
+    program = torch.export.load(program_path(rank))
     if device.type != "cpu":
         from torch.export.passes import move_to_device_pass
         program = move_to_device_pass(program, device)
+    return program
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("-i", "--input", action="append", default=[], help="inputs, .safetensors; several: successive calls")
+    parser.add_argument("-o", "--output", action="append", default=[], help="outputs, .safetensors, one per call")
+    add_arguments(parser)
+    args = parser.parse_args()
+
+    plan, rank, device = begin(args)
+    mesh, files = plan["mesh"], plan["files"]
+    where = coordinate(mesh, rank)
+    program = load_program(rank, device)
     module = program.module()
     for i, name in enumerate(args.input or [None]):
         given = read_safetensors(name) if name else {}

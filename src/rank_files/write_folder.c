@@ -10,115 +10,15 @@
 #include "base/folder.h"
 #include "base/human.h"
 #include "base/parallel.h"
-#include "passes/lower_torch.h"
 #include "pt2/write.h"
+#include "rank_files/folder_plan.h"
 
 static const char rank_run[] = {
 #include "rank_files/rank_run.inc"
 };
-
-/* ---- plan.json ---------------------------------------------------------------------------------- */
-
-static void print_mesh(TextBuf *b, const Mesh *m) {
-  text_puts(b, "{\n \"mesh\": {");
-  for (int a = 0; a < m->naxes; a++) {
-    char name[24];
-    snprintf(name, sizeof name, "axis%d", a);
-    if (a) text_puts(b, ", ");
-    text_json(b, m->name[a] ? m->name[a] : name);
-    text_printf(b, ": %d", m->axis[a]);
-  }
-  text_puts(b, "}");
-}
-
-/* "tp": [[0, 1], [2, 3]] */
-static Status print_group(TextBuf *b, const Mesh *m, unsigned axes, Arena *arena) {
-  char name[256];
-  int *ranks;
-  bool first = true;
-  TRY_NEW(ranks, arena_new_n(arena, int, m->size));
-  text_json(b, mesh_group_name(m, axes, name, sizeof name));
-  text_puts(b, ": [");
-  for (int i = 0; i < m->size; i++) {
-    int coord[MAX_AXES];
-    bool leads = true;
-    mesh_coord(m->axis, m->naxes, i, coord);
-    for (int a = 0; a < m->naxes; a++) leads &= !(axes >> a & 1) || coord[a] == 0;
-    if (!leads) continue;
-    int n = mesh_group_ranks(m, axes, coord, ranks);
-    text_puts(b, first ? "[" : ", [");
-    for (int r = 0; r < n; r++) text_printf(b, "%s%d", r ? ", " : "", ranks[r]);
-    text_puts(b, "]");
-    first = false;
-  }
-  text_puts(b, "]");
-  return OK;
-}
-
-static Status print_groups(TextBuf *b, const Partition *c, Arena *arena) {
-  bool first = true;
-  text_puts(b, ",\n \"groups\": {");
-  for (unsigned axes = 1; axes < 1u << c->mesh->naxes; axes++) {
-    if (!c->group[axes]) continue;
-    text_puts(b, first ? "\n  " : ",\n  ");
-    first = false;
-    TRY(print_group(b, c->mesh, axes, arena));
-  }
-  text_puts(b, first ? "}" : "\n }");
-  return OK;
-}
-
-/* A size that the files leave open. */
-static bool is_open(const Partition *c, const Sym *size) { return sym_first_unbound(size, &c->fixed) != NULL; }
-
-/* [{"dim": 0}, null]: how each axis cuts it; null if none does.  "even": the program wants a
- * size that its ranks can share evenly.  v: the value, NULL if it is none. */
-static void print_cuts(TextBuf *b, const Partition *c, const Placement *p, const Val *v) {
-  int naxes = c->mesh->naxes;
-  bool cut = false;
-  for (int a = 0; a < naxes; a++) cut |= is_s(&p[a]);
-  if (!cut) {
-    text_puts(b, "null");
-    return;
-  }
-  text_puts(b, "[");
-  for (int a = 0; a < naxes; a++) {
-    if (a) text_puts(b, ", ");
-    if (!is_s(&p[a])) {
-      text_puts(b, "null");
-      continue;
-    }
-    text_printf(b, "{\"dim\": %d", p[a].dim);
-    if (p[a].factor > 1) text_printf(b, ", \"factor\": %lld", (long long)p[a].factor);
-    if (p[a].unit > 1) text_printf(b, ", \"unit\": %lld", (long long)p[a].unit);
-    if (v && p[a].dim < v->ndim && is_open(c, v->size[p[a].dim])) text_puts(b, ", \"even\": true");
-    for (int i = 0; i < p[a].nsegments; i++)
-      text_printf(b, "%s%lld", i ? ", " : ", \"segments\": [", (long long)p[a].segment[i]);
-    text_puts(b, p[a].nsegments ? "]}" : "}");
-  }
-  text_puts(b, "]");
-}
-
-static void print_files(TextBuf *b, const Partition *c) {
-  const Exported *e = c->program;
-  bool first = true;
-  text_puts(b, ",\n \"files\": {\n  \"inputs\": [");
-  for (int i = 0; i < e->graph->ninputs; i++) {
-    if (e->inputs[i].kind != IN_USER) continue;
-    if (!first) text_puts(b, ", ");
-    first = false;
-    print_cuts(b, c, c->marks->input[i].place, e->graph->inputs[i]);
-  }
-  text_puts(b, "],\n  \"outputs\": [");
-  first = true;
-  for (int i = 0; i < e->graph->noutputs; i++) {
-    if (e->outputs[i].kind != OUT_USER && e->outputs[i].kind != OUT_LOSS) continue;
-    if (!first) text_puts(b, ", ");
-    first = false;
-    print_cuts(b, c, c->marks->output[i].place, NULL);
-  }
-  text_puts(b, "]\n }\n}\n");
-}
+static const char rank_train[] = {
+#include "rank_files/rank_train.inc"
+};
 
 /* ---- what people read ------------------------------------------------------------------------------ */
 
@@ -158,10 +58,14 @@ static void report_symbols(TextBuf *b, const Partition *c) {
   }
 }
 
-static void print_readme(TextBuf *b, const Partition *c) {
+static void print_title(TextBuf *b, const Partition *c) {
   char mesh[256];
   const char *slash = strrchr(c->program->name, '/');
   text_printf(b, "# %s on %s\n", slash ? slash + 1 : c->program->name, mesh_print(c->mesh, mesh, sizeof mesh));
+}
+
+static void print_readme(TextBuf *b, const Partition *c) {
+  print_title(b, c);
   text_printf(
       b,
       "One exported program per rank, made by `tessera shard`. They talk through functional collectives of named "
@@ -183,6 +87,32 @@ static void print_readme(TextBuf *b, const Partition *c) {
       "| report.txt | weights and collectives of each rank, with their causes |\n"
       "| run.py | loads and runs a rank's program |\n",
       c->mesh->size, c->mesh->size);
+}
+
+static void print_training_readme(TextBuf *b, const Partition *c) {
+  print_title(b, c);
+  text_printf(
+      b,
+      "One joint program per rank, made by `tessera shard --train`: it gives the loss and the gradients of the "
+      "rank's "
+      "parameters, reduced over all ranks. They talk through functional collectives of named groups (`plan.json`, "
+      "`groups`).\n\n"
+      "In PyTorch (2.9 or later), on CPUs with gloo or, with `--device cuda`, on GPUs with NCCL:\n"
+      "```\ntorchrun --nproc-per-node %d train.py --data train.safetensors --optim adamw,lr=3e-4 --clip 1 --steps "
+      "100 "
+      "--save weights.safetensors\n```\n"
+      "Loss and gradients of one batch, in tessera:\n"
+      "```\ntessera run . -i batch.safetensors -o gradients.safetensors\n```\n"
+      "In a program of your own: `Step` of train.py is a rank's program with its shards, to be called with a "
+      "batch.\n\n"
+      "| file | what it is |\n|---|---|\n"
+      "| rank*N*.pt2 | the joint program of rank N, with its part of the weights |\n"
+      "| plan.json | the plan, the mesh, the groups, how inputs are sharded (`files`), and parameters and buffers "
+      "(`train`) |\n"
+      "| report.txt | weights and collectives of each rank, with their causes |\n"
+      "| train.py | trains them with torch.optim |\n"
+      "| run.py | what train.py needs to load a rank's program |\n",
+      c->mesh->size);
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------ */
@@ -265,40 +195,42 @@ static Status write_ranks(Partition *c, const FolderOptions *o, FolderOut *f, Te
 
 static Status write_plan(Partition *c, const PlanFile *plan, FolderOut *f) {
   TextBuf b = {0};
-  Arena arena = {0};
-  if (c->marks->derived) plan = c->marks->derived;
-  print_mesh(&b, c->mesh);
-  if (plan) plan_print_members(&b, plan);
-  Status s = print_groups(&b, c, &arena);
-  print_files(&b, c);
+  Status s = folder_plan_print(&b, c, plan);
   if (!s) s = write_text(f, "plan.json", &b);
-  arena_free(&arena);
   text_free(&b);
   return s;
 }
 
+static Status write_script(FolderOut *f, const char *name, const char *text, size_t size) {
+  const char *path;
+  TRY(folder_out_path(f, name, &path));
+  return file_write_all(path, text, size, 0);
+}
+
 static Status write_files(Partition *c, const PlanFile *plan, const FolderOptions *o, FolderOut *f,
                           TextBuf *report) {
-  const char *run;
   TextBuf readme = {0};
   TRY(write_ranks(c, o, f, report));
   report_symbols(report, c);
   if (c->prepared->notes.text) text_puts(report, c->prepared->notes.text);
   TRY(write_plan(c, plan, f));
   TRY(write_text(f, "report.txt", report));
-  TRY(folder_out_path(f, "run.py", &run));
-  TRY(file_write_all(run, rank_run, sizeof rank_run - 1, 0));
-  print_readme(&readme, c);
+  TRY(write_script(f, "run.py", rank_run, sizeof rank_run - 1));
+  if (c->wants_grad) TRY(write_script(f, "train.py", rank_train, sizeof rank_train - 1));
+  if (c->wants_grad) print_training_readme(&readme, c);
+  else print_readme(&readme, c);
   Status s = write_text(f, "README.md", &readme);
   text_free(&readme);
   return s;
 }
 
-/* A rank's file, of an earlier and larger mesh. */
-static bool is_rank_outside(const void *mesh, const char *name) {
+/* A rank's file, of an earlier and larger mesh, or what trained the programs that were here. */
+static bool is_left_over(const void *partition, const char *name) {
+  const Partition *c = partition;
   char *end;
+  if (!strcmp(name, "train.py")) return !c->wants_grad;
   if (strncmp(name, "rank", 4) || name[4] < '0' || name[4] > '9') return false;
-  return strtol(name + 4, &end, 10) >= ((const Mesh *)mesh)->size && !strcmp(end, ".pt2");
+  return strtol(name + 4, &end, 10) >= c->mesh->size && !strcmp(end, ".pt2");
 }
 
 Status partition_write(Partition *c, const PlanFile *plan, const FolderOptions *o) {
@@ -306,8 +238,8 @@ Status partition_write(Partition *c, const PlanFile *plan, const FolderOptions *
   TextBuf report = {0};
   TRY(folder_out_open(&f, o->folder, o->force));
   f.last = "plan.json";
-  f.is_stale = is_rank_outside;
-  f.arg = c->mesh;
+  f.is_stale = is_left_over;
+  f.arg = c;
   Status s = write_files(c, plan, o, &f, &report);
   if (!s && o->report && report.text) text_puts(o->report, report.text);
   text_free(&report);

@@ -1,10 +1,10 @@
 /* write_folder.h -- a cut program as a folder:
  *
  *   rank0.pt2 ...   one program per rank
- *   plan.json       the plan as it was used, with the mesh, the groups of ranks by name, and
- *                   how inputs and outputs are cut (`files`)
+ *   plan.json       the plan as it was used, and what is to be known of the files (folder_plan.h)
  *   report.txt      weights and collectives of each rank
  *   run.py          runs the programs in PyTorch (torchrun)
+ *   train.py        of joint programs: trains them in PyTorch
  *   README.md       says so
  */
 #ifndef TESS_RANK_FILES_WRITE_FOLDER_H

@@ -1,6 +1,7 @@
 /* gradients.c -- see gradients.h. */
 #include "runtime/gradients.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,6 +96,23 @@ static bool is_wanted(const Exported *e, int i, const GradOptions *o) {
   return s && s->requires_grad;
 }
 
+/* Each pattern is about some parameter: one that is not is a slip. */
+static Status check_freeze(const char *patterns, const Exported *e) {
+  for (const char *p = patterns; p && *p; p += *p == ',') {
+    char one[256];
+    int n = (int)strcspn(p, ",");
+    bool used = !n;
+    snprintf(one, sizeof one, "%.*s", n, p);
+    for (int i = 0; i < e->graph->ninputs; i++)
+      used |= e->inputs[i].kind == IN_PARAMETER && patterns_match(one, e->inputs[i].target);
+    if (!used)
+      return status_hint(fail(ERR_USAGE, "no parameter matches '%s', which is to be frozen", one),
+                         "`tessera inspect %s` lists the modules; names are those of the state_dict", e->name);
+    p += n;
+  }
+  return OK;
+}
+
 Status grad_request(const Exported *e, const GradOptions *o, Arena *arena, GradRequest *out) {
   const Graph *g = e->graph;
   *out = (GradRequest){0};
@@ -102,6 +120,7 @@ Status grad_request(const Exported *e, const GradOptions *o, Arena *arena, GradR
     return status_hint(
         fail(ERR_USAGE, "the program has gradients among its outputs already: it is a joint program"),
         "run it as it is, or ask the program that it was made of");
+  TRY(check_freeze(o->freeze, e));
   TRY(find_loss(e, o->loss, &out->loss));
   TRY_NEW(out->input, arena_new_n(arena, int, g->ninputs + 1));
   for (int i = 0; i < g->ninputs; i++)

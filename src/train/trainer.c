@@ -51,23 +51,6 @@ static Status check_groups(const Update *u, const Exported *e) {
   return OK;
 }
 
-/* Each pattern is about some parameter: one that is not is a slip. */
-static Status check_freeze(const char *patterns, const Exported *e) {
-  for (const char *p = patterns; p && *p; p += *p == ',') {
-    char one[256];
-    int n = (int)strcspn(p, ",");
-    bool used = !n;
-    snprintf(one, sizeof one, "%.*s", n, p);
-    for (int i = 0; i < e->graph->ninputs; i++)
-      used |= e->inputs[i].kind == IN_PARAMETER && patterns_match(one, e->inputs[i].target);
-    if (!used)
-      return status_hint(fail(ERR_USAGE, "no parameter matches '%s', which is to be frozen", one),
-                         "`tessera inspect %s` lists the modules; names are those of the state_dict", e->name);
-    p += n;
-  }
-  return OK;
-}
-
 /* Of a mesh: the axes that shard batches, and the text of a mesh of the others ("": there are none). */
 static Status split_mesh(const char *mesh, const PlanFile *plan, unsigned *data, char *others, size_t cap) {
   Dist *d;
@@ -109,7 +92,6 @@ static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
 }
 
 static Status prepare_training(Prepared *p, const TrainerPlan *how) {
-  TRY(check_freeze(how->recipe->freeze, p->program));
   TRY(mark_for_training(p, how));
   TRY(prepare_update(p, how->recipe, how->loss));
   return check_groups(p->step.update, p->program);
