@@ -8,10 +8,10 @@
  *
  * I1  The last member is the XXH3 of all bytes before it: a manifest that was edited or cut off is refused.
  * I2  A tensor is chunks, boxes of the whole, each in one file under the tensor's name without that file's
- *     prefix.  In version 1 a tensor is one chunk, the whole, and the mesh is "1": what one rank saves is written so,
- *     and everybody reads it.  Saves of several ranks are version 2.
- * I3  What manifest_parse() has accepted is sound: files are plain names, indices are in range, sizes have a
- *     product, chunks lie in their tensors, no name occurs twice.
+ *     prefix.  In version 1 a tensor is one chunk, the whole, and the mesh is "1": what one rank saves is written
+ * so, and everybody reads it.  Saves of several ranks are version 2. I3  What manifest_parse() has accepted is
+ * sound: files are plain names, indices are in range, sizes have a product, chunks lie in their tensors, no name
+ * occurs twice.
  */
 #ifndef TESS_CKPT_MANIFEST_H
 #define TESS_CKPT_MANIFEST_H
@@ -85,8 +85,8 @@ bool manifest_is_like(const ManifestTensor *t, Dtype dtype, int ndim, const int6
 
 /* ---- writing a save ------------------------------------------------------------------------------------ */
 
-/* The files of a save, <stem>.safetensors or <stem>-rank00000.safetensors and so on.  A tensor goes to the first whose
- * prefix its name has. */
+/* The files of a save, <stem>.safetensors or <stem>-rank00000.safetensors and so on.  A tensor goes to the first
+ * whose prefix its name has. */
 typedef struct {
   const char *stem, *prefix;
 } SaveKind;

@@ -142,7 +142,8 @@ static Status read_facts(const Reading *r, yyjson_val *root, SaveFacts *f) {
   TRY(get_count(r, data, "batches", &f->batches));
   TRY(get_count(r, data, "samples", &f->samples));
   TRY(get_text(r, root, "mesh", &f->mesh));
-  if (r->version == 1 && strcmp(f->mesh, "1")) return bad(r, "mesh", "saves of several ranks are of another version");
+  if (r->version == 1 && strcmp(f->mesh, "1"))
+    return bad(r, "mesh", "saves of several ranks are of another version");
   TRY(json_object(root, "program", r->what, &program));
   TRY(get_words(r, yyjson_obj_get(program, "name"), "name", &f->program));
   TRY(get_hash(r, program, "signature", &f->signature));
@@ -183,7 +184,8 @@ static Status read_chunk(const Reading *r, yyjson_val *v, const ManifestTensor *
   bool inside = offsets == t->ndim && sizes == t->ndim;
   for (int i = 0; inside && i < t->ndim; i++)
     inside = c->offset[i] <= t->size[i] && c->size[i] <= t->size[i] - c->offset[i];
-  if (!inside) return bad(r, t->name, r->version == 1 ? "its chunk is not the whole tensor" : "a chunk lies outside of it");
+  if (!inside)
+    return bad(r, t->name, r->version == 1 ? "its chunk is not the whole tensor" : "a chunk lies outside of it");
   const char *prefix = r->m->file[c->file].prefix;
   if (strncmp(t->name, prefix, strlen(prefix))) return bad(r, t->name, "its name lacks the prefix of its file");
   return get_hash(r, v, "xxh3", &c->hash);
@@ -263,7 +265,8 @@ static Status check_version(Reading *r, yyjson_val *root) {
     return fail(ERR_CKPT, "%s: this is no manifest of a save: its 'format' is not 'tessera run'", r->what);
   TRY(json_int64(root, "version", r->what, &r->version));
   if (r->version >= 1 && r->version <= MANIFEST_VERSION) return OK;
-  return status_hint(fail(ERR_CKPT, "%s: the save has version %lld of the format, this tessera reads up to version %d",
+  return status_hint(fail(ERR_CKPT,
+                          "%s: the save has version %lld of the format, this tessera reads up to version %d",
                           r->what, (long long)r->version, MANIFEST_VERSION),
                      "use tessera %s or a later one", writer ? writer : "of the machine that made it");
 }

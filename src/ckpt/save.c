@@ -192,11 +192,11 @@ static Status report_damage(const Save *s, const Checking *c) {
     if (!count++ || strcmp(k->tensor->name, first->tensor->name) < 0) first = k;
   }
   if (!count) return OK;
-  return hint_before(s->path, fail(ERR_CKPT,
-                                   "'%s': the bytes of the tensor '%s' do not match their checksum: the file was "
-                                   "damaged or edited after it was saved (%d of %d tensors)",
-                                   first->file->file->path, manifest_key(&s->m, first->tensor, first->chunk), count,
-                                   c->n));
+  return hint_before(s->path,
+                     fail(ERR_CKPT,
+                          "'%s': the bytes of the tensor '%s' do not match their checksum: the file was "
+                          "damaged or edited after it was saved (%d of %d tensors)",
+                          first->file->file->path, manifest_key(&s->m, first->tensor, first->chunk), count, c->n));
 }
 
 Status save_verify(const Save *s, int threads) {
