@@ -184,7 +184,7 @@ static Status compare_values(Case *c) {
 /* ---- cases ------------------------------------------------------------------------------------------------- */
 
 static Status run(Case *c) {
-  TRY(source_verify(c->s, 2, NULL, NULL, NULL));
+  TRY(source_verify(c->s, &(SourceVerify){.threads = 2}));
   TRY(compare_tensors(c));
   if (!c->meta) return OK;
   TRY(compare_boxes(c));

@@ -156,9 +156,18 @@ static Status describe(Saving *v, const SaveFacts *facts, int n) {
   return manifest_sign(&v->m, &v->arena, &v->m.facts.signature);
 }
 
-static Status write_save(Saving *v, const char *path) {
-  TRY(folder_out_open(&v->out, path, true));
-  v->out.durable = true;
+Status run_folder_begin(const RunFolder *r, int64_t step, FolderOut *out) {
+  Arena arena = {0};
+  char *path = step_path(&arena, r->path, step);
+  Status s = step < 0 ? fail(ERR_USAGE, "a step that is saved is not negative") : check_later(r, step, &arena);
+  if (!s) s = path ? folder_out_open(out, path, true) : fail_oom();
+  if (!s) out->durable = true;
+  arena_free(&arena);
+  return s;
+}
+
+static Status write_save(const RunFolder *r, Saving *v) {
+  TRY(run_folder_begin(r, v->m.facts.step, &v->out));
   for (int k = 0; k < SAVE_KINDS; k++) TRY(write_file(v, k));
   TRY(manifest_write(&v->m, &v->out, &v->arena));
   return folder_out_commit(&v->out);
@@ -166,16 +175,18 @@ static Status write_save(Saving *v, const char *path) {
 
 /* ---- what stays --------------------------------------------------------------------------------- */
 
-static void remove_old(const RunFolder *r, const KeepSaves *keep, Arena *arena) {
+void run_folder_remove_old(const RunFolder *r, const KeepSaves *keep) {
+  Arena arena = {0};
   Steps steps;
   if (!keep || keep->last <= 0) return;
-  Status s = steps_list(r->path, arena, &steps);
+  Status s = steps_list(r->path, &arena, &steps);
   for (int i = 0; !s && i < steps.n - keep->last; i++) {
     if (keep->every > 0 && steps.step[i] % keep->every == 0) continue;
-    char *path = step_path(arena, r->path, steps.step[i]);
+    char *path = step_path(&arena, r->path, steps.step[i]);
     if (path) status_free(folder_remove(path));
   }
   status_free(s);
+  arena_free(&arena);
 }
 
 static Status explain(const RunFolder *r, const Saving *v, int64_t step, Arena *arena, Status s) {
@@ -196,16 +207,12 @@ static Status explain(const RunFolder *r, const Saving *v, int64_t step, Arena *
 
 Status run_folder_save(RunFolder *r, const SaveFacts *facts, const SafeItem *items, int n, const KeepSaves *keep) {
   Saving v = {.items = items};
-  char *path;
-  if (facts->step < 0) return fail(ERR_USAGE, "a step that is saved is not negative");
-  Status s = check_later(r, facts->step, &v.arena);
-  if (!s) s = describe(&v, facts, n);
-  if (!s && !(path = step_path(&v.arena, r->path, facts->step))) s = fail_oom();
+  Status s = describe(&v, facts, n);
   if (!s) {
-    s = write_save(&v, path);
+    s = write_save(r, &v);
     folder_out_discard(&v.out);
-    if (s) s = explain(r, &v, facts->step, &v.arena, s);
-    else remove_old(r, keep, &v.arena);
+    if (s && status_code(s) != ERR_USAGE) s = explain(r, &v, facts->step, &v.arena, s);
+    if (!s) run_folder_remove_old(r, keep);
   }
   arena_free(&v.arena);
   return s;

@@ -99,10 +99,17 @@ void source_forget(const Source *s, const SourceTensor *t, const int64_t *offset
 /* Do the chunks cover every element of the tensor once?  The same box twice is fine.  ERR_CKPT names what is
  * missing or covered twice. */
 Status source_check(const Source *s, const SourceTensor *t);
-/* All of it, with hashes where there are any; what is not right is told to `say`, all of it, and the first is the
- * error.  say may be NULL. */
+/* What is not right is told to `say` (NULL: nobody), all of it, and the first is the error. */
 typedef void SourceSay(void *arg, const char *text);
-Status source_verify(const Source *s, int threads, Progress *progress, SourceSay *say, void *arg);
+typedef struct {
+  int threads;
+  int part, parts;    /* of the bytes: ranks share the work; parts 0: all of them */
+  Progress *progress; /* NULL: none */
+  SourceSay *say;
+  void *arg;
+} SourceVerify;
+/* All tensors are covered, and bytes are those that were saved where there are hashes. */
+Status source_verify(const Source *s, const SourceVerify *how);
 
 /* ---- for formats ------------------------------------------------------------------------------------- */
 

@@ -137,14 +137,13 @@ static int by_bytes(const void *a, const void *b) {
 /* ---- all of it ------------------------------------------------------------------------------------------ */
 
 typedef struct {
-  SourceSay *say;
-  void *arg;
+  const SourceVerify *how;
   Status first;
 } Findings;
 
 static void find(Findings *f, Status s) {
   if (!s) return;
-  if (f->say) f->say(f->arg, status_message(s));
+  if (f->how->say) f->how->say(f->how->arg, status_message(s));
   if (f->first) status_free(s);
   else f->first = s;
 }
@@ -161,11 +160,25 @@ static void report_damage(Findings *f, const Hashing *h) {
   }
 }
 
-Status source_verify(const Source *s, int threads, Progress *progress, SourceSay *say, void *arg) {
-  Findings f = {say, arg, OK};
-  Hashing h = {.s = s, .progress = progress};
-  size_t chunks = 0;
+/* Chunks in turn: what one rank does not look at another does. */
+static int64_t collect_hashed(const Source *s, const SourceVerify *how, Hashing *h) {
   int64_t bytes = 0;
+  int turn = 0;
+  for (int i = 0; i < s->tensors; i++)
+    for (int k = 0; k < s->tensor[i].chunks; k++) {
+      const SourceChunk *c = &s->tensor[i].chunk[k];
+      if (!c->hashed || (how->parts > 1 && turn++ % how->parts != how->part)) continue;
+      h->v[h->n++] = (Hashed){&s->tensor[i], c, false};
+      bytes += chunk_volume(&s->tensor[i], c) * (int64_t)dtype_size(s->tensor[i].dtype);
+    }
+  return bytes;
+}
+
+Status source_verify(const Source *s, const SourceVerify *how) {
+  Findings f = {how, OK};
+  Hashing h = {.s = s, .progress = how->progress};
+  size_t chunks = 0;
+  int threads = how->threads > 1 ? how->threads : 1;
   for (int i = 0; i < s->tensors; i++) {
     find(&f, source_check(s, &s->tensor[i]));
     chunks += (size_t)s->tensor[i].chunks;
@@ -175,16 +188,10 @@ Status source_verify(const Source *s, int threads, Progress *progress, SourceSay
     status_free(f.first);
     return fail_oom();
   }
-  for (int i = 0; i < s->tensors; i++)
-    for (int k = 0; k < s->tensor[i].chunks; k++) {
-      const SourceChunk *c = &s->tensor[i].chunk[k];
-      if (!c->hashed) continue;
-      h.v[h.n++] = (Hashed){&s->tensor[i], c, false};
-      bytes += chunk_volume(&s->tensor[i], c) * (int64_t)dtype_size(s->tensor[i].dtype);
-    }
-  if (progress) progress->total = bytes / (threads > 1 ? threads : 1);
+  int64_t bytes = collect_hashed(s, how, &h);
+  if (how->progress) how->progress->total = bytes / threads;
   qsort(h.v, (size_t)h.n, sizeof *h.v, by_bytes);
-  parallel_for(threads, threads > 1 ? threads : 1, 1, hash_some, &h);
+  parallel_for(threads, threads, 1, hash_some, &h);
   report_damage(&f, &h);
   free(h.v);
   return f.first;

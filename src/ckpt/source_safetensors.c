@@ -14,10 +14,10 @@
 
 #include "base/json.h"
 #include "base/strmap.h"
+#include "ckpt/sharded_files.h"
 #include "ckpt/source_formats.h"
 
 #define INDEX_NAME "model.safetensors.index.json"
-#define SHARDING_KEY "DCP_SHARDING_INFO"
 
 static bool ends_in(const char *name, const char *end) {
   size_t n = strlen(name), m = strlen(end);
