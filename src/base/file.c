@@ -272,6 +272,16 @@ Status file_out_pad(FileOut *f, size_t count, char byte) {
   return file_out_write(f, block, count);
 }
 
+static Status write_at(const FileOut *f, uint64_t offset, const unsigned char *p, size_t size) {
+  while (size) {
+    ssize_t n = pwrite(f->fd, p, size, (off_t)offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail_path("write", f->path, n < 0 ? errno : ENOSPC);
+    p += n, offset += (uint64_t)n, size -= (size_t)n;
+  }
+  return OK;
+}
+
 Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size) {
   const unsigned char *p = data;
   uint64_t on_disk = f->written - f->buffered;
@@ -282,12 +292,16 @@ Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size
     return OK;
   }
   TRY(flush(f));
-  while (size) {
-    ssize_t n = pwrite(f->fd, p, size, (off_t)offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail_path("write", f->path, n < 0 ? errno : ENOSPC);
-    p += n, offset += (uint64_t)n, size -= (size_t)n;
-  }
+  return write_at(f, offset, p, size);
+}
+
+Status file_out_write_at(const FileOut *f, uint64_t offset, const void *data, size_t size) {
+  if (!f->temp) return fail(ERR_USAGE, "cannot write '%s': it is not a regular file", f->path);
+  TRY(write_at(f, offset, data, size));
+#ifdef SYNC_FILE_RANGE_WRITE
+  if ((f->flags & FILE_SYNC) && size >= OUT_BUFFER)
+    sync_file_range(f->fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
+#endif
   return OK;
 }
 

@@ -63,6 +63,9 @@ typedef struct {
 Status file_out_open(FileOut *f, const char *path, unsigned flags);
 Status file_out_write(FileOut *f, const void *data, size_t size);
 Status file_out_pad(FileOut *f, size_t count, char byte);
+/* At a place of its own, beyond what was written or not; any number of threads at a time, and instead of
+ * file_out_write().  Not for devices and pipes. */
+Status file_out_write_at(const FileOut *f, uint64_t offset, const void *data, size_t size);
 /* Replaces bytes that were written already. */
 Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size);
 /* Closes f either way. */

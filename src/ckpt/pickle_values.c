@@ -37,6 +37,12 @@ static const struct {
 };
 enum { STORAGES = sizeof storages / sizeof *storages };
 
+const char *pickle_storage_name(Dtype d) {
+  for (int i = 0; i < STORAGES; i++)
+    if (storages[i].dtype == d && d != DT_NONE) return storages[i].name;
+  return NULL;
+}
+
 const PickleOpcode *pickle_find_opcode(unsigned char byte) {
   for (int i = 0; i < OPCODES; i++)
     if (opcodes[i].byte == byte) return &opcodes[i];
@@ -70,9 +76,7 @@ bool pickle_find_global(const char *module, const char *name, PickleValue *v) {
 }
 
 const char *pickle_global_name(const PickleValue *v, char *buf, size_t cap) {
-  const char *storage = "UntypedStorage";
-  for (int i = 0; i < STORAGES; i++)
-    if (storages[i].dtype == v->dtype) storage = storages[i].name;
+  const char *typed = pickle_storage_name(v->dtype), *storage = typed ? typed : "UntypedStorage";
   if (v->global < (PickleGlobal)GLOBALS)
     snprintf(buf, cap, "%s.%s", globals[v->global].module, globals[v->global].name);
   else snprintf(buf, cap, "torch.%s", v->global == PG_DTYPE ? dtype_info[v->dtype].torch : storage);
