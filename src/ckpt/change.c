@@ -108,13 +108,20 @@ static Status write_derived(const Change *c, const WriteFormat *f, const Derived
   return s;
 }
 
+/* A distributed checkpoint has the names of a run where it is one: with an optimizer. */
+static DerivedNames names_for(const WriteFormat *f, const Source *s) {
+  bool optimizer = false;
+  for (int i = 0; i < s->tensors; i++) optimizer |= !strncmp(s->tensor[i].name, "optim.", 6);
+  return f->names == NAMES_AS_THEY_ARE && s->save && !optimizer ? NAMES_OF_MODEL : f->names;
+}
+
 static Status change(const Change *c, const Source *const *source, ChangeSeen *seen, void *arg) {
   const WriteFormat *format;
   DeriveHow how = c->how;
   Derived *d;
   TRY(find_format(c, source[0], &format));
   TRY(check_output(c, format, source));
-  how.names = format->names;
+  how.names = names_for(format, source[0]);
   TRY(derive(source, c->sources, &how, &d));
   Status s = write_derived(c, format, d, seen, arg);
   derived_free(d);

@@ -153,12 +153,14 @@ static Status check(const Deriving *g) {
 
 static Status add_values(Deriving *g) {
   const Source *s = g->d->source[0];
+  const int tensors = g->d->left_out;
   TRY_NEW(g->d->value, arena_new_n(&g->d->arena, SourceValue, s->values + 1));
   for (int i = 0; i < s->values; i++) {
     SourceValue v = s->value[i];
     TRY(name_of(g, v.name, &v.name));
     if (v.name) g->d->value[g->d->values++] = v;
   }
+  g->d->left_out = tensors; /* values are not counted */
   return OK;
 }
 

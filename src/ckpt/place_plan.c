@@ -33,7 +33,7 @@ static int64_t segments_of(const PlanFile *plan, const char *module) {
   return 2;
 }
 
-/* "model.a.weight" -> "a.weight"; "optim.state.a.weight.exp_avg" -> the same, if the tensor has its size. */
+/* "optim.state.a.weight.exp_avg" -> "model.a.weight", if the tensor has its size, else ""; others as they are. */
 static void parameter_of(const PlacePlan *p, const DerivedTensor *t, char *out) {
   const char *dot = strrchr(t->name, '.');
   snprintf(out, LONGEST, "%s", t->name);
@@ -42,9 +42,7 @@ static void parameter_of(const PlacePlan *p, const DerivedTensor *t, char *out) 
     snprintf(model, sizeof model, "model.%.*s", (int)(dot - t->name) - 12, t->name + 12);
     const DerivedTensor *m = derived_find(p->d, model);
     bool like = m && m->ndim == t->ndim && !memcmp(m->size, t->size, (size_t)t->ndim * sizeof *t->size);
-    snprintf(out, LONGEST, "%s", like ? model + 6 : "");
-  } else if (!strncmp(t->name, "model.", 6) && p->d->source[0]->save) {
-    snprintf(out, LONGEST, "%s", t->name + 6);
+    snprintf(out, LONGEST, "%s", like ? model : "");
   }
 }
 
@@ -84,6 +82,11 @@ static Status place_styled(const PlacePlan *p, const PlanEntry *e, const Derived
   return OK;
 }
 
+/* Names of a run have "model." before those that a plan speaks of. */
+static bool speaks_of(const PlanEntry *e, const char *name) {
+  return pattern_matches(e, name) || (!strncmp(name, "model.", 6) && pattern_matches(e, name + 6));
+}
+
 /* The entry that speaks of the parameter itself, or of its module. */
 static Status place_planned(const PlacePlan *p, const DerivedTensor *t, Placement *out) {
   char name[LONGEST], module[LONGEST];
@@ -94,7 +97,7 @@ static Status place_planned(const PlacePlan *p, const DerivedTensor *t, Placemen
   if (dot) *dot = 0;
   for (int i = 0; i < p->plan->nentries; i++) {
     const PlanEntry *e = &p->plan->entry[i];
-    if (pattern_matches(e, name) || pattern_matches(e, module)) return place_styled(p, e, t, module, out);
+    if (speaks_of(e, name) || speaks_of(e, module)) return place_styled(p, e, t, module, out);
   }
   return OK;
 }

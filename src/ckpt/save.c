@@ -1,5 +1,6 @@
 /* save.c -- see save.h. */
 #include "ckpt/save.h"
+#include "ckpt/source.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -51,11 +52,7 @@ static Status hint_before(const char *path, Status s) {
 /* Whatever is wrong with a file of a save is wrong with the save. */
 static Status as_damage(const char *path, Status s) {
   if (!s) return OK;
-  if (status_code(s) == ERR_FILE) {
-    Status damage = fail(ERR_CKPT, "%s", status_message(s));
-    status_free(s);
-    s = damage;
-  }
+  s = source_damage(s);
   return status_code(s) == ERR_CKPT ? hint_before(path, s) : s;
 }
 

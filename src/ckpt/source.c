@@ -40,6 +40,13 @@ Status source_add_file(Source *s, const char *name, int *out) {
   return source_add_map(s, name ? name : path, map, out);
 }
 
+Status source_damage(Status s) {
+  if (!s || status_code(s) != ERR_FILE) return s;
+  Status damage = fail(ERR_CKPT, "%s", status_message(s));
+  status_free(s);
+  return damage;
+}
+
 Status source_add_tensor(Source *s, const char *name, Dtype dtype, int ndim, const int64_t *size,
                          SourceTensor **out) {
   SourceTensor t = {.dtype = dtype, .ndim = ndim};

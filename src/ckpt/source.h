@@ -115,6 +115,9 @@ Status source_verify(const Source *s, const SourceVerify *how);
 
 /* A file of the folder (or the path itself, name NULL), mapped.  *out: its number. */
 Status source_add_file(Source *s, const char *name, int *out);
+/* What is wrong with a file of a checkpoint is wrong with the checkpoint: ERR_FILE becomes ERR_CKPT.  OK stays OK.
+ */
+Status source_damage(Status s);
 /* Bytes that are there already; the map becomes the source's, also on failure. */
 Status source_add_map(Source *s, const char *name, FileMap *map, int *out);
 Status source_add_tensor(Source *s, const char *name, Dtype dtype, int ndim, const int64_t *size,

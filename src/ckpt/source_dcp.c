@@ -78,7 +78,7 @@ static Status find_file(Reading *r, const char *name, int *out) {
   TRY(strmap_slot(&r->files, &r->s->arena, name, &slot));
   if (!slot->value) {
     Status s = source_add_file(r->s, name, out);
-    if (s) return status_hint(s, "the checkpoint lacks the file of a rank");
+    if (s) return status_hint(source_damage(s), "the checkpoint lacks the file of a rank");
     if (sscanf(name, "__%5d_", &r->s->file[*out].rank) != 1) r->s->file[*out].rank = -1;
     slot->value = (void *)(uintptr_t)(*out + 1);
   }
@@ -145,11 +145,6 @@ static Status read_one(Reading *r, const Record *k) {
   Status s = torch_zip_open(r->s, k->file, k->at, k->bytes, what, &z);
   if (!s) s = number ? add_chunk(r, k, &r->s->tensor[number - 1], &z) : add_value(r, k, z.root);
   torch_zip_close(&z);
-  if (s && status_code(s) == ERR_FILE) { /* a record that cannot be read is a damaged checkpoint */
-    Status damage = fail(ERR_CKPT, "%s", status_message(s));
-    status_free(s);
-    s = damage;
-  }
   return s;
 }
 

@@ -122,8 +122,8 @@ static Status add_entries(Reading *r, int file, const SafeTensors *st) {
 static Status read_file(Reading *r, const char *name) {
   int file;
   SafeTensors *st;
-  TRY(source_add_file(r->s, name, &file));
-  TRY(safetensors_from_map(r->s->file[file].map, &st));
+  TRY(source_damage(source_add_file(r->s, name, &file)));
+  TRY(source_damage(safetensors_from_map(r->s->file[file].map, &st)));
   if (name && sscanf(name, "shard-%5d-", &r->s->file[file].rank) == 1) r->s->file[file].rank--;
   Status s = add_entries(r, file, st);
   safetensors_close(st);

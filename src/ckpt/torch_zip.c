@@ -34,11 +34,11 @@ Status torch_zip_open(Source *s, int file, uint64_t at, uint64_t size, const cha
     return fail(ERR_CKPT, "%s: bytes %llu to %llu lie outside of the file '%s', which was cut off", what,
                 (unsigned long long)at, (unsigned long long)(at + size), s->file[file].name);
   TRY(file_map_part(s->file[file].map, (size_t)at, (size_t)size, what, &z->map));
-  TRY(archive_open(z->map, &z->archive));
+  TRY(source_damage(archive_open(z->map, &z->archive)));
   const ZipEntry *e = archive_find(&z->archive, "data.pkl");
   if (!e) return bad(z, "it has no data.pkl: not written by torch.save");
   TRY(check_byteorder(z));
-  TRY(zip_read(z->archive.zip, e, &data));
+  TRY(source_damage(zip_read(z->archive.zip, e, &data)));
   Status r = pickle_read(what, data.data, data.size, &s->arena, &z->root);
   zip_data_free(&data);
   return r;

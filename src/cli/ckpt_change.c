@@ -22,7 +22,7 @@ static const struct {
   const char *hint;
 } commands[] = {
     {"convert", WORDS_SOURCE, NULL, 0, "--to hf|safetensors|dcp|tessera|pt2 -o PATH"},
-    {"reshard", WORDS_SOURCE, NULL, offsetof(ChangeOptions, mesh), "--mesh dp=4,tp=2"},
+    {"reshard", WORDS_SOURCE, "tessera", offsetof(ChangeOptions, mesh), "--mesh dp=4,tp=2"},
     {"consolidate", WORDS_SOURCE, "hf", 0, "-o PATH"},
     {"cast", WORDS_SOURCE, NULL, offsetof(ChangeOptions, dtype), "--dtype bf16"},
     {"select", WORDS_PATTERNS, NULL, 0, "tessera ckpt select model/ 'layers.0.*' -o part/"},
