@@ -236,7 +236,7 @@ Status writing_run(Writing *w) {
   if (how->format->write) return how->format->write(w, how->path, writing_flags(w));
   if (!how->format->folder) return run_engine(w);
   TRY(folder_out_open(&w->out, how->path, how->force));
-  w->out.durable = how->sync;
+  w->out.durable = true; /* what is there is replaced as a whole */
   TRY(run_engine(w));
   return folder_out_commit(&w->out);
 }

@@ -159,7 +159,7 @@ static const Option options[] = {
     {"--dry-run", 0, OPT_FLAG, FIELD(dry_run), NULL, "only tell what would be written"},
     {"--no-sync", 0, OPT_FLAG, FIELD(no_sync), NULL, "do not wait until all is on the disk"},
     {"--json", 0, OPT_FLAG, FIELD(json), NULL, "what was written, as JSON"},
-    {"--force", 'f', OPT_FLAG, FIELD(force), NULL, "replace what is there"},
+    {"--force", 'f', OPT_FLAG, FIELD(force), NULL, "replace what is there: a folder as a whole"},
 };
 
 #define SPEC(command, takes, shown)         \
