@@ -86,6 +86,19 @@ Status file_map_bytes(const char *name, const void *data, size_t size, FileMap *
   return s;
 }
 
+Status file_map_borrow(const char *name, void *data, size_t size, FileMap **out) {
+  TRY(new_map(name, out));
+  (*out)->borrowed = true;
+  (*out)->data = data;
+  (*out)->size = size;
+  return OK;
+}
+
+bool file_map_is_mapped(const FileMap *f) {
+  while (f->whole) f = f->whole;
+  return !f->heap && !f->borrowed;
+}
+
 Status file_map_part(FileMap *f, size_t offset, size_t size, const char *name, FileMap **out) {
   if (offset > f->size || size > f->size - offset) {
     return fail(ERR_FILE, "%s: bytes %zu to %zu of '%s' are outside the file", f->path, offset, offset + size,
@@ -107,7 +120,7 @@ void file_map_unref(FileMap *f) {
   if (!f || atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1) return;
   if (f->whole) file_map_unref(f->whole);
   else if (f->heap) free(f->data);
-  else if (f->data) munmap(f->data, f->size);
+  else if (f->data && !f->borrowed) munmap(f->data, f->size);
   free(f->path);
   free(f);
 }

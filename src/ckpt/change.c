@@ -132,6 +132,11 @@ Status checkpoint_change(const Change *c, ChangeSeen *seen, void *arg) {
   Source **source;
   Status s = OK;
   if (!c->output || !*c->output) return status_hint(fail(ERR_USAGE, "where to?"), "-o PATH");
+  if (c->opened) {
+    Change one = *c;
+    one.sources = 1;
+    return change(&one, &c->opened, seen, arg);
+  }
   TRY_NEW(source, calloc((size_t)c->sources + 1, sizeof *source));
   for (int i = 0; !s && i < c->sources; i++) s = source_open(c->source[i], &source[i]);
   if (!s) s = change(c, (const Source *const *)source, seen, arg);

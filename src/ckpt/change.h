@@ -14,6 +14,7 @@
 typedef struct {
   const char *const *source; /* several are averaged */
   int sources;
+  const Source *opened; /* instead: one that is open */
   const char *output;
   const char *to;       /* a format; NULL: by the name of the output, else `fallback` or that of the source */
   const char *fallback; /* NULL: none */

@@ -13,7 +13,9 @@ static const char why[] = "checkpoint";
 
 struct ShardedSave {
   Arena arena;
-  RunFolder *run; /* of rank 0 */
+  RunFolder *run;   /* of rank 0 */
+  const char *path; /* or a folder by itself */
+  bool force;
   Comm *c;
   SaveFacts facts;
   SavePlan *plan;          /* by rank; deduplicated */
@@ -140,8 +142,10 @@ static Status open_folder(ShardedSave *s) {
   Message *all;
   const char *path = "";
   if (comm_rank(s->c) == 0) {
-    r = s->run ? run_folder_begin(s->run, s->facts.step, &s->out)
-               : fail(ERR_FAIL, "rank 0 has no run folder to save to");
+    r = s->run    ? run_folder_begin(s->run, s->facts.step, &s->out)
+        : s->path ? folder_out_open(&s->out, s->path, s->force)
+                  : fail(ERR_FAIL, "rank 0 has no run folder to save to");
+    s->out.durable = true;
     if (!r) path = s->out.temp;
   }
   TRY(exchange(s->c, why, path, strlen(path), r, &s->arena, &all));
@@ -156,17 +160,22 @@ static void free_save(ShardedSave *s) {
   free(s);
 }
 
-Status sharded_save_begin(RunFolder *run, Comm *c, const SaveFacts *facts, const ShardItem *items, int n,
-                          ShardedSave **out) {
-  ShardedSave *s;
-  TRY_NEW(s, calloc(1, sizeof *s));
-  s->run = run, s->c = c, s->n = n, s->facts = *facts;
+static Status begin(ShardedSave *s, const ShardItem *items, ShardedSave **out) {
+  Comm *c = s->c;
   /* All that agree() finds after the exchange is the same on all ranks, but for memory that ends. */
   Status r = exchange_outcome(c, why, agree(s, items));
   if (!r) r = open_folder(s);
   if (r) free_save(s);
   else *out = s;
   return r;
+}
+
+Status sharded_save_begin(RunFolder *run, Comm *c, const SaveFacts *facts, const ShardItem *items, int n,
+                          ShardedSave **out) {
+  ShardedSave *s;
+  TRY_NEW(s, calloc(1, sizeof *s));
+  s->run = run, s->c = c, s->n = n, s->facts = *facts;
+  return begin(s, items, out);
 }
 
 int64_t sharded_save_bytes(const ShardedSave *s) {
@@ -374,4 +383,14 @@ Status sharded_save(RunFolder *run, Comm *c, const SaveFacts *facts, const Shard
   TRY(sharded_save_begin(run, c, facts, items, n, &s));
   sharded_save_write(s, items);
   return sharded_save_end(s, keep);
+}
+
+Status sharded_save_folder(const char *path, bool force, Comm *c, const SaveFacts *facts, const ShardItem *items,
+                           int n) {
+  ShardedSave *s;
+  TRY_NEW(s, calloc(1, sizeof *s));
+  s->path = path, s->force = force, s->c = c, s->n = n, s->facts = *facts;
+  TRY(begin(s, items, &s));
+  sharded_save_write(s, items);
+  return sharded_save_end(s, NULL);
 }

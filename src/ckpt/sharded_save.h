@@ -41,6 +41,10 @@ Status item_shard(const ShardItem *item, ItemShard *out);
 Status sharded_save(RunFolder *run, Comm *c, const SaveFacts *facts, const ShardItem *items, int n,
                     const KeepSaves *keep);
 
+/* The same into a folder that is no part of a run; it is told by rank 0.  force: replaces what is there. */
+Status sharded_save_folder(const char *path, bool force, Comm *c, const SaveFacts *facts, const ShardItem *items,
+                           int n);
+
 /* The same in pieces, so that training goes on while files are written.  begin and end are collective; write is
  * this rank's own work, on any thread: its items are those of begin in the same order, with the data that is to be
  * saved (at begin, none is needed).  What went wrong in it is told by end, which frees the save; so is one that was

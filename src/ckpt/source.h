@@ -79,6 +79,8 @@ struct Source {
 
 /* A folder or file; of a run folder the newest save.  ERR_USAGE if nothing is there. */
 Status source_open(const char *path, Source **out);
+/* Plain tensors in memory, which outlive it. */
+Status source_of_tensors(const SafeItem *items, int n, Source **out);
 void source_close(Source *s); /* NULL is fine */
 extern const SourceFormat source_formats[];
 extern const int source_format_count;

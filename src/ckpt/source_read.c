@@ -189,7 +189,7 @@ void source_forget(const Source *s, const SourceTensor *t, const int64_t *offset
     const SourceChunk *c = &t->chunk[i];
     const FileMap *map = s->file[c->file].map;
     int64_t begin[MAX_DIMS], common[MAX_DIMS], last = 0;
-    if (map->heap || !intersect(t, c, offset, size, begin, common)) continue;
+    if (!file_map_is_mapped(map) || !intersect(t, c, offset, size, begin, common)) continue;
     for (int d = 0; d < t->ndim; d++) last += (common[d] - 1) * c->stride[d];
     uintptr_t first = (uintptr_t)element(s, t, c, begin);
     uintptr_t end = first + ((size_t)last + 1) * dtype_size(t->dtype);
