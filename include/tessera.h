@@ -960,9 +960,9 @@ TESS_API int tess_checkpoint_verify(TessCtx *ctx, const TessCheckpoint *c);
 TESS_API TessTensor *tess_checkpoint_load(TessCtx *ctx, const TessCheckpoint *c, const char *name);
 /* Fills a tensor, or this rank's shard of a DTensor, whatever mesh and dtype it was saved with.  Not collective. */
 TESS_API int tess_checkpoint_fill(TessCtx *ctx, const TessCheckpoint *c, const char *name, TessTensor *into);
-/* Writes tensors under their names, whole or not at all.  format: "tessera", "hf", "safetensors", "dcp"; NULL: by the
- * name of the path, a folder is "tessera".  On several ranks, or with DTensors, it is collective and "tessera": each
- * rank writes what it holds, replicas once. */
+/* Writes tensors under their names, whole or not at all.  format: "tessera", "hf", "safetensors", "dcp"; NULL: by
+ * the name of the path, a folder is "tessera".  On several ranks, or with DTensors, it is collective and "tessera":
+ * each rank writes what it holds, replicas once. */
 TESS_API int tess_checkpoint_save(TessCtx *ctx, const char *path, const char *format, const char *const *names,
                                   const TessTensor *const *tensors, int n, int force);
 

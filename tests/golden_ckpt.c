@@ -88,6 +88,7 @@ static Status get_ints(yyjson_val *v, const char *key, int64_t *out) {
 static Status compare_boxes(Case *c) {
   yyjson_val *boxes = yyjson_obj_get(c->meta, "local_boxes_per_rank"), *key, *list, *box;
   size_t i, n, k, m;
+  if (!boxes) return OK;
   yyjson_obj_foreach(boxes, i, n, key, list) {
     const SourceTensor *t = source_find(c->s, yyjson_get_str(key));
     if (!t) return fail(ERR_DIFF, "the tensor '%s' is missing", yyjson_get_str(key));
@@ -117,6 +118,7 @@ static const SourceValue *find_value(const Source *s, const char *name, size_t l
 static Status compare_metadata(Case *c) {
   yyjson_val *all = yyjson_obj_get(c->meta, "state_dict_metadata"), *key, *v, *chunk;
   size_t i, n, k, m;
+  if (!all) return OK;
   yyjson_obj_foreach(all, i, n, key, v) {
     const char *name = yyjson_get_str(key), *dtype;
     const SourceTensor *t = source_find(c->s, name);
@@ -145,9 +147,10 @@ static Status compare_metadata(Case *c) {
 
 /* Each record is where it should be: the chunk's bytes lie within. */
 static Status compare_storage(Case *c) {
-  yyjson_val *v;
+  yyjson_val *v, *storage = yyjson_obj_get(c->meta, "storage");
   size_t i, n;
-  yyjson_arr_foreach(yyjson_obj_get(c->meta, "storage"), i, n, v) {
+  if (!storage) return OK;
+  yyjson_arr_foreach(storage, i, n, v) {
     const char *name, *file;
     int64_t at, length, offset[MAX_DIMS] = {0};
     TRY(json_string(v, "key", "storage", &name));
@@ -168,9 +171,10 @@ static Status compare_storage(Case *c) {
 
 /* As Python prints them; items of lists have names of their own there. */
 static Status compare_values(Case *c) {
-  yyjson_val *key, *v;
+  yyjson_val *key, *v, *values = yyjson_obj_get(c->meta, "other_values");
   size_t i, n;
-  yyjson_obj_foreach(yyjson_obj_get(c->meta, "other_values"), i, n, key, v) {
+  if (!values) return OK;
+  yyjson_obj_foreach(values, i, n, key, v) {
     const char *name = yyjson_get_str(key), *want = yyjson_get_str(v), *dot = strrchr(name, '.');
     const SourceValue *value = find_value(c->s, name, strlen(name));
     if (value && !strcmp(value->text, want)) continue;

@@ -8,7 +8,7 @@
 
 /* ---- stack and memo ------------------------------------------------------------------------------ */
 
-Status pickle_bad(const PickleReader *r, const char *reason) {
+static Status bad(const PickleReader *r, const char *reason) {
   return fail(ERR_FILE, "%s: not a pickle of a checkpoint: at byte %zu: %s", r->what, (size_t)(r->at - r->begin),
               reason);
 }
@@ -20,7 +20,7 @@ static Status push(PickleReader *r, PickleValue *v) {
 }
 
 static Status make(PickleReader *r, PickleKind kind, PickleValue **out) {
-  if (r->arena->total - r->before > PICKLE_MEMORY) return pickle_bad(r, "it takes too much memory");
+  if (r->arena->total - r->before > PICKLE_MEMORY) return bad(r, "it takes too much memory");
   TRY_NEW(*out, arena_new(r->arena, PickleValue));
   (*out)->kind = kind;
   return OK;
@@ -32,13 +32,13 @@ static Status push_new(PickleReader *r, PickleKind kind, PickleValue **out) {
 }
 
 static Status pop(PickleReader *r, PickleValue **out) {
-  if (!r->depth || r->stack[r->depth - 1]->kind == PICKLE_MARK) return pickle_bad(r, "the stack is empty");
+  if (!r->depth || r->stack[r->depth - 1]->kind == PICKLE_MARK) return bad(r, "the stack is empty");
   *out = r->stack[--r->depth];
   return OK;
 }
 
 static Status top(PickleReader *r, PickleValue **out) {
-  if (!r->depth || r->stack[r->depth - 1]->kind == PICKLE_MARK) return pickle_bad(r, "the stack is empty");
+  if (!r->depth || r->stack[r->depth - 1]->kind == PICKLE_MARK) return bad(r, "the stack is empty");
   *out = r->stack[r->depth - 1];
   return OK;
 }
@@ -53,7 +53,7 @@ static Status append(PickleReader *r, PickleValue *to, PickleValue *v) {
 static Status pop_mark(PickleReader *r, int *first, int *n) {
   int at = r->depth;
   while (at && r->stack[at - 1]->kind != PICKLE_MARK) at--;
-  if (!at) return pickle_bad(r, "there is no mark");
+  if (!at) return bad(r, "there is no mark");
   *first = at;
   *n = r->depth - at;
   r->depth = at - 1;
@@ -64,7 +64,7 @@ static Status pop_mark(PickleReader *r, int *first, int *n) {
 static Status put(PickleReader *r, uint64_t number) {
   PickleValue *v;
   TRY(top(r, &v));
-  if (number > (uint64_t)(r->at - r->begin)) return pickle_bad(r, "a number of the memo is out of range");
+  if (number > (uint64_t)(r->at - r->begin)) return bad(r, "a number of the memo is out of range");
   while ((uint64_t)r->memos <= number) {
     TRY_NEW(r->memo, arena_more(r->arena, r->memo, r->memos, &r->memo_cap));
     r->memo[r->memos++] = NULL;
@@ -74,8 +74,7 @@ static Status put(PickleReader *r, uint64_t number) {
 }
 
 static Status get(PickleReader *r, uint64_t number) {
-  if (number >= (uint64_t)r->memos || !r->memo[number])
-    return pickle_bad(r, "the memo lacks a value that is asked for");
+  if (number >= (uint64_t)r->memos || !r->memo[number]) return bad(r, "the memo lacks a value that is asked for");
   return push(r, r->memo[number]);
 }
 
@@ -84,7 +83,7 @@ static Status get(PickleReader *r, uint64_t number) {
 static size_t left(const PickleReader *r) { return (size_t)(r->end - r->at); }
 
 static Status take(PickleReader *r, uint64_t n, const unsigned char **out) {
-  if (n > left(r)) return pickle_bad(r, "it is cut off");
+  if (n > left(r)) return bad(r, "it is cut off");
   *out = r->at;
   r->at += n;
   return OK;
@@ -102,7 +101,7 @@ static Status take_uint(PickleReader *r, int n, uint64_t *out) {
 /* Up to a newline, which is taken too. */
 static Status take_line(PickleReader *r, const char **out) {
   const unsigned char *end = memchr(r->at, '\n', left(r));
-  if (!end) return pickle_bad(r, "it is cut off");
+  if (!end) return bad(r, "it is cut off");
   TRY_NEW(*out, arena_strndup(r->arena, (const char *)r->at, (size_t)(end - r->at)));
   r->at = end + 1;
   return OK;
@@ -136,7 +135,7 @@ static Status push_long(PickleReader *r, int count_bytes) {
   const unsigned char *p;
   TRY(take_uint(r, count_bytes, &n));
   TRY(take(r, n, &p));
-  if (n > 8) return pickle_bad(r, "an integer has more than 64 bits");
+  if (n > 8) return bad(r, "an integer has more than 64 bits");
   if (n && p[n - 1] & 0x80) value = UINT64_MAX;
   for (uint64_t i = n; i-- > 0;) value = value << 8 | p[i];
   return push_int(r, (int64_t)value);
@@ -154,7 +153,7 @@ static Status collect(PickleReader *r, PickleKind kind, int first, int n) {
 /* The n topmost values, none of them a mark. */
 static Status pop_some(PickleReader *r, int n) {
   for (int i = 1; i <= n; i++)
-    if (i > r->depth || r->stack[r->depth - i]->kind == PICKLE_MARK) return pickle_bad(r, "the stack is empty");
+    if (i > r->depth || r->stack[r->depth - i]->kind == PICKLE_MARK) return bad(r, "the stack is empty");
   r->depth -= n;
   return OK;
 }
@@ -167,7 +166,7 @@ static Status collect_top(PickleReader *r, PickleKind kind, int n) {
 static Status collect_marked(PickleReader *r, PickleKind kind) {
   int first, n;
   TRY(pop_mark(r, &first, &n));
-  if (kind == PICKLE_DICT && n % 2) return pickle_bad(r, "a key lacks its value");
+  if (kind == PICKLE_DICT && n % 2) return bad(r, "a key lacks its value");
   return collect(r, kind, first, n);
 }
 
@@ -175,8 +174,8 @@ static Status collect_marked(PickleReader *r, PickleKind kind) {
 static Status extend(PickleReader *r, PickleKind kind, int first, int n) {
   PickleValue *to;
   TRY(top(r, &to));
-  if (to->kind != kind) return pickle_bad(r, "values are added to what cannot hold them");
-  if (kind == PICKLE_DICT && n % 2) return pickle_bad(r, "a key lacks its value");
+  if (to->kind != kind) return bad(r, "values are added to what cannot hold them");
+  if (kind == PICKLE_DICT && n % 2) return bad(r, "a key lacks its value");
   for (int i = 0; i < n; i++) TRY(append(r, to, r->stack[first + i]));
   return OK;
 }
@@ -208,7 +207,7 @@ static Status call(PickleReader *r) {
   TRY(pop(r, &args));
   TRY(pop(r, &function));
   if (function->kind != PICKLE_GLOBAL || args->kind != PICKLE_TUPLE)
-    return pickle_bad(r, "something that is no known function is called");
+    return bad(r, "something that is no known function is called");
   if (function->global == PG_SIZE && args->n == 1 &&
       (pickle_is(args->items[0], PICKLE_TUPLE) || pickle_is(args->items[0], PICKLE_LIST))) {
     TRY(push_new(r, PICKLE_TUPLE, &v));
@@ -232,7 +231,7 @@ static Status build(PickleReader *r) {
   TRY(pop(r, &state));
   TRY(top(r, &v));
   if (v->kind == PICKLE_DICT) return OK;
-  if (v->kind != PICKLE_OBJECT) return pickle_bad(r, "attributes of something that is no object");
+  if (v->kind != PICKLE_OBJECT) return bad(r, "attributes of something that is no object");
   v->state = state;
   return OK;
 }
@@ -241,7 +240,7 @@ static Status stack_global(PickleReader *r) {
   PickleValue *module, *name;
   TRY(pop(r, &name));
   TRY(pop(r, &module));
-  if (name->kind != PICKLE_TEXT || module->kind != PICKLE_TEXT) return pickle_bad(r, "a global without a name");
+  if (name->kind != PICKLE_TEXT || module->kind != PICKLE_TEXT) return bad(r, "a global without a name");
   return push_global(r, module->text, name->text);
 }
 
@@ -298,7 +297,7 @@ static Status step_container(PickleReader *r, PickleOp op) {
     case OP_APPENDS: return extend_marked(r, PICKLE_LIST);
     case OP_SETITEMS: return extend_marked(r, PICKLE_DICT);
     case OP_ADDITEMS: return extend_marked(r, PICKLE_SET);
-    default: return pickle_bad(r, "an opcode without a meaning");
+    default: return bad(r, "an opcode without a meaning");
   }
 }
 
@@ -326,7 +325,7 @@ static Status step_memo(PickleReader *r, PickleOp op) {
     case OP_LONG_BINPUT: TRY(take_uint(r, 4, &n)); return put(r, n);
     case OP_BINGET: TRY(take_uint(r, 1, &n)); return get(r, n);
     case OP_LONG_BINGET: TRY(take_uint(r, 4, &n)); return get(r, n);
-    case OP_POP: return r->depth ? (r->depth--, OK) : pickle_bad(r, "the stack is empty");
+    case OP_POP: return r->depth ? (r->depth--, OK) : bad(r, "the stack is empty");
     case OP_DUP: TRY(top(r, &v)); return push(r, v);
     case OP_MARK: return push_new(r, PICKLE_MARK, &v);
     case OP_NONE: return push_new(r, PICKLE_NONE, &v);
@@ -337,10 +336,10 @@ static Status step_memo(PickleReader *r, PickleOp op) {
 static Status step(PickleReader *r, PickleOp op) {
   uint64_t n;
   switch (op) {
-    case OP_PROTO: TRY(take_uint(r, 1, &n)); return n <= 5 ? OK : pickle_bad(r, "its protocol is newer than 5");
+    case OP_PROTO: TRY(take_uint(r, 1, &n)); return n <= 5 ? OK : bad(r, "its protocol is newer than 5");
     case OP_FRAME: /* how many bytes to read ahead: all are here */
       TRY(take_uint(r, 8, &n));
-      return n <= left(r) ? OK : pickle_bad(r, "it is cut off");
+      return n <= left(r) ? OK : bad(r, "it is cut off");
     case OP_BINUNICODE: return push_text(r, PICKLE_TEXT, 4);
     case OP_SHORT_BINUNICODE: return push_text(r, PICKLE_TEXT, 1);
     case OP_BINUNICODE8: return push_text(r, PICKLE_TEXT, 8);
@@ -362,7 +361,7 @@ static Status run(PickleReader *r, PickleValue **out) {
     const unsigned char *code;
     TRY(take(r, 1, &code));
     const PickleOpcode *op = pickle_find_opcode(*code);
-    if (!op) return pickle_bad(r, "there is no such opcode");
+    if (!op) return bad(r, "there is no such opcode");
     if (op->op == OP_REFUSED)
       return fail(ERR_FILE, "%s: the pickle has the opcode %s, which checkpoints of plain tensors do not have",
                   r->what, op->name);
@@ -370,8 +369,8 @@ static Status run(PickleReader *r, PickleValue **out) {
     TRY(step(r, op->op));
   }
   TRY(pop(r, out));
-  if (r->depth) return pickle_bad(r, "values are left over");
-  if (r->at != r->end) return pickle_bad(r, "bytes are left over");
+  if (r->depth) return bad(r, "values are left over");
+  if (r->at != r->end) return bad(r, "bytes are left over");
   return OK;
 }
 

@@ -79,7 +79,5 @@ bool pickle_sizes(const PickleValue *v, int *n, int64_t *size);
 void pickle_print(TextBuf *b, const PickleValue *v);
 /* "FloatStorage"; NULL: storages of the dtype have no name of their own. */
 const char *pickle_storage_name(Dtype d);
-/* "torch._utils._rebuild_tensor_v2" */
-const char *pickle_global_name(const PickleValue *v, char *buf, size_t cap);
 
 #endif

@@ -13,8 +13,6 @@ typedef struct {
   int depth, stack_cap, memos, memo_cap;
 } PickleReader;
 
-Status pickle_bad(const PickleReader *r, const char *reason);
-
 /* Every opcode of protocols 0 to 5: OPCODE(byte, name) is understood, REFUSED(byte, name) is not. */
 #define PICKLE_OPCODES(OPCODE, REFUSED) \
   OPCODE(0x80, PROTO)                   \

@@ -36,12 +36,6 @@ void pickle_tuple(TextBuf *b, const int64_t *v, int n) {
   pickle_op(b, 't');
 }
 
-void pickle_size(TextBuf *b, const int64_t *v, int n) {
-  pickle_global(b, "torch", "Size");
-  pickle_tuple(b, v, n);
-  text_puts(b, "\x85R"); /* TUPLE1, REDUCE */
-}
-
 void pickle_dtype(TextBuf *b, Dtype d) { pickle_global(b, "torch", dtype_info[d].torch); }
 
 void pickle_tensor(TextBuf *b, Dtype d, const int64_t *size, int ndim) {

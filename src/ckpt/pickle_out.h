@@ -12,8 +12,6 @@ void pickle_int(TextBuf *b, int64_t i);
 void pickle_text(TextBuf *b, const char *s);
 void pickle_global(TextBuf *b, const char *module, const char *name);
 void pickle_tuple(TextBuf *b, const int64_t *v, int n);
-/* torch.Size((...)) */
-void pickle_size(TextBuf *b, const int64_t *v, int n);
 void pickle_dtype(TextBuf *b, Dtype d);
 /* A contiguous tensor whose storage is data/0, as torch.save writes it. */
 void pickle_tensor(TextBuf *b, Dtype d, const int64_t *size, int ndim);

@@ -75,7 +75,8 @@ bool pickle_find_global(const char *module, const char *name, PickleValue *v) {
   return (!strcmp(module, "torch") || !strcmp(module, "torch.storage")) && find_torch(name, v);
 }
 
-const char *pickle_global_name(const PickleValue *v, char *buf, size_t cap) {
+/* "torch._utils._rebuild_tensor_v2" */
+static const char *global_name(const PickleValue *v, char *buf, size_t cap) {
   const char *typed = pickle_storage_name(v->dtype), *storage = typed ? typed : "UntypedStorage";
   if (v->global < (PickleGlobal)GLOBALS)
     snprintf(buf, cap, "%s.%s", globals[v->global].module, globals[v->global].name);
@@ -156,9 +157,9 @@ static void print_value(TextBuf *b, const PickleValue *v, int depth) {
     case PICKLE_TUPLE: print_items(b, v, depth, '(', ')'); break;
     case PICKLE_SET:
     case PICKLE_DICT: print_items(b, v, depth, '{', '}'); break;
-    case PICKLE_GLOBAL: text_puts(b, pickle_global_name(v, name, sizeof name)); break;
+    case PICKLE_GLOBAL: text_puts(b, global_name(v, name, sizeof name)); break;
     case PICKLE_OBJECT:
-      text_puts(b, pickle_global_name(v, name, sizeof name));
+      text_puts(b, global_name(v, name, sizeof name));
       if (v->args) print_value(b, v->args, depth + 1);
       break;
     case PICKLE_STORED:

@@ -69,7 +69,7 @@ static Status path_of(Writing *w, int file, const char **out) {
   return OK;
 }
 
-unsigned writing_flags(const Writing *w) {
+static unsigned flags_of(const Writing *w) {
   return (w->how->sync ? FILE_SYNC : 0u) | (w->how->force || w->how->format->folder ? FILE_OVERWRITE : 0u);
 }
 
@@ -81,7 +81,7 @@ static Status open_file(Writing *w, int i) {
   if (!f->open) {
     const char *path;
     s = path_of(w, i, &path);
-    if (!s) s = file_out_open(&f->out, path, writing_flags(w));
+    if (!s) s = file_out_open(&f->out, path, flags_of(w));
     f->open = !s;
   }
   pthread_mutex_unlock(&e->lock);
@@ -104,7 +104,7 @@ Status writing_put(Writing *w, int file, uint64_t at, const void *data, size_t s
 Status writing_add_text(Writing *w, const char *name, const void *data, size_t size) {
   const char *path;
   TRY(folder_out_path(&w->out, name, &path));
-  return file_write_all(path, data, size, writing_flags(w));
+  return file_write_all(path, data, size, flags_of(w));
 }
 
 /* ---- boxes ------------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ static Status run_engine(Writing *w) {
 Status writing_run(Writing *w) {
   const WriteHow *how = w->how;
   if (how->progress) how->progress->total = w->d->bytes;
-  if (how->format->write) return how->format->write(w, how->path, writing_flags(w));
+  if (how->format->write) return how->format->write(w, how->path, flags_of(w));
   if (!how->format->folder) return run_engine(w);
   TRY(folder_out_open(&w->out, how->path, how->force));
   w->out.durable = true; /* what is there is replaced as a whole */

@@ -99,7 +99,6 @@ Status writing_add_box(Writing *w, const WriteBox *b);
 Status writing_put(Writing *w, int file, uint64_t at, const void *data, size_t size);
 /* A further file of the folder. */
 Status writing_add_text(Writing *w, const char *name, const void *data, size_t size);
-unsigned writing_flags(const Writing *w);
 /* The boxes of tensor i that each rank of the mesh writes, replicas once; plan: w->how->mesh->ranks of them. */
 Status writing_plan_mesh(Writing *w, SavePlan **plan);
 

@@ -46,7 +46,8 @@ static int count_results(const char *parent, bool file) {
   int hidden = 0, all = count_entries(parent, "");
   DIR *d = opendir(parent);
   assert_non_null(d);
-  for (const struct dirent *e; file && (e = readdir(d));) hidden += e->d_name[0] == '.' && strstr(e->d_name, ".tmp");
+  for (const struct dirent *e; file && (e = readdir(d));)
+    hidden += e->d_name[0] == '.' && strstr(e->d_name, ".tmp");
   closedir(d);
   return all - hidden;
 }
@@ -59,7 +60,8 @@ static void after_all(const char *format, const char *path, int before) {
   assert_true(now == before || now == before - 1);
   assert_ok(convert(format, path, true));
   assert_int_equal(check_result(path), before - 1);
-  if (count_results(parent, !strcmp(format, "safetensors")) != 1) test_failed("something is left after %s", plan.hit ? plan.hit : "it");
+  if (count_results(parent, !strcmp(format, "safetensors")) != 1)
+    test_failed("something is left after %s", plan.hit ? plan.hit : "it");
 }
 
 static void failures(void **state) {
