@@ -262,6 +262,10 @@ Status derived_read(const Derived *d, const DerivedTensor *t, const int64_t *off
   return source_read(d->source[0], t->part[0], offset, contiguous_view(t->ndim, size, stride, out, t->dtype));
 }
 
+void derived_ahead(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size) {
+  for (int i = 0; i < d->sources; i++) source_ahead(d->source[i], t->part[i], offset, size);
+}
+
 void derived_forget(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size) {
   for (int i = 0; i < d->sources; i++) source_forget(d->source[i], t->part[i], offset, size);
 }

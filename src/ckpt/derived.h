@@ -56,6 +56,7 @@ const void *derived_span(const Derived *d, const DerivedTensor *t, const int64_t
 /* Fills contiguous memory with a box. */
 Status derived_read(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size,
                     void *out);
+void derived_ahead(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size);
 void derived_forget(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size);
 
 #endif

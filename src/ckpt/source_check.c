@@ -108,6 +108,7 @@ static void hash_one(Hashing *h, Hashed *v, XXH3_state_t *state, int worker) {
   int64_t bytes = chunk_volume(v->t, v->c) * (int64_t)dtype_size(v->t->dtype);
   unsigned char *data = h->s->file[v->c->file].map->data + v->c->at;
   XXH3_64bits_reset(state);
+  source_ahead(h->s, v->t, v->c->offset, v->c->size);
   for (int64_t n; bytes; bytes -= n, data += n) {
     n = bytes < PIECE ? bytes : PIECE;
     XXH3_64bits_update(state, data, (size_t)n);

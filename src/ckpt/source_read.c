@@ -173,6 +173,7 @@ Status source_read_chunks(const Source *s, const SourceTensor *t, const ChunkLis
                   w->ndim);
     if (!volume(w->ndim, w->size)) continue;
     for (int d = 0; d < t->ndim; d++) at += w->local[d] * to->stride[d];
+    source_ahead(s, t, w->offset, w->size);
     View part = {(char *)tensor_data(to) + (size_t)at * dtype_size(to->dtype), w->size, to->stride, t->ndim,
                  to->dtype};
     TRY(source_read(s, t, w->offset, part));
@@ -180,10 +181,13 @@ Status source_read_chunks(const Source *s, const SourceTensor *t, const ChunkLis
   return OK;
 }
 
-/* ---- forgetting --------------------------------------------------------------------------------------- */
+/* ---- pages ------------------------------------------------------------------------------------------------ */
 
-/* Whole pages only; those at the ends may be in use for something else. */
-void source_forget(const Source *s, const SourceTensor *t, const int64_t *offset, const int64_t *size) {
+enum { MOST_AHEAD = 64 << 20 };
+
+/* Tells the system about the pages of a box: those that will be read come in large pieces and before they are
+ * needed, those that were go.  Only whole pages go; those at the ends may be in use for something else. */
+static void advise(const Source *s, const SourceTensor *t, const int64_t *offset, const int64_t *size, int advice) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
   for (int i = 0; i < t->chunks; i++) {
     const SourceChunk *c = &t->chunk[i];
@@ -193,8 +197,21 @@ void source_forget(const Source *s, const SourceTensor *t, const int64_t *offset
     for (int d = 0; d < t->ndim; d++) last += (common[d] - 1) * c->stride[d];
     uintptr_t first = (uintptr_t)element(s, t, c, begin);
     uintptr_t end = first + ((size_t)last + 1) * dtype_size(t->dtype);
-    first = (first + page - 1) / page * page;
-    end = end / page * page;
-    if (first < end) madvise((void *)first, end - first, MADV_DONTNEED); /* the pages are as they are in the file */
+    if (advice == MADV_WILLNEED) {
+      first = first / page * page;
+      if (end - first > MOST_AHEAD) end = first + MOST_AHEAD;
+    } else {
+      first = (first + page - 1) / page * page;
+      end = end / page * page;
+    }
+    if (first < end) madvise((void *)first, end - first, advice); /* the pages are as they are in the file */
   }
+}
+
+void source_ahead(const Source *s, const SourceTensor *t, const int64_t *offset, const int64_t *size) {
+  advise(s, t, offset, size, MADV_WILLNEED);
+}
+
+void source_forget(const Source *s, const SourceTensor *t, const int64_t *offset, const int64_t *size) {
+  advise(s, t, offset, size, MADV_DONTNEED);
 }

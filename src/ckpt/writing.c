@@ -139,6 +139,7 @@ static Status put_window(void *arg, const int64_t *offset, const int64_t *size, 
   const Derived *d = j->w->d;
   const DerivedTensor *t = &d->v[j->b->tensor];
   Engine *e = j->w->inside;
+  derived_ahead(d, t, offset, size);
   const void *data = derived_span(d, t, offset, size);
   if (!data) {
     if (!j->buffer) TRY_NEW(j->buffer, malloc(e->window));
@@ -161,6 +162,7 @@ static Status put_box(BoxJob *j) {
   if (b->tensor < 0) TRY(put_bytes(j, b->raw, (size_t)b->bytes));
   else {
     const DerivedTensor *t = &w->d->v[b->tensor];
+    derived_ahead(w->d, t, b->offset, b->size);
     TRY(each_window(t->ndim, b->offset, b->size, dtype_size(t->dtype), e->window, put_window, j));
   }
   b->hash = XXH3_64bits_digest(j->hash);
