@@ -60,11 +60,13 @@ int tess_checkpoint_fill(TessCtx *ctx, const TessCheckpoint *c, const char *name
 /* ---- saving
  * ------------------------------------------------------------------------------------------------------ */
 
-static Status save_alone(const char *path, const char *format, const SafeItem *items, int n, bool force) {
+static Status save_alone(const char *path, const char *format, const SafeItem *items, int n, bool force,
+                         int threads) {
   Source *source;
   TRY(source_of_tensors(items, n, &source));
   Change c = {.opened = source, .output = path, .to = format, .fallback = "tessera", .force = force, .sync = true};
   c.how.dtype = DT_NONE;
+  c.threads = threads;
   Status s = checkpoint_change(&c, NULL, NULL);
   source_close(source);
   return s;
@@ -91,7 +93,7 @@ static Status save(TessCtx *ctx, const char *path, const char *format, const Saf
       return fail(ERR_USAGE, "a tensor to be saved has no name, or is none");
     together |= items[i].tensor->spec != NULL;
   }
-  if (!together) return save_alone(path, format, items, n, force);
+  if (!together) return save_alone(path, format, items, n, force, ((Ctx *)ctx)->kern.threads);
   if (format && strcmp(format, "tessera"))
     return status_hint(fail(ERR_USAGE, "several ranks save together as \"tessera\", not as \"%s\"", format),
                        "convert it then: tess_checkpoint_change()");
