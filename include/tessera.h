@@ -964,6 +964,50 @@ TESS_API char *tess_plan_save(TessCtx *ctx, int naxes, const int *mesh, const Te
 TESS_API char *tess_plan_load(TessCtx *ctx, const char *saved, int naxes, const int *mesh, const TessSaved *tensors,
                               int n, const int *coord);
 
+/* ---- checkpoints (docs/checkpoints.md) ---------------------------------------------------------
+ *
+ * Of any format: saves and run folders of tessera, .safetensors files and folders of them, distributed
+ * checkpoints of PyTorch, files of torch.save, programs. */
+
+typedef struct TessCheckpoint TessCheckpoint;
+
+/* Files stay mapped; a run folder is its newest save.  NULL on error. */
+TESS_API TessCheckpoint *tess_checkpoint_open(TessCtx *ctx, const char *path);
+TESS_API void tess_checkpoint_close(TessCheckpoint *c); /* NULL is fine */
+TESS_API int tess_checkpoint_count(const TessCheckpoint *c);
+TESS_API const char *tess_checkpoint_name(const TessCheckpoint *c, int i); /* sorted; NULL: there is no such */
+/* Are all tensors whole, and their bytes those that were saved?  0, or -1 on error. */
+TESS_API int tess_checkpoint_verify(TessCtx *ctx, const TessCheckpoint *c);
+/* The whole tensor. */
+TESS_API TessTensor *tess_checkpoint_load(TessCtx *ctx, const TessCheckpoint *c, const char *name);
+/* Fills a tensor, or this rank's shard of a DTensor, whatever mesh and dtype it was saved with.  Not collective. */
+TESS_API int tess_checkpoint_fill(TessCtx *ctx, const TessCheckpoint *c, const char *name, TessTensor *into);
+/* Writes tensors under their names, whole or not at all.  format: "tessera", "hf", "safetensors", "dcp"; NULL: by
+ * the name of the path, a folder is "tessera".  On several ranks, or with DTensors, it is collective and "tessera":
+ * each rank writes what it holds, replicas once. */
+TESS_API int tess_checkpoint_save(TessCtx *ctx, const char *path, const char *format, const char *const *names,
+                                  const TessTensor *const *tensors, int n, int force);
+
+/* A checkpoint made of others, as `tessera ckpt` makes it; what is NULL or 0 is not asked for. */
+typedef struct {
+  const char *const *source; /* several are averaged */
+  int sources;
+  const char *output;
+  const char *to;            /* format */
+  const char *mesh, *plan;   /* "dp=2,tp=2"; a file */
+  const char *dtype;         /* "bf16" */
+  const char *select, *drop; /* patterns of names with commas between them */
+  const char *const *rename; /* "FROM=TO" */
+  int renames;
+  const char *program; /* to "pt2": whose weights are replaced */
+  uint64_t memory, shard_bytes;
+  int threads;
+  int force, dry_run;
+} TessChange;
+
+/* What was written, as JSON, to be freed with tess_free(); NULL on error. */
+TESS_API char *tess_checkpoint_change(TessCtx *ctx, const TessChange *change);
+
 #ifdef __cplusplus
 }
 

@@ -23,6 +23,7 @@ BEGIN {
   value["TessRankFn *"] = "null_rank"; value["TessForwardFn *"] = "null_forward"; value["TessModuleVisit *"] = "null_visit"
   value["TessPartitionFn *"] = "null_partition"; value["TessModuleHook *"] = "null_hook"; value["TessHookAt"] = "TESS_BEFORE_FORWARD"
   value["TessTrainer *"] = "w->trainer"; value["TessTraining *"] = "&w->training"; value["TessStep *"] = "&w->step"
+  value["TessCheckpoint *"] = "w->checkpoint"; value["TessChange *"] = "&w->change"; text_of["format"] = "\"hf\""
   value["TessData *"] = "&w->data"; value["double *"] = "&w->number"; value["int64_t"] = "1"
   value["TessGradHook *"] = "null_grad_hook"; value["TessHook *"] = "w->hook"; value["unsigned"] = "0"; text_of["grad_placements"] = "\"S(0)\""
   value["TessOptimizer *"] = "w->optimizer"; value["TessDataParallel *"] = "w->replicas"; value["TessReplicas *"] = "&w->how"

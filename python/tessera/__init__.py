@@ -16,6 +16,7 @@ from ._context import (Error, RankError, barrier, define_group, init, manual_see
 from ._library import path as library_path
 from ._library import quick as _quick
 from ._ranks import run_ranks
+from . import checkpoint
 from .autograd import backward, enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
 from .data_parallel import DistributedDataParallel
 from .debug import CommDebugMode, comm_debug, explicit_redistribution, flight, implicit_replication

@@ -86,6 +86,19 @@ Status file_map_bytes(const char *name, const void *data, size_t size, FileMap *
   return s;
 }
 
+Status file_map_borrow(const char *name, void *data, size_t size, FileMap **out) {
+  TRY(new_map(name, out));
+  (*out)->borrowed = true;
+  (*out)->data = data;
+  (*out)->size = size;
+  return OK;
+}
+
+bool file_map_is_mapped(const FileMap *f) {
+  while (f->whole) f = f->whole;
+  return !f->heap && !f->borrowed;
+}
+
 Status file_map_part(FileMap *f, size_t offset, size_t size, const char *name, FileMap **out) {
   if (offset > f->size || size > f->size - offset) {
     return fail(ERR_FILE, "%s: bytes %zu to %zu of '%s' are outside the file", f->path, offset, offset + size,
@@ -107,7 +120,7 @@ void file_map_unref(FileMap *f) {
   if (!f || atomic_fetch_sub_explicit(&f->refs, 1, memory_order_acq_rel) != 1) return;
   if (f->whole) file_map_unref(f->whole);
   else if (f->heap) free(f->data);
-  else if (f->data) munmap(f->data, f->size);
+  else if (f->data && !f->borrowed) munmap(f->data, f->size);
   free(f->path);
   free(f);
 }
@@ -272,6 +285,16 @@ Status file_out_pad(FileOut *f, size_t count, char byte) {
   return file_out_write(f, block, count);
 }
 
+static Status write_at(const FileOut *f, uint64_t offset, const unsigned char *p, size_t size) {
+  while (size) {
+    ssize_t n = pwrite(f->fd, p, size, (off_t)offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail_path("write", f->path, n < 0 ? errno : ENOSPC);
+    p += n, offset += (uint64_t)n, size -= (size_t)n;
+  }
+  return OK;
+}
+
 Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size) {
   const unsigned char *p = data;
   uint64_t on_disk = f->written - f->buffered;
@@ -282,12 +305,16 @@ Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size
     return OK;
   }
   TRY(flush(f));
-  while (size) {
-    ssize_t n = pwrite(f->fd, p, size, (off_t)offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail_path("write", f->path, n < 0 ? errno : ENOSPC);
-    p += n, offset += (uint64_t)n, size -= (size_t)n;
-  }
+  return write_at(f, offset, p, size);
+}
+
+Status file_out_write_at(const FileOut *f, uint64_t offset, const void *data, size_t size) {
+  if (!f->temp) return fail(ERR_USAGE, "cannot write '%s': it is not a regular file", f->path);
+  TRY(write_at(f, offset, data, size));
+#ifdef SYNC_FILE_RANGE_WRITE
+  if ((f->flags & FILE_SYNC) && size >= OUT_BUFFER)
+    sync_file_range(f->fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
+#endif
   return OK;
 }
 

@@ -21,6 +21,7 @@ typedef struct FileMap {
   char *path;          /* as given, for messages */
   atomic_int refs;
   bool heap;             /* data came from malloc, not from a mapping */
+  bool borrowed;         /* data is someone else's */
   struct FileMap *whole; /* what this is a part of, or NULL */
 } FileMap;
 
@@ -30,6 +31,10 @@ Status file_map(const char *path, FileMap **out);
 Status file_map_bytes(const char *name, const void *data, size_t size, FileMap **out);
 /* The same on bytes from malloc(), which become the map's own if it succeeds. */
 Status file_map_heap(const char *name, void *data, size_t size, FileMap **out);
+/* The same on bytes that stay someone else's, and outlive the map. */
+Status file_map_borrow(const char *name, void *data, size_t size, FileMap **out);
+/* Is it the bytes of a file, whose pages can be read again? */
+bool file_map_is_mapped(const FileMap *f);
 /* Bytes [offset, offset + size) of f, which it keeps alive: a file inside a file. */
 Status file_map_part(FileMap *f, size_t offset, size_t size, const char *name, FileMap **out);
 FileMap *file_map_ref(FileMap *f);
@@ -63,6 +68,9 @@ typedef struct {
 Status file_out_open(FileOut *f, const char *path, unsigned flags);
 Status file_out_write(FileOut *f, const void *data, size_t size);
 Status file_out_pad(FileOut *f, size_t count, char byte);
+/* At a place of its own, beyond what was written or not; any number of threads at a time, and instead of
+ * file_out_write().  Not for devices and pipes. */
+Status file_out_write_at(const FileOut *f, uint64_t offset, const void *data, size_t size);
 /* Replaces bytes that were written already. */
 Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size);
 /* Closes f either way. */

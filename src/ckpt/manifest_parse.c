@@ -11,6 +11,7 @@ typedef struct {
   const char *what;
   Arena *arena;
   Manifest *m;
+  int64_t version;
 } Reading;
 
 static Status bad(const Reading *r, const char *name, const char *reason) {
@@ -131,7 +132,6 @@ static Status read_texts(const Reading *r, yyjson_val *root, SaveFacts *f) {
 
 static Status read_facts(const Reading *r, yyjson_val *root, SaveFacts *f) {
   yyjson_val *v, *data, *program;
-  const char *mesh;
   TRY(get_text(r, root, "tessera", &f->version));
   TRY(get_count(r, root, "step", &f->step));
   TRY(json_member(root, "seed", r->what, &v));
@@ -141,8 +141,9 @@ static Status read_facts(const Reading *r, yyjson_val *root, SaveFacts *f) {
   TRY(json_object(root, "data", r->what, &data));
   TRY(get_count(r, data, "batches", &f->batches));
   TRY(get_count(r, data, "samples", &f->samples));
-  TRY(json_string(root, "mesh", r->what, &mesh));
-  if (strcmp(mesh, "1")) return bad(r, "mesh", "saves of several ranks are of another version");
+  TRY(get_text(r, root, "mesh", &f->mesh));
+  if (r->version == 1 && strcmp(f->mesh, "1"))
+    return bad(r, "mesh", "saves of several ranks are of another version");
   TRY(json_object(root, "program", r->what, &program));
   TRY(get_words(r, yyjson_obj_get(program, "name"), "name", &f->program));
   TRY(get_hash(r, program, "signature", &f->signature));
@@ -172,25 +173,35 @@ static Status read_files(const Reading *r, yyjson_val *root) {
   return OK;
 }
 
-/* I2: the one chunk is the whole. */
-static Status read_chunk(const Reading *r, yyjson_val *tensor, ManifestTensor *t) {
-  yyjson_val *list, *chunk;
-  int ndim;
-  int64_t file, offset[MAX_DIMS], size[MAX_DIMS];
-  TRY(json_array(tensor, "chunks", r->what, &list));
-  if (yyjson_arr_size(list) != 1) return bad(r, t->name, "a tensor of several chunks is of another version");
-  chunk = yyjson_arr_get_first(list);
-  TRY(json_int64(chunk, "file", r->what, &file));
+static Status read_chunk(const Reading *r, yyjson_val *v, const ManifestTensor *t, ManifestChunk *c) {
+  int offsets, sizes;
+  int64_t file;
+  TRY(json_int64(v, "file", r->what, &file));
   if (file < 0 || file >= r->m->files) return bad(r, t->name, "its file is not among the files");
-  t->file = (int)file;
-  TRY(get_sizes(r, chunk, "offset", &ndim, offset));
-  bool whole = ndim == t->ndim;
-  for (int i = 0; whole && i < ndim; i++) whole = offset[i] == 0;
-  TRY(get_sizes(r, chunk, "shape", &ndim, size));
-  whole = whole && ndim == t->ndim;
-  for (int i = 0; whole && i < ndim; i++) whole = size[i] == t->size[i];
-  if (!whole) return bad(r, t->name, "its chunk is not the whole tensor");
-  return get_hash(r, chunk, "xxh3", &t->hash);
+  c->file = (int)file;
+  TRY(get_sizes(r, v, "offset", &offsets, c->offset));
+  TRY(get_sizes(r, v, "shape", &sizes, c->size));
+  bool inside = offsets == t->ndim && sizes == t->ndim;
+  for (int i = 0; inside && i < t->ndim; i++)
+    inside = c->offset[i] <= t->size[i] && c->size[i] <= t->size[i] - c->offset[i];
+  if (!inside)
+    return bad(r, t->name, r->version == 1 ? "its chunk is not the whole tensor" : "a chunk lies outside of it");
+  const char *prefix = r->m->file[c->file].prefix;
+  if (strncmp(t->name, prefix, strlen(prefix))) return bad(r, t->name, "its name lacks the prefix of its file");
+  return get_hash(r, v, "xxh3", &c->hash);
+}
+
+static Status read_chunks(const Reading *r, yyjson_val *tensor, ManifestTensor *t) {
+  yyjson_val *list, *v;
+  size_t i, max;
+  TRY(json_array(tensor, "chunks", r->what, &list));
+  if (r->version == 1 && yyjson_arr_size(list) != 1)
+    return bad(r, t->name, "a tensor of several chunks is of another version");
+  TRY_NEW(t->chunk, arena_new_n(r->arena, ManifestChunk, yyjson_arr_size(list) + 1));
+  yyjson_arr_foreach(list, i, max, v) TRY(read_chunk(r, v, t, &t->chunk[i]));
+  t->chunks = (int)yyjson_arr_size(list);
+  if (r->version == 1 && !manifest_is_whole(t)) return bad(r, t->name, "its chunk is not the whole tensor");
+  return OK;
 }
 
 static Status read_tensor(const Reading *r, yyjson_val *v, ManifestTensor *t) {
@@ -204,11 +215,8 @@ static Status read_tensor(const Reading *r, yyjson_val *v, ManifestTensor *t) {
   if (!checked_numel(t->ndim, t->size, &numel) ||
       __builtin_mul_overflow(numel, (int64_t)dtype_size(t->dtype), &bytes))
     return bad(r, t->name, "it has impossible sizes");
-  TRY(read_chunk(r, v, t));
-  const char *prefix = r->m->file[t->file].prefix;
-  if (strncmp(t->name, prefix, strlen(prefix))) return bad(r, t->name, "its name lacks the prefix of its file");
-  t->key = t->name + strlen(prefix);
-  return OK;
+  if (yyjson_obj_get(v, "placements")) TRY(get_text(r, v, "placements", &t->placements));
+  return read_chunks(r, v, t);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -235,6 +243,14 @@ const ManifestTensor *manifest_find(const Manifest *m, const char *name) {
   return m->tensors ? bsearch(&key, m->tensor, (size_t)m->tensors, sizeof key, by_name) : NULL;
 }
 
+bool manifest_is_whole(const ManifestTensor *t) {
+  return t->chunks == 1 && (!t->ndim || !memcmp(t->chunk->size, t->size, (size_t)t->ndim * sizeof *t->size));
+}
+
+const char *manifest_key(const Manifest *m, const ManifestTensor *t, const ManifestChunk *c) {
+  return t->name + strlen(m->file[c->file].prefix);
+}
+
 bool manifest_is_like(const ManifestTensor *t, Dtype dtype, int ndim, const int64_t *size) {
   return t->dtype == dtype && t->ndim == ndim && (!ndim || !memcmp(t->size, size, (size_t)ndim * sizeof *size));
 }
@@ -242,20 +258,20 @@ bool manifest_is_like(const ManifestTensor *t, Dtype dtype, int ndim, const int6
 /* ---- the whole ---------------------------------------------------------------------------------- */
 
 /* Before anything else is believed: a later version may be different in everything but this. */
-static Status check_version(const Reading *r, yyjson_val *root) {
+static Status check_version(Reading *r, yyjson_val *root) {
   const char *format = json_as_string(yyjson_obj_get(root, "format"));
   const char *writer = json_as_string(yyjson_obj_get(root, "tessera"));
-  int64_t version;
   if (!format || strcmp(format, "tessera run"))
     return fail(ERR_CKPT, "%s: this is no manifest of a save: its 'format' is not 'tessera run'", r->what);
-  TRY(json_int64(root, "version", r->what, &version));
-  if (version == MANIFEST_VERSION) return OK;
-  return status_hint(fail(ERR_CKPT, "%s: the save has version %lld of the format, this tessera reads version %d",
-                          r->what, (long long)version, MANIFEST_VERSION),
+  TRY(json_int64(root, "version", r->what, &r->version));
+  if (r->version >= 1 && r->version <= MANIFEST_VERSION) return OK;
+  return status_hint(fail(ERR_CKPT,
+                          "%s: the save has version %lld of the format, this tessera reads up to version %d",
+                          r->what, (long long)r->version, MANIFEST_VERSION),
                      "use tessera %s or a later one", writer ? writer : "of the machine that made it");
 }
 
-static Status read_root(const Reading *r, yyjson_val *root, bool intact) {
+static Status read_root(Reading *r, yyjson_val *root, bool intact) {
   TRY(check_version(r, root));
   if (!intact)
     return fail(ERR_CKPT, "%s: its text does not match its checksum: it was edited or damaged after it was saved",
@@ -267,7 +283,7 @@ static Status read_root(const Reading *r, yyjson_val *root, bool intact) {
 }
 
 Status manifest_parse(const char *what, const void *text, size_t size, Arena *arena, Manifest *out) {
-  Reading r = {what, arena, out};
+  Reading r = {what, arena, out, 0};
   yyjson_doc *doc;
   *out = (Manifest){0};
   TRY(json_parse(what, text, size, 0, &doc));

@@ -24,7 +24,7 @@ static void put_words(TextBuf *b, const char *s) {
 
 static void put_sizes(TextBuf *b, const char *name, const int64_t *size, int n) {
   text_printf(b, "\"%s\": [", name);
-  for (int i = 0; i < n; i++) text_printf(b, "%s%lld", i ? "," : "", size ? (long long)size[i] : 0LL);
+  for (int i = 0; i < n; i++) text_printf(b, "%s%lld", i ? "," : "", (long long)size[i]);
   text_puts(b, "]");
 }
 
@@ -34,7 +34,9 @@ static void put_facts(TextBuf *b, const SaveFacts *f) {
   put_hex(b, f->random, f->random_bytes);
   text_printf(b, ",\n\"data\": {\"batches\": %lld, \"samples\": %lld}", (long long)f->batches,
               (long long)f->samples);
-  text_puts(b, ",\n\"mesh\": \"1\",\n\"program\": {\"name\": ");
+  text_puts(b, ",\n\"mesh\": ");
+  text_json(b, f->mesh ? f->mesh : "1");
+  text_puts(b, ",\n\"program\": {\"name\": ");
   put_words(b, f->program ? f->program : "");
   text_printf(b, ", \"signature\": \"%016llx\"},\n\"command\": [", (unsigned long long)f->signature);
   for (int i = 0; i < f->argc; i++) {
@@ -56,15 +58,32 @@ static void put_tensor(TextBuf *b, const ManifestTensor *t) {
   text_json(b, t->name);
   text_printf(b, ", \"dtype\": \"%s\", ", dtype_name(t->dtype));
   put_sizes(b, "shape", t->size, t->ndim);
-  text_printf(b, ", \"chunks\": [{\"file\": %d, ", t->file);
-  put_sizes(b, "offset", NULL, t->ndim);
-  text_puts(b, ", ");
-  put_sizes(b, "shape", t->size, t->ndim);
-  text_printf(b, ", \"xxh3\": \"%016llx\"}]}", (unsigned long long)t->hash);
+  if (t->placements) {
+    text_puts(b, ", \"placements\": ");
+    text_json(b, t->placements);
+  }
+  text_puts(b, ", \"chunks\": [");
+  for (int i = 0; i < t->chunks; i++) {
+    const ManifestChunk *c = &t->chunk[i];
+    text_printf(b, "%s{\"file\": %d, ", i ? ", " : "", c->file);
+    put_sizes(b, "offset", c->offset, t->ndim);
+    text_puts(b, ", ");
+    put_sizes(b, "shape", c->size, t->ndim);
+    text_printf(b, ", \"xxh3\": \"%016llx\"}", (unsigned long long)c->hash);
+  }
+  text_puts(b, "]}");
+}
+
+/* I2: the first that can say it, so that older readers read it. */
+static int version_of(const Manifest *m) {
+  if (m->facts.mesh && strcmp(m->facts.mesh, "1")) return 2;
+  for (int i = 0; i < m->tensors; i++)
+    if (!manifest_is_whole(&m->tensor[i]) || m->tensor[i].placements) return 2;
+  return 1;
 }
 
 Status manifest_print(const Manifest *m, TextBuf *out) {
-  text_printf(out, "{\n\"format\": \"tessera run\",\n\"version\": %d,\n\"tessera\": ", MANIFEST_VERSION);
+  text_printf(out, "{\n\"format\": \"tessera run\",\n\"version\": %d,\n\"tessera\": ", version_of(m));
   text_json(out, m->facts.version);
   put_facts(out, &m->facts);
   text_puts(out, ",\n\"files\": [");

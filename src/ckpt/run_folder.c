@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "base/folder.h"
 #include "base/human.h"
@@ -98,34 +97,22 @@ Status run_folder_check_start(const RunFolder *r, int64_t step) {
 
 /* ---- a save ------------------------------------------------------------------------------------- */
 
-/* The files of a save.  A tensor goes to the first whose prefix its name has. */
-static const struct {
-  const char *name, *prefix;
-} kinds[] = {{"model.safetensors", "model."}, {"optimizer.safetensors", ""}};
-enum { KINDS = sizeof kinds / sizeof *kinds };
-
 typedef struct {
   FolderOut out;
   Arena arena;
   Manifest m;
-  ManifestFile file[KINDS];
+  ManifestFile file[SAVE_KINDS];
   const SafeItem *items;
   uint64_t bytes; /* of all files so far */
 } Saving;
-
-static int kind_of(const char *name) {
-  int k = 0;
-  while (strncmp(name, kinds[k].prefix, strlen(kinds[k].prefix))) k++; /* the last has none */
-  return k;
-}
 
 /* Items of one file, with the names they have there; returns how many. */
 static int select_items(const Saving *v, int kind, SafeItem *out, int *from) {
   int n = 0;
   for (int i = 0; i < v->m.tensors; i++) {
-    if (v->m.tensor[i].file != kind) continue;
+    if (v->m.tensor[i].chunk->file != kind) continue;
     from[n] = i;
-    out[n++] = (SafeItem){v->m.tensor[i].key, v->items[i].tensor};
+    out[n++] = (SafeItem){v->m.tensor[i].name + strlen(save_kinds[kind].prefix), v->items[i].tensor};
   }
   return n;
 }
@@ -135,95 +122,71 @@ static Status write_file(Saving *v, int kind) {
   SafeWritten written = {0};
   SafeItem *part;
   int *from;
-  const char *path;
+  const char *path, *name;
   TRY_NEW(part, arena_new_n(&v->arena, SafeItem, v->m.tensors + 1));
   TRY_NEW(from, arena_new_n(&v->arena, int, v->m.tensors + 1));
   TRY_NEW(written.hash, arena_new_n(&v->arena, uint64_t, v->m.tensors + 1));
   int n = select_items(v, kind, part, from);
-  TRY(folder_out_path(&v->out, kinds[kind].name, &path));
+  TRY_NEW(name, arena_printf(&v->arena, "%s.safetensors", save_kinds[kind].stem));
+  TRY(folder_out_path(&v->out, name, &path));
   TRY(safetensors_save_hashed(path, part, n, &format, 1, FILE_SYNC, &written));
-  for (int i = 0; i < n; i++) v->m.tensor[from[i]].hash = written.hash[i];
-  v->file[kind] = (ManifestFile){kinds[kind].name, kinds[kind].prefix, written.bytes};
+  for (int i = 0; i < n; i++) v->m.tensor[from[i]].chunk->hash = written.hash[i];
+  v->file[kind] = (ManifestFile){name, save_kinds[kind].prefix, written.bytes};
   v->bytes += written.bytes;
   return OK;
-}
-
-/* Read back at once: a save that could not be read again is not made. */
-static Status write_manifest(Saving *v) {
-  TextBuf text = {0};
-  Manifest again;
-  const char *path;
-  Status s = manifest_print(&v->m, &text);
-  if (!s) s = manifest_parse("the manifest of this save", text.text, text.len, &v->arena, &again);
-  if (!s) s = folder_out_path(&v->out, MANIFEST_NAME, &path);
-  if (!s) s = file_write_all(path, text.text, text.len, FILE_SYNC);
-  text_free(&text);
-  return s;
-}
-
-static int by_name(const void *a, const void *b) {
-  return strcmp(((const ManifestTensor *)a)->name, ((const ManifestTensor *)b)->name);
-}
-
-/* Of a line "name dtype[sizes]" per tensor of the model, in the order of their names. */
-static Status sign(Saving *v, uint64_t *out) {
-  ManifestTensor *sorted;
-  TextBuf text = {0};
-  char shape[400];
-  TRY_NEW(sorted, arena_new_n(&v->arena, ManifestTensor, v->m.tensors + 1));
-  if (v->m.tensors) memcpy(sorted, v->m.tensor, (size_t)v->m.tensors * sizeof *sorted);
-  qsort(sorted, (size_t)v->m.tensors, sizeof *sorted, by_name);
-  for (int i = 0; i < v->m.tensors; i++) {
-    const ManifestTensor *t = &sorted[i];
-    if (t->file == 0)
-      text_printf(&text, "%s %s%s\n", t->key, dtype_name(t->dtype),
-                  shape_describe(t->ndim, t->size, shape, sizeof shape));
-  }
-  *out = XXH3_64bits(text.text, text.len);
-  Status s = text.failed ? fail_oom() : OK;
-  text_free(&text);
-  return s;
 }
 
 static Status describe(Saving *v, const SaveFacts *facts, int n) {
   v->m.facts = *facts;
   v->m.facts.version = TESS_VERSION;
   v->m.file = v->file;
-  v->m.files = KINDS;
+  v->m.files = SAVE_KINDS;
   v->m.tensors = n;
   TRY_NEW(v->m.tensor, arena_new_n(&v->arena, ManifestTensor, n + 1));
   for (int i = 0; i < n; i++) {
     const Tensor *t = v->items[i].tensor;
     ManifestTensor *m = &v->m.tensor[i];
     if (!text_is_utf8(v->items[i].name)) return fail(ERR_FAIL, "the name of a tensor is not UTF-8");
-    int kind = kind_of(v->items[i].name);
-    *m = (ManifestTensor){.name = v->items[i].name, .dtype = t->dtype, .ndim = t->ndim, .file = kind};
-    m->key = m->name + strlen(kinds[kind].prefix);
+    *m = (ManifestTensor){.name = v->items[i].name, .dtype = t->dtype, .ndim = t->ndim, .chunks = 1};
+    TRY_NEW(m->chunk, arena_new(&v->arena, ManifestChunk));
+    m->chunk->file = save_kind_of(m->name);
     if (t->ndim) memcpy(m->size, t->size, (size_t)t->ndim * sizeof *m->size);
+    memcpy(m->chunk->size, m->size, sizeof m->size);
   }
-  return sign(v, &v->m.facts.signature);
+  return manifest_sign(&v->m, &v->arena, &v->m.facts.signature);
 }
 
-static Status write_save(Saving *v, const char *path) {
-  TRY(folder_out_open(&v->out, path, true));
-  v->out.durable = true;
-  for (int k = 0; k < KINDS; k++) TRY(write_file(v, k));
-  TRY(write_manifest(v));
+Status run_folder_begin(const RunFolder *r, int64_t step, FolderOut *out) {
+  Arena arena = {0};
+  char *path = step_path(&arena, r->path, step);
+  Status s = step < 0 ? fail(ERR_USAGE, "a step that is saved is not negative") : check_later(r, step, &arena);
+  if (!s) s = path ? folder_out_open(out, path, true) : fail_oom();
+  if (!s) out->durable = true;
+  arena_free(&arena);
+  return s;
+}
+
+static Status write_save(const RunFolder *r, Saving *v) {
+  TRY(run_folder_begin(r, v->m.facts.step, &v->out));
+  for (int k = 0; k < SAVE_KINDS; k++) TRY(write_file(v, k));
+  TRY(manifest_write(&v->m, &v->out, &v->arena));
   return folder_out_commit(&v->out);
 }
 
 /* ---- what stays --------------------------------------------------------------------------------- */
 
-static void remove_old(const RunFolder *r, const KeepSaves *keep, Arena *arena) {
+void run_folder_remove_old(const RunFolder *r, const KeepSaves *keep) {
+  Arena arena = {0};
   Steps steps;
   if (!keep || keep->last <= 0) return;
-  Status s = steps_list(r->path, arena, &steps);
+  Status s = steps_list(r->path, &arena, &steps);
   for (int i = 0; !s && i < steps.n - keep->last; i++) {
     if (keep->every > 0 && steps.step[i] % keep->every == 0) continue;
-    char *path = step_path(arena, r->path, steps.step[i]);
+    char *path = step_path(&arena, r->path, steps.step[i]);
     if (path) status_free(folder_remove(path));
   }
   status_free(s);
+  arena_free(&arena);
 }
 
 static Status explain(const RunFolder *r, const Saving *v, int64_t step, Arena *arena, Status s) {
@@ -244,16 +207,12 @@ static Status explain(const RunFolder *r, const Saving *v, int64_t step, Arena *
 
 Status run_folder_save(RunFolder *r, const SaveFacts *facts, const SafeItem *items, int n, const KeepSaves *keep) {
   Saving v = {.items = items};
-  char *path;
-  if (facts->step < 0) return fail(ERR_USAGE, "a step that is saved is not negative");
-  Status s = check_later(r, facts->step, &v.arena);
-  if (!s) s = describe(&v, facts, n);
-  if (!s && !(path = step_path(&v.arena, r->path, facts->step))) s = fail_oom();
+  Status s = describe(&v, facts, n);
   if (!s) {
-    s = write_save(&v, path);
+    s = write_save(r, &v);
     folder_out_discard(&v.out);
-    if (s) s = explain(r, &v, facts->step, &v.arena, s);
-    else remove_old(r, keep, &v.arena);
+    if (s && status_code(s) != ERR_USAGE) s = explain(r, &v, facts->step, &v.arena, s);
+    if (!s) run_folder_remove_old(r, keep);
   }
   arena_free(&v.arena);
   return s;

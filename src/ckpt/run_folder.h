@@ -47,4 +47,9 @@ Status run_folder_check_start(const RunFolder *r, int64_t step);
  * saves that cannot be removed are left: the new one is what was asked for.  keep NULL: all stay. */
 Status run_folder_save(RunFolder *r, const SaveFacts *facts, const SafeItem *items, int n, const KeepSaves *keep);
 
+/* The same in pieces, for saves that several ranks write (sharded_save.h): the folder of a step, which is the
+ * caller's to fill and to commit, and then the old saves. */
+Status run_folder_begin(const RunFolder *r, int64_t step, FolderOut *out);
+void run_folder_remove_old(const RunFolder *r, const KeepSaves *keep);
+
 #endif

@@ -1,5 +1,6 @@
 /* save.c -- see save.h. */
 #include "ckpt/save.h"
+#include "ckpt/source.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -51,11 +52,7 @@ static Status hint_before(const char *path, Status s) {
 /* Whatever is wrong with a file of a save is wrong with the save. */
 static Status as_damage(const char *path, Status s) {
   if (!s) return OK;
-  if (status_code(s) == ERR_FILE) {
-    Status damage = fail(ERR_CKPT, "%s", status_message(s));
-    status_free(s);
-    s = damage;
-  }
+  s = source_damage(s);
   return status_code(s) == ERR_CKPT ? hint_before(path, s) : s;
 }
 
@@ -88,26 +85,33 @@ static Status open_file(Save *s, int i) {
   return r;
 }
 
-static const SafeEntry *find_entry(const Save *s, const ManifestTensor *t) {
-  return safetensors_find(s->file[t->file], t->key);
+const SafeEntry *save_entry(const Save *s, const ManifestTensor *t, const ManifestChunk *c) {
+  return safetensors_find(s->file[c->file], manifest_key(&s->m, t, c));
+}
+
+static Status check_chunk(const Save *s, const ManifestTensor *t, const ManifestChunk *c) {
+  const SafeEntry *e = save_entry(s, t, c);
+  const char *path = s->file[c->file]->file->path, *key = manifest_key(&s->m, t, c);
+  if (!e) return fail(ERR_CKPT, "'%s' lacks the tensor '%s', which was saved: it was changed", path, key);
+  if (e->dtype != t->dtype || e->ndim != t->ndim ||
+      (t->ndim && memcmp(e->size, c->size, (size_t)t->ndim * sizeof *e->size)))
+    return fail(ERR_CKPT, "'%s': the tensor '%s' has not the dtype and size that were saved: it was changed", path,
+                key);
+  return OK;
 }
 
 /* Files and manifest name the same tensors. */
 static Status check_entries(const Save *s) {
-  int64_t entries = 0;
+  int64_t entries = 0, chunks = 0;
   for (int i = 0; i < s->m.files; i++) entries += s->file[i]->count;
   for (int i = 0; i < s->m.tensors; i++) {
     const ManifestTensor *t = &s->m.tensor[i];
-    const SafeEntry *e = find_entry(s, t);
-    const char *path = s->file[t->file]->file->path;
-    if (!e) return fail(ERR_CKPT, "'%s' lacks the tensor '%s', which was saved: it was changed", path, t->key);
-    if (!manifest_is_like(t, e->dtype, e->ndim, e->size))
-      return fail(ERR_CKPT, "'%s': the tensor '%s' has not the dtype and size that were saved: it was changed",
-                  path, t->key);
+    for (int k = 0; k < t->chunks; k++) TRY(check_chunk(s, t, &t->chunk[k]));
+    chunks += t->chunks;
   }
-  if (entries != s->m.tensors)
-    return fail(ERR_CKPT, "'%s': the files hold %lld tensors, %d were saved: they were changed", s->path,
-                (long long)entries, s->m.tensors);
+  if (entries != chunks)
+    return fail(ERR_CKPT, "'%s': the files hold %lld tensors, %lld were saved: they were changed", s->path,
+                (long long)entries, (long long)chunks);
   return OK;
 }
 
@@ -138,7 +142,13 @@ void save_close(Save *s) {
 Status save_tensor(const Save *s, const char *name, Scope *scope, Tensor **out) {
   const ManifestTensor *t = manifest_find(&s->m, name);
   if (!t) return fail(ERR_USAGE, "'%s' holds no tensor '%s'", s->path, name);
-  return as_damage(s->path, safetensors_get(s->file[t->file], t->key, scope, out));
+  if (!manifest_is_whole(t))
+    return fail(ERR_USAGE, "'%s': the tensor '%s' was saved in %d parts", s->path, name, t->chunks);
+  return save_chunk(s, t, t->chunk, scope, out);
+}
+
+Status save_chunk(const Save *s, const ManifestTensor *t, const ManifestChunk *c, Scope *scope, Tensor **out) {
+  return as_damage(s->path, safetensors_get(s->file[c->file], manifest_key(&s->m, t, c), scope, out));
 }
 
 /* ---- verifying ---------------------------------------------------------------------------------- */
@@ -147,6 +157,7 @@ typedef struct {
   const SafeTensors *file;
   const SafeEntry *entry;
   const ManifestTensor *tensor;
+  const ManifestChunk *chunk;
   bool damaged;
 } Checked;
 
@@ -166,7 +177,7 @@ static void check_some(void *arg, int64_t begin, int64_t end, int worker) {
   Checking *c = arg;
   (void)begin, (void)end, (void)worker;
   for (int i; (i = atomic_fetch_add(&c->next, 1)) < c->n;)
-    c->v[i].damaged = safetensors_hash(c->v[i].file, c->v[i].entry) != c->v[i].tensor->hash;
+    c->v[i].damaged = safetensors_hash(c->v[i].file, c->v[i].entry) != c->v[i].chunk->hash;
 }
 
 static Status report_damage(const Save *s, const Checking *c) {
@@ -178,18 +189,22 @@ static Status report_damage(const Save *s, const Checking *c) {
     if (!count++ || strcmp(k->tensor->name, first->tensor->name) < 0) first = k;
   }
   if (!count) return OK;
-  return hint_before(s->path, fail(ERR_CKPT,
-                                   "'%s': the bytes of the tensor '%s' do not match their checksum: the file was "
-                                   "damaged or edited after it was saved (%d of %d tensors)",
-                                   first->file->file->path, first->tensor->key, count, c->n));
+  return hint_before(s->path,
+                     fail(ERR_CKPT,
+                          "'%s': the bytes of the tensor '%s' do not match their checksum: the file was "
+                          "damaged or edited after it was saved (%d of %d tensors)",
+                          first->file->file->path, manifest_key(&s->m, first->tensor, first->chunk), count, c->n));
 }
 
 Status save_verify(const Save *s, int threads) {
-  Checking c = {.n = s->m.tensors};
-  TRY_NEW(c.v, calloc((size_t)c.n + 1, sizeof *c.v));
-  for (int i = 0; i < c.n; i++) {
+  Checking c = {0};
+  size_t chunks = 0;
+  for (int i = 0; i < s->m.tensors; i++) chunks += (size_t)s->m.tensor[i].chunks;
+  TRY_NEW(c.v, calloc(chunks + 1, sizeof *c.v));
+  for (int i = 0; i < s->m.tensors; i++) {
     const ManifestTensor *t = &s->m.tensor[i];
-    c.v[i] = (Checked){s->file[t->file], find_entry(s, t), t, false};
+    for (const ManifestChunk *k = t->chunk; k < t->chunk + t->chunks; k++)
+      c.v[c.n++] = (Checked){s->file[k->file], save_entry(s, t, k), t, k, false};
   }
   qsort(c.v, (size_t)c.n, sizeof *c.v, by_bytes);
   parallel_for(threads, threads > 1 ? threads : 1, 1, check_some, &c);

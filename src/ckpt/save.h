@@ -18,7 +18,7 @@
 
 #include "ckpt/manifest.h"
 
-typedef struct {
+typedef struct Save {
   Arena arena;
   const char *path;
   Manifest m;
@@ -36,8 +36,12 @@ Status save_verify(const Save *s, int threads);
 /* Has it exactly these tensors, with these dtypes and sizes?  Names are as they were given to run_folder_save();
  * the tensors need no data. */
 Status save_check_match(const Save *s, const SafeItem *items, int n);
-/* A handle in `scope` on the mapped bytes.  Writing to it does not change the file. */
+/* A handle in `scope` on the mapped bytes of a tensor that was saved in one part.  Writing to it does not change
+ * the file. */
 Status save_tensor(const Save *s, const char *name, Scope *scope, Tensor **out);
+/* The same of one part, and where it is in its file. */
+Status save_chunk(const Save *s, const ManifestTensor *t, const ManifestChunk *c, Scope *scope, Tensor **out);
+const SafeEntry *save_entry(const Save *s, const ManifestTensor *t, const ManifestChunk *c);
 /* Matches, verifies, then copies every tensor to where items lie, whatever their strides.  They are written to only
  * if all of it is right. */
 Status save_restore(const Save *s, const SafeItem *items, int n, int threads);

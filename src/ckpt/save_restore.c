@@ -133,19 +133,43 @@ static void copy_rows(const Tensor *to, const Tensor *from) {
   }
 }
 
+/* A chunk and the part of an item that it is. */
+typedef struct {
+  Tensor *from, *to;
+} Pair;
+
+typedef struct {
+  Pair *v;
+  int n, cap;
+} Pairs;
+
+static Status add_pairs(const Save *s, const SafeItem *item, Scope *scope, Arena *arena, Pairs *out) {
+  const ManifestTensor *t = manifest_find(&s->m, item->name);
+  const Tensor *whole = item->tensor;
+  for (int i = 0; i < t->chunks; i++) {
+    const ManifestChunk *c = &t->chunk[i];
+    int64_t at = whole->offset;
+    Pair p;
+    for (int d = 0; d < t->ndim; d++) at += c->offset[d] * whole->stride[d];
+    TRY(save_chunk(s, t, c, scope, &p.from));
+    if (!tensor_numel(p.from)) continue;
+    TRY(tensor_as_strided(scope, whole, t->ndim, c->size, whole->stride, at, &p.to));
+    TRY_NEW(out->v, arena_more(arena, out->v, out->n, &out->cap));
+    out->v[out->n++] = p;
+  }
+  return OK;
+}
+
 /* All are found before the first is copied. */
 static Status copy_all(const Save *s, const SafeItem *items, int n, int threads, Scope *scope, Arena *arena) {
   Copies c = {0};
-  Tensor **saved;
-  TRY_NEW(saved, arena_new_n(arena, Tensor *, n + 1));
-  for (int i = 0; i < n; i++) {
-    TRY(save_tensor(s, items[i].name, scope, &saved[i]));
-    if (tensor_is_contiguous(items[i].tensor)) TRY(add_copies(items[i].tensor, saved[i], arena, &c));
-  }
+  Pairs pairs = {0};
+  for (int i = 0; i < n; i++) TRY(add_pairs(s, &items[i], scope, arena, &pairs));
+  for (int i = 0; i < pairs.n; i++)
+    if (tensor_is_contiguous(pairs.v[i].to)) TRY(add_copies(pairs.v[i].to, pairs.v[i].from, arena, &c));
   if (c.n) parallel_for(threads, c.n, 1, copy_some, &c);
-  for (int i = 0; i < n; i++) {
-    if (!tensor_is_contiguous(items[i].tensor)) copy_rows(items[i].tensor, saved[i]);
-  }
+  for (int i = 0; i < pairs.n; i++)
+    if (!tensor_is_contiguous(pairs.v[i].to)) copy_rows(pairs.v[i].to, pairs.v[i].from);
   return OK;
 }
 

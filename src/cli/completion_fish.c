@@ -5,7 +5,7 @@
 
 static const char head[] = "# fish completion for tessera, written by `tessera completion fish`.\n"
                            "\n"
-                           "# Is this the command line of that command (and benchmark)?\n"
+                           "# Is this the command line of that command (and the one behind it)?\n"
                            "function __tessera_in\n"
                            "    set -l words (commandline -opc)\n"
                            "    test (count $words) -gt (count $argv); or return 1\n"

@@ -84,7 +84,7 @@ Status completion_zsh(void) {
     if (!spec->nsub) continue;
     printf("  if [[ $command == %s ]]; then\n    names=(\n", command_table[i].name);
     for (int k = 0; k < spec->nsub; k++) print_name(spec->sub[k].name, spec->sub[k].summary);
-    printf("    )\n    if ((CURRENT == 3)); then\n      _describe benchmark names\n      return\n    fi\n"
+    printf("    )\n    if ((CURRENT == 3)); then\n      _describe command names\n      return\n    fi\n"
            "    command+=\" $words[3]\"\n    shift words\n    ((CURRENT--))\n  fi\n");
   }
   printf("  shift words\n  ((CURRENT--))\n  case $command in\n");

@@ -238,60 +238,52 @@ uint64_t safetensors_hash(const SafeTensors *st, const SafeEntry *e) {
 /* ---- writing ---------------------------------------------------------------- */
 
 typedef struct {
-  const Tensor *tensor;
-  int at;              /* position in the caller's list */
-  uint64_t begin, end; /* in the data */
+  int at; /* position in the caller's list */
+  size_t item;
 } Placed;
 
 static int by_alignment(const void *a, const void *b) {
   const Placed *x = a, *y = b;
-  size_t sx = dtype_size(x->tensor->dtype), sy = dtype_size(y->tensor->dtype);
-  return sx != sy ? (sx > sy ? -1 : 1) : x->at - y->at;
+  return x->item != y->item ? (x->item > y->item ? -1 : 1) : x->at - y->at;
 }
 
-static int by_position(const void *a, const void *b) { return ((const Placed *)a)->at - ((const Placed *)b)->at; }
-
-static Status place(const SafeItem *items, int n, Placed *placed) {
+/* Of entries in the order of the file; begin and end count from the start of the data. */
+static Status place(SafeEntry *e, int n) {
   uint64_t at = 0;
+  Placed *order;
+  TRY_NEW(order, malloc(((size_t)n + 1) * sizeof *order));
+  for (int i = 0; i < n; i++) order[i] = (Placed){i, dtype_size(e[i].dtype)};
+  qsort(order, (size_t)n, sizeof *order, by_alignment);
   for (int i = 0; i < n; i++) {
-    const Tensor *t = items[i].tensor;
-    if (!*dtype_info[t->dtype].safetensors) {
-      return fail(ERR_FAIL, "tensor '%s': a .safetensors file cannot hold the dtype %s", items[i].name,
-                  dtype_name(t->dtype));
-    }
-    if (!tensor_data(t) && tensor_numel(t))
-      return fail(ERR_FAIL, "tensor '%s' has no data to be written", items[i].name);
-    placed[i] = (Placed){.tensor = t, .at = i};
+    SafeEntry *p = &e[order[i].at];
+    uint64_t bytes = order[i].item;
+    for (int d = 0; d < p->ndim; d++) bytes *= (uint64_t)p->size[d];
+    p->begin = at;
+    p->end = at += bytes;
   }
-  qsort(placed, (size_t)n, sizeof *placed, by_alignment);
-  for (int i = 0; i < n; i++) {
-    placed[i].begin = at;
-    at += (uint64_t)tensor_numel(placed[i].tensor) * dtype_size(placed[i].tensor->dtype);
-    placed[i].end = at;
-  }
+  free(order);
   return OK;
 }
 
-static bool add_entry(yyjson_mut_doc *doc, yyjson_mut_val *root, const char *name, const Placed *p) {
+static bool add_entry(yyjson_mut_doc *doc, yyjson_mut_val *root, const SafeEntry *e) {
   yyjson_mut_val *entry = yyjson_mut_obj(doc), *shape = yyjson_mut_arr(doc), *offsets = yyjson_mut_arr(doc);
-  bool ok = yyjson_mut_obj_add_str(doc, entry, "dtype", dtype_info[p->tensor->dtype].safetensors);
-  for (int i = 0; i < p->tensor->ndim; i++) ok &= yyjson_mut_arr_add_int(doc, shape, p->tensor->size[i]);
-  ok &= yyjson_mut_arr_add_uint(doc, offsets, p->begin) && yyjson_mut_arr_add_uint(doc, offsets, p->end);
+  bool ok = yyjson_mut_obj_add_str(doc, entry, "dtype", dtype_info[e->dtype].safetensors);
+  for (int i = 0; i < e->ndim; i++) ok &= yyjson_mut_arr_add_int(doc, shape, e->size[i]);
+  ok &= yyjson_mut_arr_add_uint(doc, offsets, e->begin) && yyjson_mut_arr_add_uint(doc, offsets, e->end);
   ok &= yyjson_mut_obj_add_val(doc, entry, "shape", shape) &&
         yyjson_mut_obj_add_val(doc, entry, "data_offsets", offsets);
-  return ok && yyjson_mut_obj_add_val(doc, root, name, entry);
+  return ok && yyjson_mut_obj_add_val(doc, root, e->name, entry);
 }
 
-/* placed is in the caller's order.  text is freed with free(). */
-static Status header_text(const SafeItem *items, const Placed *placed, int n, const SafeText *text, int texts,
-                          char **out, size_t *length) {
+/* text is freed with free(). */
+static Status header_text(const SafeEntry *e, int n, const SafeText *text, int texts, char **out, size_t *length) {
   yyjson_mut_doc *doc;
   TRY_NEW(doc, yyjson_mut_doc_new(NULL));
   yyjson_mut_val *root = yyjson_mut_obj(doc), *meta = yyjson_mut_obj(doc);
   bool ok = root && meta;
   for (int i = 0; ok && i < texts; i++) ok = yyjson_mut_obj_add_str(doc, meta, text[i].key, text[i].value);
   if (texts) ok = ok && yyjson_mut_obj_add_val(doc, root, "__metadata__", meta);
-  for (int i = 0; ok && i < n; i++) ok = add_entry(doc, root, items[i].name, &placed[i]);
+  for (int i = 0; ok && i < n; i++) ok = add_entry(doc, root, &e[i]);
   yyjson_write_err err = {.code = YYJSON_WRITE_ERROR_MEMORY_ALLOCATION};
   *out = NULL;
   if (ok) {
@@ -302,6 +294,53 @@ static Status header_text(const SafeItem *items, const Placed *placed, int n, co
   if (*out) return OK;
   return err.code == YYJSON_WRITE_ERROR_MEMORY_ALLOCATION ? fail_oom()
                                                           : fail(ERR_FAIL, "a name cannot be written: %s", err.msg);
+}
+
+static int by_text(const void *a, const void *b) {
+  return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static Status check_names(const SafeEntry *e, int n) {
+  const char **names;
+  TRY_NEW(names, malloc(((size_t)n + 1) * sizeof *names));
+  for (int i = 0; i < n; i++) names[i] = e[i].name;
+  qsort(names, (size_t)n, sizeof *names, by_text);
+  Status s = OK;
+  for (int i = 0; !s && i < n; i++) {
+    if (!strcmp(names[i], "__metadata__") || (i && !strcmp(names[i], names[i - 1])))
+      s = fail(ERR_FAIL, "two tensors cannot both be saved as '%s'", names[i]);
+    if (!*dtype_info[e[i].dtype].safetensors && !s)
+      s = fail(ERR_FAIL, "tensor '%s': a .safetensors file cannot hold the dtype %s", e[i].name,
+               dtype_name(e[i].dtype));
+  }
+  free(names);
+  return s;
+}
+
+/* Length, text, blanks up to a multiple of 8. */
+static Status make_head(const char *text, size_t length, void **head, size_t *bytes) {
+  uint64_t padded = (length + 7) / 8 * 8;
+  unsigned char *p;
+  TRY_NEW(p, malloc(LENGTH + (size_t)padded));
+  for (int i = 0; i < LENGTH; i++) p[i] = (unsigned char)(padded >> (8 * i));
+  memset(p + LENGTH, ' ', (size_t)padded);
+  memcpy(p + LENGTH, text, length);
+  *head = p;
+  *bytes = LENGTH + (size_t)padded;
+  return OK;
+}
+
+Status safetensors_plan(SafeEntry *entries, int n, const SafeText *text, int texts, void **head, size_t *bytes) {
+  char *json;
+  size_t length;
+  TRY(check_names(entries, n));
+  TRY(place(entries, n));
+  TRY(header_text(entries, n, text, texts, &json, &length));
+  Status s = length > MAX_HEADER ? fail(ERR_FAIL, "the names of %d tensors do not fit the header of one file", n)
+                                 : make_head(json, length, head, bytes);
+  free(json);
+  for (int i = 0; !s && i < n; i++) entries[i].begin += *bytes, entries[i].end += *bytes;
+  return s;
 }
 
 /* hash may be NULL. */
@@ -334,47 +373,45 @@ static Status write_elements(FileOut *f, const Tensor *t, XXH3_state_t *hash) {
   }
 }
 
-static Status write_data(FileOut *f, const Placed *by_data, int n, SafeWritten *out) {
+typedef struct {
+  uint64_t begin;
+  int at;
+} Turn;
+
+static int by_begin(const void *a, const void *b) {
+  const Turn *x = a, *y = b;
+  return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : x->at - y->at; /* empty ones have no place */
+}
+
+static Status write_data(FileOut *f, const SafeItem *items, const SafeEntry *e, int n, SafeWritten *out) {
   XXH3_state_t *hash = NULL;
+  Turn *turn;
   Status s = OK;
-  if (out) TRY_NEW(hash, XXH3_createState());
+  TRY_NEW(turn, malloc(((size_t)n + 1) * sizeof *turn));
+  for (int i = 0; i < n; i++) turn[i] = (Turn){e[i].begin, i};
+  qsort(turn, (size_t)n, sizeof *turn, by_begin);
+  if (out && !(hash = XXH3_createState())) s = fail_oom();
   for (int i = 0; !s && i < n; i++) {
     if (hash) XXH3_64bits_reset(hash);
-    s = write_elements(f, by_data[i].tensor, hash);
-    if (hash) out->hash[by_data[i].at] = XXH3_64bits_digest(hash);
+    s = write_elements(f, items[turn[i].at].tensor, hash);
+    if (hash) out->hash[turn[i].at] = XXH3_64bits_digest(hash);
   }
   if (out) out->bytes = f->written;
   XXH3_freeState(hash);
+  free(turn);
   return s;
 }
 
-static Status write_header(FileOut *f, const char *header, size_t length) {
-  size_t padding = (8 - length % 8) % 8;
-  uint64_t total = length + padding;
-  unsigned char bytes[LENGTH];
-  for (int i = 0; i < LENGTH; i++) bytes[i] = (unsigned char)(total >> (8 * i));
-  TRY(file_out_write(f, bytes, LENGTH));
-  TRY(file_out_write(f, header, length));
-  return file_out_pad(f, padding, ' ');
-}
-
-static int by_item_name(const void *a, const void *b) {
-  return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-static Status check_names(const SafeItem *items, int n) {
-  const char **names;
-  TRY_NEW(names, malloc(((size_t)n + 1) * sizeof *names));
-  for (int i = 0; i < n; i++) names[i] = items[i].name;
-  qsort(names, (size_t)n, sizeof *names, by_item_name);
-  Status s = OK;
-  for (int i = 0; !s && i < n; i++) {
-    if (!strcmp(names[i], "__metadata__") || (i && !strcmp(names[i], names[i - 1]))) {
-      s = fail(ERR_FAIL, "two tensors cannot both be saved as '%s'", names[i]);
-    }
+static Status make_entries(const SafeItem *items, int n, SafeEntry **out) {
+  TRY_NEW(*out, calloc((size_t)n + 1, sizeof **out));
+  for (int i = 0; i < n; i++) {
+    const Tensor *t = items[i].tensor;
+    if (!tensor_data(t) && tensor_numel(t))
+      return fail(ERR_FAIL, "tensor '%s' has no data to be written", items[i].name);
+    (*out)[i] = (SafeEntry){.name = items[i].name, .dtype = t->dtype, .ndim = t->ndim};
+    memcpy((*out)[i].size, t->size, sizeof t->size);
   }
-  free(names);
-  return s;
+  return OK;
 }
 
 Status safetensors_save(const char *path, const SafeItem *items, int n, const SafeText *text, int texts,
@@ -385,23 +422,19 @@ Status safetensors_save(const char *path, const SafeItem *items, int n, const Sa
 Status safetensors_save_hashed(const char *path, const SafeItem *items, int n, const SafeText *text, int texts,
                                unsigned flags, SafeWritten *out) {
   FileOut f = {0};
-  char *header = NULL;
-  size_t length = 0;
-  Placed *placed;
-  TRY(check_names(items, n));
-  TRY_NEW(placed, malloc(((size_t)n + 1) * sizeof *placed));
+  void *head = NULL;
+  size_t bytes = 0;
+  SafeEntry *entries = NULL;
   Status s = OK;
-  TRY_GOTO(done, place(items, n, placed));
-  qsort(placed, (size_t)n, sizeof *placed, by_position);
-  TRY_GOTO(done, header_text(items, placed, n, text, texts, &header, &length));
-  qsort(placed, (size_t)n, sizeof *placed, by_alignment);
+  TRY_GOTO(done, make_entries(items, n, &entries));
+  TRY_GOTO(done, safetensors_plan(entries, n, text, texts, &head, &bytes));
   TRY_GOTO(done, file_out_open(&f, path, flags));
-  TRY_GOTO(done, write_header(&f, header, length));
-  TRY_GOTO(done, write_data(&f, placed, n, out));
+  TRY_GOTO(done, file_out_write(&f, head, bytes));
+  TRY_GOTO(done, write_data(&f, items, entries, n, out));
   s = file_out_commit(&f);
 done:
   file_out_discard(&f);
-  free(header);
-  free(placed);
+  free(head);
+  free(entries);
   return s;
 }

@@ -48,13 +48,17 @@ Status safetensors_tensor(const SafeTensors *st, const SafeEntry *entry, Scope *
 /* find + tensor; fails if there is no such name. */
 Status safetensors_get(const SafeTensors *st, const char *name, Scope *scope, Tensor **out);
 
+/* Where entries (name, dtype, ndim, size) of a file that is to be written lie in it: begin and end.  The data is
+ * ordered by element size, so that every tensor is aligned; names keep the given order in the header, which *head
+ * is: the first bytes of the file, to be freed with free(). */
+Status safetensors_plan(SafeEntry *entries, int n, const SafeText *text, int texts, void **head, size_t *bytes);
+
 typedef struct {
   const char *name;
   const Tensor *tensor; /* any strides; written contiguous */
 } SafeItem;
 
-/* Names keep the given order in the header; the data is ordered by element size, so that
- * every tensor is aligned.  flags: FileFlags.  The file appears whole or not at all. */
+/* As safetensors_plan() places them.  flags: FileFlags.  The file appears whole or not at all. */
 Status safetensors_save(const char *path, const SafeItem *items, int n, const SafeText *text, int texts,
                         unsigned flags);
 

@@ -41,7 +41,8 @@ static const struct {
     {"\"texts\"", "\"more\": 1, \"texts\"", NULL}, /* what later versions may add */
     {"\"mesh\": \"1\"", "\"mesh\": \"dp=2\"", "saves of several ranks"},
     {"tessera run", "other", "no manifest of a save"},
-    {"\"version\": 1", "\"version\": 2", "version 2 of the format, this tessera reads version 1"},
+    {"\"version\": 1", "\"version\": 2", NULL},
+    {"\"version\": 1", "\"version\": 3", "version 3 of the format, this tessera reads up to version 2"},
     {"\"version\": 1", "\"version\": \"1\"", "'version' must be"},
     {"\"step\": 100", "\"step\": -1", "'step': it must not be negative"},
     {"\"step\": 100", "\"step\": 1.5", "'step' must be"},

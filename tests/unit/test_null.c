@@ -27,6 +27,8 @@ typedef struct {
   TessDataParallel *replicas;
   TessReplicas how;
   TessPlanEntry entry;
+  TessCheckpoint *checkpoint;
+  TessChange change;
   TessTraining training;
   TessData data;
   TessStep step;
@@ -103,6 +105,8 @@ static void set_up(Workbench *w, int spread) {
   w->args[0] = tess_t(w->tensor);
   w->program = tess_open(w->ctx, GOLDEN_FOLDER "/models/mlp/program.pt2");
   w->trainer = tess_trainer_open(w->ctx, GOLDEN_FOLDER "/train/mlp_ce/forward.pt2", NULL);
+  w->checkpoint = tess_checkpoint_open(w->ctx, GOLDEN_FOLDER "/models/mlp/program.pt2");
+  w->change = (TessChange){.source = w->names, .sources = 1, .output = "/dev/null/x"};
   w->scope = tess_scope_begin(w->ctx);
   w->hub = tess_hub_new(1);
   w->module = tess_module_new(w->ctx, null_forward, NULL);
@@ -125,7 +129,8 @@ static int ends_context(const char *f) {
 
 /* NULL or -1 is an answer of these, not a failure. */
 static int may_answer_none(const char *f) {
-  static const char *const names[] = {"tess_set_mesh", "tess_error_message", "tess_grad_of"};
+  static const char *const names[] = {"tess_set_mesh", "tess_error_message", "tess_grad_of",
+                                      "tess_checkpoint_name"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(f, names[i])) return 1;
   return 0;

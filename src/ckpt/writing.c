@@ -1,0 +1,302 @@
+/* writing.c -- the engine; see writing.h. */
+#include "ckpt/writing.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+#include <zlib.h>
+
+#include "base/parallel.h"
+#include "ckpt/windows.h"
+#include "ckpt/write_formats.h"
+
+enum { LEAST_WINDOW = 64 << 10, MOST_WINDOW = 8 << 20, SHARES = 4 };
+
+const WriteFormat write_formats[] = {
+    {.name = "tessera",
+     .what = "a save of tessera",
+     .folder = true,
+     .names = NAMES_OF_RUN,
+     .plan = plan_run,
+     .finish = finish_run},
+    {.name = "hf",
+     .what = "a folder of Hugging Face",
+     .folder = true,
+     .names = NAMES_OF_MODEL,
+     .plan = plan_hf,
+     .finish = finish_hf},
+    {.name = "safetensors", .what = "a .safetensors file", .names = NAMES_OF_MODEL, .plan = plan_safetensors},
+    {.name = "dcp",
+     .what = "a distributed checkpoint of PyTorch",
+     .folder = true,
+     .crc = true,
+     .plan = plan_dcp,
+     .around = around_dcp,
+     .finish = finish_dcp},
+    {.name = "pt2", .what = "an exported program with these weights", .names = NAMES_OF_MODEL, .write = write_pt2},
+};
+const int write_format_count = (int)(sizeof write_formats / sizeof *write_formats);
+
+const WriteFormat *write_format_find(const char *name) {
+  for (int i = 0; i < write_format_count; i++)
+    if (!strcmp(name, write_formats[i].name)) return &write_formats[i];
+  return NULL;
+}
+
+/* ---- files that are open --------------------------------------------------------------------------------------
+ */
+
+typedef struct {
+  FileOut out;
+  bool open, done;
+  atomic_int left; /* boxes */
+} OpenFile;
+
+typedef struct {
+  OpenFile *file;
+  pthread_mutex_t lock; /* of opening and of progress */
+  atomic_int next;      /* box */
+  atomic_bool failed;
+  Status first;
+  size_t window;
+} Engine;
+
+static Status path_of(Writing *w, int file, const char **out) {
+  if (w->how->format->folder) return folder_out_path(&w->out, w->file[file].name, out);
+  *out = w->how->path;
+  return OK;
+}
+
+static unsigned flags_of(const Writing *w) {
+  return (w->how->sync ? FILE_SYNC : 0u) | (w->how->force || w->how->format->folder ? FILE_OVERWRITE : 0u);
+}
+
+static Status open_file(Writing *w, int i) {
+  Engine *e = w->inside;
+  OpenFile *f = &e->file[i];
+  Status s = OK;
+  pthread_mutex_lock(&e->lock);
+  if (!f->open) {
+    const char *path;
+    s = path_of(w, i, &path);
+    if (!s) s = file_out_open(&f->out, path, flags_of(w));
+    f->open = !s;
+  }
+  pthread_mutex_unlock(&e->lock);
+  return s;
+}
+
+static Status close_file(Writing *w, int i) {
+  Engine *e = w->inside;
+  OpenFile *f = &e->file[i];
+  if (w->file[i].head_bytes) TRY(file_out_write_at(&f->out, 0, w->file[i].head, w->file[i].head_bytes));
+  f->done = true;
+  return file_out_commit(&f->out);
+}
+
+Status writing_put(Writing *w, int file, uint64_t at, const void *data, size_t size) {
+  Engine *e = w->inside;
+  return file_out_write_at(&e->file[file].out, at, data, size);
+}
+
+Status writing_add_text(Writing *w, const char *name, const void *data, size_t size) {
+  const char *path;
+  TRY(folder_out_path(&w->out, name, &path));
+  return file_write_all(path, data, size, flags_of(w));
+}
+
+/* ---- boxes ------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct {
+  Writing *w;
+  WriteBox *b;
+  XXH3_state_t *hash;
+  uint64_t done; /* bytes of the box */
+  void *buffer;  /* a window; made when first needed */
+  int worker;
+} BoxJob;
+
+static Status put_bytes(BoxJob *j, const void *data, size_t size) {
+  const WriteFormat *f = j->w->how->format;
+  Engine *e = j->w->inside;
+  XXH3_64bits_update(j->hash, data, size);
+  if (f->crc) j->b->crc = (uint32_t)crc32_z(j->b->crc, data, size);
+  TRY(writing_put(j->w, j->b->file, j->b->at + j->done, data, size));
+  j->done += size;
+  if (j->w->how->progress) {
+    pthread_mutex_lock(&e->lock);
+    progress_add(j->w->how->progress, (int64_t)size);
+    pthread_mutex_unlock(&e->lock);
+  }
+  return atomic_load(&e->failed) ? fail(ERR_FAIL, "another part has failed") : OK;
+}
+
+static Status put_window(void *arg, const int64_t *offset, const int64_t *size, size_t bytes) {
+  BoxJob *j = arg;
+  const Derived *d = j->w->d;
+  const DerivedTensor *t = &d->v[j->b->tensor];
+  Engine *e = j->w->inside;
+  derived_ahead(d, t, offset, size);
+  const void *data = derived_span(d, t, offset, size);
+  if (!data) {
+    if (!j->buffer) TRY_NEW(j->buffer, malloc(e->window));
+    TRY(derived_read(d, t, offset, size, j->buffer));
+    data = j->buffer;
+  }
+  TRY(put_bytes(j, data, bytes));
+  derived_forget(d, t, offset, size);
+  return OK;
+}
+
+static Status put_box(BoxJob *j) {
+  Writing *w = j->w;
+  WriteBox *b = j->b;
+  Engine *e = w->inside;
+  TRY(open_file(w, b->file));
+  XXH3_64bits_reset(j->hash);
+  j->done = 0;
+  b->crc = 0;
+  if (b->tensor < 0) TRY(put_bytes(j, b->raw, (size_t)b->bytes));
+  else {
+    const DerivedTensor *t = &w->d->v[b->tensor];
+    derived_ahead(w->d, t, b->offset, b->size);
+    TRY(each_window(t->ndim, b->offset, b->size, dtype_size(t->dtype), e->window, put_window, j));
+  }
+  b->hash = XXH3_64bits_digest(j->hash);
+  if (w->how->format->around) TRY(w->how->format->around(w, b));
+  if (atomic_fetch_sub(&e->file[b->file].left, 1) > 1) return OK;
+  return close_file(w, b->file); /* while others go on with the next */
+}
+
+static void keep_first(Engine *e, Status s) {
+  if (!s) return;
+  pthread_mutex_lock(&e->lock);
+  if (e->first) status_free(s);
+  else e->first = s;
+  pthread_mutex_unlock(&e->lock);
+  atomic_store(&e->failed, true);
+}
+
+static void put_some(void *arg, int64_t begin, int64_t end, int worker) {
+  Writing *w = arg;
+  Engine *e = w->inside;
+  BoxJob j = {.w = w, .hash = XXH3_createState(), .worker = worker};
+  (void)begin, (void)end;
+  if (!j.hash) keep_first(e, fail_oom());
+  for (int i; !atomic_load(&e->failed) && (i = atomic_fetch_add(&e->next, 1)) < w->boxes;) {
+    j.b = &w->box[i];
+    keep_first(e, put_box(&j));
+  }
+  free(j.buffer);
+  XXH3_freeState(j.hash);
+}
+
+/* ---- all of it
+ * ---------------------------------------------------------------------------------------------------- */
+
+static void set_window(const Writing *w, Engine *e) {
+  uint64_t window = w->how->memory / (uint64_t)(w->how->threads * SHARES);
+  /* The mean is computed in f64, of each element twice. */
+  if (w->d->sources > 1) window /= 8;
+  e->window = (size_t)(window < LEAST_WINDOW ? LEAST_WINDOW : window > MOST_WINDOW ? MOST_WINDOW : window);
+}
+
+static Status put_all(Writing *w) {
+  Engine *e = w->inside;
+  for (int i = 0; i < w->boxes; i++) atomic_fetch_add(&e->file[w->box[i].file].left, 1);
+  parallel_for(w->how->threads, w->how->threads, 1, put_some, w);
+  TRY(e->first);
+  for (int i = 0; i < w->files; i++) { /* those without a box */
+    if (e->file[i].done) continue;
+    TRY(open_file(w, i));
+    TRY(close_file(w, i));
+  }
+  return w->how->format->finish ? w->how->format->finish(w) : OK;
+}
+
+static Status run_engine(Writing *w) {
+  Engine e = {.lock = PTHREAD_MUTEX_INITIALIZER};
+  TRY_NEW(e.file, calloc((size_t)w->files + 1, sizeof *e.file));
+  w->inside = &e;
+  set_window(w, &e);
+  Status s = put_all(w);
+  if (s == e.first) e.first = OK;
+  status_free(e.first);
+  for (int i = 0; i < w->files; i++)
+    if (e.file[i].open && !e.file[i].done) file_out_discard(&e.file[i].out);
+  free(e.file);
+  w->inside = NULL;
+  return s;
+}
+
+Status writing_run(Writing *w) {
+  const WriteHow *how = w->how;
+  if (how->progress) how->progress->total = w->d->bytes;
+  if (how->format->write) return how->format->write(w, how->path, flags_of(w));
+  if (!how->format->folder) return run_engine(w);
+  TRY(folder_out_open(&w->out, how->path, how->force));
+  w->out.durable = true; /* what is there is replaced as a whole */
+  TRY(run_engine(w));
+  return folder_out_commit(&w->out);
+}
+
+Status writing_add_file(Writing *w, const char *name, int *out) {
+  TRY_NEW(w->file, arena_more(&w->arena, w->file, w->files, &w->files_cap));
+  w->file[w->files] = (WriteFile){.name = name, .rank = -1};
+  *out = w->files++;
+  return OK;
+}
+
+Status writing_add_box(Writing *w, const WriteBox *b) {
+  TRY_NEW(w->box, arena_more(&w->arena, w->box, w->boxes, &w->boxes_cap));
+  w->box[w->boxes++] = *b;
+  return OK;
+}
+
+static Status check_complete(const Derived *d) {
+  for (int i = 0; i < d->n; i++)
+    for (int k = 0; k < d->sources; k++) TRY(source_check(d->source[k], d->v[i].part[k]));
+  return OK;
+}
+
+Status writing_plan(const Derived *d, const WriteHow *how, Writing **out) {
+  Writing *w;
+  TRY(check_complete(d));
+  TRY_NEW(w, calloc(1, sizeof *w));
+  w->d = d;
+  w->how = how;
+  Status s = how->format->plan ? how->format->plan(w) : OK;
+  if (s) writing_free(w);
+  else *out = w;
+  return s;
+}
+
+void writing_free(Writing *w) {
+  if (!w) return;
+  folder_out_discard(&w->out);
+  arena_free(&w->arena);
+  free(w);
+}
+
+Status writing_plan_mesh(Writing *w, SavePlan **plan) {
+  const WriteMesh *m = w->how->mesh;
+  TRY_NEW(*plan, arena_new_n(&w->arena, SavePlan, m->ranks));
+  for (int i = 0; i < w->d->n; i++) {
+    const DerivedTensor *t = &w->d->v[i];
+    Placement place[MAX_AXES];
+    TRY(m->place(m->arg, t, place));
+    Layout l = {.ndim = t->ndim, .shape = t->size, .naxes = m->naxes, .axis = m->axis, .place = place};
+    Status s = placements_check(place, m->naxes, t->ndim, t->name);
+    if (!s) s = layout_check(&l);
+    for (int r = 0; !s && r < m->ranks; r++) {
+      int coord[MAX_AXES];
+      mesh_coord(m->axis, m->naxes, r, coord);
+      s = save_plan_add_layout(&(*plan)[r], &w->arena, t->name, t->dtype, &l, coord);
+    }
+    TRY(s);
+  }
+  return save_plans_dedup(*plan, m->ranks, SAVE_BALANCED);
+}
