@@ -12,6 +12,7 @@
 #include "report/plan_report.h"
 #include "runtime/feed_sizes.h"
 #include "train/settings.h"
+#include "train/spread.h"
 #include "train/trainer.h"
 
 static const char examples[] =
@@ -181,10 +182,11 @@ static Status plan_training(PlanOptions *o, const char *path) {
   PlanRequest r = {.machine = o->machine ? &machine : NULL, .rank = (int)o->rank};
   TRY(check_files(o, &machine));
   ctx_init(&ctx, 1);
-  const TrainCommand words = {.wrap = o->wrap, .keep_gathered = o->keep_gathered, .prefetch = o->prefetch};
+  const SpreadSettings words = {
+      .wrap = o->wrap, .keep_gathered = o->keep_gathered, .prefetch = given_or(o->prefetch, -1), .bucket_mb = -1};
   ReduceGradients reduce;
   Status s = train_request(o, &r, &plan);
-  if (!s) s = train_reductions(&words, &arena, &reduce);
+  if (!s) s = spread_reductions(&words, &arena, &reduce);
   r.reduce = &reduce;
   if (!s) s = prepare_step(&ctx, o, path, plan, &arena, &step);
   r.step = step;

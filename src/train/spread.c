@@ -57,25 +57,24 @@ static Status parse_rows(const char *text, int64_t **rows, int *n) {
   return OK;
 }
 
-/* How gradients are reduced and parameters gathered. */
-static Status apply_reductions(const SpreadSettings *s, Arena *arena, Trainer *t) {
-  ReduceGradients how = reduce_gradients_default;
+Status spread_reductions(const SpreadSettings *s, Arena *arena, ReduceGradients *out) {
   char *wrap;
-  how.keep_gathered = s->keep_gathered;
-  if (s->prefetch >= 0) how.prefetch = (int)s->prefetch;
-  if (s->bucket_mb >= 0) how.bucket_mb = s->bucket_mb;
-  if (s->wrap) {
-    TRY_NEW(wrap, arena_printf(arena, "%s", s->wrap));
-    for (char *p = wrap; *p; p++)
-      if (*p == ',') *p = '|';
-    how.wrap = wrap;
-  }
-  session_reduce_gradients(trainer_session(t), &how);
+  *out = reduce_gradients_default;
+  out->keep_gathered = s->keep_gathered;
+  if (s->prefetch >= 0) out->prefetch = (int)s->prefetch;
+  if (s->bucket_mb >= 0) out->bucket_mb = s->bucket_mb;
+  if (!s->wrap) return OK;
+  TRY_NEW(wrap, arena_printf(arena, "%s", s->wrap));
+  for (char *p = wrap; *p; p++)
+    if (*p == ',') *p = '|';
+  out->wrap = wrap;
   return OK;
 }
 
 Status spread_apply(const SpreadSettings *s, Arena *arena, Trainer *t) {
-  TRY(apply_reductions(s, arena, t));
+  ReduceGradients reduce;
+  TRY(spread_reductions(s, arena, &reduce));
+  session_reduce_gradients(trainer_session(t), &reduce);
   if (!s->rank_rows) return OK;
   int64_t *rows = NULL;
   int n;

@@ -21,6 +21,8 @@ typedef struct {
 /* The parts of a TrainerPlan that say where.  plan may be NULL.  Errors name the setting; what is about ranks needs
  * a mesh. */
 Status spread_plan(const SpreadSettings *s, const PlanFile *plan, TrainerPlan *out);
+/* How gradients are reduced and parameters gathered; texts live in the arena. */
+Status spread_reductions(const SpreadSettings *s, Arena *arena, ReduceGradients *out);
 /* What a trainer that was opened so is told before its first step.  Texts live in the arena, which must outlive it.
  */
 Status spread_apply(const SpreadSettings *s, Arena *arena, Trainer *t);
