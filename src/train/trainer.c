@@ -239,7 +239,6 @@ int trainer_states(const Trainer *t, TrainState *out) {
   return n;
 }
 
-Tensor *trainer_tensor(const Trainer *t, const char *name) { return session_state(t->session, name); }
 
 void trainer_was_written(Trainer *t) {
   end_step(t, false);

@@ -110,7 +110,6 @@ typedef struct {
 Status trainer_set_aside(Trainer *t, SetAside *a);
 void trainer_put_back(Trainer *t, SetAside *a);
 
-Tensor *trainer_tensor(const Trainer *t, const char *name); /* this rank's shard; NULL: there is none */
 /* All elements of a state, in the trainer's own memory where this rank has them all.  (collective) */
 Status trainer_gather(const Trainer *t, const TrainState *state, Scope *scope, Tensor **out);
 /* Writes the elements of another tensor of the whole's size.  `where` is named in errors. */
