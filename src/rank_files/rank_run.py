@@ -42,7 +42,7 @@ def read_safetensors(path):
             if length > os.path.getsize(path):
                 raise ValueError
             header = json.loads(f.read(length))
-        data = torch.from_file(path, shared=False, size=os.path.getsize(path), dtype=torch.uint8)
+        data = torch.from_file(os.fspath(path), shared=False, size=os.path.getsize(path), dtype=torch.uint8)
     except OSError as error:
         raise SystemExit(f"{SCRIPT}: cannot read {path}: {error.strerror}")
     except (ValueError, struct.error):
