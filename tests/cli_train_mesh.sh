@@ -16,9 +16,9 @@ hint() { that grep -qE "hint.*$1" "$temp/err"; } # of the last command
 course() { sed 's/"lr".*//' "$1"; }              # LOG: what does not depend on the clock
 same() { [ -s "$1" ] && [ "$(course "$1")" = "$(course "$2")" ] && cmp -s "$1.safetensors" "$2.safetensors"; }
 records() { set -- "$1"; echo --log "$1" -o "$1.safetensors"; } # NAME: options
-near() { # LOG LOG: losses and norms within 1e-4
+near() { # LOG LOG [TOLERANCE]: losses and norms within 1e-4
   sed 's/[^0-9.e-]/ /g' "$1" | awk '{print $2, $3, $4}' >"$temp/a" && sed 's/[^0-9.e-]/ /g' "$2" | awk '{print $2, $3, $4}' >"$temp/b"
-  paste "$temp/a" "$temp/b" | awk '{for (i = 1; i < 4; i++) if (($i - $(i + 3)) ^ 2 > (1e-4 * $i) ^ 2) exit 1} END {exit NR == 0}'
+  paste "$temp/a" "$temp/b" | awk -v most="${3:-1e-4}" '{for (i = 1; i < 4; i++) if (($i - $(i + 3)) ^ 2 > (most * $i) ^ 2) exit 1} END {exit NR == 0}'
 }
 
 # ---- as one rank, and the same bits whatever the buckets, in every run, interrupted or not
@@ -44,6 +44,12 @@ check 0 '' "$tessera" train --resume "$temp/run" --mesh dp=1 --steps 3 -q
 check 0 '' "$tessera" train --resume "$temp/run" --mesh dp=3 --steps 4 -q
 check 0 '' "$tessera" train --resume "$temp/run" --mesh tp=2,dp=2 --steps 6 -q
 that near "$temp/alone" "$temp/moved"
+
+# ---- Muon's products of a matrix with itself, which is sharded both ways
+echo '{"params": {"layers.1.weight": "S(1),S(0)"}}' >"$temp/both.json"
+of "$mlp" 0 '' --steps 3 --optim muon,lr=1e-2 --log "$temp/muon"
+of "$mlp" 0 '' --steps 3 --optim muon,lr=1e-2 --mesh x=2,tp=2 --plan "$temp/both.json" --log "$temp/muon.mesh"
+that near "$temp/muon" "$temp/muon.mesh" 2e-2
 
 # ---- --check
 of "$gpt" 0 '^check: 2 steps match one rank.s: losses, norms and 20 gradients$' --steps 2 --mesh dp=2,tp=2 --check

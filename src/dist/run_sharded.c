@@ -47,27 +47,33 @@ static Status move_for_rule(const Call *c, const char *why, const Spec *from, co
   return s;
 }
 
-/* The shard that the local op gets for input i. */
-static Status local_input(const Call *c, const Decision *d, int i, Tensor *t, Tensor **out) {
-  *out = t->spec ? t->local : t;
+/* The shard that the local op gets for input i: what is there of it in *out, moved. */
+static Status local_input(const Call *c, const Decision *d, int i, Tensor **out) {
   const Spec *from = d->have[i], *to = d->want[i];
   if (from == to) return OK;
   ImplicitMode mode = d->mesh->dist->implicit;
   if (mode == IMPLICIT_STRICT || (mode == IMPLICIT_LOUD && redistribute_cost(from, to->place) > 0))
     return refuse_implicit(c, from, to);
-  TRY(move_for_rule(c, d->why, from, to, *out, out));
-  if (ctx_is_recording(c->ctx) && from->partial && !to->partial &&
-      t->spec) { /* reduced once: whoever comes later finds it so */
-    t->spec = to;
-    t->local = *out;
+  return move_for_rule(c, d->why, from, to, *out, out);
+}
+
+/* What is recorded is reduced once: whoever comes later finds it so.  Not before all inputs are there: the decision
+ * is about tensors as they were, and one may be several of them. */
+static void keep_reduced(const Call *c, const Decision *d, Tensor *const *shard) {
+  for (TensorWalk w = call_inputs(c); ctx_is_recording(c->ctx) && tensor_next(&w);) {
+    const Spec *from = d->have[w.flat], *to = d->want[w.flat];
+    if (from == to || !from->partial || to->partial || !w.tensor->spec) continue;
+    w.tensor->spec = to;
+    w.tensor->local = shard[w.flat];
   }
-  return OK;
 }
 
 static Status local_arguments(const Call *c, const Decision *d, Value *local) {
   Tensor **shard;
   TRY_NEW(shard, arena_new_n(c->arena, Tensor *, d->nin + 1));
-  for (TensorWalk w = call_inputs(c); tensor_next(&w);) TRY(local_input(c, d, w.flat, w.tensor, &shard[w.flat]));
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) shard[w.flat] = w.tensor->spec ? w.tensor->local : w.tensor;
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);) TRY(local_input(c, d, w.flat, &shard[w.flat]));
+  keep_reduced(c, d, shard);
   int n = c->op->schema.nparams;
   TRY(replace_tensors(c->arena, c->arg, n, shard, local));
   for (int i = 0; d->rewritten && i < d->op->schema.nparams; i++)
