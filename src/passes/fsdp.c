@@ -51,7 +51,8 @@ typedef struct {
   Exported *e;
   Arena arena;
   const char *wrap;
-  bool keep; /* nothing is gathered again */
+  bool keep;     /* nothing is gathered again */
+  unsigned axes; /* that parameters are fully sharded over; 0: any */
   int prefetch;
   Node **node;            /* by position */
   int n, nvals, boundary; /* the first position of the backward; n: there is none */
@@ -73,9 +74,18 @@ static bool read_move(const Node *n, Placement *from, Placement *to, int *naxes)
   return good;
 }
 
+/* Do the ranks along the axis have neighbouring parts of what the other axes leave?  If another axis cuts the same
+ * dimension after it, elements come from ranks outside of the group. */
+static bool is_innermost(const Placement *p, int naxes, int axis) {
+  for (int b = 0; b < naxes; b++)
+    if (b != axis && is_s(&p[b]) && p[b].dim == p[axis].dim && !(p[b].turn && p[b].turn < p[axis].turn))
+      return false;
+  return true;
+}
+
 /* Axes along which it goes from one kind of placement to another, if along the others it stays; 0: it is no such.
  */
-static unsigned changed_axes(const Node *n, PlaceKind from_kind, PlaceKind to_kind) {
+static unsigned changed_axes(const Fsdp *f, const Node *n, PlaceKind from_kind, PlaceKind to_kind) {
   Placement from[MAX_AXES], to[MAX_AXES];
   unsigned axes = 0;
   int naxes;
@@ -85,7 +95,10 @@ static unsigned changed_axes(const Node *n, PlaceKind from_kind, PlaceKind to_ki
     if (from[a].kind == from_kind && to[a].kind == to_kind && sum) axes |= 1u << a;
     else if (from[a].kind != to[a].kind || from[a].dim != to[a].dim) return 0;
   }
-  return axes;
+  const Placement *sharded = from_kind == PLACE_S ? from : to;
+  for (int a = 0; a < naxes; a++)
+    if (axes >> a & 1 && !is_innermost(sharded, naxes, a)) return 0;
+  return f->axes && axes != f->axes ? 0 : axes;
 }
 
 static const char *parameter_of(const Fsdp *f, const Val *v) {
@@ -138,7 +151,7 @@ static Status find_gathers(Fsdp *f) {
   for (int at = 0; at < f->n; at++) {
     Node *n = f->node[at];
     const char *name = n->nargs && n->args[0].kind == ARG_VAL ? parameter_of(f, n->args[0].val) : NULL;
-    unsigned axes = name ? changed_axes(n, PLACE_S, PLACE_R) : 0;
+    unsigned axes = name ? changed_axes(f, n, PLACE_S, PLACE_R) : 0;
     Group *g;
     if (!axes) continue;
     TRY(find_group(f, &f->gathers, &f->ngathers, n, module_of(f, name), axes, &g));
@@ -176,7 +189,7 @@ static Status find_scatters(Fsdp *f) {
   TRY_NEW(name, name_gradients(f));
   for (int at = f->boundary; at < f->n; at++) {
     Node *n = f->node[at];
-    unsigned axes = n->nouts == 1 && name[n->outs[0]->id] ? changed_axes(n, PLACE_P, PLACE_S) : 0;
+    unsigned axes = n->nouts == 1 && name[n->outs[0]->id] ? changed_axes(f, n, PLACE_P, PLACE_S) : 0;
     Group *g;
     Member *m;
     if (!axes || n->args[0].kind != ARG_VAL || !n->args[0].val->node) continue;
@@ -482,7 +495,10 @@ static char *with_commas(Arena *arena, const char *text) {
 }
 
 Status pass_fsdp(Exported *e, const PassArgs *args) {
-  Fsdp f = {.e = e, .keep = pass_flag(args, "keep"), .prefetch = (int)pass_int(args, "prefetch")};
+  Fsdp f = {.e = e,
+            .keep = pass_flag(args, "keep"),
+            .prefetch = (int)pass_int(args, "prefetch"),
+            .axes = (unsigned)pass_int(args, "axes")};
   if (!graph_is_functional(e->graph)) return OK;
   f.wrap = with_commas(&f.arena, pass_text(args, "wrap"));
   Status s = f.wrap ? rewrite(&f) : fail_oom();

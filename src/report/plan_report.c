@@ -106,7 +106,7 @@ static Status finish_program(Collector *c, Exported *local) {
   const Prepared *step = c->r->step;
   char buf[2000];
   const char *passes = step && c->marks ? passes_of_step(c->r->reduce ? c->r->reduce : &reduce_gradients_default,
-                                                         buf, sizeof buf)
+                                                         c->marks, buf, sizeof buf)
                                         : passes_specialized;
   MemoryFit fit;
   local->graph->gradients_apart = step && c->r->memory.amount > 0;

@@ -16,14 +16,25 @@ const char passes_specialized[] = PASSES_BEFORE "," PASSES_BEHIND;
 
 const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .prefetch = 1};
 
-const char *passes_of_step(const ReduceGradients *how, char *buf, size_t cap) {
+/* The axes that parameters are fully sharded over, as bits. */
+static unsigned gathered_axes(const Marks *m) {
+  unsigned axes = 0;
+  for (int i = 0; m && i < m->graph->ninputs; i++) axes |= m->input[i].gathered;
+  return axes;
+}
+
+const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
+  unsigned axes = gathered_axes(marks);
   char fuse[128] = "";
   if (how->bucket_mb > 0)
     snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),", how->bucket_mb,
              how->bucket_mb < 1 ? how->bucket_mb : 1);
-  snprintf(buf, cap, "%s,fsdp(prefetch=%d,keep=%s,wrap=%s),%s%s%s", PASSES_BEFORE, how->prefetch,
-           how->keep_gathered ? "true" : "false", how->wrap ? how->wrap : "blocks", fuse,
-           how->wait_at_once ? "" : "overlap(in_order=true),", PASSES_BEHIND);
+  size_t at = (size_t)snprintf(buf, cap, "%s,", PASSES_BEFORE);
+  if (axes)
+    at += (size_t)snprintf(buf + at, cap - at, "fsdp(axes=%u,prefetch=%d,keep=%s,wrap=%s),", axes, how->prefetch,
+                           how->keep_gathered ? "true" : "false", how->wrap ? how->wrap : "blocks");
+  if (at < cap)
+    snprintf(buf + at, cap - at, "%s%s%s", fuse, how->wait_at_once ? "" : "overlap(in_order=true),", PASSES_BEHIND);
   return buf;
 }
 

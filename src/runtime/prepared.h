@@ -36,8 +36,8 @@ typedef struct {
   int prefetch;       /* groups that are gathered ahead */
 } ReduceGradients;
 extern const ReduceGradients reduce_gradients_default;
-/* passes_specialized of a training step on a mesh; buf is returned. */
-const char *passes_of_step(const ReduceGradients *how, char *buf, size_t cap);
+/* passes_specialized of a training step on several ranks; buf is returned.  marks NULL: replicas of one program. */
+const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
 
 typedef struct {
   atomic_int refs;

@@ -275,7 +275,8 @@ Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported
   special->graph->gradients_apart = s->gradients_apart;
   char of_step[2000];
   bool reduces = s->trains && (s->on_mesh || s->grad.replicas > 1);
-  const char *passes = reduces ? passes_of_step(&s->reduce, of_step, sizeof of_step) : passes_specialized;
+  const char *passes = reduces ? passes_of_step(&s->reduce, session_marks(s), of_step, sizeof of_step)
+                               : passes_specialized;
   Status status = pass_run_list(special, passes, s->ctx, NULL);
   MemoryFit fit;
   if (!status && s->memory.amount > 0) status = fit_memory(s->ctx, special, s->memory, &fit);
