@@ -7,6 +7,7 @@ source=$(cd "$1" && pwd)
 tessera=$(cd "$(dirname "$2")" && pwd)/$(basename "$2")
 scratch=$(mktemp -d) # commands may write: not into the sources
 PATH=$(dirname "$tessera"):$PATH # `tessera` is the one of the build
+[ ! -e "$(dirname "$tessera")/libtessera.so" ] || export TESSERA_LIBRARY="$(dirname "$tessera")/libtessera.so"
 cd "$scratch"
 ln -s "$source"/* .
 files="README.md $(ls docs/*.md 2>/dev/null || true)"

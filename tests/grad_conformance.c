@@ -41,6 +41,7 @@ static const None none[] = {
     {"stands in programs only after gradients were taken: made by a pass, or for a shard",
      "tess.pointwise.default tess.linear_act.default tess.embedding_part.default tess.embedding_bag_part.default "
      "tess.gather_part.default tess.redistribute.default tess.nll_log_softmax_backward.default "
+     "tess.gather_group.default tess.scatter_group.default "
      "tess.embedding_dense_backward_add.default"},
     {"a step of an optimizer, which comes behind the gradients",
      "tess.adam_step.default tess.sgd_step.default tess.adagrad_step.default"},

@@ -74,7 +74,8 @@ static const Recipe recipes[] = {
      .set = "input=x2,4,3 weight=x4 bias=x4 N=2 C=4 HxW=3 group=2"},
     {"aten.binary_cross_entropy. aten.binary_cross_entropy_with_logits. "
      "aten.cross_entropy_loss. aten.nll_loss. "
-     "aten.nll_loss2d. aten.nll_loss2d_forward. aten.nll_loss_forward. aten.nll_loss_nd. aten.multi_margin_loss.",
+     "aten.nll_loss2d. aten.nll_loss2d_forward. aten.nll_loss_forward. aten.nll_loss_nd. aten.multi_margin_loss. "
+     "tess.nll_log_softmax.",
      "weights of classes have no derivative in PyTorch", .by = "grad_output self target", .of = 1},
     {"aten.nll_loss_backward.", "sizes must fit, and the weight be that of the classes", .by = "grad_output",
      .set = "grad_output=x self=x3,4 target=i3 weight=None reduction=2 ignore_index=-100"},

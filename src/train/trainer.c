@@ -239,7 +239,6 @@ int trainer_states(const Trainer *t, TrainState *out) {
   return n;
 }
 
-
 void trainer_was_written(Trainer *t) {
   end_step(t, false);
   session_forget_programs(t->session);
