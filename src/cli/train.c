@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "cli/profile.h"
 #include "cli/train_check.h"
 #include "cli/train_output.h"
@@ -189,6 +190,12 @@ static Status finish(Training *t, Status s) {
 
 static Status train_on(Training *t, Mesh *mesh) {
   TRY(open_trainer(t, mesh));
+  if (t->done == t->loop.steps && t->job->unwritten) {
+    /* Killed behind its last save: what it was to leave behind is still to be written. */
+    if (t->writes)
+      fprintf(stderr, "%s has made all of its steps; writing %s\n", t->job->c.resume, t->job->c.output);
+    return train_write_output(t->trainer, &t->job->c, t->writes);
+  }
   if (t->done >= t->loop.steps)
     return status_hint(fail(ERR_USAGE, "%s has made %lld steps, which is all that was asked for", t->job->c.resume,
                             (long long)t->done),
