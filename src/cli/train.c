@@ -44,6 +44,7 @@ typedef struct {
   NonFinite nonfinite;
   Prepared *prepared;
   atomic_bool failed; /* the training itself did, on some rank: a full disk, a loss that is not finite */
+  bool unwritten;     /* -o is asked for, and not there yet */
   Arena arena;
 } TrainJob;
 
@@ -247,6 +248,7 @@ static Status prepare_job(TrainJob *job) {
   const TrainSettings settings = train_settings(c);
   TrainerPlan how = {.recipe = &job->recipe, .loss = c->loss};
   TRY(check_outputs(c));
+  job->unwritten = c->output && !file_exists(c->output);
   TRY(mesh_plan_read(&job->c.mesh, c->plan, &job->plan));
   const SpreadSettings spread = train_spread(c);
   TRY(spread_plan(&spread, job->plan, &how));
