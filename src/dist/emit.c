@@ -170,7 +170,7 @@ static Status emit_move(const Call *c, const Spec *spec, const Step *step, const
 static const char *const reduce_words[REDUCE_OP_COUNT] = {
     [REDUCE_SUM] = "sum", [REDUCE_AVG] = "avg", [REDUCE_MIN] = "min", [REDUCE_MAX] = "max"};
 
-/* Nobody else of the mesh may talk to the group by name: a context without groups has no names. */
+/* Programs call groups by name, and a context without groups has no names: there, all-reduces are not started. */
 static bool is_started(const Call *c, const Spec *spec, const Step *step) {
   const Dist *d = spec->mesh->dist;
   if (!d->start_reductions || step->kind != STEP_ALL_REDUCE || (d->world && !c->ctx->groups)) return false;
