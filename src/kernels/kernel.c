@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "kernels/gemm.h"
 
 /* Pieces of scratch memory have borders that an address sanitizer sees. */
@@ -74,7 +75,7 @@ void *kern_scratch(Kern *k, size_t bytes) {
     if (!b && size < k->scratch_peak) size = k->scratch_peak;
     if (size < bytes) size = bytes;
     ScratchBlock *n = malloc(sizeof *n);
-    unsigned char *data = n ? aligned_alloc(ALIGN, size) : NULL;
+    unsigned char *data = n ? memory_alloc(size) : NULL;
     if (!data) {
       free(n);
       return NULL;

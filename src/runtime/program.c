@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/ptrmap.h"
 #include "comm/groups.h"
 #include "graph/infer.h"
@@ -173,7 +174,7 @@ static Status build(Ctx *ctx, Program *p) {
   TRY(plan(ctx, p));
   find_repeated(p);
   size_t bytes = p->slab_bytes + p->gradient_bytes;
-  if (bytes && !(p->slab = aligned_alloc(64, bytes)))
+  if (bytes && !(p->slab = memory_alloc(bytes)))
     return fail(ERR_FAIL, "cannot allocate %zu bytes for the program's intermediate results", bytes);
   for (Node *n = p->graph->graph->first; n; n = n->next) {
     for (int i = 0; i < n->nouts; i++) {
