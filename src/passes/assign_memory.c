@@ -90,7 +90,7 @@ static Status extend(Graph *g, Lives *l) {
 static void set_gradients_apart(const Graph *g, Lives *l) {
   int at = 0, end = -1; /* of the backward */
   for (const Node *n = g->first; n; n = n->next, at++)
-    if (n->stage != STAGE_UPDATE) end = at;
+    if (n->stage == STAGE_BACKWARD) end = at;
   at = 0;
   for (const Node *n = g->first; n; n = n->next, at++) {
     if (n->stage != STAGE_BACKWARD) continue;

@@ -6,11 +6,13 @@
  *   after:   %f = gather_group([%p0, %p1])  (the group before is computed)  %f' = wait(%f)  %w0, %w1 = views of %f'
  *            %r = scatter_group([%g0, %g1])  (the backward goes on)  %r' = wait(%r)  %s0, %s1 = views of %r'
  *
- * A group is the parameters of a module (`wrap`); those that are in none are the root's, whose parameters stay
- * gathered for the backward.  The collectives of a group are one.  Groups are gathered in the order in which they
- * are first used, in the forward and again in the backward, `prefetch` groups ahead.
+ * A group is the parameters of a module (`wrap`); those that are in none are the root's, but for large ones (tables
+ * of tokens), of which each is a group: a buffer stays as long as any of its parameters is needed.  Parameters
+ * outside of modules stay gathered for the backward.  The collectives of a group are one.  Groups are gathered in
+ * the order in which they are first used, in the forward and again in the backward, `prefetch` groups ahead.
  *
- * One reduction is under way at a time: it is waited for where the next one starts, which frees its gradients.
+ * One reduction is under way at a time: it is waited for where the next one starts, which frees its gradients; or
+ * where it starts (`reduce_at_once`).
  *
  * Only where a redistribution is of a parameter itself, or its result goes to the update: others stay.  Linear but
  * for names.
@@ -39,8 +41,9 @@ typedef struct Member {
 /* Redistributions that are made at once: of one module, of one kind. */
 typedef struct Group {
   struct Group *next;
-  const char *key; /* module|mesh|dtype|axes */
-  const char *module;
+  const char *key;    /* module|mesh|dtype|axes */
+  const char *module; /* or the parameter that is a group by itself; "": the root */
+  bool wrapped;       /* it is a module's */
   Member *first, **last;
   int n;
   int first_use, first_again; /* positions, in the forward and behind it; INT_MAX: none */
@@ -52,8 +55,10 @@ typedef struct {
   Arena arena;
   const char *wrap;
   bool keep;     /* nothing is gathered again */
+  bool at_once;  /* reductions are waited for where they start */
   unsigned axes; /* that parameters are fully sharded over; 0: any */
   int prefetch;
+  double large;           /* bytes */
   Node **node;            /* by position */
   int n, nvals, boundary; /* the first position of the backward; n: there is none */
   Group *gathers, *scatters;
@@ -120,15 +125,26 @@ static const char *module_of(Fsdp *f, const char *name) {
   return "";
 }
 
-static Status find_group(Fsdp *f, Group **list, int *count, const Node *n, const char *module, unsigned axes,
+/* Of the whole tensor that a redistribution moves. */
+static double bytes_moved(const Node *n) {
+  double bytes = (double)dtype_size(n->outs[0]->dtype);
+  for (int d = 0; d < n->args[ARG_SHAPE].n; d++) bytes *= (double)n->args[ARG_SHAPE].list[d].i;
+  return bytes;
+}
+
+/* The group of a parameter whose redistribution is n. */
+static Status find_group(Fsdp *f, Group **list, int *count, const Node *n, const char *name, unsigned axes,
                          Group **out) {
-  const char *key;
+  const char *key, *module = module_of(f, name);
+  bool wrapped = *module;
   Group **at = list;
+  if (!wrapped && bytes_moved(n) >= f->large) module = name;
   TRY_NEW(key, arena_printf(&f->arena, "%s|%s|%d|%u", module, n->args[ARG_MESH].str, (int)n->outs[0]->dtype, axes));
   while (*at && strcmp((*at)->key, key)) at = &(*at)->next;
   if (!*at) {
     TRY_NEW(*at, arena_new(&f->arena, Group));
-    **at = (Group){.key = key, .module = module, .first_use = INT32_MAX, .first_again = INT32_MAX};
+    **at = (Group){
+        .key = key, .module = module, .wrapped = wrapped, .first_use = INT32_MAX, .first_again = INT32_MAX};
     (*at)->last = &(*at)->first;
     ++*count;
   }
@@ -154,7 +170,7 @@ static Status find_gathers(Fsdp *f) {
     unsigned axes = name ? changed_axes(f, n, PLACE_S, PLACE_R) : 0;
     Group *g;
     if (!axes) continue;
-    TRY(find_group(f, &f->gathers, &f->ngathers, n, module_of(f, name), axes, &g));
+    TRY(find_group(f, &f->gathers, &f->ngathers, n, name, axes, &g));
     TRY(add_member(f, g, n, &f->gathered[n->outs[0]->id]));
   }
   return OK;
@@ -193,7 +209,7 @@ static Status find_scatters(Fsdp *f) {
     Group *g;
     Member *m;
     if (!axes || n->args[0].kind != ARG_VAL || !n->args[0].val->node) continue;
-    TRY(find_group(f, &f->scatters, &f->nscatters, n, module_of(f, name[n->outs[0]->id]), axes, &g));
+    TRY(find_group(f, &f->scatters, &f->nscatters, n, name[n->outs[0]->id], axes, &g));
     TRY(add_member(f, g, n, &m));
     if (m->in->node->mark > g->last_made) g->last_made = m->in->node->mark;
   }
@@ -345,7 +361,7 @@ static int by_first_again(const void *a, const void *b) {
 }
 
 static bool is_gathered_again(const Fsdp *f, const Group *g) {
-  return !f->keep && *g->module && g->first_use < INT32_MAX && g->first_again < INT32_MAX;
+  return !f->keep && g->wrapped && g->first_use < INT32_MAX && g->first_again < INT32_MAX;
 }
 
 /* Groups in the order of their first uses; each is started where the one `prefetch` before it is first used. */
@@ -441,6 +457,7 @@ static Status scatter_all(Fsdp *f) {
     int start = g->last_made + 1, next = i + 1 < n ? list[i + 1]->last_made + 1 : end, k = 0;
     Val **results;
     if (next > end) next = end;
+    if (f->at_once) next = start;
     TRY_NEW(results, arena_new_n(&f->arena, Val *, g->n + 1));
     TRY(add_group(f, g, "tess.scatter_group.default", f->node[start], f->node[next > start ? next : start],
                   STAGE_BACKWARD, results));
@@ -497,7 +514,9 @@ static char *with_commas(Arena *arena, const char *text) {
 Status pass_fsdp(Exported *e, const PassArgs *args) {
   Fsdp f = {.e = e,
             .keep = pass_flag(args, "keep"),
+            .at_once = pass_flag(args, "reduce_at_once"),
             .prefetch = (int)pass_int(args, "prefetch"),
+            .large = pass_number(args, "large_mb") * (1 << 20),
             .axes = (unsigned)pass_int(args, "axes")};
   if (!graph_is_functional(e->graph)) return OK;
   f.wrap = with_commas(&f.arena, pass_text(args, "wrap"));

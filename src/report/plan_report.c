@@ -12,6 +12,7 @@
 #include "passes/pass.h"
 #include "report/plan_collect.h"
 #include "runtime/auto_plan.h"
+#include "runtime/fit_step.h"
 #include "runtime/session.h"
 
 /* ---- programs without weights ------------------------------------------------------------ */
@@ -104,14 +105,12 @@ static void tell_unknown(Collector *c, Status s) {
 /* The program of the rank, as it will be run: a training step as session_specialize() makes it. */
 static Status finish_program(Collector *c, Exported *local) {
   const Prepared *step = c->r->step;
-  char buf[2000];
-  const char *passes = step && c->marks ? passes_of_step(c->r->reduce ? c->r->reduce : &reduce_gradients_default,
-                                                         c->marks, buf, sizeof buf)
-                                        : passes_specialized;
-  MemoryFit fit;
+  const ReduceGradients *reduce = c->r->reduce ? c->r->reduce : &reduce_gradients_default;
+  StepFit fit;
   local->graph->gradients_apart = step && c->r->memory.amount > 0;
-  TRY(pass_run_list(local, passes, &c->ctx, NULL));
-  return local->graph->gradients_apart ? fit_memory(&c->ctx, local, c->r->memory, &fit) : OK;
+  if (step && c->marks) return fit_step(&c->ctx, local, reduce, c->marks, c->r->memory, &fit);
+  TRY(pass_run_list(local, passes_specialized, &c->ctx, NULL));
+  return local->graph->gradients_apart ? fit_memory(&c->ctx, local, NULL, c->r->memory, &fit.fit) : OK;
 }
 
 static Status record_program(Collector *c) {

@@ -11,30 +11,30 @@
 
 const char passes_once[] = "inline,functionalize,assert_tensors,assert_branches,dce,cse";
 #define PASSES_BEFORE "cse,recompose,cse,dce,recompute,dce"
-#define PASSES_BEHIND "early_updates,fuse_backward,fuse_epilogue,fuse_pointwise"
-const char passes_specialized[] = PASSES_BEFORE "," PASSES_BEHIND;
+#define PASSES_FUSE "fuse_backward,fuse_epilogue,fuse_pointwise"
+const char passes_specialized[] = PASSES_BEFORE ",early_updates," PASSES_FUSE;
+const char passes_of_step[] = PASSES_BEFORE "," PASSES_FUSE;
 
-const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .prefetch = 1};
+const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .prefetch = -1};
 
-/* The axes that parameters are fully sharded over, as bits. */
-static unsigned gathered_axes(const Marks *m) {
+unsigned marks_gather(const Marks *m) {
   unsigned axes = 0;
   for (int i = 0; m && i < m->graph->ninputs; i++) axes |= m->input[i].gathered;
   return axes;
 }
 
-const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
-  unsigned axes = gathered_axes(marks);
-  char fuse[128] = "";
-  if (how->bucket_mb > 0)
-    snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),", how->bucket_mb,
-             how->bucket_mb < 1 ? how->bucket_mb : 1);
-  size_t at = (size_t)snprintf(buf, cap, "%s,", PASSES_BEFORE);
+const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
+  unsigned axes = marks_gather(marks);
+  size_t at = 0;
+  buf[0] = 0;
   if (axes)
-    at += (size_t)snprintf(buf + at, cap - at, "fsdp(axes=%u,prefetch=%d,keep=%s,wrap=%s),", axes, how->prefetch,
-                           how->keep_gathered ? "true" : "false", how->wrap ? how->wrap : "blocks");
-  if (at < cap)
-    snprintf(buf + at, cap - at, "%s%s%s", fuse, how->wait_at_once ? "" : "overlap(in_order=true),", PASSES_BEHIND);
+    at += (size_t)snprintf(buf + at, cap - at, "fsdp(axes=%u,prefetch=%d,keep=%s,reduce_at_once=%s,wrap=%s),", axes,
+                           how->prefetch < 0 ? 1 : how->prefetch, how->keep_gathered ? "true" : "false",
+                           how->reduce_at_once ? "true" : "false", how->wrap ? how->wrap : "blocks");
+  if (at < cap && how->bucket_mb > 0)
+    at += (size_t)snprintf(buf + at, cap - at, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),",
+                           how->bucket_mb, how->bucket_mb < 1 ? how->bucket_mb : 1);
+  if (at < cap) snprintf(buf + at, cap - at, "%searly_updates", how->wait_at_once ? "" : "overlap(in_order=true),");
   return buf;
 }
 

@@ -21,9 +21,10 @@
 #include "plan/mark.h"
 #include "runtime/gradients.h"
 
-/* The passes that every program goes through, in order: as it was read, and specialised.  A training step on a mesh
- * has its reductions of gradients joined and started early in between. */
-extern const char passes_once[], passes_specialized[];
+/* The passes that every program goes through, in order: as it was read, and specialised.  A training step on
+ * several ranks goes through passes_of_step instead, then what is computed again is chosen, then through
+ * passes_of_reductions(). */
+extern const char passes_once[], passes_specialized[], passes_of_step[];
 
 /* How a training step reduces its gradients over the ranks that have parts of the batch. */
 typedef struct {
@@ -33,11 +34,16 @@ typedef struct {
   const char *wrap;   /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules
                          whose   name is a number */
   bool keep_gathered; /* from the forward to the backward */
-  int prefetch;       /* groups that are gathered ahead */
+  int prefetch;       /* groups that are gathered ahead; negative: 1, unless a limit of memory asks for others */
+  bool
+      reduce_at_once; /* gradients of a group are waited for where their reduction starts: for the sake of memory */
 } ReduceGradients;
 extern const ReduceGradients reduce_gradients_default;
-/* passes_specialized of a training step on several ranks; buf is returned.  marks NULL: replicas of one program. */
-const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
+/* The axes that parameters are fully sharded over, as bits; NULL: none. */
+unsigned marks_gather(const Marks *m);
+/* Passes that put the collectives of parameters and gradients where they belong; buf is returned.  marks NULL:
+ * replicas of one program. */
+const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
 
 typedef struct {
   atomic_int refs;

@@ -9,6 +9,7 @@
 #include "dist/dtensor.h"
 #include "kernels/copy.h"
 #include "passes/pass.h"
+#include "runtime/fit_step.h"
 #include "runtime/program_walk.h"
 #include "runtime/shards.h"
 
@@ -273,13 +274,11 @@ Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported
                     .any_batch = s->any_batch};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   special->graph->gradients_apart = s->gradients_apart;
-  char of_step[2000];
   bool reduces = s->trains && (s->on_mesh || s->grad.replicas > 1);
-  const char *passes = reduces ? passes_of_step(&s->reduce, session_marks(s), of_step, sizeof of_step)
-                               : passes_specialized;
-  Status status = pass_run_list(special, passes, s->ctx, NULL);
-  MemoryFit fit;
-  if (!status && s->memory.amount > 0) status = fit_memory(s->ctx, special, s->memory, &fit);
+  StepFit fit;
+  Status status = reduces ? fit_step(s->ctx, special, &s->reduce, session_marks(s), s->memory, &fit)
+                          : pass_run_list(special, passes_specialized, s->ctx, NULL);
+  if (!status && !reduces && s->memory.amount > 0) status = fit_memory(s->ctx, special, NULL, s->memory, &fit.fit);
   if (status) exported_free(special);
   else *out = special;
   return status;
