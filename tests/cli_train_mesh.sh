@@ -37,6 +37,19 @@ of "$gpt" 0 '' $options $mesh --steps 4 --save "$temp/run" $(records "$temp/resu
 check 0 '' "$tessera" train --resume "$temp/run" --steps 6 -q
 that same "$temp/mesh" "$temp/resumed"
 
+# ---- a limit of memory changes no bits, on any rank; what cannot be met tells what can
+of "$gpt" 0 '' $options --mesh dp=3 --fsdp $(records "$temp/sharded")
+for limit in 100% 90% 80%; do
+  of "$gpt" 0 '' $options --mesh dp=3 --fsdp --memory $limit $(records "$temp/limited")
+  that same "$temp/sharded" "$temp/limited"
+  check 0 'parameters are gathered' "$tessera" plan "$gpt/forward.pt2" --train --mesh dp=3 --fsdp --memory $limit
+done
+of "$gpt" 2 'do not fit' $options --mesh dp=3 --fsdp --memory 1K
+hint 'smallest limit is --memory'
+of "$gpt" 0 '' $options --mesh dp=2 $(records "$temp/replicated")
+of "$gpt" 0 '' $options --mesh dp=2 --memory 80% $(records "$temp/limited")
+that same "$temp/replicated" "$temp/limited"
+
 # ---- resumed on other meshes, on one rank and back
 rm -rf "$temp/run"
 of "$gpt" 0 '' $options $mesh --steps 2 --save "$temp/run" --log "$temp/moved"

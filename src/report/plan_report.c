@@ -102,13 +102,27 @@ static void tell_unknown(Collector *c, Status s) {
   status_free(s);
 }
 
+static Status tell_fit(Collector *c, const StepFit *fit) {
+  char text[128];
+  int ahead = fit->how.prefetch < 0 ? 1 : fit->how.prefetch;
+  PlanStep *step = &c->p->step;
+  step->recomputed = fit->fit.chosen.recomputed;
+  if (!marks_gather(c->marks)) return OK;
+  snprintf(text, sizeof text, "%s, %d group%s ahead%s", fit->how.keep_gathered ? "once" : "again for the backward",
+           ahead, ahead == 1 ? "" : "s", fit->how.reduce_at_once ? ", gradients reduced at once" : "");
+  return collect_text(c, text, &step->gathering);
+}
+
 /* The program of the rank, as it will be run: a training step as session_specialize() makes it. */
 static Status finish_program(Collector *c, Exported *local) {
   const Prepared *step = c->r->step;
   const ReduceGradients *reduce = c->r->reduce ? c->r->reduce : &reduce_gradients_default;
   StepFit fit;
   local->graph->gradients_apart = step && c->r->memory.amount > 0;
-  if (step && c->marks) return fit_step(&c->ctx, local, reduce, c->marks, c->r->memory, &fit);
+  if (step && c->marks) {
+    TRY(fit_step(&c->ctx, local, reduce, c->marks, c->r->memory, &fit));
+    return tell_fit(c, &fit);
+  }
   TRY(pass_run_list(local, passes_specialized, &c->ctx, NULL));
   return local->graph->gradients_apart ? fit_memory(&c->ctx, local, NULL, c->r->memory, &fit.fit) : OK;
 }

@@ -163,6 +163,8 @@ typedef struct {
   const char *optimizer;    /* "adamw"; NULL: no step was asked for */
   int64_t samples, tokens;  /* of a batch of all ranks; tokens 0: the inputs are none */
   int64_t saved, gradients; /* the most that is in use at once */
+  const char *gathering;    /* how fully sharded parameters are gathered; NULL: there are none */
+  int recomputed;           /* nodes whose results are computed again, for a limit of memory */
   double stage[3];          /* seconds of forward, backward, update, waits included */
   PlanSpan *span;
   PlanMemoryAt *memory;

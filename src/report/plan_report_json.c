@@ -281,6 +281,8 @@ static void add_step(Doc *d, Json *root, const PlanReport *r) {
   text(d, o, "optimizer", s->optimizer);
   whole(d, o, "samples", s->samples);
   if (s->tokens) whole(d, o, "tokens", s->tokens);
+  if (s->gathering) text(d, o, "gathering", s->gathering);
+  whole(d, o, "recomputed", s->recomputed);
   whole(d, o, "saved", s->saved);
   whole(d, o, "gradients", s->gradients);
   Json *memory = list(d, o, "memory");

@@ -73,6 +73,9 @@ static void put_memory(TextBuf *b, const PlanReport *r) {
     put_amount(b, "  gradients", r->step.gradients, 0, "at most");
   }
   put_amount(b, "total", t->total, w->total, "");
+  if (r->step.gathering) text_printf(b, "  parameters are gathered %s\n", r->step.gathering);
+  if (r->step.recomputed)
+    text_printf(b, "  results of %d nodes are computed again in the backward\n", r->step.recomputed);
 }
 
 static void put_step(TextBuf *b, const PlanReport *r) {
