@@ -8,6 +8,8 @@ and weights must be those of `tessera train` on one rank.
     tests/torch_shard_train.py TESSERA GOLDEN --sweep MESHES   # all models there, on meshes with semicolons between
     tests/torch_shard_train.py TESSERA --sweep MESHES FOLDER.. # .../NAME/loss.pt2, data.safetensors and step.json
 
+A mesh may be "dp=2 --fsdp --wrap head": with options of `tessera shard`.
+
 Skipped (exit code 77) where torch is missing.
 """
 import json
@@ -103,8 +105,9 @@ def compare(model, adam, one, folder):
     return None, worst
 
 
-def case(tessera, temp, model, program, data, mesh, options, shard_options=()):
+def case(tessera, temp, model, program, data, mesh, options):
     """Shards, trains on both sides, compares; prints a line.  True: it is right."""
+    mesh, *shard_options = mesh.split()
     ranks = math.prod(int(axis.split("=")[1]) for axis in mesh.split(","))
     folder, one = f"{temp}/{model}-{mesh}", f"{temp}/{model}-one"
     error = run(tessera, "shard", program, "--train", "--mesh", mesh, *shard_options, "-o", folder, "--force")
@@ -115,7 +118,8 @@ def case(tessera, temp, model, program, data, mesh, options, shard_options=()):
     worst = None
     if not error:
         error, worst = compare(model, "adam" in "".join(options), one, folder)
-    print(f"FAILED {model} on {mesh}: {error}" if error else f"{model} on {mesh}: matches, largest difference {worst:.1e}", flush=True)
+    where = " ".join([mesh, *shard_options])
+    print(f"FAILED {model} on {where}: {error}" if error else f"{model} on {where}: matches, largest difference {worst:.1e}", flush=True)
     return not error
 
 

@@ -23,18 +23,23 @@ static unsigned gathered_axes(const Marks *m) {
   return axes;
 }
 
-const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
+const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
   unsigned axes = gathered_axes(marks);
+  buf[0] = 0;
+  if (axes)
+    snprintf(buf, cap, "fsdp(axes=%u,prefetch=%d,keep=%s,wrap=%s),", axes, how->prefetch,
+             how->keep_gathered ? "true" : "false", how->wrap ? how->wrap : "blocks");
+  return buf;
+}
+
+const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
   char fuse[128] = "";
   if (how->bucket_mb > 0)
     snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),", how->bucket_mb,
              how->bucket_mb < 1 ? how->bucket_mb : 1);
   size_t at = (size_t)snprintf(buf, cap, "%s,", PASSES_BEFORE);
-  if (axes)
-    at += (size_t)snprintf(buf + at, cap - at, "fsdp(axes=%u,prefetch=%d,keep=%s,wrap=%s),", axes, how->prefetch,
-                           how->keep_gathered ? "true" : "false", how->wrap ? how->wrap : "blocks");
-  if (at < cap)
-    snprintf(buf + at, cap - at, "%s%s%s", fuse, how->wait_at_once ? "" : "overlap(in_order=true),", PASSES_BEHIND);
+  at += strlen(pass_of_fsdp(how, marks, buf + at, cap - at));
+  snprintf(buf + at, cap - at, "%s%s%s", fuse, how->wait_at_once ? "" : "overlap(in_order=true),", PASSES_BEHIND);
   return buf;
 }
 

@@ -38,6 +38,8 @@ typedef struct {
 extern const ReduceGradients reduce_gradients_default;
 /* passes_specialized of a training step on several ranks; buf is returned.  marks NULL: replicas of one program. */
 const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
+/* "fsdp(..)," of it; "": no parameters are fully sharded. */
+const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
 
 typedef struct {
   atomic_int refs;

@@ -310,6 +310,13 @@ static Status walk_back(Walking *walking, const Value *inputs, const Value *forw
   return enter(w, STAGE_FORWARD);
 }
 
+/* An earlier name of the same parameter, which shares its placements; i itself if there is none. */
+static int first_of_tied(const Marks *m, int i) {
+  for (int j = 0; j < i; j++)
+    if (m->input[j].gathered && m->input[j].place == m->input[i].place) return j;
+  return i;
+}
+
 /* What the walk works with: of inputs that are sharded in memory alone, all.  Under the tape, so that gradients
  * come back as shards. */
 static Status gather_inputs(const ProgramWalk *w, const Value *inputs, Value **out) {
@@ -325,6 +332,11 @@ static Status gather_inputs(const ProgramWalk *w, const Value *inputs, Value **o
     Tensor *t = inputs[i].kind == VAL_TENSOR ? inputs[i].tensor : NULL;
     (*out)[i] = inputs[i];
     if (!t || !mark->gathered) continue;
+    int first = first_of_tied(w->marks, i);
+    if (first < i) {
+      (*out)[i] = (*out)[first];
+      continue;
+    }
     for (int a = 0; a < w->marks->mesh->naxes; a++) {
       place[a] = mark->gathered >> a & 1 ? place_r() : mark->place[a];
       place[a].turn = 0;
