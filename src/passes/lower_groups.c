@@ -123,9 +123,9 @@ static Status lower_group(Lower *l, Node *n) {
   if (!node_is(n, gather_group) && !node_is(n, scatter_group)) return OK;
   TRY(next_of(n, WAIT_TENSOR, &g.wait));
   TRY(next_of(g.wait, "aten.split.sizes", &g.split));
-  TRY(read_group(&g));
   l->builder.before = n;
   l->builder.origin = n;
+  TRY(read_group(&g));
   TRY(start_group(&g));
   l->builder.before = g.split;
   TRY(end_group(&g));

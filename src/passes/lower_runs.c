@@ -56,7 +56,7 @@ bool regions_in_rows(const Region *r, int k, const Region *whole, bool padded) {
   bool gap = false;
   for (int d = 1; d < whole->ndim; d++)
     for (int q = 0; q < k; q++)
-      if (r[q].dim[0].size && !runs_equal(&r[q].dim[d], &whole->dim[d])) return false;
+      if ((q == 0 || r[q].dim[0].size) && !runs_equal(&r[q].dim[d], &whole->dim[d])) return false;
   const Runs *w = &whole->dim[0];
   for (int q = 0; q < k; q++) {
     int64_t size = r[q].dim[0].size, most = r[0].dim[0].size;
