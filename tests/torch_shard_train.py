@@ -108,8 +108,10 @@ def compare(model, adam, one, folder):
 def case(tessera, temp, model, program, data, mesh, options):
     """Shards, trains on both sides, compares; prints a line.  True: it is right."""
     mesh, *shard_options = mesh.split()
+    if "--batch" in shard_options:  # of both
+        options = [*options, "--batch", shard_options[shard_options.index("--batch") + 1]]
     ranks = math.prod(int(axis.split("=")[1]) for axis in mesh.split(","))
-    folder, one = f"{temp}/{model}-{mesh}", f"{temp}/{model}-one"
+    folder, one = f"{temp}/{model}-{len(os.listdir(temp))}", f"{temp}/{model}-one"
     error = run(tessera, "shard", program, "--train", "--mesh", mesh, *shard_options, "-o", folder, "--force")
     if not error:
         error = run(tessera, "train", program, "--data", data, *options, "--log", f"{one}.jsonl", "-o", f"{one}.safetensors", "--quiet", "--force")
@@ -131,12 +133,16 @@ def samples(path, source):
 
 
 def short_cases(tessera, golden, temp):
-    """What one mesh does not show another does: tied and uneven weights, buffers, shuffling, accumulation, norms."""
+    """What one mesh does not show another does: tied and uneven weights, groups of them, buffers, shuffling, accumulation, norms."""
     def files(model):
         return model, f"{golden}/train/{model}/forward.pt2", f"{golden}/train/{model}/batches.safetensors"
 
     model, program, data = files("gpt_tied")
     yield case(tessera, temp, model, program, data, "dp=2,tp=2", ["--batched", "--steps", "5", "--optim", "adamw,lr=1e-2", "--clip", "0.5", "--accumulate", "2"])
+    model, program, data = files("gpt_tied")
+    yield case(tessera, temp, model, program, data, "dp=2,tp=2 --fsdp", ["--batched", "--steps", "5", "--optim", "adamw,lr=1e-2", "--clip", "0.5"])
+    model, program, data = files("mlp_ce")
+    yield case(tessera, temp, model, program, data, "dp=3 --fsdp --prefetch 2", ["--batched", "--steps", "5", "--optim", "adamw,lr=1e-2", "--clip", "0.5"])
     model, program, data = files("cnn_bn")
     yield case(tessera, temp, model, program, samples(f"{temp}/samples.safetensors", data), "dp=2", [
         "--seed", "3", "--steps", "12", "--optim", "sgd,lr=0.1,momentum=0.9", "--clip", "0.5,norm=inf", "--schedule", "cosine,warmup=2"])

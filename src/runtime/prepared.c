@@ -137,10 +137,22 @@ Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis_name) {
   return OK;
 }
 
+Status prepare_local_fsdp(Prepared *p, const PlanFile *plan, const char *axis, unsigned data_axes) {
+  const Exported *e = p->program;
+  TRY(prepare_fsdp(p, plan, axis));
+  p->replica_axes = data_axes;
+  p->marks_replicas = true;
+  for (int i = 0; i < e->graph->ninputs; i++)
+    for (int a = 0; e->inputs[i].kind == IN_USER && a < p->marks->mesh->naxes; a++)
+      if (data_axes >> a & 1) p->marks->input[i].place[a] = place_r();
+  return OK;
+}
+
 /* ---- a training step's state ------------------------------------------------------------------------------ */
 
 static bool shards_batches(const Prepared *p, const InputMark *input, int axis) {
   const Exported *e = p->program;
+  if (p->marks_replicas && p->replica_axes >> axis & 1) return true;
   for (int i = 0; i < e->graph->ninputs; i++)
     if (e->inputs[i].kind == IN_USER && is_s(&input[i].place[axis])) return true;
   return false;

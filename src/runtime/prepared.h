@@ -47,8 +47,9 @@ typedef struct {
   Dist *dist;            /* of the marks' mesh; NULL: no marks */
   Marks *marks;          /* NULL: one rank */
   TextBuf notes;         /* what marking had to tell, a line each */
-  unsigned replica_axes; /* bits of axes of a rank's mesh that the marks do not know: ranks along them run the same
-                            program on rows of their own, and average their gradients */
+  unsigned replica_axes; /* bits of axes of a rank's mesh: ranks along them run the same program on rows of their
+                            own, and average their gradients.  The marks do not know these axes, */
+  bool marks_replicas;   /* or they do, because parameters are sharded along one: gradients are partial there */
   GradRequest step;      /* with an update: what a training step asks for */
   Arena arena;           /* of the step */
 } Prepared;
@@ -63,6 +64,8 @@ Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan);
  * their gradients and what optimizers keep of them lie as they do.  axis NULL: the data axis that is not called
  * replica or ddp.  After prepare_marks() and before prepare_update(). */
 Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis);
+/* The same where ranks have rows of their own along these axes, all that shard batches. */
+Status prepare_local_fsdp(Prepared *p, const PlanFile *plan, const char *axis, unsigned data_axes);
 /* The program is trained: its state gets what the optimizers keep, which on a mesh lies as the parameters do.
  * loss: as in GradOptions; the recipe's texts are borrowed.  Once,
  * after the marks (plans speak of the program's own names) and before anybody shares p. */

@@ -196,6 +196,25 @@ static void tape_open(Walking *walking) {
   walking->tape.describe = describe_node;
 }
 
+/* Gradients by rows of this rank's own are parts of a mean: what was alike on all ranks is a partial sum. */
+static Status divide_gradients(const ProgramWalk *w, Value *gradients) {
+  Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_EMIT};
+  for (int k = 0; w->grad->replica_axes && k < w->grad->n; k++) {
+    Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL, *local;
+    Placement place[MAX_AXES];
+    const Spec *spec;
+    if (!t || !t->spec) continue;
+    memcpy(place, t->spec->place, sizeof place);
+    for (int a = 0; a < t->spec->mesh->naxes; a++)
+      if (w->grad->replica_axes >> a & 1) place[a] = place_p(REDUCE_SUM);
+    TRY(OP(&c, "aten.div.Tensor", &local, val_tensor(t->local), val_int(w->grad->replicas)));
+    TRY(spec_with(t->spec, place, &spec));
+    TRY(dtensor_wrap(w->scope, spec, local, &t));
+    gradients[k] = val_tensor(t);
+  }
+  return OK;
+}
+
 /* Brings gradient k to where input i lies; DTensors still. */
 static Status place_gradient(const ProgramWalk *w, const Value *inputs, int k, int i, Tensor **t) {
   const InputSpec *in = &w->program->inputs[w->grad->input[k]];
@@ -277,7 +296,7 @@ static Status reduce_gradient(void *arg, int k, Tensor *t, Tensor **out) {
   if (d) d->start_reductions = false;
   TRY(s);
   if (w->gradient && (*out)->spec) TRY(w->gradient(w->arg, k));
-  return w->grad->replicas > 1 ? average_over_replicas(w, *out, out) : OK;
+  return w->grad->replicas > 1 && !w->grad->replica_axes ? average_over_replicas(w, *out, out) : OK;
 }
 
 static Status all_reduced(void *arg) { return enter(((const Reducing *)arg)->w, STAGE_UPDATE); }
@@ -290,8 +309,10 @@ static Status call_update(const ProgramWalk *w, const Value *inputs, const Value
   return place_update(w, inputs, outputs);
 }
 
-/* The backward, and what is done with the gradients; outputs: behind those of the graph. */
-static Status walk_back(Walking *walking, const Value *inputs, const Value *forward, Value *outputs) {
+/* The backward, and what is done with the gradients; outputs: behind those of the graph.  leaves: the inputs, those
+ * that gradients are asked for as the tape knows them. */
+static Status walk_back(Walking *walking, const Value *inputs, const Value *leaves, const Value *forward,
+                        Value *outputs) {
   const ProgramWalk *w = walking->w;
   const GradRequest *r = w->grad;
   Value *gradients = outputs, loss = forward[r->loss];
@@ -302,7 +323,8 @@ static Status walk_back(Walking *walking, const Value *inputs, const Value *forw
     TRY(update_loss(r->update, &c, inputs, loss.tensor, &loss.tensor));
   }
   TRY(enter(w, STAGE_BACKWARD));
-  TRY(gradients_find(&walking->tape, r, inputs, loss.tensor, w->scope, w->arena, gradients));
+  TRY(gradients_find(&walking->tape, r, leaves, loss.tensor, w->scope, w->arena, gradients));
+  TRY(divide_gradients(w, gradients));
   if (w->visits) TRY(w->visits(w->arg, NULL));
   TRY(place_gradients(w, inputs, gradients));
   if (r->update) TRY(call_update(w, inputs, gradients, outputs));
@@ -317,8 +339,7 @@ static int first_of_tied(const Marks *m, int i) {
   return i;
 }
 
-/* What the walk works with: of inputs that are sharded in memory alone, all.  Under the tape, so that gradients
- * come back as shards. */
+/* What the walk works with: of inputs that are sharded in memory alone, all. */
 static Status gather_inputs(const ProgramWalk *w, const Value *inputs, Value **out) {
   const Graph *g = w->program->graph;
   *out = (Value *)(uintptr_t)inputs;
@@ -362,10 +383,13 @@ static Status walk_under_tape(Walking *walking, const Value *user, Value *inputs
                 .arg = walking};
   TRY(bind_inputs(w, user, inputs));
   Value *gathered;
-  if (w->grad) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, inputs));
+  /* Under the tape, so that gradients come back as shards; but for those by rows of one's own, which are whole. */
+  bool local = w->grad && w->grad->replica_axes;
+  if (w->grad && !local) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, inputs));
   TRY(gather_inputs(w, inputs, &gathered));
+  if (local) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, gathered));
   TRY(graph_walk(&nodes, g, gathered, outputs));
-  if (w->grad) TRY(walk_back(walking, inputs, outputs, outputs + g->noutputs));
+  if (w->grad) TRY(walk_back(walking, inputs, local ? gathered : inputs, outputs, outputs + g->noutputs));
   return place_outputs(w, outputs);
 }
 

@@ -83,10 +83,13 @@ static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
     TRY(prepare_marks(p, how->mesh, &plan));
     return how->fsdp ? prepare_fsdp(p, &plan, *how->fsdp ? how->fsdp : NULL) : OK;
   }
-  if (how->fsdp)
-    return status_hint(fail(ERR_USAGE, "parameters that are sharded belong to the program of the whole batch"),
-                       "leave out --data-parallel local, or --fsdp");
-  TRY(split_mesh(how->mesh, &plan, &p->replica_axes, others, sizeof others));
+  unsigned data;
+  TRY(split_mesh(how->mesh, &plan, &data, others, sizeof others));
+  if (how->fsdp) {
+    TRY(prepare_marks(p, how->mesh, &plan));
+    return prepare_local_fsdp(p, &plan, *how->fsdp ? how->fsdp : NULL, data);
+  }
+  p->replica_axes = data;
   plan.data_axis = NULL;
   return *others ? prepare_marks(p, others, &plan) : OK;
 }
@@ -121,6 +124,7 @@ static Status open_replicas(Trainer *t, Mesh **mesh) {
   if (!t->ctx->groups)
     return fail(ERR_USAGE, "gradients are averaged over ranks of a launch, and this context is of none");
   TRY(mesh_group(whole, t->prepared->replica_axes, &t->replicas));
+  if (t->prepared->marks_replicas) return OK;
   for (int a = 0; a < whole->naxes; a++)
     if (!(t->prepared->replica_axes >> a & 1)) axes[n++] = a;
   *mesh = NULL;
@@ -136,7 +140,8 @@ static Status open_session(Trainer *t, Mesh *mesh) {
   session_allow_any_batch(t->session);
   if (!t->replicas) return OK;
   TRY(groups_name(t->ctx->groups, wanted, t->replicas, &group));
-  session_average_gradients(t->session, comm_size(t->replicas), group);
+  session_average_gradients(t->session, comm_size(t->replicas), group,
+                            t->prepared->marks_replicas ? t->prepared->replica_axes : 0);
   return OK;
 }
 
@@ -416,8 +421,10 @@ Phase trainer_phase(const Trainer *t, int i) {
   return n == 1 ? PHASE_STEP : i + 1 == n ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
 }
 
-/* Buffers that the program writes to are those of the first rank when a step begins. */
+/* Buffers that the program writes to are those of the first rank when a step begins, as DistributedDataParallel has
+ * it.  With fully_shard every rank has its own. */
 static Status share_buffers(Trainer *t, const SetAside *a) {
+  if (t->prepared->marks_replicas) return OK;
   for (int i = 0; t->replicas && i < a->n; i++) {
     const Tensor *x = a->state[i].tensor;
     if (!a->copy[i]) continue;
