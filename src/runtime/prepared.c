@@ -16,15 +16,14 @@ const char passes_specialized[] = PASSES_BEFORE "," PASSES_BEHIND;
 
 const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .prefetch = 1};
 
-/* The axes that parameters are fully sharded over, as bits. */
-static unsigned gathered_axes(const Marks *m) {
+unsigned marks_gathered_axes(const Marks *m) {
   unsigned axes = 0;
   for (int i = 0; m && i < m->graph->ninputs; i++) axes |= m->input[i].gathered;
   return axes;
 }
 
 const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
-  unsigned axes = gathered_axes(marks);
+  unsigned axes = marks_gathered_axes(marks);
   buf[0] = 0;
   if (axes)
     snprintf(buf, cap, "fsdp(axes=%u,prefetch=%d,keep=%s,wrap=%s),", axes, how->prefetch,
@@ -137,22 +136,19 @@ Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis_name) {
   return OK;
 }
 
-Status prepare_local_fsdp(Prepared *p, const PlanFile *plan, const char *axis, unsigned data_axes) {
+void prepare_replicas(Prepared *p, unsigned axes) {
   const Exported *e = p->program;
-  TRY(prepare_fsdp(p, plan, axis));
-  p->replica_axes = data_axes;
-  p->marks_replicas = true;
-  for (int i = 0; i < e->graph->ninputs; i++)
+  p->replica_axes = axes;
+  for (int i = 0; p->marks && i < e->graph->ninputs; i++)
     for (int a = 0; e->inputs[i].kind == IN_USER && a < p->marks->mesh->naxes; a++)
-      if (data_axes >> a & 1) p->marks->input[i].place[a] = place_r();
-  return OK;
+      if (axes >> a & 1) p->marks->input[i].place[a] = place_r(); /* all that this rank has of the batch */
 }
 
 /* ---- a training step's state ------------------------------------------------------------------------------ */
 
 static bool shards_batches(const Prepared *p, const InputMark *input, int axis) {
   const Exported *e = p->program;
-  if (p->marks_replicas && p->replica_axes >> axis & 1) return true;
+  if (p->replica_axes >> axis & 1) return true;
   for (int i = 0; i < e->graph->ninputs; i++)
     if (e->inputs[i].kind == IN_USER && is_s(&input[i].place[axis])) return true;
   return false;

@@ -36,6 +36,8 @@ typedef struct {
   int prefetch;       /* groups that are gathered ahead */
 } ReduceGradients;
 extern const ReduceGradients reduce_gradients_default;
+/* The axes that parameters are fully sharded over, as bits; marks NULL: none. */
+unsigned marks_gathered_axes(const Marks *m);
 /* passes_specialized of a training step on several ranks; buf is returned.  marks NULL: replicas of one program. */
 const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
 /* "fsdp(..)," of it; "": no parameters are fully sharded. */
@@ -48,8 +50,7 @@ typedef struct {
   Marks *marks;          /* NULL: one rank */
   TextBuf notes;         /* what marking had to tell, a line each */
   unsigned replica_axes; /* bits of axes of a rank's mesh: ranks along them run the same program on rows of their
-                            own, and average their gradients.  The marks do not know these axes, */
-  bool marks_replicas;   /* or they do, because parameters are sharded along one: gradients are partial there */
+                            own, and average their gradients */
   GradRequest step;      /* with an update: what a training step asks for */
   Arena arena;           /* of the step */
 } Prepared;
@@ -64,8 +65,9 @@ Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan);
  * their gradients and what optimizers keep of them lie as they do.  axis NULL: the data axis that is not called
  * replica or ddp.  After prepare_marks() and before prepare_update(). */
 Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis);
-/* The same where ranks have rows of their own along these axes, all that shard batches. */
-Status prepare_local_fsdp(Prepared *p, const PlanFile *plan, const char *axis, unsigned data_axes);
+/* Of a program that is trained: ranks have rows of their own along these axes of the mesh.  With marks or without,
+ * before prepare_update(). */
+void prepare_replicas(Prepared *p, unsigned axes);
 /* The program is trained: its state gets what the optimizers keep, which on a mesh lies as the parameters do.
  * loss: as in GradOptions; the recipe's texts are borrowed.  Once,
  * after the marks (plans speak of the program's own names) and before anybody shares p. */
