@@ -196,20 +196,27 @@ static void tape_open(Walking *walking) {
   walking->tape.describe = describe_node;
 }
 
-/* Gradients by rows of this rank's own are parts of a mean: what was alike on all ranks is a partial sum. */
-static Status divide_gradients(const ProgramWalk *w, Value *gradients) {
-  Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_EMIT};
+/* By rows of this rank's own, which what is said of them (alike on all ranks) does not tell: its part of the mean.
+ */
+static Status share_loss(const ProgramWalk *w, Tensor *loss, Tensor **out) {
+  Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_TAPE};
+  *out = loss;
+  if (!w->grad->replica_axes) return OK;
+  return OP(&c, "aten.div.Tensor", out, val_tensor(loss), val_int(w->grad->replicas));
+}
+
+/* The gradients of such a loss are partial sums. */
+static Status mark_partial(const ProgramWalk *w, Value *gradients) {
   for (int k = 0; w->grad->replica_axes && k < w->grad->n; k++) {
-    Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL, *local;
+    Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
     Placement place[MAX_AXES];
     const Spec *spec;
     if (!t || !t->spec) continue;
     memcpy(place, t->spec->place, sizeof place);
     for (int a = 0; a < t->spec->mesh->naxes; a++)
       if (w->grad->replica_axes >> a & 1) place[a] = place_p(REDUCE_SUM);
-    TRY(OP(&c, "aten.div.Tensor", &local, val_tensor(t->local), val_int(w->grad->replicas)));
     TRY(spec_with(t->spec, place, &spec));
-    TRY(dtensor_wrap(w->scope, spec, local, &t));
+    TRY(dtensor_wrap(w->scope, spec, t->local, &t));
     gradients[k] = val_tensor(t);
   }
   return OK;
@@ -322,9 +329,10 @@ static Status walk_back(Walking *walking, const Value *inputs, const Value *leav
     TRY_NEW(gradients, arena_new_n(w->arena, Value, r->n + 1));
     TRY(update_loss(r->update, &c, inputs, loss.tensor, &loss.tensor));
   }
+  TRY(share_loss(w, loss.tensor, &loss.tensor));
   TRY(enter(w, STAGE_BACKWARD));
   TRY(gradients_find(&walking->tape, r, leaves, loss.tensor, w->scope, w->arena, gradients));
-  TRY(divide_gradients(w, gradients));
+  TRY(mark_partial(w, gradients));
   if (w->visits) TRY(w->visits(w->arg, NULL));
   TRY(place_gradients(w, inputs, gradients));
   if (r->update) TRY(call_update(w, inputs, gradients, outputs));
