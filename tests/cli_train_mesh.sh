@@ -87,6 +87,11 @@ of "$mlp" 0 '' --steps 3 --mesh dp=2 --data-parallel local --rank-rows 6,6 --log
 that [ "$(course "$temp/equal")" = "$(course "$temp/rows")" ]
 of "$mlp" 0 '' --steps 3 --mesh dp=2 --data-parallel local --rank-rows 5,7 --log "$temp/rows"
 that [ "$(course "$temp/equal")" != "$(course "$temp/rows")" ]
+of "$gpt" 0 '' --steps 3 --mesh dp=2 --data-parallel local --accumulate 2 --clip 0.5 --log "$temp/local"
+for where in 'dp=2,tp=2' 'dp=2 --fsdp' 'dp=2,tp=2 --fsdp' 'replica=1,dp=2 --fsdp'; do
+  of "$gpt" 0 '' --steps 3 --mesh $where --data-parallel local --accumulate 2 --clip 0.5 --log "$temp/rows"
+  that near "$temp/local" "$temp/rows"
+done
 of "$mlp" 2 'rows of 3 ranks are told, and 2 share' --steps 1 --mesh dp=2 --data-parallel local --rank-rows 5,6,1
 of "$mlp" 2 '11 rows in all, and a batch has 12' --steps 1 --mesh dp=2 --data-parallel local --rank-rows 5,6
 of "$mlp" 2 'rank-rows 5,-1: rows of each rank are wanted' --steps 1 --mesh dp=2 --data-parallel local --rank-rows 5,-1

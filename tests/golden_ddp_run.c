@@ -1,4 +1,5 @@
-/* golden_ddp_run -- data-parallel training runs, compared with those of PyTorch's DistributedDataParallel.
+/* golden_ddp_run -- data-parallel training runs, compared with those of PyTorch's DistributedDataParallel, and of
+ * fully_shard.
  *
  *     golden_ddp_run [FOLDER...] [--model NAME] [--case NAME] [--launched] [--interpret]
  *
@@ -11,6 +12,9 @@
  * makes rounding as large as a step there: a hundredth of how far PyTorch's own run on one process of the same rows
  * ends from the one on several (`max_diff_to_single_process`) is allowed, too.
  *
+ * A FOLDER may have `fsdp` instead, or as well: runs of fully_shard (golden_fsdp_run.h), done again with `--fsdp
+ * --data-parallel local`; norms of gradients are compared, too.
+ *
  * --launched: the ranks are processes of a launch (mpirun), and runs for another number of them are left out.
  */
 #include <dirent.h>
@@ -21,6 +25,7 @@
 
 #include "base/file.h"
 #include "dist/dispatch.h"
+#include "golden_fsdp_run.h"
 #include "golden_training.h"
 #include "model_folders.h"
 #include "pt2/read.h"
@@ -42,6 +47,8 @@ typedef struct {
   const Suite *suite;
   const char *folder, *program;
   char file[PATH_CAP / 2]; /* <folder>/ddp/run/<x>, without ending */
+  char mesh[64];
+  char prefix[128]; /* of the tensors of this case */
   char label[512];
   const char *name;
   yyjson_val *run, *meta; /* the case; train/<model>/meta.json */
@@ -50,6 +57,12 @@ typedef struct {
 } Case;
 
 /* ---- comparing -------------------------------------------------------------------------------------- */
+
+static Status compare_norm(const Case *c, int step, double got) {
+  yyjson_val *want = yyjson_arr_get(yyjson_obj_get(c->run, "grad_norms"), (size_t)step);
+  if (!want || fabs(got - yyjson_get_num(want)) <= tolerance * yyjson_get_num(want)) return OK;
+  return fail(ERR_DIFF, "the norm of step %d is %.8g, should be %.8g", step + 1, got, yyjson_get_num(want));
+}
 
 static Status compare_loss(const Case *c, int rank, int step, double got, int each) {
   yyjson_val *losses = yyjson_arr_get(yyjson_obj_get(c->run, "losses_per_rank"), (size_t)rank);
@@ -95,16 +108,16 @@ static Status compare_results(const Case *c, const Trainer *t, int rank) {
   char path[PATH_CAP], own[64];
   SafeTensors *file;
   Scope scope = {0};
-  size_t len = strlen(c->name);
+  size_t len = strlen(c->prefix);
   int n = 0;
   snprintf(path, sizeof path, "%s.safetensors", c->file);
   int own_len = snprintf(own, sizeof own, "rank%d/", rank);
   TRY(safetensors_open(path, &file));
   Status s = OK;
   for (int i = 0; i < file->count && !s; i++) {
-    const char *name = file->entries[i].name, *what = name + len + 1;
+    const char *name = file->entries[i].name, *what = name + len;
     Tensor *want, *got;
-    if (strncmp(name, c->name, len) || name[len] != '/') continue;
+    if (strncmp(name, c->prefix, len)) continue;
     if (!strncmp(what, own, (size_t)own_len)) what += own_len;
     else if (!strncmp(what, "rank", 4) && strchr(what, '/')) continue;
     if (is_noise(c, what)) continue;
@@ -145,6 +158,7 @@ static Status run_steps(const Case *c, Trainer *t, int rank, const SafeTensors *
     trainer_set_rate(t, 1);
     TRY(trainer_step(t, golden_next_batch, &b, &got));
     if (!differs) differs = compare_loss(c, rank, step, got.own_loss, each);
+    if (!differs) differs = compare_norm(c, step, got.grad_norm);
     scope_clear(scope);
   }
   Status s = compare_results(c, t, rank);
@@ -153,11 +167,15 @@ static Status run_steps(const Case *c, Trainer *t, int rank, const SafeTensors *
   return differs;
 }
 
-/* The size of DDP's buckets, which must not change a bit. */
+/* The size of DDP's buckets, which must not change a bit, and groups of parameters. */
 static void set_buckets(const Case *c, Trainer *t) {
-  yyjson_val *mb = yyjson_obj_get(yyjson_obj_get(c->run, "ddp"), "bucket_cap_mb");
+  yyjson_val *mb = yyjson_obj_get(yyjson_obj_get(c->run, "ddp"), "bucket_cap_mb"),
+             *prefetch = yyjson_obj_get(c->run, "prefetch");
   ReduceGradients how = reduce_gradients_default;
   if (mb) how.bucket_mb = yyjson_get_num(mb);
+  if (prefetch) how.prefetch = yyjson_get_int(prefetch);
+  how.wrap = yyjson_get_str(yyjson_obj_get(c->run, "wrap"));
+  how.keep_gathered = yyjson_get_bool(yyjson_obj_get(c->run, "keep"));
   session_reduce_gradients(trainer_session(t), &how);
 }
 
@@ -180,14 +198,12 @@ static Status run_trainer(const Case *c, Trainer *t, int rank) {
 
 static Status run_rank(Ctx *ctx, World *w, void *arg) {
   const Case *c = arg;
-  char text[32];
   Dist *dist;
   Mesh *mesh;
   Trainer *t = NULL;
-  snprintf(text, sizeof text, "dp=%d", world_size(w));
   TRY(dist_new(w, &dist));
   ctx_attach_dist(ctx, dist);
-  Status s = mesh_parse(dist, text, &mesh);
+  Status s = mesh_parse(dist, c->mesh, &mesh);
   if (!s) s = trainer_open_on(ctx, c->prepared, mesh, &t);
   if (!s) s = run_trainer(c, t, world_rank(w));
   trainer_free(t);
@@ -197,17 +213,19 @@ static Status run_rank(Ctx *ctx, World *w, void *arg) {
 }
 
 static Status prepare_case(Case *c, int ranks) {
-  char path[PATH_CAP], mesh[32];
+  char path[PATH_CAP];
   Ctx ctx;
   Arena arena = {0};
   Recipe r;
   Exported *e;
-  snprintf(mesh, sizeof mesh, "dp=%d", ranks);
   path_of_model(c, c->program, path);
   TRY(golden_recipe(c->run, &arena, &r));
+  r.freeze = yyjson_get_str(yyjson_obj_get(c->run, "freeze"));
+  bool fsdp = yyjson_get_bool(yyjson_obj_get(c->run, "fsdp"));
+  TrainerPlan how = {.recipe = &r, .mesh = c->mesh, .local = true, .fsdp = fsdp ? "" : NULL};
   ctx_init(&ctx, 1);
   Status s = pt2_read(path, &e);
-  if (!s) s = trainer_prepare(&ctx, e, &(TrainerPlan){.recipe = &r, .mesh = mesh, .local = true}, &c->prepared);
+  if (!s) s = trainer_prepare(&ctx, e, &how, &c->prepared);
   ctx_free(&ctx);
   if (!s && c->suite->launched) s = run_rank(c->suite->ctx, c->suite->world, c);
   else if (!s) s = ranks_run(&(Ranks){.n = ranks, .threads = 1}, run_rank, c);
@@ -220,7 +238,7 @@ static bool speaks(const Suite *s) { return !s->launched || world_rank(s->world)
 
 static int run_one(void *arg) {
   Case *c = arg;
-  Status s = prepare_case(c, (int)yyjson_arr_size(yyjson_obj_get(c->run, "rows_per_rank")));
+  Status s = prepare_case(c, (int)yyjson_arr_size(yyjson_obj_get(c->run, "losses_per_rank")));
   if (s) printf("FAIL %s: %s\n", c->label, status_message(s));
   else if (speaks(c->suite)) printf("ok   %s\n", c->label);
   int code = s ? MODEL_FAILED : 0;
@@ -238,32 +256,51 @@ static Status read_json(const char *path, yyjson_doc **out) {
   return s;
 }
 
-static void run_cases(Suite *suite, Case *c, yyjson_val *cases) {
+/* With the model's programs. */
+static void run_case(Suite *suite, Case *c) {
   static const char *const programs[] = {"forward.pt2", "forward_core.pt2"};
-  size_t i, n;
-  yyjson_val *key, *run;
   char path[PATH_CAP];
-  yyjson_obj_foreach(cases, i, n, key, run) {
-    c->name = yyjson_get_str(key);
-    c->run = run;
-    if (suite->only_case && strcmp(suite->only_case, c->name)) continue;
-    for (int p = 0; p < 2; p++) {
-      c->program = programs[p];
-      path_of_model(c, c->program, path);
-      if (!file_exists(path)) continue;
-      snprintf(c->label, sizeof c->label, "%.200s %s %s", strrchr(c->file, '/') + 1, c->program, c->name);
-      bool ok = suite->launched ? !run_one(c) : run_in_child(run_one, c, c->label);
-      suite->passed += ok;
-      suite->failed += !ok;
-    }
+  if (suite->only_case && strcmp(suite->only_case, c->name)) return;
+  for (int p = 0; p < 2; p++) {
+    c->program = programs[p];
+    path_of_model(c, c->program, path);
+    if (!file_exists(path)) continue;
+    snprintf(c->label, sizeof c->label, "%.200s %s %s", strrchr(c->file, '/') + 1, c->program, c->name);
+    bool ok = suite->launched ? !run_one(c) : run_in_child(run_one, c, c->label);
+    suite->passed += ok;
+    suite->failed += !ok;
   }
 }
 
-static Status run_file(Suite *suite, const char *folder, const char *name) {
+static void run_cases(Suite *suite, Case *c, yyjson_val *cases) {
+  size_t i, n;
+  yyjson_val *key, *run;
+  yyjson_obj_foreach(cases, i, n, key, run) {
+    c->name = yyjson_get_str(key);
+    c->run = run;
+    snprintf(c->prefix, sizeof c->prefix, "%.100s/", c->name);
+    snprintf(c->mesh, sizeof c->mesh, "dp=%zu", yyjson_arr_size(yyjson_obj_get(run, "losses_per_rank")));
+    run_case(suite, c);
+  }
+}
+
+static void run_fsdp(Suite *suite, Case *c, yyjson_val *record) {
+  yyjson_mut_doc *mutable = golden_fsdp_run(record);
+  yyjson_doc *doc = mutable ? yyjson_mut_doc_imut_copy(mutable, NULL) : NULL;
+  c->run = yyjson_doc_get_root(doc);
+  c->name = "fsdp";
+  const char *mesh = yyjson_get_str(yyjson_obj_get(c->run, "mesh"));
+  snprintf(c->mesh, sizeof c->mesh, "%s", mesh ? mesh : "");
+  if (doc) run_case(suite, c);
+  yyjson_doc_free(doc);
+  yyjson_mut_doc_free(mutable);
+}
+
+static Status run_file(Suite *suite, const char *folder, const char *kind, const char *name) {
   char path[PATH_CAP];
-  yyjson_doc *doc, *meta;
+  yyjson_doc *doc, *meta = NULL;
   Case c = {.suite = suite, .folder = folder};
-  snprintf(c.file, sizeof c.file, "%.1000s/ddp/run/%.*s", folder, (int)(strlen(name) - 5), name);
+  snprintf(c.file, sizeof c.file, "%.1000s/%s/%.*s", folder, kind, (int)(strlen(name) - 5), name);
   snprintf(path, sizeof path, "%s.json", c.file);
   TRY(read_json(path, &doc));
   yyjson_val *root = yyjson_doc_get_root(doc);
@@ -271,24 +308,25 @@ static Status run_file(Suite *suite, const char *folder, const char *name) {
   bool wanted = !suite->only || strstr(name, suite->only);
   if (suite->launched) wanted &= yyjson_get_int(yyjson_obj_get(root, "world")) == world_size(suite->world);
   path_of_model(&c, "meta.json", path);
-  Status s = wanted ? read_json(path, &meta) : OK;
+  Status s = wanted && file_exists(path) ? read_json(path, &meta) : OK;
   if (!s && wanted) {
     c.meta = yyjson_doc_get_root(meta);
     run_cases(suite, &c, yyjson_obj_get(root, "cases"));
+    run_fsdp(suite, &c, root);
     yyjson_doc_free(meta);
   }
   yyjson_doc_free(doc);
   return s;
 }
 
-static void run_folder(Suite *suite, const char *folder) {
+static void run_folder(Suite *suite, const char *folder, const char *kind) {
   char path[PATH_CAP];
   struct dirent **list;
-  snprintf(path, sizeof path, "%s/ddp/run", folder);
+  snprintf(path, sizeof path, "%s/%s", folder, kind);
   int n = scandir(path, &list, NULL, alphasort);
   for (int i = 0; i < n; i++) {
     const char *name = list[i]->d_name, *end = strrchr(name, '.');
-    Status s = end && !strcmp(end, ".json") ? run_file(suite, folder, name) : OK;
+    Status s = end && !strcmp(end, ".json") ? run_file(suite, folder, kind, name) : OK;
     if (s) printf("FAIL %s: %s\n", name, status_message(s));
     suite->failed += s != NULL;
     status_free(s);
@@ -301,7 +339,10 @@ static Status run_all(Ctx *ctx, World *w, void *arg) {
   Suite *suite = arg;
   suite->ctx = ctx;
   suite->world = w;
-  for (int i = 0; i < suite->nfolders; i++) run_folder(suite, suite->folder[i]);
+  for (int i = 0; i < suite->nfolders; i++) {
+    run_folder(suite, suite->folder[i], "ddp/run");
+    run_folder(suite, suite->folder[i], "fsdp");
+  }
   if (speaks(suite)) printf("%d passed, %d failed\n", suite->passed, suite->failed);
   return OK;
 }
@@ -313,7 +354,7 @@ static Status run_launched(Suite *suite) {
 }
 
 int main(int argc, char **argv) {
-  char *own[] = {GOLDEN_FOLDER};
+  char *own[] = {GOLDEN_FOLDER, GOLDEN_FOLDER "/fsdp"};
   Suite suite = {.folder = argv + 1};
   for (int i = 1; i < argc; i++) {
     if (!strcmp(argv[i], "--model")) suite.only = option_value(argc, argv, &i);
@@ -326,7 +367,7 @@ int main(int argc, char **argv) {
       return 2;
     } else argv[1 + suite.nfolders++] = argv[i];
   }
-  if (!suite.nfolders) suite.folder = own, suite.nfolders = 1;
+  if (!suite.nfolders) suite.folder = own, suite.nfolders = 2;
   Status s = suite.launched ? run_launched(&suite) : run_all(NULL, NULL, &suite);
   if (s) printf("FAIL %s\n", status_message(s));
   bool failed = s || suite.failed > 0 || suite.passed == 0;

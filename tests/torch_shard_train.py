@@ -8,6 +8,8 @@ and weights must be those of `tessera train` on one rank.
     tests/torch_shard_train.py TESSERA GOLDEN --sweep MESHES   # all models there, on meshes with semicolons between
     tests/torch_shard_train.py TESSERA --sweep MESHES FOLDER.. # .../NAME/loss.pt2, data.safetensors and step.json
 
+A mesh may be "dp=2 --fsdp --wrap head": with options of `tessera shard`.
+
 Skipped (exit code 77) where torch is missing.
 """
 import json
@@ -103,10 +105,13 @@ def compare(model, adam, one, folder):
     return None, worst
 
 
-def case(tessera, temp, model, program, data, mesh, options, shard_options=()):
+def case(tessera, temp, model, program, data, mesh, options):
     """Shards, trains on both sides, compares; prints a line.  True: it is right."""
+    mesh, *shard_options = mesh.split()
+    if "--batch" in shard_options:  # of both
+        options = [*options, "--batch", shard_options[shard_options.index("--batch") + 1]]
     ranks = math.prod(int(axis.split("=")[1]) for axis in mesh.split(","))
-    folder, one = f"{temp}/{model}-{mesh}", f"{temp}/{model}-one"
+    folder, one = f"{temp}/{model}-{len(os.listdir(temp))}", f"{temp}/{model}-one"
     error = run(tessera, "shard", program, "--train", "--mesh", mesh, *shard_options, "-o", folder, "--force")
     if not error:
         error = run(tessera, "train", program, "--data", data, *options, "--log", f"{one}.jsonl", "-o", f"{one}.safetensors", "--quiet", "--force")
@@ -115,7 +120,8 @@ def case(tessera, temp, model, program, data, mesh, options, shard_options=()):
     worst = None
     if not error:
         error, worst = compare(model, "adam" in "".join(options), one, folder)
-    print(f"FAILED {model} on {mesh}: {error}" if error else f"{model} on {mesh}: matches, largest difference {worst:.1e}", flush=True)
+    where = " ".join([mesh, *shard_options])
+    print(f"FAILED {model} on {where}: {error}" if error else f"{model} on {where}: matches, largest difference {worst:.1e}", flush=True)
     return not error
 
 
@@ -127,12 +133,16 @@ def samples(path, source):
 
 
 def short_cases(tessera, golden, temp):
-    """What one mesh does not show another does: tied and uneven weights, buffers, shuffling, accumulation, norms."""
+    """What one mesh does not show another does: tied and uneven weights, groups of them, buffers, shuffling, accumulation, norms."""
     def files(model):
         return model, f"{golden}/train/{model}/forward.pt2", f"{golden}/train/{model}/batches.safetensors"
 
     model, program, data = files("gpt_tied")
     yield case(tessera, temp, model, program, data, "dp=2,tp=2", ["--batched", "--steps", "5", "--optim", "adamw,lr=1e-2", "--clip", "0.5", "--accumulate", "2"])
+    model, program, data = files("gpt_tied")
+    yield case(tessera, temp, model, program, data, "dp=2,tp=2 --fsdp", ["--batched", "--steps", "5", "--optim", "adamw,lr=1e-2", "--clip", "0.5"])
+    model, program, data = files("mlp_ce")
+    yield case(tessera, temp, model, program, data, "dp=3 --fsdp --prefetch 2", ["--batched", "--steps", "5", "--optim", "adamw,lr=1e-2", "--clip", "0.5"])
     model, program, data = files("cnn_bn")
     yield case(tessera, temp, model, program, samples(f"{temp}/samples.safetensors", data), "dp=2", [
         "--seed", "3", "--steps", "12", "--optim", "sgd,lr=0.1,momentum=0.9", "--clip", "0.5,norm=inf", "--schedule", "cosine,warmup=2"])

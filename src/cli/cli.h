@@ -122,6 +122,11 @@ typedef struct {
 #define NOT_GIVEN INT64_MIN
 /* ERR_USAGE unless the number is between the two, or was not given. */
 Status option_between(const char *name, int64_t value, int64_t least, int64_t most);
+static inline int64_t given_or(int64_t option, int64_t otherwise) {
+  return option == NOT_GIVEN ? otherwise : option;
+}
+/* ERR_USAGE if something is said of groups of parameters that nothing shards. */
+Status options_of_groups(const char *fsdp, const char *wrap, bool keep_gathered, int64_t prefetch);
 
 /* Number of threads: the option's value, or all cores this process may use. */
 enum { MOST_THREADS = 1024 };

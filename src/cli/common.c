@@ -23,6 +23,13 @@ Status option_between(const char *name, int64_t value, int64_t least, int64_t mo
   return fail(ERR_USAGE, "%s must be between %lld and %lld", name, (long long)least, (long long)most);
 }
 
+Status options_of_groups(const char *fsdp, const char *wrap, bool keep_gathered, int64_t prefetch) {
+  enum { MOST_PREFETCH = 1000 };
+  if (!fsdp && (wrap || keep_gathered || prefetch != NOT_GIVEN))
+    return fail(ERR_USAGE, "--wrap, --keep-gathered and --prefetch are for parameters that are sharded: --fsdp");
+  return option_between("--prefetch", prefetch, 0, MOST_PREFETCH);
+}
+
 static Status cannot_write(const char *path, const char *reason) {
   return fail(ERR_FAIL, "cannot write '%s': %s", path, reason);
 }

@@ -311,9 +311,7 @@ Status command_plan(int argc, char **argv) {
                        "give --train, too");
   if (o.fsdp && !o.mesh && !o.plan)
     return status_hint(fail(ERR_USAGE, "--fsdp shards parameters over the ranks of a mesh"), "--mesh dp=4");
-  if (!o.fsdp && (o.wrap || o.keep_gathered || o.prefetch != NOT_GIVEN))
-    return fail(ERR_USAGE, "--wrap, --keep-gathered and --prefetch are for parameters that are sharded: --fsdp");
-  TRY(option_between("--prefetch", o.prefetch, 0, 1000));
+  TRY(options_of_groups(o.fsdp, o.wrap, o.keep_gathered, o.prefetch));
   bool looks = o.mesh || o.plan || o.machine || o.report || o.nodes || o.all_weights || o.batch || o.dtype;
   if (o.train && looks) return plan_training(&o, words.v[0]);
   if (o.memory || o.train) return limit_program(&o, words.v[0]);

@@ -8,21 +8,22 @@
 #include "base/human.h"
 #include "cli/cli.h"
 #include "rank_files/write_folder.h"
+#include "train/spread.h"
 
-static const char examples[] =
-    "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"
-    "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan plan.json -o out/ --stats\n"
-    "  tessera run out/ -i in.safetensors -o out.safetensors\n"
-    "  torchrun --nproc-per-node 4 out/run.py -i in.safetensors -o out.safetensors\n"
-    "  tessera shard loss.pt2 --train --mesh dp=2,tp=2 -o ranks/\n"
-    "  torchrun --nproc-per-node 4 ranks/train.py --data train.safetensors --steps 100\n";
+static const char examples[] = "  tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/\n"
+                               "  tessera shard model.pt2 --mesh dp=2,tp=4 --plan plan.json -o out/ --stats\n"
+                               "  tessera run out/ -i in.safetensors -o out.safetensors\n"
+                               "  torchrun --nproc-per-node 4 out/run.py -i in.safetensors -o out.safetensors\n"
+                               "  tessera shard loss.pt2 --train --mesh dp=2,tp=2 -o ranks/\n"
+                               "  torchrun --nproc-per-node 4 ranks/train.py --data train.safetensors --steps 100\n"
+                               "  tessera shard loss.pt2 --train --fsdp --mesh replica=2,dp=2 -o ranks/\n";
 
 typedef struct {
   const char *mesh, *plan, *output, *ranks, *weights;
-  int64_t threads, batch;
+  int64_t threads, batch, prefetch;
   TextList sizes; /* s0=2 */
-  const char *loss, *freeze, *data_axis;
-  bool train, force, stats, half_sums, json;
+  const char *loss, *freeze, *data_axis, *fsdp, *wrap;
+  bool train, force, stats, half_sums, json, keep_gathered;
 } ShardOptions;
 
 /* "0,1,5" */
@@ -92,6 +93,18 @@ static Status print_json(const Partition *c, const char *folder, const TextBuf *
   return s;
 }
 
+/* The programs are joint ones, if they are to train. */
+static Status want_training(const ShardOptions *o, const PlanFile *plan, Partition *c) {
+  const SpreadSettings how = {
+      .wrap = o->wrap, .keep_gathered = o->keep_gathered, .prefetch = given_or(o->prefetch, -1), .bucket_mb = -1};
+  if (!o->train) return OK;
+  TRY(partition_want_gradients(c, &(GradOptions){.loss = o->loss, .freeze = o->freeze}));
+  c->loss_alone = true;
+  c->batch = given_or(o->batch, 0);
+  TRY(spread_reductions(&how, &c->arena, &c->reduce));
+  return o->fsdp ? partition_shard_fully(c, plan, *o->fsdp ? o->fsdp : NULL) : OK;
+}
+
 static Status shard(const ShardOptions *o, const char *path, const PlanFile *plan) {
   const char *mesh = o->mesh ? o->mesh : plan ? plan->mesh : NULL;
   Exported *e;
@@ -113,9 +126,7 @@ static Status shard(const ShardOptions *o, const char *path, const PlanFile *pla
   TRY(partition_open(e, mesh, plan, NULL, &c));
   double marked = clock_now();
   c->half_sums = o->half_sums;
-  Status s = o->train ? partition_want_gradients(c, &(GradOptions){.loss = o->loss, .freeze = o->freeze}) : OK;
-  c->loss_alone = o->train;
-  c->batch = o->batch == NOT_GIVEN ? 0 : o->batch;
+  Status s = want_training(o, plan, c);
   if (!s && o->ranks) s = parse_ranks(o->ranks, c->mesh->size, &ranks, &how.nranks);
   how.ranks = ranks;
   for (int i = 0; i < o->sizes.n && !s; i++) s = partition_fix_sizes(c, o->sizes.v[i]);
@@ -139,9 +150,14 @@ static Status check_options(const ShardOptions *o, const TextList *words) {
     return status_hint(fail(ERR_USAGE, "shard takes one program, %d were given", words->n),
                        "tessera shard model.pt2 --mesh tp=4 --plan plan.json -o out/");
   if (!o->output) return status_hint(fail(ERR_USAGE, "where to?"), "-o DIR");
-  const char *about = o->loss ? "--loss" : o->freeze ? "--freeze" : o->batch != NOT_GIVEN ? "--batch" : NULL;
+  const char *about = o->loss                 ? "--loss"
+                      : o->freeze             ? "--freeze"
+                      : o->batch != NOT_GIVEN ? "--batch"
+                      : o->fsdp               ? "--fsdp"
+                                              : NULL;
   if (about && !o->train)
     return status_hint(fail(ERR_USAGE, "%s speaks of a training", about), "give --train, too");
+  TRY(options_of_groups(o->fsdp, o->wrap, o->keep_gathered, o->prefetch));
   TRY(option_between("--batch", o->batch, 1, INT64_MAX));
   return option_between("--threads", o->threads, 1, MOST_THREADS);
 }
@@ -164,6 +180,14 @@ static const Option options[] = {
      "with --train: parameters that stay as they are: 'wte.*,h.0.*'"},
     {"--data-axis", 0, OPT_TEXT, offsetof(ShardOptions, data_axis), "AXIS",
      "of the mesh, over which batches are sharded (default: those called dp, data, fsdp, replica ...)"},
+    {"--fsdp", 0, OPT_MAYBE, offsetof(ShardOptions, fsdp), "AXIS",
+     "with --train: parameters and gradients are sharded over the data axis, too, or over this one (FSDP)"},
+    {"--wrap", 0, OPT_TEXT, offsetof(ShardOptions, wrap), "PATTERNS",
+     "with --fsdp: modules whose parameters are gathered at once, 'layers.*,head' (default: those with a number)"},
+    {"--keep-gathered", 0, OPT_FLAG, offsetof(ShardOptions, keep_gathered), NULL,
+     "with --fsdp: parameters stay gathered from the forward to the backward"},
+    {"--prefetch", 0, OPT_INT, offsetof(ShardOptions, prefetch), "N",
+     "with --fsdp: groups that are gathered ahead (default 1)"},
     {"--ranks", 0, OPT_TEXT, offsetof(ShardOptions, ranks), "LIST", "write the files of these ranks only: 0,1"},
     {"--size", 0, OPT_LIST, offsetof(ShardOptions, sizes), "NAME=N",
      "a symbol among the sizes that is a number in the files: s0=2"},
@@ -185,7 +209,7 @@ const CommandSpec spec_shard = {.usage = "PROGRAM --mesh AXES [--plan FILE] -o D
                                 OPTIONS(options)};
 
 Status command_shard(int argc, char **argv) {
-  ShardOptions o = {.threads = NOT_GIVEN, .batch = NOT_GIVEN};
+  ShardOptions o = {.threads = NOT_GIVEN, .batch = NOT_GIVEN, .prefetch = NOT_GIVEN};
   TextList words;
   bool help;
   PlanFile *plan = NULL;

@@ -238,9 +238,7 @@ static Status check(const TrainCommand *c) {
   TRY(option_between("--keep", c->keep, 0, 1000000));
   if (c->fsdp && !c->mesh && !c->plan)
     return status_hint(fail(ERR_USAGE, "--fsdp shards parameters over the ranks of a mesh"), "--mesh dp=4");
-  if (!c->fsdp && (c->wrap || c->keep_gathered || c->prefetch != NOT_GIVEN))
-    return fail(ERR_USAGE, "--wrap, --keep-gathered and --prefetch are for parameters that are sharded: --fsdp");
-  TRY(option_between("--prefetch", c->prefetch, 0, 1000));
+  TRY(options_of_groups(c->fsdp, c->wrap, c->keep_gathered, c->prefetch));
   if (c->check && *c->check && strcmp(c->check, "nodes"))
     return fail(ERR_USAGE, "--check=%s: there is --check and --check=nodes", c->check);
   if (c->check && c->data_parallel && !strcmp(c->data_parallel, "local"))

@@ -27,8 +27,5 @@ TrainSettings train_settings(const TrainCommand *c);
 SpreadSettings train_spread(const TrainCommand *c);
 /* Of --data, or of --eval. */
 DataOptions train_data(const TrainCommand *c, bool eval);
-static inline int64_t given_or(int64_t option, int64_t otherwise) {
-  return option == NOT_GIVEN ? otherwise : option;
-}
 
 #endif

@@ -40,19 +40,6 @@ typedef struct {
   Placement from[MAX_AXES], to[MAX_AXES];
 } Move;
 
-/* The next "S(0)R>RR" of the text, which goes on behind it. */
-static Status read_move(const Call *c, const char **text, int ndim, Move *out) {
-  char part[512];
-  int n = 0;
-  size_t len = strcspn(*text, ";"), mid = strcspn(*text, ">;");
-  if (len >= sizeof part || mid >= len) return op_fail(c, "'%.100s' is no list of moves", *text);
-  memcpy(part, *text, len);
-  part[len] = part[mid] = 0;
-  *text += len + ((*text)[len] == ';');
-  TRY(placements_parse(part, ndim, out->from, &n));
-  return placements_parse(part + mid + 1, ndim, out->to, &n);
-}
-
 static unsigned axes_changed(const Mesh *m, const Move *v) {
   unsigned axes = 0;
   for (int a = 0; a < m->naxes; a++)
@@ -88,7 +75,7 @@ static Status new_places(Site *s, const Mesh *m, const Placement *from, Placemen
 static Status read_params(const Call *c, Site *s, Mesh *m, bool gathers) {
   Ints shapes = in_ints(c, ARG_SHAPES);
   const char *text = in_str(c, ARG_MOVES);
-  int n = c->arg[0].n, at = 0, *coords = NULL;
+  int n = c->arg[0].n, at = 0, naxes, *coords = NULL;
   FlatParam *param;
   TRY_NEW(param, arena_new_n(&s->arena, FlatParam, n + 1));
   TRY_NEW(s->dtype, arena_new_n(&s->arena, Dtype, n + 1));
@@ -98,7 +85,8 @@ static Status read_params(const Call *c, Site *s, Mesh *m, bool gathers) {
     int ndim = at < shapes.n ? (int)shapes.v[at] : -1;
     if (ndim < 0 || ndim > MAX_DIMS || at + ndim >= shapes.n)
       return op_fail(c, "the shapes do not fit the tensors");
-    TRY(read_move(c, &text, ndim, &v));
+    TRY(placements_parse_move(&text, ndim, v.from, v.to, &naxes));
+    if (naxes != m->naxes) return op_fail(c, "'%.100s' is no list of moves on this mesh", in_str(c, ARG_MOVES));
     if (!p) {
       TRY(mesh_group(m, axes_changed(m, &v), &s->comm));
       TRY(member_coords(s, m, axes_changed(m, &v), &coords));

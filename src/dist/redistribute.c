@@ -505,7 +505,12 @@ Status redistribute_into(Ctx *ctx, const Spec *from, const Route *route, Tensor 
 /* ---- logs ------------------------------------------------------------------------------------------ */
 
 void comm_log_begin(Dist *d, CommLog *log) {
-  *log = (CommLog){.outer = d->log};
+  *log = (CommLog){0};
+  comm_log_resume(d, log);
+}
+
+void comm_log_resume(Dist *d, CommLog *log) {
+  log->outer = d->log;
   d->log = log;
 }
 

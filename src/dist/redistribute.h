@@ -56,7 +56,8 @@ Status dist_log(Dist *d, StepKind kind, unsigned axes, int64_t bytes, const char
 /* The same of a step that is recorded, of a tensor of this spec. */
 Status dist_log_step(const Spec *spec, const Step *step, const char *why);
 void comm_log_begin(Dist *d, CommLog *log);
-void comm_log_end(Dist *d, CommLog *log); /* the innermost; event is malloc'ed and stays */
+void comm_log_resume(Dist *d, CommLog *log); /* goes on with one that was ended */
+void comm_log_end(Dist *d, CommLog *log);    /* the innermost; event is malloc'ed and stays */
 void comm_log_free(CommLog *log);
 
 /* ---- explicit redistribution --------------------------------------------------------------- */

@@ -190,10 +190,15 @@ static const char **name_gradients(Fsdp *f) {
     for (int i = 0; name && i < n->nargs; i++)
       if (n->args[i].kind == ARG_VAL) of[n->args[i].val->id] = name;
   }
+  for (int i = 0; of && i < f->e->graph->noutputs; i++) { /* or that it is an output for */
+    const Arg *out = &f->e->graph->outputs[i];
+    if (f->e->outputs[i].kind == OUT_GRADIENT_TO_PARAMETER && out->kind == ARG_VAL)
+      of[out->val->id] = f->e->outputs[i].target;
+  }
   /* Back through what reduces it further (the replicas of a group): from users to what they use. */
   for (int at = f->n - 1; of && at >= 0; at--) {
     const Node *n = f->node[at];
-    bool passes_on = node_is(n, WAIT_TENSOR) || comm_is_all_reduce(n);
+    bool passes_on = node_is(n, WAIT_TENSOR) || comm_is_all_reduce(n) || node_is(n, redistribute);
     if (passes_on && n->args[0].kind == ARG_VAL && !of[n->args[0].val->id])
       of[n->args[0].val->id] = of[n->outs[0]->id];
   }

@@ -7,23 +7,23 @@ typedef struct {
   Lower *l;
   const Node *n;
   Tensor *param, *grad, *step, *lr, *skip; /* the gradient as the step sees it; numbers in f64 */
-} Step;
+} OptimStep;
 
-static int at(const Step *s, const char *name) { return schema_find(&s->n->op->schema, name); }
+static int at(const OptimStep *s, const char *name) { return schema_find(&s->n->op->schema, name); }
 
-static Tensor *tensor_of(Step *s, const char *name) {
+static Tensor *tensor_of(OptimStep *s, const char *name) {
   Tensor *t = NULL;
   if (!s->f.status) s->f.status = lower_tensor(s->l, s->n, at(s, name), &t);
   return t;
 }
 
-static double number_of(const Step *s, const char *name) {
+static double number_of(const OptimStep *s, const char *name) {
   const Arg *a = &s->n->args[at(s, name)];
   return a->kind == ARG_BOOL ? a->b : a->kind == ARG_INT ? (double)a->i : a->f;
 }
 
-static void begin(Step *s, Lower *l, const Node *n) {
-  *s = (Step){.f = {.c = &l->call}, .l = l, .n = n};
+static void begin(OptimStep *s, Lower *l, const Node *n) {
+  *s = (OptimStep){.f = {.c = &l->call}, .l = l, .n = n};
   s->param = tensor_of(s, "param");
   s->grad = tensor_of(s, "grad");
   s->step = f_cast(&s->f, tensor_of(s, "step"), DT_F64);
@@ -34,26 +34,26 @@ static void begin(Step *s, Lower *l, const Node *n) {
   if (number_of(s, "maximize") != 0) s->grad = f_neg(&s->f, s->grad);
 }
 
-static void decay_gradient(Step *s) {
+static void decay_gradient(OptimStep *s) {
   double decay = number_of(s, "weight_decay");
   if (decay != 0) s->grad = F_OP(&s->f, "aten.add.Tensor", F_T(s->grad), F_T(f_scale(&s->f, s->param, decay)));
 }
 
 /* Results, in order; the old ones if the step is skipped. */
-static Status give(Step *s, Tensor *const *was, Tensor *const *is, int n, Tensor **out) {
+static Status give(OptimStep *s, Tensor *const *was, Tensor *const *is, int n, Tensor **out) {
   Tensor *skips = s->skip ? F_OP(&s->f, "aten.ne.Scalar", F_T(s->skip), val_int(0)) : NULL;
   for (int i = 0; i < n; i++) out[i] = skips ? f_where(&s->f, skips, was[i], is[i]) : is[i];
   return s->f.status;
 }
 
 /* 1 - beta^step */
-static Tensor *correction(Step *s, double beta) {
+static Tensor *correction(OptimStep *s, double beta) {
   Tensor *power = F_OP(&s->f, "aten.pow.Scalar", val_float(beta), F_T(s->step));
   return f_shift(&s->f, f_neg(&s->f, power), 1);
 }
 
 Status lower_adam_step(Lower *l, const Node *n, Tensor **out) {
-  Step s;
+  OptimStep s;
   begin(&s, l, n);
   Formula *f = &s.f;
   double b1 = number_of(&s, "beta1"), b2 = number_of(&s, "beta2"), decay = number_of(&s, "weight_decay");
@@ -71,7 +71,7 @@ Status lower_adam_step(Lower *l, const Node *n, Tensor **out) {
 }
 
 Status lower_sgd_step(Lower *l, const Node *n, Tensor **out) {
-  Step s;
+  OptimStep s;
   begin(&s, l, n);
   Formula *f = &s.f;
   double momentum = number_of(&s, "momentum");
@@ -89,7 +89,7 @@ Status lower_sgd_step(Lower *l, const Node *n, Tensor **out) {
 }
 
 Status lower_adagrad_step(Lower *l, const Node *n, Tensor **out) {
-  Step s;
+  OptimStep s;
   begin(&s, l, n);
   Formula *f = &s.f;
   Tensor *sum = tensor_of(&s, "sum"), *was[] = {s.param, sum};

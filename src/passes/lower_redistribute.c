@@ -20,6 +20,7 @@
 #include "dist/boxes.h"
 #include "dist/dist.h"
 #include "dist/route.h"
+#include "passes/lower_runs.h"
 #include "passes/lower_torch.h"
 
 typedef struct {
@@ -27,7 +28,7 @@ typedef struct {
   Region held; /* global indices, in the order of the tensor's elements */
 } Piece;
 
-typedef struct {
+struct Move {
   Lower *l;
   const Call *c;
   const Mesh *m;
@@ -40,59 +41,7 @@ typedef struct {
   int me;
   bool folded; /* dimensions are opened: see unfold() */
   Tensor *in;
-} Move;
-
-/* ---- runs ---------------------------------------------------------------------------------------- */
-
-static bool runs_equal(const Runs *a, const Runs *b) {
-  if (a->n != b->n) return false;
-  return !a->n || !memcmp(a->run, b->run, (size_t)a->n * sizeof *a->run);
-}
-
-/* Where global index i is among the runs, and how far its run goes on; false: nowhere. */
-static bool find_index(const Runs *r, int64_t i, int64_t *local, int64_t *left) {
-  int64_t base = 0;
-  for (int k = 0; k < r->n; k++) {
-    const Run *run = &r->run[k];
-    if (i >= run->begin && i < run->begin + run->size) {
-      *local = base + i - run->begin;
-      *left = run->begin + run->size - i;
-      return true;
-    }
-    base += run->size;
-  }
-  return false;
-}
-
-static void add_run(Runs *r, Run run) {
-  Run *last = r->n ? &r->run[r->n - 1] : NULL;
-  if (last && last->begin + last->size == run.begin) last->size += run.size;
-  else r->run[r->n++] = run;
-  r->size += run.size;
-}
-
-/* The indices of `want` that are in `have`, in want's order; as global indices, or (local)
- * as positions in have. */
-static Status runs_shared(const Runs *have, const Runs *want, bool local, Arena *arena, Runs *out) {
-  *out = (Runs){0};
-  TRY_NEW(out->run, arena_new_n(arena, Run, have->n + want->n + have->n * want->n + 1));
-  for (int w = 0; w < want->n; w++) {
-    int64_t at = want->run[w].begin, end = at + want->run[w].size, pos, left;
-    while (at < end) {
-      if (!find_index(have, at, &pos, &left)) { /* to the next run that is here */
-        int64_t next = end;
-        for (int h = 0; h < have->n; h++)
-          if (have->run[h].begin > at && have->run[h].begin < next) next = have->run[h].begin;
-        at = next;
-        continue;
-      }
-      int64_t n = left < end - at ? left : end - at;
-      add_run(out, (Run){local ? pos : at, n});
-      at += n;
-    }
-  }
-  return OK;
-}
+};
 
 /* ---- tensors ------------------------------------------------------------------------------------- */
 
@@ -159,19 +108,11 @@ static Status finish(const Move *v, Tensor *t, Tensor **out) {
   return OP(v->c, "_c10d_functional.wait_tensor.default", out, val_tensor(t));
 }
 
-static void largest(const Region *r, int k, int64_t *size) {
-  for (int d = 0; d < r[0].ndim; d++) {
-    size[d] = 0;
-    for (int q = 0; q < k; q++)
-      if (r[q].dim[d].size > size[d]) size[d] = r[q].dim[d].size;
-  }
-}
-
 /* ---- putting together -------------------------------------------------------------------------------- */
 
 static bool holds(const Piece *p, int dim, int64_t i) {
   int64_t local, left;
-  return find_index(&p->held.dim[dim], i, &local, &left);
+  return runs_find(&p->held.dim[dim], i, &local, &left);
 }
 
 static Status no_piece(void) { return fail(ERR_FAIL, "a part of a redistributed tensor is nowhere"); }
@@ -203,7 +144,7 @@ static Status assemble(const Move *v, const Region *want, int dim, Piece *const 
       for (int q = 0; q < n; q++)
         if (holds(piece[q], dim, at)) some[m++] = piece[q];
       if (!m) return no_piece();
-      find_index(&some[0]->held.dim[dim], at, &local, &left);
+      runs_find(&some[0]->held.dim[dim], at, &local, &left);
       box[dim] = (Run){local, left < end - at ? left : end - at};
       at += box[dim].size;
       TRY(assemble(v, want, dim + 1, some, m, box, &part[nparts++]));
@@ -220,69 +161,70 @@ static Status assemble_all(const Move *v, const Region *want, Piece *pieces, int
   return assemble(v, want, 0, list, n, box, out);
 }
 
-/* Are these regions, one behind the other along dimension 0, all of `whole`? */
-static bool in_rows(const Region *r, int k, const Region *whole) {
-  int64_t at = 0;
-  int i = 0;
-  for (int d = 1; d < whole->ndim; d++)
-    for (int q = 0; q < k; q++)
-      if (!runs_equal(&r[q].dim[d], &whole->dim[d])) return false;
-  const Runs *w = &whole->dim[0];
-  for (int q = 0; q < k; q++) {
-    if (r[q].dim[0].size != r[0].dim[0].size) return false;
-    for (int n = 0; n < r[q].dim[0].n; n++) {
-      Run run = r[q].dim[0].run[n];
-      for (int64_t done = 0; done < run.size;) {
-        if (i >= w->n || w->run[i].begin + at != run.begin + done) return false;
-        int64_t step = w->run[i].size - at < run.size - done ? w->run[i].size - at : run.size - done;
-        done += step;
-        at += step;
-        if (at == w->run[i].size) i++, at = 0;
-      }
-    }
-  }
-  return i == w->n;
-}
-
 /* ---- collectives ------------------------------------------------------------------------------------- */
 
-static Status all_gather(Move *v, Tensor **out) {
+/* What all_gather_into_tensor takes of this rank, and what its result means. */
+static Status pack_gather(const Move *v, Tensor **out) {
   int64_t size[MAX_DIMS];
-  Tensor *all, **row;
+  regions_largest(v->before, v->k, size);
+  return pad(v, v->in, size, out);
+}
+
+static Status unpack_gather(const Move *v, Tensor *all, Tensor **out) {
+  Tensor **row;
+  Piece *piece;
   int n;
   const Region *want = &v->after[v->me];
-  largest(v->before, v->k, size);
-  TRY(pad(v, v->in, size, &v->in));
-  TRY(OP(v->c, "_c10d_functional.all_gather_into_tensor.default", &all, val_tensor(v->in), val_int(v->k),
-         val_str(v->group)));
-  TRY(finish(v, all, &all));
-  if (in_rows(v->before, v->k, want)) return *out = all, OK;
+  if (regions_in_rows(v->before, v->k, want, true)) return slice(v, all, 0, (Run){0, want->dim[0].size}, out);
   if (tensor_numel(all) == 0) return resize(v, all, want, out);
-  TRY(OP_LIST(v->c, "aten.split.Tensor", &row, &n, val_tensor(all), val_int(size[0]), val_int(0)));
-  Piece *piece;
+  TRY(OP_LIST(v->c, "aten.split.Tensor", &row, &n, val_tensor(all), val_int(all->size[0] / v->k), val_int(0)));
   TRY_NEW(piece, arena_new_n(v->c->arena, Piece, v->k));
   for (int q = 0; q < v->k; q++) piece[q] = (Piece){row[q], v->before[q]};
   return assemble_all(v, want, piece, v->k, out);
 }
 
-static Status reduce_scatter(Move *v, const char *op, Tensor **out) {
+static Status all_gather(const Move *v, Tensor **out) {
+  Tensor *all;
+  TRY(pack_gather(v, &all));
+  TRY(OP(v->c, "_c10d_functional.all_gather_into_tensor.default", &all, val_tensor(all), val_int(v->k),
+         val_str(v->group)));
+  TRY(finish(v, all, &all));
+  return unpack_gather(v, all, out);
+}
+
+/* What reduce_scatter_tensor takes, everybody's part one behind the other, and what its result means. */
+static Status pack_scatter(const Move *v, Tensor **out) {
   int64_t size[MAX_DIMS];
-  Tensor *packed = v->in, **part;
-  const Region *mine = &v->before[v->me], *want = &v->after[v->me];
-  largest(v->after, v->k, size);
-  if (!in_rows(v->after, v->k, mine)) {
-    TRY_NEW(part, arena_new_n(v->c->arena, Tensor *, v->k));
-    for (int q = 0; q < v->k; q++) {
-      TRY(cut_shared(v, v->in, mine, &v->after[q], &part[q]));
-      TRY(pad(v, part[q], size, &part[q]));
-    }
-    TRY(join(v, part, v->k, 0, &packed));
+  Tensor **part;
+  const Region *mine = &v->before[v->me];
+  *out = v->in;
+  regions_largest(v->after, v->k, size);
+  if (regions_in_rows(v->after, v->k, mine, false)) return OK;
+  if (regions_in_rows(v->after, v->k, mine, true)) {
+    size[0] *= v->k;
+    return pad(v, v->in, size, out);
   }
-  TRY(OP(v->c, "_c10d_functional.reduce_scatter_tensor.default", out, val_tensor(packed), val_str(op),
-         val_int(v->k), val_str(v->group)));
-  TRY(finish(v, *out, out));
+  TRY_NEW(part, arena_new_n(v->c->arena, Tensor *, v->k));
+  for (int q = 0; q < v->k; q++) {
+    TRY(cut_shared(v, v->in, mine, &v->after[q], &part[q]));
+    TRY(pad(v, part[q], size, &part[q]));
+  }
+  return join(v, part, v->k, 0, out);
+}
+
+static Status unpack_scatter(const Move *v, Tensor *got, Tensor **out) {
+  const Region *want = &v->after[v->me];
+  *out = got;
   for (int d = 0; d < want->ndim; d++) TRY(slice(v, *out, d, (Run){0, want->dim[d].size}, out));
   return OK;
+}
+
+static Status reduce_scatter(const Move *v, const char *op, Tensor **out) {
+  TRY(pack_scatter(v, out));
+  TRY(OP(v->c, "_c10d_functional.reduce_scatter_tensor.default", out, val_tensor(*out), val_str(op), val_int(v->k),
+         val_str(v->group)));
+  TRY(finish(v, *out, out));
+  return unpack_scatter(v, *out, out);
 }
 
 /* Of several that hold the same elements, a rank takes them from the one that differs least
@@ -409,13 +351,13 @@ static Status one_period(const Runs *r, int64_t f, int64_t p, Arena *arena, Runs
   TRY_NEW(out->run, arena_new_n(arena, Run, r->n + 1));
   for (int i = 0; i < r->n; i++) {
     int64_t begin = r->run[i].begin, end = begin + r->run[i].size;
-    if (begin < p) add_run(out, (Run){begin, (end < p ? end : p) - begin});
+    if (begin < p) runs_add(out, (Run){begin, (end < p ? end : p) - begin});
   }
   *alike = out->size * f == r->size && (r->size == 0 || (f <= INT32_MAX / (out->n + 1)));
   if (!*alike || r->size == 0) return OK;
   TRY_NEW(again.run, arena_new_n(arena, Run, (int)f * out->n + 1));
   for (int64_t i = 0; i < f; i++)
-    for (int k = 0; k < out->n; k++) add_run(&again, (Run){out->run[k].begin + i * p, out->run[k].size});
+    for (int k = 0; k < out->n; k++) runs_add(&again, (Run){out->run[k].begin + i * p, out->run[k].size});
   *alike = runs_equal(&again, r);
   return OK;
 }
@@ -482,19 +424,24 @@ static Status carry_out(Move *v, Tensor **out) {
   return fail(ERR_FAIL, "a step %s in a program", step_kind_name(v->step->kind));
 }
 
-static Status lower_step(Move *v, Tensor **out) {
+/* Dimensions that were opened are closed again. */
+static Status fold(const Move *v, Tensor **t) {
   int64_t size[MAX_DIMS];
   Layout after = {.ndim = v->spec->ndim,
                   .shape = v->spec->shape,
                   .naxes = v->m->naxes,
                   .axis = v->m->axis,
                   .place = v->step->after};
+  if (!v->folded) return OK;
+  TRY(layout_local(&after, v->m->coord, size));
+  return OP(v->c, "aten.reshape.default", t, val_tensor(*t), val_ints(size, v->spec->ndim));
+}
+
+static Status lower_step(Move *v, Tensor **out) {
   TRY(describe(v));
   TRY(unfold_all(v));
   TRY(carry_out(v, out));
-  if (!v->folded) return OK;
-  TRY(layout_local(&after, v->m->coord, size));
-  return OP(v->c, "aten.reshape.default", out, val_tensor(*out), val_ints(size, v->spec->ndim));
+  return fold(v, out);
 }
 
 static Status find_mesh(Lower *l, const char *text, Mesh **out) {
@@ -523,7 +470,45 @@ Status lower_redistribute(Lower *l, const Node *n, Tensor **out) {
   TRY(route_find(from, to, l->call.arena, &plan));
   for (int i = 0; i < plan.n; i++) {
     Move v = {.l = l, .c = &l->call, .m = mesh, .spec = from, .step = &plan.step[i], .in = *out};
+    TRY(lower_log(l, plan.step[i].kind, plan.step[i].axes, plan.step[i].bytes, n->args[6].str));
     TRY(lower_step(&v, out));
   }
   return OK;
+}
+
+/* ---- one of several that a collective moves ------------------------------------------------------------------ */
+
+Status move_new(Lower *l, const char *mesh_text, const MoveText *what, Tensor *in, Move **out) {
+  Mesh *mesh;
+  Step *step;
+  Move *v;
+  TRY_NEW(v, arena_new(l->call.arena, Move));
+  TRY_NEW(step, arena_new(l->call.arena, Step));
+  TRY(find_mesh(l, mesh_text, &mesh));
+  memcpy(step->before, what->from, sizeof step->before);
+  memcpy(step->after, what->to, sizeof step->after);
+  for (int a = 0; a < mesh->naxes; a++)
+    if (is_s(&what->from[a]) != is_s(&what->to[a])) step->axes |= 1u << a;
+  step->changed = step->axes;
+  step->kind = what->gathers ? STEP_ALL_GATHER : STEP_REDUCE_SCATTER;
+  *v = (Move){.l = l, .c = &l->call, .m = mesh, .step = step, .in = in};
+  TRY(spec_new(mesh, in->dtype, what->ndim, what->shape, NULL, what->from, &v->spec));
+  TRY(describe(v));
+  *out = v;
+  return unfold_all(v);
+}
+
+const char *move_group(const Move *v, int *members, unsigned *axes) {
+  *members = v->k;
+  *axes = v->step->axes;
+  return v->group;
+}
+
+Status move_pack(const Move *v, Tensor **out) {
+  return v->step->kind == STEP_ALL_GATHER ? pack_gather(v, out) : pack_scatter(v, out);
+}
+
+Status move_unpack(const Move *v, Tensor *got, Tensor **out) {
+  TRY(v->step->kind == STEP_ALL_GATHER ? unpack_gather(v, got, out) : unpack_scatter(v, got, out));
+  return fold(v, out);
 }

@@ -7,7 +7,8 @@
  * The program is one rank's (option rank), its sizes are numbers.  A group of ranks is
  * called by the names of its mesh axes.  Views become reshapes: a shard need not lie in
  * memory as the whole did.  Fused ops (tess.pointwise, tess.linear_act) are not for
- * PyTorch: such a program is refused.
+ * PyTorch: such a program is refused.  Groups of fully sharded parameters stay: their collectives are placed, and
+ * the pass lower_groups takes them apart when nothing is moved any more.
  */
 #include "passes/lower_torch.h"
 
@@ -16,13 +17,12 @@
 #include <string.h>
 
 #include "graph/walk.h"
-#include "passes/pass.h"
 
 static const char redistribute[] = "tess.redistribute.default";
 
 /* ---- arguments --------------------------------------------------------------------------------- */
 
-static Status tensor_of(Lower *l, Val *v, Tensor **out) {
+Status lower_val(Lower *l, Val *v, Tensor **out) {
   int64_t size[MAX_DIMS];
   if (v->type != TY_TENSOR || v->ndim < 0 || v->ndim > MAX_DIMS)
     return fail(ERR_FAIL, "the sizes of %s are not known", v->name);
@@ -40,7 +40,12 @@ static Status tensor_of(Lower *l, Val *v, Tensor **out) {
 
 Status lower_tensor(Lower *l, const Node *n, int i, Tensor **out) {
   *out = NULL;
-  return n->args[i].kind == ARG_VAL ? tensor_of(l, n->args[i].val, out) : OK;
+  return n->args[i].kind == ARG_VAL ? lower_val(l, n->args[i].val, out) : OK;
+}
+
+Status lower_log(const Lower *l, StepKind kind, unsigned axes, int64_t bytes, const char *why) {
+  Dist *d = l->call.ctx->dist;
+  return d && step_communicates(kind) ? dist_log(d, kind, axes, bytes, why) : OK;
 }
 
 /* ---- parts of tables ---------------------------------------------------------------------------- */
@@ -237,7 +242,7 @@ static Status lower_narrow(Lower *l, const Node *n, Tensor **out) {
 /* align(tensors): placed so already. */
 static Status lower_align(Lower *l, const Node *n, Tensor **out) {
   const Arg *list = &n->args[0];
-  for (int i = 0; i < list->n && i < n->nouts; i++) TRY(tensor_of(l, list->list[i].val, &out[i]));
+  for (int i = 0; i < list->n && i < n->nouts; i++) TRY(lower_val(l, list->list[i].val, &out[i]));
   return OK;
 }
 
@@ -282,6 +287,11 @@ static const struct {
     {"aten._scaled_dot_product_flash_attention_for_cpu_backward.default", lower_attention_backward},
 };
 
+/* What lower_groups takes apart. */
+static bool is_group(const Node *n) {
+  return node_is(n, "tess.gather_group.default") || node_is(n, "tess.scatter_group.default");
+}
+
 /* An op that PyTorch has, called in a way that it takes. */
 static bool is_as_in_torch(const Node *n) { return strncmp(n->target, "tess.", 5) && !attention_is_foreign(n); }
 
@@ -324,7 +334,7 @@ static Status replace(Lower *l, Node *n, Tensor **result) {
 static Status lower_node(Lower *l, Node *n) {
   Tensor **result;
   if (is_view(n)) return open_view(l, n);
-  if (is_as_in_torch(n)) return OK;
+  if (is_as_in_torch(n) || is_group(n)) return OK;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (!node_is(n, rows[i].target)) continue;
     l->builder.before = n;
@@ -336,14 +346,13 @@ static Status lower_node(Lower *l, Node *n) {
   return fail(ERR_USAGE, "%s is an op of tessera that lower_torch does not take apart", n->target);
 }
 
-static Status lower_graph(Lower *l) {
+static Status lower_graph(Lower *l, Status (*each)(Lower *l, Node *n)) {
   Ctx *ctx = l->builder.ctx;
   Handler *outer = ctx_set_handler(ctx, LEVEL_EMIT, &l->builder.handler);
   Status s = OK;
-  for (Node *n = l->e->graph->first, *next; n && !s; n = next) {
-    next = n->next;
+  for (Node *n = l->e->graph->first; n && !s; n = n->next) { /* a node that was removed still knows its next one */
     node_forward(n);
-    s = lower_node(l, n);
+    s = each(l, n);
     if (s) s = status_at_node(s, n);
   }
   ctx_set_handler(ctx, LEVEL_EMIT, outer);
@@ -351,15 +360,17 @@ static Status lower_graph(Lower *l) {
   return s;
 }
 
-Status pass_lower_torch(Exported *e, const PassArgs *args) {
+Status lower_program(Exported *e, const PassArgs *args, Status (*each)(Lower *l, Node *n)) {
   Lower l = {.e = e, .rank = (int)pass_int(args, "rank")};
   l.call = (Call){.ctx = args->ctx, .op = op_find(redistribute), .scope = &e->scope, .arena = &e->arena};
   TRY(dist_new(NULL, &l.dist));
   builder_init(&l.builder, args->ctx, e);
   l.builder.fold = false;
   l.builder.faithful = true;
-  Status s = lower_graph(&l);
+  Status s = lower_graph(&l, each);
   builder_free(&l.builder);
   dist_free(l.dist);
   return s;
 }
+
+Status pass_lower_torch(Exported *e, const PassArgs *args) { return lower_program(e, args, lower_node); }

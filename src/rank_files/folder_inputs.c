@@ -16,7 +16,8 @@ static Status read_cut(yyjson_val *v, const char *path, Placement *out) {
     return fail(ERR_FILE, "%s: \"files\": a shard of dimension %lld", path, (long long)dim);
   *out = place_s((int)dim);
   yyjson_val *unit = yyjson_obj_get(v, "unit"), *factor = yyjson_obj_get(v, "factor"),
-             *segments = yyjson_obj_get(v, "segments"), *item;
+             *segments = yyjson_obj_get(v, "segments"), *turn = yyjson_obj_get(v, "turn"), *item;
+  if (turn && json_as_int64(turn, &number) && number > 0 && number <= MAX_AXES) out->turn = (int)number;
   if (unit && json_as_int64(unit, &number) && number > 0) out->unit = number;
   if (factor && json_as_int64(factor, &number) && number > 0) out->factor = number;
   size_t i, n;

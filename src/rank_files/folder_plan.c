@@ -56,8 +56,9 @@ static Status print_groups(TextBuf *b, const Partition *c, Arena *arena) {
 /* A size that the files leave open. */
 static bool is_open(const Partition *c, const Sym *size) { return sym_first_unbound(size, &c->fixed) != NULL; }
 
-/* [{"dim": 0}, null]: how each axis cuts it; null if none does.  "even": the program wants a
- * size that its ranks can share evenly.  v: the value, NULL if it is none. */
+/* [{"dim": 0}, null]: how each axis cuts it; null if none does.  "turn": when, among axes that cut one dimension,
+ * if not in the order of the mesh.  "even": the program wants a size that its ranks can share evenly.  v: the
+ * value, NULL if it is none. */
 static void print_cuts(TextBuf *b, const Partition *c, const Placement *p, const Val *v) {
   int naxes = c->mesh->naxes;
   bool cut = false;
@@ -75,6 +76,7 @@ static void print_cuts(TextBuf *b, const Partition *c, const Placement *p, const
     }
     text_printf(b, "{\"dim\": %d", p[a].dim);
     if (p[a].factor > 1) text_printf(b, ", \"factor\": %lld", (long long)p[a].factor);
+    if (p[a].turn) text_printf(b, ", \"turn\": %d", p[a].turn);
     if (p[a].unit > 1) text_printf(b, ", \"unit\": %lld", (long long)p[a].unit);
     if (v && p[a].dim < v->ndim && is_open(c, v->size[p[a].dim])) text_puts(b, ", \"even\": true");
     for (int i = 0; i < p[a].nsegments; i++)

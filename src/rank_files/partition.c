@@ -13,7 +13,8 @@
 #include "runtime/shards.h"
 
 static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] = "overlap(in_order)",
-                  passes_last_of_step[] = "fuse_ddp_with_concat_op(undivided),overlap(in_order)";
+                  passes_last_of_step[] = "fuse_ddp_with_concat_op(undivided),overlap(in_order)",
+                  passes_of_groups[] = "lower_groups(rank=%d),dce";
 
 /* ---- opening ---------------------------------------------------------------------------------- */
 
@@ -40,6 +41,7 @@ Status partition_open(Exported *e, const char *mesh, const PlanFile *plan, const
     return fail_oom();
   }
   pthread_mutex_init(&c->lock, NULL);
+  c->reduce = reduce_gradients_default;
   ctx_init(&c->ctx, 1);
   Status s = open_prepared(c, e, mesh, plan, step);
   if (s) partition_free(c);
@@ -51,6 +53,10 @@ Status partition_want_gradients(Partition *c, const GradOptions *o) {
   TRY(grad_request(c->program, o, &c->arena, &c->grad));
   c->wants_grad = true;
   return OK;
+}
+
+Status partition_shard_fully(Partition *c, const PlanFile *plan, const char *axis) {
+  return prepare_fsdp(c->prepared, plan, axis);
 }
 
 bool partition_drops_output(const Partition *c, int i) {
@@ -158,13 +164,31 @@ static Status count(Worker *w, const Exported *e, RankFacts *f) {
 }
 
 /* What is lowered is local: no DTensors any more. */
-static Status lower(Worker *w, Exported *e) {
-  char list[128];
+static Status run_local_passes(Worker *w, Exported *e, const char *list) {
   Handler *sharding = ctx_set_handler(&w->ctx, LEVEL_SHARD, NULL);
-  snprintf(list, sizeof list, passes_lowered, w->rank);
   Status s = pass_run_list(e, list, &w->ctx, NULL);
   ctx_set_handler(&w->ctx, LEVEL_SHARD, sharding);
-  return s ? s : order_inputs(e);
+  return s;
+}
+
+static Status lower(Worker *w, Exported *e) {
+  char list[1024];
+  size_t at = strlen(pass_of_fsdp(&w->cut->reduce, &w->marks, list, sizeof list));
+  snprintf(list + at, sizeof list - at, passes_lowered, w->rank);
+  TRY(run_local_passes(w, e, list));
+  return order_inputs(e);
+}
+
+/* What moves collectives, and behind it groups of parameters. */
+static Status place_collectives(Worker *w, Exported *e, CommLog *log) {
+  char list[1024];
+  TRY(pass_run_list(e, w->cut->loss_alone ? passes_last_of_step : passes_last, &w->ctx, NULL));
+  if (!*pass_of_fsdp(&w->cut->reduce, &w->marks, list, sizeof list)) return OK;
+  snprintf(list, sizeof list, passes_of_groups, w->rank);
+  comm_log_resume(w->dist, log);
+  Status s = run_local_passes(w, e, list);
+  comm_log_end(w->dist, log);
+  return s;
 }
 
 int64_t partition_rows(const Partition *c, const Val *input) {
@@ -237,12 +261,11 @@ Status worker_program(Worker *w, const SymBindings *at, CommLog *log, const Walk
   TRY(feed_sizes(w->cut->program, at, &w->scope, &w->arena, &inputs, &n));
   TRY(resize_batch(w, inputs));
   TRY(check_parts(w, inputs));
-  if (log) comm_log_begin(w->dist, log);
-  Status s = specialize(&w->ctx, w->cut->program, &how, inputs, n, out);
-  if (log) comm_log_end(w->dist, log);
-  if (s) return s;
+  TRY(specialize(&w->ctx, w->cut->program, &how, inputs, n, out));
   drop_outputs(w->cut, *out);
-  s = lower(w, *out);
+  if (log) comm_log_begin(w->dist, log);
+  Status s = lower(w, *out);
+  if (log) comm_log_end(w->dist, log);
   if (s) exported_free(*out);
   return s;
 }
@@ -276,7 +299,7 @@ static Status make(Worker *w, Exported **out, RankFacts *facts) {
                   : hint_dynamic(worker_program(w, &sizes, &facts->log, NULL, out));
   free(sizes.v);
   TRY(s);
-  s = pass_run_list(*out, w->cut->loss_alone ? passes_last_of_step : passes_last, &w->ctx, NULL);
+  s = place_collectives(w, *out, &facts->log);
   if (!s) s = count(w, *out, facts);
   if (s) {
     exported_free(*out);

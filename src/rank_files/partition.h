@@ -41,6 +41,7 @@ typedef struct Partition {
                     * communicated for the sake of the rest */
   int64_t batch;   /* set after opening: rows of the programs' batches, where the program has a fixed number of
                     * them; 0: as it was exported */
+  ReduceGradients reduce;    /* set after opening: how fully sharded parameters are gathered */
   bool group[1 << MAX_AXES]; /* by set of axes: some rank's program calls this group */
 } Partition;
 
@@ -57,6 +58,10 @@ void partition_free(Partition *c); /* NULL is fine */
 
 /* The programs give the gradients behind their outputs, each placed like its parameter.  After opening. */
 Status partition_want_gradients(Partition *c, const GradOptions *o);
+
+/* Parameters and gradients are sharded over a data axis, too, and gathered group by group: see prepare_fsdp().
+ * After opening without a step. */
+Status partition_shard_fully(Partition *c, const PlanFile *plan, const char *axis);
 
 /* Do the ranks' programs leave out this output of the program? */
 bool partition_drops_output(const Partition *c, int i);

@@ -107,9 +107,8 @@ def register_groups(groups, rank):
 def indices(size, placements, mesh, where):
     """The global indices of one dimension that this rank holds."""
     held = list(range(size))
-    for cut, k, r in zip(placements, mesh.values(), where):
-        if cut is None:
-            continue
+    axes = [axis for axis in zip(placements, mesh.values(), where) if axis[0]]
+    for cut, k, r in sorted(axes, key=lambda axis: axis[0].get("turn", 0)):
         lengths = cut.get("segments")
         if not lengths:
             factor = cut.get("factor", 1)

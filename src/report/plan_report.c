@@ -107,7 +107,7 @@ static Status tell_fit(Collector *c, const StepFit *fit) {
   int ahead = fit->how.prefetch < 0 ? 1 : fit->how.prefetch;
   PlanStep *step = &c->p->step;
   step->recomputed = fit->fit.chosen.recomputed;
-  if (!marks_gather(c->marks)) return OK;
+  if (!marks_gathered_axes(c->marks)) return OK;
   snprintf(text, sizeof text, "%s, %d group%s ahead%s", fit->how.keep_gathered ? "once" : "again for the backward",
            ahead, ahead == 1 ? "" : "s", fit->how.reduce_at_once ? ", gradients reduced at once" : "");
   return collect_text(c, text, &step->gathering);

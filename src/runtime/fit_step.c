@@ -154,7 +154,7 @@ Status fit_step(Ctx *ctx, Exported *local, const ReduceGradients *how, const Mar
   char late[LONGEST_LIST];
   *out = (StepFit){.how = *how};
   TRY(pass_run_list(local, passes_of_step, ctx, NULL));
-  if (limit.amount > 0 && marks_gather(marks)) {
+  if (limit.amount > 0 && marks_gathered_axes(marks)) {
     TRY(choose_gathers(ctx, local, marks, limit, out));
     limit = (MemoryLimit){.amount = (double)out->fit.limit};
   }

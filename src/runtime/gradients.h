@@ -25,6 +25,8 @@ typedef struct {
    */
   int replicas;
   const char *replica_group; /* its name (comm/groups.h) */
+  unsigned replica_axes; /* not 0: the marks know these ranks, which lie along these axes of the mesh, and what is
+                            said to be alike on them (rows of a batch and all that is made of them) is not */
 } GradRequest;
 
 /* What a user may ask for; zeroed: of the loss by all parameters that require a gradient. */

@@ -17,24 +17,29 @@ const char passes_of_step[] = PASSES_BEFORE "," PASSES_FUSE;
 
 const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .prefetch = -1};
 
-unsigned marks_gather(const Marks *m) {
+unsigned marks_gathered_axes(const Marks *m) {
   unsigned axes = 0;
   for (int i = 0; m && i < m->graph->ninputs; i++) axes |= m->input[i].gathered;
   return axes;
 }
 
-const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
-  unsigned axes = marks_gather(marks);
-  size_t at = 0;
+const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
+  unsigned axes = marks_gathered_axes(marks);
   buf[0] = 0;
   if (axes)
-    at += (size_t)snprintf(buf + at, cap - at, "fsdp(axes=%u,prefetch=%d,keep=%s,reduce_at_once=%s,wrap=%s),", axes,
-                           how->prefetch < 0 ? 1 : how->prefetch, how->keep_gathered ? "true" : "false",
-                           how->reduce_at_once ? "true" : "false", how->wrap ? how->wrap : "blocks");
-  if (at < cap && how->bucket_mb > 0)
-    at += (size_t)snprintf(buf + at, cap - at, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),",
-                           how->bucket_mb, how->bucket_mb < 1 ? how->bucket_mb : 1);
-  if (at < cap) snprintf(buf + at, cap - at, "%searly_updates", how->wait_at_once ? "" : "overlap(in_order=true),");
+    snprintf(buf, cap, "fsdp(axes=%u,prefetch=%d,keep=%s,reduce_at_once=%s,wrap=%s),", axes,
+             how->prefetch < 0 ? 1 : how->prefetch, how->keep_gathered ? "true" : "false",
+             how->reduce_at_once ? "true" : "false", how->wrap ? how->wrap : "blocks");
+  return buf;
+}
+
+const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
+  char fuse[128] = "";
+  if (how->bucket_mb > 0)
+    snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),", how->bucket_mb,
+             how->bucket_mb < 1 ? how->bucket_mb : 1);
+  size_t at = strlen(pass_of_fsdp(how, marks, buf, cap));
+  snprintf(buf + at, cap - at, "%s%searly_updates", fuse, how->wait_at_once ? "" : "overlap(in_order=true),");
   return buf;
 }
 
@@ -132,10 +137,19 @@ Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis_name) {
   return OK;
 }
 
+void prepare_replicas(Prepared *p, unsigned axes) {
+  const Exported *e = p->program;
+  p->replica_axes = axes;
+  for (int i = 0; p->marks && i < e->graph->ninputs; i++)
+    for (int a = 0; e->inputs[i].kind == IN_USER && a < p->marks->mesh->naxes; a++)
+      if (axes >> a & 1) p->marks->input[i].place[a] = place_r(); /* all that this rank has of the batch */
+}
+
 /* ---- a training step's state ------------------------------------------------------------------------------ */
 
 static bool shards_batches(const Prepared *p, const InputMark *input, int axis) {
   const Exported *e = p->program;
+  if (p->replica_axes >> axis & 1) return true;
   for (int i = 0; i < e->graph->ninputs; i++)
     if (e->inputs[i].kind == IN_USER && is_s(&input[i].place[axis])) return true;
   return false;

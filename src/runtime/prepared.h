@@ -35,15 +35,16 @@ typedef struct {
                          whose   name is a number */
   bool keep_gathered; /* from the forward to the backward */
   int prefetch;       /* groups that are gathered ahead; negative: 1, unless a limit of memory asks for others */
-  bool
-      reduce_at_once; /* gradients of a group are waited for where their reduction starts: for the sake of memory */
+  bool reduce_at_once; /* reductions of a group's gradients are waited for where they start: for the sake of memory */
 } ReduceGradients;
 extern const ReduceGradients reduce_gradients_default;
-/* The axes that parameters are fully sharded over, as bits; NULL: none. */
-unsigned marks_gather(const Marks *m);
+/* The axes that parameters are fully sharded over, as bits; marks NULL: none. */
+unsigned marks_gathered_axes(const Marks *m);
 /* Passes that put the collectives of parameters and gradients where they belong; buf is returned.  marks NULL:
  * replicas of one program. */
 const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
+/* "fsdp(..)," of it; "": no parameters are fully sharded. */
+const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
 
 typedef struct {
   atomic_int refs;
@@ -51,8 +52,8 @@ typedef struct {
   Dist *dist;            /* of the marks' mesh; NULL: no marks */
   Marks *marks;          /* NULL: one rank */
   TextBuf notes;         /* what marking had to tell, a line each */
-  unsigned replica_axes; /* bits of axes of a rank's mesh that the marks do not know: ranks along them run the same
-                            program on rows of their own, and average their gradients */
+  unsigned replica_axes; /* bits of axes of a rank's mesh: ranks along them run the same program on rows of their
+                            own, and average their gradients */
   GradRequest step;      /* with an update: what a training step asks for */
   Arena arena;           /* of the step */
 } Prepared;
@@ -67,6 +68,9 @@ Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan);
  * their gradients and what optimizers keep of them lie as they do.  axis NULL: the data axis that is not called
  * replica or ddp.  After prepare_marks() and before prepare_update(). */
 Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis);
+/* Of a program that is trained: ranks have rows of their own along these axes of the mesh.  With marks or without,
+ * before prepare_update(). */
+void prepare_replicas(Prepared *p, unsigned axes);
 /* The program is trained: its state gets what the optimizers keep, which on a mesh lies as the parameters do.
  * loss: as in GradOptions; the recipe's texts are borrowed.  Once,
  * after the marks (plans speak of the program's own names) and before anybody shares p. */

@@ -196,6 +196,32 @@ static void tape_open(Walking *walking) {
   walking->tape.describe = describe_node;
 }
 
+/* By rows of this rank's own, which what is said of them (alike on all ranks) does not tell: its part of the mean.
+ */
+static Status share_loss(const ProgramWalk *w, Tensor *loss, Tensor **out) {
+  Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_TAPE};
+  *out = loss;
+  if (!w->grad->replica_axes) return OK;
+  return OP(&c, "aten.div.Tensor", out, val_tensor(loss), val_int(w->grad->replicas));
+}
+
+/* The gradients of such a loss are partial sums. */
+static Status mark_partial(const ProgramWalk *w, Value *gradients) {
+  for (int k = 0; w->grad->replica_axes && k < w->grad->n; k++) {
+    Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
+    Placement place[MAX_AXES];
+    const Spec *spec;
+    if (!t || !t->spec) continue;
+    memcpy(place, t->spec->place, sizeof place);
+    for (int a = 0; a < t->spec->mesh->naxes; a++)
+      if (w->grad->replica_axes >> a & 1) place[a] = place_p(REDUCE_SUM);
+    TRY(spec_with(t->spec, place, &spec));
+    TRY(dtensor_wrap(w->scope, spec, t->local, &t));
+    gradients[k] = val_tensor(t);
+  }
+  return OK;
+}
+
 /* Brings gradient k to where input i lies; DTensors still. */
 static Status place_gradient(const ProgramWalk *w, const Value *inputs, int k, int i, Tensor **t) {
   const InputSpec *in = &w->program->inputs[w->grad->input[k]];
@@ -277,7 +303,7 @@ static Status reduce_gradient(void *arg, int k, Tensor *t, Tensor **out) {
   if (d) d->start_reductions = false;
   TRY(s);
   if (w->gradient && (*out)->spec) TRY(w->gradient(w->arg, k));
-  return w->grad->replicas > 1 ? average_over_replicas(w, *out, out) : OK;
+  return w->grad->replicas > 1 && !w->grad->replica_axes ? average_over_replicas(w, *out, out) : OK;
 }
 
 static Status all_reduced(void *arg) { return enter(((const Reducing *)arg)->w, STAGE_UPDATE); }
@@ -290,8 +316,10 @@ static Status call_update(const ProgramWalk *w, const Value *inputs, const Value
   return place_update(w, inputs, outputs);
 }
 
-/* The backward, and what is done with the gradients; outputs: behind those of the graph. */
-static Status walk_back(Walking *walking, const Value *inputs, const Value *forward, Value *outputs) {
+/* The backward, and what is done with the gradients; outputs: behind those of the graph.  leaves: the inputs, those
+ * that gradients are asked for as the tape knows them. */
+static Status walk_back(Walking *walking, const Value *inputs, const Value *leaves, const Value *forward,
+                        Value *outputs) {
   const ProgramWalk *w = walking->w;
   const GradRequest *r = w->grad;
   Value *gradients = outputs, loss = forward[r->loss];
@@ -301,8 +329,10 @@ static Status walk_back(Walking *walking, const Value *inputs, const Value *forw
     TRY_NEW(gradients, arena_new_n(w->arena, Value, r->n + 1));
     TRY(update_loss(r->update, &c, inputs, loss.tensor, &loss.tensor));
   }
+  TRY(share_loss(w, loss.tensor, &loss.tensor));
   TRY(enter(w, STAGE_BACKWARD));
-  TRY(gradients_find(&walking->tape, r, inputs, loss.tensor, w->scope, w->arena, gradients));
+  TRY(gradients_find(&walking->tape, r, leaves, loss.tensor, w->scope, w->arena, gradients));
+  TRY(mark_partial(w, gradients));
   if (w->visits) TRY(w->visits(w->arg, NULL));
   TRY(place_gradients(w, inputs, gradients));
   if (r->update) TRY(call_update(w, inputs, gradients, outputs));
@@ -310,8 +340,14 @@ static Status walk_back(Walking *walking, const Value *inputs, const Value *forw
   return enter(w, STAGE_FORWARD);
 }
 
-/* What the walk works with: of inputs that are sharded in memory alone, all.  Under the tape, so that gradients
- * come back as shards. */
+/* An earlier name of the same parameter, which shares its placements; i itself if there is none. */
+static int first_of_tied(const Marks *m, int i) {
+  for (int j = 0; j < i; j++)
+    if (m->input[j].gathered && m->input[j].place == m->input[i].place) return j;
+  return i;
+}
+
+/* What the walk works with: of inputs that are sharded in memory alone, all. */
 static Status gather_inputs(const ProgramWalk *w, const Value *inputs, Value **out) {
   const Graph *g = w->program->graph;
   *out = (Value *)(uintptr_t)inputs;
@@ -325,6 +361,11 @@ static Status gather_inputs(const ProgramWalk *w, const Value *inputs, Value **o
     Tensor *t = inputs[i].kind == VAL_TENSOR ? inputs[i].tensor : NULL;
     (*out)[i] = inputs[i];
     if (!t || !mark->gathered) continue;
+    int first = first_of_tied(w->marks, i);
+    if (first < i) {
+      (*out)[i] = (*out)[first];
+      continue;
+    }
     for (int a = 0; a < w->marks->mesh->naxes; a++) {
       place[a] = mark->gathered >> a & 1 ? place_r() : mark->place[a];
       place[a].turn = 0;
@@ -350,10 +391,13 @@ static Status walk_under_tape(Walking *walking, const Value *user, Value *inputs
                 .arg = walking};
   TRY(bind_inputs(w, user, inputs));
   Value *gathered;
-  if (w->grad) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, inputs));
+  /* Under the tape, so that gradients come back as shards; but for those by rows of one's own, which are whole. */
+  bool local = w->grad && w->grad->replica_axes;
+  if (w->grad && !local) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, inputs));
   TRY(gather_inputs(w, inputs, &gathered));
+  if (local) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, gathered));
   TRY(graph_walk(&nodes, g, gathered, outputs));
-  if (w->grad) TRY(walk_back(walking, inputs, outputs, outputs + g->noutputs));
+  if (w->grad) TRY(walk_back(walking, inputs, local ? gathered : inputs, outputs, outputs + g->noutputs));
   return place_outputs(w, outputs);
 }
 

@@ -168,9 +168,10 @@ void session_set_phase(Session *s, Phase phase) { s->grad.phase = phase; }
 
 void session_allow_any_batch(Session *s) { s->any_batch = true; }
 
-void session_average_gradients(Session *s, int ranks, const char *group) {
+void session_average_gradients(Session *s, int ranks, const char *group, unsigned axes) {
   s->grad.replicas = ranks;
   s->grad.replica_group = group;
+  s->grad.replica_axes = axes;
 }
 
 void session_reduce_gradients(Session *s, const ReduceGradients *how) { s->reduce = *how; }

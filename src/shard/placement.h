@@ -70,6 +70,8 @@ Status place_segments(int dim, const int64_t *size, int n, int64_t unit, Placeme
 Status placement_parse(const char *text, int ndim, Placement *out);
 /* One per axis, e.g. "S(0),R" or "[Shard(dim=0), Replicate()]" or "S(0)R".  *n <= MAX_AXES. */
 Status placements_parse(const char *text, int ndim, Placement *out, int *n);
+/* The first of "S(0)R>RR;S(1)R>RR", where a tensor lies before and after; *text goes on behind it. */
+Status placements_parse_move(const char **text, int ndim, Placement *from, Placement *to, int *n);
 
 /* "S(1)", "_S(0, 2)", "S(0; segments 64,16,16; unit 16)", "P(sum)"; buf is returned. */
 const char *placement_print(const Placement *p, char *buf, size_t cap);

@@ -203,16 +203,33 @@ Status placement_parse(const char *text, int ndim, Placement *out) {
   return *r.at ? complain(&r, "something follows the placement") : OK;
 }
 
+/* Placements up to the end of the text or one of these characters. */
+static Status read_list(Reader *r, const char *ends, Placement *out, int *n) {
+  bool bracket = scan_take(&r->at, "[") || scan_take(&r->at, "(");
+  *n = 0;
+  for (scan_skip(&r->at); *r->at && !strchr(ends, *r->at) && *r->at != ']' && *r->at != ')'; scan_skip(&r->at)) {
+    if (*n == MAX_AXES) return complain(r, "more placements than a mesh has axes");
+    TRY(read_one(r, &out[(*n)++]));
+    (void)scan_take(&r->at, ",");
+  }
+  if (bracket && !scan_take(&r->at, "]") && !scan_take(&r->at, ")")) return complain(r, "']' is expected");
+  scan_skip(&r->at);
+  return *r->at && !strchr(ends, *r->at) ? complain(r, "something follows the placements") : OK;
+}
+
 Status placements_parse(const char *text, int ndim, Placement *out, int *n) {
   Reader r = {text, text, ndim};
-  bool bracket = scan_take(&r.at, "[") || scan_take(&r.at, "(");
-  *n = 0;
-  for (scan_skip(&r.at); *r.at && *r.at != ']' && *r.at != ')'; scan_skip(&r.at)) {
-    if (*n == MAX_AXES) return complain(&r, "more placements than a mesh has axes");
-    TRY(read_one(&r, &out[(*n)++]));
-    (void)scan_take(&r.at, ",");
-  }
-  if (bracket && !scan_take(&r.at, "]") && !scan_take(&r.at, ")")) return complain(&r, "']' is expected");
-  scan_skip(&r.at);
-  return *r.at ? complain(&r, "something follows the placements") : OK;
+  return read_list(&r, "", out, n);
+}
+
+Status placements_parse_move(const char **text, int ndim, Placement *from, Placement *to, int *n) {
+  Reader r = {*text, *text, ndim};
+  int other;
+  TRY(read_list(&r, ">", from, n));
+  if (!scan_take(&r.at, ">")) return complain(&r, "'>' and where it lies behind are expected");
+  TRY(read_list(&r, ";", to, &other));
+  if (other != *n) return complain(&r, "before and behind differ in their axes");
+  (void)scan_take(&r.at, ";");
+  *text = r.at;
+  return OK;
 }

@@ -51,20 +51,16 @@ static Status check_groups(const Update *u, const Exported *e) {
   return OK;
 }
 
-/* Of a mesh: the axes that shard batches, and the text of a mesh of the others ("": there are none). */
-static Status split_mesh(const char *mesh, const PlanFile *plan, unsigned *data, char *others, size_t cap) {
+/* The axes of a mesh that shard batches; *all: there are no others. */
+static Status find_data_axes(const char *mesh, const PlanFile *plan, unsigned *data, bool *all) {
   Dist *d;
   Mesh *m;
   TRY(dist_new(NULL, &d));
   Status s = mesh_parse(d, mesh, &m);
-  size_t at = 0;
   *data = 0;
-  others[0] = 0;
-  for (int a = 0; !s && a < m->naxes; a++) {
+  for (int a = 0; !s && a < m->naxes; a++)
     if (mark_is_data_axis(m, plan, a)) *data |= 1u << a;
-    else if (!m->name[a]) s = fail(ERR_USAGE, "the axes of the mesh %s have no names: write dp=2,tp=2", mesh);
-    else at += (size_t)snprintf(others + at, cap - at, "%s%s=%d", at ? "," : "", m->name[a], m->axis[a]);
-  }
+  *all = !s && *data == (1u << m->naxes) - 1u;
   dist_free(d);
   if (!s && !*data)
     s = status_hint(fail(ERR_USAGE, "no axis of the mesh %s shards batches", mesh),
@@ -74,21 +70,17 @@ static Status split_mesh(const char *mesh, const PlanFile *plan, unsigned *data,
 
 static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
   PlanFile plan = {.path = "the plan"}; /* a copy: others may have the plan as well */
-  char others[512];
+  unsigned data = 0;
+  bool alike = false; /* every rank has the whole program */
   if (!how->mesh) return OK;
   if (how->plan) plan = *how->plan;
   plan.any_batch = true;
   plan.data_axis = how->data_axis;
-  if (!how->local) {
-    TRY(prepare_marks(p, how->mesh, &plan));
-    return how->fsdp ? prepare_fsdp(p, &plan, *how->fsdp ? how->fsdp : NULL) : OK;
-  }
-  if (how->fsdp)
-    return status_hint(fail(ERR_USAGE, "parameters that are sharded belong to the program of the whole batch"),
-                       "leave out --data-parallel local, or --fsdp");
-  TRY(split_mesh(how->mesh, &plan, &p->replica_axes, others, sizeof others));
-  plan.data_axis = NULL;
-  return *others ? prepare_marks(p, others, &plan) : OK;
+  if (how->local) TRY(find_data_axes(how->mesh, &plan, &data, &alike));
+  if (!alike || how->fsdp) TRY(prepare_marks(p, how->mesh, &plan));
+  if (how->fsdp) TRY(prepare_fsdp(p, &plan, *how->fsdp ? how->fsdp : NULL));
+  if (how->local) prepare_replicas(p, data);
+  return OK;
 }
 
 static Status prepare_training(Prepared *p, const TrainerPlan *how) {
@@ -113,18 +105,14 @@ Status trainer_prepare(Ctx *ctx, Exported *e, const TrainerPlan *how, Prepared *
   return s;
 }
 
-/* The part of the mesh that the program is partitioned over, NULL: none; and who has other rows. */
+/* Who has other rows.  *mesh stays if the program is partitioned over it. */
 static Status open_replicas(Trainer *t, Mesh **mesh) {
-  Mesh *whole = *mesh;
-  int axes[MAX_AXES], n = 0;
-  if (!whole || !t->prepared->replica_axes) return OK;
+  if (!*mesh || !t->prepared->replica_axes) return OK;
   if (!t->ctx->groups)
     return fail(ERR_USAGE, "gradients are averaged over ranks of a launch, and this context is of none");
-  TRY(mesh_group(whole, t->prepared->replica_axes, &t->replicas));
-  for (int a = 0; a < whole->naxes; a++)
-    if (!(t->prepared->replica_axes >> a & 1)) axes[n++] = a;
-  *mesh = NULL;
-  return n ? mesh_sub(whole, axes, n, mesh) : OK;
+  TRY(mesh_group(*mesh, t->prepared->replica_axes, &t->replicas));
+  if (!t->prepared->marks) *mesh = NULL;
+  return OK;
 }
 
 static Status open_session(Trainer *t, Mesh *mesh) {
@@ -136,7 +124,8 @@ static Status open_session(Trainer *t, Mesh *mesh) {
   session_allow_any_batch(t->session);
   if (!t->replicas) return OK;
   TRY(groups_name(t->ctx->groups, wanted, t->replicas, &group));
-  session_average_gradients(t->session, comm_size(t->replicas), group);
+  session_average_gradients(t->session, comm_size(t->replicas), group,
+                            t->prepared->marks ? t->prepared->replica_axes : 0);
   return OK;
 }
 
@@ -416,8 +405,10 @@ Phase trainer_phase(const Trainer *t, int i) {
   return n == 1 ? PHASE_STEP : i + 1 == n ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
 }
 
-/* Buffers that the program writes to are those of the first rank when a step begins. */
+/* Buffers that the program writes to are those of the first rank when a step begins, as DistributedDataParallel has
+ * it.  With fully_shard every rank has its own. */
 static Status share_buffers(Trainer *t, const SetAside *a) {
+  if (marks_gathered_axes(t->prepared->marks)) return OK;
   for (int i = 0; t->replicas && i < a->n; i++) {
     const Tensor *x = a->state[i].tensor;
     if (!a->copy[i]) continue;
