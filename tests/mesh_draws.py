@@ -283,7 +283,7 @@ class Draws:
         where += bucket + fsdp
         limit = ["--memory", r.choice(["100%", "95%", "90%", "70%", "50%"])] if r.random() < 0.15 else []
         code, error = run(self.tessera, [*words, *self.results(mesh), *where, *limit])
-        if code == 2 and "smallest limit is" in error:  # which must do
+        while code == 2 and "smallest limit" in error:  # which must do for the rank that told
             limit = ["--memory", error.split("--memory ")[1].split(",")[0].split()[0]]
             code, error = run(self.tessera, [*words, *self.results(mesh), *where, *limit])
         where += limit
