@@ -31,8 +31,8 @@ const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char 
              how->bucket_mb < 1 ? how->bucket_mb : 1);
   size_t at = (size_t)snprintf(buf, cap, "%s,", PASSES_BEFORE);
   if (axes)
-    at += (size_t)snprintf(buf + at, cap - at, "fsdp(axes=%u,prefetch=%d,keep=%s,wrap=%s),", axes, how->prefetch,
-                           how->keep_gathered ? "true" : "false", how->wrap ? how->wrap : "blocks");
+    at += (size_t)snprintf(buf + at, cap - at, "fsdp(axes=%u,prefetch=%d,keep=%s,wrap=\"%s\"),", axes,
+                           how->prefetch, how->keep_gathered ? "true" : "false", how->wrap ? how->wrap : "blocks");
   if (at < cap)
     snprintf(buf + at, cap - at, "%s%s%s", fuse, how->wait_at_once ? "" : "overlap(in_order=true),", PASSES_BEHIND);
   return buf;

@@ -279,7 +279,8 @@ Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported
                                : passes_specialized;
   Status status = pass_run_list(special, passes, s->ctx, NULL);
   MemoryFit fit;
-  if (!status && s->memory.amount > 0) status = fit_memory(s->ctx, special, s->memory, &fit);
+  bool evaluates = s->trains && s->grad.phase == PHASE_LOSS; /* within the limit of a step without further ado */
+  if (!status && s->memory.amount > 0 && !evaluates) status = fit_memory(s->ctx, special, s->memory, &fit);
   if (status) exported_free(special);
   else *out = special;
   return status;
