@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/textbuf.h"
 #include "runtime/memory_peak.h"
 #include "runtime/saved.h"
@@ -302,19 +303,15 @@ Status fit_memory(Ctx *ctx, Exported *joint, MemoryLimit limit, MemoryFit *out) 
 /* ---- the curve ---------------------------------------------------------------------------------------------- */
 
 static Status collect(Fit *f, MemoryStep **steps, int *n) {
-  int cap = 64;
+  int cap = 0;
   bool more = true;
   size_t enough = f->now.step.slab / STEPS + 1;
-  TRY_NEW(*steps, malloc((size_t)cap * sizeof **steps));
+  TRY_ROOM(*steps, *n, cap);
   (*steps)[(*n)++] = f->now.step;
   while (more) {
     TRY(step(f, enough, &more));
     if (!more || f->now.step.slab >= (*steps)[*n - 1].slab) continue;
-    if (*n == cap) {
-      MemoryStep *larger;
-      TRY_NEW(larger, realloc(*steps, (size_t)(cap *= 2) * sizeof **steps));
-      *steps = larger;
-    }
+    TRY_ROOM(*steps, *n, cap);
     (*steps)[(*n)++] = f->now.step;
   }
   return OK;

@@ -77,13 +77,8 @@ static Status own_copy(Session *s, int i, Tensor **t) {
   if (first >= 0) return tensor_alias(&s->scope, s->state[first], t);
   TRY(tensor_new(&s->scope, from->dtype, from->ndim, from->size, &copy));
   if (s->dry) return *t = copy, OK;
-  if (e->is_filled) {
-    unsigned char element[16];
-    Value fill = val_float(e->fill);
-    val_store(&fill, copy->dtype, element);
-    kernel_fill(&s->ctx->kern, tensor_view(copy), element);
-  }
-  if (!e->is_filled) {
+  if (e->is_filled) update_fill(&s->ctx->kern, e, copy);
+  else {
     kernel_copy(&s->ctx->kern, tensor_view(copy), tensor_view(from));
     if (tensor_is_contiguous(from))
       memory_give_back(tensor_data(from), (size_t)tensor_numel(from) * dtype_size(from->dtype));

@@ -225,17 +225,21 @@ static Status tell_plan(Training *t) {
   return s;
 }
 
-/* Takes over e. */
+/* A rank's joint program is written; with the update, whose state has no elements yet, it is only looked at. Takes
+ * over e. */
 static Status write_files(Training *t, Exported *e) {
   const GradOptions grad = {.loss = t->loss};
   const PartitionStep step = {&t->recipe, &grad};
+  bool updates = t->interpret;
   Partition *p;
-  TRY(partition_open(e, t->spread.mesh ? t->spread.mesh : "dp=1", t->plan, &step, &p));
+  TRY(partition_open(e, t->spread.mesh ? t->spread.mesh : "dp=1", t->plan, updates ? &step : NULL, &p));
   RankFacts facts;
   Exported *cut, *again = NULL;
-  Status s = partition_rank(p, 0, &cut, &facts);
+  Status s = updates ? OK : partition_want_gradients(p, &grad);
+  if (!s) s = partition_rank(p, 0, &cut, &facts);
   if (!s) {
-    s = model_write_again(cut, &again);
+    if (updates) check_program(cut);
+    else s = model_write_again(cut, &again);
     exported_free(again);
     exported_free(cut);
     rank_facts_free(&facts);
