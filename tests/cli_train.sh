@@ -129,8 +129,9 @@ bytes 0 '^step 4 .* eval [0-9.]+' --steps 4 --eval CONTRIBUTING.md --eval-every 
 that [ -n "$(member "$temp/bytes.log" 2 eval_loss)" ]
 that [ -z "$(member "$temp/bytes.log" 3 eval_loss)" ]
 that [ -n "$(member "$temp/bytes.log" 4 tokens_per_s)" ]
-bytes 0 '' --steps 4 -q --seed 3 --memory 45% --log "$temp/tight.log"
+bytes 0 '' --steps 4 -q --seed 3 --memory 45% --eval CONTRIBUTING.md --eval-batches 2 --log "$temp/tight.log"
 that [ "$(member "$temp/bytes.log" 4 loss)" = "$(member "$temp/tight.log" 4 loss)" ]
+that [ -n "$(member "$temp/tight.log" 4 eval_loss)" ]
 bytes 0 '^step 2 ' --steps 2 --dtype bf16
 bytes 0 '^step 2 ' --steps 2 --dtype f16 --log "$temp/f16.log"
 that [ -n "$(member "$temp/f16.log" 2 loss_scale)" ]

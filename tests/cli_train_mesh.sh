@@ -50,6 +50,14 @@ of "$gpt" 0 '' $options --mesh dp=2 $(records "$temp/replicated")
 of "$gpt" 0 '' $options --mesh dp=2 --memory 80% $(records "$temp/limited")
 that same "$temp/replicated" "$temp/limited"
 
+# ---- parameters sharded over the data axis, too
+of "$gpt" 0 '' $options --mesh dp=2 --fsdp --wrap 'blocks.*' --prefetch 2 --keep-gathered $(records "$temp/fsdp")
+that near "$temp/alone" "$temp/fsdp"
+of "$gpt" 2 "no module with parameters matches 'x'" $options --mesh dp=2 --fsdp --wrap 'blocks.*,x'
+of "$gpt" 2 'patterns of modules are wanted' $options --mesh dp=2 --fsdp --wrap ''
+of "$gpt" 2 'patterns of modules are wanted' $options --mesh dp=2 --fsdp --wrap 'a"b'
+of "$gpt" 2 'bucket-mb 1e.12: the MiB of gradients' $options --mesh dp=2 --bucket-mb 1e12
+
 # ---- resumed on other meshes, on one rank and back
 rm -rf "$temp/run"
 of "$gpt" 0 '' $options $mesh --steps 2 --save "$temp/run" --log "$temp/moved"

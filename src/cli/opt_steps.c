@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "dist/dispatch.h"
-#include "kernels/copy.h"
 #include "passes/pass.h"
 #include "rank_files/partition.h"
 #include "runtime/auto_plan.h"
@@ -169,12 +168,9 @@ Status opt_note_update(OptSteps *s, char *item) {
 static Status fill_state(Kern *k, Exported *e) {
   for (int i = 0; i < e->nstate; i++) {
     StateEntry *s = &e->state[i];
-    unsigned char element[16];
-    Value fill = val_float(s->fill);
     if (!s->is_filled || !s->tensor) continue;
     TRY(tensor_new(&e->scope, s->tensor->dtype, s->tensor->ndim, s->tensor->size, &s->tensor));
-    val_store(&fill, s->tensor->dtype, element);
-    kernel_fill(k, tensor_view(s->tensor), element);
+    update_fill(k, s, s->tensor);
     s->is_filled = false;
   }
   return OK;

@@ -281,14 +281,7 @@ typedef struct {
 } Words;
 
 static Status add_word(Words *w, const char *text) {
-  if (w->n == w->cap) {
-    int cap = w->cap ? 2 * w->cap : 64;
-    const char **more;
-    TRY_NEW(more, arena_new_n(w->arena, const char *, cap));
-    if (w->n) memcpy(more, w->v, (size_t)w->n * sizeof *more);
-    w->v = more;
-    w->cap = cap;
-  }
+  TRY_NEW(w->v, arena_more(w->arena, w->v, w->n, &w->cap));
   TRY_NEW(w->v[w->n], arena_printf(w->arena, "%s", text));
   w->n++;
   return OK;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "graph/infer.h"
 #include "passes/pass.h"
 #include "passes/started.h"
@@ -35,13 +36,7 @@ static Status touch(Lives *l, Storage *s) {
     l->lives[s->slab_offset].last = l->now;
     return OK;
   }
-  if (l->n == l->cap) {
-    int cap = l->cap ? l->cap * 2 : 256;
-    Life *more;
-    TRY_NEW(more, realloc(l->lives, (size_t)cap * sizeof *more));
-    l->lives = more;
-    l->cap = cap;
-  }
+  TRY_ROOM(l->lives, l->n, l->cap);
   s->slab_offset = l->n;
   int64_t size = (int64_t)((s->size + ALIGN - 1) & ~(size_t)(ALIGN - 1));
   l->lives[l->n++] = (Life){.storage = s, .size = size, .first = l->now, .last = l->now};

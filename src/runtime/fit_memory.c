@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/textbuf.h"
 #include "passes/comm_block.h"
 #include "passes/pass.h"
@@ -299,14 +300,16 @@ static size_t limit_bytes(MemoryLimit l, size_t free_slab) {
   return l.share ? (size_t)(l.amount * (double)free_slab) : (size_t)l.amount;
 }
 
-static Status refuse(MemoryFit *fit, size_t least) {
+/* Ranks of a mesh may hold shards of other sizes: what would do for one need not do for all. */
+static Status refuse(MemoryFit *fit, size_t least, bool one_of_many) {
   fit->least = least;
   return status_hint(fail(ERR_USAGE,
                           "the intermediate results do not fit %zu bytes: computing again all that can be computed "
                           "again, they take %zu, and %zu as they are",
                           fit->limit, least, fit->free_slab),
-                     "the smallest limit is --memory %zu, %.3g%% of what they take", least,
-                     100 * (double)least / (double)fit->free_slab);
+                     "the smallest limit%s is --memory %zu, %.3g%% of what they take%s",
+                     one_of_many ? " of this rank" : "", least, 100 * (double)least / (double)fit->free_slab,
+                     one_of_many ? "; others may need more" : "");
 }
 
 static Status search(Fit *f, MemoryLimit limit, MemoryFit *out) {
@@ -321,7 +324,7 @@ static Status search(Fit *f, MemoryLimit limit, MemoryFit *out) {
     if (f->now.step.slab < least) least = f->now.step.slab;
   }
   out->chosen = f->now.step;
-  if (f->now.step.slab > out->limit) return refuse(out, least);
+  if (f->now.step.slab > out->limit) return refuse(out, least, f->ctx->dist != NULL);
   return compute_again(f, f->joint);
 }
 
@@ -337,19 +340,15 @@ Status fit_memory(Ctx *ctx, Exported *joint, const char *late, MemoryLimit limit
 /* ---- the curve ---------------------------------------------------------------------------------------------- */
 
 static Status collect(Fit *f, MemoryStep **steps, int *n) {
-  int cap = 64;
+  int cap = 0;
   bool more = true;
   size_t enough = f->now.step.slab / STEPS + 1;
-  TRY_NEW(*steps, malloc((size_t)cap * sizeof **steps));
+  TRY_ROOM(*steps, *n, cap);
   (*steps)[(*n)++] = f->now.step;
   while (more) {
     TRY(step(f, enough, &more));
     if (!more || f->now.step.slab >= (*steps)[*n - 1].slab) continue;
-    if (*n == cap) {
-      MemoryStep *larger;
-      TRY_NEW(larger, realloc(*steps, (size_t)(cap *= 2) * sizeof **steps));
-      *steps = larger;
-    }
+    TRY_ROOM(*steps, *n, cap);
     (*steps)[(*n)++] = f->now.step;
   }
   return OK;

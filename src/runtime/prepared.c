@@ -27,7 +27,7 @@ const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *b
   unsigned axes = marks_gathered_axes(marks);
   buf[0] = 0;
   if (axes)
-    snprintf(buf, cap, "fsdp(axes=%u,prefetch=%d,keep=%s,reduce_at_once=%s,wrap=%s),", axes,
+    snprintf(buf, cap, "fsdp(axes=%u,prefetch=%d,keep=%s,reduce_at_once=%s,wrap=\"%s\"),", axes,
              how->prefetch < 0 ? 1 : how->prefetch, how->keep_gathered ? "true" : "false",
              how->reduce_at_once ? "true" : "false", how->wrap ? how->wrap : "blocks");
   return buf;

@@ -78,13 +78,8 @@ static Status own_copy(Session *s, int i, Tensor **t) {
   if (first >= 0) return tensor_alias(&s->scope, s->state[first], t);
   TRY(tensor_new(&s->scope, from->dtype, from->ndim, from->size, &copy));
   if (s->dry) return *t = copy, OK;
-  if (e->is_filled) {
-    unsigned char element[16];
-    Value fill = val_float(e->fill);
-    val_store(&fill, copy->dtype, element);
-    kernel_fill(&s->ctx->kern, tensor_view(copy), element);
-  }
-  if (!e->is_filled) {
+  if (e->is_filled) update_fill(&s->ctx->kern, e, copy);
+  else {
     kernel_copy(&s->ctx->kern, tensor_view(copy), tensor_view(from));
     if (tensor_is_contiguous(from))
       memory_give_back(tensor_data(from), (size_t)tensor_numel(from) * dtype_size(from->dtype));
@@ -277,9 +272,11 @@ Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported
   special->graph->gradients_apart = s->gradients_apart;
   bool reduces = s->trains && (s->on_mesh || s->grad.replicas > 1);
   StepFit fit;
-  Status status = reduces ? fit_step(s->ctx, special, &s->reduce, session_marks(s), s->memory, &fit)
+  bool evaluates = s->trains && s->grad.phase == PHASE_LOSS; /* within the limit of a step without further ado */
+  MemoryLimit limit = evaluates ? (MemoryLimit){0} : s->memory;
+  Status status = reduces ? fit_step(s->ctx, special, &s->reduce, session_marks(s), limit, &fit)
                           : pass_run_list(special, passes_specialized, s->ctx, NULL);
-  if (!status && !reduces && s->memory.amount > 0) status = fit_memory(s->ctx, special, NULL, s->memory, &fit.fit);
+  if (!status && !reduces && limit.amount > 0) status = fit_memory(s->ctx, special, NULL, limit, &fit.fit);
   if (status) exported_free(special);
   else *out = special;
   return status;

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "comm/comm.h"
 #include "train/find_nonfinite.h"
 #include "train/saving.h"
@@ -77,13 +78,7 @@ static int64_t memory_now(void) {
 }
 
 static Status keep_record(LoopResult *r, const StepRecord *record) {
-  if (r->n == r->cap) {
-    int64_t cap = r->cap ? 2 * r->cap : 256;
-    StepRecord *more;
-    TRY_NEW(more, realloc(r->record, (size_t)cap * sizeof *more));
-    r->record = more;
-    r->cap = cap;
-  }
+  TRY_ROOM(r->record, r->n, r->cap);
   r->record[r->n++] = *record;
   return OK;
 }
