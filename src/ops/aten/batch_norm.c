@@ -11,23 +11,16 @@
 
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
+#include "ops/aten/batch_norm.h"
 #include "ops/aten/dense.h"
-#include "ops/rule.h"
 
-/* Positions of arguments (input 0, weight 1, bias 2); 0: none. */
-typedef struct {
-  int mean, var; /* running statistics */
-  int training;  /* a flag; 0: always_training decides */
-  bool always_training;
-  int momentum, eps;
-  bool returns_running;
-} Row;
-
-static bool is_training(const Call *c, const Row *row) {
+bool batch_norm_is_training(const Call *c) {
+  const BatchNormRow *row = c->op->def->row;
   return row->training ? in_bool(c, row->training) : row->always_training;
 }
 
-static Dtype stat_dtype(const Call *c, const Row *row) {
+Dtype batch_norm_stat_dtype(const Call *c) {
+  const BatchNormRow *row = c->op->def->row;
   const int at[] = {1, 2, row->mean, row->var};
   Dtype d = in_tensor(c, 0)->dtype;
   for (int i = 0; i < 4; i++) {
@@ -38,7 +31,7 @@ static Dtype stat_dtype(const Call *c, const Row *row) {
 }
 
 static Status batch_infer(Call *c) {
-  const Row *row = c->op->def->row;
+  const BatchNormRow *row = c->op->def->row;
   const Tensor *x = in_tensor(c, 0);
   char a[128], b[128];
   if (x->ndim < 2 || !dtype_is_float(x->dtype))
@@ -51,12 +44,12 @@ static Status batch_infer(Call *c) {
                      tensor_describe(t, a, sizeof a), tensor_describe(x, b, sizeof b));
     }
   }
-  if (!is_training(c, row) && !(row->mean && in_tensor(c, row->mean)))
+  if (!batch_norm_is_training(c) && !(row->mean && in_tensor(c, row->mean)))
     return op_fail(c, "has no running statistics to use");
-  int64_t saved = is_training(c, row) ? x->size[1] : 0;
+  int64_t saved = batch_norm_is_training(c) ? x->size[1] : 0;
   TRY(out_like(c, x->dtype, x));
-  TRY(out_new(c, stat_dtype(c, row), 1, &saved));
-  TRY(out_new(c, stat_dtype(c, row), 1, &saved));
+  TRY(out_new(c, batch_norm_stat_dtype(c), 1, &saved));
+  TRY(out_new(c, batch_norm_stat_dtype(c), 1, &saved));
   if (!row->returns_running) return OK;
   const Tensor *mean = in_tensor(c, row->mean), *var = in_tensor(c, row->var);
   TRY(out_new(c, mean->dtype, mean->ndim, mean->size));
@@ -94,7 +87,7 @@ static double batch_statistics(Kern *k, View x, Channels *ch) {
   return count;
 }
 
-static Status running_update(Call *c, const Row *row, const Channels *ch, double count) {
+static Status running_update(Call *c, const BatchNormRow *row, const Channels *ch, double count) {
   Kern *k = &c->ctx->kern;
   Dense old[2];
   double momentum = in_float(c, row->momentum), *fresh;
@@ -105,7 +98,7 @@ static Status running_update(Call *c, const Row *row, const Channels *ch, double
     const double *was = old[which].view.data;
     for (int64_t i = 0; i < ch->n; i++) {
       double batch = which ? ch->var[i] * count / (count - 1) : ch->mean[i];
-      fresh[i] = is_training(c, row) ? (1 - momentum) * was[i] + momentum * batch : was[i];
+      fresh[i] = batch_norm_is_training(c) ? (1 - momentum) * was[i] + momentum * batch : was[i];
     }
     store(k, out_tensor(c, 3 + which), fresh);
   }
@@ -113,7 +106,7 @@ static Status running_update(Call *c, const Row *row, const Channels *ch, double
 }
 
 static Status batch_run(Call *c) {
-  const Row *row = c->op->def->row;
+  const BatchNormRow *row = c->op->def->row;
   Kern *k = &c->ctx->kern;
   View x = in_view(c, 0);
   Channels ch = {.n = x.size[1]};
@@ -124,7 +117,7 @@ static Status batch_run(Call *c) {
   ch.var = ch.mean + ch.n, ch.scale = ch.var + ch.n, ch.shift = ch.scale + ch.n;
   TRY(dense_view_as(k, in_tensor(c, 1), DT_F64, &w));
   TRY(dense_view_as(k, in_tensor(c, 2), DT_F64, &b));
-  if (is_training(c, row)) {
+  if (batch_norm_is_training(c)) {
     count = batch_statistics(k, x, &ch);
   } else {
     TRY(dense_view_as(k, in_tensor(c, row->mean), DT_F64, &mean));
@@ -135,7 +128,7 @@ static Status batch_run(Call *c) {
     ch.scale[i] = 1 / sqrt(ch.var[i] + in_float(c, row->eps));
     ch.shift[i] = b.view.data ? ((const double *)b.view.data)[i] : 0;
   }
-  if (is_training(c, row)) {
+  if (batch_norm_is_training(c)) {
     store(k, out_tensor(c, 1), ch.mean);
     store(k, out_tensor(c, 2), ch.scale);
   }
@@ -262,17 +255,17 @@ static Status instance_norm(Call *c) {
 
 /* Channels are independent; with given statistics everything is. */
 static Status place_batch(Rules *r) {
-  const Row *row = r->call->op->def->row;
-  bool training = row->always_training || (row->training && in_bool(r->call, row->training));
+  const BatchNormRow *row = r->call->op->def->row;
   TRY(rule_words(r, row->returns_running ? "1000010" : "10010"));
-  if (training) return OK;
+  if (batch_norm_is_training(r->call)) return OK;
   return rule_words(r, row->returns_running ? "0rrrr0r 2rrrr2r 3rrrr3r 4rrrr4r" : "0rr0r 2rr2r 3rr3r 4rr4r");
 }
 
 /* clang-format off */
 #define BATCH(text, ...) \
   {.schema = "aten::" text, .infer = batch_infer, .run = batch_run, .shard.place = place_batch, \
-    .row = &(const Row){__VA_ARGS__}}
+    .shard.compose_sharded = batch_norm_in_parts, \
+    .row = &(const BatchNormRow){__VA_ARGS__}}
 #define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
 /* clang-format on */
 

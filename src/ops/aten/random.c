@@ -45,7 +45,7 @@ static Status random_infer(Call *c) {
 static void begin_draw(Call *c, Random *r) {
   r->seed = c->ctx->seed;
   r->offset = c->ctx->offset;
-  c->ctx->offset += (uint64_t)c->op->def->draws(c);
+  c->ctx->offset += call_draws(c);
 }
 
 /* The elements of the whole that a shard holds.  The last dimension that is cut gives the
@@ -398,10 +398,10 @@ static Status alpha_dropout_compose(Call *c) {
 
 /* clang-format off */
 #define RANDOM(text, ...) \
-  {.schema = text, .infer = random_infer, .run = random_run, .flags = OP_RANDOM, .draws = random_draws, \
+  {.schema = text, .infer = random_infer, .run = random_run, .flags = OP_RANDOM | OP_NUMBERED, .draws = random_draws, \
     .shard.place = random_place, .row = &(const RandomRow){__VA_ARGS__}}
 #define BERNOULLI(text, p) \
-  {.schema = text, .infer = bernoulli_infer, .run = bernoulli_run, .flags = OP_RANDOM, .draws = bernoulli_draws, \
+  {.schema = text, .infer = bernoulli_infer, .run = bernoulli_run, .flags = OP_RANDOM | OP_NUMBERED, .draws = bernoulli_draws, \
     .shard.place = bernoulli_place, .row = &(const int){p}}
 /* clang-format on */
 
@@ -466,7 +466,7 @@ const OpDef ops_random[] = {
      .compose = normal_compose},
     {.schema = "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
      .infer = native_dropout_infer, .compose = native_dropout_compose, .shard.place = native_dropout_place,
-         .draws = native_dropout_draws},
+         .flags = OP_NUMBERED, .draws = native_dropout_draws},
     {.schema = "aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
      .compose = native_dropout_backward_compose},
     {.schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor", .compose = dropout_compose, .moves = MOVES_COPY},
