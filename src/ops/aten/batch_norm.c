@@ -218,19 +218,18 @@ static Status repeat(const Call *c, Value v, int64_t n, Value *out) {
   return OK;
 }
 
-/* The mean of all instances' running statistics, (n, channels), becomes the running statistic. */
-static Status instance_running(const Call *c, Value running, const Tensor *fresh, const int64_t *size) {
-  Tensor *t, *done;
+/* The mean of all instances' running statistics, (n, channels), is the running statistic. */
+static Status instance_running(const Call *c, const Tensor *fresh, const int64_t *size, Tensor **out) {
   const int64_t dim = 0;
-  TRY(OP(c, "aten.view.default", &t, val_tensor(fresh), val_ints(size, 2)));
-  TRY(OP(c, "aten.mean.dim", &t, val_tensor(t), val_ints(&dim, 1), val_bool(false)));
-  return OP(c, "aten.copy_.default", &done, running, val_tensor(t));
+  TRY(OP(c, "aten.view.default", out, val_tensor(fresh), val_ints(size, 2)));
+  return OP(c, "aten.mean.dim", out, val_tensor(*out), val_ints(&dim, 1), val_bool(false));
 }
 
-/* Every instance is a batch of its own: (n, c, ...) is normalised as (1, n c, ...). */
-static Status instance_norm(Call *c) {
+/* Every instance is a batch of its own: (n, c, ...) is normalised as (1, n c, ...).  (y, mean, var); without running
+ * statistics, or if they stay as they are, the last two are NULL. */
+static Status instance_norm(Call *c, Tensor *out[3]) {
   const Tensor *x = in_tensor(c, 0);
-  Tensor *flat, *t[5], *y;
+  Tensor *flat, *t[5];
   Value w, b, mean, var;
   if (x->ndim < 2) return op_fail(c, "the input needs a batch and a channel dimension");
   int64_t n = x->size[0], size[MAX_DIMS] = {1, n * x->size[1]};
@@ -241,16 +240,31 @@ static Status instance_norm(Call *c) {
   TRY(repeat(c, c->arg[2], n, &b));
   TRY(repeat(c, c->arg[3], n, &mean));
   TRY(repeat(c, c->arg[4], n, &var));
+  out[1] = out[2] = NULL;
   if (updates) {
     TRY(OP_N(c, "aten._native_batch_norm_legit_functional.default", t, 5, val_tensor(flat), w, b, mean, var,
              val_bool(true), c->arg[6], c->arg[7]));
-    TRY(instance_running(c, c->arg[3], t[3], x->size));
-    TRY(instance_running(c, c->arg[4], t[4], x->size));
+    TRY(instance_running(c, t[3], x->size, &out[1]));
+    TRY(instance_running(c, t[4], x->size, &out[2]));
   } else {
     TRY(normalize(c, val_tensor(flat), w, b, (Settings){mean, var, own, c->arg[6], c->arg[7]}, t));
   }
-  TRY(OP(c, "aten.view.default", &y, val_tensor(t[0]), val_ints(x->size, x->ndim)));
-  return out_value(c, val_tensor(y));
+  return OP(c, "aten.view.default", &out[0], val_tensor(t[0]), val_ints(x->size, x->ndim));
+}
+
+static Status instance_norm_inplace(Call *c) {
+  Tensor *t[3], *done;
+  TRY(instance_norm(c, t));
+  if (t[1]) TRY(OP(c, "aten.copy_.default", &done, c->arg[3], val_tensor(t[1])));
+  if (t[2]) TRY(OP(c, "aten.copy_.default", &done, c->arg[4], val_tensor(t[2])));
+  return out_value(c, val_tensor(t[0]));
+}
+
+static Status instance_norm_functional(Call *c) {
+  Tensor *t[3];
+  TRY(instance_norm(c, t));
+  if (!t[1] || !t[2]) return op_fail(c, "has no running statistics to give");
+  return give(c, t, 3);
 }
 
 /* Channels are independent; with given statistics everything is. */
@@ -301,5 +315,9 @@ const OpDef ops_batch_norm[] = {
             no_update),
     COMPOSE("instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
             "bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor",
-            instance_norm),
+            instance_norm_inplace),
+    {.schema = "tess::instance_norm_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, "
+               "Tensor running_var, bool use_input_stats, float momentum, float eps) -> (Tensor, Tensor "
+               "running_mean_out, Tensor running_var_out)",
+     .compose = instance_norm_functional},
     {0}};
