@@ -92,8 +92,8 @@ typedef enum {
   OP_UPDATE_EACH = 1024, /* result k is argument k, changed element by element: run is right when both are the same
                           * memory.  None among these arguments stands behind the others */
   OP_NUMBERS = 512,      /* numbers may stand where the schema says Tensor, and promote as numbers */
-  OP_NUMBERED = 2048,    /* goes by the numbers of its elements in the whole: a call for the shard of a larger tensor
-                          * is told which one it is (Call.shard), recorded or not */
+  OP_NUMBERED = 2048, /* goes by the numbers of its elements in the whole: a call for the shard of a larger tensor
+                       * is told which one it is (Call.shard), recorded or not */
 } OpFlag;
 
 /* What an op does with the elements of argument 0, if it only hands them on. */
@@ -179,9 +179,7 @@ struct Call {
 };
 
 /* Blocks of random numbers that the call takes; its outputs are inferred. */
-static inline uint64_t call_draws(const Call *c) {
-  return (uint64_t)(c->shard ? c->draws : c->op->def->draws(c));
-}
+static inline uint64_t call_draws(const Call *c) { return (uint64_t)(c->shard ? c->draws : c->op->def->draws(c)); }
 
 /* ---- registry (registry.c) -------------------------------------------------- */
 

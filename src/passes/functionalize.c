@@ -154,8 +154,8 @@ static Status replace_inplace(State *s, Node *n, const Given *given) {
 }
 
 /* Norms that write their running statistics in training mode though their schema does not say so, and what they are
- * without writing.  Arguments: input, weight, bias, running_mean, running_var, training, momentum, eps; the last two
- * results of the functional op are the new statistics. */
+ * without writing.  Arguments: input, weight, bias, running_mean, running_var, training, momentum, eps; the last
+ * two results of the functional op are the new statistics. */
 static const struct {
   const char *target, *functional;
   int results;

@@ -241,7 +241,7 @@ static Status find_marks(Collector *c) {
     TRY(tell_derived(c));
     return split_notes(c, c->r->step->notes.text);
   }
-  Status s = mark_with_plan(c->e, c->mesh, c->r->plan, &notes, &c->own_marks);
+  Status s = mark_with_plan(c->e, c->mesh, c->r->plan, c->r->grad, &notes, &c->own_marks);
   c->marks = c->own_marks;
   if (!s) s = tell_derived(c);
   if (!s) s = split_notes(c, notes.text);

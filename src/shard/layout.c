@@ -33,7 +33,7 @@ Status shard_of_copy(const ShardOf *s, Arena *arena, const ShardOf **out) {
     int axis[MAX_AXES], coord[MAX_AXES];
     int64_t shape[MAX_DIMS];
     Placement place[MAX_AXES];
-  } *own;
+  } * own;
   TRY_NEW(own, arena_new(arena, typeof(*own)));
   memcpy(own->axis, l->axis, (size_t)l->naxes * sizeof *l->axis);
   memcpy(own->coord, s->coord, (size_t)l->naxes * sizeof *s->coord);

@@ -79,8 +79,9 @@ static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
   if (how->plan) plan = *how->plan;
   plan.any_batch = true;
   plan.data_axis = how->data_axis;
+  const GradOptions grad = {.loss = how->loss, .freeze = how->recipe->freeze};
   if (!how->local) {
-    TRY(prepare_marks(p, how->mesh, &plan));
+    TRY(prepare_marks(p, how->mesh, &plan, &grad));
     return how->fsdp ? prepare_fsdp(p, &plan, *how->fsdp ? how->fsdp : NULL) : OK;
   }
   if (how->fsdp)
@@ -88,7 +89,7 @@ static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
                        "leave out --data-parallel local, or --fsdp");
   TRY(split_mesh(how->mesh, &plan, &p->replica_axes, others, sizeof others));
   plan.data_axis = NULL;
-  return *others ? prepare_marks(p, others, &plan) : OK;
+  return *others ? prepare_marks(p, others, &plan, &grad) : OK;
 }
 
 static Status prepare_training(Prepared *p, const TrainerPlan *how) {

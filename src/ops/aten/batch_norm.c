@@ -225,8 +225,8 @@ static Status instance_running(const Call *c, const Tensor *fresh, const int64_t
   return OP(c, "aten.mean.dim", out, val_tensor(*out), val_ints(&dim, 1), val_bool(false));
 }
 
-/* Every instance is a batch of its own: (n, c, ...) is normalised as (1, n c, ...).  (y, mean, var); without running
- * statistics, or if they stay as they are, the last two are NULL. */
+/* Every instance is a batch of its own: (n, c, ...) is normalised as (1, n c, ...).  (y, mean, var); without
+ * running statistics, or if they stay as they are, the last two are NULL. */
 static Status instance_norm(Call *c, Tensor *out[3]) {
   const Tensor *x = in_tensor(c, 0);
   Tensor *flat, *t[5];

@@ -118,11 +118,16 @@ static Tensor *row_of(Formula *f, const Tensor *t, int64_t i) {
   return F_OP(f, "aten.select.int", F_T(t), val_int(0), val_int(i));
 }
 
-/* A vector of channels beside x. */
-static Tensor *beside(Formula *f, const Tensor *v, const Tensor *x) {
+/* What x is computed in. */
+static Dtype wide_dtype(const Tensor *x) { return x->dtype == DT_F64 ? DT_F64 : DT_F32; }
+static Tensor *wide(Formula *f, const Tensor *x) { return f_cast(f, x, wide_dtype(x)); }
+
+/* Numbers of channels, to be broadcast with x. */
+static Tensor *of(Formula *f, const Tensor *v, const Tensor *x) {
   int64_t size[MAX_DIMS];
   for (int d = 0; d < x->ndim; d++) size[d] = d == 1 ? x->size[1] : 1;
-  return v ? f_view(f, v, size, x->ndim) : NULL;
+  Tensor *same = f_cast(f, v, wide_dtype(x));
+  return same ? f_view(f, same, size, x->ndim) : NULL;
 }
 
 /* The sums of all ranks over n. */
@@ -139,7 +144,7 @@ static void statistics(Formula *f, const Tensor *x, Tensor **mean, Tensor **var)
   *mean = row_of(f, all, 0);
   Tensor *about = *mean;
   if (x->dtype == DT_F64) {
-    Tensor *centred = f_sub(f, x, beside(f, *mean, x));
+    Tensor *centred = f_sub(f, x, of(f, *mean, x));
     all = means(f, F_OP(f, "tess.channel_moments.default", F_T(centred)), n);
     about = row_of(f, all, 0);
   }
@@ -155,18 +160,19 @@ static Status give_running(Formula *f, int arg, const Tensor *fresh, double mome
 
 Status batch_norm_in_parts(Call *c, const Sharded *how, bool *done) {
   const BatchNormRow *row = c->op->def->row;
-  Tensor *x = in_tensor(c, 0), *mean, *var, *y[3];
+  Tensor *x = in_tensor(c, 0), *weight = in_tensor(c, 1), *bias = in_tensor(c, 2), *mean, *var;
   *done = x->ndim >= 2 && rows_of(x) > 0 && batch_norm_is_training(c) && rows_are_cut(c, how, 0);
   if (!*done) return OK;
   Formula f = {c, OK};
   double n = rows_of(x);
   statistics(&f, x, &mean, &var);
-  F_OPS(&f, "aten._native_batch_norm_legit_no_training.default", y, 3, F_T(x), c->arg[1], c->arg[2], F_T(mean),
-        F_T(var), c->arg[row->momentum], c->arg[row->eps]);
+  Tensor *rstd = f_rsqrt(&f, f_shift(&f, var, in_float(c, row->eps))), *y = f_sub(&f, wide(&f, x), of(&f, mean, x));
   Dtype stat = batch_norm_stat_dtype(c);
-  TRY(formula_give(&f, y[0]));
+  y = f_mul(&f, y, of(&f, weight ? f_mul(&f, rstd, f_cast(&f, weight, DT_F64)) : rstd, x));
+  if (bias) y = f_add(&f, y, of(&f, bias, x));
+  TRY(formula_give(&f, f_cast(&f, y, x->dtype)));
   TRY(formula_give(&f, f_cast(&f, mean, stat)));
-  TRY(formula_give(&f, f_cast(&f, f_rsqrt(&f, f_shift(&f, var, in_float(c, row->eps))), stat)));
+  TRY(formula_give(&f, f_cast(&f, rstd, stat)));
   if (!row->returns_running) return OK;
   TRY(give_running(&f, row->mean, mean, in_float(c, row->momentum)));
   return give_running(&f, row->var, f_scale(&f, var, n / (n - 1)), in_float(c, row->momentum));
@@ -185,13 +191,11 @@ Status batch_norm_backward_in_parts(Call *c, const Sharded *how, bool *done) {
   f_align(&f, &sums, 1);
   Tensor *both = f_scale(&f, sums, 1 / rows_of(x)), *gx = NULL;
   if (wanted[0]) {
-    Dtype wide = x->dtype == DT_F64 ? DT_F64 : DT_F32;
     Tensor *r = f_cast(&f, rstd, DT_F64), *scale = weight ? f_mul(&f, r, f_cast(&f, weight, DT_F64)) : r;
     Tensor *turn = f_mul(&f, f_mul(&f, scale, r), row_of(&f, both, 1));
-    Tensor *of[4] = {scale, row_of(&f, both, 0), turn, f_cast(&f, mean, DT_F64)};
-    for (int i = 0; i < 4; i++) of[i] = beside(&f, f_cast(&f, of[i], wide), x);
-    Tensor *g = f_sub(&f, f_cast(&f, in_tensor(c, 0), wide), of[1]), *h = f_sub(&f, f_cast(&f, x, wide), of[3]);
-    gx = f_cast(&f, f_sub(&f, f_mul(&f, g, of[0]), f_mul(&f, h, of[2])), x->dtype);
+    Tensor *g = f_sub(&f, f_cast(&f, in_tensor(c, 0), wide_dtype(x)), of(&f, row_of(&f, both, 0), x));
+    Tensor *h = f_sub(&f, wide(&f, x), of(&f, mean, x));
+    gx = f_cast(&f, f_sub(&f, f_mul(&f, g, of(&f, scale, x)), f_mul(&f, h, of(&f, turn, x))), x->dtype);
   }
   TRY(formula_give(&f, gx));
   Dtype d = weight ? weight->dtype : x->dtype;
