@@ -51,8 +51,10 @@ static Status check_groups(const Update *u, const Exported *e) {
   return OK;
 }
 
-/* Of a mesh: the axes that shard batches, and the text of a mesh of the others ("": there are none). */
-static Status split_mesh(const char *mesh, const PlanFile *plan, unsigned *data, char *others, size_t cap) {
+/* Of a mesh: the axes that shard batches, and the text of a mesh of the others ("": there are none).  planned:
+ * those that shard batches are in it, too, as axes of one rank. */
+static Status split_mesh(const char *mesh, const PlanFile *plan, bool planned, unsigned *data, char *others,
+                         size_t cap) {
   Dist *d;
   Mesh *m;
   TRY(dist_new(NULL, &d));
@@ -61,9 +63,12 @@ static Status split_mesh(const char *mesh, const PlanFile *plan, unsigned *data,
   *data = 0;
   others[0] = 0;
   for (int a = 0; !s && a < m->naxes; a++) {
-    if (mark_is_data_axis(m, plan, a)) *data |= 1u << a;
-    else if (!m->name[a]) s = fail(ERR_USAGE, "the axes of the mesh %s have no names: write dp=2,tp=2", mesh);
-    else at += (size_t)snprintf(others + at, cap - at, "%s%s=%d", at ? "," : "", m->name[a], m->axis[a]);
+    bool shards = mark_is_data_axis(m, plan, a);
+    if (shards) *data |= 1u << a;
+    if (shards && !planned) continue;
+    if (!m->name[a]) s = fail(ERR_USAGE, "the axes of the mesh %s have no names: write dp=2,tp=2", mesh);
+    else
+      at += (size_t)snprintf(others + at, cap - at, "%s%s=%d", at ? "," : "", m->name[a], shards ? 1 : m->axis[a]);
   }
   dist_free(d);
   if (!s && !*data)
@@ -87,7 +92,7 @@ static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
   if (how->fsdp)
     return status_hint(fail(ERR_USAGE, "parameters that are sharded belong to the program of the whole batch"),
                        "leave out --data-parallel local, or --fsdp");
-  TRY(split_mesh(how->mesh, &plan, &p->replica_axes, others, sizeof others));
+  TRY(split_mesh(how->mesh, &plan, how->planned, &p->replica_axes, others, sizeof others));
   plan.data_axis = NULL;
   return *others ? prepare_marks(p, others, &plan, &grad) : OK;
 }
