@@ -72,6 +72,28 @@ of "$mlp" 0 '' --steps 3 --optim muon,lr=1e-2 --log "$temp/muon"
 of "$mlp" 0 '' --steps 3 --optim muon,lr=1e-2 --mesh x=2,tp=2 --plan "$temp/both.json" --log "$temp/muon.mesh"
 that near "$temp/muon" "$temp/muon.mesh" 2e-2
 
+# ---- what a step would do, where ranks have rows of their own, and of several micro-batches
+planned() { # CODES PATTERN OPTIONS...
+  code=$1 pattern=$2
+  shift 2
+  try "$code" "$pattern" plan "$gpt/forward.pt2" --train "$@"
+}
+planned 0 '^  all_reduce dp, backward +1 .*gradients, joined' --mesh dp=2 --data-parallel local
+that grep -q '^collectives' "$temp/out"
+that [ "$(grep -c '^  all_reduce' "$temp/out")" = 1 ] # no means of the whole batch
+planned 0 '^  all_reduce dp, backward +1 ' --mesh dp=2,tp=2 --data-parallel local --accumulate 3
+calls() { sed -n 's/^  all_reduce tp  *\([0-9]*\) .*/\1/p' "$temp/out"; }
+three=$(calls)
+planned 0 '21 parameters' --mesh dp=2,tp=2 --data-parallel local
+that [ "$((3 * $(calls)))" = "$three" ]
+planned 0 ', 3 micro-batches' --mesh dp=2 --accumulate 3
+that grep -q '20 gradients, joined' "$temp/out" # once, with the last
+planned 0 'at 3 batches of [0-9]+; all but the last take' --accumulate 3 --machine cpu2
+planned 0 '"micro_batches": 3' --accumulate 3 --mesh dp=2 --json
+planned 2 'there is global and local' --mesh dp=2 --data-parallel none
+planned 2 'accumulate must be between' --mesh dp=2 --accumulate -1
+try 2 'speak of a training' plan "$gpt/forward.pt2" --mesh dp=2 --accumulate 2
+
 # ---- --check
 of "$gpt" 0 '^check: 2 steps match one rank.s: losses, norms and 20 gradients$' --steps 2 --mesh dp=2,tp=2 --check
 of "$gpt" 0 '^check: 1 step matches .* and 20 gradients, 29 results of nodes$' --steps 1 --mesh tp=3 --check=nodes

@@ -66,7 +66,7 @@ static Status place_rank(OptSteps *s, Mesh **out) {
 }
 
 /* mark: what the plan makes of every weight and input. */
-static Status mark_rank(OptSteps *s, Ctx *ctx, Specialize *how) {
+static Status mark_rank(OptSteps *s, Ctx *ctx, bool grad, Specialize *how) {
   PlanFile *plan;
   Mesh *mesh;
   Tensor **state;
@@ -76,7 +76,7 @@ static Status mark_rank(OptSteps *s, Ctx *ctx, Specialize *how) {
   TRY(place_rank(s, &mesh));
   TRY(pass_run_list(s->program, passes_once, ctx, NULL));
   TRY(plan_file_read(s->plan ? s->plan : "auto", &plan));
-  Status status = mark_with_plan(s->program, mesh, plan, NULL, &s->marks);
+  Status status = mark_with_plan(s->program, mesh, plan, grad ? &(GradOptions){0} : NULL, NULL, &s->marks);
   plan_file_free(plan);
   TRY(status);
   TRY(shards_of_state(&ctx->kern, s->program, s->marks, &s->scope, &s->arena, &state));
@@ -89,7 +89,7 @@ static Status make(OptSteps *s, Ctx *ctx, bool cut, bool grad, SymBindings *size
   GradRequest wanted;
   Value *inputs;
   int n;
-  if (cut) TRY(mark_rank(s, ctx, &how));
+  if (cut) TRY(mark_rank(s, ctx, grad, &how));
   if (grad && !cut) TRY(pass_run_list(s->program, passes_once, ctx, NULL));
   if (grad) TRY(grad_request(s->program, &(GradOptions){0}, &s->arena, &wanted));
   if (grad) how.grad = &wanted;

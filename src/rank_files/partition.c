@@ -26,7 +26,7 @@ static Status open_prepared(Partition *c, Exported *e, const char *mesh, const P
     c->grad = c->prepared->step;
     c->wants_grad = true;
   }
-  TRY(prepare_marks(c->prepared, mesh, plan));
+  TRY(prepare_marks(c->prepared, mesh, plan, step ? step->grad : NULL));
   c->program = c->prepared->program;
   c->marks = c->prepared->marks;
   c->mesh = c->marks->mesh;

@@ -206,11 +206,11 @@ Status prepare_update(Prepared *p, const Recipe *r, const char *loss) {
   return p->marks ? mark_states(p, old, n, u) : OK;
 }
 
-Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan) {
+Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan, const GradOptions *grad) {
   Mesh *m;
   TRY(dist_new(NULL, &p->dist));
   TRY(mesh_parse(p->dist, mesh, &m));
-  TRY(mark_with_plan(p->program, m, plan, &p->notes, &p->marks));
+  TRY(mark_with_plan(p->program, m, plan, grad, &p->notes, &p->marks));
   graph_number_nodes(p->program->graph, 0); /* marking may have used them */
   return OK;
 }

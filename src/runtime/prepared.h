@@ -62,8 +62,9 @@ typedef struct {
 Status prepare(Ctx *ctx, Exported *e, Prepared **out);
 /* The same without taking it over, for those who go on to change it. */
 Status prepare_program(Ctx *ctx, Exported *e);
-/* plan NULL: nothing is sharded but the batch; it may be "auto".  Once, before anybody shares p. */
-Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan);
+/* plan NULL: nothing is sharded but the batch; it may be "auto", which is priced with the gradients that will be
+ * asked for (NULL: none).  Once, before anybody shares p. */
+Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan, const GradOptions *grad);
 /* Fully sharded data parallelism: parameters are sharded along a data axis as well, and gathered for the walk;
  * their gradients and what optimizers keep of them lie as they do.  axis NULL: the data axis that is not called
  * replica or ddp.  After prepare_marks() and before prepare_update(). */

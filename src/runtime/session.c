@@ -143,7 +143,7 @@ Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *p
   char text[1024];
   Prepared *p;
   TRY(prepare(ctx, e, &p));
-  Status s = prepare_marks(p, mesh_text(mesh, text, sizeof text), plan);
+  Status s = prepare_marks(p, mesh_text(mesh, text, sizeof text), plan, NULL);
   if (!s) s = session_open_prepared(ctx, p, mesh, out);
   prepared_unref(p);
   return s;

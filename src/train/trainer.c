@@ -77,7 +77,8 @@ static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
   plan.any_batch = true;
   plan.data_axis = how->data_axis;
   if (how->local) TRY(find_data_axes(how->mesh, &plan, &data, &alike));
-  if (!alike || how->fsdp) TRY(prepare_marks(p, how->mesh, &plan));
+  const GradOptions grad = {.loss = how->loss, .freeze = how->recipe->freeze};
+  if (!alike || how->fsdp || how->planned) TRY(prepare_marks(p, how->mesh, &plan, &grad));
   if (how->fsdp) TRY(prepare_fsdp(p, &plan, *how->fsdp ? how->fsdp : NULL));
   if (how->local) prepare_replicas(p, data);
   return OK;
