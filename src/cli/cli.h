@@ -122,6 +122,8 @@ typedef struct {
 #define NOT_GIVEN INT64_MIN
 /* ERR_USAGE unless the number is between the two, or was not given. */
 Status option_between(const char *name, int64_t value, int64_t least, int64_t most);
+/* Bytes: "256M"; text NULL: 0. */
+Status option_bytes(const char *option, const char *text, uint64_t *out);
 
 /* Number of threads: the option's value, or all cores this process may use. */
 enum { MOST_THREADS = 1024 };
