@@ -13,6 +13,7 @@
 #include "runtime/ranks.h"
 #include "train/peak.h"
 #include "train/saving.h"
+#include "train/starting_weights.h"
 
 /* ---- signals ---------------------------------------------------------------------------------------- */
 
@@ -90,7 +91,8 @@ static Status open_trainer(Training *t, Mesh *mesh) {
   const SpreadSettings spread = train_spread(c);
   TRY(spread_apply(&spread, &t->arena, t->trainer));
   if (c->check) TRY(train_check_open(&t->check, t->job->prepared, t->trainer, c->check));
-  if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
+  const StartingWeights init = {c->init, c->init_rename.v, c->init_rename.n};
+  if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, &init), "--init"));
   if (c->resume) TRY(trainer_resume(t->trainer, c->resume, &t->done, &t->loop.samples));
   return open_data(t);
 }

@@ -57,7 +57,12 @@ static const Option options[] = {
     {"--eval", 0, OPT_LIST | TAKES_FILE, FIELD(eval), "FILE", "data like that of --data, for evaluation"},
     {"--eval-every", 0, OPT_INT, FIELD(eval_every), "N", "steps between evaluations (default: at the end alone)"},
     {"--eval-batches", 0, OPT_INT, FIELD(eval_batches), "N", "batches of an evaluation (default: all)"},
-    {"--init", 0, OPT_TEXT | TAKES_TENSORS, FIELD(init), "FILE", "weights to begin with, by name (.safetensors)"},
+    {"--init", 0, OPT_TEXT | TAKES_FILE, FIELD(init), "PATH",
+     "weights to begin with, by name: .safetensors, a folder of Hugging Face or its index, of PyTorch's DCP, a "
+     "run, "
+     ".pt2, torch.save"},
+    {"--init-rename", 0, OPT_LIST, FIELD(init_rename), "FROM=TO",
+     "with --init: names there to names of the program, 'transformer.*=*'; the first that matches"},
     {"--save", 0, OPT_TEXT | TAKES_FOLDER, FIELD(save), "FOLDER",
      "save model, optimizer, random state and position at the end and when interrupted"},
     {"--save-every", 0, OPT_INT, FIELD(save_every), "N", "and every N steps"},
@@ -95,7 +100,7 @@ static const Option options[] = {
      "PyTorch's DDP"},
     {"--fsdp", 0, OPT_MAYBE, FIELD(fsdp), "AXIS",
      "shard parameters, gradients and optimizer state over the data axis, too; a mesh replica=2,dp=2 has two "
-     "groups"},
+     "groups (--fsdp=none: of a run that is resumed, no longer)"},
     {"--wrap", 0, OPT_TEXT, FIELD(wrap), "PATTERNS",
      "with --fsdp: modules whose parameters are gathered at once, 'layers.*,head' (default: those with a number)"},
     {"--keep-gathered", 0, OPT_FLAG, FIELD(keep_gathered), NULL,
@@ -225,6 +230,7 @@ static Status check(const TrainCommand *c) {
     return fail(ERR_USAGE, "--eval-every and --eval-batches need --eval FILE");
   if (!c->save && (c->save_every != NOT_GIVEN || c->keep != NOT_GIVEN || c->save_memory))
     return fail(ERR_USAGE, "--save-every, --keep and --save-memory need --save FOLDER");
+  if (c->init_rename.n && !c->init && !c->resume) return fail(ERR_USAGE, "--init-rename needs --init PATH");
   if (c->save_async && c->save_sync) return fail(ERR_USAGE, "--save-async and --save-sync exclude each other");
   size_t name = c->output ? strlen(c->output) : 0;
   if (c->param_dtype && name > 4 && !strcmp(c->output + name - 4, ".pt2"))
@@ -264,6 +270,7 @@ Status train_options_parse(int argc, char **argv, Arena *arena, TrainCommand *c,
   TRY(parse(argc, argv, c, help));
   if (*help) return OK;
   if (c->resume) TRY(parse_resumed(argc, argv, arena, c));
+  if (c->fsdp && !strcmp(c->fsdp, "none")) c->fsdp = NULL;
   return check(c);
 }
 

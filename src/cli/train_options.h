@@ -8,7 +8,7 @@
 
 typedef struct {
   const char *program;
-  TextList data, eval, groups;
+  TextList data, eval, groups, init_rename;
   const char *tokens, *token_dtype, *optim, *freeze, *schedule, *clip, *dtype, *param_dtype, *state_dtype, *loss;
   const char *init, *save, *resume, *output, *log, *tensorboard, *report, *nonfinite, *memory, *trace, *save_memory;
   const char *mesh, *plan, *data_axis, *data_parallel, *fsdp, *wrap, *rank_rows, *check;

@@ -186,15 +186,6 @@ static Status explain(const Saver *s, Status r) {
                 : status_at(r, "saving step %lld", (long long)s->facts.step);
 }
 
-Status saver_save(Saver *s, const SaveFacts *known) {
-  TRY(saver_wait(s));
-  double since = clock_now();
-  Status r = explain(s, begin(s, known));
-  if (r) clear(s);
-  s->cost.waited += clock_now() - since;
-  return r || s->o.beside ? r : saver_wait(s);
-}
-
 bool saver_is_saving(const Saver *s) { return s->part != PART_NONE; }
 bool saver_is_idle(const Saver *s) { return !atomic_load(&s->busy); }
 
@@ -214,21 +205,39 @@ static Status next_part(Saver *s, bool *done) {
   return OK;
 }
 
-Status saver_advance(Saver *s) {
-  double since = clock_now();
+static Status advance(Saver *s) {
   bool done;
-  if (s->part == PART_NONE) return OK;
   join(s);
   stop_guarding(s);
   Status r = explain(s, next_part(s, &done));
-  if (done) clear(s);
-  s->cost.waited += clock_now() - since;
+  if (done || r) clear(s);
   return r;
 }
 
 Status saver_wait(Saver *s) {
-  while (s->part != PART_NONE) TRY(saver_advance(s));
+  while (s->part != PART_NONE) TRY(advance(s));
   return OK;
+}
+
+Status saver_advance(Saver *s) {
+  double since = clock_now();
+  Status r = s->part == PART_NONE ? OK : advance(s);
+  s->cost.waited += clock_now() - since;
+  return r;
+}
+
+static Status save(Saver *s, const SaveFacts *known) {
+  TRY(saver_wait(s));
+  Status r = explain(s, begin(s, known));
+  if (r) clear(s);
+  return r || s->o.beside ? r : saver_wait(s);
+}
+
+Status saver_save(Saver *s, const SaveFacts *known) {
+  double since = clock_now();
+  Status r = save(s, known);
+  s->cost.waited += clock_now() - since;
+  return r;
 }
 
 SaverCost saver_cost(const Saver *s) { return s->cost; }

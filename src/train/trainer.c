@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/near.h"
 #include "comm/groups.h"
 #include "dist/dtensor.h"
 #include "dist/run_sharded.h"
@@ -14,7 +13,6 @@
 #include "passes/autocast.h"
 #include "passes/to_dtype.h"
 #include "runtime/shards.h"
-#include "tensor/safetensors.h"
 
 struct Trainer {
   Ctx *ctx;
@@ -286,48 +284,6 @@ Status trainer_set_state(Trainer *t, const TrainState *to, const Tensor *from, c
   if (to->tensor->storage->frozen) trainer_was_written(t); /* not by the update, but here */
   Status s = copy_state(t, to, from, &scope);
   scope_clear(&scope);
-  return s;
-}
-
-static const char *nearest_name(const SafeTensors *file, const char *name) {
-  const char *best = NULL;
-  for (int i = 0; i < file->count; i++) best = nearer_name(name, best, file->entries[i].name);
-  return best;
-}
-
-static Status load_one(Trainer *t, const SafeTensors *file, const char *path, const TrainState *to, Scope *scope) {
-  const SafeEntry *entry = safetensors_find(file, to->name);
-  char a[128];
-  Tensor *from;
-  if (!entry) {
-    const char *near = nearest_name(file, to->name);
-    Status s = fail(ERR_FILE, "%s has no '%s', which the program has (%s)", path, to->name,
-                    tensor_describe(to->whole, a, sizeof a));
-    return near ? status_hint(s, "it has '%s'", near) : s;
-  }
-  TRY(safetensors_tensor(file, entry, scope, &from));
-  return trainer_set_state(t, to, from, path);
-}
-
-static Status load_all(Trainer *t, const SafeTensors *file, const char *path, Scope *scope) {
-  TrainState *states;
-  int n = trainer_states(t, NULL);
-  TRY_NEW(states, malloc(((size_t)n + 1) * sizeof *states));
-  trainer_states(t, states);
-  Status s = OK;
-  for (int i = 0; i < n && !s; i++)
-    if (states[i].is_model) s = load_one(t, file, path, &states[i], scope);
-  free(states);
-  return s;
-}
-
-Status trainer_load_weights(Trainer *t, const char *path) {
-  SafeTensors *file;
-  Scope scope = {0};
-  TRY(safetensors_open(path, &file));
-  Status s = load_all(t, file, path, &scope);
-  scope_clear(&scope);
-  safetensors_close(file);
   return s;
 }
 

@@ -123,7 +123,5 @@ Status trainer_set_state(Trainer *t, const TrainState *to, const Tensor *from, c
 /* To be called when states were written to in another way: a step that was begun is forgotten, and copies of what
  * the update does not write are made anew. */
 void trainer_was_written(Trainer *t);
-/* Parameters and buffers from a file of tensors by name.  Errors name what is missing or has another size. */
-Status trainer_load_weights(Trainer *t, const char *path);
 
 #endif
