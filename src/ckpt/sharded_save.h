@@ -69,9 +69,10 @@ int64_t sharded_save_bytes(const ShardedSave *s);
 
 /* Fills one tensor, or this rank's shard of it, from a checkpoint of any format, mesh and dtype.  Not collective.
  */
-Status source_fill(const Source *s, const ShardItem *item);
-/* Fills all on all ranks (c NULL: on one).  Collective: hashes are verified first, each rank a part of the bytes, and the outcome is
- * the same on all ranks; with an error, tensors may have been written to.  threads: of this rank. */
+Status source_fill(const Source *s, const ShardItem *item, int threads);
+/* Fills all on all ranks (c NULL: on one).  Collective: hashes are verified first, each rank a part of the bytes,
+ * and the outcome is the same on all ranks; with an error, tensors may have been written to.  threads: of this
+ * rank. */
 Status sharded_load(Comm *c, const Source *s, const ShardItem *items, int n, int threads);
 
 #endif

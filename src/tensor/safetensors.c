@@ -9,7 +9,7 @@
 
 enum {
   LENGTH = 8,
-  PIECE = 1 << 18, /* bytes that are hashed and then written, from the cache */
+  PIECE = 4 << 20, /* bytes that are hashed and then written, from the cache */
   MAX_HEADER = 100 * 1000 * 1000,
   MAX_ENTRIES = 1 << 24
 }; /* the format's own limit on the header */
