@@ -66,6 +66,29 @@ check 0 '' "$tessera" train --resume "$temp/run" --mesh dp=3 --steps 4 -q
 check 0 '' "$tessera" train --resume "$temp/run" --mesh tp=2,dp=2 --steps 6 -q
 that near "$temp/alone" "$temp/moved"
 
+# ---- shards: HSDP to FSDP to TP to one rank, waited for or not; a file that is too large on one rank, a bit that fell
+rm -rf "$temp/run"
+of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp --steps 2 --save "$temp/run" --save-every 1 --log "$temp/moved"
+that [ "$(ls "$temp/run/step-00000002" | grep -c rank0000)" = 8 ]
+check 0 '' "$tessera" ckpt verify "$temp/run"
+of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp --steps 2 --save "$temp/waited" --save-sync --log "$temp/sync"
+check 0 '^the same' "$tessera" ckpt diff "$temp/run" "$temp/waited"
+check 0 '' "$tessera" train --resume "$temp/run" --mesh dp=3 --fsdp --steps 3 -q
+check 0 '' "$tessera" train --resume "$temp/run" --mesh tp=2 --fsdp=none --steps 4 -q
+check 0 '' "$tessera" train --resume "$temp/run" --mesh dp=1 --steps 6 -q
+that near "$temp/alone" "$temp/moved" 1e-5
+check 1 'rank [13] of 4: cannot write .*optimizer-rank0000[13].*File too large' sh -c 'trap "" XFSZ; ulimit -f 16; exec "$@"' sh "$tessera" train "$gpt/forward.pt2" \
+  --threads 1 --data "$gpt/batches.safetensors" --batched -q $options $mesh --save "$temp/large" --save-every 1
+that [ -z "$(ls "$temp/large")" ]
+printf damaged | dd of="$temp/waited/step-00000002/optimizer-rank00001.safetensors" bs=1 seek=4000 conv=notrunc 2>"$temp/dd"
+check 6 "optimizer-rank00001.safetensors': the bytes of the tensor '.*' do not match their checksum" "$tessera" train --resume "$temp/waited" --mesh dp=2 --steps 4 -q
+check 6 "optimizer-rank00001.safetensors': the bytes of the tensor '.*' do not match their checksum" "$tessera" train --resume "$temp/waited" --mesh dp=1 --steps 4 -q
+rm "$temp/waited/step-00000002/model-rank00001.safetensors"
+check 6 "model-rank00001.safetensors" "$tessera" train --resume "$temp/waited" --mesh tp=2 --steps 4 -q
+of "$gpt" 0 '' $options --steps 4 --save "$temp/whole" $(records "$temp/init")
+of "$gpt" 0 '' --steps 1 --optim sgd,lr=0 --init "$temp/whole" --mesh dp=2,tp=2 --fsdp -o "$temp/same.safetensors"
+that cmp -s "$temp/same.safetensors" "$temp/init.safetensors"
+
 # ---- Muon's products of a matrix with itself, which is sharded both ways
 echo '{"params": {"layers.1.weight": "S(1),S(0)"}}' >"$temp/both.json"
 of "$mlp" 0 '' --steps 3 --optim muon,lr=1e-2 --log "$temp/muon"

@@ -30,6 +30,7 @@
 #include "model_folders.h"
 #include "pt2/read.h"
 #include "runtime/ranks.h"
+#include "train/starting_weights.h"
 
 enum { PATH_CAP = 4096 };
 static const double tolerance = 1e-5;
@@ -187,7 +188,7 @@ static Status run_trainer(const Case *c, Trainer *t, int rank) {
   set_buckets(c, t);
   TRY(set_rows(c, t));
   path_of_model(c, "init.safetensors", path);
-  TRY(trainer_load_weights(t, path));
+  TRY(trainer_load_weights(t, &(StartingWeights){.path = path}));
   path_of_model(c, "batches.safetensors", path);
   TRY(safetensors_open(path, &file));
   Status s = run_steps(c, t, rank, file, &scope);

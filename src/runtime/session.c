@@ -43,6 +43,7 @@ struct Session {
   Program *last; /* what the last call ran */
   bool interpret, profile, dry;
   Progress *progress;
+  const WriteGuard *guard;
   NodeTimes times;
   NodeWatchFn *watch;
   void *watch_arg;
@@ -196,6 +197,12 @@ Ctx *session_ctx(const Session *s) { return s->ctx; }
 static void entry_free(Entry *e) {
   program_free(e->program);
   free(e->key);
+}
+
+void session_guard_state(Session *s, const WriteGuard *guard) { s->guard = guard; }
+
+void session_before_write(const Session *s, const Tensor *state) {
+  if (s->guard && state->storage) s->guard->before_write(s->guard->arg, state->storage);
 }
 
 void session_forget_programs(Session *s) {
@@ -449,7 +456,9 @@ static Status interpret(Session *s, Rebatch *rebatch, const Value *user, Scope *
   TRY(return_outputs(s, all, scope, outputs, noutputs));
   for (int i = 0; i < count_outputs(s); i++) {
     Tensor *to = all[i].kind == VAL_TENSOR ? mutated_by(s, i, inputs) : NULL;
-    if (to) kernel_copy(&s->ctx->kern, tensor_view(to), tensor_view(all[i].tensor));
+    if (!to) continue;
+    session_before_write(s, to);
+    kernel_copy(&s->ctx->kern, tensor_view(to), tensor_view(all[i].tensor));
   }
   return OK;
 }
@@ -525,6 +534,7 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
     const Value *local;
     *noutputs = p->noutputs;
     p->progress = s->progress;
+    p->guard = s->guard;
     TRY(local_inputs(s, inputs, ninputs, scope, arena, &local));
     TRY(program_run(s->ctx, p, local, scope, *outputs));
     if (session_gradients(s) && !s->trains) leave_gaps(s, p, *outputs, noutputs);
