@@ -47,6 +47,7 @@ typedef struct Group {
   Member *first, **last;
   int n;
   int first_use, first_again; /* positions, in the forward and behind it; INT_MAX: none */
+  int again_for_all;          /* the same behind the forward, but by nodes that all ranks have, see Fsdp.epoch */
   int last_made;              /* scatters: position behind which all are there */
 } Group;
 
@@ -61,6 +62,10 @@ typedef struct {
   double large;           /* bytes */
   Node **node;            /* by position */
   int n, nvals, boundary; /* the first position of the backward; n: there is none */
+  /* By position: collectives of all ranks before it.  Ranks choose by themselves what they compute again
+   * (Node.again), and must make their collectives in one order: what a gather is moved by for the sake of such
+   * nodes stays within two collectives. */
+  int *epoch;
   Group *gathers, *scatters;
   Member **gathered; /* by value id: whose result it is, or a view of; NULL: none */
   Val **again;       /* by value id: what stands for a view of a gathered tensor in the backward */
@@ -143,8 +148,12 @@ static Status find_group(Fsdp *f, Group **list, int *count, const Node *n, const
   while (*at && strcmp((*at)->key, key)) at = &(*at)->next;
   if (!*at) {
     TRY_NEW(*at, arena_new(&f->arena, Group));
-    **at = (Group){
-        .key = key, .module = module, .wrapped = wrapped, .first_use = INT32_MAX, .first_again = INT32_MAX};
+    **at = (Group){.key = key,
+                   .module = module,
+                   .wrapped = wrapped,
+                   .first_use = INT32_MAX,
+                   .first_again = INT32_MAX,
+                   .again_for_all = INT32_MAX};
     (*at)->last = &(*at)->first;
     ++*count;
   }
@@ -237,8 +246,19 @@ static void note_use(void *arg, Val **ref) {
   const Use *u = arg;
   const Member *m = u->f->gathered[(*ref)->id];
   if (!m) return;
-  int *first = u->at < u->f->boundary ? &m->group->first_use : &m->group->first_again;
+  Group *g = m->group;
+  int *first = u->at < u->f->boundary ? &g->first_use : &g->again_for_all;
   if (u->at < *first) *first = u->at;
+}
+
+/* What is computed again may read a group earlier, but not before another collective. */
+static void note_early_use(void *arg, Val **ref) {
+  const Use *u = arg;
+  const Fsdp *f = u->f;
+  const Member *m = f->gathered[(*ref)->id];
+  Group *g = m ? m->group : NULL;
+  if (!g || g->again_for_all == INT32_MAX || u->at >= g->first_again) return;
+  if (f->epoch[u->at] == f->epoch[g->again_for_all]) g->first_again = u->at;
 }
 
 /* Views of gathered tensors count as they do. */
@@ -250,8 +270,29 @@ static void find_uses(Fsdp *f) {
       f->gathered[n->outs[0]->id] = f->gathered[n->args[0].val->id];
       f->view_of[n->outs[0]->id] = n->args[0].val;
     }
-    node_each_val(n, note_use, &u);
+    if (!n->again) node_each_val(n, note_use, &u);
   }
+  for (Group *g = f->gathers; g; g = g->next) g->first_again = g->again_for_all;
+  for (int at = f->boundary; at < f->n; at++) {
+    Use u = {f, at};
+    if (f->node[at]->again) node_each_val(f->node[at], note_early_use, &u);
+  }
+}
+
+static bool communicates(const Node *n) { return comm_is_start(n) || node_is(n, redistribute); }
+
+/* Collectives that stay where they are, and the starts of those that scatter_all() makes. */
+static Status count_epochs(Fsdp *f) {
+  TRY_NEW(f->epoch, arena_new_n(&f->arena, int, f->n + 2));
+  for (int at = 0; at < f->n; at++) f->epoch[at + 1] += communicates(f->node[at]) && !f->node[at]->again;
+  for (const Group *g = f->scatters; g; g = g->next) {
+    for (const Member *m = g->first; m; m = m->next) f->epoch[m->node->mark + 1]--;
+    f->epoch[g->last_made + 1]++;
+  }
+  for (const Group *g = f->gathers; g; g = g->next)
+    for (const Member *m = g->first; m; m = m->next) f->epoch[m->node->mark + 1]--;
+  for (int at = 0; at < f->n; at++) f->epoch[at + 1] += f->epoch[at];
+  return OK;
 }
 
 /* ---- writing a group ------------------------------------------------------------------------------------- */
@@ -355,40 +396,51 @@ static Status add_group(Fsdp *f, const Group *g, const char *target, Node *befor
 
 /* ---- gathering ------------------------------------------------------------------------------------------- */
 
-static int by_first_use(const void *a, const void *b) {
-  const Group *x = *(Group *const *)a, *y = *(Group *const *)b;
-  return x->first_use - y->first_use;
-}
-
-static int by_first_again(const void *a, const void *b) {
-  const Group *x = *(Group *const *)a, *y = *(Group *const *)b;
-  return x->first_again - y->first_again;
-}
-
 static bool is_gathered_again(const Fsdp *f, const Group *g) {
-  return !f->keep && g->wrapped && g->first_use < INT32_MAX && g->first_again < INT32_MAX;
+  return !f->keep && g->wrapped && g->first_use < INT32_MAX && g->again_for_all < INT32_MAX;
 }
 
-/* Groups in the order of their first uses; each is started where the one `prefetch` before it is first used. */
-static Status gather_all(Fsdp *f, bool again) {
-  Group **list;
-  Val **results;
-  int n = 0;
-  TRY_NEW(list, arena_new_n(&f->arena, Group *, f->ngathers + 1));
+typedef struct {
+  Group *group;
+  int turn;        /* positions: the order in which groups are gathered, */
+  int start, need; /* where it starts, and before which it must be there */
+} Gather;
+
+static int by_turn(const void *a, const void *b) { return ((const Gather *)a)->turn - ((const Gather *)b)->turn; }
+
+/* Groups in their order; each is started where the one `prefetch` before it is first used, and none before those
+ * before it. */
+static Status plan_gathers(Fsdp *f, bool again, Gather **out, int *n) {
+  Gather *list;
+  *n = 0;
+  TRY_NEW(list, arena_new_n(&f->arena, Gather, f->ngathers + 1));
   for (Group *g = f->gathers; g; g = g->next) {
-    if (again && !is_gathered_again(f, g)) continue;
-    if (!again && g->first_use == INT32_MAX) g->first_use = g->first_again; /* of the backward alone */
-    if (again || g->first_use < INT32_MAX) list[n++] = g;
+    bool late = again || g->first_use == INT32_MAX; /* or of the backward alone */
+    Gather one = {g, late ? g->again_for_all : g->first_use, 0, late ? g->first_again : g->first_use};
+    if (again ? is_gathered_again(f, g) : one.need < INT32_MAX) list[(*n)++] = one;
   }
-  qsort(list, (size_t)n, sizeof(Group *), again ? by_first_again : by_first_use);
+  qsort(list, (size_t)*n, sizeof *list, by_turn);
+  for (int i = 0; i < *n; i++) {
+    int begin = again ? f->boundary : 0, ahead = i >= f->prefetch ? list[i - f->prefetch].need : begin;
+    list[i].start = ahead < list[i].need ? ahead : list[i].need;
+  }
+  for (int i = *n - 1; i > 0; i--)
+    if (list[i].start < list[i - 1].start) list[i - 1].start = list[i].start;
+  *out = list;
+  return OK;
+}
+
+static Status gather_all(Fsdp *f, bool again) {
+  Gather *list;
+  Val **results;
+  int n;
+  TRY(plan_gathers(f, again, &list, &n));
   for (int i = 0; i < n; i++) {
-    Group *g = list[i], *ahead = i >= f->prefetch ? list[i - f->prefetch] : NULL;
-    int at = !ahead ? (again ? f->boundary : 0) : again ? ahead->first_again : ahead->first_use;
+    const Group *g = list[i].group;
     int k = 0;
     TRY_NEW(results, arena_new_n(&f->arena, Val *, g->n + 1));
-    Node *needed = f->node[again ? g->first_again : g->first_use];
-    TRY(add_group(f, g, "tess.gather_group.default", f->node[at], needed, again ? STAGE_BACKWARD : STAGE_FORWARD,
-                  results));
+    TRY(add_group(f, g, "tess.gather_group.default", f->node[list[i].start], f->node[list[i].need],
+                  again ? STAGE_BACKWARD : STAGE_FORWARD, results));
     for (Member *m = g->first; m; m = m->next) *(again ? &m->backward : &m->forward) = results[k++];
   }
   return OK;
@@ -420,7 +472,7 @@ static void replace_ref(void *arg, Val **ref) {
   Fsdp *f = r->f;
   const Member *m = !r->status && (*ref)->id < f->nvals ? f->gathered[(*ref)->id] : NULL;
   if (!m) return;
-  bool behind = r->node->mark >= f->boundary;
+  bool behind = r->node->mark >= f->boundary && r->node->mark >= m->group->first_again;
   if (behind && m->backward) r->status = again_of(f, *ref, f->node[m->group->first_again], ref);
   else if ((*ref)->node == m->node && m->forward) *ref = m->forward;
 }
@@ -498,11 +550,12 @@ static Status rewrite(Fsdp *f) {
   TRY(number_nodes(f));
   TRY(find_gathers(f));
   TRY(find_scatters(f));
+  TRY(count_epochs(f));
   find_uses(f);
+  TRY(scatter_all(f)); /* first: gathers that start at the same place stand behind, which is their epoch */
   TRY(gather_all(f, false));
   TRY(gather_all(f, true));
   TRY(replace_uses(f));
-  TRY(scatter_all(f));
   remove_old(f->gathers);
   remove_old(f->scatters);
   return OK;

@@ -300,16 +300,13 @@ static size_t limit_bytes(MemoryLimit l, size_t free_slab) {
   return l.share ? (size_t)(l.amount * (double)free_slab) : (size_t)l.amount;
 }
 
-/* Ranks of a mesh may hold shards of other sizes: what would do for one need not do for all. */
-static Status refuse(MemoryFit *fit, size_t least, bool one_of_many) {
-  fit->least = least;
+Status memory_refused(size_t limit, size_t least, size_t free_slab) {
   return status_hint(fail(ERR_USAGE,
                           "the intermediate results do not fit %zu bytes: computing again all that can be computed "
                           "again, they take %zu, and %zu as they are",
-                          fit->limit, least, fit->free_slab),
-                     "the smallest limit%s is --memory %zu, %.3g%% of what they take%s",
-                     one_of_many ? " of this rank" : "", least, 100 * (double)least / (double)fit->free_slab,
-                     one_of_many ? "; others may need more" : "");
+                          limit, least, free_slab),
+                     "the smallest limit is --memory %zu, %.3g%% of what they take", least,
+                     100 * (double)least / (double)free_slab);
 }
 
 static Status search(Fit *f, MemoryLimit limit, MemoryFit *out) {
@@ -324,8 +321,9 @@ static Status search(Fit *f, MemoryLimit limit, MemoryFit *out) {
     if (f->now.step.slab < least) least = f->now.step.slab;
   }
   out->chosen = f->now.step;
-  if (f->now.step.slab > out->limit) return refuse(out, least, f->ctx->dist != NULL);
-  return compute_again(f, f->joint);
+  if (f->now.step.slab <= out->limit) return compute_again(f, f->joint);
+  out->least = least;
+  return memory_refused(out->limit, least, out->free_slab);
 }
 
 Status fit_memory(Ctx *ctx, Exported *joint, const char *late, MemoryLimit limit, MemoryFit *out) {

@@ -42,6 +42,9 @@ typedef struct {
  * them, and so is the program in the end. */
 Status fit_memory(Ctx *ctx, Exported *joint, const char *late, MemoryLimit limit, MemoryFit *out);
 
+/* What is told of a limit that cannot be met. */
+Status memory_refused(size_t limit, size_t least, size_t free_slab);
+
 /* All that can be had: steps[0] is the program as it is, each of the others takes less memory than all before it.
  * malloc'ed; joint is not changed but for its tensors. */
 Status memory_curve(Ctx *ctx, Exported *joint, MemoryStep **steps, int *n);

@@ -24,8 +24,8 @@ typedef struct {
   MemoryLimit limit; /* in bytes */
   Policy policy[POLICIES];
   int n;
-  Status refused; /* why the policy that comes nearest to the limit does not fit */
-  size_t least;   /* what it takes */
+  double free_slab; /* without a limit; of the rank that takes the most */
+  double least;     /* what the step takes at least, on the rank that takes the most */
 } Choosing;
 
 static ReduceGradients with_policy(const ReduceGradients *how, const Policy *p) {
@@ -40,6 +40,10 @@ enum { LONGEST_LIST = 2000 };
 
 /* What the user has not said is open. */
 static void list_policies(Choosing *c) {
+  if (!marks_gathered_axes(c->marks)) {
+    c->policy[c->n++] = (Policy){.keep = c->how->keep_gathered, .prefetch = c->how->prefetch};
+    return;
+  }
   bool open = c->how->prefetch < 0;
   for (int keep = 1; keep >= c->how->keep_gathered; keep--)
     for (int ahead = open ? MOST_AHEAD : c->how->prefetch; ahead >= (open ? 0 : c->how->prefetch); ahead--)
@@ -51,7 +55,7 @@ static void list_policies(Choosing *c) {
 /* Of each number, the largest of all ranks. */
 static Status largest_of_ranks(const Marks *marks, double *v, int n) {
   Comm *all;
-  if (!marks->mesh->world) return OK;
+  if (!marks || !marks->mesh->world) return OK;
   TRY(mesh_group(marks->mesh, (1u << marks->mesh->naxes) - 1, &all));
   return comm_run(all, &(Coll){.kind = COLL_ALL_REDUCE,
                                .dtype = DT_F64,
@@ -98,20 +102,19 @@ static Status price_policies(Choosing *c) {
 static Status seconds_again(Choosing *c, const Policy *p, double *out) {
   MemoryFit fit;
   Status s = try_policy(c, p, c->limit, &fit);
-  *out = s ? INFINITY : fit.chosen.extra_seconds;
   if (s && !fit.least) return s;
-  if (s && (!c->refused || fit.least < c->least)) {
-    status_free(c->refused);
-    c->refused = s;
-    c->least = fit.least;
-  } else status_free(s);
-  return largest_of_ranks(c->marks, out, 1);
+  double found[] = {s ? INFINITY : fit.chosen.extra_seconds, s ? (double)fit.least : 0};
+  status_free(s);
+  TRY(largest_of_ranks(c->marks, found, 2));
+  if (found[1] && found[1] < c->least) c->least = found[1];
+  *out = found[0];
+  return OK;
 }
 
 static Status choose(Choosing *c, const Policy **out) {
   double best = INFINITY;
   *out = NULL;
-  TRY(price_policies(c));
+  if (c->n > 1) TRY(price_policies(c));
   for (int i = 0; i < c->n && c->policy[i].seconds < best; i++) {
     double again;
     TRY(seconds_again(c, &c->policy[i], &again));
@@ -119,34 +122,32 @@ static Status choose(Choosing *c, const Policy **out) {
     best = c->policy[i].seconds + again;
     *out = &c->policy[i];
   }
-  if (*out) return OK;
-  Status s = c->refused;
-  c->refused = NULL;
-  return s ? s : fail(ERR_USAGE, "the intermediate results of another rank do not fit the limit of memory");
+  return *out ? OK : memory_refused((size_t)c->limit.amount, (size_t)c->least, (size_t)c->free_slab);
 }
 
-/* A share is one of what the step takes as it would be without a limit. */
+/* A share is one of what the step takes as it would be without a limit, on the rank that takes the most. */
 static Status limit_in_bytes(Choosing *c, MemoryLimit limit) {
   MemoryFit fit;
-  c->limit = limit;
-  if (!limit.share) return OK;
   Policy unlimited = {.keep = c->how->keep_gathered, .prefetch = c->how->prefetch};
   TRY(try_policy(c, &unlimited, (MemoryLimit){.amount = 1, .share = true}, &fit));
-  c->limit = (MemoryLimit){.amount = floor(limit.amount * (double)fit.free_slab)};
+  c->free_slab = (double)fit.free_slab;
+  c->least = INFINITY;
+  TRY(largest_of_ranks(c->marks, &c->free_slab, 1));
+  c->limit = (MemoryLimit){.amount = floor(limit.share ? limit.amount * c->free_slab : limit.amount)};
   return OK;
 }
 
-static Status choose_gathers(Ctx *ctx, const Exported *local, const Marks *marks, MemoryLimit limit, StepFit *out) {
+static Status choose_gathers(Ctx *ctx, const Exported *local, const Marks *marks, MemoryLimit *limit,
+                             StepFit *out) {
   ReduceGradients asked = out->how;
   Choosing c = {.ctx = ctx, .local = local, .how = &asked, .marks = marks};
-  const Policy *chosen = NULL;
+  const Policy *chosen;
   list_policies(&c);
-  Status s = limit_in_bytes(&c, limit);
-  if (!s) s = choose(&c, &chosen);
-  if (chosen) out->how = with_policy(&asked, chosen);
-  out->fit.limit = (size_t)c.limit.amount;
-  status_free(c.refused);
-  return s;
+  TRY(limit_in_bytes(&c, *limit));
+  TRY(choose(&c, &chosen));
+  out->how = with_policy(&asked, chosen);
+  *limit = c.limit;
+  return OK;
 }
 
 Status fit_step(Ctx *ctx, Exported *local, const ReduceGradients *how, const Marks *marks, MemoryLimit limit,
@@ -154,10 +155,7 @@ Status fit_step(Ctx *ctx, Exported *local, const ReduceGradients *how, const Mar
   char late[LONGEST_LIST];
   *out = (StepFit){.how = *how};
   TRY(pass_run_list(local, passes_of_step, ctx, NULL));
-  if (limit.amount > 0 && marks_gathered_axes(marks)) {
-    TRY(choose_gathers(ctx, local, marks, limit, out));
-    limit = (MemoryLimit){.amount = (double)out->fit.limit};
-  }
+  if (limit.amount > 0) TRY(choose_gathers(ctx, local, marks, &limit, out));
   passes_of_reductions(&out->how, marks, late, sizeof late);
   return limit.amount > 0 ? fit_memory(ctx, local, late, limit, &out->fit) : pass_run_list(local, late, ctx, NULL);
 }

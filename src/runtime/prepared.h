@@ -31,11 +31,12 @@ typedef struct {
   double bucket_mb;  /* MiB that are reduced at once; 0: every gradient by itself */
   bool wait_at_once; /* nothing is computed between a reduction's start and its wait: for comparison */
   /* Of fully sharded parameters: */
-  const char *wrap;   /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules
-                         whose   name is a number */
-  bool keep_gathered; /* from the forward to the backward */
-  int prefetch;       /* groups that are gathered ahead; negative: 1, unless a limit of memory asks for others */
-  bool reduce_at_once; /* reductions of a group's gradients are waited for where they start: for the sake of memory */
+  const char *wrap;    /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules
+                          whose   name is a number */
+  bool keep_gathered;  /* from the forward to the backward */
+  int prefetch;        /* groups that are gathered ahead; negative: 1, unless a limit of memory asks for others */
+  bool reduce_at_once; /* reductions of a group's gradients are waited for where they start: for the sake of memory
+                        */
 } ReduceGradients;
 extern const ReduceGradients reduce_gradients_default;
 /* The axes that parameters are fully sharded over, as bits; marks NULL: none. */
