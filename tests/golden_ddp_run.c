@@ -7,8 +7,8 @@
  * how many batches are accumulated, the rows of each rank, the arguments of DDP, and the losses of every rank;
  * <x>.safetensors has `<case>/<parameter>` and `<case>/rank<r>/<buffer>` as they are at the end.  Programs, batches
  * and first weights are those of train/<model>.  Each rank trains on its own rows; losses and parameters are
- * compared relative to the largest element, 1e-5.  Adam's steps of parameters whose true gradient is 0 are noise
- * and left out
+ * compared relative to the largest element, 1e-5 (3e-2 where gradients are reduced in f16).  Adam's steps of
+ * parameters whose true gradient is 0 are noise and left out
  * (`noise_gradient` in train/<model>/meta.json).
  *
  * A FOLDER may have `fsdp` instead, or as well: runs of fully_shard (golden_fsdp_run.h), done again with `--fsdp
@@ -31,7 +31,7 @@
 #include "runtime/ranks.h"
 
 enum { PATH_CAP = 4096 };
-static const double tolerance = 1e-5;
+static const double tolerance = 1e-5, half_tolerance = 3e-2;
 
 typedef struct {
   const char *only, *only_case;
@@ -55,11 +55,14 @@ typedef struct {
   Prepared *prepared;
 } Case;
 
+static bool is_half(const Case *c) { return yyjson_get_bool(yyjson_obj_get(c->run, "reduce_f16")); }
+static double tolerance_of(const Case *c) { return is_half(c) ? half_tolerance : tolerance; }
+
 /* ---- comparing -------------------------------------------------------------------------------------- */
 
 static Status compare_norm(const Case *c, int step, double got) {
   yyjson_val *want = yyjson_arr_get(yyjson_obj_get(c->run, "grad_norms"), (size_t)step);
-  if (!want || fabs(got - yyjson_get_num(want)) <= tolerance * yyjson_get_num(want)) return OK;
+  if (!want || fabs(got - yyjson_get_num(want)) <= tolerance_of(c) * yyjson_get_num(want)) return OK;
   return fail(ERR_DIFF, "the norm of step %d is %.8g, should be %.8g", step + 1, got, yyjson_get_num(want));
 }
 
@@ -67,7 +70,7 @@ static Status compare_loss(const Case *c, int rank, int step, double got, int ea
   yyjson_val *losses = yyjson_arr_get(yyjson_obj_get(c->run, "losses_per_rank"), (size_t)rank);
   double want = 0;
   for (int i = 0; i < each; i++) want += yyjson_get_num(yyjson_arr_get(losses, (size_t)(step * each + i))) / each;
-  if (fabs(got - want) <= tolerance * fabs(want)) return OK;
+  if (fabs(got - want) <= tolerance_of(c) * fabs(want)) return OK;
   return fail(ERR_DIFF, "the loss of rank %d in step %d is %.8g, should be %.8g", rank, step + 1, got, want);
 }
 
@@ -81,7 +84,7 @@ static bool is_noise(const Case *c, const char *name) {
   return false;
 }
 
-static Status compare_tensor(const char *what, const Tensor *got, const Tensor *want) {
+static Status compare_tensor(const char *what, const Tensor *got, const Tensor *want, double most) {
   double largest = 0, worst = 0;
   if (!got || !tensor_same_size(got, want)) return fail(ERR_DIFF, "'%s' is not there, or has another size", what);
   for (int64_t i = 0; i < tensor_numel(want); i++) {
@@ -89,7 +92,7 @@ static Status compare_tensor(const char *what, const Tensor *got, const Tensor *
     if (!(fabs(g - w) <= worst)) worst = fabs(g - w);
     largest = fmax(largest, fabs(w));
   }
-  if (worst <= tolerance * fmax(largest, 1e-12)) return OK;
+  if (worst <= most * fmax(largest, 1e-12)) return OK;
   return fail(ERR_DIFF, "%s differs by %.3g, its largest element is %.3g", what, worst, largest);
 }
 
@@ -113,7 +116,7 @@ static Status compare_results(const Case *c, const Trainer *t, int rank) {
     if (is_noise(c, what)) continue;
     s = safetensors_tensor(file, &file->entries[i], &scope, &want);
     if (!s) s = golden_trained(t, what, false, &scope, &got);
-    if (!s) s = compare_tensor(name, got, want);
+    if (!s) s = compare_tensor(name, got, want, tolerance_of(c));
     n++;
   }
   scope_clear(&scope);
@@ -164,6 +167,7 @@ static void set_buckets(const Case *c, Trainer *t) {
   ReduceGradients how = reduce_gradients_default;
   if (mb) how.bucket_mb = yyjson_get_num(mb);
   if (prefetch) how.prefetch = yyjson_get_int(prefetch);
+  if (is_half(c)) how.dtype = DT_F16;
   how.wrap = yyjson_get_str(yyjson_obj_get(c->run, "wrap"));
   how.keep_gathered = yyjson_get_bool(yyjson_obj_get(c->run, "keep"));
   session_reduce_gradients(trainer_session(t), &how);

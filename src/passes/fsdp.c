@@ -24,7 +24,8 @@
 #include "passes/comm_block.h"
 #include "passes/pass.h"
 
-static const char redistribute[] = "tess.redistribute.default";
+static const char redistribute[] = "tess.redistribute.default",
+                  sum_of[] = "optim.sum."; /* a parameter: the state that micro-batches are added up in */
 enum { ARG_MESH = 1, ARG_SRC, ARG_DST, ARG_SHAPE };
 
 /* One redistribution that becomes part of a group. */
@@ -162,6 +163,17 @@ static Status find_gathers(Fsdp *f) {
 
 /* ---- gradients ------------------------------------------------------------------------------------------- */
 
+static bool is_cast(const Node *n) { return node_is(n, "aten._to_copy.default") && n->args[0].kind == ARG_VAL; }
+
+/* Gradients that are rounded before they are reduced are rounded as soon as they are there. */
+static void hurry_casts(Fsdp *f) {
+  for (Node *n = f->e->graph->first; n; n = n->next) {
+    Node *cast = node_is(n, redistribute) && n->args[0].kind == ARG_VAL ? n->args[0].val->node : NULL;
+    Node *made = cast && is_cast(cast) ? cast->args[0].val->node : NULL;
+    if (made && changed_axes(f, n, PLACE_P, PLACE_S) && made->next != cast) node_move_before(cast, made->next);
+  }
+}
+
 /* By value id: the parameter that some node of the update reads together with it. */
 static const char **name_gradients(Fsdp *f) {
   const char **of = arena_new_n(&f->arena, const char *, f->e->graph->nvals + 1);
@@ -174,17 +186,20 @@ static const char **name_gradients(Fsdp *f) {
     for (int i = 0; name && i < n->nargs; i++)
       if (n->args[i].kind == ARG_VAL) of[n->args[i].val->id] = name;
   }
-  for (int i = 0; of && i < f->e->graph->noutputs; i++) { /* or that it is an output for */
+  for (int i = 0; of && i < f->e->graph->noutputs; i++) { /* or that it is an output for, or added up for */
     const Arg *out = &f->e->graph->outputs[i];
-    if (f->e->outputs[i].kind == OUT_GRADIENT_TO_PARAMETER && out->kind == ARG_VAL)
-      of[out->val->id] = f->e->outputs[i].target;
+    const char *target = f->e->outputs[i].target;
+    bool sum = target && !strncmp(target, sum_of, strlen(sum_of));
+    if ((f->e->outputs[i].kind == OUT_GRADIENT_TO_PARAMETER || sum) && out->kind == ARG_VAL)
+      of[out->val->id] = target + (sum ? strlen(sum_of) : 0);
   }
   /* Back through what reduces it further (the replicas of a group): from users to what they use. */
   for (int at = f->n - 1; of && at >= 0; at--) {
     const Node *n = f->node[at];
-    bool passes_on = node_is(n, WAIT_TENSOR) || comm_is_all_reduce(n) || node_is(n, redistribute);
-    if (passes_on && n->args[0].kind == ARG_VAL && !of[n->args[0].val->id])
-      of[n->args[0].val->id] = of[n->outs[0]->id];
+    bool adds = node_is(n, "aten.add.Tensor"),
+         passes_on = node_is(n, WAIT_TENSOR) || comm_is_all_reduce(n) || node_is(n, redistribute) || is_cast(n);
+    for (int i = 0; i < (adds ? 2 : passes_on ? 1 : 0); i++)
+      if (n->args[i].kind == ARG_VAL && !of[n->args[i].val->id]) of[n->args[i].val->id] = of[n->outs[0]->id];
   }
   return of;
 }
@@ -478,6 +493,7 @@ static Status number_nodes(Fsdp *f) {
 }
 
 static Status rewrite(Fsdp *f) {
+  hurry_casts(f);
   TRY(number_nodes(f));
   TRY(find_gathers(f));
   TRY(find_scatters(f));

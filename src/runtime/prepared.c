@@ -14,7 +14,7 @@ const char passes_once[] = "inline,functionalize,assert_tensors,assert_branches,
 #define PASSES_BEHIND "early_updates,fuse_backward,fuse_epilogue,fuse_pointwise"
 const char passes_specialized[] = PASSES_BEFORE "," PASSES_BEHIND;
 
-const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .prefetch = 1};
+const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .dtype = DT_NONE, .prefetch = 1};
 
 unsigned marks_gathered_axes(const Marks *m) {
   unsigned axes = 0;
