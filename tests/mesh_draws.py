@@ -5,7 +5,7 @@
 
 A model is a folder with a program that returns its loss (program.pt2, loss.pt2 or forward.pt2) and a batch for it
 (inputs.safetensors, or data.safetensors); plan*.json in it are plans.  A draw takes a model, a mesh of one to three
-axes and at most eight ranks, a plan (of the folder, auto, random placements or random styles), a size of batches that
+axes and at most eight ranks, a plan (of the folder, auto, random placements or random styles), fully sharded parameters, a size of batches that
 need not divide, accumulation, clipping, an optimizer with groups and frozen parameters.  Five steps are made in f64,
 where all that differs is a mistake: losses and norms within 1e-8, parameters within 1e-6 of what they moved; or in f32,
 losses and norms within 1e-4 (with bf16, in which Muon iterates: 1e-2).  A plan or a size of batches that is refused with exit code 2 is no draw.  A failing draw
@@ -145,6 +145,14 @@ def draw_training(r, model):
     return words, bucket, accumulate, "bf16" if rough else exact
 
 
+def draw_groups(r, axes):
+    """Fully sharded parameters, where an axis is one for data."""
+    if not any(n == "dp" for n, _ in axes) or r.random() < 0.5:
+        return []
+    how = [[], ["--wrap", "none"], ["--wrap", "*"], ["--prefetch", "0"], ["--prefetch", "3"], ["--keep-gathered"], ["--no-overlap"]]
+    return ["--fsdp", *r.choice(how)]
+
+
 def run(tessera, words):
     try:
         p = subprocess.run([tessera, "train", *words], capture_output=True, text=True, timeout=TIMEOUT)
@@ -237,7 +245,7 @@ class Draws:
         if not any(n in ("dp", "replica") for n, _ in axes) and len(axes) > 1 and r.random() < 0.7:
             where += ["--data-axis", r.choice([n for n, _ in axes])]
         mesh.mkdir(exist_ok=True)
-        where += bucket
+        where += bucket + draw_groups(r, axes)
         code, error = run(self.tessera, [*words, *self.results(mesh), *where])
         if code == 2:
             return self.refuse(model, error)

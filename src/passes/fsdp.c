@@ -165,13 +165,20 @@ static Status find_gathers(Fsdp *f) {
 
 static bool is_cast(const Node *n) { return node_is(n, "aten._to_copy.default") && n->args[0].kind == ARG_VAL; }
 
-/* Gradients that are rounded before they are reduced are rounded as soon as they are there. */
-static void hurry_casts(Fsdp *f) {
-  for (Node *n = f->e->graph->first; n; n = n->next) {
-    Node *cast = node_is(n, redistribute) && n->args[0].kind == ARG_VAL ? n->args[0].val->node : NULL;
-    Node *made = cast && is_cast(cast) ? cast->args[0].val->node : NULL;
-    if (made && changed_axes(f, n, PLACE_P, PLACE_S) && made->next != cast) node_move_before(cast, made->next);
-  }
+/* n and what it is made of, as far as it is rounded or redistributed, goes to where the gradient is made. */
+static void hurry(Node *n) {
+  Node *made = n->args[0].kind == ARG_VAL ? n->args[0].val->node : NULL;
+  if (!made || !(is_cast(n) || node_is(n, redistribute))) return;
+  hurry(made);
+  if (made->next != n) node_move_before(n, made->next);
+}
+
+/* What is done to gradients before they are reduced is done as soon as they are there. */
+static void hurry_gradients(Fsdp *f) {
+  for (Node *n = f->e->graph->first; n; n = n->next)
+    if (n->stage == STAGE_BACKWARD && n->nargs && n->args[0].kind == ARG_VAL && n->args[0].val->node &&
+        changed_axes(f, n, PLACE_P, PLACE_S))
+      hurry(n->args[0].val->node);
 }
 
 /* By value id: the parameter that some node of the update reads together with it. */
@@ -206,6 +213,7 @@ static const char **name_gradients(Fsdp *f) {
 
 static Status find_scatters(Fsdp *f) {
   const char **name;
+  int end = f->n; /* the first: all gradients are made before it, and nothing reads what is reduced */
   TRY_NEW(name, name_gradients(f));
   for (int at = f->boundary; at < f->n; at++) {
     Node *n = f->node[at];
@@ -213,6 +221,8 @@ static Status find_scatters(Fsdp *f) {
     Group *g;
     Member *m;
     if (!axes || n->args[0].kind != ARG_VAL || !n->args[0].val->node) continue;
+    if (at < end) end = at;
+    if (n->args[0].val->node->mark >= end) continue;
     TRY(find_group(f, &f->scatters, &f->nscatters, n, module_of(f, name[n->outs[0]->id]), axes, &g));
     TRY(add_member(f, g, n, &m));
     if (m->in->node->mark > g->last_made) g->last_made = m->in->node->mark;
@@ -493,7 +503,7 @@ static Status number_nodes(Fsdp *f) {
 }
 
 static Status rewrite(Fsdp *f) {
-  hurry_casts(f);
+  hurry_gradients(f);
   TRY(number_nodes(f));
   TRY(find_gathers(f));
   TRY(find_scatters(f));
