@@ -58,6 +58,43 @@ of "$gpt" 2 'patterns of modules are wanted' $options --mesh dp=2 --fsdp --wrap 
 of "$gpt" 2 'patterns of modules are wanted' $options --mesh dp=2 --fsdp --wrap 'a"b'
 of "$gpt" 2 'bucket-mb 1e.12: the MiB of gradients' $options --mesh dp=2 --bucket-mb 1e12
 
+# ---- fully sharded parameters: the bits of replicas, whatever the groups, with overlap or without, interrupted or not
+losses() { sed 's/,"grad_norm".*//' "$1"; }
+for ranks in 2 3 4; do
+  for model in "$gpt" "$mlp"; do
+    of "$model" 0 '' --steps 5 --optim adamw,lr=1e-2 --mesh dp=$ranks $(records "$temp/ddp")
+    of "$model" 0 '' --steps 5 --optim adamw,lr=1e-2 --mesh dp=$ranks --fsdp $(records "$temp/fsdp")
+    that [ "$(losses "$temp/ddp")" = "$(losses "$temp/fsdp")" ]
+    that cmp -s "$temp/ddp.safetensors" "$temp/fsdp.safetensors"
+  done
+done
+of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp $(records "$temp/hsdp")
+that near "$temp/alone" "$temp/hsdp"
+for how in '--wrap none' '--prefetch 3 --keep-gathered' '--no-overlap --bucket-mb 0'; do
+  of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp $how $(records "$temp/again")
+  that same "$temp/hsdp" "$temp/again"
+done
+of "$gpt" 0 '' $options $mesh --no-overlap $(records "$temp/again")
+that same "$temp/mesh" "$temp/again"
+rm -rf "$temp/run"
+of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp --steps 4 --save "$temp/run" $(records "$temp/again")
+check 0 '' "$tessera" train --resume "$temp/run" --steps 6 -q
+that same "$temp/hsdp" "$temp/again"
+
+# ---- gradients that are rounded on their way
+for where in 'dp=2' 'dp=3 --data-parallel local' 'dp=2 --fsdp' 'replica=2,dp=2 --fsdp --accumulate 1' 'dp=2,tp=2 --fsdp --data-parallel local'; do
+  of "$gpt" 0 '' $options --mesh $where --reduce-dtype bf16 --log "$temp/bf16"
+  that near "$temp/alone" "$temp/bf16" 2e-2
+  that [ "$(losses "$temp/alone" | tail -1)" != "$(losses "$temp/bf16" | tail -1)" ]
+done
+for how in '' --fsdp; do
+  of "$gpt" 0 '' --steps 3 --mesh dp=3 $how $(records "$temp/plain")
+  of "$gpt" 0 '' --steps 3 --mesh dp=3 $how --reduce-dtype bf16 $(records "$temp/bf16$how")
+  that [ "$(cksum <"$temp/plain.safetensors")" != "$(cksum <"$temp/bf16$how.safetensors")" ]
+done
+that cmp -s "$temp/bf16.safetensors" "$temp/bf16--fsdp.safetensors"
+of "$mlp" 2 'reduced in bf16, f16 or f32' --steps 1 --mesh dp=2 --reduce-dtype f8
+
 # ---- resumed on other meshes, on one rank and back
 rm -rf "$temp/run"
 of "$gpt" 0 '' $options $mesh --steps 2 --save "$temp/run" --log "$temp/moved"
@@ -152,7 +189,7 @@ of "$mlp" 2 'every rank works on the whole one' --steps 1 --mesh dp=2 --rank-row
 hint 'data-parallel local'
 
 # ---- what does not fit
-for option in '--data-axis dp' '--data-parallel local' '--rank-rows 1,2' '--bucket-mb 4'; do
+for option in '--data-axis dp' '--data-parallel local' '--rank-rows 1,2' '--bucket-mb 4' '--reduce-dtype bf16' --no-overlap; do
   of "$mlp" 2 'is about several ranks, and there is one' --steps 1 $option
   hint '--mesh dp=2'
 done
@@ -210,6 +247,8 @@ if [ -n "$mpirun" ]; then
   }
   launch 0 '' 4 $options $mesh $(records "$temp/processes")
   that same "$temp/mesh" "$temp/processes"
+  launch 0 '' 4 $options --mesh replica=2,dp=2 --fsdp $(records "$temp/processes")
+  that same "$temp/hsdp" "$temp/processes"
   launch 2 '2 ranks were launched, 4 are wanted' 2 $options $mesh
   launch 0 '^check: 2 steps match' 2 --steps 2 --mesh dp=2 --check
   launch '1 5' "cannot make the folder '/proc/run'" 2 --steps 1 --mesh dp=2 --save /proc/run

@@ -7,10 +7,11 @@
  * how many batches are accumulated, the rows of each rank, the arguments of DDP, and the losses of every rank;
  * <x>.safetensors has `<case>/<parameter>` and `<case>/rank<r>/<buffer>` as they are at the end.  Programs, batches
  * and first weights are those of train/<model>.  Each rank trains on its own rows; losses and parameters are
- * compared relative to the largest element, 1e-5.  Adam's steps of parameters whose true gradient is 0 are noise
- * and left out (`noise_gradient` in train/<model>/meta.json); single elements of others are nearly so, and Adam
- * makes rounding as large as a step there: a hundredth of how far PyTorch's own run on one process of the same rows
- * ends from the one on several (`max_diff_to_single_process`) is allowed, too.
+ * compared relative to the largest element, 1e-5 (3e-2 where gradients are reduced in f16).  Adam's steps of
+ * parameters whose true gradient is 0 are noise and left out (`noise_gradient` in train/<model>/meta.json); single
+ * elements of others are nearly so, and Adam makes rounding as large as a step there: a hundredth of how far
+ * PyTorch's own run on one process of the same rows ends from the one on several (`max_diff_to_single_process`) is
+ * allowed, too.
  *
  * A FOLDER may have `fsdp` instead, or as well: runs of fully_shard (golden_fsdp_run.h), done again with `--fsdp
  * --data-parallel local`; norms of gradients are compared, too.
@@ -33,7 +34,7 @@
 #include "train/starting_weights.h"
 
 enum { PATH_CAP = 4096 };
-static const double tolerance = 1e-5;
+static const double tolerance = 1e-5, half_tolerance = 3e-2;
 
 typedef struct {
   const char *only, *only_case;
@@ -57,11 +58,14 @@ typedef struct {
   Prepared *prepared;
 } Case;
 
+static bool is_half(const Case *c) { return yyjson_get_bool(yyjson_obj_get(c->run, "reduce_f16")); }
+static double tolerance_of(const Case *c) { return is_half(c) ? half_tolerance : tolerance; }
+
 /* ---- comparing -------------------------------------------------------------------------------------- */
 
 static Status compare_norm(const Case *c, int step, double got) {
   yyjson_val *want = yyjson_arr_get(yyjson_obj_get(c->run, "grad_norms"), (size_t)step);
-  if (!want || fabs(got - yyjson_get_num(want)) <= tolerance * yyjson_get_num(want)) return OK;
+  if (!want || fabs(got - yyjson_get_num(want)) <= tolerance_of(c) * yyjson_get_num(want)) return OK;
   return fail(ERR_DIFF, "the norm of step %d is %.8g, should be %.8g", step + 1, got, yyjson_get_num(want));
 }
 
@@ -69,7 +73,7 @@ static Status compare_loss(const Case *c, int rank, int step, double got, int ea
   yyjson_val *losses = yyjson_arr_get(yyjson_obj_get(c->run, "losses_per_rank"), (size_t)rank);
   double want = 0;
   for (int i = 0; i < each; i++) want += yyjson_get_num(yyjson_arr_get(losses, (size_t)(step * each + i))) / each;
-  if (fabs(got - want) <= tolerance * fabs(want)) return OK;
+  if (fabs(got - want) <= tolerance_of(c) * fabs(want)) return OK;
   return fail(ERR_DIFF, "the loss of rank %d in step %d is %.8g, should be %.8g", rank, step + 1, got, want);
 }
 
@@ -89,7 +93,7 @@ static bool is_noise(const Case *c, const char *name) {
 
 static double allowed(const Case *c, double largest) {
   double spread = yyjson_get_num(yyjson_obj_get(c->run, "max_diff_to_single_process"));
-  return fmax(tolerance * fmax(largest, 1e-12), is_adaptive(c) ? spread / 100 : 0);
+  return fmax(tolerance_of(c) * fmax(largest, 1e-12), is_adaptive(c) ? spread / 100 : 0);
 }
 
 static Status compare_tensor(const Case *c, const char *what, const Tensor *got, const Tensor *want) {
@@ -175,6 +179,7 @@ static void set_buckets(const Case *c, Trainer *t) {
   ReduceGradients how = reduce_gradients_default;
   if (mb) how.bucket_mb = yyjson_get_num(mb);
   if (prefetch) how.prefetch = yyjson_get_int(prefetch);
+  if (is_half(c)) how.dtype = DT_F16;
   how.wrap = yyjson_get_str(yyjson_obj_get(c->run, "wrap"));
   how.keep_gathered = yyjson_get_bool(yyjson_obj_get(c->run, "keep"));
   session_reduce_gradients(trainer_session(t), &how);

@@ -6,8 +6,11 @@
 
 enum { ROWS = 12 }; /* of a batch of train/encoder */
 
+static const char only_reduced[] = "{'reduce_dtype': torch.float16}"; /* of the policies the one without others */
+
 static bool is_for_steps(yyjson_val *record, yyjson_val *what) {
-  return what && yyjson_is_null(yyjson_obj_get(record, "error")) && !yyjson_obj_get(what, "mp");
+  const char *policy = yyjson_get_str(yyjson_obj_get(what, "mp"));
+  return what && yyjson_is_null(yyjson_obj_get(record, "error")) && (!policy || !strcmp(policy, only_reduced));
 }
 
 static void add_mesh(yyjson_mut_doc *doc, yyjson_mut_val *run, yyjson_val *what) {
@@ -69,6 +72,7 @@ yyjson_mut_doc *golden_fsdp_run(yyjson_val *record) {
   add_groups(doc, run, what);
   add_frozen(doc, run, what);
   add_update(doc, run, record, what);
+  if (yyjson_obj_get(what, "mp")) yyjson_mut_obj_add_bool(doc, run, "reduce_f16", true);
   const char *const kept[] = {"losses_per_rank", "grad_norms"};
   for (int i = 0; i < 2; i++)
     yyjson_mut_obj_add_val(doc, run, kept[i], yyjson_val_mut_copy(doc, yyjson_obj_get(record, kept[i])));

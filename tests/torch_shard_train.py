@@ -125,6 +125,20 @@ def case(tessera, temp, model, program, data, mesh, options):
     return not error
 
 
+def saved(tessera, temp, golden, mesh):
+    """Weights in a folder of torch.distributed.checkpoint: what tessera reads of it, and what train.py begins with."""
+    model = f"{golden}/train/gpt_tied"
+    mesh, *shard_options = mesh.split()
+    ranks = math.prod(int(axis.split("=")[1]) for axis in mesh.split(","))
+    folder, options = f"{temp}/saved", ["--data", f"{model}/batches.safetensors", "--batched", "--quiet", "--optim"]
+    error = run(tessera, "shard", f"{model}/forward.pt2", "--train", "--mesh", mesh, *shard_options, "-o", folder)
+    for steps in ["adamw", "--steps", "2", "--save", f"{folder}/dcp"], ["sgd,lr=0", "--steps", "1", "--init", f"{folder}/dcp", "--save", f"{folder}/again.safetensors"]:
+        error = error or train_in_torch(folder, ranks, [*options, *steps])
+    error = error or run(tessera, "ckpt", "diff", f"{folder}/dcp", f"{folder}/again.safetensors")
+    print(f"FAILED {mesh} saved: {error}" if error else f"{mesh} saved: matches", flush=True)
+    return not error
+
+
 def samples(path, source):
     """The batches of a file as samples."""
     tensors = {name: t.reshape(-1, *t.shape[2:]) for name, t in FILES["read_safetensors"](source).items()}
@@ -141,6 +155,7 @@ def short_cases(tessera, golden, temp):
     yield case(tessera, temp, model, program, data, "dp=2,tp=2", ["--batched", "--steps", "5", "--optim", "adamw,lr=1e-2", "--clip", "0.5", "--accumulate", "2"])
     model, program, data = files("gpt_tied")
     yield case(tessera, temp, model, program, data, "dp=2,tp=2 --fsdp", ["--batched", "--steps", "5", "--optim", "adamw,lr=1e-2", "--clip", "0.5"])
+    yield saved(tessera, temp, golden, "dp=2,tp=2 --fsdp")
     model, program, data = files("mlp_ce")
     yield case(tessera, temp, model, program, data, "dp=3 --fsdp --prefetch 2", ["--batched", "--steps", "5", "--optim", "adamw,lr=1e-2", "--clip", "0.5"])
     model, program, data = files("cnn_bn")

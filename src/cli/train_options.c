@@ -102,10 +102,14 @@ static const Option options[] = {
      "shard parameters, gradients and optimizer state over the data axis, too; a mesh replica=2,dp=2 has two "
      "groups (--fsdp=none: of a run that is resumed, no longer)"},
     {"--wrap", 0, OPT_TEXT, FIELD(wrap), "PATTERNS",
-     "with --fsdp: modules whose parameters are gathered at once, 'layers.*,head' (default: those with a number)"},
+     "with --fsdp: modules whose parameters are gathered at once, 'layers.*,head' (default: those with a number; none: all at once)"},
     {"--keep-gathered", 0, OPT_FLAG, FIELD(keep_gathered), NULL,
      "with --fsdp: parameters stay gathered from the forward to the backward"},
     {"--prefetch", 0, OPT_INT, FIELD(prefetch), "N", "with --fsdp: groups that are gathered ahead (default 1)"},
+    {"--reduce-dtype", 0, OPT_TEXT, FIELD(reduce_dtype), "bf16|f16",
+     "with --mesh: gradients are rounded to it before they are added up over the ranks, half the traffic"},
+    {"--no-overlap", 0, OPT_FLAG, FIELD(no_overlap), NULL,
+     "with --mesh: nothing is computed while gradients are reduced, for comparison"},
     {"--rank-rows", 0, OPT_TEXT, FIELD(rank_rows), "N,N..",
      "with local: rows of each batch for the ranks along the data axes (default: equal parts)"},
     {"--bucket-mb", 0, OPT_FLOAT, FIELD(bucket_mb), "N",
@@ -212,6 +216,8 @@ SpreadSettings train_spread(const TrainCommand *c) {
                           .wrap = c->wrap,
                           .keep_gathered = c->keep_gathered,
                           .prefetch = given_or(c->prefetch, -1),
+                          .no_overlap = c->no_overlap,
+                          .reduce_dtype = c->reduce_dtype,
                           .bucket_mb = c->bucket_mb == BY_DEFAULT ? -1 : c->bucket_mb};
 }
 

@@ -26,7 +26,8 @@
 #include "passes/comm_block.h"
 #include "passes/pass.h"
 
-static const char redistribute[] = "tess.redistribute.default";
+static const char redistribute[] = "tess.redistribute.default",
+                  sum_of[] = "optim.sum."; /* a parameter: the state that micro-batches are added up in */
 enum { ARG_MESH = 1, ARG_SRC, ARG_DST, ARG_SHAPE };
 
 /* One redistribution that becomes part of a group. */
@@ -187,6 +188,24 @@ static Status find_gathers(Fsdp *f) {
 
 /* ---- gradients ------------------------------------------------------------------------------------------- */
 
+static bool is_cast(const Node *n) { return node_is(n, "aten._to_copy.default") && n->args[0].kind == ARG_VAL; }
+
+/* n and what it is made of, as far as it is rounded or redistributed, goes to where the gradient is made. */
+static void hurry(Node *n) {
+  Node *made = n->args[0].kind == ARG_VAL ? n->args[0].val->node : NULL;
+  if (!made || !(is_cast(n) || node_is(n, redistribute))) return;
+  hurry(made);
+  if (made->next != n) node_move_before(n, made->next);
+}
+
+/* What is done to gradients before they are reduced is done as soon as they are there. */
+static void hurry_gradients(Fsdp *f) {
+  for (Node *n = f->e->graph->first; n; n = n->next)
+    if (n->stage == STAGE_BACKWARD && n->nargs && n->args[0].kind == ARG_VAL && n->args[0].val->node &&
+        changed_axes(f, n, PLACE_P, PLACE_S))
+      hurry(n->args[0].val->node);
+}
+
 /* By value id: the parameter that some node of the update reads together with it. */
 static const char **name_gradients(Fsdp *f) {
   const char **of = arena_new_n(&f->arena, const char *, f->e->graph->nvals + 1);
@@ -199,23 +218,27 @@ static const char **name_gradients(Fsdp *f) {
     for (int i = 0; name && i < n->nargs; i++)
       if (n->args[i].kind == ARG_VAL) of[n->args[i].val->id] = name;
   }
-  for (int i = 0; of && i < f->e->graph->noutputs; i++) { /* or that it is an output for */
+  for (int i = 0; of && i < f->e->graph->noutputs; i++) { /* or that it is an output for, or added up for */
     const Arg *out = &f->e->graph->outputs[i];
-    if (f->e->outputs[i].kind == OUT_GRADIENT_TO_PARAMETER && out->kind == ARG_VAL)
-      of[out->val->id] = f->e->outputs[i].target;
+    const char *target = f->e->outputs[i].target;
+    bool sum = target && !strncmp(target, sum_of, strlen(sum_of));
+    if ((f->e->outputs[i].kind == OUT_GRADIENT_TO_PARAMETER || sum) && out->kind == ARG_VAL)
+      of[out->val->id] = target + (sum ? strlen(sum_of) : 0);
   }
   /* Back through what reduces it further (the replicas of a group): from users to what they use. */
   for (int at = f->n - 1; of && at >= 0; at--) {
     const Node *n = f->node[at];
-    bool passes_on = node_is(n, WAIT_TENSOR) || comm_is_all_reduce(n) || node_is(n, redistribute);
-    if (passes_on && n->args[0].kind == ARG_VAL && !of[n->args[0].val->id])
-      of[n->args[0].val->id] = of[n->outs[0]->id];
+    bool adds = node_is(n, "aten.add.Tensor"),
+         passes_on = node_is(n, WAIT_TENSOR) || comm_is_all_reduce(n) || node_is(n, redistribute) || is_cast(n);
+    for (int i = 0; i < (adds ? 2 : passes_on ? 1 : 0); i++)
+      if (n->args[i].kind == ARG_VAL && !of[n->args[i].val->id]) of[n->args[i].val->id] = of[n->outs[0]->id];
   }
   return of;
 }
 
 static Status find_scatters(Fsdp *f) {
   const char **name;
+  int end = f->n; /* the first: all gradients are made before it, and nothing reads what is reduced */
   TRY_NEW(name, name_gradients(f));
   for (int at = f->boundary; at < f->n; at++) {
     Node *n = f->node[at];
@@ -223,6 +246,8 @@ static Status find_scatters(Fsdp *f) {
     Group *g;
     Member *m;
     if (!axes || n->args[0].kind != ARG_VAL || !n->args[0].val->node) continue;
+    if (at < end) end = at;
+    if (n->args[0].val->node->mark >= end) continue;
     TRY(find_group(f, &f->scatters, &f->nscatters, n, name[n->outs[0]->id], axes, &g));
     TRY(add_member(f, g, n, &m));
     if (m->in->node->mark > g->last_made) g->last_made = m->in->node->mark;
@@ -547,6 +572,7 @@ static Status number_nodes(Fsdp *f) {
 }
 
 static Status rewrite(Fsdp *f) {
+  hurry_gradients(f);
   TRY(number_nodes(f));
   TRY(find_gathers(f));
   TRY(find_scatters(f));

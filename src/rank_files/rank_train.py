@@ -10,6 +10,7 @@ batch.
 """
 import argparse
 import inspect
+import itertools
 import json
 import math
 import os
@@ -18,6 +19,7 @@ import time
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 
 import run  # beside this file
 
@@ -149,7 +151,14 @@ class Step:
                     put(whole, cuts, part.view(own.dtype).reshape(shape).cpu())
         return whole
 
+    def parts(self):
+        """What is saved, each tensor once, as torch.distributed.checkpoint takes it."""
+        names = {name: self.state[name].get("tied", name) for name in self.saved}
+        return {name: Part(self.state[of]["shape"], self.tensors[of].detach(), dict(self.cuts(of, self.where))) for name, of in names.items() if 0 not in self.state[of]["shape"]}
+
     def save(self, path):
+        if not path.endswith(".safetensors"):
+            return dcp.save(self.parts(), checkpoint_id=path)
         tensors = {}
         for name in self.saved:
             whole = self.gather(name)
@@ -159,6 +168,8 @@ class Step:
             run.write_safetensors(path, tensors)
 
     def load(self, path):
+        if os.path.isdir(path):
+            return dcp.load(self.parts(), checkpoint_id=path)
         given = run.read_safetensors(path)
         for name in self.saved:
             entry = self.state[self.state[name].get("tied", name)]
@@ -169,6 +180,49 @@ class Step:
             part = run.shard(given[name], entry["shards"], self.mesh, self.where) if entry["shards"] else given[name]
             with torch.no_grad():
                 self.tensors[name].copy_(part)
+
+
+class Part(torch.Tensor):
+    """A rank's part of a tensor: boxes of the whole, in the words of torch.distributed.checkpoint.
+
+    cuts: dimension -> global indices that the rank has."""
+
+    def __new__(cls, whole, own, cuts):
+        return own.as_subclass(cls)
+
+    def __init__(self, whole, own, cuts):
+        self.whole, self.own, self.boxes = torch.Size(whole), own, {}
+        for runs in itertools.product(*(runs_of(cuts[d].tolist() if d in cuts else range(n)) for d, n in enumerate(whole))):
+            self.boxes[torch.Size(first for first, _, _ in runs)] = runs  # (first index of the whole, of the part, length)
+
+    def size(self):
+        return self.whole
+
+    def __create_chunk_list__(self):
+        return [dcp.metadata.ChunkStorageMetadata(at, torch.Size(n for _, _, n in runs)) for at, runs in self.boxes.items()]
+
+    def __create_write_items__(self, name, _):
+        properties = dcp.metadata.TensorProperties.create_from_tensor(self.own)
+        return [dcp.planner.WriteItem(index=dcp.metadata.MetadataIndex(name, chunk.offsets), type=dcp.planner.WriteItemType.SHARD,
+                                      tensor_data=dcp.planner.TensorWriteData(chunk=chunk, properties=properties, size=self.whole))
+                for chunk in self.__create_chunk_list__()]
+
+    def __get_tensor_shard__(self, index):
+        part = self.own
+        for dim, (_, first, length) in enumerate(self.boxes[torch.Size(index.offset)]):
+            part = part.narrow(dim, first, length)
+        return part
+
+
+def runs_of(indices):
+    """(first index, its place among them, length) of each run of neighbours."""
+    runs = []
+    for place, i in enumerate(indices):
+        if runs and i == runs[-1][0] + runs[-1][2]:
+            runs[-1][2] += 1
+        else:
+            runs.append([i, place, 1])
+    return runs
 
 
 def put(whole, cuts, part):
@@ -505,8 +559,8 @@ def main():
     parser.add_argument("--clip", help="clip the norm of the gradients of all ranks: 1.0, 0.05,norm=inf; or value=0.5")
     parser.add_argument("--accumulate", type=int, default=1, help="a step is made with the mean gradient of N batches")
     parser.add_argument("--steps", type=int, required=True, help="updates of the parameters")
-    parser.add_argument("--init", help="weights to begin with, by name (.safetensors)")
-    parser.add_argument("--save", help="the trained weights, whole, under the names of the state_dict (.safetensors)")
+    parser.add_argument("--init", help="weights to begin with, by name: .safetensors, or a folder of torch.distributed.checkpoint")
+    parser.add_argument("--save", help="the trained weights under the names of the state_dict: whole (.safetensors), or in a folder of torch.distributed.checkpoint")
     parser.add_argument("--log-file", "--log", dest="log", help="a line of JSON per step (torchrun takes --log for an option of its own)")
     parser.add_argument("--compile", action="store_true", help="the rank's program goes through torch.compile")
     parser.add_argument("--quiet", action="store_true", help="no line per step")

@@ -115,7 +115,7 @@ static Status check_freeze(const char *patterns, const Exported *e) {
 
 Status grad_request(const Exported *e, const GradOptions *o, Arena *arena, GradRequest *out) {
   const Graph *g = e->graph;
-  *out = (GradRequest){0};
+  *out = (GradRequest){.reduce_dtype = DT_NONE};
   if (exported_is_joint(e))
     return status_hint(
         fail(ERR_USAGE, "the program has gradients among its outputs already: it is a joint program"),

@@ -25,6 +25,7 @@ typedef struct {
    */
   int replicas;
   const char *replica_group; /* its name (comm/groups.h) */
+  Dtype reduce_dtype;        /* ReduceGradients.dtype */
   unsigned replica_axes; /* not 0: the marks know these ranks, which lie along these axes of the mesh, and what is
                             said to be alike on them (rows of a batch and all that is made of them) is not */
 } GradRequest;

@@ -15,7 +15,7 @@ const char passes_once[] = "inline,functionalize,assert_tensors,assert_branches,
 const char passes_specialized[] = PASSES_BEFORE ",early_updates," PASSES_FUSE;
 const char passes_of_step[] = PASSES_BEFORE "," PASSES_FUSE;
 
-const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .prefetch = -1};
+const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .dtype = DT_NONE, .prefetch = -1};
 
 unsigned marks_gathered_axes(const Marks *m) {
   unsigned axes = 0;

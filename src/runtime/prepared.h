@@ -30,6 +30,8 @@ extern const char passes_once[], passes_specialized[], passes_of_step[];
 typedef struct {
   double bucket_mb;  /* MiB that are reduced at once; 0: every gradient by itself */
   bool wait_at_once; /* nothing is computed between a reduction's start and its wait: for comparison */
+  Dtype dtype; /* gradients are rounded to it before they are added up, and come back in their own; DT_NONE: not
+                  so */
   /* Of fully sharded parameters: */
   const char *wrap;    /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules
                           whose   name is a number */

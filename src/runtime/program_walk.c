@@ -222,7 +222,26 @@ static Status mark_partial(const ProgramWalk *w, Value *gradients) {
   return OK;
 }
 
-/* Brings gradient k to where input i lies; DTensors still. */
+/* The shard in another dtype; *t itself if it is of that one, or none is wanted. */
+static Status cast_shard(const ProgramWalk *w, Dtype dtype, Tensor **t) {
+  Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_EMIT};
+  const Spec *old = (*t)->spec, *spec;
+  Tensor *local = old ? (*t)->local : *t;
+  if (dtype == DT_NONE || dtype == (*t)->dtype) return OK;
+  TRY(OP(&c, "aten._to_copy.default", &local, val_tensor(local), val_dtype(dtype)));
+  if (!old) return *t = local, OK;
+  TRY(spec_new(old->mesh, dtype, old->ndim, old->shape, old->stride, old->place, &spec));
+  return dtensor_wrap(w->scope, spec, local, t);
+}
+
+/* Do ranks have to add up parts to get from one to the other? */
+static bool is_reduced(const Spec *from, const Spec *to) {
+  for (int a = 0; a < from->mesh->naxes; a++)
+    if (is_p(&from->place[a]) && !is_p(&to->place[a])) return true;
+  return false;
+}
+
+/* Brings gradient k to where input i lies; DTensors still.  What is reduced may be rounded, and stays so. */
 static Status place_gradient(const ProgramWalk *w, const Value *inputs, int k, int i, Tensor **t) {
   const InputSpec *in = &w->program->inputs[w->grad->input[k]];
   const Spec *to;
@@ -231,8 +250,10 @@ static Status place_gradient(const ProgramWalk *w, const Value *inputs, int k, i
   TRY_NEW(why, arena_printf(w->arena, "gradient of '%s'",
                             in->target ? in->target : w->program->graph->inputs[w->grad->input[k]]->name));
   TRY(spec_with((*t)->spec, inputs[i].tensor->spec->place, &to));
-  if (to != (*t)->spec) TRY(dtensor_place(w->ctx, w->scope, *t, to, why, t));
-  return OK;
+  if (to == (*t)->spec) return OK;
+  if (is_reduced((*t)->spec, to)) TRY(cast_shard(w, w->grad->reduce_dtype, t));
+  TRY(spec_with((*t)->spec, to->place, &to));
+  return dtensor_place(w->ctx, w->scope, *t, to, why, t);
 }
 
 /* I1 of gradients.h, or where the sum over micro-batches lies. */
@@ -244,6 +265,12 @@ static Status place_gradients(const ProgramWalk *w, const Value *inputs, Value *
     if (!t || like < 0) continue;
     TRY(place_gradient(w, inputs, k, like, &t));
     if (w->gradient && !u) TRY(w->gradient(w->arg, k));
+    gradients[k] = val_tensor(t);
+  }
+  for (int k = 0; k < w->grad->n; k++) { /* when all are on their way */
+    Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
+    if (!t) continue;
+    TRY(cast_shard(w, inputs[w->grad->input[k]].tensor->dtype, &t));
     gradients[k] = val_tensor(t);
   }
   return OK;
@@ -284,6 +311,7 @@ typedef struct {
 /* The mean over ranks that have other rows, as PyTorch's DDP has it: t is this rank's alone. */
 static Status average_over_replicas(const ProgramWalk *w, Tensor *t, Tensor **out) {
   Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_EMIT};
+  TRY(cast_shard(w, w->grad->reduce_dtype, &t));
   Tensor *local = t->spec ? t->local : t;
   TRY(OP(&c, "aten.div.Tensor", &local, val_tensor(local), val_int(w->grad->replicas)));
   TRY(OP(&c, "_c10d_functional.all_reduce.default", &local, val_tensor(local), val_str("sum"),
@@ -347,19 +375,19 @@ static int first_of_tied(const Marks *m, int i) {
   return i;
 }
 
-/* What the walk works with: of inputs that are sharded in memory alone, all. */
+/* What the walk works with: of inputs that are sharded in memory alone, all.  Gradients are of these, and become
+ * shards with the reductions (place_gradient). */
 static Status gather_inputs(const ProgramWalk *w, const Value *inputs, Value **out) {
   const Graph *g = w->program->graph;
-  *out = (Value *)(uintptr_t)inputs;
-  if (!w->marks) return OK;
   TRY_NEW(*out, arena_new_n(w->arena, Value, g->ninputs + 1));
+  memcpy(*out, inputs, (size_t)g->ninputs * sizeof **out);
+  if (!w->marks) return OK;
   for (int i = 0; i < g->ninputs; i++) {
     const InputMark *mark = &w->marks->input[i];
     Placement place[MAX_AXES];
     const Spec *to;
     const char *why;
     Tensor *t = inputs[i].kind == VAL_TENSOR ? inputs[i].tensor : NULL;
-    (*out)[i] = inputs[i];
     if (!t || !mark->gathered) continue;
     int first = first_of_tied(w->marks, i);
     if (first < i) {
@@ -391,13 +419,10 @@ static Status walk_under_tape(Walking *walking, const Value *user, Value *inputs
                 .arg = walking};
   TRY(bind_inputs(w, user, inputs));
   Value *gathered;
-  /* Under the tape, so that gradients come back as shards; but for those by rows of one's own, which are whole. */
-  bool local = w->grad && w->grad->replica_axes;
-  if (w->grad && !local) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, inputs));
   TRY(gather_inputs(w, inputs, &gathered));
-  if (local) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, gathered));
+  if (w->grad) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, gathered));
   TRY(graph_walk(&nodes, g, gathered, outputs));
-  if (w->grad) TRY(walk_back(walking, inputs, local ? gathered : inputs, outputs, outputs + g->noutputs));
+  if (w->grad) TRY(walk_back(walking, inputs, gathered, outputs, outputs + g->noutputs));
   return place_outputs(w, outputs);
 }
 

@@ -170,7 +170,10 @@ void session_average_gradients(Session *s, int ranks, const char *group, unsigne
   s->grad.replica_axes = axes;
 }
 
-void session_reduce_gradients(Session *s, const ReduceGradients *how) { s->reduce = *how; }
+void session_reduce_gradients(Session *s, const ReduceGradients *how) {
+  s->reduce = *how;
+  s->grad.reduce_dtype = how->dtype;
+}
 
 Tensor *session_state(const Session *s, const char *fqn) {
   const StateEntry *e = exported_state(s->program, fqn);

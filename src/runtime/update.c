@@ -291,12 +291,20 @@ static Status step_param(Updating *w, const UpdateParam *p, Tensor *grad, Value 
   return OK;
 }
 
-/* The last parameters' gradients are there first. */
+/* The last parameters' gradients are there first.  What was rounded to be reduced is of its own dtype again. */
 static Status reduce_gradients(Updating *w, const UpdateHooks *hooks) {
+  Dtype *dtype;
   TRY(w->f.status);
-  for (int k = w->u->nparams - 1; k >= 0; k--)
-    if (w->grad[k]) TRY(hooks->reduce(hooks->arg, k, w->grad[k], &w->grad[k]));
-  return hooks->reduced(hooks->arg);
+  TRY_NEW(dtype, arena_new_n(w->f.c->arena, Dtype, w->u->nparams + 1));
+  for (int k = w->u->nparams - 1; k >= 0; k--) {
+    if (!w->grad[k]) continue;
+    dtype[k] = w->grad[k]->dtype;
+    TRY(hooks->reduce(hooks->arg, k, w->grad[k], &w->grad[k]));
+  }
+  TRY(hooks->reduced(hooks->arg));
+  for (int k = 0; k < w->u->nparams; k++)
+    if (w->grad[k] && w->grad[k]->dtype != dtype[k]) w->grad[k] = f_cast(&w->f, w->grad[k], dtype[k]);
+  return w->f.status;
 }
 
 /* As the sums of micro-batches so far, or to be looked at. */

@@ -11,6 +11,8 @@ static Status needs_mesh(const SpreadSettings *s) {
                       : s->data_parallel ? "--data-parallel"
                       : s->rank_rows     ? "--rank-rows"
                       : s->fsdp          ? "--fsdp"
+                      : s->no_overlap    ? "--no-overlap"
+                      : s->reduce_dtype  ? "--reduce-dtype"
                       : s->bucket_mb < 0 ? NULL
                                          : "--bucket-mb";
   if (!given || s->mesh) return OK;
@@ -68,10 +70,22 @@ static Status check_wrap(const char *wrap) {
       "--wrap 'layers.*,head'");
 }
 
+static Status parse_reduce_dtype(const char *text, Dtype *out) {
+  *out = DT_NONE;
+  if (!text) return OK;
+  if (!strcmp(text, "bf16")) *out = DT_BF16;
+  else if (!strcmp(text, "f16")) *out = DT_F16;
+  else if (strcmp(text, "f32"))
+    return fail(ERR_USAGE, "--reduce-dtype %s: gradients are reduced in bf16, f16 or f32", text);
+  return OK;
+}
+
 Status spread_reductions(const SpreadSettings *s, Arena *arena, ReduceGradients *out) {
   char *wrap;
   *out = reduce_gradients_default;
   out->keep_gathered = s->keep_gathered;
+  out->wait_at_once = s->no_overlap;
+  TRY(parse_reduce_dtype(s->reduce_dtype, &out->dtype));
   if (s->prefetch >= 0) out->prefetch = (int)s->prefetch;
   if (s->bucket_mb >= 0) out->bucket_mb = s->bucket_mb;
   if (!s->wrap) return OK;
@@ -109,7 +123,7 @@ static Status find_modules(const char *wrap, Arena *arena, const Exported *e) {
 Status spread_apply(const SpreadSettings *s, Arena *arena, Trainer *t) {
   ReduceGradients reduce;
   TRY(spread_reductions(s, arena, &reduce));
-  if (s->wrap) TRY(find_modules(s->wrap, arena, trainer_program(t)));
+  if (s->wrap && strcmp(s->wrap, "none")) TRY(find_modules(s->wrap, arena, trainer_program(t)));
   session_reduce_gradients(trainer_session(t), &reduce);
   if (!s->rank_rows) return OK;
   int64_t *rows = NULL;

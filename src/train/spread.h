@@ -15,7 +15,9 @@ typedef struct {
   const char *wrap;   /* with fsdp: "layers.*,head", modules whose parameters are gathered at once */
   bool keep_gathered; /* with fsdp: from the forward to the backward */
   int64_t prefetch;   /* with fsdp: groups that are gathered ahead; negative: not told */
-  double bucket_mb;   /* of gradients that are reduced at once; 0: each by itself, negative: not told */
+  bool no_overlap;    /* reductions are waited for where they start */
+  const char *reduce_dtype; /* "bf16", "f16": gradients are rounded to it on their way; NULL: they are not */
+  double bucket_mb;         /* of gradients that are reduced at once; 0: each by itself, negative: not told */
 } SpreadSettings;
 
 /* The parts of a TrainerPlan that say where.  plan may be NULL.  Errors name the setting; what is about ranks needs
