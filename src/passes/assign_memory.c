@@ -173,7 +173,14 @@ Status assign_memory(Graph *g, MemoryLayout *out) {
 
 Status pass_assign_memory(Exported *e, const PassArgs *args) {
   MemoryLayout memory;
-  TRY(graph_infer(args->ctx, e));
+  Status s = graph_infer(args->ctx, e);
+  if (s && status_code(s) == ERR_DYNAMIC) { /* which is for those inside who can interpret it */
+    Status told = status_hint(fail(ERR_USAGE, "assign_memory: %s", status_message(s)),
+                              "memory is given to programs as they are run: specialize,dce,assign_memory");
+    status_free(s);
+    return told;
+  }
+  TRY(s);
   TRY(assign_memory(e->graph, &memory));
   if (args->stats) text_printf(args->stats, "assign_memory: %zu bytes\n", memory.slab);
   return OK;

@@ -12,6 +12,15 @@
 #include "pt2/write.h"
 #include "runtime/feed_sizes.h"
 
+const char *__asan_default_options(void);
+
+/* Sizes may be anything: memory that is not there is an error of the program, not of the test.  The rest is speed.
+ */
+const char *__asan_default_options(void) {
+  return "allocator_may_return_null=1:max_allocation_size_mb=256:detect_stack_use_after_return=0:"
+         "clear_shadow_mmap_threshold=100000000:quarantine_size_mb=16";
+}
+
 enum { MOST_ELEMENTS = 60000 /* of inputs */ };
 
 /* ---- programs to start from ------------------------------------------------------------------ */
@@ -129,6 +138,30 @@ Status model_check_inputs(const Exported *e, Scope *scope, Arena *arena) {
   free(b.v);
   for (int i = 0; !s && i < n; i++) elements += inputs[i].kind == VAL_TENSOR ? tensor_numel(inputs[i].tensor) : 0;
   return s || elements < MOST_ELEMENTS ? s : fail(ERR_FAIL, "inputs of %lld elements", (long long)elements);
+}
+
+Status model_tell_plan(const Exported *e, PlanRequest r) {
+  Scope scope = {0};
+  Arena arena = {0};
+  SymBindings b;
+  Value *inputs;
+  PlanReport *report;
+  TRY(feed_symbols(e, true, &b));
+  Status s = feed_sizes(e, &b, &scope, &arena, &inputs, &r.ninputs);
+  free(b.v);
+  r.inputs = s ? NULL : inputs;
+  if (!s) s = plan_report(e, &r, &report);
+  if (!s) {
+    TextBuf text = {0}, html = {0};
+    plan_report_text(&text, report, (PlanTextOptions){.nodes = true, .weights = true});
+    s = plan_report_html(&html, report);
+    text_free(&text);
+    text_free(&html);
+    plan_report_free(report);
+  }
+  scope_clear(&scope);
+  arena_free(&arena);
+  return s;
 }
 
 Status model_write_again(const Exported *e, Exported **out) {

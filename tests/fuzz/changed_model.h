@@ -10,6 +10,7 @@
 #include "base/zip.h"
 #include "graph/graph.h"
 #include "mutate_json.h"
+#include "report/plan_report.h"
 #include "zip_bytes.h"
 
 typedef struct {
@@ -38,6 +39,9 @@ Status model_read(const ZipBytes *z, Exported **out);
 
 /* Inputs of sizes that only take time are an error. */
 Status model_check_inputs(const Exported *e, Scope *scope, Arena *arena);
+
+/* Asks for the report, with inputs as the program was exported for, and writes it as text and as a page. */
+Status model_tell_plan(const Exported *e, PlanRequest r);
 
 /* Written and read again, which must succeed.  *out NULL: it cannot be written. */
 Status model_write_again(const Exported *e, Exported **out);

@@ -10,21 +10,12 @@
 #include "limit_memory.h"
 #include "passes/pass.h"
 #include "rank_files/partition.h"
-#include "report/plan_report.h"
 #include "runtime/estimate.h"
 #include "runtime/ranks.h"
 #include "runtime/session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void fuzz_count(void); /* for replay.c: what became of all programs, to stdout */
-const char *__asan_default_options(void);
-
-/* Sizes may be anything: memory that is not there is an error of the program, not of the test.  The rest is speed.
- */
-const char *__asan_default_options(void) {
-  return "allocator_may_return_null=1:max_allocation_size_mb=256:detect_stack_use_after_return=0:"
-         "clear_shadow_mmap_threshold=100000000:quarantine_size_mb=16";
-}
 
 enum { RANKS = 2, LARGEST = 60000 /* bytes of a file */ };
 
@@ -140,31 +131,6 @@ static Status cut_ranks(Job *j) {
   return s;
 }
 
-static Status tell_plan(const Exported *e, const PlanFile *plan) {
-  Scope scope = {0};
-  Arena arena = {0};
-  SymBindings b;
-  Value *inputs;
-  PlanReport *report;
-  PlanRequest r = {.mesh = "dp=2,tp=2", .plan = plan};
-  TRY(feed_symbols(e, true, &b));
-  Status s = feed_sizes(e, &b, &scope, &arena, &inputs, &r.ninputs);
-  free(b.v);
-  r.inputs = s ? NULL : inputs;
-  if (!s) s = plan_report(e, &r, &report);
-  if (!s) {
-    TextBuf text = {0}, html = {0};
-    plan_report_text(&text, report, (PlanTextOptions){.nodes = true, .weights = true});
-    s = plan_report_html(&html, report);
-    text_free(&text);
-    text_free(&html);
-    plan_report_free(report);
-  }
-  scope_clear(&scope);
-  arena_free(&arena);
-  return s;
-}
-
 static Status plan_program(Job *j) {
   Exported *e;
   Ctx ctx;
@@ -172,7 +138,7 @@ static Status plan_program(Job *j) {
   ctx_init(&ctx, 1);
   Status s = plan_file_read("auto", &j->plan);
   if (!s) s = plan_report_prepare(&ctx, e);
-  if (!s) s = tell_plan(e, j->plan);
+  if (!s) s = model_tell_plan(e, (PlanRequest){.mesh = "dp=2,tp=2", .plan = j->plan});
   plan_file_free(j->plan);
   exported_free(e);
   ctx_free(&ctx);

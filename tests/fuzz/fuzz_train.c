@@ -11,7 +11,6 @@
 #include "limit_memory.h"
 #include "passes/pass.h"
 #include "rank_files/partition.h"
-#include "report/plan_report.h"
 #include "runtime/ranks.h"
 #include "train/settings.h"
 #include "train/spread.h"
@@ -19,12 +18,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 void fuzz_tell(void);  /* for replay.c: the training under way, to stderr */
 void fuzz_count(void); /* and what became of all of them, to stdout */
-const char *__asan_default_options(void);
-
-const char *__asan_default_options(void) {
-  return "allocator_may_return_null=1:max_allocation_size_mb=256:detect_stack_use_after_return=0:"
-         "clear_shadow_mmap_threshold=100000000:quarantine_size_mb=16";
-}
 
 enum { LARGEST = 80000 /* bytes of a file */, STEPS = 2, MOST_PASSES = 6, LIST = 1000 };
 
@@ -198,31 +191,12 @@ static Status on_rank(Ctx *ctx, World *w, void *arg) {
 }
 
 static Status tell_plan(Training *t) {
-  Scope scope = {0};
-  SymBindings b;
-  Value *inputs;
-  PlanReport *report;
   ReduceGradients reduce;
   PlanRequest r = {
       .mesh = t->spread.mesh ? t->spread.mesh : "dp=1", .plan = t->plan, .step = t->prepared, .reduce = &reduce};
-  const Exported *e = t->prepared->program;
   if (t->memory) TRY(memory_limit_parse(t->memory, &r.memory));
   TRY(spread_reductions(&t->spread, &t->arena, &reduce));
-  TRY(feed_symbols(e, true, &b));
-  Status s = feed_sizes(e, &b, &scope, &t->arena, &inputs, &r.ninputs);
-  free(b.v);
-  r.inputs = s ? NULL : inputs;
-  if (!s) s = plan_report(e, &r, &report);
-  if (!s) {
-    TextBuf text = {0}, html = {0};
-    plan_report_text(&text, report, (PlanTextOptions){.nodes = true, .weights = true});
-    s = plan_report_html(&html, report);
-    text_free(&text);
-    text_free(&html);
-    plan_report_free(report);
-  }
-  scope_clear(&scope);
-  return s;
+  return model_tell_plan(t->prepared->program, r);
 }
 
 /* A rank's joint program is written; with the update, whose state has no elements yet, it is only looked at. Takes

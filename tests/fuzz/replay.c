@@ -2,12 +2,15 @@
  *
  *     fuzz_NAME_replay FILE_OR_FOLDER...
  *     fuzz_NAME_replay --random COUNT [--seed SEED] [--from FIRST]
+ *     fuzz_NAME_replay --damage COUNT [--seed SEED] [--from FIRST] FILE_OR_FOLDER...
  *
  * Each file is given whole, cut off at many places, and with bits turned: what CI checks
  * under the sanitizers when there is no libFuzzer.  With --random the target gets COUNT inputs
- * of eight random bytes; what fails names its number, and --from goes on there. */
+ * of eight random bytes, with --damage COUNT times one of the files with up to eight places overwritten, copied or
+ * cut off; what fails names its number, and --from goes on there. */
 #include <dirent.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,14 +49,19 @@ static void replay_bytes(unsigned char *data, size_t size) {
   }
 }
 
-static int replay(const char *path) {
+/* ---- files ------------------------------------------------------------------------------------ */
+
+typedef void FileFn(unsigned char *data, size_t size);
+
+/* Calls fn on the file, or on every file below the folder; how many there were. */
+static int each_file(const char *path, FileFn *fn) {
   if (file_is_folder(path)) {
     DIR *d = opendir(path);
     int files = 0;
     for (struct dirent *e; d && (e = readdir(d));) {
       char inner[4096];
       snprintf(inner, sizeof inner, "%s/%s", path, e->d_name);
-      if (e->d_name[0] != '.') files += replay(inner);
+      if (e->d_name[0] != '.') files += each_file(inner, fn);
     }
     if (d) closedir(d);
     return files;
@@ -64,7 +72,7 @@ static int replay(const char *path) {
     fprintf(stderr, "replay: %s\n", status_message(s));
     exit(1);
   }
-  replay_bytes(f->data, f->size);
+  fn(f->data, f->size);
   file_map_unref(f);
   return 1;
 }
@@ -94,34 +102,97 @@ static void too_slow(int signal) {
   abort();
 }
 
-static int replay_random(unsigned long long count, uint64_t seed, unsigned long long from) {
+typedef struct {
+  unsigned long long count, seed, from;
+} Numbers;
+
+/* Makes input number `input` of its own random bits and hands it over. */
+typedef void InputFn(uint64_t bits);
+
+static int replay_numbered(const Numbers *n, InputFn *fn) {
   if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_input);
   else
     for (int i = 0; i < 4; i++) signal((const int[]){SIGSEGV, SIGBUS, SIGFPE, SIGABRT}[i], died);
   signal(SIGALRM, too_slow);
   signal(SIGPROF, too_slow);
-  for (input = from; input < count; input++) {
-    uint64_t state = hash_mix(hash_mix(1, seed), input), bits = random_bits(&state);
+  for (input = n->from; input < n->count; input++) {
+    uint64_t state = hash_mix(hash_mix(1, n->seed), input);
     alarm(WAIT_EACH);
     setitimer(ITIMER_PROF, &(struct itimerval){.it_value.tv_sec = SECONDS_EACH}, NULL);
-    LLVMFuzzerTestOneInput((const uint8_t *)&bits, sizeof bits);
+    fn(random_bits(&state));
   }
   alarm(0);
   setitimer(ITIMER_PROF, &(struct itimerval){0}, NULL);
-  printf("%llu inputs\n", count - from);
+  printf("%llu inputs\n", n->count - n->from);
   if (fuzz_count) fuzz_count();
   return 0;
 }
 
-int main(int argc, char **argv) {
-  int files = 0;
-  if (argc > 2 && !strcmp(argv[1], "--random")) {
-    unsigned long long seed = 0, from = 0;
-    for (int i = 3; i + 1 < argc; i += 2)
-      *(strcmp(argv[i], "--from") ? &seed : &from) = strtoull(argv[i + 1], NULL, 10);
-    return replay_random(strtoull(argv[2], NULL, 10), seed, from);
+static void random_bytes(uint64_t bits) { LLVMFuzzerTestOneInput((const uint8_t *)&bits, sizeof bits); }
+
+/* ---- damage --------------------------------------------------------------------------------------- */
+
+enum { MOST_FILES = 1000 };
+
+static struct {
+  unsigned char *data[MOST_FILES];
+  size_t size[MOST_FILES];
+  int n;
+} files;
+
+static void keep_file(unsigned char *data, size_t size) {
+  if (files.n == MOST_FILES || !size) return;
+  unsigned char *copy = malloc(size);
+  if (!copy) abort();
+  memcpy(copy, data, size);
+  files.data[files.n] = copy;
+  files.size[files.n++] = size;
+}
+
+/* One place: a bit, a byte, a number that is often a limit, bytes from elsewhere, or the end. */
+static void damage(unsigned char *data, size_t *size, uint64_t *state) {
+  static const int64_t limits[] = {0,      1,      -1,        0x7f,      0x80,      0xff,
+                                   0x7fff, 0xffff, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
+  size_t at = random_bits(state) % *size, left = *size - at, from = random_bits(state) % *size, n;
+  switch (random_bits(state) % 8) {
+    case 0:
+    case 1: data[at] ^= (unsigned char)(1u << random_bits(state) % 8); return;
+    case 2:
+    case 3: data[at] = (unsigned char)random_bits(state); return;
+    case 4:
+    case 5:
+      n = (size_t)1 << random_bits(state) % 4;
+      memcpy(data + at, &limits[random_bits(state) % (sizeof limits / sizeof *limits)], n < left ? n : left);
+      return;
+    case 6:
+      n = 1 + random_bits(state) % 32;
+      if (n > left) n = left;
+      memmove(data + at, data + from, n < *size - from ? n : *size - from);
+      return;
+    default:
+      if (at && random_bits(state) % 4 == 0) *size = at;
   }
-  for (int i = 1; i < argc; i++) files += replay(argv[i]);
-  printf("%d files\n", files);
-  return files == 0;
+}
+
+static void damaged_file(uint64_t bits) {
+  size_t i = bits % (size_t)files.n, size = files.size[i];
+  unsigned char *data = malloc(size);
+  if (!data) abort();
+  memcpy(data, files.data[i], size);
+  for (uint64_t k = 1 + random_bits(&bits) % 8; k; k--) damage(data, &size, &bits);
+  LLVMFuzzerTestOneInput(data, size);
+  free(data);
+}
+
+int main(int argc, char **argv) {
+  bool random = argc > 2 && !strcmp(argv[1], "--random"), damages = argc > 2 && !strcmp(argv[1], "--damage");
+  Numbers n = {.count = random || damages ? strtoull(argv[2], NULL, 10) : 0};
+  int count = 0, i = random || damages ? 3 : 1;
+  for (; (random || damages) && i + 1 < argc && !strncmp(argv[i], "--", 2); i += 2)
+    *(strcmp(argv[i], "--from") ? &n.seed : &n.from) = strtoull(argv[i + 1], NULL, 10);
+  for (; i < argc; i++) count += each_file(argv[i], damages ? keep_file : replay_bytes);
+  if (random) return replay_numbered(&n, random_bytes);
+  if (damages && files.n) return replay_numbered(&n, damaged_file);
+  printf("%d files\n", count);
+  return count == 0;
 }
