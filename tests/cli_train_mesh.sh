@@ -33,6 +33,8 @@ of "$gpt" 0 '' $options $mesh --bucket-mb 0 $(records "$temp/single")
 that same "$temp/mesh" "$temp/single"
 of "$gpt" 0 '' $options $mesh --bucket-mb 0.003 $(records "$temp/small")
 that same "$temp/mesh" "$temp/small"
+of "$gpt" 0 '' $options $mesh --bucket-mb auto $(records "$temp/auto")
+that same "$temp/mesh" "$temp/auto"
 of "$gpt" 0 '' $options $mesh --steps 4 --save "$temp/run" $(records "$temp/resumed")
 check 0 '' "$tessera" train --resume "$temp/run" --steps 6 -q
 that same "$temp/mesh" "$temp/resumed"
@@ -107,7 +109,8 @@ for option in '--data-axis dp' '--data-parallel local' '--rank-rows 1,2' '--buck
   of "$mlp" 2 'is about several ranks, and there is one' --steps 1 $option
   hint '--mesh dp=2'
 done
-of "$mlp" 2 'bucket-mb must be 0 or more' --steps 1 --mesh dp=2 --bucket-mb -1
+of "$mlp" 2 'bucket-mb -1: the MiB' --steps 1 --mesh dp=2 --bucket-mb -1
+of "$mlp" 2 'bucket-mb much: the MiB' --steps 1 --mesh dp=2 --bucket-mb much
 of "$mlp" 2 "the axis 'x', which the mesh does not have" --steps 1 --mesh dp=2 --data-axis x
 hint 'the mesh is dp=2'
 of "$mlp" 2 'no axis of the mesh tp=2 shards batches' --steps 1 --mesh tp=2 --data-parallel local

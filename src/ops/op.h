@@ -285,6 +285,8 @@ Status op_call_list(const Call *c, const char *name, Tensor ***out, int *n, cons
 Status call_ready(const Call *c);
 
 double op_flops(const Call *c);
+/* Bytes that the op reads and writes: of an expanded tensor those that are there, of a table what is looked up. */
+double op_bytes(const Call *c);
 
 /* ---- the context: everything a rank knows ----------------------------------- */
 

@@ -18,6 +18,7 @@
 
 #include <stdatomic.h>
 
+#include "passes/bucket_size.h"
 #include "plan/mark.h"
 #include "runtime/gradients.h"
 
@@ -25,10 +26,14 @@
  * has its reductions of gradients joined and started early in between. */
 extern const char passes_once[], passes_specialized[];
 
+/* As many MiB as the machine is done with first (passes/bucket_size.h). */
+enum { BUCKET_AUTO = -2 };
+
 /* How a training step reduces its gradients over the ranks that have parts of the batch. */
 typedef struct {
-  double bucket_mb;  /* MiB that are reduced at once; 0: every gradient by itself */
-  bool wait_at_once; /* nothing is computed between a reduction's start and its wait: for comparison */
+  double bucket_mb;      /* MiB that are reduced at once; 0: every gradient by itself; BUCKET_AUTO */
+  BucketMachine machine; /* whose size BUCKET_AUTO is; all 0: as the passes have it */
+  bool wait_at_once;     /* nothing is computed between a reduction's start and its wait: for comparison */
   /* Of fully sharded parameters: */
   const char *wrap;   /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules
                          whose   name is a number */

@@ -5,16 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/textbuf.h"
+
 static Status needs_mesh(const SpreadSettings *s) {
   const char *given = s->data_axis       ? "--data-axis"
                       : s->data_parallel ? "--data-parallel"
                       : s->rank_rows     ? "--rank-rows"
                       : s->fsdp          ? "--fsdp"
-                      : s->bucket_mb < 0 ? NULL
-                                         : "--bucket-mb";
+                      : s->bucket_mb     ? "--bucket-mb"
+                                         : NULL;
   if (!given || s->mesh) return OK;
   return status_hint(fail(ERR_USAGE, "%s is about several ranks, and there is one", given),
                      "say which ranks: --mesh dp=2");
+}
+
+static Status read_bucket(const char *text, double *mb) {
+  const char *end;
+  *mb = reduce_gradients_default.bucket_mb;
+  if (!text) return OK;
+  if (!strcmp(text, "auto")) return *mb = BUCKET_AUTO, OK;
+  *mb = text_to_float(text, &end);
+  if (end != text && !*end && *mb >= 0 && !isinf(*mb)) return OK;
+  return status_hint(fail(ERR_USAGE, "--bucket-mb %s: the MiB of gradients that are reduced at once", text),
+                     "0 or more, or auto");
 }
 
 Status spread_plan(const SpreadSettings *s, const PlanFile *plan, TrainerPlan *out) {
@@ -25,8 +38,8 @@ Status spread_plan(const SpreadSettings *s, const PlanFile *plan, TrainerPlan *o
   if (s->rank_rows && !local)
     return status_hint(fail(ERR_USAGE, "--rank-rows shares out batches, and every rank works on the whole one"),
                        "ranks that have rows of their own: --data-parallel local");
-  if (isnan(s->bucket_mb) || isinf(s->bucket_mb))
-    return fail(ERR_USAGE, "--bucket-mb %g: the MiB of gradients that are reduced at once", s->bucket_mb);
+  double mb;
+  TRY(read_bucket(s->bucket_mb, &mb));
   out->mesh = s->mesh;
   out->plan = plan;
   out->data_axis = s->data_axis;
@@ -62,7 +75,7 @@ Status spread_reductions(const SpreadSettings *s, Arena *arena, ReduceGradients 
   *out = reduce_gradients_default;
   out->keep_gathered = s->keep_gathered;
   if (s->prefetch >= 0) out->prefetch = (int)s->prefetch;
-  if (s->bucket_mb >= 0) out->bucket_mb = s->bucket_mb;
+  TRY(read_bucket(s->bucket_mb, &out->bucket_mb));
   if (!s->wrap) return OK;
   TRY_NEW(wrap, arena_printf(arena, "%s", s->wrap));
   for (char *p = wrap; *p; p++)

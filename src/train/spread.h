@@ -11,11 +11,11 @@ typedef struct {
   const char *data_axis;     /* over which batches are sharded */
   const char *data_parallel; /* "global" (not told), "local" */
   const char *rank_rows;     /* "5,7": rows of each batch that the ranks along the data axes take */
-  const char *fsdp;   /* an axis over which parameters are sharded, too; "": the data axes; NULL: they are not */
-  const char *wrap;   /* with fsdp: "layers.*,head", modules whose parameters are gathered at once */
-  bool keep_gathered; /* with fsdp: from the forward to the backward */
-  int64_t prefetch;   /* with fsdp: groups that are gathered ahead; negative: not told */
-  double bucket_mb;   /* of gradients that are reduced at once; 0: each by itself, negative: not told */
+  const char *fsdp;      /* an axis over which parameters are sharded, too; "": the data axes; NULL: they are not */
+  const char *wrap;      /* with fsdp: "layers.*,head", modules whose parameters are gathered at once */
+  bool keep_gathered;    /* with fsdp: from the forward to the backward */
+  int64_t prefetch;      /* with fsdp: groups that are gathered ahead; negative: not told */
+  const char *bucket_mb; /* of gradients that are reduced at once; "0": each by itself; "auto" (BUCKET_AUTO) */
 } SpreadSettings;
 
 /* The parts of a TrainerPlan that say where.  plan may be NULL.  Errors name the setting; what is about ranks needs
