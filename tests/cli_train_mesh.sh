@@ -33,6 +33,8 @@ of "$gpt" 0 '' $options $mesh --bucket-mb 0 $(records "$temp/single")
 that same "$temp/mesh" "$temp/single"
 of "$gpt" 0 '' $options $mesh --bucket-mb 0.003 $(records "$temp/small")
 that same "$temp/mesh" "$temp/small"
+of "$gpt" 0 '' $options $mesh --bucket-mb auto $(records "$temp/auto")
+that same "$temp/mesh" "$temp/auto"
 of "$gpt" 0 '' $options $mesh --steps 4 --save "$temp/run" $(records "$temp/resumed")
 check 0 '' "$tessera" train --resume "$temp/run" --steps 6 -q
 that same "$temp/mesh" "$temp/resumed"
@@ -193,7 +195,8 @@ for option in '--data-axis dp' '--data-parallel local' '--rank-rows 1,2' '--buck
   of "$mlp" 2 'is about several ranks, and there is one' --steps 1 $option
   hint '--mesh dp=2'
 done
-of "$mlp" 2 'bucket-mb must be 0 or more' --steps 1 --mesh dp=2 --bucket-mb -1
+of "$mlp" 2 'bucket-mb -1: the MiB' --steps 1 --mesh dp=2 --bucket-mb -1
+of "$mlp" 2 'bucket-mb much: the MiB' --steps 1 --mesh dp=2 --bucket-mb much
 of "$mlp" 2 "the axis 'x', which the mesh does not have" --steps 1 --mesh dp=2 --data-axis x
 hint 'the mesh is dp=2'
 of "$mlp" 2 'no axis of the mesh tp=2 shards batches' --steps 1 --mesh tp=2 --data-parallel local
@@ -260,10 +263,35 @@ END
   export LOG
   check 0 'by SIGTERM; go on with' "$here/mpirun.sh" "$mpirun" 2 sh "$temp/stop.sh" "$tessera" train "$gpt/forward.pt2" --threads 1 \
     --data "$gpt/batches.safetensors" --batched -q --steps 1000000 --mesh dp=2 --save "$temp/stopped" --log "$LOG"
-  sed -i 's/-TERM/-KILL/' "$temp/stop.sh"
-  LOG=$temp/killed.log
-  check '1 5 137' '' "$here/mpirun.sh" "$mpirun" 2 sh "$temp/stop.sh" "$tessera" train "$gpt/forward.pt2" --threads 1 \
-    --data "$gpt/batches.safetensors" --batched -q --steps 1000000 --mesh dp=2 --save "$temp/killed" --save-every 1 --log "$LOG"
+
+  # A rank that dies or hangs after the first save: the others say which, in which collective and step, and what was
+  # saved is gone on with on other numbers of ranks.
+  cat >"$temp/stop.sh" <<'END'
+if [ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}" = 1 ]; then (until ls "$RUN" 2>/dev/null | grep -q '^step-'; do sleep 1; done; kill -$SIGNAL $$) & fi
+exec "$@"
+END
+  for SIGNAL in KILL STOP; do
+    RUN=$temp/$SIGNAL.run
+    export RUN SIGNAL
+    check '1 5 137' 'rank [02] of 3: .*all_reduce #[0-9]+ .*rank 1' "$here/mpirun.sh" "$mpirun" 3 sh "$temp/stop.sh" "$tessera" train "$gpt/forward.pt2" \
+      --threads 1 --data "$gpt/batches.safetensors" --batched -q --steps 1000000 --mesh dp=3 --save "$RUN" --save-every 5 --timeout 5
+    that grep -q 'at   step [0-9]' "$temp/err"
+    step=$(ls "$RUN" | sed -n 's/^step-0*//p' | tail -1)
+    check 0 '' "$tessera" train --resume "$RUN" --mesh dp=1 --steps $((step + 1)) -q
+    check 0 '' "$tessera" train --resume "$RUN" --mesh tp=2,dp=2 --steps $((step + 2)) -q
+  done
+  # A rank that reads other batches; the mean over all rows would be of no batch at all.
+  echo 'if [ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}" = 1 ]; then set -- "$@" --batch 6; fi; exec "$@"' >"$temp/other.sh"
+  for local in '' '--data-parallel local'; do
+    check '1 5' 'rank 1 has read 6 samples, rank 0 12' "$here/mpirun.sh" "$mpirun" 3 sh "$temp/other.sh" "$tessera" train "$mlp/forward.pt2" \
+      --threads 1 --data "$temp/nan.safetensors" --no-shuffle -q --steps 1 --mesh dp=3 $local
+    that [ "$(grep -c 'has read' "$temp/err")" = 1 ]
+  done
+  check '1 5' 'all_reduce .*, but rank [012] called all_reduce' "$here/mpirun.sh" "$mpirun" 3 sh "$temp/other.sh" "$tessera" train "$mlp/forward.pt2" \
+    --threads 1 --data "$temp/nan.safetensors" --no-shuffle -q --steps 1 --mesh tp=3
+  check 1 '^error: step 2: the loss is -?nan' "$here/mpirun.sh" "$mpirun" 3 "$tessera" train "$mlp/forward.pt2" --threads 1 \
+    --data "$temp/nan.safetensors" --no-shuffle -q --steps 4 --mesh dp=3
+  that [ "$(grep -c 'step 2' "$temp/err")" = 1 ]
 fi
 
 sum_up

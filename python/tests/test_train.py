@@ -399,7 +399,7 @@ class Meshes(unittest.TestCase):
 
     def test_wrong(self):
         for spread, error in (({"mesh": "dp=2"}, "a mesh of 2 ranks in a world of 1"), ({"plan": "auto"}, "a plan needs a mesh"),
-                              ({"rank_rows": [1, 2]}, "is about several ranks"), ({"mesh": "dp=1", "bucket_mb": -1}, "a number of MiB")):
+                              ({"rank_rows": [1, 2]}, "is about several ranks"), ({"mesh": "dp=1", "bucket_mb": -1}, "the MiB of gradients")):
             with self.assertRaisesRegex(ts.Error, error):
                 ts.Trainer(GOLDEN / "gpt_tied" / "forward.pt2", **spread)
 

@@ -42,9 +42,8 @@ static Status list_states(TessTrainer *t) {
   return OK;
 }
 
-static Status spread_of(const TessTraining *how, SpreadSettings *out) {
-  const char *end = "";
-  *out = (SpreadSettings){.mesh = how->mesh,
+static SpreadSettings spread_of(const TessTraining *how) {
+  return (SpreadSettings){.mesh = how->mesh,
                           .data_axis = how->data_axis,
                           .data_parallel = how->data_parallel,
                           .rank_rows = how->rank_rows,
@@ -52,9 +51,7 @@ static Status spread_of(const TessTraining *how, SpreadSettings *out) {
                           .wrap = how->wrap,
                           .keep_gathered = how->keep_gathered != 0,
                           .prefetch = how->prefetch ? how->prefetch : -1,
-                          .bucket_mb = how->bucket_mb ? text_to_float(how->bucket_mb, &end) : -1};
-  if (!how->bucket_mb || (end != how->bucket_mb && !*end && out->bucket_mb >= 0)) return OK;
-  return fail(ERR_USAGE, "--bucket-mb '%s': a number of MiB is expected", how->bucket_mb);
+                          .bucket_mb = how->bucket_mb};
 }
 
 /* Of the ranks of the context's world, if there is a mesh. */
@@ -87,7 +84,7 @@ static Status open_trainer(TessTrainer *t, const char *path, const TessTraining 
   TRY(settings_schedule(&settings, how->steps, &t->schedule));
   if (how->memory) TRY(memory_limit_parse(how->memory, &limit));
   TRY_NEW(t->path, arena_printf(&t->arena, "%s", path));
-  TRY(spread_of(how, &spread));
+  spread = spread_of(how);
   if (how->mesh || how->plan) TRY(api_read_plan(how->plan, &t->plan));
   if (t->plan && !spread.mesh) spread.mesh = t->plan->mesh;
   if (t->plan && !spread.mesh)

@@ -11,8 +11,11 @@ static const char examples[] = "  tessera passes\n"
                                "  tessera opt joint.pt2 --passes "
                                "'ddp(world_size=4,group=dp),fuse_ddp_with_concat_op(bucket_size_mb=10)' --stats\n";
 
-static const char *const type_names[] = {
-    [OPTION_INT] = "int", [OPTION_NUMBER] = "number", [OPTION_TEXT] = "text", [OPTION_FLAG] = "flag"};
+static const char *const type_names[] = {[OPTION_INT] = "int",
+                                         [OPTION_NUMBER] = "number",
+                                         [OPTION_AUTO] = "number",
+                                         [OPTION_TEXT] = "text",
+                                         [OPTION_FLAG] = "flag"};
 
 static void add_option(yyjson_mut_doc *d, yyjson_mut_val *list, const PassOption *option) {
   yyjson_mut_val *o = yyjson_mut_arr_add_obj(d, list);

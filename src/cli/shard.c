@@ -96,7 +96,7 @@ static Status print_json(const Partition *c, const char *folder, const TextBuf *
 /* The programs are joint ones, if they are to train. */
 static Status want_training(const ShardOptions *o, const PlanFile *plan, Partition *c) {
   const SpreadSettings how = {
-      .wrap = o->wrap, .keep_gathered = o->keep_gathered, .prefetch = given_or(o->prefetch, -1), .bucket_mb = -1};
+      .wrap = o->wrap, .keep_gathered = o->keep_gathered, .prefetch = given_or(o->prefetch, -1)};
   if (!o->train) return OK;
   TRY(partition_want_gradients(c, &(GradOptions){.loss = o->loss, .freeze = o->freeze}));
   c->loss_alone = true;

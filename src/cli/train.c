@@ -18,10 +18,12 @@
 /* ---- signals ---------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t stop_asked;
+static bool launched; /* by a launcher, which may send SIGTERM more than once where another process has died */
 
-/* The first ends the training after its step; a second one the process, at once. */
+/* The first ends the training after its step; a second one the process, at once: but for a launcher's, after which
+ * the rank is still to say whom it waited for. */
 static void ask_to_stop(int number) {
-  if (stop_asked) {
+  if (stop_asked && !(launched && number == SIGTERM)) {
     signal(number, SIG_DFL);
     raise(number);
   }
@@ -311,6 +313,7 @@ Status command_train(int argc, char **argv) {
   Status s = train_options_parse(argc, argv, &job.arena, &job.c, &help);
   if (!s && !help) s = prepare_job(&job);
   if (!s && !help) {
+    launched = transport_launched() != NULL;
     watch_signals();
     s = job.c.mesh ? train_on_ranks(&job) : train_alone(&job);
   }

@@ -112,8 +112,10 @@ static const Option options[] = {
      "with --mesh: nothing is computed while gradients are reduced, for comparison"},
     {"--rank-rows", 0, OPT_TEXT, FIELD(rank_rows), "N,N..",
      "with local: rows of each batch for the ranks along the data axes (default: equal parts)"},
-    {"--bucket-mb", 0, OPT_FLOAT, FIELD(bucket_mb), "N",
-     "MiB of gradients that ranks reduce at once, beside the backward (default 4; 0: each by itself)"},
+    {"--bucket-mb", 0, OPT_TEXT, FIELD(bucket_mb), "N|auto",
+     "MiB of gradients that ranks reduce at once, beside the backward (default 4; 0: each by itself; auto: by a "
+     "model "
+     "of times)"},
     {"--check", 0, OPT_MAYBE, FIELD(check), "nodes",
      "with --mesh: make every step on one rank too and compare loss, norm and gradients, or every node; exit code "
      "4"},
@@ -145,7 +147,6 @@ static TrainCommand nothing_given(void) {
                         .seed = NOT_GIVEN,
                         .threads = NOT_GIVEN,
                         .prefetch = NOT_GIVEN,
-                        .bucket_mb = BY_DEFAULT,
                         .ranks = {.ranks = NOT_GIVEN, .timeout = BY_DEFAULT}};
 }
 
@@ -218,7 +219,7 @@ SpreadSettings train_spread(const TrainCommand *c) {
                           .prefetch = given_or(c->prefetch, -1),
                           .no_overlap = c->no_overlap,
                           .reduce_dtype = c->reduce_dtype,
-                          .bucket_mb = c->bucket_mb == BY_DEFAULT ? -1 : c->bucket_mb};
+                          .bucket_mb = c->bucket_mb};
 }
 
 static Status check(const TrainCommand *c) {
@@ -263,8 +264,6 @@ static Status check(const TrainCommand *c) {
     return fail(ERR_USAGE, "--check=%s: there is --check and --check=nodes", c->check);
   if (c->check && c->data_parallel && !strcmp(c->data_parallel, "local"))
     return fail(ERR_USAGE, "--check compares with one rank on the whole batch, which --data-parallel local is not");
-  if (c->bucket_mb != BY_DEFAULT && !(c->bucket_mb >= 0))
-    return fail(ERR_USAGE, "--bucket-mb must be 0 or more MiB");
   TRY(rank_options_check(&c->ranks));
   return option_between("--threads", c->threads, 1, MOST_THREADS);
 }

@@ -12,7 +12,7 @@ typedef struct {
   const char *tokens, *token_dtype, *optim, *freeze, *schedule, *clip, *dtype, *param_dtype, *state_dtype, *loss;
   const char *init, *save, *resume, *output, *log, *tensorboard, *report, *nonfinite, *memory, *trace, *save_memory;
   const char *mesh, *plan, *data_axis, *data_parallel, *fsdp, *wrap, *rank_rows, *reduce_dtype, *check;
-  double bucket_mb;
+  const char *bucket_mb;
   RankOptions ranks;
   bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet, profile, keep_gathered, save_async,
       save_sync, no_overlap;

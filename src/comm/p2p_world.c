@@ -301,6 +301,14 @@ static bool everybody_left(const P2pWorld *w) {
   return w->nout == 0;
 }
 
+/* Nobody who has not left is there any more: their processes have ended. */
+static bool rest_is_gone(const P2pWorld *w) {
+  for (int i = 0; i < w->base.size; i++) {
+    if (i != w->base.rank && !peer_has_left(&w->peer[i]) && !is_gone(w, &w->peer[i])) return false;
+  }
+  return true;
+}
+
 static Status send_left(P2pWorld *w) {
   for (int i = 0; i < w->base.size; i++) {
     if (i == w->base.rank) continue;
@@ -317,13 +325,14 @@ static Status send_left(P2pWorld *w) {
   return OK;
 }
 
-/* Until all have left.  After a failure that should not take long: all know of it.  False: some
- * have not, and the library must not wait for them either. */
+/* Until all have left that are still there.  After a failure that should not take long: all know of it, and the
+ * launcher ends a rank that is still silent a second or two after another has died.  False: some have not left, and
+ * the library must not wait for them either. */
 static bool leave(P2pWorld *w) {
-  const double patience = 5; /* seconds */
+  const double patience = 5, last_words = 0.3; /* seconds; what a process said before it ended may be under way */
   const double begun = clock_now();
   bool all = false;
-  double failed_at = 0;
+  double failed_at = 0, alone_since = begun;
   pthread_mutex_lock(&w->lock);
   Status s = send_left(w);
   pthread_mutex_unlock(&w->lock);
@@ -334,8 +343,9 @@ static bool leave(P2pWorld *w) {
     s = p2p_poll(w, &moved);
     all = everybody_left(w);
     if (failed_at == 0 && (w->failed || p2p_terminating(w) || find_gone(w) >= 0)) failed_at = now;
+    if (failed_at == 0 || moved || !rest_is_gone(w)) alone_since = now;
     pthread_mutex_unlock(&w->lock);
-    if (w->terminating || (failed_at > 0 && now - failed_at > patience)) break;
+    if (w->terminating || now - alone_since > last_words || (failed_at > 0 && now - failed_at > patience)) break;
     if (!moved && !all) pause_after(w, now - begun, looks);
   }
   status_free(s);

@@ -171,6 +171,16 @@ static Status train(Call *c, OpFn *form) {
   return in_parts(c, form);
 }
 
+/* A loss over classes (dimension 1) that are to stay sharded. */
+static bool is_parallel(const Call *c) {
+  const Dist *d = c->ctx->dist;
+  const Tensor *scores = in_tensor(c, 0);
+  if (!d || !call_has_dtensor(c)) return false;
+  for (int a = 0; d->keep_sharded && scores && scores->spec && a < scores->spec->mesh->naxes; a++)
+    if (is_s_of(&scores->spec->place[a], 1) && scores->spec->mesh->axis[a] > 1) return true;
+  return d->loss_parallel;
+}
+
 static Status tape_call(Handler *self, Call *c) {
   Tape *t = (Tape *)self;
   const OpDef *def = c->op->def;
@@ -182,8 +192,7 @@ static Status tape_call(Handler *self, Call *c) {
   if (c->op->schema.mutates) TRY(check_writes(t, c));
   bool own = grad && grad->vjp;
   if (!own && def->inplace) return tape_inplace(c);
-  if (grad && grad->parallel && c->ctx->dist && c->ctx->dist->loss_parallel && call_has_dtensor(c))
-    return run_parts(c, grad->parallel);
+  if (grad && grad->parallel && is_parallel(c)) return run_parts(c, grad->parallel);
   if (grad && grad->training) return train(c, grad->training); /* whose calls come back here */
   if (!own && def->compose) return in_parts(c, def->compose);
   TRY(pass_on(c));

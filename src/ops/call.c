@@ -120,3 +120,28 @@ double op_flops(const Call *c) {
   }
   return n;
 }
+
+/* Elements that are there: those of an expanded tensor are not as many as its sizes say. */
+static double read_bytes(const Tensor *t) {
+  int64_t n = tensor_numel(t), extent = tensor_extent(t);
+  return (double)(n < extent ? n : extent) * (double)dtype_size(t->dtype);
+}
+
+/* Ops that read only what they give of their first argument. */
+static bool looks_up(const Call *c) {
+  static const char *const names[] = {"aten.embedding.", "aten.index_select.", "aten.gather.", "aten.index.", NULL};
+  for (const char *const *n = names; *n; n++)
+    if (!strncmp(c->op->schema.name, *n, strlen(*n))) return true;
+  return false;
+}
+
+double op_bytes(const Call *c) {
+  double read = 0, written = 0;
+  for (int i = 0; i < c->nout; i++) {
+    const Tensor *t = out_tensor(c, i);
+    if (t) written += (double)tensor_numel(t) * (double)dtype_size(t->dtype);
+  }
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
+    read += w.arg == 0 && looks_up(c) ? written : read_bytes(w.tensor);
+  return read + written;
+}

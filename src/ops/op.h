@@ -144,7 +144,8 @@ typedef struct {
   /* The op as it is called when a gradient will be wanted, written with others: those that also give what the
    * gradient needs.  vjp is NULL then. */
   OpFn *training;
-  /* The same while losses are parallel (Dist.loss_parallel) and an argument is a DTensor; NULL: no other form. */
+  /* The same of DTensors while losses are parallel (Dist.loss_parallel), or where classes are sharded in a program;
+   * NULL: no other form. */
   OpFn *parallel;
 } GradDef;
 
@@ -285,6 +286,8 @@ Status op_call_list(const Call *c, const char *name, Tensor ***out, int *n, cons
 Status call_ready(const Call *c);
 
 double op_flops(const Call *c);
+/* Bytes that the op reads and writes: of an expanded tensor those that are there, of a table what is looked up. */
+double op_bytes(const Call *c);
 
 /* ---- the context: everything a rank knows ----------------------------------- */
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "passes/bucket_size.h"
+
 /* ---- adding nodes -------------------------------------------------------------------------------- */
 
 Status fuse_add(Fuse *f, Node *before, const char *target, const Arg *args, int nargs, const Node *like,
@@ -208,12 +210,14 @@ Status fuse_ddp(Exported *e, const PassArgs *args, const char *pass, bool by_lis
   Arena arena = {0};
   Order order;
   Buckets all;
-  BucketRules rules = {.bucket_bytes = pass_number(args, "bucket_size_mb") * (1 << 20),
+  BucketRules rules = {.bucket_bytes = pass_auto(args, "bucket_size_mb") * (1 << 20),
                        .first_bytes = pass_number(args, "first_bucket_mb") * (1 << 20),
                        .undivided = pass_flag(args, "undivided"),
                        .by_list = by_list};
   Status s = OK;
   TRY_GOTO(done, order_new(&arena, e->graph, &order));
+  const BucketMachine machine = bucket_machine(args);
+  if (rules.bucket_bytes < 0) TRY_GOTO(done, bucket_size_choose(&arena, &order, &machine, &rules));
   TRY_GOTO(done, ddp_buckets_find(&arena, &order, &rules, &all));
   Fuse f = {.arena = &arena, .graph = e->graph, .order = &order, .all = &all};
   TRY_GOTO(done, fuse_all(&f, build));

@@ -17,6 +17,7 @@
 typedef enum {
   OPTION_INT,
   OPTION_NUMBER,
+  OPTION_AUTO, /* a number, or `auto`, which is -1 */
   OPTION_TEXT, /* a word, or anything in double quotes */
   OPTION_FLAG, /* x, x=true, x=false */
 } OptionType;
@@ -26,7 +27,7 @@ typedef struct {
   const char *pass, *name;
   OptionType type;
   const char *value; /* the default, as one would write it; NULL: it must be given */
-  /* OPTION_INT: both are legal.  OPTION_NUMBER: must be above least. */
+  /* OPTION_INT: both are legal.  OPTION_NUMBER and OPTION_AUTO: must be above least. */
   double least, most;
   const char *what;
 } PassOption;
@@ -51,6 +52,7 @@ typedef struct {
 /* The value of an option of that type; every option of passes.def has one. */
 int64_t pass_int(const PassArgs *args, const char *option);
 double pass_number(const PassArgs *args, const char *option);
+double pass_auto(const PassArgs *args, const char *option);
 const char *pass_text(const PassArgs *args, const char *option);
 bool pass_flag(const PassArgs *args, const char *option);
 

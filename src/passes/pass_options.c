@@ -21,6 +21,7 @@ void pass_option_range(TextBuf *b, const PassOption *o) {
   switch (o->type) {
     case OPTION_INT: text_printf(b, "a whole number from %.0f to %.0f", o->least, o->most); break;
     case OPTION_NUMBER: text_printf(b, "a number above %g, at most %g", o->least, o->most); break;
+    case OPTION_AUTO: text_printf(b, "a number above %g, at most %g, or auto", o->least, o->most); break;
     case OPTION_TEXT: text_puts(b, "text"); break;
     case OPTION_FLAG: text_puts(b, "true or false"); break;
   }
@@ -56,6 +57,9 @@ static bool read_value(const char *text, PassValue *v) {
   switch (v->option->type) {
     case OPTION_INT: return read_int(text, v->option, &v->i);
     case OPTION_NUMBER: return read_number(text, v->option, &v->f);
+    case OPTION_AUTO:
+      if (strcmp(text, "auto") != 0) return read_number(text, v->option, &v->f);
+      return v->f = -1, true;
     case OPTION_TEXT: return read_text(text, &v->text);
     case OPTION_FLAG: return read_flag(text, &v->flag);
   }
@@ -156,5 +160,6 @@ static const PassValue *find(const PassArgs *args, const char *name, OptionType 
 
 int64_t pass_int(const PassArgs *args, const char *option) { return find(args, option, OPTION_INT)->i; }
 double pass_number(const PassArgs *args, const char *option) { return find(args, option, OPTION_NUMBER)->f; }
+double pass_auto(const PassArgs *args, const char *option) { return find(args, option, OPTION_AUTO)->f; }
 const char *pass_text(const PassArgs *args, const char *option) { return find(args, option, OPTION_TEXT)->text; }
 bool pass_flag(const PassArgs *args, const char *option) { return find(args, option, OPTION_FLAG)->flag; }

@@ -1,6 +1,7 @@
 /* plan_report.c -- see plan_report.h. */
 #include "report/plan_report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,14 +114,37 @@ static Status tell_fit(Collector *c, const StepFit *fit) {
   return collect_text(c, text, &step->gathering);
 }
 
+/* What the size of buckets of gradients is chosen for: the axes that rows are sharded over, and their slowest link.
+ */
+static BucketMachine bucket_machine_of(const Collector *c) {
+  const Machine *m = c->r->machine;
+  BucketMachine out = {.ranks = 1};
+  for (int a = 0; m && c->mesh && c->marks && a < c->mesh->naxes; a++) {
+    const MachineLink *l = c->mesh->axis[a] > 1 ? machine_link(m, c->mesh, a) : NULL;
+    bool rows = false;
+    for (int i = 0; i < c->e->graph->ninputs; i++)
+      rows |= c->e->inputs[i].kind == IN_USER && is_s(&c->marks->input[i].place[a]);
+    if (!l || !rows) continue;
+    out.ranks *= c->mesh->axis[a];
+    out.latency = fmax(out.latency, l->latency);
+    out.bandwidth = out.bandwidth > 0 ? fmin(out.bandwidth, l->bandwidth) : l->bandwidth;
+  }
+  if (out.ranks < 2) return (BucketMachine){0};
+  out.flops = m->flops[DT_F32] > 0 ? m->flops[DT_F32] : m->flops[DT_BF16];
+  out.memory = m->memory_bandwidth;
+  out.overlap = m->overlap;
+  return out;
+}
+
 /* The program of the rank, as it will be run: a training step as session_specialize() makes it. */
 static Status finish_program(Collector *c, Exported *local) {
   const Prepared *step = c->r->step;
-  const ReduceGradients *reduce = c->r->reduce ? c->r->reduce : &reduce_gradients_default;
+  ReduceGradients reduce = c->r->reduce ? *c->r->reduce : reduce_gradients_default;
   StepFit fit;
+  reduce.machine = bucket_machine_of(c);
   local->graph->gradients_apart = step && c->r->memory.amount > 0;
   if (step && c->marks) {
-    TRY(fit_step(&c->ctx, local, reduce, c->marks, c->r->memory, &fit));
+    TRY(fit_step(&c->ctx, local, &reduce, c->marks, c->r->memory, &fit));
     return tell_fit(c, &fit);
   }
   TRY(pass_run_list(local, passes_specialized, &c->ctx, NULL));

@@ -309,30 +309,11 @@ static Status drop_dead_moves(Collector *c, const Graph *g) {
 
 static int64_t tensor_bytes(const Tensor *t) { return t ? tensor_numel(t) * (int64_t)dtype_size(t->dtype) : 0; }
 
-/* Elements that are there: those of an expanded tensor are not as many as its sizes say. */
-static double read_bytes(const Tensor *t) {
-  int64_t n = tensor_numel(t), extent = tensor_extent(t);
-  return (double)(n < extent ? n : extent) * (double)dtype_size(t->dtype);
-}
-
-/* Ops that read only what they give of their first argument. */
-static bool looks_up(const Call *c) {
-  static const char *const names[] = {"aten.embedding.", "aten.index_select.", "aten.gather.", "aten.index.", NULL};
-  for (const char *const *n = names; *n; n++)
-    if (!strncmp(c->op->schema.name, *n, strlen(*n))) return true;
-  return false;
-}
-
-static double call_bytes(const Call *c, Dtype *dtype) {
-  double read = 0, written = 0;
-  *dtype = DT_NONE;
-  for (int i = 0; i < c->nout; i++) written += (double)tensor_bytes(out_tensor(c, i));
-  for (TensorWalk w = call_inputs(c); tensor_next(&w);) {
-    if (*dtype == DT_NONE && !dtype_is_integral(w.tensor->dtype)) *dtype = w.tensor->dtype;
-    read += w.arg == 0 && looks_up(c) ? written : read_bytes(w.tensor);
-  }
-  if (*dtype == DT_NONE && c->nout && out_tensor(c, 0)) *dtype = out_tensor(c, 0)->dtype;
-  return read + written;
+/* In which the op computes. */
+static Dtype call_dtype(const Call *c) {
+  for (TensorWalk w = call_inputs(c); tensor_next(&w);)
+    if (!dtype_is_integral(w.tensor->dtype)) return w.tensor->dtype;
+  return c->nout && out_tensor(c, 0) ? out_tensor(c, 0)->dtype : DT_NONE;
 }
 
 /* The node that a value of the rank's program was recorded for.  A pass that makes a node of
@@ -356,10 +337,8 @@ intptr_t collect_node_of(const Collector *c, const Instr *in) {
 }
 
 Work collect_work(const Collector *c, const Instr *in) {
-  Dtype dtype;
-  Work w = {.flops = op_flops(&in->call)};
-  w.bytes = call_bytes(&in->call, &dtype);
-  if (c->r->machine) w.seconds = machine_op_seconds(c->r->machine, dtype, w.flops, w.bytes);
+  Work w = {.flops = op_flops(&in->call), .bytes = op_bytes(&in->call)};
+  if (c->r->machine) w.seconds = machine_op_seconds(c->r->machine, call_dtype(&in->call), w.flops, w.bytes);
   return w;
 }
 

@@ -1,6 +1,7 @@
 /* prepared.c -- see prepared.h. */
 #include "runtime/prepared.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,8 +35,16 @@ const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *b
 }
 
 const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
-  char fuse[128] = "";
-  if (how->bucket_mb > 0)
+  const BucketMachine *m = &how->machine;
+  char fuse[512] = "";
+  if (how->bucket_mb < 0 && m->ranks > 1)
+    snprintf(fuse, sizeof fuse,
+             "fuse_ddp_with_concat_op(bucket_size_mb=auto,ranks=%d,gflops=%g,memory_gb=%g,link_gb=%g,latency_us=%g,"
+             "overlap=%g),",
+             m->ranks, m->flops * 1e-9, m->memory * 1e-9, m->bandwidth * 1e-9, fmax(m->latency * 1e6, 1e-9),
+             m->overlap);
+  else if (how->bucket_mb < 0) snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=auto),");
+  else if (how->bucket_mb > 0)
     snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),", how->bucket_mb,
              how->bucket_mb < 1 ? how->bucket_mb : 1);
   size_t at = strlen(pass_of_fsdp(how, marks, buf, cap));

@@ -18,6 +18,7 @@
 
 #include <stdatomic.h>
 
+#include "passes/bucket_size.h"
 #include "plan/mark.h"
 #include "runtime/gradients.h"
 
@@ -26,12 +27,16 @@
  * passes_of_reductions(). */
 extern const char passes_once[], passes_specialized[], passes_of_step[];
 
+/* As many MiB as the machine is done with first (passes/bucket_size.h). */
+enum { BUCKET_AUTO = -2 };
+
 /* How a training step reduces its gradients over the ranks that have parts of the batch. */
 typedef struct {
-  double bucket_mb;  /* MiB that are reduced at once; 0: every gradient by itself */
-  bool wait_at_once; /* nothing is computed between a reduction's start and its wait: for comparison */
-  Dtype dtype; /* gradients are rounded to it before they are added up, and come back in their own; DT_NONE: not
-                  so */
+  double bucket_mb;      /* MiB that are reduced at once; 0: every gradient by itself; BUCKET_AUTO */
+  BucketMachine machine; /* whose size BUCKET_AUTO is; all 0: as the passes have it */
+  bool wait_at_once;     /* nothing is computed between a reduction's start and its wait: for comparison */
+  Dtype dtype;           /* gradients are rounded to it before they are added up, and come back in their own; DT_NONE:
+                            not so */
   /* Of fully sharded parameters: */
   const char *wrap;    /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules
                           whose   name is a number */

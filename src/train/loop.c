@@ -15,6 +15,7 @@ typedef struct {
   const LoopOptions *o;
   LoopResult *result;
   int64_t step;
+  int64_t samples, tokens; /* of the step */
   bool looked;
   double flops; /* of a step on all ranks; 0: not known */
   double peak;  /* FLOP/s of all ranks */
@@ -34,14 +35,35 @@ static Status over_ranks(const Loop *l, ReduceOp op, double *v, int n) {
   return l->o->world ? comm_run(world_comm(l->o->world), &c) : OK;
 }
 
-/* All ranks stop after the same step, whichever of them was asked to; and a save goes on to its next part when
- * all have done theirs. */
+/* Some rank has read another batch than the first: which, and what. */
+static Status refuse_batches(const Loop *l) {
+  int n = world_size(l->o->world), other = 0;
+  double *all;
+  TRY_NEW(all, calloc(2 * (size_t)n, sizeof *all));
+  all[2 * world_rank(l->o->world)] = (double)l->samples;
+  all[2 * world_rank(l->o->world) + 1] = (double)l->tokens;
+  Status s = over_ranks(l, REDUCE_SUM, all, 2 * n);
+  while (other < n - 1 && all[2 * other] == all[0] && all[2 * other + 1] == all[1]) other++;
+  bool tokens = all[2 * other] == all[0];
+  if (!s)
+    s = status_hint(
+        fail(ERR_RANK, "rank %d has read %.0f %s, rank 0 %.0f", other, all[2 * other + tokens],
+             tokens ? "tokens" : "samples", all[tokens]),
+        "all ranks are given the same data and options: a batch is that of all ranks, each takes its part");
+  free(all);
+  return s;
+}
+
+/* All ranks stop after the same step, whichever of them was asked to; they have made it with the same batches; and a
+ * save goes on to its next part when all have done theirs. */
 static Status agree(const Loop *l, int *stopped) {
   Saver *save = l->o->save;
-  double most[] = {l->o->stop ? *l->o->stop : 0, save && !saver_is_idle(save)};
-  TRY(over_ranks(l, REDUCE_MAX, most, 2));
-  *stopped = (int)most[0];
-  return save && saver_is_saving(save) && !most[1] ? saver_advance(save) : OK;
+  double samples = (double)l->samples, tokens = (double)l->tokens;
+  double v[] = {l->o->stop ? *l->o->stop : 0, samples, -samples, tokens, -tokens, save && !saver_is_idle(save)};
+  TRY(over_ranks(l, REDUCE_MAX, v, 6));
+  *stopped = (int)v[0];
+  if (v[1] != -v[2] || v[3] != -v[4]) return refuse_batches(l);
+  return save && saver_is_saving(save) && !v[5] ? saver_advance(save) : OK;
 }
 
 /* An error that every rank finds: they wait for each other, or those that are late would see a rank that failed.
@@ -161,6 +183,8 @@ static Status one_step(Loop *l, int64_t step, StepRecord *r) {
                     .memory = memory_now(),
                     .skipped = result.skipped,
                     .loss_scale = result.loss_scale};
+  l->samples = samples;
+  l->tokens = tokens;
   fill_speed(l, r, samples, tokens);
   l->result->samples += samples;
   l->result->tokens += tokens;
@@ -186,14 +210,18 @@ static Status after_step(Loop *l, int64_t step, StepRecord *r) {
   return ends ? saver_wait(o->save) : OK;
 }
 
+static Status step_and_after(Loop *l, int64_t step) {
+  StepRecord r = {0};
+  TRY(one_step(l, step, &r));
+  TRY(agree(l, &l->result->stopped));
+  return after_step(l, step, &r);
+}
+
 static Status run_steps(Loop *l, int64_t first) {
-  const LoopOptions *o = l->o;
-  for (int64_t step = first; step <= o->steps; step++) {
-    StepRecord r = {0};
-    TRY(one_step(l, step, &r));
-    TRY(agree(l, &l->result->stopped));
-    TRY(after_step(l, step, &r));
-    if (l->result->stopped) break;
+  for (int64_t step = first; step <= l->o->steps && !l->result->stopped; step++) {
+    Status s = step_and_after(l, step);
+    if (s && status_code(s) == ERR_RANK) return status_at(s, "step %lld", (long long)step);
+    TRY(s);
   }
   return OK;
 }

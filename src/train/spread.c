@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/textbuf.h"
+
 static Status needs_mesh(const SpreadSettings *s) {
   const char *given = s->data_axis       ? "--data-axis"
                       : s->data_parallel ? "--data-parallel"
@@ -13,11 +15,24 @@ static Status needs_mesh(const SpreadSettings *s) {
                       : s->fsdp          ? "--fsdp"
                       : s->no_overlap    ? "--no-overlap"
                       : s->reduce_dtype  ? "--reduce-dtype"
-                      : s->bucket_mb < 0 ? NULL
-                                         : "--bucket-mb";
+                      : s->bucket_mb     ? "--bucket-mb"
+                                         : NULL;
   if (!given || s->mesh) return OK;
   return status_hint(fail(ERR_USAGE, "%s is about several ranks, and there is one", given),
                      "say which ranks: --mesh dp=2");
+}
+
+enum { MOST_MB = 1000000000 };
+
+static Status read_bucket(const char *text, double *mb) {
+  const char *end;
+  *mb = reduce_gradients_default.bucket_mb;
+  if (!text) return OK;
+  if (!strcmp(text, "auto")) return *mb = BUCKET_AUTO, OK;
+  *mb = text_to_float(text, &end);
+  if (end != text && !*end && *mb >= 0 && *mb <= MOST_MB) return OK;
+  return status_hint(fail(ERR_USAGE, "--bucket-mb %s: the MiB of gradients that are reduced at once", text),
+                     "0 or more, or auto");
 }
 
 Status spread_plan(const SpreadSettings *s, const PlanFile *plan, TrainerPlan *out) {
@@ -28,9 +43,8 @@ Status spread_plan(const SpreadSettings *s, const PlanFile *plan, TrainerPlan *o
   if (s->rank_rows && !local)
     return status_hint(fail(ERR_USAGE, "--rank-rows shares out batches, and every rank works on the whole one"),
                        "ranks that have rows of their own: --data-parallel local");
-  const double most_mb = 1e9;
-  if (!(s->bucket_mb <= most_mb)) /* nan, too */
-    return fail(ERR_USAGE, "--bucket-mb %g: the MiB of gradients that are reduced at once", s->bucket_mb);
+  double mb;
+  TRY(read_bucket(s->bucket_mb, &mb));
   out->mesh = s->mesh;
   out->plan = plan;
   out->data_axis = s->data_axis;
@@ -87,7 +101,7 @@ Status spread_reductions(const SpreadSettings *s, Arena *arena, ReduceGradients 
   out->wait_at_once = s->no_overlap;
   TRY(parse_reduce_dtype(s->reduce_dtype, &out->dtype));
   if (s->prefetch >= 0) out->prefetch = (int)s->prefetch;
-  if (s->bucket_mb >= 0) out->bucket_mb = s->bucket_mb;
+  TRY(read_bucket(s->bucket_mb, &out->bucket_mb));
   if (!s->wrap) return OK;
   TRY(check_wrap(s->wrap));
   TRY_NEW(wrap, arena_printf(arena, "%s", s->wrap));

@@ -207,7 +207,7 @@ static void wrong_settings(void **state) {
       {2, {.mesh = "dp=2", .data_parallel = "local", .rank_rows = "1"}, "rows of 1 ranks are told"},
       {2, {.mesh = "dp=2", .data_parallel = "local", .rank_rows = "1,"}, "rows of each rank are wanted"},
       {2, {.mesh = "tp=2", .data_parallel = "local"}, "no axis of the mesh tp=2 shards batches"},
-      {2, {.mesh = "dp=2", .bucket_mb = "x"}, "a number of MiB is expected"},
+      {2, {.mesh = "dp=2", .bucket_mb = "x"}, "the MiB of gradients"},
       {2, {.mesh = "dp=2", .plan = "{\"parallelize\": {\"nothing\": \"colwise\"}}"}, "'nothing' matches no module"},
       {1, {.plan = "auto"}, "a plan needs a mesh"},
       {1, {.data_parallel = "local"}, "is about several ranks, and there is one"},

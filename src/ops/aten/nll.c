@@ -263,11 +263,11 @@ static Status scores_in_parts(Call *c, const Sharded *how, bool *done) {
   g = F_OP(&f, "aten.where.ScalarOther", F_T(F_OP(&f, "aten.logical_not.default", F_T(ignored))), F_T(g),
            val_int(0));
   /* the numbers of the classes, placed as the scores are */
-  Tensor *first = F_OP(&f, "aten.slice.Tensor", F_T(y), val_int(0), val_int(0), val_int(1));
-  Tensor *number = F_OP(&f, "aten.zeros_like.default", F_T(first), val_dtype(DT_I64));
+  Tensor *zeros = F_OP(&f, "aten.new_zeros.default", F_T(y), val_ints(classes, 2), val_dtype(DT_I64));
   Tensor *count = F_OP(&f, "aten.arange.default", val_int(y->size[1]), val_dtype(DT_I64));
-  number = f_add(&f, number, count ? f_view(&f, count, classes, 2) : NULL);
-  Tensor *hit = F_OP(&f, "aten.eq.Tensor", F_T(number), F_T(safe ? f_view(&f, safe, each, 2) : NULL));
+  Tensor *pair[2] = {y, f_add(&f, zeros, count ? f_view(&f, count, classes, 2) : NULL)};
+  f_align(&f, pair, 2);
+  Tensor *hit = F_OP(&f, "aten.eq.Tensor", F_T(pair[1]), F_T(safe ? f_view(&f, safe, each, 2) : NULL));
   Tensor *d = f_sub(&f, f_exp(&f, y), f_cast(&f, hit, y->dtype));
   return formula_give(&f, f_mul(&f, d, g ? f_view(&f, g, each, 2) : NULL));
 }
