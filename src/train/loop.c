@@ -40,7 +40,7 @@ static Status agree(const Loop *l, int *stopped) {
   double most[] = {l->o->stop ? *l->o->stop : 0, save && !saver_is_idle(save)};
   TRY(over_ranks(l, REDUCE_MAX, most, 2));
   *stopped = (int)most[0];
-  return save && saver_is_saving(save) && !most[1] ? saver_advance(save) : OK;
+  return save && saver_is_saving(save) && most[1] == 0 ? saver_advance(save) : OK;
 }
 
 /* An error that every rank finds: they wait for each other, or those that are late would see a rank that failed.
