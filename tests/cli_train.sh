@@ -173,6 +173,8 @@ hint '--steps N'
 try 0 '^step 13 ' train --resume "$temp/run" --steps 13 --save "$temp/run"
 train 0 '' --steps 9 -q --save "$temp/kept" --save-every 1 --keep 2
 train 0 'saves held up steps for' --steps 9 -q --save "$temp/waited" --save-every 1 --keep 2 --save-sync --profile
+train 0 '' --steps 9 -q --save "$temp/every" --save-every 1 --keep 1 --keep-every 4
+that [ "$(echo "$temp"/every/step-*)" = "$temp/every/step-00000004 $temp/every/step-00000008 $temp/every/step-00000009" ]
 train 0 '' --steps 9 -q --save "$temp/little" --save-every 1 --keep 2 --save-memory 1K
 for step in 8 9; do
   for file in model optimizer; do

@@ -252,6 +252,9 @@ if [ -n "$mpirun" ]; then
   that same "$temp/mesh" "$temp/processes"
   launch 0 '' 4 $options --mesh replica=2,dp=2 --fsdp $(records "$temp/processes")
   that same "$temp/hsdp" "$temp/processes"
+  launch 0 '' 4 $options $mesh --steps 4 --save "$temp/shards" --save-every 1 $(records "$temp/launched")
+  check 0 '' "$tessera" train --resume "$temp/shards" --steps 6 -q
+  that same "$temp/mesh" "$temp/launched"
   launch 2 '2 ranks were launched, 4 are wanted' 2 $options $mesh
   launch 0 '^check: 2 steps match' 2 --steps 2 --mesh dp=2 --check
   launch '1 5' "cannot make the folder '/proc/run'" 2 --steps 1 --mesh dp=2 --save /proc/run
@@ -292,6 +295,11 @@ END
   check 1 '^error: step 2: the loss is -?nan' "$here/mpirun.sh" "$mpirun" 3 "$tessera" train "$mlp/forward.pt2" --threads 1 \
     --data "$temp/nan.safetensors" --no-shuffle -q --steps 4 --mesh dp=3
   that [ "$(grep -c 'step 2' "$temp/err")" = 1 ]
+  sed -i 's/-TERM/-KILL/' "$temp/stop.sh"
+  LOG=$temp/killed.log
+  check '1 5 137' '' "$here/mpirun.sh" "$mpirun" 2 sh "$temp/stop.sh" "$tessera" train "$gpt/forward.pt2" --threads 1 \
+    --data "$gpt/batches.safetensors" --batched -q --steps 1000000 --mesh dp=2 --save "$temp/killed" --save-every 1 --log "$LOG"
+  check 0 'every element is there once' "$tessera" ckpt verify "$temp/killed"
 fi
 
 sum_up

@@ -3,9 +3,10 @@
 
     tests/kill_resume.py TESSERA FOLDER [KILLS [SEED]]       # FOLDER/loss.pt2 and data.safetensors (golden/kill_resume)
 
-A run with dropout, shuffling over epochs, accumulation, evaluations and a save every second step is ended by SIGKILL
-(sometimes SIGTERM) at random moments and resumed until it is done, KILLS times altogether; then the weights, the last
-save and the log must be those of the run that nobody disturbed.  The environment's KILL_FOLDER says where the runs are
+A run with dropout, shuffling over epochs, accumulation, evaluations and a save every second step, written while it goes
+on, is ended by SIGKILL (sometimes SIGTERM) at random moments and resumed until it is done, KILLS times altogether; then the
+weights, the last save and the log must be those of the run that nobody disturbed.  Then the same on two ranks, which write
+their shards.  The environment's KILL_FOLDER says where the runs are
 saved: on a small file system (a tmpfs of 6 MB) some of the resumed runs meet a full disk first.
 """
 import json
@@ -30,7 +31,7 @@ def read_log(path):
 
 
 def tensors_of(save):
-    return {name: (save / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")}
+    return {file.name: file.read_bytes() for file in sorted(save.glob("*.safetensors"))}
 
 
 class Run:
@@ -44,7 +45,7 @@ class Run:
         begun = (self.folder / "run").exists() and any(p.name.startswith("step-") and "part" not in p.name for p in (self.folder / "run").iterdir())
         words = ["--resume", "run"] if begun else [*self.words, "--save", "run", "--save-every", "2", "--keep", "2", "--log", "log.jsonl",
                                                    "-o", "final.safetensors", "-f"]
-        return [self.tessera, "train", *words, "-q", "-t", "2"]
+        return [self.tessera, "train", *words, "-q", "-t", "1" if "--mesh" in self.words else "2"]
 
     def start(self):
         return subprocess.Popen(self.command(), cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -115,6 +116,7 @@ def disturb(run, kills, seconds, rng):
 def compare(run):
     got, want = run.results(), run.wanted
     assert got[1] == want[1], f"the last save is {got[1]}, should be {want[1]}"
+    assert want[2] and set(got[2]) == set(want[2]), f"the last save has {sorted(got[2])}"
     for name in want[2]:
         assert got[2][name] == want[2][name], f"{name} of the last save differs"
     assert got[0] == want[0], "the weights differ"
@@ -129,14 +131,17 @@ def main():
     words = [str(folder / "loss.pt2"), "--data", str(data), "--eval", str(data), "--eval-every", "5", "--optim",
              "adamw,lr=1e-3", "--schedule", "cosine,warmup=3", "--clip", "1.0", "--accumulate", "2", "--steps", "24", "--seed", "3"]
     with tempfile.TemporaryDirectory(dir=os.environ.get("KILL_FOLDER")) as work:
-        alone = Run(tessera, words, Path(work) / "alone")
-        begin = time.time()
-        alone.finish()
-        run = Run(tessera, words, Path(work) / "killed")
-        run.wanted = alone.results()
-        killed, saving, full = disturb(run, kills, time.time() - begin, rng)
-        compare(run)
-        print(f"{killed} kills ({saving} in the middle of a save), {full} full disks: the same bits")
+        for mesh in [], ["--mesh", "dp=2", "--fsdp"]:
+            folder = Path(work) / ("mesh" if mesh else "one")
+            alone = Run(tessera, words + mesh, folder / "alone")
+            begin = time.time()
+            alone.finish()
+            run = Run(tessera, words + mesh, folder / "killed")
+            run.wanted = alone.results()
+            killed, saving, full = disturb(run, kills, time.time() - begin, rng)
+            compare(run)
+            print(f"{' '.join(mesh) or 'one rank'}: {killed} kills ({saving} in the middle of a save), {full} full disks: the same bits")
+            shutil.rmtree(folder)
     return 0
 
 

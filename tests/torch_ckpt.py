@@ -16,6 +16,7 @@ except ImportError as e:
     sys.exit(77)
 
 tessera = os.path.abspath(sys.argv[1])
+golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden/train/gpt_tied")
 passed, failed = 0, 0
 
 
@@ -103,6 +104,23 @@ def hugging_face_reader():
     got = zeros_like(state)
     dcp.load(got, storage_reader=HuggingFaceStorageReader("ours"), no_dist=True)
     check_state(got, state)
+
+
+def shards_of_a_training():
+    """What ranks saved together is loaded by the Hugging Face reader; a training begins with what PyTorch saved."""
+    from torch.distributed.checkpoint import HuggingFaceStorageReader
+
+    train = [tessera, "train", f"{golden}/forward.pt2", "--data", f"{golden}/batches.safetensors", "--batched", "-q", "-f", "--threads", "1"]
+    subprocess.run([*train, "--mesh", "replica=2,dp=2", "--fsdp", "--steps", "3", "--save", "run", "-o", "out.safetensors"], check=True)
+    want = load_file("out.safetensors")
+    got = zeros_like(want)
+    dcp.load(got, storage_reader=HuggingFaceStorageReader("run/step-00000003"), no_dist=True)
+    check_state(got, want)
+    dcp.save({f"net.{k}": v for k, v in want.items()}, checkpoint_id="dcp", no_dist=True)
+    torch.save(want, "out.pt")
+    for init in ["dcp", "--init-rename", "net.*=*"], ["out.pt"]:
+        subprocess.run([*train, "--optim", "sgd,lr=0", "--steps", "1", "--mesh", "tp=2", "-o", "same.safetensors", "--init", *init], check=True)
+        check_state(load_file("same.safetensors"), want)
 
 
 def whole_folders():
@@ -198,7 +216,7 @@ def transformers_load():
     check_state(LlamaForCausalLM.from_pretrained("second").state_dict(), model.state_dict())
 
 
-tests = [dcp_written_by_us, sharded_dcp_written_by_us, dcp_values_go_along, hugging_face_reader, whole_folders, written_by_torch,
+tests = [dcp_written_by_us, sharded_dcp_written_by_us, dcp_values_go_along, hugging_face_reader, shards_of_a_training, whole_folders, written_by_torch,
          program_with_new_weights, another_world, transformers_load]
 if __name__ == "__main__":
     for test in tests:

@@ -32,7 +32,7 @@ Status run_latest(const char *path, Arena *arena, const char **out) {
 }
 
 /* What to do about a save that cannot be used: the one before it can. */
-static Status hint_before(const char *path, Status s) {
+Status save_hint_before(const char *path, Status s) {
   Arena arena = {0};
   Steps steps;
   char *folder, *before = NULL;
@@ -53,7 +53,7 @@ static Status hint_before(const char *path, Status s) {
 static Status as_damage(const char *path, Status s) {
   if (!s) return OK;
   s = source_damage(s);
-  return status_code(s) == ERR_CKPT ? hint_before(path, s) : s;
+  return status_code(s) == ERR_CKPT ? save_hint_before(path, s) : s;
 }
 
 /* ---- opening ------------------------------------------------------------------------------------ */
@@ -189,11 +189,11 @@ static Status report_damage(const Save *s, const Checking *c) {
     if (!count++ || strcmp(k->tensor->name, first->tensor->name) < 0) first = k;
   }
   if (!count) return OK;
-  return hint_before(s->path,
-                     fail(ERR_CKPT,
-                          "'%s': the bytes of the tensor '%s' do not match their checksum: the file was "
-                          "damaged or edited after it was saved (%d of %d tensors)",
-                          first->file->file->path, manifest_key(&s->m, first->tensor, first->chunk), count, c->n));
+  return save_hint_before(
+      s->path, fail(ERR_CKPT,
+                    "'%s': the bytes of the tensor '%s' do not match their checksum: the file was "
+                    "damaged or edited after it was saved (%d of %d tensors)",
+                    first->file->file->path, manifest_key(&s->m, first->tensor, first->chunk), count, c->n));
 }
 
 Status save_verify(const Save *s, int threads) {

@@ -31,6 +31,9 @@ Status run_latest(const char *path, Arena *arena, const char **out);
 Status save_open(const char *path, Save **out);
 void save_close(Save *s); /* NULL is fine; tensors live on */
 
+/* What to do about a save that cannot be used: the one before it can.  OK stays OK. */
+Status save_hint_before(const char *path, Status s);
+
 /* Are all bytes as they were saved? */
 Status save_verify(const Save *s, int threads);
 /* Has it exactly these tensors, with these dtypes and sizes?  Names are as they were given to run_folder_save();

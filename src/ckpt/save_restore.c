@@ -93,8 +93,8 @@ enum { PIECE = 4 << 20 }; /* bytes that a worker takes at a time */
 
 typedef struct {
   char *to;
-  const char *from;
-  size_t bytes; /* at most PIECE */
+  const FileMap *from;
+  size_t at, bytes; /* at most PIECE */
 } Copy;
 
 typedef struct {
@@ -105,14 +105,26 @@ typedef struct {
 static void copy_some(void *arg, int64_t begin, int64_t end, int worker) {
   const Copies *c = arg;
   (void)worker;
-  for (int64_t i = begin; i < end; i++) memcpy(c->v[i].to, c->v[i].from, c->v[i].bytes);
+  for (int64_t i = begin; i < end; i++) file_map_copy(c->v[i].from, c->v[i].at, c->v[i].to, c->v[i].bytes);
 }
 
-static Status add_copies(const Tensor *to, const Tensor *from, Arena *arena, Copies *c) {
-  size_t bytes = (size_t)tensor_numel(from) * dtype_size(from->dtype);
+/* A chunk and the part of an item that it is. */
+typedef struct {
+  const FileMap *file;
+  const SafeEntry *entry;
+  Tensor *from, *to;
+} Pair;
+
+typedef struct {
+  Pair *v;
+  int n, cap;
+} Pairs;
+
+static Status add_copies(const Pair *p, Arena *arena, Copies *c) {
+  size_t bytes = (size_t)tensor_numel(p->to) * dtype_size(p->to->dtype);
   for (size_t at = 0; at < bytes; at += PIECE) {
     TRY_NEW(c->v, arena_more(arena, c->v, c->n, &c->cap));
-    c->v[c->n++] = (Copy){(char *)tensor_data(to) + at, (const char *)tensor_data(from) + at,
+    c->v[c->n++] = (Copy){(char *)tensor_data(p->to) + at, p->file, (size_t)p->entry->begin + at,
                           bytes - at < PIECE ? bytes - at : PIECE};
   }
   return OK;
@@ -133,23 +145,13 @@ static void copy_rows(const Tensor *to, const Tensor *from) {
   }
 }
 
-/* A chunk and the part of an item that it is. */
-typedef struct {
-  Tensor *from, *to;
-} Pair;
-
-typedef struct {
-  Pair *v;
-  int n, cap;
-} Pairs;
-
 static Status add_pairs(const Save *s, const SafeItem *item, Scope *scope, Arena *arena, Pairs *out) {
   const ManifestTensor *t = manifest_find(&s->m, item->name);
   const Tensor *whole = item->tensor;
   for (int i = 0; i < t->chunks; i++) {
     const ManifestChunk *c = &t->chunk[i];
     int64_t at = whole->offset;
-    Pair p;
+    Pair p = {.file = s->file[c->file]->file, .entry = save_entry(s, t, c)};
     for (int d = 0; d < t->ndim; d++) at += c->offset[d] * whole->stride[d];
     TRY(save_chunk(s, t, c, scope, &p.from));
     if (!tensor_numel(p.from)) continue;
@@ -166,7 +168,7 @@ static Status copy_all(const Save *s, const SafeItem *items, int n, int threads,
   Pairs pairs = {0};
   for (int i = 0; i < n; i++) TRY(add_pairs(s, &items[i], scope, arena, &pairs));
   for (int i = 0; i < pairs.n; i++)
-    if (tensor_is_contiguous(pairs.v[i].to)) TRY(add_copies(pairs.v[i].to, pairs.v[i].from, arena, &c));
+    if (tensor_is_contiguous(pairs.v[i].to)) TRY(add_copies(&pairs.v[i], arena, &c));
   if (c.n) parallel_for(threads, c.n, 1, copy_some, &c);
   for (int i = 0; i < pairs.n; i++)
     if (!tensor_is_contiguous(pairs.v[i].to)) copy_rows(pairs.v[i].to, pairs.v[i].from);

@@ -9,9 +9,9 @@
  * comes before the first change (of a training step: forward and backward) costs neither memory nor time.
  *
  * I1  What is taken is what the tensors held when the snapshot was made.
- * I2  Copies never take more than `most` bytes: whoever would need more waits until others are written.  Where the
- *     machine has no memory for a copy he waits, too.
- * I3  One thread takes, one changes.  The tensors' storages live as long as the snapshot.
+ * I2  Copies, but for those of small tensors, never take more than `most` bytes: whoever would need more waits
+ * until others are written.  Where the machine has no memory for a copy he waits, too. I3  One thread takes, one
+ * changes.  The tensors' storages live as long as the snapshot.
  */
 #ifndef TESS_CKPT_SNAPSHOT_H
 #define TESS_CKPT_SNAPSHOT_H

@@ -143,7 +143,7 @@ static Status open_files(Training *t) {
 
 static Status open_saver(Training *t) {
   const TrainCommand *c = &t->job->c;
-  SaverOptions o = {.keep.last = (int)given_or(c->keep, 3), .beside = !c->save_sync};
+  SaverOptions o = {.keep = {(int)given_or(c->keep, 3), given_or(c->keep_every, 0)}, .beside = !c->save_sync};
   uint64_t most;
   TRY(option_bytes("--save-memory", c->save_memory, &most));
   o.most = (int64_t)most;

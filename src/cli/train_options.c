@@ -72,6 +72,7 @@ static const Option options[] = {
     {"--save-memory", 0, OPT_TEXT, FIELD(save_memory), "BYTES",
      "of each rank, for what a save has not written when the next update comes (default: as much as it takes)"},
     {"--keep", 0, OPT_INT, FIELD(keep), "K", "only the last K saves stay (default: 3; 0: all)"},
+    {"--keep-every", 0, OPT_INT, FIELD(keep_every), "M", "and those of every M-th step"},
     {"--resume", 0, OPT_TEXT | TAKES_FOLDER, FIELD(resume), "FOLDER",
      "go on from the newest save in a folder, with its options where none are given"},
     {"--output", 'o', OPT_TEXT | TAKES_FILE, FIELD(output), "FILE",
@@ -102,7 +103,8 @@ static const Option options[] = {
      "shard parameters, gradients and optimizer state over the data axis, too; a mesh replica=2,dp=2 has two "
      "groups (--fsdp=none: of a run that is resumed, no longer)"},
     {"--wrap", 0, OPT_TEXT, FIELD(wrap), "PATTERNS",
-     "with --fsdp: modules whose parameters are gathered at once, 'layers.*,head' (default: those with a number; none: all at once)"},
+     "with --fsdp: modules whose parameters are gathered at once, 'layers.*,head' (default: those with a number; "
+     "none: all at once)"},
     {"--keep-gathered", 0, OPT_FLAG, FIELD(keep_gathered), NULL,
      "with --fsdp: parameters stay gathered from the forward to the backward"},
     {"--prefetch", 0, OPT_INT, FIELD(prefetch), "N", "with --fsdp: groups that are gathered ahead (default 1)"},
@@ -144,6 +146,7 @@ static TrainCommand nothing_given(void) {
                         .eval_batches = NOT_GIVEN,
                         .save_every = NOT_GIVEN,
                         .keep = NOT_GIVEN,
+                        .keep_every = NOT_GIVEN,
                         .seed = NOT_GIVEN,
                         .threads = NOT_GIVEN,
                         .prefetch = NOT_GIVEN,
@@ -235,8 +238,9 @@ static Status check(const TrainCommand *c) {
                        "say which inputs get them: --tokens input_ids,labels");
   if (!c->eval.n && (c->eval_every != NOT_GIVEN || c->eval_batches != NOT_GIVEN))
     return fail(ERR_USAGE, "--eval-every and --eval-batches need --eval FILE");
-  if (!c->save && (c->save_every != NOT_GIVEN || c->keep != NOT_GIVEN || c->save_memory))
-    return fail(ERR_USAGE, "--save-every, --keep and --save-memory need --save FOLDER");
+  if (!c->save &&
+      (c->save_every != NOT_GIVEN || c->keep != NOT_GIVEN || c->keep_every != NOT_GIVEN || c->save_memory))
+    return fail(ERR_USAGE, "--save-every, --keep, --keep-every and --save-memory need --save FOLDER");
   if (c->init_rename.n && !c->init && !c->resume) return fail(ERR_USAGE, "--init-rename needs --init PATH");
   if (c->save_async && c->save_sync) return fail(ERR_USAGE, "--save-async and --save-sync exclude each other");
   size_t name = c->output ? strlen(c->output) : 0;
@@ -257,6 +261,7 @@ static Status check(const TrainCommand *c) {
   TRY(option_between("--eval-batches", c->eval_batches, 1, INT64_MAX));
   TRY(option_between("--save-every", c->save_every, 1, INT64_MAX));
   TRY(option_between("--keep", c->keep, 0, 1000000));
+  TRY(option_between("--keep-every", c->keep_every, 1, INT64_MAX));
   if (c->fsdp && !c->mesh && !c->plan)
     return status_hint(fail(ERR_USAGE, "--fsdp shards parameters over the ranks of a mesh"), "--mesh dp=4");
   TRY(options_of_groups(c->fsdp, c->wrap, c->keep_gathered, c->prefetch));

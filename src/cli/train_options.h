@@ -16,8 +16,8 @@ typedef struct {
   RankOptions ranks;
   bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet, profile, keep_gathered, save_async,
       save_sync, no_overlap;
-  int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, seed, threads,
-      prefetch;
+  int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, keep_every, seed,
+      threads, prefetch;
 } TrainCommand;
 
 /* The command line; of a run that is resumed, that of its save and then this one.  Checked. */

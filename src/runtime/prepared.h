@@ -35,8 +35,8 @@ typedef struct {
   double bucket_mb;      /* MiB that are reduced at once; 0: every gradient by itself; BUCKET_AUTO */
   BucketMachine machine; /* whose size BUCKET_AUTO is; all 0: as the passes have it */
   bool wait_at_once;     /* nothing is computed between a reduction's start and its wait: for comparison */
-  Dtype dtype;           /* gradients are rounded to it before they are added up, and come back in their own; DT_NONE:
-                            not so */
+  Dtype dtype; /* gradients are rounded to it before they are added up, and come back in their own; DT_NONE:
+                  not so */
   /* Of fully sharded parameters: */
   const char *wrap;    /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules
                           whose   name is a number */

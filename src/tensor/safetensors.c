@@ -5,6 +5,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/blocks.h"
+#include "base/direct.h"
 #include "base/json.h"
 
 enum {
@@ -231,8 +233,28 @@ Status safetensors_get(const SafeTensors *st, const char *name, Scope *scope, Te
   return safetensors_tensor(st, e, scope, out);
 }
 
-uint64_t safetensors_hash(const SafeTensors *st, const SafeEntry *e) {
-  return XXH3_64bits(e->begin == e->end ? NULL : st->file->data + e->begin, (size_t)(e->end - e->begin));
+static void hash_pieces(const FileMap *f, uint64_t at, uint64_t end, void *buffer, XXH3_state_t *state) {
+  for (size_t n; at < end; at += n) {
+    n = end - at < PIECE ? (size_t)(end - at) : PIECE;
+    file_map_copy(f, (size_t)at, buffer, n);
+    XXH3_64bits_update(state, buffer, n);
+  }
+}
+
+/* What is large is read, not mapped: most of it is not in memory. */
+uint64_t safetensors_hash(const SafeTensors *st, const SafeEntry *entry) {
+  const size_t bytes = (size_t)(entry->end - entry->begin);
+  void *buffer = bytes < DIRECT_LEAST ? NULL : block_alloc(PIECE);
+  XXH3_state_t *state = buffer ? XXH3_createState() : NULL;
+  uint64_t hash;
+  if (state) {
+    XXH3_64bits_reset(state);
+    hash_pieces(st->file, entry->begin, entry->end, buffer, state);
+    hash = XXH3_64bits_digest(state);
+  } else hash = XXH3_64bits(bytes ? st->file->data + entry->begin : NULL, bytes);
+  XXH3_freeState(state);
+  if (buffer) block_free(buffer, PIECE);
+  return hash;
 }
 
 /* ---- writing ---------------------------------------------------------------- */

@@ -54,8 +54,8 @@ static Status refuse_batches(const Loop *l) {
   return s;
 }
 
-/* All ranks stop after the same step, whichever of them was asked to; they have made it with the same batches; and a
- * save goes on to its next part when all have done theirs. */
+/* All ranks stop after the same step, whichever of them was asked to; they have made it with the same batches; and
+ * a save goes on to its next part when all have done theirs. */
 static Status agree(const Loop *l, int *stopped) {
   Saver *save = l->o->save;
   double samples = (double)l->samples, tokens = (double)l->tokens;
@@ -63,7 +63,7 @@ static Status agree(const Loop *l, int *stopped) {
   TRY(over_ranks(l, REDUCE_MAX, v, 6));
   *stopped = (int)v[0];
   if (v[1] != -v[2] || v[3] != -v[4]) return refuse_batches(l);
-  return save && saver_is_saving(save) && !v[5] ? saver_advance(save) : OK;
+  return save && saver_is_saving(save) && v[5] == 0 ? saver_advance(save) : OK;
 }
 
 /* An error that every rank finds: they wait for each other, or those that are late would see a rank that failed.

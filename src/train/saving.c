@@ -21,7 +21,7 @@ static Status restore_shards(Trainer *t, const Source *from, const SavedStates *
   Status s = saved_shards(t, saved, &scope, arena, &item);
   if (!s) s = sharded_load(c, from, item, saved->n, session_ctx(trainer_session(t))->kern.threads);
   scope_clear(&scope);
-  return s;
+  return s && status_code(s) == ERR_CKPT ? save_hint_before(from->path, s) : s;
 }
 
 static Status restore_alone(Trainer *t, const Save *from, const SavedStates *saved) {

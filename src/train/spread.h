@@ -17,7 +17,7 @@ typedef struct {
   int64_t prefetch;   /* with fsdp: groups that are gathered ahead; negative: not told */
   bool no_overlap;    /* reductions are waited for where they start */
   const char *reduce_dtype; /* "bf16", "f16": gradients are rounded to it on their way; NULL: they are not */
-  const char *bucket_mb; /* of gradients that are reduced at once; "0": each by itself; "auto" (BUCKET_AUTO) */
+  const char *bucket_mb;    /* of gradients that are reduced at once; "0": each by itself; "auto" (BUCKET_AUTO) */
 } SpreadSettings;
 
 /* The parts of a TrainerPlan that say where.  plan may be NULL.  Errors name the setting; what is about ranks needs

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,14 +15,14 @@
 typedef enum { FAIL, DIE_BEFORE, DIE_AFTER } Fault;
 
 static struct {
-  long left; /* calls before the one; -1: nothing happens */
+  atomic_long left; /* calls of all threads before the one; negative: nothing happens */
   Fault fault;
   int error;
   const char *hit; /* the call that it was */
 } plan = {.left = -1};
 
 static bool is_due(const char *name) {
-  if (plan.left < 0 || plan.left-- > 0) return false;
+  if (plan.left < 0 || plan.left-- != 0) return false;
   plan.hit = name;
   if (plan.fault == DIE_BEFORE) _exit(99);
   return true;

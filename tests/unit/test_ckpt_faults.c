@@ -74,7 +74,8 @@ static void failures(void **state) {
       new_path(formats[f], path, sizeof path);
       assert_ok(convert(formats[f], path, false));
       int before = check_result(path);
-      plan.fault = FAIL, plan.error = errors[n % 2], plan.left = n, plan.hit = NULL;
+      plan.fault = FAIL, plan.error = errors[n % 2], plan.hit = NULL;
+      plan.left = n;
       Status r = convert(formats[f], path, true);
       plan.left = -1;
       hit = plan.hit != NULL;

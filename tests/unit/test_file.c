@@ -1,5 +1,6 @@
 /* Files: mapped in; out whole or not at all. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -165,10 +166,67 @@ static void folders(void **state) {
   assert_error(file_make_folder(path_of("p/f/g")), "folder");
 }
 
+/* ---- past the page cache ------------------------------------------------------------------------------ */
+
+enum { LARGE = 11000007 };
+
+static void check_large(const char *path, const unsigned char *want) {
+  static const size_t at[] = {0, 1, 511, 4096, 4097, 1048575, 5000000, LARGE - 1048577};
+  unsigned char *got = aligned_alloc(4096, (LARGE + 8192) / 4096 * 4096);
+  FileMap *f;
+  assert_non_null(got);
+  for (int cold = 0; cold < 2; cold++)
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+      for (int shift = 0; shift < 2; shift++) { /* aligned as disks like it, and not */
+        int fd = open(path, O_RDONLY);
+        assert_true(fd >= 0);
+        fsync(fd);
+        if (cold) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+        close(fd);
+        assert_ok(file_map(path, &f));
+        assert_int_equal(f->size, LARGE);
+        file_map_copy(f, at[i], got + shift, LARGE - at[i]);
+        assert_memory_equal(got + shift, want + at[i], LARGE - at[i]);
+        file_map_unref(f);
+      }
+  free(got);
+}
+
+static void large_pieces(void **state) {
+  (void)state;
+  static const size_t steps[] = {3, 1048576, 2000003, 70000, 4096, 5000001};
+  unsigned char *data = malloc(LARGE);
+  const char *path = path_of("large");
+  FileOut f;
+  assert_non_null(data);
+  for (size_t i = 0; i < LARGE; i++) data[i] = (unsigned char)(i * 2654435761u >> 24);
+  for (unsigned flags = 0; flags <= FILE_SYNC; flags += FILE_SYNC) {
+    assert_ok(file_out_open(&f, path, flags | FILE_OVERWRITE));
+    for (size_t at = 0, i = 0; at < LARGE; i++) {
+      size_t n = steps[i % (sizeof steps / sizeof *steps)];
+      if (n > LARGE - at) n = LARGE - at;
+      assert_ok(file_out_write(&f, data + at, n));
+      at += n;
+    }
+    assert_ok(file_out_commit(&f));
+    check_large(path, data);
+    assert_ok(file_out_open(&f, path, flags | FILE_OVERWRITE));
+    for (size_t end = LARGE; end;) { /* from behind, at any place */
+      size_t n = steps[end % (sizeof steps / sizeof *steps)];
+      if (n > end) n = end;
+      assert_ok(file_out_write_at(&f, end - n, data + end - n, n));
+      end -= n;
+    }
+    assert_ok(file_out_commit(&f));
+    check_large(path, data);
+  }
+  free(data);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(maps),      cmocka_unit_test(never_overwrites_unasked),
                                      cmocka_unit_test(discarded), cmocka_unit_test(large_and_padded),
                                      cmocka_unit_test(full_disk), cmocka_unit_test(devices_and_links),
-                                     cmocka_unit_test(folders)};
+                                     cmocka_unit_test(folders),   cmocka_unit_test(large_pieces)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
