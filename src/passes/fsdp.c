@@ -24,34 +24,11 @@
 #include "dist/spec.h"
 #include "optim/recipe.h"
 #include "passes/comm_block.h"
+#include "passes/fsdp_groups.h"
 #include "passes/pass.h"
 
 static const char redistribute[] = "tess.redistribute.default",
                   sum_of[] = "optim.sum."; /* a parameter: the state that micro-batches are added up in */
-enum { ARG_MESH = 1, ARG_SRC, ARG_DST, ARG_SHAPE };
-
-/* One redistribution that becomes part of a group. */
-typedef struct Member {
-  struct Member *next;
-  Node *node;
-  struct Group *group;
-  Val *in;                 /* the shard, or the partial gradient */
-  Val *forward, *backward; /* what stands for its result */
-} Member;
-
-/* Redistributions that are made at once: of one module, of one kind. */
-typedef struct Group {
-  struct Group *next;
-  const char *key;    /* module|mesh|dtype|axes */
-  const char *module; /* or the parameter that is a group by itself; "": the root */
-  bool wrapped;       /* it is a module's */
-  Member *first, **last;
-  int n;
-  int first_use, first_again; /* positions, in the forward and behind it; INT_MAX: none */
-  int again_for_all;          /* the same behind the forward, but by nodes that all ranks have, see Fsdp.epoch */
-  int last_made;              /* scatters: position behind which all are there */
-} Group;
-
 typedef struct {
   Exported *e;
   Arena arena;
@@ -320,105 +297,6 @@ static Status count_epochs(Fsdp *f) {
   return OK;
 }
 
-/* ---- writing a group ------------------------------------------------------------------------------------- */
-
-static int64_t numel_of(const Val *v) {
-  int64_t n = 1;
-  for (int d = 0; d < v->ndim; d++) n *= v->size[d]->value;
-  return n;
-}
-
-/* The arguments that tell how each of the group moves. */
-static Status describe_moves(Fsdp *f, const Group *g, Arg *moves, Arg *shapes, Arg *list, int64_t *size) {
-  Arena *arena = f->e->graph->arena;
-  TextBuf text = {0};
-  int n = 0, cap = 0;
-  for (const Member *m = g->first; m; m = m->next) cap += 1 + m->node->args[ARG_SHAPE].n;
-  Arg *numbers = arena_new_n(arena, Arg, cap + 1), *in = arena_new_n(arena, Arg, g->n + 1);
-  if (!numbers || !in) return fail_oom();
-  int k = 0;
-  *size = 0;
-  for (const Member *m = g->first; m; m = m->next) {
-    const Arg *a = m->node->args;
-    text_printf(&text, "%s%s>%s", k ? ";" : "", a[ARG_SRC].str, a[ARG_DST].str);
-    numbers[n++] = arg_int(a[ARG_SHAPE].n);
-    for (int d = 0; d < a[ARG_SHAPE].n; d++) numbers[n++] = a[ARG_SHAPE].list[d];
-    in[k++] = arg_val(m->in);
-    *size += numel_of(m->node->outs[0]);
-  }
-  const char *copy = text.failed ? NULL : arena_strdup(arena, text.text);
-  text_free(&text);
-  if (!copy) return fail_oom();
-  *moves = arg_str(copy);
-  *shapes = arg_list(numbers, n);
-  *list = arg_list(in, k);
-  return OK;
-}
-
-static Status add_call(Fsdp *f, Node *before, const Node *like, Stage stage, const char *target, const Arg *args,
-                       int nargs, Node **out) {
-  TRY(graph_emit_like(f->e->graph, before, like, target, args, nargs, out));
-  (*out)->stage = stage;
-  return OK;
-}
-
-/* The tensors of a group as views of the buffer; results[k] of member k. */
-static Status add_views(Fsdp *f, const Group *g, Node *before, Stage stage, Val *flat, Val **results) {
-  Graph *graph = f->e->graph;
-  Arg *lengths;
-  Node *split;
-  int k = 0;
-  TRY_NEW(lengths, arena_new_n(graph->arena, Arg, g->n + 1));
-  for (const Member *m = g->first; m; m = m->next) lengths[k++] = arg_int(numel_of(m->node->outs[0]));
-  TRY(add_call(f, before, g->first->node, stage, "aten.split.sizes",
-               (Arg[]){arg_val(flat), arg_list(lengths, g->n)}, 2, &split));
-  k = 0;
-  for (const Member *m = g->first; m; m = m->next, k++) {
-    const Val *like = m->node->outs[0];
-    const Sym *length;
-    Val *part;
-    TRY_NEW(length, sym_int(graph->syms, lengths[k].i));
-    TRY(node_add_tensor(split, "getitem", like->dtype, 1, &length, &part));
-  }
-  k = 0;
-  for (const Member *m = g->first; m; m = m->next, k++) {
-    const Val *like = m->node->outs[0];
-    Arg *size;
-    Node *n;
-    TRY_NEW(size, arena_new_n(graph->arena, Arg, like->ndim + 1));
-    for (int d = 0; d < like->ndim; d++) size[d] = arg_int(like->size[d]->value);
-    TRY(add_call(f, before, m->node, stage, "aten.reshape.default",
-                 (Arg[]){arg_val(split->outs[k]), arg_list(size, like->ndim)}, 2, &n));
-    TRY(node_add_tensor(n, like->name, like->dtype, like->ndim, like->size, &results[k]));
-  }
-  return OK;
-}
-
-/* The start before one node, the wait and the views before another. */
-static Status add_group(Fsdp *f, const Group *g, const char *target, Node *before, Node *needed, Stage stage,
-                        Val **results) {
-  Graph *graph = f->e->graph;
-  const Node *like = g->first->node;
-  Arg args[6];
-  int64_t size;
-  const Sym *length;
-  Node *n;
-  Val *flat;
-  TRY(describe_moves(f, g, &args[2], &args[3], &args[0], &size));
-  args[1] = like->args[ARG_MESH];
-  args[4] = arg_int(size);
-  const char *why = arena_printf(graph->arena, "group '%s'", *g->module ? g->module : "(root)");
-  if (!why) return fail_oom();
-  args[5] = arg_str(why);
-  TRY_NEW(length, sym_int(graph->syms, size));
-  TRY(add_call(f, before, like, stage, target, args, 6, &n));
-  TRY(node_add_tensor(n, "group", like->outs[0]->dtype, 1, &length, &flat));
-  Arg started = arg_val(flat);
-  TRY(add_call(f, needed, like, stage, WAIT_TENSOR, &started, 1, &n));
-  TRY(node_add_tensor(n, "group_wait", like->outs[0]->dtype, 1, &length, &flat));
-  return add_views(f, g, needed, stage, flat, results);
-}
-
 /* ---- gathering ------------------------------------------------------------------------------------------- */
 
 static bool is_gathered_again(const Fsdp *f, const Group *g) {
@@ -464,8 +342,8 @@ static Status gather_all(Fsdp *f, bool again) {
     const Group *g = list[i].group;
     int k = 0;
     TRY_NEW(results, arena_new_n(&f->arena, Val *, g->n + 1));
-    TRY(add_group(f, g, "tess.gather_group.default", f->node[list[i].start], f->node[list[i].need],
-                  again ? STAGE_BACKWARD : STAGE_FORWARD, results));
+    TRY(group_write(f->e->graph, g, "tess.gather_group.default", f->node[list[i].start], f->node[list[i].need],
+                    again ? STAGE_BACKWARD : STAGE_FORWARD, results));
     for (Member *m = g->first; m; m = m->next) *(again ? &m->backward : &m->forward) = results[k++];
   }
   return OK;
@@ -541,8 +419,8 @@ static Status scatter_all(Fsdp *f) {
     if (next > end) next = end;
     if (f->at_once) next = start;
     TRY_NEW(results, arena_new_n(&f->arena, Val *, g->n + 1));
-    TRY(add_group(f, g, "tess.scatter_group.default", f->node[start], f->node[next > start ? next : start],
-                  STAGE_BACKWARD, results));
+    TRY(group_write(f->e->graph, g, "tess.scatter_group.default", f->node[start],
+                    f->node[next > start ? next : start], STAGE_BACKWARD, results));
     for (Member *m = g->first; m; m = m->next) m->node->outs[0]->forward = results[k++];
   }
   graph_forward(f->e->graph);
