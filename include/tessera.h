@@ -461,12 +461,13 @@ TESS_API TessTensor *tess_trainer_state(TessTrainer *t, const char *name);
 /* Copies the elements of a tensor of the same size; on a mesh, of the whole, from which each rank takes its part.
  */
 TESS_API int tess_trainer_set_state(TessTrainer *t, const char *name, const TessTensor *from);
-/* All parameters and buffers, from a .safetensors file with their names. */
+/* All parameters and buffers, from a checkpoint of any format with their names (docs/ckpt.md); other dtypes are
+ * cast. On a mesh each rank reads what it holds.  (collective) */
 TESS_API int tess_trainer_load(TessTrainer *t, const char *path);
 
 /* Saves everything into a run folder (docs/checkpoints.md), as the save of this step; the last `keep` saves stay
- * (0: all).  The trainer keeps the folder locked until it saves to another or is freed.  On a mesh rank 0 writes,
- * and what is saved can be resumed on any mesh, or without one.  (collective) */
+ * (0: all).  The trainer keeps the folder locked until it saves to another or is freed.  On a mesh every rank
+ * writes its shards, and what is saved can be resumed on any mesh, or without one.  (collective) */
 TESS_API int tess_trainer_save(TessTrainer *t, const char *folder, int keep);
 /* Goes on from the newest save of a run folder, the context's random numbers too. */
 TESS_API int tess_trainer_resume(TessTrainer *t, const char *folder);

@@ -56,6 +56,24 @@ train 0 '' --steps 11 -q --log "$temp/whole.log"
 try 0 '' train "$temp/trained.pt2" --threads 1 --data "$mlp/batches.safetensors" --batched --steps 1 -q --log "$temp/program.log"
 that [ "$(member "$temp/again.log" 1 loss)" = "$(member "$temp/whole.log" 11 loss)" ]
 that [ "$(member "$temp/program.log" 1 loss)" = "$(member "$temp/whole.log" 11 loss)" ]
+
+# ---- weights to begin with: any format, other names and dtypes, what is missing
+ckpt() { check 0 '' "$tessera" ckpt "$@"; }
+ckpt convert "$temp/w.safetensors" --to hf --max-shard-size 1K -o "$temp/w.hf"
+ckpt convert "$temp/w.safetensors" --to dcp --mesh 2 -o "$temp/w.dcp"
+ckpt cast "$temp/w.safetensors" --dtype f64 -o "$temp/w.f64"
+ckpt rename "$temp/w.safetensors" '*=net.*' -o "$temp/renamed.safetensors"
+ckpt select "$temp/w.safetensors" '*weight' -o "$temp/less.safetensors"
+for init in w.hf w.hf/model.safetensors.index.json w.dcp w.f64 'renamed.safetensors --init-rename net.*=*'; do
+  train 0 '' --steps 1 -q -f --log "$temp/init.log" --init "$temp/"$init
+  that [ "$(member "$temp/init.log" 1 loss)" = "$(member "$temp/whole.log" 11 loss)" ]
+done
+train 3 "does not fit the program: 6 tensors do not" --steps 1 --init "$temp/renamed.safetensors"
+hint "it has 'net.layers.0.(weight|bias)'; --init-rename"
+train 3 "has no 'layers.0.bias', which the program has" --steps 1 --init "$temp/less.safetensors"
+train 3 "'layers.0.weight' is f32.*, in the program it is" --steps 1 --init "$cnn/init.safetensors" --init-rename 'conv1.weight=layers.0.weight'
+train 2 "no tensor of .* matches 'x=y'" --steps 1 --init "$temp/w.safetensors" --init-rename x=y
+train 2 'needs --init' --steps 1 --init-rename x=y
 if python3 -c 'import safetensors.numpy' 2>/dev/null; then
   check 0 '^6 684$' python3 -c 'import safetensors.numpy, sys
 w = safetensors.numpy.load_file(sys.argv[1])
@@ -129,8 +147,9 @@ bytes 0 '^step 4 .* eval [0-9.]+' --steps 4 --eval CONTRIBUTING.md --eval-every 
 that [ -n "$(member "$temp/bytes.log" 2 eval_loss)" ]
 that [ -z "$(member "$temp/bytes.log" 3 eval_loss)" ]
 that [ -n "$(member "$temp/bytes.log" 4 tokens_per_s)" ]
-bytes 0 '' --steps 4 -q --seed 3 --memory 45% --log "$temp/tight.log"
+bytes 0 '' --steps 4 -q --seed 3 --memory 45% --eval CONTRIBUTING.md --eval-batches 2 --log "$temp/tight.log"
 that [ "$(member "$temp/bytes.log" 4 loss)" = "$(member "$temp/tight.log" 4 loss)" ]
+that [ -n "$(member "$temp/tight.log" 4 eval_loss)" ]
 bytes 0 '^step 2 ' --steps 2 --dtype bf16
 bytes 0 '^step 2 ' --steps 2 --dtype f16 --log "$temp/f16.log"
 that [ -n "$(member "$temp/f16.log" 2 loss_scale)" ]
@@ -153,6 +172,16 @@ try 2 'has made 12 steps, which is all that was asked for' train --resume "$temp
 hint '--steps N'
 try 0 '^step 13 ' train --resume "$temp/run" --steps 13 --save "$temp/run"
 train 0 '' --steps 9 -q --save "$temp/kept" --save-every 1 --keep 2
+train 0 'saves held up steps for' --steps 9 -q --save "$temp/waited" --save-every 1 --keep 2 --save-sync --profile
+train 0 '' --steps 9 -q --save "$temp/little" --save-every 1 --keep 2 --save-memory 1K
+for step in 8 9; do
+  for file in model optimizer; do
+    that cmp -s "$temp/kept/step-0000000$step/$file.safetensors" "$temp/waited/step-0000000$step/$file.safetensors"
+    that cmp -s "$temp/kept/step-0000000$step/$file.safetensors" "$temp/little/step-0000000$step/$file.safetensors"
+  done
+done
+train 2 'exclude each other' --steps 1 --save "$temp/both" --save-sync --save-async
+train 2 '--save-memory takes bytes' --steps 1 --save "$temp/both" --save-memory 70%
 that [ "$(ls "$temp/kept" | tr '\n' ' ')" = 'step-00000008 step-00000009 ' ]
 
 # SIGTERM and SIGINT: the step is finished and saved.

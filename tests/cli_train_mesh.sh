@@ -49,7 +49,7 @@ for ranks in 2 3 4; do
 done
 of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp $(records "$temp/hsdp")
 that near "$temp/alone" "$temp/hsdp"
-for how in '--wrap none' '--prefetch 3 --keep-gathered' '--no-overlap --bucket-mb 0'; do
+for how in '--wrap norm' '--prefetch 3 --keep-gathered' '--no-overlap --bucket-mb 0'; do
   of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp $how $(records "$temp/again")
   that same "$temp/hsdp" "$temp/again"
 done
@@ -59,6 +59,10 @@ rm -rf "$temp/run"
 of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp --steps 4 --save "$temp/run" $(records "$temp/again")
 check 0 '' "$tessera" train --resume "$temp/run" --steps 6 -q
 that same "$temp/hsdp" "$temp/again"
+
+echo '{"params": {"blocks.0.bn1.bias": "R,S(0)", "stem.1.weight": "R,S(0)", "blocks.0.conv2.weight": "R,S(2)", "blocks.0.bn2.bias": "R,S(0)"}}' >"$temp/chain.json"
+check 0 '' "$tessera" train "$golden/grads/resnet/program.pt2" --data "$golden/grads/resnet/inputs.safetensors" --steps 1 -q --threads 1 \
+  --mesh dp=2,tp=4 --fsdp --plan "$temp/chain.json" # gradients that are redistributed before and behind the reduction of their group
 
 # ---- gradients that are rounded on their way
 for where in 'dp=2' 'dp=3 --data-parallel local' 'dp=2 --fsdp' 'replica=2,dp=2 --fsdp --accumulate 1' 'dp=2,tp=2 --fsdp --data-parallel local'; do
@@ -74,6 +78,27 @@ done
 that cmp -s "$temp/bf16.safetensors" "$temp/bf16--fsdp.safetensors"
 of "$mlp" 2 'reduced in bf16, f16 or f32' --steps 1 --mesh dp=2 --reduce-dtype f8
 
+# ---- a limit of memory changes no bits, on any rank; what cannot be met tells what can
+of "$gpt" 0 '' $options --mesh dp=3 --fsdp $(records "$temp/sharded")
+for limit in 100% 90% 80%; do
+  of "$gpt" 0 '' $options --mesh dp=3 --fsdp --memory $limit $(records "$temp/limited")
+  that same "$temp/sharded" "$temp/limited"
+  check 0 'parameters are gathered' "$tessera" plan "$gpt/forward.pt2" --train --mesh dp=3 --fsdp --memory $limit
+done
+of "$gpt" 2 'do not fit' $options --mesh dp=3 --fsdp --memory 1K
+hint 'smallest limit is --memory'
+of "$gpt" 0 '' $options --mesh dp=2 $(records "$temp/replicated")
+of "$gpt" 0 '' $options --mesh dp=2 --memory 80% $(records "$temp/limited")
+that same "$temp/replicated" "$temp/limited"
+
+# ---- parameters sharded over the data axis, too
+of "$gpt" 0 '' $options --mesh dp=2 --fsdp --wrap 'blocks.*' --prefetch 2 --keep-gathered $(records "$temp/fsdp")
+that near "$temp/alone" "$temp/fsdp"
+of "$gpt" 2 "no module with parameters matches 'x'" $options --mesh dp=2 --fsdp --wrap 'blocks.*,x'
+of "$gpt" 2 'patterns of modules are wanted' $options --mesh dp=2 --fsdp --wrap ''
+of "$gpt" 2 'patterns of modules are wanted' $options --mesh dp=2 --fsdp --wrap 'a"b'
+of "$gpt" 2 'bucket-mb 1e.12: the MiB of gradients' $options --mesh dp=2 --bucket-mb 1e12
+
 # ---- resumed on other meshes, on one rank and back
 rm -rf "$temp/run"
 of "$gpt" 0 '' $options $mesh --steps 2 --save "$temp/run" --log "$temp/moved"
@@ -82,11 +107,56 @@ check 0 '' "$tessera" train --resume "$temp/run" --mesh dp=3 --steps 4 -q
 check 0 '' "$tessera" train --resume "$temp/run" --mesh tp=2,dp=2 --steps 6 -q
 that near "$temp/alone" "$temp/moved"
 
+# ---- shards: HSDP to FSDP to TP to one rank, waited for or not; a file that is too large on one rank, a bit that fell
+rm -rf "$temp/run"
+of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp --steps 2 --save "$temp/run" --save-every 1 --log "$temp/moved"
+that [ "$(ls "$temp/run/step-00000002" | grep -c rank0000)" = 8 ]
+check 0 '' "$tessera" ckpt verify "$temp/run"
+of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp --steps 2 --save "$temp/waited" --save-sync --log "$temp/sync"
+check 0 '^the same' "$tessera" ckpt diff "$temp/run" "$temp/waited"
+check 0 '' "$tessera" train --resume "$temp/run" --mesh dp=3 --fsdp --steps 3 -q
+check 0 '' "$tessera" train --resume "$temp/run" --mesh tp=2 --fsdp=none --steps 4 -q
+check 0 '' "$tessera" train --resume "$temp/run" --mesh dp=1 --steps 6 -q
+that near "$temp/alone" "$temp/moved" 1e-5
+check 1 'rank [13] of 4: cannot write .*optimizer-rank0000[13].*File too large' sh -c 'trap "" XFSZ; ulimit -f 16; exec "$@"' sh "$tessera" train "$gpt/forward.pt2" \
+  --threads 1 --data "$gpt/batches.safetensors" --batched -q $options $mesh --save "$temp/large" --save-every 1
+that [ -z "$(ls "$temp/large")" ]
+printf damaged | dd of="$temp/waited/step-00000002/optimizer-rank00001.safetensors" bs=1 seek=4000 conv=notrunc 2>"$temp/dd"
+check 6 "optimizer-rank00001.safetensors': the bytes of the tensor '.*' do not match their checksum" "$tessera" train --resume "$temp/waited" --mesh dp=2 --steps 4 -q
+check 6 "optimizer-rank00001.safetensors': the bytes of the tensor '.*' do not match their checksum" "$tessera" train --resume "$temp/waited" --mesh dp=1 --steps 4 -q
+rm "$temp/waited/step-00000002/model-rank00001.safetensors"
+check 6 "model-rank00001.safetensors" "$tessera" train --resume "$temp/waited" --mesh tp=2 --steps 4 -q
+of "$gpt" 0 '' $options --steps 4 --save "$temp/whole" $(records "$temp/init")
+of "$gpt" 0 '' --steps 1 --optim sgd,lr=0 --init "$temp/whole" --mesh dp=2,tp=2 --fsdp -o "$temp/same.safetensors"
+that cmp -s "$temp/same.safetensors" "$temp/init.safetensors"
+
 # ---- Muon's products of a matrix with itself, which is sharded both ways
 echo '{"params": {"layers.1.weight": "S(1),S(0)"}}' >"$temp/both.json"
 of "$mlp" 0 '' --steps 3 --optim muon,lr=1e-2 --log "$temp/muon"
 of "$mlp" 0 '' --steps 3 --optim muon,lr=1e-2 --mesh x=2,tp=2 --plan "$temp/both.json" --log "$temp/muon.mesh"
 that near "$temp/muon" "$temp/muon.mesh" 2e-2
+
+# ---- what a step would do, where ranks have rows of their own, and of several micro-batches
+planned() { # CODES PATTERN OPTIONS...
+  code=$1 pattern=$2
+  shift 2
+  try "$code" "$pattern" plan "$gpt/forward.pt2" --train "$@"
+}
+planned 0 '^  all_reduce dp, backward +1 .*gradients, joined' --mesh dp=2 --data-parallel local
+that grep -q '^collectives' "$temp/out"
+that [ "$(grep -c '^  all_reduce' "$temp/out")" = 1 ] # no means of the whole batch
+planned 0 '^  all_reduce dp, backward +1 ' --mesh dp=2,tp=2 --data-parallel local --accumulate 3
+calls() { sed -n 's/^  all_reduce tp  *\([0-9]*\) .*/\1/p' "$temp/out"; }
+three=$(calls)
+planned 0 '21 parameters' --mesh dp=2,tp=2 --data-parallel local
+that [ "$((3 * $(calls)))" = "$three" ]
+planned 0 ', 3 micro-batches' --mesh dp=2 --accumulate 3
+that grep -q '20 gradients, joined' "$temp/out" # once, with the last
+planned 0 'at 3 batches of [0-9]+; all but the last take' --accumulate 3 --machine cpu2
+planned 0 '"micro_batches": 3' --accumulate 3 --mesh dp=2 --json
+planned 2 'there is global and local' --mesh dp=2 --data-parallel none
+planned 2 'accumulate must be between' --mesh dp=2 --accumulate -1
+try 2 'speak of a training' plan "$gpt/forward.pt2" --mesh dp=2 --accumulate 2
 
 # ---- --check
 of "$gpt" 0 '^check: 2 steps match one rank.s: losses, norms and 20 gradients$' --steps 2 --mesh dp=2,tp=2 --check

@@ -275,7 +275,7 @@ static Status least_memory(const Model *m, Ctx *ctx, size_t *least) {
 static Status refuses(const Model *m, Ctx *ctx, MemoryLimit limit) {
   Limited got;
   Status s = run_limited(m, ctx, limit, &got);
-  bool right = s && status_code(s) == ERR_USAGE && strstr(status_message(s), "the smallest limit is --memory");
+  bool right = s && status_code(s) == ERR_USAGE && strstr(status_message(s), "the smallest limit");
   if (s && !right) return s;
   status_free(s);
   return right ? OK : fail(ERR_DIFF, "%g is less than can be, and was not refused", limit.amount);

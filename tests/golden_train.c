@@ -24,6 +24,7 @@
 #include "golden_training.h"
 #include "model_folders.h"
 #include "pt2/read.h"
+#include "train/starting_weights.h"
 
 enum { PATH_CAP = 4096 };
 
@@ -149,7 +150,7 @@ static Status run_steps(const Case *c, Trainer *t) {
   SafeTensors *file;
   Scope scope = {0};
   path_in(c, "init.safetensors", path);
-  TRY(trainer_load_weights(t, path));
+  TRY(trainer_load_weights(t, &(StartingWeights){.path = path}));
   path_in(c, "batches.safetensors", path);
   TRY(safetensors_open(path, &file));
   int batches = (int)yyjson_arr_size(yyjson_obj_get(c->run, "losses"));

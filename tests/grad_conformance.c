@@ -32,6 +32,8 @@ static const None none[] = {
      "aten.multilabel_margin_loss_backward.default aten._cdist_backward.default aten._pdist_backward.default "
      "aten._scaled_dot_product_flash_attention_for_cpu_backward.default tess.attention_mask_backward.default "
      "tess.attention_dropout_backward.default"},
+    {"parts of batch norm on ranks, below the tape",
+     "tess.channel_moments.default tess.channel_gradient_sums.default"},
     {"PyTorch has no second derivative",
      "torchvision._roi_align_backward.default torchvision._deform_conv2d_backward.default"},
     {"a second derivative that PyTorch has and tessera has not",

@@ -5,11 +5,16 @@
 
 A model is a folder with a program that returns its loss (program.pt2, loss.pt2 or forward.pt2) and a batch for it
 (inputs.safetensors, or data.safetensors); plan*.json in it are plans.  A draw takes a model, a mesh of one to three
-axes and at most eight ranks, a plan (of the folder, auto, random placements or random styles), fully sharded parameters, a size of batches that
-need not divide, accumulation, clipping, an optimizer with groups and frozen parameters.  Five steps are made in f64,
-where all that differs is a mistake: losses and norms within 1e-8, parameters within 1e-6 of what they moved; or in f32,
-losses and norms within 1e-4 (with bf16, in which Muon iterates: 1e-2).  A plan or a size of batches that is refused with exit code 2 is no draw.  A failing draw
-prints the two commands; DRAW=N in the environment makes that one alone.
+axes and at most eight ranks, a plan (of the folder, auto, random placements or random styles), a size of batches that
+need not divide, accumulation, clipping, an optimizer with groups and frozen parameters, on meshes with a data axis half
+of the time FSDP with its options, at times a limit of memory.  Five steps are made in f64, where all that differs is a
+mistake: losses and norms within 1e-8, parameters within 1e-6 of what they moved; or in f32, losses and norms within 1e-4
+(with bf16, in which Muon iterates: 1e-2).
+
+What differs by more is compared with what rounding does to this very training: one rank again, three times, from weights
+that are off by a rounding of their dtype.  Within four times of that it is "noise", counted apart; else the draw fails and
+prints the two commands.  DRAW=N in the environment makes that draw alone.  A plan, a limit or a size of batches that is
+refused with exit code 2 is no draw; REFUSED=1 lists why.
 """
 import json
 import os
@@ -31,9 +36,14 @@ def load(path):
     size = int.from_bytes(raw[:8], "little")
     out = {}
     for name, t in json.loads(raw[8:8 + size]).items():
-        if name != "__metadata__" and t["dtype"] in DTYPES:
-            begin, end = (8 + size + o for o in t["data_offsets"])
-            out[name] = np.frombuffer(raw[begin:end], DTYPES[t["dtype"]]).reshape(t["shape"])
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + size + o for o in t["data_offsets"])
+        if t["dtype"] == "BF16":
+            x = (np.frombuffer(raw[begin:end], np.uint16).astype(np.uint32) << 16).view(np.float32)
+        else:
+            x = np.frombuffer(raw[begin:end], DTYPES[t["dtype"]])
+        out[name] = x.reshape(t["shape"])
     return out
 
 
@@ -134,8 +144,6 @@ def draw_training(r, model):
         words += ["--group", f"other={r.choice(params)}:" + r.choice(["lr=1e-3", "weight_decay=0", "optim=sgd,lr=0.05,momentum=0.5", "optim=muon,lr=0.01"])]
     if len(params) > 3 and r.random() < 0.3:
         words += ["--freeze", ",".join(r.sample(params, r.choice([1, 2])))]
-    if r.random() < 0.1:
-        words += ["--memory", "90%"]
     accumulate = r.choice([1, 1, 1, 2, 3])
     bucket = r.choice([[], [], ["--bucket-mb", "0"], ["--bucket-mb", "0.002"]])
     words += ["--accumulate", str(accumulate)]
@@ -145,12 +153,23 @@ def draw_training(r, model):
     return words, bucket, accumulate, "bf16" if rough else exact
 
 
-def draw_groups(r, axes):
-    """Fully sharded parameters, where an axis is one for data."""
-    if not any(n == "dp" for n, _ in axes) or r.random() < 0.5:
+def draw_fsdp(r, model, axes):
+    """Options of --fsdp, or none."""
+    data = [n for n, k in axes if n == "dp"]
+    if r.random() < 0.4 or not (data or len(axes) == 1):
         return []
-    how = [[], ["--wrap", "none"], ["--wrap", "*"], ["--prefetch", "0"], ["--prefetch", "3"], ["--keep-gathered"], ["--no-overlap"]]
-    return ["--fsdp", *r.choice(how)]
+    words = [r.choice(["--fsdp", f"--fsdp={data[0]}"]) if data else f"--fsdp={axes[0][0]}"]
+    words += [] if data else ["--data-axis", axes[0][0]]
+    if r.random() < 0.5:
+        words += ["--prefetch", r.choice(["0", "1", "2", "5"])]
+    if r.random() < 0.3:
+        words += [r.choice(["--keep-gathered", "--keep-gathered", "--no-overlap"])]
+    if r.random() < 0.4:
+        modules = sorted({n.rsplit(".", k)[0] for n in model.state for k in (1, 2) if n.count(".") >= k})
+        if modules:
+            chosen = r.sample(modules, min(len(modules), r.choice([1, 2, 3, 50])))
+            words += ["--wrap", ",".join(m if r.random() < 0.7 else m.rsplit(".", 1)[0] + ".*" for m in chosen)]
+    return words
 
 
 def run(tessera, words):
@@ -165,31 +184,46 @@ def rows_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def differs(model, alone, mesh, exact, moved=True):
-    """What is not the same, or None."""
-    near = {"f64": 1e-8, "f32": 1e-4, "bf16": 1e-2}[exact]
-    a, b = rows_of(alone / "log"), rows_of(mesh / "log")
-    if len(a) != len(b):
-        return f"{len(b)} steps instead of {len(a)}"
-    for x, y in zip(a, b):
-        for what in ("loss", "grad_norm"):
-            u, v = (float("nan") if z[what] is None else float(z[what]) for z in (x, y))
-            if not (abs(u - v) <= near * max(abs(u), 1e-2) or (u != u and v != v) or u == v):
-                return f"step {x['step']}: {what} {v!r} on the mesh, {u!r} on one rank"
+NEAR = {"f64": 1e-8, "f32": 1e-4, "bf16": 1e-2}  # losses and norms
+ROUNDING = {"f64": 2e-16, "f32": 6e-8, "bf16": 4e-3}  # what weights are off by to see what rounding does
+
+
+def numbers(folder):
+    """Losses and norms of all steps: {(step, what): number}."""
+    return {(x["step"], w): float("nan") if x[w] is None else float(x[w]) for x in rows_of(folder / "log") for w in ("loss", "grad_norm")}
+
+
+def apart(u, v):
+    return 0.0 if u == v or (u != u and v != v) else float("inf") if u != u or v != v else abs(u - v)
+
+
+def differs(model, alone, mesh, exact, noise=None):
+    """What is not the same, or None.  noise: folders of one rank, begun a rounding apart."""
+    a, b = numbers(alone), numbers(mesh)
+    if a.keys() != b.keys():
+        return f"{len(b) // 2} steps instead of {len(a) // 2}"
+    others = [numbers(n) for n in noise or ()]
+    for key, u in a.items():
+        near = NEAR[exact] * max(abs(u), 1e-2) if u == u else 0.0
+        near = max([near] + [4 * apart(u, o.get(key, u)) for o in others])
+        if not apart(u, b[key]) <= near:
+            return f"step {key[0]}: {key[1]} {b[key]!r} on the mesh, {u!r} on one rank" + (f", where rounding makes {near / 4:.3g}" if noise else "")
     if exact != "f64":
         return None
     p, q = load(alone / "w.safetensors"), load(mesh / "w.safetensors")
+    others = [load(n / "w.safetensors") for n in noise or ()]
     if p.keys() != q.keys():
         return f"other states: {p.keys() ^ q.keys()}"
     for name, x in p.items():
         y = q[name]
         if x.shape != y.shape or x.dtype != y.dtype:
             return f"{name} is {y.dtype}{y.shape}, not {x.dtype}{x.shape}"
+        far = lambda z: float(np.abs(x.astype(np.float64) - z).max(initial=0))
         begin = model.state.get(name, x)
         change = max(float(np.abs(x - begin).max(initial=0)), 1e-4) if x.dtype.kind == "f" else 1
-        most = float(np.abs(x.astype(np.float64) - y).max(initial=0))
-        if not most <= 1e-6 * change + 1e-7:  # of gradients that are noise
-            return f"{name} moved by {change:.3g} and differs by {most:.3g}"
+        near = max([1e-6 * change + 1e-7] + [4 * far(o[name]) for o in others])  # 1e-7: of gradients that are noise
+        if not far(y) <= near:
+            return f"{name} moved by {change:.3g} and differs by {far(y):.3g}" + (f", where rounding makes {near / 4:.3g}" if noise else "")
     return None
 
 
@@ -198,7 +232,7 @@ class Draws:
         self.tessera, self.temp = tessera, temp
         found = [f for top in map(Path, folders) for f in ([top] if Model.is_one(top) else sorted(top.iterdir())) if f.is_dir() and Model.is_one(f)]
         self.models = [Model(f) for f in found]
-        self.refused = {}
+        self.refused, self.kinds = {}, {}
 
     def begin(self, model):
         """Names and first values of its states, from a training that moves nothing."""
@@ -245,15 +279,39 @@ class Draws:
         if not any(n in ("dp", "replica") for n, _ in axes) and len(axes) > 1 and r.random() < 0.7:
             where += ["--data-axis", r.choice([n for n, _ in axes])]
         mesh.mkdir(exist_ok=True)
-        where += bucket + draw_groups(r, axes)
-        code, error = run(self.tessera, [*words, *self.results(mesh), *where])
+        fsdp = draw_fsdp(r, model, axes) if "--data-axis" not in where else []
+        where += bucket + fsdp
+        limit = ["--memory", r.choice(["100%", "95%", "90%", "70%", "50%"])] if r.random() < 0.15 else []
+        code, error = run(self.tessera, [*words, *self.results(mesh), *where, *limit])
+        while code == 2 and "smallest limit" in error:  # which must do for the rank that told
+            limit = ["--memory", error.split("--memory ")[1].split(",")[0].split()[0]]
+            code, error = run(self.tessera, [*words, *self.results(mesh), *where, *limit])
+        where += limit
         if code == 2:
             return self.refuse(model, error)
+        self.kinds["fsdp" if fsdp else "no fsdp"] = self.kinds.get("fsdp" if fsdp else "no fsdp", 0) + 1
         wrong = f"exit code {code}: {error}" if code else differs(model, alone, mesh, exact)
         if not wrong:
             return None
+        if not code:
+            wrong = differs(model, alone, mesh, exact, self.noise(model, words, exact))
+            if not wrong:
+                return "noise"
         text = Path(plan).read_text() if plan and plan != "auto" else plan
         return f"{model.name}: {wrong}\n  {' '.join([self.tessera, 'train', *words])}\n  ... {' '.join(where)}\n  {text}"
+
+    def noise(self, model, words, exact):
+        """Folders of the same training on one rank, from weights that are off by a rounding."""
+        folders = []
+        for k in range(3):
+            rng, folder = np.random.default_rng(k), self.temp / f"noise{k}"
+            folder.mkdir(exist_ok=True)
+            off = {n: x * (1 + ROUNDING[exact] * rng.choice([-1.0, 1.0], size=x.shape)) if x.dtype.kind == "f" else x for n, x in model.state.items()}
+            save(folder / "init.safetensors", off)
+            code, error = run(self.tessera, [*words, *self.results(folder), "--init", str(folder / "init.safetensors")])
+            assert code == 0, f"{model.name}: {error}"
+            folders.append(folder)
+        return folders
 
     def refuse(self, model, error):
         line = error.splitlines()[0] if error else ""
@@ -263,7 +321,7 @@ class Draws:
 
 def main():
     tessera, draws, seed, folders = str(Path(sys.argv[1]).resolve()), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
-    counts, failed = {"same": 0, "refused": 0}, 0
+    counts, failed = {"same": 0, "noise": 0, "refused": 0}, 0
     with tempfile.TemporaryDirectory() as temp:
         all_draws = Draws(tessera, folders, Path(temp))
         first = int(os.environ.get("DRAW", seed))
@@ -271,13 +329,11 @@ def main():
         at = first
         while made < (1 if "DRAW" in os.environ else draws):
             wrong = all_draws.one(at)
-            if wrong == "refused":
-                counts["refused"] += 1
+            made += wrong != "refused"
+            if wrong in (None, "noise", "refused"):
+                counts[wrong or "same"] += 1
             else:
-                made += 1
-                counts["same"] += wrong is None
-                failed += wrong is not None
-            if wrong and wrong != "refused":
+                failed += 1
                 print(f"draw {at}: {wrong}", flush=True)
             if wrong and "DRAW" in os.environ:
                 break
@@ -285,7 +341,7 @@ def main():
         if os.environ.get("REFUSED"):
             for line, name in sorted(all_draws.refused.items()):
                 print(f"refused ({name}): {line}")
-    print(f"{counts['same']} draws like one rank, {failed} failed, {counts['refused']} were refused")
+    print(f"{counts['same']} draws like one rank, {counts['noise']} as near as rounding allows, {failed} failed, {counts['refused']} were refused {all_draws.kinds}")
     return 1 if failed or counts["refused"] > 4 * max(draws, 5) else 0
 
 

@@ -196,7 +196,7 @@ class Trainer:
                     self._ok(quick.tess_trainer_set_state(self._ptr, name.encode(), tensor_of(self._ctx, value)))
 
     def load(self, path):
-        """All parameters and buffers from a .safetensors file."""
+        """All parameters and buffers from a checkpoint of any format: .safetensors, Hugging Face, DCP, .pt2, a run."""
         self._ok(lib.tess_trainer_load(self._open(), os.fsencode(path)))
 
     def save(self, folder, keep=0):

@@ -54,7 +54,8 @@ TessTensor *tess_checkpoint_load(TessCtx *ctx, const TessCheckpoint *c, const ch
 
 int tess_checkpoint_fill(TessCtx *ctx, const TessCheckpoint *c, const char *name, TessTensor *into) {
   if (!API_BEGIN(ctx, GIVEN("the checkpoint", c), GIVEN("the name", name), GIVEN("the tensor", into))) return -1;
-  return api_stick(ctx, source_fill(c->source, &(ShardItem){name, into, NULL})) ? -1 : 0;
+  return api_stick(ctx, source_fill(c->source, &(ShardItem){name, into, NULL}, ((Ctx *)ctx)->kern.threads)) ? -1
+                                                                                                            : 0;
 }
 
 /* ---- saving

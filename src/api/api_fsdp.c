@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/fsdp.h"
+#include "base/grow.h"
 
 static PublicCtx *inside(TessCtx *ctx) { return (PublicCtx *)ctx; }
 
@@ -25,12 +26,8 @@ static Status add_unit(UnitList *l, FsdpUnit *u, const char *path) {
     l->name[i] = both.text;
     return OK;
   }
-  void *v = l->v, *name = l->name;
-  Status s = module_grow(&v, l->n, &l->cap, sizeof *l->v);
-  l->v = v;
-  if (!s) s = module_grow(&name, l->n, &l->name_cap, sizeof *l->name);
-  l->name = name;
-  if (s) return s;
+  TRY_ROOM(l->v, l->n, l->cap);
+  TRY_ROOM(l->name, l->n, l->name_cap);
   TRY_NEW(l->name[l->n], strdup(path));
   l->v[l->n++] = u;
   return OK;

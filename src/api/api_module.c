@@ -4,15 +4,7 @@
 #include <string.h>
 
 #include "api/module.h"
-
-Status module_grow(void **list, int n, int *cap, size_t size) {
-  if (n < *cap) return OK;
-  void *more;
-  TRY_NEW(more, realloc(*list, (size_t)(*cap * 2 + 4) * size));
-  *list = more;
-  *cap = *cap * 2 + 4;
-  return OK;
-}
+#include "base/grow.h"
 
 /* ---- making and freeing ------------------------------------------------------------------------ */
 
@@ -159,9 +151,7 @@ static Status add_child(TessModule *m, const char *name, TessModule *child) {
     c->module = child;
     drop_child(m, &former);
   } else {
-    void *list = m->child;
-    TRY(module_grow(&list, m->nchildren, &m->child_cap, sizeof *m->child));
-    m->child = list;
+    TRY_ROOM(m->child, m->nchildren, m->child_cap);
     c = &m->child[m->nchildren];
     TRY_NEW(c->name, strdup(name));
     c->module = child;
@@ -212,16 +202,22 @@ static bool is_listed(const ModuleList *list, const TessModule *m) {
   return false;
 }
 
+static Status add_module(ModuleList *list, char *path, TessModule *m) {
+  if (!path) return fail_oom();
+  TRY_ROOM(list->v, list->n, list->cap);
+  list->v[list->n++] = (ModuleAt){path, tess_module_hold(m)};
+  return OK;
+}
+
+Status module_list_add(ModuleList *list, char *path, TessModule *m) {
+  Status s = add_module(list, path, m);
+  if (s) free(path);
+  return s;
+}
+
 /* path becomes the list's. */
 static Status collect(ModuleList *list, char *path, TessModule *m) {
-  void *v = list->v;
-  Status s = path ? module_grow(&v, list->n, &list->cap, sizeof *list->v) : fail_oom();
-  list->v = v;
-  if (s) {
-    free(path);
-    return s;
-  }
-  list->v[list->n++] = (ModuleAt){path, tess_module_hold(m)};
+  TRY(module_list_add(list, path, m));
   for (int i = 0; i < m->nchildren; i++) {
     if (is_listed(list, m->child[i].module)) continue;
     TextBuf inner = {0};
@@ -264,9 +260,7 @@ Status module_replace(TessModule *m, ModuleTensor *where, const Tensor *t) {
 static Status new_tensor(TessModule *m, const char *name, const Tensor *t, ModuleTensor **out) {
   TRY(check_name(name, "tensor"));
   if (find_child(m, name, strlen(name))) return fail(ERR_USAGE, "the module has a module called '%s'", name);
-  void *list = m->tensor;
-  TRY(module_grow(&list, m->ntensors, &m->tensor_cap, sizeof *m->tensor));
-  m->tensor = list;
+  TRY_ROOM(m->tensor, m->ntensors, m->tensor_cap);
   ModuleTensor *e = *out = &m->tensor[m->ntensors];
   *e = (ModuleTensor){.persistent = true, .requires_grad = dtype_is_float(t->dtype) || t->dtype == DT_C64};
   TRY_NEW(e->name, strdup(name));

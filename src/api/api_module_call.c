@@ -4,23 +4,20 @@
 #include <string.h>
 
 #include "api/module.h"
+#include "base/grow.h"
 #include "dist/dtensor.h"
 
 /* ---- hooks ---------------------------------------------------------------------------------------- */
 
 Status module_add_hook(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg, void (*release)(void *arg)) {
   if ((int)at < 0 || at > TESS_AFTER_FORWARD) return fail(ERR_USAGE, "modules have no hooks at %d", (int)at);
-  void *list = m->hook;
-  TRY(module_grow(&list, m->nhooks, &m->hook_cap, sizeof *m->hook));
-  m->hook = list;
+  TRY_ROOM(m->hook, m->nhooks, m->hook_cap);
   m->hook[m->nhooks++] = (ModuleHook){m->hooks_made++, at, fn, arg, release};
   return OK;
 }
 
 Status module_add_hook_first(TessModule *m, TessHookAt at, TessModuleHook *fn, void *arg) {
-  void *list = m->hook;
-  TRY(module_grow(&list, m->nhooks, &m->hook_cap, sizeof *m->hook));
-  m->hook = list;
+  TRY_ROOM(m->hook, m->nhooks, m->hook_cap);
   memmove(&m->hook[1], &m->hook[0], (size_t)m->nhooks++ * sizeof *m->hook);
   m->hook[0] = (ModuleHook){--m->hooks_before, at, fn, arg, NULL};
   return OK;

@@ -7,6 +7,7 @@
 #include "pt2/read.h"
 #include "train/output.h"
 #include "train/saving.h"
+#include "train/starting_weights.h"
 
 /* ---- by name ---------------------------------------------------------------------------------------- */
 
@@ -66,7 +67,7 @@ int tess_trainer_set_state(TessTrainer *t, const char *name, const TessTensor *f
 
 int tess_trainer_load(TessTrainer *t, const char *path) {
   if (!API_BEGIN(TRAINER_CTX(t), GIVEN("the path", path))) return -1;
-  return api_stick(t->ctx, trainer_load_weights(t->trainer, path)) ? -1 : 0;
+  return api_stick(t->ctx, trainer_load_weights(t->trainer, &(StartingWeights){.path = path})) ? -1 : 0;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------ */

@@ -87,7 +87,7 @@ Status module_add_hook_first(TessModule *m, TessHookAt at, TessModuleHook *fn, v
 /* The module is about to go. */
 void module_leaves_fsdp(TessModule *m);
 
-/* Room for one more of n elements. */
-Status module_grow(void **list, int n, int *cap, size_t size);
+/* path becomes the list's, also on failure. */
+Status module_list_add(ModuleList *list, char *path, TessModule *m);
 
 #endif

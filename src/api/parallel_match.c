@@ -6,16 +6,6 @@
 #include "api/parallel.h"
 #include "base/near.h"
 
-/* path becomes the list's. */
-static Status add(ModuleList *list, char *path, TessModule *m) {
-  void *v = list->v;
-  Status s = path ? module_grow(&v, list->n, &list->cap, sizeof *list->v) : fail_oom();
-  list->v = v;
-  if (s) free(path);
-  else list->v[list->n++] = (ModuleAt){path, tess_module_hold(m)};
-  return s;
-}
-
 /* The first name of a path as text of its own, and what follows it. */
 static Status split(const char *path, char **token, const char **rest) {
   size_t n = strcspn(path, ".");
@@ -27,7 +17,7 @@ static Status split(const char *path, char **token, const char **rest) {
 static Status match(TessModule *m, const char *at, const char *path, ModuleList *out) {
   char *token;
   const char *rest;
-  if (!*path) return add(out, strdup(at), m);
+  if (!*path) return module_list_add(out, strdup(at), m);
   TRY(split(path, &token, &rest));
   Status s = OK;
   for (int i = 0; i < m->nchildren && !s; i++) {

@@ -79,7 +79,7 @@ static int keep(void *data, size_t bytes) {
 void *block_alloc(size_t bytes) {
   size_t size = rounded(bytes);
   void *data = size >= LARGE ? take(size) : NULL;
-  return data ? data : aligned_alloc(ALIGN, size);
+  return data ? data : memory_alloc(size);
 }
 
 void block_free(void *data, size_t bytes) {

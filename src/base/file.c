@@ -2,6 +2,8 @@
 #define _GNU_SOURCE /* renameat2, O_TMPFILE */
 #include "base/file.h"
 
+#include "base/direct.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -49,6 +51,8 @@ static Status map_fd(int fd, FileMap *f) {
   if (data == MAP_FAILED) return fail_path("map", f->path, errno);
   f->data = data;
   f->size = (size_t)st.st_size;
+  f->device = (uint64_t)st.st_dev;
+  f->number = (uint64_t)st.st_ino;
   return OK;
 }
 
@@ -97,6 +101,49 @@ Status file_map_borrow(const char *name, void *data, size_t size, FileMap **out)
 bool file_map_is_mapped(const FileMap *f) {
   while (f->whole) f = f->whole;
   return !f->heap && !f->borrowed;
+}
+
+/* Are more than half of the pages in memory? */
+static bool is_resident(const unsigned char *data, size_t size) {
+  unsigned char in[256];
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), end = (uintptr_t)data + size;
+  size_t pages = 0, found = 0;
+  for (uintptr_t at = (uintptr_t)data / page * page; at < end; at += sizeof in * page) {
+    size_t n = (end - at + page - 1) / page;
+    if (n > sizeof in) n = sizeof in;
+    if (mincore((void *)at, n * page, in)) return true;
+    for (size_t i = 0; i < n; i++) found += in[i] & 1;
+    pages += n;
+  }
+  return 2 * found > pages;
+}
+
+/* The mapped file, opened again; -1: it is another one by now, or cannot be read so. */
+static int open_direct(const FileMap *f) {
+#ifdef O_DIRECT
+  struct stat st;
+  int fd = open(f->path, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return -1;
+  if (!fstat(fd, &st) && (uint64_t)st.st_dev == f->device && (uint64_t)st.st_ino == f->number) return fd;
+  close(fd);
+#else
+  (void)f;
+#endif
+  return -1;
+}
+
+void file_map_copy(const FileMap *f, size_t offset, void *to, size_t size) {
+  const unsigned char *from = f->data + offset;
+  size_t done = 0;
+  while (f->whole) f = f->whole;
+  if (size >= DIRECT_LEAST && file_map_is_mapped(f) && !is_resident(from, size)) {
+    int fd = open_direct(f);
+    if (fd >= 0) {
+      done = direct_read(fd, (uint64_t)(from - f->data), to, size);
+      close(fd);
+    }
+  }
+  if (done < size) memcpy((unsigned char *)to + done, from + done, size - done);
 }
 
 Status file_map_part(FileMap *f, size_t offset, size_t size, const char *name, FileMap **out) {
@@ -215,7 +262,7 @@ static Status open_target(FileOut *f) {
 }
 
 Status file_out_open(FileOut *f, const char *path, unsigned flags) {
-  *f = (FileOut){.fd = -1, .flags = flags};
+  *f = (FileOut){.fd = -1, .direct = -1, .flags = flags};
   if (!*path) return fail(ERR_USAGE, "the name of an output file is empty");
   Status s = OK;
   TRY_GOTO(failed, resolve(path, &f->path));
@@ -225,6 +272,7 @@ Status file_out_open(FileOut *f, const char *path, unsigned flags) {
     goto failed;
   }
   TRY_GOTO(failed, open_target(f));
+  if (flags & FILE_SYNC && f->temp) f->direct = direct_reopen(f->fd);
   return OK;
 failed:
   file_out_discard(f);
@@ -243,19 +291,52 @@ static void start_writing(FileOut *f) {
 #endif
 }
 
-static Status write_fd(FileOut *f, const unsigned char *data, size_t size) {
+static Status fail_write(const FileOut *f, uint64_t after, int error) {
+  return fail(ERR_FAIL, "cannot write '%s' after %llu bytes: %s", f->path, (unsigned long long)after,
+              error ? strerror(error) : "the disk takes no more");
+}
+
+static Status write_plain(const FileOut *f, uint64_t offset, const unsigned char *p, size_t size) {
+  while (size) {
+    ssize_t n = pwrite(f->fd, p, size, (off_t)offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return fail_write(f, offset, n < 0 ? errno : 0);
+    p += n, offset += (uint64_t)n, size -= (size_t)n;
+  }
+  return OK;
+}
+
+/* What is large goes past the page cache, but for the ends of it that share a page with something else. */
+static Status write_at(const FileOut *f, uint64_t offset, const unsigned char *p, size_t size) {
+  if (f->direct >= 0 && size >= DIRECT_LEAST) {
+    size_t head = (size_t)(DIRECT_PAGE - offset % DIRECT_PAGE) % DIRECT_PAGE;
+    int error;
+    TRY(write_plain(f, offset, p, head));
+    size_t done = head + direct_write(f->direct, offset + head, p + head, size - head, &error);
+    if (error) return fail_write(f, offset + done, error);
+    p += done, offset += done, size -= done;
+  }
+  return write_plain(f, offset, p, size);
+}
+
+/* A pipe or device has no places. */
+static Status write_stream(FileOut *f, const unsigned char *data, size_t size) {
   while (size) {
     ssize_t n = write(f->fd, data, size);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      return fail(ERR_FAIL, "cannot write '%s' after %llu bytes: %s", f->path, (unsigned long long)f->written,
-                  n < 0 ? strerror(errno) : "the disk takes no more");
-    }
+    if (n <= 0) return fail_write(f, f->written, n < 0 ? errno : 0);
     data += n;
     size -= (size_t)n;
     f->written += (uint64_t)n;
-    start_writing(f);
   }
+  return OK;
+}
+
+static Status write_next(FileOut *f, const unsigned char *data, size_t size) {
+  if (!f->temp) return write_stream(f, data, size);
+  TRY(write_at(f, f->written, data, size));
+  f->written += size;
+  if (f->direct < 0) start_writing(f);
   return OK;
 }
 
@@ -263,18 +344,36 @@ static Status flush(FileOut *f) {
   size_t n = f->buffered;
   f->buffered = 0;
   f->written -= n; /* counted again as they go out */
-  return write_fd(f, f->buffer, n);
+  return write_next(f, f->buffer, n);
 }
 
-Status file_out_write(FileOut *f, const void *data, size_t size) {
-  if (!size) return OK;
-  if (size > OUT_BUFFER - f->buffered) {
-    TRY(flush(f));
-    if (size >= OUT_BUFFER) return write_fd(f, data, size);
-  }
+static void put_in_buffer(FileOut *f, const void *data, size_t size) {
   memcpy(f->buffer + f->buffered, data, size);
   f->buffered += size;
   f->written += size;
+}
+
+/* Whole pages past the page cache; the buffer has what is before them in their first page.  *size: what is left. */
+static Status write_pages(FileOut *f, const unsigned char **data, size_t *size) {
+  const size_t head = (size_t)(DIRECT_PAGE - f->written % DIRECT_PAGE) % DIRECT_PAGE;
+  const size_t pages = (*size - head) / DIRECT_PAGE * DIRECT_PAGE;
+  if (head > OUT_BUFFER - f->buffered) TRY(flush(f));
+  put_in_buffer(f, *data, head);
+  TRY(flush(f));
+  TRY(write_next(f, *data + head, pages));
+  *data += head + pages, *size -= head + pages;
+  return OK;
+}
+
+Status file_out_write(FileOut *f, const void *bytes, size_t size) {
+  const unsigned char *data = bytes;
+  if (f->direct >= 0 && size >= DIRECT_LEAST) TRY(write_pages(f, &data, &size));
+  if (!size) return OK;
+  if (size > OUT_BUFFER - f->buffered) {
+    TRY(flush(f));
+    if (size >= OUT_BUFFER) return write_next(f, data, size);
+  }
+  put_in_buffer(f, data, size);
   return OK;
 }
 
@@ -283,16 +382,6 @@ Status file_out_pad(FileOut *f, size_t count, char byte) {
   memset(block, byte, sizeof block);
   for (; count > sizeof block; count -= sizeof block) TRY(file_out_write(f, block, sizeof block));
   return file_out_write(f, block, count);
-}
-
-static Status write_at(const FileOut *f, uint64_t offset, const unsigned char *p, size_t size) {
-  while (size) {
-    ssize_t n = pwrite(f->fd, p, size, (off_t)offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return fail_path("write", f->path, n < 0 ? errno : ENOSPC);
-    p += n, offset += (uint64_t)n, size -= (size_t)n;
-  }
-  return OK;
 }
 
 Status file_out_patch(FileOut *f, uint64_t offset, const void *data, size_t size) {
@@ -312,7 +401,7 @@ Status file_out_write_at(const FileOut *f, uint64_t offset, const void *data, si
   if (!f->temp) return fail(ERR_USAGE, "cannot write '%s': it is not a regular file", f->path);
   TRY(write_at(f, offset, data, size));
 #ifdef SYNC_FILE_RANGE_WRITE
-  if ((f->flags & FILE_SYNC) && size >= OUT_BUFFER)
+  if ((f->flags & FILE_SYNC) && f->direct < 0 && size >= OUT_BUFFER)
     sync_file_range(f->fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
 #endif
   return OK;
@@ -359,6 +448,8 @@ Status file_out_commit(FileOut *f) {
   if (!s && unnamed) s = publish_unnamed(f);
   int fd = f->fd;
   f->fd = -1;
+  if (f->direct >= 0) close(f->direct);
+  f->direct = -1;
   if (close(fd) && !s && errno != EINTR) s = fail_path("write", f->path, errno);
   if (!s && f->temp && !unnamed) s = publish(f);
   if (!s) {
@@ -371,11 +462,12 @@ Status file_out_commit(FileOut *f) {
 
 void file_out_discard(FileOut *f) {
   if (f->path && f->fd >= 0) close(f->fd);
+  if (f->path && f->direct >= 0) close(f->direct);
   if (f->temp && !f->unnamed) unlink(f->temp);
   free(f->temp);
   free(f->path);
   free(f->buffer);
-  *f = (FileOut){.fd = -1};
+  *f = (FileOut){.fd = -1, .direct = -1};
 }
 
 Status file_write_all(const char *path, const void *data, size_t size, unsigned flags) {

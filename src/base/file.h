@@ -6,6 +6,7 @@
  *     Until then its bytes are in a temporary file of the same folder, which every
  *     failure removes; where the file system can, that file has no name, and so the end
  *     of the process removes it too.  Devices and pipes (/dev/null, /dev/stdout) are written as they are.
+ *     With FILE_SYNC, large pieces are written past the page cache: they have to be on the disk anyway.
  * I4  Errors name the path and the system's reason.
  */
 #ifndef TESS_BASE_FILE_H
@@ -20,9 +21,10 @@ typedef struct FileMap {
   size_t size;         /* bytes */
   char *path;          /* as given, for messages */
   atomic_int refs;
-  bool heap;             /* data came from malloc, not from a mapping */
-  bool borrowed;         /* data is someone else's */
-  struct FileMap *whole; /* what this is a part of, or NULL */
+  uint64_t device, number; /* of a whole file that is mapped: which it is */
+  bool heap;               /* data came from malloc, not from a mapping */
+  bool borrowed;           /* data is someone else's */
+  struct FileMap *whole;   /* what this is a part of, or NULL */
 } FileMap;
 
 /* Refuses folders, devices and whatever else is not a regular file. */
@@ -33,6 +35,9 @@ Status file_map_bytes(const char *name, const void *data, size_t size, FileMap *
 Status file_map_heap(const char *name, void *data, size_t size, FileMap **out);
 /* The same on bytes that stay someone else's, and outlive the map. */
 Status file_map_borrow(const char *name, void *data, size_t size, FileMap **out);
+/* Copies bytes out of it, as they are in the file.  Large pieces that are not in memory yet come straight from the
+ * disk, and do not stay there. */
+void file_map_copy(const FileMap *f, size_t offset, void *to, size_t size);
 /* Is it the bytes of a file, whose pages can be read again? */
 bool file_map_is_mapped(const FileMap *f);
 /* Bytes [offset, offset + size) of f, which it keeps alive: a file inside a file. */
@@ -54,6 +59,7 @@ typedef enum {
 
 typedef struct {
   int fd;
+  int direct; /* the same file, written past the page cache (direct.h); -1: not */
   unsigned flags;
   char *path, *temp; /* temp NULL: a device, written directly */
   size_t temp_cap;

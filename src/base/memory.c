@@ -5,8 +5,22 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+enum { ALIGN = 64, HUGE_PAGE = 2 << 20, LARGE = 4 << 20 };
+
+/* The system may say no to huge pages: then the memory is as any other. */
+void *memory_alloc(size_t bytes) {
+  size_t align = bytes < LARGE ? ALIGN : HUGE_PAGE;
+  if (bytes > SIZE_MAX - align) return NULL;
+  void *data = aligned_alloc(align, (bytes + align - 1) / align * align);
+#ifdef MADV_HUGEPAGE
+  if (data && bytes >= LARGE) madvise(data, bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+#endif
+  return data;
+}
 
 size_t memory_physical(void) {
   long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);

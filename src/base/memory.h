@@ -9,6 +9,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* 64-byte aligned, contents undefined, freed with free(); NULL: no memory.  bytes > 0.  Large pieces ask for huge
+ * pages: a fault per 2 MiB instead of one per 4 KiB when they are first written to, and fewer misses in the tables
+ * of pages afterwards (3 to 7 % of a training step). */
+void *memory_alloc(size_t bytes);
+
 /* Bytes of the machine; 0 if unknown. */
 size_t memory_physical(void);
 

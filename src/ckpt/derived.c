@@ -219,6 +219,7 @@ int64_t derived_bytes(const DerivedTensor *t) {
 
 const void *derived_span(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size) {
   if (d->sources > 1 || t->dtype != t->part[0]->dtype || t->dtype == DT_BOOL) return NULL;
+  if (d->source[0]->files && file_map_is_mapped(d->source[0]->file[0].map)) return NULL; /* is read, not mapped */
   return source_span(d->source[0], t->part[0], offset, size);
 }
 

@@ -103,8 +103,19 @@ typedef struct {
   Manifest m;
   ManifestFile file[SAVE_KINDS];
   const SafeItem *items;
-  uint64_t bytes; /* of all files so far */
+  Snapshot *snapshot; /* NULL: the items' own elements */
+  int *from;          /* of the file that is being written: numbers of its items */
 } Saving;
+
+static Status take(void *arg, int item, uint64_t at, const void **data, size_t *size) {
+  const Saving *v = arg;
+  return snapshot_take(v->snapshot, v->from[item], at, data, size);
+}
+
+static void give_back(void *arg, int item, uint64_t at) {
+  const Saving *v = arg;
+  snapshot_give_back(v->snapshot, v->from[item], at);
+}
 
 /* Items of one file, with the names they have there; returns how many. */
 static int select_items(const Saving *v, int kind, SafeItem *out, int *from) {
@@ -119,20 +130,19 @@ static int select_items(const Saving *v, int kind, SafeItem *out, int *from) {
 
 static Status write_file(Saving *v, int kind) {
   const SafeText format = {"format", "pt"}; /* readers of Hugging Face ask for it */
-  SafeWritten written = {0};
+  const SafeReader reader = {take, give_back, v};
+  SafeWritten written = {.reader = v->snapshot ? &reader : NULL};
   SafeItem *part;
-  int *from;
   const char *path, *name;
   TRY_NEW(part, arena_new_n(&v->arena, SafeItem, v->m.tensors + 1));
-  TRY_NEW(from, arena_new_n(&v->arena, int, v->m.tensors + 1));
+  TRY_NEW(v->from, arena_new_n(&v->arena, int, v->m.tensors + 1));
   TRY_NEW(written.hash, arena_new_n(&v->arena, uint64_t, v->m.tensors + 1));
-  int n = select_items(v, kind, part, from);
+  int n = select_items(v, kind, part, v->from);
   TRY_NEW(name, arena_printf(&v->arena, "%s.safetensors", save_kinds[kind].stem));
   TRY(folder_out_path(&v->out, name, &path));
   TRY(safetensors_save_hashed(path, part, n, &format, 1, FILE_SYNC, &written));
-  for (int i = 0; i < n; i++) v->m.tensor[from[i]].chunk->hash = written.hash[i];
+  for (int i = 0; i < n; i++) v->m.tensor[v->from[i]].chunk->hash = written.hash[i];
   v->file[kind] = (ManifestFile){name, save_kinds[kind].prefix, written.bytes};
-  v->bytes += written.bytes;
   return OK;
 }
 
@@ -189,31 +199,43 @@ void run_folder_remove_old(const RunFolder *r, const KeepSaves *keep) {
   arena_free(&arena);
 }
 
-static Status explain(const RunFolder *r, const Saving *v, int64_t step, Arena *arena, Status s) {
+Status run_folder_explain(const RunFolder *r, int64_t step, uint64_t bytes, Status s) {
+  Arena arena = {0};
   Steps steps;
   char need[32];
-  uint64_t bytes = 0;
-  for (int i = 0; i < v->m.tensors; i++)
-    bytes += (uint64_t)tensor_numel(v->items[i].tensor) * dtype_size(v->m.tensor[i].dtype);
+  if (!s || status_code(s) == ERR_USAGE) return s;
   s = status_at(s, "saving step %lld to '%s' (%s)", (long long)step, r->path,
                 human_bytes((double)bytes, need, sizeof need));
-  Status listed = steps_list(r->path, arena, &steps);
+  Status listed = steps_list(r->path, &arena, &steps);
   if (!listed && steps.n)
     s = status_hint(s, "the save of step %lld is untouched: --resume %s goes on from there",
                     (long long)steps.step[steps.n - 1], r->path);
   status_free(listed);
+  arena_free(&arena);
   return s;
 }
 
-Status run_folder_save(RunFolder *r, const SaveFacts *facts, const SafeItem *items, int n, const KeepSaves *keep) {
-  Saving v = {.items = items};
+static uint64_t bytes_of(const SafeItem *items, int n) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < n; i++) bytes += (uint64_t)tensor_numel(items[i].tensor) * dtype_size(items[i].tensor->dtype);
+  return bytes;
+}
+
+Status run_folder_save_snapshot(RunFolder *r, const SaveFacts *facts, const SafeItem *items, int n, Snapshot *from,
+                                const KeepSaves *keep) {
+  Saving v = {.items = items, .snapshot = from};
   Status s = describe(&v, facts, n);
   if (!s) {
     s = write_save(r, &v);
     folder_out_discard(&v.out);
-    if (s && status_code(s) != ERR_USAGE) s = explain(r, &v, facts->step, &v.arena, s);
+    s = run_folder_explain(r, facts->step, bytes_of(items, n), s);
     if (!s) run_folder_remove_old(r, keep);
   }
+  if (from) snapshot_close(from);
   arena_free(&v.arena);
   return s;
+}
+
+Status run_folder_save(RunFolder *r, const SaveFacts *facts, const SafeItem *items, int n, const KeepSaves *keep) {
+  return run_folder_save_snapshot(r, facts, items, n, NULL, keep);
 }

@@ -25,6 +25,7 @@
 #define TESS_CKPT_RUN_FOLDER_H
 
 #include "ckpt/manifest.h"
+#include "ckpt/snapshot.h"
 
 typedef struct RunFolder RunFolder;
 
@@ -46,6 +47,13 @@ Status run_folder_check_start(const RunFolder *r, int64_t step);
 /* Saves tensors named "model.<fqn>" (in model.safetensors as <fqn>), "optim.state.<fqn>.exp_avg" and so on.  Old
  * saves that cannot be removed are left: the new one is what was asked for.  keep NULL: all stay. */
 Status run_folder_save(RunFolder *r, const SaveFacts *facts, const SafeItem *items, int n, const KeepSaves *keep);
+
+/* The same of a snapshot of the items' tensors, in their order; on any thread.  It is closed in the end. */
+Status run_folder_save_snapshot(RunFolder *r, const SaveFacts *facts, const SafeItem *items, int n, Snapshot *from,
+                                const KeepSaves *keep);
+
+/* What to add to an error of a save of so many bytes: which step it was, and which save is there. */
+Status run_folder_explain(const RunFolder *r, int64_t step, uint64_t bytes, Status s);
 
 /* The same in pieces, for saves that several ranks write (sharded_save.h): the folder of a step, which is the
  * caller's to fill and to commit, and then the old saves. */

@@ -34,7 +34,7 @@ Status item_shard(const ShardItem *item, ItemShard *out) {
   return OK;
 }
 
-static Status fill(const Source *s, const ShardItem *item, Arena *arena) {
+static Status fill(const Source *s, const ShardItem *item, int threads, Arena *arena) {
   const SourceTensor *t = source_find(s, item->name);
   ItemShard shard;
   ChunkList wanted;
@@ -50,20 +50,22 @@ static Status fill(const Source *s, const ShardItem *item, Arena *arena) {
   if (tensor_numel(shard.local) && !tensor_data(shard.local))
     return fail(ERR_FAIL, "'%s' cannot be loaded: the tensor has no memory", item->name);
   TRY(chunks_of(l, shard.of.coord, arena, &wanted));
-  return source_read_chunks(s, t, &wanted, shard.local);
+  return source_read_chunks(s, t, &wanted, shard.local, threads);
 }
 
-Status source_fill(const Source *s, const ShardItem *item) {
+Status source_fill(const Source *s, const ShardItem *item, int threads) {
   Arena arena = {0};
-  Status r = fill(s, item, &arena);
+  Status r = fill(s, item, threads, &arena);
   arena_free(&arena);
   return r;
 }
 
+static Status agree(Comm *c, Status mine) { return c ? exchange_outcome(c, "checkpoint", mine) : mine; }
+
 Status sharded_load(Comm *c, const Source *s, const ShardItem *items, int n, int threads) {
-  SourceVerify how = {.threads = threads, .part = comm_rank(c), .parts = comm_size(c)};
-  TRY(exchange_outcome(c, "checkpoint", source_verify(s, &how)));
+  SourceVerify how = {.threads = threads, .part = c ? comm_rank(c) : 0, .parts = c ? comm_size(c) : 1};
+  TRY(agree(c, source_verify(s, &how)));
   Status r = OK;
-  for (int i = 0; !r && i < n; i++) r = source_fill(s, &items[i]);
-  return exchange_outcome(c, "checkpoint", r);
+  for (int i = 0; !r && i < n; i++) r = source_fill(s, &items[i], threads);
+  return agree(c, r);
 }

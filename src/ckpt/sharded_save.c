@@ -26,9 +26,14 @@ struct ShardedSave {
   FolderOut out;           /* of rank 0 */
   const char *folder;      /* where files go */
   RankFiles files;         /* of this rank */
-  uint64_t *hash, *bytes;  /* of its boxes, of its files */
-  Status written;          /* how its writing went */
-  bool wrote;
+  Scope scope;
+  const Tensor **box;     /* what this rank writes */
+  Snapshot *snapshot;     /* of the boxes; NULL: they are read as they are */
+  int *from;              /* of the file that is being written: numbers of its boxes */
+  uint64_t *hash, *bytes; /* of its boxes, of its files */
+  Status outcome;         /* how this rank's work went so far */
+  bool held, wrote;
+  Message *told; /* by all ranks: what they wrote */
 };
 
 /* ---- what is to be saved ------------------------------------------------------------------------------------ */
@@ -153,9 +158,12 @@ static Status open_folder(ShardedSave *s) {
   return OK;
 }
 
-static void free_save(ShardedSave *s) {
+void sharded_save_free(ShardedSave *s) {
+  if (!s) return;
   folder_out_discard(&s->out);
-  status_free(s->written);
+  snapshot_free(s->snapshot);
+  status_free(s->outcome);
+  scope_clear(&s->scope);
   arena_free(&s->arena);
   free(s);
 }
@@ -165,7 +173,7 @@ static Status begin(ShardedSave *s, const ShardItem *items, ShardedSave **out) {
   /* All that agree() finds after the exchange is the same on all ranks, but for memory that ends. */
   Status r = exchange_outcome(c, why, agree(s, items));
   if (!r) r = open_folder(s);
-  if (r) free_save(s);
+  if (r) sharded_save_free(s);
   else *out = s;
   return r;
 }
@@ -226,22 +234,64 @@ static Status new_items(Arena *arena, int n, FileItems *f) {
   return OK;
 }
 
-static Status write_file(ShardedSave *s, int file, Tensor *const *box, Arena *arena) {
+static Status view_boxes(ShardedSave *s, const ShardItem *items, Arena *arena) {
+  const SavePlan *plan = &s->plan[comm_rank(s->c)];
+  StrMap at = {0}; /* name -> item */
+  TRY_NEW(s->box, arena_new_n(&s->arena, const Tensor *, plan->n + 1));
+  for (int i = 0; i < s->n; i++) {
+    StrSlot *slot;
+    TRY(strmap_slot(&at, arena, items[i].name, &slot));
+    slot->value = (void *)(uintptr_t)&items[i];
+  }
+  for (int i = 0; i < plan->n; i++) {
+    const ShardItem *item = strmap_get(&at, plan->v[i].fqn);
+    Tensor *box;
+    if (!item) return fail(ERR_USAGE, "'%s' is not there any more", plan->v[i].fqn);
+    TRY(view_box(item, &plan->v[i], arena, &s->scope, &box));
+    if (!tensor_data(box) && tensor_numel(box))
+      return fail(ERR_FAIL, "tensor '%s' has no data to be written", item->name);
+    s->box[i] = box;
+  }
+  return OK;
+}
+
+Snapshot *sharded_save_hold(ShardedSave *s, const ShardItem *items, const SnapshotHow *how) {
+  Arena arena = {0};
+  s->outcome = view_boxes(s, items, &arena);
+  if (!s->outcome && how) s->outcome = snapshot_new(s->box, s->plan[comm_rank(s->c)].n, how, &s->snapshot);
+  s->held = !s->outcome;
+  arena_free(&arena);
+  return s->snapshot;
+}
+
+static Status take(void *arg, int item, uint64_t at, const void **data, size_t *size) {
+  const ShardedSave *s = arg;
+  return snapshot_take(s->snapshot, s->from[item], at, data, size);
+}
+
+static void give_back(void *arg, int item, uint64_t at) {
+  const ShardedSave *s = arg;
+  snapshot_give_back(s->snapshot, s->from[item], at);
+}
+
+static Status write_file(ShardedSave *s, int file, Arena *arena) {
   const SavePlan *plan = &s->plan[comm_rank(s->c)];
   const RankFile *to = &s->files.v[file];
+  const SafeReader reader = {take, give_back, s};
   SafeText text[] = {{"format", "pt"}, {SHARDING_KEY, NULL}};
-  SafeWritten written = {0};
+  SafeWritten written = {.reader = s->snapshot ? &reader : NULL};
   FileItems f = {0};
   char *path;
   TRY(new_items(arena, plan->n, &f));
   for (int i = 0; i < plan->n; i++) {
     if (s->files.of[i] != file) continue;
     f.key[f.n] = plan->v[i].fqn + strlen(save_kinds[to->kind].prefix);
-    f.items[f.n] = (SafeItem){f.key[f.n], box[i]};
+    f.items[f.n] = (SafeItem){f.key[f.n], s->box[i]};
     f.offset[f.n] = plan->v[i].chunk.offset;
     f.ndim[f.n] = plan->v[i].chunk.ndim;
     f.from[f.n++] = i;
   }
+  s->from = f.from;
   TRY(sharding_info(f.key, f.offset, f.ndim, f.n, arena, &text[1].value));
   TRY_NEW(written.hash, arena_new_n(arena, uint64_t, f.n + 1));
   TRY_NEW(path, arena_printf(arena, "%s/%s", s->folder, to->name));
@@ -251,34 +301,20 @@ static Status write_file(ShardedSave *s, int file, Tensor *const *box, Arena *ar
   return OK;
 }
 
-static Status write_files(ShardedSave *s, const ShardItem *items, Arena *arena, Scope *scope) {
-  const SavePlan *plan = &s->plan[comm_rank(s->c)];
-  StrMap at = {0}; /* name -> item */
-  Tensor **box;
-  TRY_NEW(box, arena_new_n(arena, Tensor *, plan->n + 1));
-  TRY_NEW(s->hash, arena_new_n(&s->arena, uint64_t, plan->n + 1));
+static Status write_files(ShardedSave *s) {
+  Arena arena = {0};
+  Status r = OK;
+  TRY_NEW(s->hash, arena_new_n(&s->arena, uint64_t, s->plan[comm_rank(s->c)].n + 1));
   TRY_NEW(s->bytes, arena_new_n(&s->arena, uint64_t, s->files.n + 1));
-  for (int i = 0; i < s->n; i++) {
-    StrSlot *slot;
-    TRY(strmap_slot(&at, arena, items[i].name, &slot));
-    slot->value = (void *)(uintptr_t)&items[i];
-  }
-  for (int i = 0; i < plan->n; i++) {
-    const ShardItem *item = strmap_get(&at, plan->v[i].fqn);
-    if (!item) return fail(ERR_USAGE, "'%s' is not there any more", plan->v[i].fqn);
-    TRY(view_box(item, &plan->v[i], arena, scope, &box[i]));
-  }
-  for (int i = 0; i < s->files.n; i++) TRY(write_file(s, i, box, arena));
-  return OK;
+  for (int i = 0; !r && i < s->files.n; i++) r = write_file(s, i, &arena);
+  arena_free(&arena);
+  return r;
 }
 
-void sharded_save_write(ShardedSave *s, const ShardItem *items) {
-  Arena arena = {0};
-  Scope scope = {0};
-  s->written = write_files(s, items, &arena, &scope);
+void sharded_save_write(ShardedSave *s) {
+  if (s->held) s->outcome = write_files(s);
+  if (s->snapshot) snapshot_close(s->snapshot);
   s->wrote = true;
-  scope_clear(&scope);
-  arena_free(&arena);
 }
 
 /* ---- the end
@@ -351,38 +387,49 @@ static Status commit(ShardedSave *s, const Message *all) {
   return folder_out_commit(&s->out);
 }
 
-static Status end(ShardedSave *s, const KeepSaves *keep) {
+Status sharded_save_join(ShardedSave *s) {
   const SavePlan *plan = &s->plan[comm_rank(s->c)];
   TextBuf bytes = {0};
-  Message *all;
-  Status r = s->written;
-  s->written = OK;
-  if (!s->wrote) r = fail(ERR_FAIL, "a save was ended before it was written");
+  Status r = s->outcome;
+  s->outcome = OK;
+  if (!r && !s->wrote) r = fail(ERR_FAIL, "a save was ended before it was written");
   if (!r) {
     text_write(&bytes, (const char *)s->bytes, (size_t)s->files.n * sizeof *s->bytes);
     text_write(&bytes, (const char *)s->hash, (size_t)plan->n * sizeof *s->hash);
     if (bytes.failed) r = fail_oom();
   }
-  r = exchange(s->c, why, bytes.text, bytes.len, r, &s->arena, &all);
+  r = exchange(s->c, why, bytes.text, bytes.len, r, &s->arena, &s->told);
   text_free(&bytes);
-  TRY(r);
-  TRY(exchange_outcome(s->c, why, comm_rank(s->c) == 0 ? commit(s, all) : OK));
-  if (s->run) run_folder_remove_old(s->run, keep);
-  return OK;
+  return r;
 }
 
-Status sharded_save_end(ShardedSave *s, const KeepSaves *keep) {
-  Status r = end(s, keep);
-  free_save(s);
-  return r;
+void sharded_save_commit(ShardedSave *s, const KeepSaves *keep) {
+  if (comm_rank(s->c)) return;
+  s->outcome = commit(s, s->told);
+  if (!s->outcome && s->run) run_folder_remove_old(s->run, keep);
+}
+
+Status sharded_save_end(ShardedSave *s) {
+  Status r = s->outcome;
+  s->outcome = OK;
+  return exchange_outcome(s->c, why, r);
+}
+
+static Status save_all(ShardedSave *s, const ShardItem *items, const KeepSaves *keep) {
+  sharded_save_hold(s, items, NULL);
+  sharded_save_write(s);
+  TRY(sharded_save_join(s));
+  sharded_save_commit(s, keep);
+  return sharded_save_end(s);
 }
 
 Status sharded_save(RunFolder *run, Comm *c, const SaveFacts *facts, const ShardItem *items, int n,
                     const KeepSaves *keep) {
   ShardedSave *s;
   TRY(sharded_save_begin(run, c, facts, items, n, &s));
-  sharded_save_write(s, items);
-  return sharded_save_end(s, keep);
+  Status r = save_all(s, items, keep);
+  sharded_save_free(s);
+  return r;
 }
 
 Status sharded_save_folder(const char *path, bool force, Comm *c, const SaveFacts *facts, const ShardItem *items,
@@ -391,6 +438,7 @@ Status sharded_save_folder(const char *path, bool force, Comm *c, const SaveFact
   TRY_NEW(s, calloc(1, sizeof *s));
   s->path = path, s->force = force, s->c = c, s->n = n, s->facts = *facts;
   TRY(begin(s, items, &s));
-  sharded_save_write(s, items);
-  return sharded_save_end(s, NULL);
+  Status r = save_all(s, items, NULL);
+  sharded_save_free(s);
+  return r;
 }

@@ -11,11 +11,12 @@
  * Files carry DCP_SHARDING_INFO, so that PyTorch's HuggingFaceStorageReader loads the folder, too.
  *
  * I1  Collective over the group, whose ranks see the same file system.  Every rank names the tensors of which it
- * holds something, in any order; all agree about dtype and size of a tensor. I2  A box that several ranks hold is
- * written once, by the one that has written the fewest bytes so far.  Together the boxes cover every tensor, or
- * nothing is saved. I3  The outcome is the same on all ranks.  OK: the save is on the disk and has its name.  An
- * error: nothing of it is left, and what was there is untouched. I4  Only names, boxes and hashes go from rank to
- * rank; tensors go from their memory to the file in one pass.
+ *     holds something, in any order; all agree about dtype and size of a tensor.
+ * I2  A box that several ranks hold is written once, by the one that has written the fewest bytes so far.  Together
+ *     the boxes cover every tensor, or nothing is saved.
+ * I3  The outcome is the same on all ranks.  OK: the save is on the disk and has its name.  An error: nothing of it
+ *     is left, and what was there is untouched.
+ * I4  Only names, boxes and hashes go from rank to rank; tensors go from their memory to the file in one pass.
  */
 #ifndef TESS_CKPT_SHARDED_SAVE_H
 #define TESS_CKPT_SHARDED_SAVE_H
@@ -45,15 +46,22 @@ Status sharded_save(RunFolder *run, Comm *c, const SaveFacts *facts, const Shard
 Status sharded_save_folder(const char *path, bool force, Comm *c, const SaveFacts *facts, const ShardItem *items,
                            int n);
 
-/* The same in pieces, so that training goes on while files are written.  begin and end are collective; write is
- * this rank's own work, on any thread: its items are those of begin in the same order, with the data that is to be
- * saved (at begin, none is needed).  What went wrong in it is told by end, which frees the save; so is one that was
- * not written. */
+/* The same in pieces, so that training goes on while files are written.  The parts are called in this order;
+ * begin, join and end are collective and have the same outcome on all ranks, after an error the save is freed.
+ * write and commit are this rank's own work, on any thread, whose outcome join and end tell. */
 typedef struct ShardedSave ShardedSave;
 Status sharded_save_begin(RunFolder *run, Comm *c, const SaveFacts *facts, const ShardItem *items, int n,
                           ShardedSave **out);
-void sharded_save_write(ShardedSave *s, const ShardItem *items);
-Status sharded_save_end(ShardedSave *s, const KeepSaves *keep);
+/* Takes the data of the items, which are those of begin in the same order (at begin, no data is needed): of what
+ * they are now (how), or of what they are while they are written (NULL).  The snapshot is the save's. */
+Snapshot *sharded_save_hold(ShardedSave *s, const ShardItem *items, const SnapshotHow *how);
+void sharded_save_write(ShardedSave *s);
+Status sharded_save_join(ShardedSave *s);
+/* Rank 0 gives the save its name, and removes old ones. */
+void sharded_save_commit(ShardedSave *s, const KeepSaves *keep);
+Status sharded_save_end(ShardedSave *s);
+/* What has no name is removed.  NULL is fine. */
+void sharded_save_free(ShardedSave *s);
 /* Bytes that this rank writes. */
 int64_t sharded_save_bytes(const ShardedSave *s);
 
@@ -61,9 +69,10 @@ int64_t sharded_save_bytes(const ShardedSave *s);
 
 /* Fills one tensor, or this rank's shard of it, from a checkpoint of any format, mesh and dtype.  Not collective.
  */
-Status source_fill(const Source *s, const ShardItem *item);
-/* Fills all on all ranks.  Collective: hashes are verified first, each rank a part of the bytes, and the outcome is
- * the same on all ranks; with an error, tensors may have been written to.  threads: of this rank. */
+Status source_fill(const Source *s, const ShardItem *item, int threads);
+/* Fills all on all ranks (c NULL: on one).  Collective: hashes are verified first, each rank a part of the bytes,
+ * and the outcome is the same on all ranks; with an error, tensors may have been written to.  threads: of this
+ * rank. */
 Status sharded_load(Comm *c, const Source *s, const ShardItem *items, int n, int threads);
 
 #endif

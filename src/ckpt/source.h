@@ -94,7 +94,8 @@ const void *source_span(const Source *s, const SourceTensor *t, const int64_t *o
  * some element was not saved. */
 Status source_read(const Source *s, const SourceTensor *t, const int64_t *offset, View to);
 /* Fills a rank's shard: wanted are chunks of the tensor that lie in `to` from chunk.local on.  Not collective. */
-Status source_read_chunks(const Source *s, const SourceTensor *t, const ChunkList *wanted, const Tensor *to);
+Status source_read_chunks(const Source *s, const SourceTensor *t, const ChunkList *wanted, const Tensor *to,
+                          int threads);
 /* The box will be read soon: the first 64 MB of it begin to come from the disk. */
 void source_ahead(const Source *s, const SourceTensor *t, const int64_t *offset, const int64_t *size);
 /* Pages of the box go back to the system; a reader of many gigabytes says so now and then. */

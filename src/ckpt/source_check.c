@@ -4,6 +4,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/blocks.h"
 #include "base/parallel.h"
 #include "ckpt/source.h"
 
@@ -102,16 +103,18 @@ typedef struct {
   Progress *progress;
 } Hashing;
 
-enum { PIECE = 8 << 20 };
+enum { PIECE = 4 << 20 };
 
-static void hash_one(Hashing *h, Hashed *v, XXH3_state_t *state, int worker) {
+/* Through a buffer: most files are not in memory, and their pages would be mapped to be looked at once. */
+static void hash_one(Hashing *h, Hashed *v, XXH3_state_t *state, void *buffer, int worker) {
   int64_t bytes = chunk_volume(v->t, v->c) * (int64_t)dtype_size(v->t->dtype);
-  unsigned char *data = h->s->file[v->c->file].map->data + v->c->at;
+  const FileMap *map = h->s->file[v->c->file].map;
+  size_t at = (size_t)v->c->at;
   XXH3_64bits_reset(state);
-  source_ahead(h->s, v->t, v->c->offset, v->c->size);
-  for (int64_t n; bytes; bytes -= n, data += n) {
+  for (int64_t n; bytes; bytes -= n, at += (size_t)n) {
     n = bytes < PIECE ? bytes : PIECE;
-    XXH3_64bits_update(state, data, (size_t)n);
+    file_map_copy(map, at, buffer, (size_t)n);
+    XXH3_64bits_update(state, buffer, (size_t)n);
     if (!worker) progress_add(h->progress, n);
   }
   v->damaged = XXH3_64bits_digest(state) != v->c->hash;
@@ -121,11 +124,13 @@ static void hash_one(Hashing *h, Hashed *v, XXH3_state_t *state, int worker) {
 static void hash_some(void *arg, int64_t begin, int64_t end, int worker) {
   Hashing *h = arg;
   XXH3_state_t *state = XXH3_createState();
+  void *buffer = block_alloc(PIECE);
   (void)begin, (void)end;
   for (int i; (i = atomic_fetch_add(&h->next, 1)) < h->n;) {
-    if (state) hash_one(h, &h->v[i], state, worker);
+    if (state && buffer) hash_one(h, &h->v[i], state, buffer, worker);
     else h->v[i].damaged = true; /* out of memory: not known to be right */
   }
+  if (buffer) block_free(buffer, PIECE);
   XXH3_freeState(state);
 }
 

@@ -1,10 +1,13 @@
 /* source_read.c -- boxes of tensors out of the chunks that they were saved in; see source.h. */
 #define _GNU_SOURCE /* madvise */
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/parallel.h"
 #include "ckpt/source.h"
+#include "ckpt/windows.h"
 #include "kernels/copy.h"
 
 /* What a chunk and a box have in common; false: nothing. */
@@ -63,22 +66,34 @@ static bool is_aligned(const void *data, Dtype d) {
   return (uintptr_t)data % align == 0;
 }
 
-static void copy_bytes(View to, const unsigned char *from, const int64_t *from_stride, size_t item) {
+/* Elements that lie one behind the other on both sides: those of the last dimensions, from *outer on. */
+static int64_t common_run(const View *to, const int64_t *from_stride, int *outer) {
+  int64_t run = 1;
+  *outer = to->ndim;
+  for (int d = to->ndim - 1; d >= 0; d--) {
+    if (to->size[d] != 1 && (to->stride[d] != run || from_stride[d] != run)) break;
+    run *= to->size[d];
+    *outer = d;
+  }
+  return run;
+}
+
+/* Run by run.  Elements of files lie at any byte. */
+static void copy_bytes(View to, const FileMap *map, const unsigned char *from, const int64_t *from_stride,
+                       size_t item) {
   int64_t index[MAX_DIMS] = {0};
-  int inner = to.ndim - 1;
+  int outer;
+  const size_t run = (size_t)common_run(&to, from_stride, &outer) * item;
   for (;;) {
     char *row = to.data;
     const unsigned char *data = from;
-    for (int d = 0; d < inner; d++) {
+    for (int d = 0; d < outer; d++) {
       row += index[d] * to.stride[d] * (int64_t)item;
       data += index[d] * from_stride[d] * (int64_t)item;
     }
-    int64_t n = to.ndim ? to.size[inner] : 1, a = to.ndim ? to.stride[inner] : 1,
-            b = to.ndim ? from_stride[inner] : 1;
-    if (a == 1 && b == 1) memcpy(row, data, (size_t)n * item);
-    else
-      for (int64_t i = 0; i < n; i++) memcpy(row + i * a * (int64_t)item, data + i * b * (int64_t)item, item);
-    int d = inner - 1;
+    if (run == item) memcpy(row, data, item);
+    else file_map_copy(map, (size_t)(data - map->data), row, run);
+    int d = outer - 1;
     while (d >= 0 && ++index[d] == to.size[d]) index[d--] = 0;
     if (d < 0) return;
   }
@@ -103,7 +118,7 @@ static Status copy_part(const Source *s, const SourceTensor *t, const SourceChun
                         View to) {
   unsigned char *from = element(s, t, c, begin);
   if (to.dtype == t->dtype) {
-    copy_bytes(to, from, c->stride, dtype_size(t->dtype));
+    copy_bytes(to, s->file[c->file].map, from, c->stride, dtype_size(t->dtype));
     return check_bools(s, t, to);
   }
   if (!dtype_is_compute(t->dtype) || !dtype_is_compute(to.dtype))
@@ -118,7 +133,7 @@ static Status copy_part(const Source *s, const SourceTensor *t, const SourceChun
     r = tensor_new(&scope, t->dtype, t->ndim, to.size, &copy);
     if (!r) {
       view = tensor_view(copy);
-      copy_bytes(view, from, c->stride, dtype_size(t->dtype));
+      copy_bytes(view, s->file[c->file].map, from, c->stride, dtype_size(t->dtype));
       r = check_bools(s, t, view);
     }
   }
@@ -164,21 +179,81 @@ Status source_read(const Source *s, const SourceTensor *t, const int64_t *offset
               (long long)found, (long long)want);
 }
 
-Status source_read_chunks(const Source *s, const SourceTensor *t, const ChunkList *wanted, const Tensor *to) {
-  for (int i = 0; i < wanted->n; i++) {
-    const Chunk *w = &wanted->v[i];
-    int64_t at = 0;
-    if (w->ndim != t->ndim || to->ndim != t->ndim)
-      return fail(ERR_USAGE, "'%s': the tensor '%s' has %d dimensions, %d are asked for", s->path, t->name, t->ndim,
-                  w->ndim);
-    if (!volume(w->ndim, w->size)) continue;
-    for (int d = 0; d < t->ndim; d++) at += w->local[d] * to->stride[d];
-    source_ahead(s, t, w->offset, w->size);
-    View part = {(char *)tensor_data(to) + (size_t)at * dtype_size(to->dtype), w->size, to->stride, t->ndim,
-                 to->dtype};
-    TRY(source_read(s, t, w->offset, part));
+/* ---- shards ------------------------------------------------------------------------------------------------ */
+
+enum { WINDOW = 4 << 20 }; /* bytes that a thread reads at a time */
+
+typedef struct {
+  int64_t offset[MAX_DIMS], size[MAX_DIMS]; /* of the tensor */
+  char *to;
+} Window;
+
+typedef struct {
+  const Source *s;
+  const SourceTensor *t;
+  const Tensor *to;
+  const Chunk *wanted; /* that is being cut */
+  Window *v;
+  int n, cap;
+  Arena arena;
+  atomic_int next;
+  Status *status; /* by worker */
+} Shard;
+
+static Status add_window(void *arg, const int64_t *offset, const int64_t *size, size_t bytes) {
+  Shard *h = arg;
+  int64_t at = 0;
+  (void)bytes;
+  TRY_NEW(h->v, arena_more(&h->arena, h->v, h->n, &h->cap));
+  Window *w = &h->v[h->n++];
+  for (int d = 0; d < h->t->ndim; d++) {
+    w->offset[d] = offset[d];
+    w->size[d] = size[d];
+    at += (h->wanted->local[d] + offset[d] - h->wanted->offset[d]) * h->to->stride[d];
   }
+  w->to = (char *)tensor_data(h->to) + (size_t)at * dtype_size(h->to->dtype);
   return OK;
+}
+
+static void read_some(void *arg, int64_t begin, int64_t end, int worker) {
+  Shard *h = arg;
+  (void)begin, (void)end;
+  for (int i; !h->status[worker] && (i = atomic_fetch_add(&h->next, 1)) < h->n;) {
+    const Window *w = &h->v[i];
+    View to = {w->to, w->size, h->to->stride, h->t->ndim, h->to->dtype};
+    h->status[worker] = source_read(h->s, h->t, w->offset, to);
+  }
+}
+
+static Status read_windows(Shard *h, const ChunkList *wanted, int threads) {
+  const SourceTensor *t = h->t;
+  for (int i = 0; i < wanted->n; i++) {
+    const Chunk *w = h->wanted = &wanted->v[i];
+    if (w->ndim != t->ndim || h->to->ndim != t->ndim)
+      return fail(ERR_USAGE, "'%s': the tensor '%s' has %d dimensions, %d are asked for", h->s->path, t->name,
+                  t->ndim, w->ndim);
+    if (!volume(w->ndim, w->size)) continue;
+    source_ahead(h->s, t, w->offset, w->size);
+    TRY(each_window(t->ndim, w->offset, w->size, dtype_size(t->dtype), WINDOW, add_window, h));
+  }
+  if (threads > h->n) threads = h->n;
+  if (threads < 1) return OK;
+  TRY_NEW(h->status, arena_new_n(&h->arena, Status, threads));
+  parallel_for(threads, threads, 1, read_some, h);
+  Status first = OK;
+  for (int i = 0; i < threads; i++) {
+    if (first) status_free(h->status[i]);
+    else first = h->status[i];
+  }
+  return first;
+}
+
+Status source_read_chunks(const Source *s, const SourceTensor *t, const ChunkList *wanted, const Tensor *to,
+                          int threads) {
+  Shard h = {.s = s, .t = t, .to = to};
+  Status r = read_windows(&h, wanted, threads);
+  arena_free(&h.arena);
+  return r;
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------------ */
@@ -186,7 +261,8 @@ Status source_read_chunks(const Source *s, const SourceTensor *t, const ChunkLis
 enum { MOST_AHEAD = 64 << 20 };
 
 /* Tells the system about the pages of a box: those that will be read come in large pieces and before they are
- * needed, those that were go.  Only whole pages go; those at the ends may be in use for something else. */
+ * needed, those that were go.  Only whole pages go; those at the ends may be in use for something else.  What is
+ * one run of bytes comes by itself (file_map_copy). */
 static void advise(const Source *s, const SourceTensor *t, const int64_t *offset, const int64_t *size, int advice) {
   uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
   for (int i = 0; i < t->chunks; i++) {
@@ -194,6 +270,7 @@ static void advise(const Source *s, const SourceTensor *t, const int64_t *offset
     const FileMap *map = s->file[c->file].map;
     int64_t begin[MAX_DIMS], common[MAX_DIMS], last = 0;
     if (!file_map_is_mapped(map) || !intersect(t, c, offset, size, begin, common)) continue;
+    if (advice == MADV_WILLNEED && is_run(t->ndim, common, c->stride)) continue;
     for (int d = 0; d < t->ndim; d++) last += (common[d] - 1) * c->stride[d];
     uintptr_t first = (uintptr_t)element(s, t, c, begin);
     uintptr_t end = first + ((size_t)last + 1) * dtype_size(t->dtype);

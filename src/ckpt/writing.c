@@ -8,6 +8,8 @@
 #include <xxhash.h>
 #include <zlib.h>
 
+#include "base/blocks.h"
+#include "base/direct.h"
 #include "base/parallel.h"
 #include "ckpt/windows.h"
 #include "ckpt/write_formats.h"
@@ -134,6 +136,12 @@ static Status put_bytes(BoxJob *j, const void *data, size_t size) {
   return atomic_load(&e->failed) ? fail(ERR_FAIL, "another part has failed") : OK;
 }
 
+/* Where a window is to lie so that its pages are written as they are (base/direct.h). */
+static unsigned char *place_in_buffer(const BoxJob *j) {
+  uintptr_t begin = ((uintptr_t)j->buffer + DIRECT_PAGE - 1) / DIRECT_PAGE * DIRECT_PAGE;
+  return (unsigned char *)begin + (j->b->at + j->done) % DIRECT_PAGE;
+}
+
 static Status put_window(void *arg, const int64_t *offset, const int64_t *size, size_t bytes) {
   BoxJob *j = arg;
   const Derived *d = j->w->d;
@@ -142,9 +150,9 @@ static Status put_window(void *arg, const int64_t *offset, const int64_t *size, 
   derived_ahead(d, t, offset, size);
   const void *data = derived_span(d, t, offset, size);
   if (!data) {
-    if (!j->buffer) TRY_NEW(j->buffer, malloc(e->window));
-    TRY(derived_read(d, t, offset, size, j->buffer));
-    data = j->buffer;
+    if (!j->buffer) TRY_NEW(j->buffer, block_alloc(e->window + 2 * DIRECT_PAGE));
+    data = place_in_buffer(j);
+    TRY(derived_read(d, t, offset, size, (void *)(uintptr_t)data));
   }
   TRY(put_bytes(j, data, bytes));
   derived_forget(d, t, offset, size);
@@ -190,7 +198,7 @@ static void put_some(void *arg, int64_t begin, int64_t end, int worker) {
     j.b = &w->box[i];
     keep_first(e, put_box(&j));
   }
-  free(j.buffer);
+  if (j.buffer) block_free(j.buffer, e->window + 2 * DIRECT_PAGE);
   XXH3_freeState(j.hash);
 }
 

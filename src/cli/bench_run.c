@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/progress.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
@@ -65,13 +66,7 @@ static Status one_run(Bench *b, double *seconds) {
 }
 
 static Status keep_time(Bench *b, double seconds) {
-  if (b->runs == b->cap) {
-    double *more;
-    int64_t cap = b->cap ? b->cap * 2 : 256;
-    TRY_NEW(more, realloc(b->times, (size_t)cap * sizeof *more));
-    b->times = more;
-    b->cap = cap;
-  }
+  TRY_ROOM(b->times, b->runs, b->cap);
   b->times[b->runs++] = seconds;
   return OK;
 }

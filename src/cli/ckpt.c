@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/near.h"
-#include "runtime/fit_memory.h"
 
 static const SubCommand commands[] = {
     {"ls", "which checkpoints are there", ckpt_ls, &spec_ckpt_ls},
@@ -32,17 +31,6 @@ static const char examples[] = "  tessera ckpt ls run/\n"
 
 const CommandSpec spec_ckpt = {
     .usage = "COMMAND CHECKPOINT... [options]", .examples = examples, .sub = commands, .nsub = COMMANDS};
-
-Status ckpt_bytes(const char *option, const char *text, uint64_t *out) {
-  MemoryLimit limit = {0};
-  *out = 0;
-  if (!text) return OK;
-  Status s = memory_limit_parse(text, &limit);
-  if (!s && (limit.share || limit.amount < 1 || limit.amount > 1e18))
-    s = fail(ERR_USAGE, "%s takes bytes, such as 256M, not '%s'", option, text);
-  *out = s ? 0 : (uint64_t)limit.amount;
-  return s;
-}
 
 static Status no_command(const char *word) {
   const char *near = NULL;

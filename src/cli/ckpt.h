@@ -10,7 +10,4 @@ extern const CommandSpec spec_ckpt_ls, spec_ckpt_inspect, spec_ckpt_verify, spec
 extern const CommandSpec spec_ckpt_convert, spec_ckpt_reshard, spec_ckpt_consolidate, spec_ckpt_cast,
     spec_ckpt_select, spec_ckpt_rename, spec_ckpt_merge;
 
-/* "256M"; text NULL: 0. */
-Status ckpt_bytes(const char *option, const char *text, uint64_t *out);
-
 #endif

@@ -72,8 +72,8 @@ static Status take_options(int command, const ChangeOptions *o, Change *c) {
                          "--dtype bf16");
   }
   TRY(option_between("--threads", o->threads, 1, MOST_THREADS));
-  TRY(ckpt_bytes("--memory", o->memory, &c->memory));
-  TRY(ckpt_bytes("--max-shard-size", o->shard, &c->shard_bytes));
+  TRY(option_bytes("--memory", o->memory, &c->memory));
+  TRY(option_bytes("--max-shard-size", o->shard, &c->shard_bytes));
   c->output = o->output, c->to = o->to, c->fallback = commands[command].fallback;
   c->mesh = o->mesh, c->plan = o->plan, c->program = o->program;
   c->force = o->force, c->sync = !o->no_sync, c->plan_only = o->dry_run;

@@ -127,6 +127,8 @@ static inline int64_t given_or(int64_t option, int64_t otherwise) {
 }
 /* ERR_USAGE if something is said of groups of parameters that nothing shards. */
 Status options_of_groups(const char *fsdp, const char *wrap, bool keep_gathered, int64_t prefetch);
+/* Bytes: "256M"; text NULL: 0. */
+Status option_bytes(const char *option, const char *text, uint64_t *out);
 
 /* Number of threads: the option's value, or all cores this process may use. */
 enum { MOST_THREADS = 1024 };

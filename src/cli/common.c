@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/parallel.h"
 #include "cli/cli.h"
+#include "runtime/fit_memory.h"
 
 int threads_or_default(int64_t option) {
   int wanted = option <= 0 ? parallel_cores() : option > MOST_THREADS ? MOST_THREADS : (int)option;
@@ -83,4 +84,15 @@ Status json_print(FILE *f, struct yyjson_mut_doc *doc) {
   fprintf(f, "%s\n", text);
   free(text);
   return OK;
+}
+
+Status option_bytes(const char *option, const char *text, uint64_t *out) {
+  MemoryLimit limit = {0};
+  *out = 0;
+  if (!text) return OK;
+  Status s = memory_limit_parse(text, &limit);
+  if (!s && (limit.share || limit.amount < 1 || limit.amount > 1e18))
+    s = fail(ERR_USAGE, "%s takes bytes, such as 256M, not '%s'", option, text);
+  *out = s ? 0 : (uint64_t)limit.amount;
+  return s;
 }

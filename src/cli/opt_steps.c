@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "dist/dispatch.h"
-#include "kernels/copy.h"
 #include "passes/pass.h"
 #include "rank_files/partition.h"
 #include "runtime/auto_plan.h"
@@ -67,7 +66,7 @@ static Status place_rank(OptSteps *s, Mesh **out) {
 }
 
 /* mark: what the plan makes of every weight and input. */
-static Status mark_rank(OptSteps *s, Ctx *ctx, Specialize *how) {
+static Status mark_rank(OptSteps *s, Ctx *ctx, bool grad, Specialize *how) {
   PlanFile *plan;
   Mesh *mesh;
   Tensor **state;
@@ -77,7 +76,7 @@ static Status mark_rank(OptSteps *s, Ctx *ctx, Specialize *how) {
   TRY(place_rank(s, &mesh));
   TRY(pass_run_list(s->program, passes_once, ctx, NULL));
   TRY(plan_file_read(s->plan ? s->plan : "auto", &plan));
-  Status status = mark_with_plan(s->program, mesh, plan, NULL, &s->marks);
+  Status status = mark_with_plan(s->program, mesh, plan, grad ? &(GradOptions){0} : NULL, NULL, &s->marks);
   plan_file_free(plan);
   TRY(status);
   TRY(shards_of_state(&ctx->kern, s->program, s->marks, &s->scope, &s->arena, &state));
@@ -90,7 +89,7 @@ static Status make(OptSteps *s, Ctx *ctx, bool cut, bool grad, SymBindings *size
   GradRequest wanted;
   Value *inputs;
   int n;
-  if (cut) TRY(mark_rank(s, ctx, &how));
+  if (cut) TRY(mark_rank(s, ctx, grad, &how));
   if (grad && !cut) TRY(pass_run_list(s->program, passes_once, ctx, NULL));
   if (grad) TRY(grad_request(s->program, &(GradOptions){0}, &s->arena, &wanted));
   if (grad) how.grad = &wanted;
@@ -169,12 +168,9 @@ Status opt_note_update(OptSteps *s, char *item) {
 static Status fill_state(Kern *k, Exported *e) {
   for (int i = 0; i < e->nstate; i++) {
     StateEntry *s = &e->state[i];
-    unsigned char element[16];
-    Value fill = val_float(s->fill);
     if (!s->is_filled || !s->tensor) continue;
     TRY(tensor_new(&e->scope, s->tensor->dtype, s->tensor->ndim, s->tensor->size, &s->tensor));
-    val_store(&fill, s->tensor->dtype, element);
-    kernel_fill(k, tensor_view(s->tensor), element);
+    update_fill(k, s, s->tensor);
     s->is_filled = false;
   }
   return OK;

@@ -31,10 +31,10 @@ static const char examples[] =
     "machine.json\n";
 
 typedef struct {
-  const char *mesh, *plan, *machine, *report, *save, *weights, *memory, *train, *clip, *dtype, *data_axis, *fsdp,
-      *wrap;
+  const char *mesh, *plan, *machine, *report, *save, *weights, *memory, *train, *clip, *dtype, *data_axis,
+      *data_parallel, *fsdp, *wrap;
   TextList sizes;
-  int64_t rank, batch, prefetch;
+  int64_t rank, batch, accumulate, prefetch;
   GradientWords gradients;
   bool json, nodes, all_weights, force, keep_gathered;
 } PlanOptions;
@@ -139,13 +139,18 @@ static Status prepare_step(Ctx *ctx, const PlanOptions *o, const char *path, con
   Exported *e;
   Recipe *recipe;
   TRY_NEW(recipe, arena_new(arena, Recipe));
-  const TrainSettings settings = {.optim = *o->train ? o->train : NULL, .clip = o->clip, .dtype = o->dtype};
-  const TrainerPlan how = {.loss = o->gradients.loss,
-                           .mesh = o->mesh,
-                           .plan = plan,
-                           .data_axis = o->data_axis,
-                           .fsdp = o->fsdp,
-                           .recipe = recipe};
+  const TrainSettings settings = {
+      .optim = *o->train ? o->train : NULL, .clip = o->clip, .dtype = o->dtype, .accumulate = o->accumulate};
+  const SpreadSettings spread = {.mesh = o->mesh,
+                                 .data_axis = o->data_axis,
+                                 .data_parallel = o->data_parallel,
+                                 .fsdp = o->fsdp,
+                                 .wrap = o->wrap,
+                                 .keep_gathered = o->keep_gathered,
+                                 .prefetch = given_or(o->prefetch, -1),
+                                 .bucket_mb = -1};
+  TrainerPlan how = {.loss = o->gradients.loss, .recipe = recipe, .planned = true};
+  TRY(spread_plan(&spread, plan, &how));
   TRY(settings_recipe(&settings, arena, recipe));
   TRY(program_load(path, o->weights, &e));
   Status s = OK;
@@ -266,6 +271,10 @@ static const Option options[] = {
      "with --train: compute products in bf16 or f16"},
     {"--data-axis", 0, OPT_TEXT, offsetof(PlanOptions, data_axis), "AXIS",
      "with --train: of the mesh, over which batches are sharded (default: those called dp, data, fsdp ...)"},
+    {"--data-parallel", 0, OPT_TEXT, offsetof(PlanOptions, data_parallel), "global|local",
+     "with --train: as `tessera train` takes it"},
+    {"--accumulate", 0, OPT_INT, offsetof(PlanOptions, accumulate), "N",
+     "with --train: a step is made with the mean gradient of N batches"},
     {"--fsdp", 0, OPT_MAYBE, offsetof(PlanOptions, fsdp), "AXIS",
      "with --train: parameters, gradients and optimizer state are sharded over the data axis, too"},
     {"--wrap", 0, OPT_TEXT, offsetof(PlanOptions, wrap), "PATTERNS",
@@ -306,13 +315,15 @@ Status command_plan(int argc, char **argv) {
   if (o.rank < 0 || o.rank > 1 << 24) return fail(ERR_USAGE, "--rank must be between 0 and the number of ranks");
   if (!o.train) TRY(gradient_words_check(&o.gradients));
   if (o.batch < 0 || o.batch > INT32_MAX) return fail(ERR_USAGE, "--batch must be between 1 and %d", INT32_MAX);
-  if (!o.train && (o.batch || o.clip || o.dtype || o.data_axis || o.fsdp))
-    return status_hint(fail(ERR_USAGE, "--batch, --clip, --dtype, --data-axis and --fsdp speak of a training"),
+  if (!o.train && (o.batch || o.clip || o.dtype || o.data_axis || o.fsdp || o.data_parallel || o.accumulate))
+    return status_hint(fail(ERR_USAGE, "--batch, --clip, --dtype, --data-axis, --data-parallel, --accumulate and "
+                                       "--fsdp speak of a training"),
                        "give --train, too");
   if (o.fsdp && !o.mesh && !o.plan)
     return status_hint(fail(ERR_USAGE, "--fsdp shards parameters over the ranks of a mesh"), "--mesh dp=4");
   TRY(options_of_groups(o.fsdp, o.wrap, o.keep_gathered, o.prefetch));
-  bool looks = o.mesh || o.plan || o.machine || o.report || o.nodes || o.all_weights || o.batch || o.dtype;
+  bool looks = o.mesh || o.plan || o.machine || o.report || o.nodes || o.all_weights || o.batch || o.dtype ||
+               o.accumulate || o.data_parallel;
   if (o.train && looks) return plan_training(&o, words.v[0]);
   if (o.memory || o.train) return limit_program(&o, words.v[0]);
   if (!o.mesh && !o.plan) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");

@@ -143,7 +143,7 @@ static Status look(Findings *f, Session *s, const Value *inputs, int n, MemoryLi
     TRY(look_at_plan(f, ctx, special, look_at_sharing));
   }
   TRY(session_specialize(s, inputs, n, &special));
-  status = fit_memory(ctx, special, limit, &f->fit);
+  status = fit_memory(ctx, special, NULL, limit, &f->fit);
   if (status) return exported_free(special), status;
   return look_at_plan(f, ctx, special, look_at_copies);
 }

@@ -52,6 +52,13 @@ static Status load(Ctx *ctx, const char *path, const RunOptions *o, Prepared **o
   return prepare(ctx, e, out);
 }
 
+static Status mark_program(Job *job) {
+  const GradientWords *words = &job->o->gradients;
+  GradOptions grad = {0};
+  if (words->names) grad = gradient_words_ask(words);
+  return prepare_marks(job->shared, job->o->mesh, job->o->plan, words->names ? &grad : NULL);
+}
+
 /* One program for all ranks is read, prepared and marked once; ranks that are threads share it. */
 static Status load_shared(Job *job) {
   double start = clock_now();
@@ -59,7 +66,7 @@ static Status load_shared(Job *job) {
   if (job->programs->per_rank) return OK;
   ctx_init(&ctx, 1);
   Status s = load(&ctx, job->programs->path[0], job->o, &job->shared);
-  if (!s && job->o->mesh) s = prepare_marks(job->shared, job->o->mesh, job->o->plan);
+  if (!s && job->o->mesh) s = mark_program(job);
   ctx_free(&ctx);
   job->seconds = clock_now() - start;
   return s;

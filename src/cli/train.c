@@ -13,6 +13,7 @@
 #include "runtime/ranks.h"
 #include "train/peak.h"
 #include "train/saving.h"
+#include "train/starting_weights.h"
 
 /* ---- signals ---------------------------------------------------------------------------------------- */
 
@@ -57,7 +58,8 @@ typedef struct {
   TrainCheck check; /* --check */
   StepWatch watch;
   LoopOptions loop;
-  int64_t done; /* steps of the save that is resumed */
+  RunFolder *folder; /* --save, of the rank that writes */
+  int64_t done;      /* steps of the save that is resumed */
   LoopResult result;
   char *profile;    /* what is told at the end; malloc'ed */
   TraceTimes times; /* with --trace */
@@ -89,7 +91,8 @@ static Status open_trainer(Training *t, Mesh *mesh) {
   const SpreadSettings spread = train_spread(c);
   TRY(spread_apply(&spread, &t->arena, t->trainer));
   if (c->check) TRY(train_check_open(&t->check, t->job->prepared, t->trainer, c->check));
-  if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, c->init), "--init"));
+  const StartingWeights init = {c->init, c->init_rename.v, c->init_rename.n};
+  if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, &init), "--init"));
   if (c->resume) TRY(trainer_resume(t->trainer, c->resume, &t->done, &t->loop.samples));
   return open_data(t);
 }
@@ -130,22 +133,30 @@ static Status open_files(Training *t) {
                         .force = c->force};
   if (!t->writes) return OK;
   if (c->save) {
-    TRY(run_folder_open(c->save, &o->save));
-    TRY(run_folder_check_start(o->save, t->done));
+    TRY(run_folder_open(c->save, &t->folder));
+    TRY(run_folder_check_start(t->folder, t->done));
   }
   return step_log_open(&log, &o->log);
+}
+
+static Status open_saver(Training *t) {
+  const TrainCommand *c = &t->job->c;
+  SaverOptions o = {.keep.last = (int)given_or(c->keep, 3), .beside = !c->save_sync};
+  uint64_t most;
+  TRY(option_bytes("--save-memory", c->save_memory, &most));
+  o.most = (int64_t)most;
+  return saver_open(t->trainer, t->folder, &o, &t->loop.save);
 }
 
 static Status open_records(Training *t) {
   const TrainCommand *c = &t->job->c;
   LoopOptions *o = &t->loop;
   TRY(open_files(t));
+  if (c->save) TRY(open_saver(t));
   o->world = t->world;
   o->eval_every = given_or(c->eval_every, 0);
   o->eval_batches = given_or(c->eval_batches, 0);
-  o->saves = c->save != NULL;
   o->save_every = given_or(c->save_every, 0);
-  o->keep.last = (int)given_or(c->keep, 3);
   o->find_nonfinite = c->check_finite;
   o->tell = tell;
   o->stop = &stop_asked;
@@ -167,12 +178,23 @@ static void tell_waits(const Training *t) {
          human_seconds(x->seconds, step, sizeof step), 100 * x->most / x->seconds);
 }
 
+/* --profile: what saves cost the steps of this rank. */
+static void tell_saves(const Training *t) {
+  char waited[32], copied[32];
+  if (!t->loop.save || !t->writes || !t->job->c.profile) return;
+  const SaverCost cost = saver_cost(t->loop.save);
+  printf("saves held up steps for %s in all; copies took %s at most\n",
+         human_seconds(cost.waited, waited, sizeof waited),
+         human_bytes((double)cost.copied, copied, sizeof copied));
+}
+
 /* What is left behind by the rank that writes; the others help to gather it. */
 static Status finish(Training *t, Status s) {
   const TrainCommand *c = &t->job->c;
   if (t->writes) step_log_pause(t->loop.log);
   if (t->profile) fputs(t->profile, stdout);
   if (!s) tell_waits(t);
+  if (!s) tell_saves(t);
   if (c->report && t->writes) {
     const char *ended = s ? status_message(s) : t->result.stopped ? "interrupted" : NULL;
     Status reported = train_write_report(t->trainer, c, &t->loop, &t->result, ended);
@@ -217,7 +239,8 @@ static Status train_rank(Ctx *ctx, World *w, void *arg) {
   if (!s) s = train_on(&t, mesh);
   if (s && status_code(s) == ERR_FAIL) atomic_store(&job->failed, true);
   step_log_close(t.loop.log);
-  run_folder_close(t.loop.save);
+  saver_free(t.loop.save);
+  run_folder_close(t.folder);
   data_free(t.loop.data);
   data_free(t.loop.eval);
   train_check_close(&t.check);

@@ -57,10 +57,20 @@ static const Option options[] = {
     {"--eval", 0, OPT_LIST | TAKES_FILE, FIELD(eval), "FILE", "data like that of --data, for evaluation"},
     {"--eval-every", 0, OPT_INT, FIELD(eval_every), "N", "steps between evaluations (default: at the end alone)"},
     {"--eval-batches", 0, OPT_INT, FIELD(eval_batches), "N", "batches of an evaluation (default: all)"},
-    {"--init", 0, OPT_TEXT | TAKES_TENSORS, FIELD(init), "FILE", "weights to begin with, by name (.safetensors)"},
+    {"--init", 0, OPT_TEXT | TAKES_FILE, FIELD(init), "PATH",
+     "weights to begin with, by name: .safetensors, a folder of Hugging Face or its index, of PyTorch's DCP, a "
+     "run, "
+     ".pt2, torch.save"},
+    {"--init-rename", 0, OPT_LIST, FIELD(init_rename), "FROM=TO",
+     "with --init: names there to names of the program, 'transformer.*=*'; the first that matches"},
     {"--save", 0, OPT_TEXT | TAKES_FOLDER, FIELD(save), "FOLDER",
      "save model, optimizer, random state and position at the end and when interrupted"},
     {"--save-every", 0, OPT_INT, FIELD(save_every), "N", "and every N steps"},
+    {"--save-async", 0, OPT_FLAG, FIELD(save_async), NULL,
+     "write saves while training goes on (default); --save-sync: wait for each"},
+    {"--save-sync", 0, OPT_FLAG, FIELD(save_sync), NULL, "steps wait until a save is on the disk"},
+    {"--save-memory", 0, OPT_TEXT, FIELD(save_memory), "BYTES",
+     "of each rank, for what a save has not written when the next update comes (default: as much as it takes)"},
     {"--keep", 0, OPT_INT, FIELD(keep), "K", "only the last K saves stay (default: 3; 0: all)"},
     {"--resume", 0, OPT_TEXT | TAKES_FOLDER, FIELD(resume), "FOLDER",
      "go on from the newest save in a folder, with its options where none are given"},
@@ -90,7 +100,7 @@ static const Option options[] = {
      "PyTorch's DDP"},
     {"--fsdp", 0, OPT_MAYBE, FIELD(fsdp), "AXIS",
      "shard parameters, gradients and optimizer state over the data axis, too; a mesh replica=2,dp=2 has two "
-     "groups"},
+     "groups (--fsdp=none: of a run that is resumed, no longer)"},
     {"--wrap", 0, OPT_TEXT, FIELD(wrap), "PATTERNS",
      "with --fsdp: modules whose parameters are gathered at once, 'layers.*,head' (default: those with a number)"},
     {"--keep-gathered", 0, OPT_FLAG, FIELD(keep_gathered), NULL,
@@ -175,6 +185,8 @@ static Status parse_resumed(int argc, char **argv, Arena *arena, TrainCommand *c
   if (now.data.n) c->data.n = 0;
   if (now.eval.n) c->eval.n = 0;
   if (now.groups.n) c->groups.n = 0;
+  if (now.save_async) c->save_sync = false;
+  if (now.save_sync) c->save_async = false;
   TRY(parse(argc, argv, c, &help));
   if (!now.save) c->save = now.resume; /* wherever the folder is by now */
   c->force = true;                     /* the files are this run's own */
@@ -222,8 +234,10 @@ static Status check(const TrainCommand *c) {
                        "say which inputs get them: --tokens input_ids,labels");
   if (!c->eval.n && (c->eval_every != NOT_GIVEN || c->eval_batches != NOT_GIVEN))
     return fail(ERR_USAGE, "--eval-every and --eval-batches need --eval FILE");
-  if (!c->save && (c->save_every != NOT_GIVEN || c->keep != NOT_GIVEN))
-    return fail(ERR_USAGE, "--save-every and --keep need --save FOLDER");
+  if (!c->save && (c->save_every != NOT_GIVEN || c->keep != NOT_GIVEN || c->save_memory))
+    return fail(ERR_USAGE, "--save-every, --keep and --save-memory need --save FOLDER");
+  if (c->init_rename.n && !c->init && !c->resume) return fail(ERR_USAGE, "--init-rename needs --init PATH");
+  if (c->save_async && c->save_sync) return fail(ERR_USAGE, "--save-async and --save-sync exclude each other");
   size_t name = c->output ? strlen(c->output) : 0;
   if (c->param_dtype && name > 4 && !strcmp(c->output + name - 4, ".pt2"))
     return status_hint(fail(ERR_USAGE,
@@ -260,6 +274,7 @@ Status train_options_parse(int argc, char **argv, Arena *arena, TrainCommand *c,
   TRY(parse(argc, argv, c, help));
   if (*help) return OK;
   if (c->resume) TRY(parse_resumed(argc, argv, arena, c));
+  if (c->fsdp && !strcmp(c->fsdp, "none")) c->fsdp = NULL;
   return check(c);
 }
 
@@ -287,14 +302,7 @@ typedef struct {
 } Words;
 
 static Status add_word(Words *w, const char *text) {
-  if (w->n == w->cap) {
-    int cap = w->cap ? 2 * w->cap : 64;
-    const char **more;
-    TRY_NEW(more, arena_new_n(w->arena, const char *, cap));
-    if (w->n) memcpy(more, w->v, (size_t)w->n * sizeof *more);
-    w->v = more;
-    w->cap = cap;
-  }
+  TRY_NEW(w->v, arena_more(w->arena, w->v, w->n, &w->cap));
   TRY_NEW(w->v[w->n], arena_printf(w->arena, "%s", text));
   w->n++;
   return OK;

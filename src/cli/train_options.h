@@ -8,13 +8,14 @@
 
 typedef struct {
   const char *program;
-  TextList data, eval, groups;
+  TextList data, eval, groups, init_rename;
   const char *tokens, *token_dtype, *optim, *freeze, *schedule, *clip, *dtype, *param_dtype, *state_dtype, *loss;
-  const char *init, *save, *resume, *output, *log, *tensorboard, *report, *nonfinite, *memory, *trace;
+  const char *init, *save, *resume, *output, *log, *tensorboard, *report, *nonfinite, *memory, *trace, *save_memory;
   const char *mesh, *plan, *data_axis, *data_parallel, *fsdp, *wrap, *rank_rows, *reduce_dtype, *check;
   double bucket_mb;
   RankOptions ranks;
-  bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet, profile, keep_gathered, no_overlap;
+  bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet, profile, keep_gathered, save_async,
+      save_sync, no_overlap;
   int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, seed, threads,
       prefetch;
 } TrainCommand;

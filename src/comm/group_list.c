@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 
 void group_list_free(GroupList *l) {
   arena_free(&l->arena);
@@ -14,13 +15,7 @@ void group_list_free(GroupList *l) {
 }
 
 static Status add(GroupList *l, const char *name, const int *rank, int n) {
-  if (l->n == l->cap) {
-    int cap = l->cap ? l->cap * 2 : 8;
-    GroupRanks *more;
-    TRY_NEW(more, realloc(l->v, (size_t)cap * sizeof *more));
-    l->v = more;
-    l->cap = cap;
-  }
+  TRY_ROOM(l->v, l->n, l->cap);
   l->v[l->n++] = (GroupRanks){name, rank, n};
   return OK;
 }

@@ -1,6 +1,7 @@
 /* p2p.c -- messages and data of processes; see p2p.h. */
 #include "comm/p2p.h"
 #include "base/clock.h"
+#include "base/grow.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +36,7 @@ void message_drop(P2pWorld *w, Message *l) {
 }
 
 Status message_send(P2pWorld *w, Message *l, int to) {
-  if (w->nout == w->out_cap) {
-    int cap = w->out_cap ? 2 * w->out_cap : 64;
-    Outgoing *more;
-    TRY_NEW(more, realloc(w->out, (size_t)cap * sizeof *more));
-    w->out = more;
-    w->out_cap = cap;
-  }
+  TRY_ROOM(w->out, w->nout, w->out_cap);
   Outgoing o = {.message = l};
   bool done = false;
   TRY(check_port(w, w->port.send(w->port.state, &l->head, head_bytes + l->head.bytes, to, TAG_MESSAGE, &o.request),
@@ -210,13 +205,7 @@ Status p2p_poll(P2pWorld *w, bool *moved) {
 static Status transfer(P2pWorld *w, Transfers *t, bool receive, int peer, int tag, char *data, size_t bytes) {
   for (size_t at = 0; at < bytes;) {
     size_t part = bytes - at < PORT_MOST_BYTES ? bytes - at : PORT_MOST_BYTES;
-    if (t->n == t->cap) {
-      int cap = t->cap ? 2 * t->cap : 16;
-      struct Transfer *more;
-      TRY_NEW(more, realloc(t->list, (size_t)cap * sizeof *more));
-      t->list = more;
-      t->cap = cap;
-    }
+    TRY_ROOM(t->list, t->n, t->cap);
     struct Transfer *one = &t->list[t->n];
     *one = (struct Transfer){.peer = peer, .receive = receive};
     int code = receive ? w->port.recv(w->port.state, data + at, part, peer, tag, &one->request)

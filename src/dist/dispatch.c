@@ -85,7 +85,7 @@ static Status dispatch_dtensors(Call *c) {
     return run_replicated(c);
   }
   TRY(s);
-  if (recording && d->draws) return run_replicated(c); /* a recorded call does not know whose part it draws */
+  if (recording && d->draws && !(def->flags & OP_NUMBERED)) return run_replicated(c); /* it draws whole tensors */
   if (dispatch_prefers_parts(c->op, d)) return run_parts(c, def->shard.compose_unmoved);
   return run_decision(c, d);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "dist/boxes.h"
 #include "dist/dist.h"
 #include "kernels/copy.h"
@@ -250,13 +251,7 @@ static Status log_event(Dist *d, CommEvent e) {
   else e.why = "";
   if (d->rule) TRY_NEW(e.rule, arena_strdup(&d->arena, d->rule));
   for (CommLog *log = d->log; log; log = log->outer) {
-    if (log->n == log->cap) {
-      int cap = log->cap ? log->cap * 2 : 16;
-      CommEvent *more;
-      TRY_NEW(more, realloc(log->event, (size_t)cap * sizeof *more));
-      log->event = more;
-      log->cap = cap;
-    }
+    TRY_ROOM(log->event, log->n, log->cap);
     log->event[log->n++] = e;
     log->count[e.kind]++;
   }

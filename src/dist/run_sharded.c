@@ -109,13 +109,21 @@ static Status write_back(Call *c, const Decision *d, const Value *local) {
 Status random_local(Call *local, const Spec *out, int64_t draws) {
   Ctx *ctx = local->ctx;
   ShardOf shard = {spec_layout(out), out->mesh->coord};
-  uint64_t next = ctx->offset + (uint64_t)draws;
   if (out->partial) return op_fail(local, "random numbers cannot be partial");
   local->shard = out->replicated ? NULL : &shard;
+  local->draws = draws;
+  if (ctx_is_recording(ctx)) return op_dispatch(local);
+  uint64_t next = ctx->offset + (uint64_t)draws;
   local->level = LEVEL_RUN;
   Status s = op_run(local);
   ctx->offset = next;
   return s;
+}
+
+/* A random op that draws nothing, such as dropout with p = 0, does not. */
+static bool goes_by_numbers(const Decision *d) {
+  const OpDef *def = d->op->def;
+  return d->nout && (d->draws || (def->flags & OP_NUMBERED && !def->draws));
 }
 
 /* What a rank outside the mesh holds of a result. */
@@ -138,7 +146,7 @@ Status run_decision(Call *c, const Decision *d) {
   if (mesh_has_shards(c->ctx, d->mesh)) {
     TRY(local_arguments(c, d, arg));
     local.arg = arg;
-    if (d->draws && d->nout) TRY(random_local(&local, d->out[0], d->draws));
+    if (goes_by_numbers(d)) TRY(random_local(&local, d->out[0], d->draws));
     else TRY(op_dispatch(&local));
     if (inplace && d->moves) TRY(write_back(c, d, arg));
   } else c->ctx->offset += (uint64_t)d->draws;

@@ -23,9 +23,9 @@ Status run_inplace_apart(Call *c);
  * without a world).  The handle lives in scope; local must live as long. */
 Status dtensor_wrap(Scope *scope, const Spec *spec, Tensor *local, Tensor **out);
 
-/* Runs a local call of a random op whose output 0 is this rank's shard of `out`: it takes
- * the numbers of the shard's elements, and the stream moves on by `draws`, those of the
- * whole.  Ranks outside the mesh add the same to their ctx->offset: it stays alike on all. */
+/* Makes a local call of an op that goes by the numbers of elements (OP_NUMBERED), whose output 0 is this rank's
+ * shard of `out`: a random op takes the numbers of the shard's elements, and the stream moves on by `draws`, those
+ * of the whole.  Ranks outside the mesh add the same to their ctx->offset: it stays alike on all. */
 Status random_local(Call *local, const Spec *out, int64_t draws);
 
 #endif

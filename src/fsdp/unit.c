@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/textbuf.h"
 #include "fsdp/fsdp_inside.h"
 
@@ -251,18 +252,8 @@ static Status post_forward(FsdpGroup *g) {
   if (g->training != FSDP_FORWARD)
     return fsdp_fail(g, "has ended a forward that it has not begun", "call reset_iter_state after a failure");
   TRY(fsdp_reshard(g));
-  if (run->norder == run->order_cap) {
-    void *more;
-    TRY_NEW(more, realloc(run->order, (size_t)(run->order_cap * 2 + 16) * sizeof *run->order));
-    run->order = more;
-    run->order_cap = run->order_cap * 2 + 16;
-  }
-  if (g->norder == g->order_cap) {
-    void *more;
-    TRY_NEW(more, realloc(g->order, (size_t)(g->order_cap * 2 + 4) * sizeof *g->order));
-    g->order = more;
-    g->order_cap = g->order_cap * 2 + 4;
-  }
+  TRY_ROOM(run->order, run->norder, run->order_cap);
+  TRY_ROOM(g->order, g->norder, g->order_cap);
   g->order[g->norder++] = run->norder;
   run->order[run->norder++] = g;
   g->training = FSDP_IDLE;

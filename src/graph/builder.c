@@ -6,6 +6,7 @@
 
 #include "graph/resolve.h"
 #include "ops/tensors.h"
+#include "shard/layout.h"
 
 enum { FOLD_LIMIT = 64 << 20 };
 
@@ -185,6 +186,10 @@ static Status record(GraphBuilder *b, Call *c) {
   for (int i = 0; i < n->nargs; i++)
     if (!b->faithful || !is_default(&c->op->schema.params[i], &c->arg[i]))
       TRY(value_to_arg(g->arena, &c->arg[i], val_of, b, &n->args[i]));
+  if (c->shard && c->op->def->flags & OP_NUMBERED) {
+    TRY(shard_of_copy(c->shard, g->arena, &n->shard));
+    n->draws = c->draws;
+  }
   if (b->origin) node_take_meta(n, b->origin);
   if (b->stage != STAGE_FORWARD) n->stage = b->stage;
   for (int i = 0; i < c->nout; i++) {

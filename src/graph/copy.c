@@ -37,6 +37,8 @@ static Status copy_node(const Copying *c, Graph *g, const Node *from) {
   to->mark = from->mark;
   to->outs_list = from->outs_list;
   to->arg_names = from->arg_names;
+  to->shard = from->shard;
+  to->draws = from->draws;
   to->stage = from->stage;
   to->meta = from->meta;
   to->nmeta = from->nmeta;

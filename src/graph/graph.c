@@ -261,6 +261,8 @@ Status node_clone(const Node *n, Node *before, Node **out) {
   TRY_NEW(c->args, arena_new_n(arena, Arg, n->nargs));
   for (int i = 0; i < n->nargs; i++) TRY(arg_copy(arena, &n->args[i], &c->args[i]));
   c->arg_names = n->arg_names;
+  c->shard = n->shard;
+  c->draws = n->draws;
   node_take_meta(c, n);
   for (int i = 0; i < n->nouts; i++) {
     Val *v;

@@ -105,6 +105,8 @@ struct Node {
   int nmeta;
   const Node
       *again; /* the node that this one repeats on the same values: it draws the same random numbers; or NULL */
+  const struct ShardOf *shard; /* output 0 is this part of a larger tensor (Call.shard); NULL: it is whole */
+  int64_t draws;               /* with shard: Call.draws */
 };
 
 struct Graph {

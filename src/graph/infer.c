@@ -34,7 +34,13 @@ static Status infer_node(Ctx *ctx, Exported *e, Node *n, InferredFn *each, void 
   Value *bound;
   TRY_NEW(bound, arena_new_n(&e->arena, Value, n->op->schema.nparams));
   TRY(node_resolve(&e->arena, NULL, n, bound));
-  Call c = {.ctx = ctx, .op = n->op, .arg = bound, .scope = &e->scope, .arena = &e->arena};
+  Call c = {.ctx = ctx,
+            .op = n->op,
+            .arg = bound,
+            .scope = &e->scope,
+            .arena = &e->arena,
+            .shard = n->shard,
+            .draws = n->draws};
   if (def->infer) TRY(def->infer(&c));
   else if (!(def->flags & OP_EFFECT))
     return fail(ERR_DYNAMIC, "%s: its sizes are not known before it runs", n->target);

@@ -6,7 +6,8 @@
  *   specs    [in_spec "..."] [out_spec "..."] [namedtuples "..."] [arg_names ["a", ...]]
  *   input    %x: TYPE = user | token | parameter "fqn" [frozen] | tensor_constant "fqn"
  *                     | buffer "fqn" [non_persistent] | constant ARG
- *   node     [results =] TARGET( {ARG,} {name=ARG,} ) [!{"key": "value", ...}]
+ *   node     [results =] TARGET( {ARG,} {name=ARG,} ) [part] [!{"key": "value", ...}]
+ *   part     part([SIZE,...], "PLACEMENTS", [AXIS,...], [COORDINATE,...], DRAWS)   of a larger tensor: Node.shard
  *   results  %x: TYPE {, %y: TYPE} | [ {%x: TYPE,} ]             [ ]: a list, of an op we do not know
  *   output   user ARG | loss ARG | token ARG | KIND "target" ARG
  *   TYPE     f32[2,s0] | f32[2,3]{1,2} | tensor | int | int(s0) | float | bool | none
@@ -22,6 +23,7 @@
 #include "base/strmap.h"
 #include "graph/lexer.h"
 #include "graph/text.h"
+#include "shard/layout.h"
 
 enum { MAX_DEPTH = 32 }; /* of lists and sub-graphs */
 
@@ -254,6 +256,47 @@ static Status parse_meta(Body *b, Node *n) {
   return OK;
 }
 
+/* [1, 2]; as many as there are, at most `most`. */
+static Status parse_ints(Lexer *l, int most, int64_t *v, int *n) {
+  TRY(lex_expect(l, '['));
+  for (*n = 0; !lex_take(l, ']');) {
+    if (*n == most) return lex_error(l, l->p, "the list is too long");
+    if (*n) TRY(lex_expect(l, ','));
+    TRY(lex_int(l, &v[(*n)++]));
+  }
+  return lex_expect(l, ',');
+}
+
+/* part([4,8], "S(0)", [2], [1], 8) */
+static Status parse_part(Body *b, Node *n) {
+  Lexer *l = &b->p->l;
+  int64_t shape[MAX_DIMS], axes[MAX_AXES], at[MAX_AXES];
+  int axis[MAX_AXES], coord[MAX_AXES], ndim, naxes, ncoord, nplace;
+  Placement place[MAX_AXES];
+  const char *text, *begin = l->p;
+  if (!lex_take_word(l, "part")) return OK;
+  TRY(lex_expect(l, '('));
+  TRY(parse_ints(l, MAX_DIMS, shape, &ndim));
+  TRY(lex_string(l, &text));
+  TRY(lex_locate(l, begin, placements_parse(text, ndim, place, &nplace)));
+  TRY(lex_expect(l, ','));
+  TRY(parse_ints(l, MAX_AXES, axes, &naxes));
+  TRY(parse_ints(l, MAX_AXES, at, &ncoord));
+  TRY(lex_int(l, &n->draws));
+  TRY(lex_expect(l, ')'));
+  bool fits = naxes == nplace && naxes == ncoord && n->draws >= 0;
+  for (int d = 0; d < ndim; d++) fits &= shape[d] >= 0;
+  for (int a = 0; fits && a < naxes; a++) {
+    fits = axes[a] > 0 && axes[a] <= INT32_MAX && at[a] >= 0 && at[a] < axes[a] && !is_p(&place[a]);
+    axis[a] = (int)axes[a], coord[a] = (int)at[a];
+  }
+  if (!fits) return lex_error(l, begin, "sizes, placements, axes and coordinates of this part do not go together");
+  ShardOf of = {{ndim, shape, naxes, axis, place}, coord};
+  TRY(lex_locate(l, begin, placements_check(place, naxes, ndim, "a part")));
+  TRY(lex_locate(l, begin, layout_check(&of.layout)));
+  return shard_of_copy(&of, b->g->arena, &n->shard);
+}
+
 static Status check_order(Lexer *l, const char *at, const Node *n, const ArgList *a) {
   for (int i = 1; n->op && i < a->n; i++) {
     if (a->names[i - 1] && !a->names[i]) return lex_error(l, at, "an argument by position follows one by name");
@@ -299,6 +342,7 @@ static Status parse_node(Body *b) {
     TRY(node_add_out(n, b->outs[i].name, b->outs[i].type, &v));
     TRY(define(b, at, &b->outs[i], v));
   }
+  TRY(parse_part(b, n));
   return parse_meta(b, n);
 }
 

@@ -9,6 +9,7 @@
 #include "base/textbuf.h"
 #include "graph/graph.h"
 #include "graph/text.h"
+#include "shard/layout.h"
 
 typedef struct {
   TextBuf *b;
@@ -183,6 +184,24 @@ static void print_args(Printer *p, const Node *n) {
 
 /* ---- nodes ---------------------------------------------------------------------------- */
 
+/* part([4,8], "S(0)", [2], [1], 8): of a tensor of these sizes, so placed on a mesh of these axes, what the rank of
+ * this coordinate holds; the whole takes 8 blocks of random numbers. */
+static void print_part(Printer *p, const Node *n) {
+  const ShardOf *s = n->shard;
+  char text[512];
+  text_puts(p->b, " part([");
+  for (int d = 0; d < s->layout.ndim; d++) text_printf(p->b, "%s%lld", d ? "," : "", (long long)s->layout.shape[d]);
+  text_puts(p->b, "], ");
+  text_json(p->b, placements_print(s->layout.place, s->layout.naxes, text, sizeof text));
+  for (int which = 0; which < 2; which++) {
+    const int *v = which ? s->coord : s->layout.axis;
+    text_puts(p->b, ", [");
+    for (int a = 0; a < s->layout.naxes; a++) text_printf(p->b, "%s%d", a ? "," : "", v[a]);
+    text_puts(p->b, "]");
+  }
+  text_printf(p->b, ", %lld)", (long long)n->draws);
+}
+
 static void print_node(Printer *p, const Node *n) {
   bool list = n->outs_list && !n->op;
   new_line(p);
@@ -197,6 +216,7 @@ static void print_node(Printer *p, const Node *n) {
   text_puts(p->b, "(");
   print_args(p, n);
   text_puts(p->b, ")");
+  if (n->shard) print_part(p, n);
   if (!p->o.meta || n->nmeta == 0) return;
   text_puts(p->b, " !{");
   for (int i = 0; i < n->nmeta; i++) {

@@ -44,7 +44,13 @@ static Status call_op(WalkState *s, const Node *n) {
   if (known) return OK;
   TRY_NEW(bound, arena_new_n(s->w->arena, Value, n->op->schema.nparams));
   TRY(node_resolve(s->w->arena, s->env, n, bound));
-  Call c = {.ctx = s->w->ctx, .op = n->op, .arg = bound, .scope = s->w->scope, .arena = s->w->arena};
+  Call c = {.ctx = s->w->ctx,
+            .op = n->op,
+            .arg = bound,
+            .scope = s->w->scope,
+            .arena = s->w->arena,
+            .shard = n->shard,
+            .draws = n->draws};
   TRY(s->w->call ? s->w->call(s->w->arg, n, bound, &c) : op_dispatch(&c));
   return walk_set_outs(s, n, c.out, c.nout);
 }

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "kernels/conv_depthwise.h"
 #include "kernels/conv_layout.h"
 
@@ -149,7 +150,7 @@ static Status weights_read(Kern *k, ConvPlan *p, const Operand *w, bool keep, vo
   TRY(reorder_run(k, p->w_in, p->w_bytes, data));
   size_t bytes = p->w_in ? p->w_bytes : (size_t)view_numel(w->v) * sizeof(float);
   if (!keep || *data == w->v.data) return OK;
-  TRY_NEW(p->packed, aligned_alloc(64, (bytes + 63) & ~(size_t)63));
+  TRY_NEW(p->packed, memory_alloc(bytes));
   memcpy(p->packed, *data, bytes);
   p->is_packed = true;
   return OK;

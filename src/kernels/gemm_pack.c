@@ -134,7 +134,7 @@ static size_t bytes_of(const Kern *k, const Problem *p) { return (gemm_packed_by
 static Status fill(Kern *k, const Problem *p, GemmPack *x) {
   float *room;
   TRY_NEW(room, kern_scratch(k, gemm_pack_room(k) * (size_t)k->threads));
-  if (!(x->data = aligned_alloc(64, bytes_of(k, p)))) return OK; /* next time, perhaps */
+  if (!(x->data = memory_alloc(bytes_of(k, p)))) return OK; /* next time, perhaps */
   gemm_pack_all(k, p, x->data, room);
   if (is_dense(x)) memory_give_back(x->b.data, floats(x->n * x->k));
   return OK;

@@ -4,22 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
 #include "kernels/gemm.h"
 
-/* Pieces of scratch memory have borders that an address sanitizer sees. */
+/* Pieces of scratch memory have borders that an address sanitizer sees; blocks are small there, because it maps
+ * large ones anew each time. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #include <sanitizer/asan_interface.h>
 #define BORDER 64
+#define SMALLEST_BLOCK ((size_t)1 << 16)
 #endif
 #endif
 #ifndef BORDER
 #define BORDER 0
+#define SMALLEST_BLOCK ((size_t)1 << 20)
 #define ASAN_POISON_MEMORY_REGION(data, bytes) ((void)(data), (void)(bytes))
 #define ASAN_UNPOISON_MEMORY_REGION(data, bytes) ((void)(data), (void)(bytes))
 #endif
 
-enum { ALIGN = 64, SMALLEST_BLOCK = 1 << 20 };
+enum { ALIGN = 64 };
 
 typedef struct ScratchBlock {
   struct ScratchBlock *older;
@@ -74,7 +78,7 @@ void *kern_scratch(Kern *k, size_t bytes) {
     if (!b && size < k->scratch_peak) size = k->scratch_peak;
     if (size < bytes) size = bytes;
     ScratchBlock *n = malloc(sizeof *n);
-    unsigned char *data = n ? aligned_alloc(ALIGN, size) : NULL;
+    unsigned char *data = n ? memory_alloc(size) : NULL;
     if (!data) {
       free(n);
       return NULL;
@@ -104,6 +108,7 @@ void kern_release(Kern *k, size_t mark) {
   }
   k->scratch = b;
   if (!b) return;
-  b->used = mark - b->start;
-  ASAN_POISON_MEMORY_REGION(b->data + b->used, b->size - b->used);
+  size_t used = mark - b->start;
+  ASAN_POISON_MEMORY_REGION(b->data + used, b->used - used);
+  b->used = used;
 }

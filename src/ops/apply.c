@@ -106,7 +106,8 @@ Status op_functional(const Call *c, Value *bound, Call *f) {
               .scope = c->scope,
               .arena = c->arena,
               .level = c->level,
-              .shard = c->shard};
+              .shard = c->shard,
+              .draws = c->draws};
   return OK;
 }
 
@@ -184,8 +185,13 @@ static bool reads_spoiled(const Value *args, int nargs) {
 static Status call_named(const Call *c, const char *name, const Value *args, int nargs, Call *sub) {
   const Op *op = op_find(name);
   if (!op) return fail(ERR_FAIL, "%s: needs '%s', which is not in the registry", c->op->schema.name, name);
-  *sub = (Call){
-      .ctx = c->ctx, .op = op, .scope = c->scope, .arena = c->arena, .level = c->level, .shard = c->shard};
+  *sub = (Call){.ctx = c->ctx,
+                .op = op,
+                .scope = c->scope,
+                .arena = c->arena,
+                .level = c->level,
+                .shard = c->shard,
+                .draws = c->draws};
   NamedValue given[MAX_PARAMS];
   Value *bound;
   if (nargs > MAX_PARAMS) return op_fail(c, "too many arguments for '%s'", name);

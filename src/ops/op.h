@@ -92,6 +92,8 @@ typedef enum {
   OP_UPDATE_EACH = 1024, /* result k is argument k, changed element by element: run is right when both are the same
                           * memory.  None among these arguments stands behind the others */
   OP_NUMBERS = 512,      /* numbers may stand where the schema says Tensor, and promote as numbers */
+  OP_NUMBERED = 2048, /* goes by the numbers of its elements in the whole: a call for the shard of a larger tensor
+                       * is told which one it is (Call.shard), recorded or not */
 } OpFlag;
 
 /* What an op does with the elements of argument 0, if it only hands them on. */
@@ -171,9 +173,13 @@ struct Call {
   Level level;                 /* where calls that this one makes enter the line of handlers */
   const struct ShardOf *shard; /* output 0 of a random op is this part of a larger tensor and takes the numbers
                                 * of its elements there (shard/layout.h); NULL: it is whole */
+  int64_t draws;               /* with shard: blocks of random numbers that the whole takes */
   uint32_t fixed;              /* bit i: argument i has the same elements in every run of this call site (a
                                 * parameter that nobody writes to), so *state may keep what is made of it */
 };
+
+/* Blocks of random numbers that the call takes; its outputs are inferred. */
+static inline uint64_t call_draws(const Call *c) { return (uint64_t)(c->shard ? c->draws : c->op->def->draws(c)); }
 
 /* ---- registry (registry.c) -------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "graph/infer.h"
 #include "passes/pass.h"
 #include "passes/started.h"
@@ -35,13 +36,7 @@ static Status touch(Lives *l, Storage *s) {
     l->lives[s->slab_offset].last = l->now;
     return OK;
   }
-  if (l->n == l->cap) {
-    int cap = l->cap ? l->cap * 2 : 256;
-    Life *more;
-    TRY_NEW(more, realloc(l->lives, (size_t)cap * sizeof *more));
-    l->lives = more;
-    l->cap = cap;
-  }
+  TRY_ROOM(l->lives, l->n, l->cap);
   s->slab_offset = l->n;
   int64_t size = (int64_t)((s->size + ALIGN - 1) & ~(size_t)(ALIGN - 1));
   l->lives[l->n++] = (Life){.storage = s, .size = size, .first = l->now, .last = l->now};
@@ -90,7 +85,7 @@ static Status extend(Graph *g, Lives *l) {
 static void set_gradients_apart(const Graph *g, Lives *l) {
   int at = 0, end = -1; /* of the backward */
   for (const Node *n = g->first; n; n = n->next, at++)
-    if (n->stage != STAGE_UPDATE) end = at;
+    if (n->stage == STAGE_BACKWARD) end = at;
   at = 0;
   for (const Node *n = g->first; n; n = n->next, at++) {
     if (n->stage != STAGE_BACKWARD) continue;

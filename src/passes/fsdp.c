@@ -6,11 +6,13 @@
  *   after:   %f = gather_group([%p0, %p1])  (the group before is computed)  %f' = wait(%f)  %w0, %w1 = views of %f'
  *            %r = scatter_group([%g0, %g1])  (the backward goes on)  %r' = wait(%r)  %s0, %s1 = views of %r'
  *
- * A group is the parameters of a module (`wrap`); those that are in none are the root's, whose parameters stay
- * gathered for the backward.  The collectives of a group are one.  Groups are gathered in the order in which they
- * are first used, in the forward and again in the backward, `prefetch` groups ahead.
+ * A group is the parameters of a module (`wrap`); those that are in none are the root's, but for large ones (tables
+ * of tokens), of which each is a group: a buffer stays as long as any of its parameters is needed.  Parameters
+ * outside of modules stay gathered for the backward.  The collectives of a group are one.  Groups are gathered in
+ * the order in which they are first used, in the forward and again in the backward, `prefetch` groups ahead.
  *
- * One reduction is under way at a time: it is waited for where the next one starts, which frees its gradients.
+ * One reduction is under way at a time: it is waited for where the next one starts, which frees its gradients; or
+ * where it starts (`reduce_at_once`).
  *
  * Only where a redistribution is of a parameter itself, or its result goes to the update: others stay.  Linear but
  * for names.
@@ -40,11 +42,13 @@ typedef struct Member {
 /* Redistributions that are made at once: of one module, of one kind. */
 typedef struct Group {
   struct Group *next;
-  const char *key; /* module|mesh|dtype|axes */
-  const char *module;
+  const char *key;    /* module|mesh|dtype|axes */
+  const char *module; /* or the parameter that is a group by itself; "": the root */
+  bool wrapped;       /* it is a module's */
   Member *first, **last;
   int n;
   int first_use, first_again; /* positions, in the forward and behind it; INT_MAX: none */
+  int again_for_all;          /* the same behind the forward, but by nodes that all ranks have, see Fsdp.epoch */
   int last_made;              /* scatters: position behind which all are there */
 } Group;
 
@@ -53,10 +57,16 @@ typedef struct {
   Arena arena;
   const char *wrap;
   bool keep;     /* nothing is gathered again */
+  bool at_once;  /* reductions are waited for where they start */
   unsigned axes; /* that parameters are fully sharded over; 0: any */
   int prefetch;
+  double large;           /* bytes */
   Node **node;            /* by position */
   int n, nvals, boundary; /* the first position of the backward; n: there is none */
+  /* By position: collectives of all ranks before it.  Ranks choose by themselves what they compute again
+   * (Node.again), and must make their collectives in one order: what a gather is moved by for the sake of such
+   * nodes stays within two collectives. */
+  int *epoch;
   Group *gathers, *scatters;
   Member **gathered; /* by value id: whose result it is, or a view of; NULL: none */
   Val **again;       /* by value id: what stands for a view of a gathered tensor in the backward */
@@ -121,15 +131,30 @@ static const char *module_of(Fsdp *f, const char *name) {
   return "";
 }
 
-static Status find_group(Fsdp *f, Group **list, int *count, const Node *n, const char *module, unsigned axes,
+/* Of the whole tensor that a redistribution moves. */
+static double bytes_moved(const Node *n) {
+  double bytes = (double)dtype_size(n->outs[0]->dtype);
+  for (int d = 0; d < n->args[ARG_SHAPE].n; d++) bytes *= (double)n->args[ARG_SHAPE].list[d].i;
+  return bytes;
+}
+
+/* The group of a parameter whose redistribution is n. */
+static Status find_group(Fsdp *f, Group **list, int *count, const Node *n, const char *name, unsigned axes,
                          Group **out) {
-  const char *key;
+  const char *key, *module = module_of(f, name);
+  bool wrapped = *module;
   Group **at = list;
+  if (!wrapped && bytes_moved(n) >= f->large) module = name;
   TRY_NEW(key, arena_printf(&f->arena, "%s|%s|%d|%u", module, n->args[ARG_MESH].str, (int)n->outs[0]->dtype, axes));
   while (*at && strcmp((*at)->key, key)) at = &(*at)->next;
   if (!*at) {
     TRY_NEW(*at, arena_new(&f->arena, Group));
-    **at = (Group){.key = key, .module = module, .first_use = INT32_MAX, .first_again = INT32_MAX};
+    **at = (Group){.key = key,
+                   .module = module,
+                   .wrapped = wrapped,
+                   .first_use = INT32_MAX,
+                   .first_again = INT32_MAX,
+                   .again_for_all = INT32_MAX};
     (*at)->last = &(*at)->first;
     ++*count;
   }
@@ -155,7 +180,7 @@ static Status find_gathers(Fsdp *f) {
     unsigned axes = name ? changed_axes(f, n, PLACE_S, PLACE_R) : 0;
     Group *g;
     if (!axes) continue;
-    TRY(find_group(f, &f->gathers, &f->ngathers, n, module_of(f, name), axes, &g));
+    TRY(find_group(f, &f->gathers, &f->ngathers, n, name, axes, &g));
     TRY(add_member(f, g, n, &f->gathered[n->outs[0]->id]));
   }
   return OK;
@@ -223,7 +248,7 @@ static Status find_scatters(Fsdp *f) {
     if (!axes || n->args[0].kind != ARG_VAL || !n->args[0].val->node) continue;
     if (at < end) end = at;
     if (n->args[0].val->node->mark >= end) continue;
-    TRY(find_group(f, &f->scatters, &f->nscatters, n, module_of(f, name[n->outs[0]->id]), axes, &g));
+    TRY(find_group(f, &f->scatters, &f->nscatters, n, name[n->outs[0]->id], axes, &g));
     TRY(add_member(f, g, n, &m));
     if (m->in->node->mark > g->last_made) g->last_made = m->in->node->mark;
   }
@@ -246,8 +271,19 @@ static void note_use(void *arg, Val **ref) {
   const Use *u = arg;
   const Member *m = u->f->gathered[(*ref)->id];
   if (!m) return;
-  int *first = u->at < u->f->boundary ? &m->group->first_use : &m->group->first_again;
+  Group *g = m->group;
+  int *first = u->at < u->f->boundary ? &g->first_use : &g->again_for_all;
   if (u->at < *first) *first = u->at;
+}
+
+/* What is computed again may read a group earlier, but not before another collective. */
+static void note_early_use(void *arg, Val **ref) {
+  const Use *u = arg;
+  const Fsdp *f = u->f;
+  const Member *m = f->gathered[(*ref)->id];
+  Group *g = m ? m->group : NULL;
+  if (!g || g->again_for_all == INT32_MAX || u->at >= g->first_again) return;
+  if (f->epoch[u->at] == f->epoch[g->again_for_all]) g->first_again = u->at;
 }
 
 /* Views of gathered tensors count as they do. */
@@ -259,8 +295,29 @@ static void find_uses(Fsdp *f) {
       f->gathered[n->outs[0]->id] = f->gathered[n->args[0].val->id];
       f->view_of[n->outs[0]->id] = n->args[0].val;
     }
-    node_each_val(n, note_use, &u);
+    if (!n->again) node_each_val(n, note_use, &u);
   }
+  for (Group *g = f->gathers; g; g = g->next) g->first_again = g->again_for_all;
+  for (int at = f->boundary; at < f->n; at++) {
+    Use u = {f, at};
+    if (f->node[at]->again) node_each_val(f->node[at], note_early_use, &u);
+  }
+}
+
+static bool communicates(const Node *n) { return comm_is_start(n) || node_is(n, redistribute); }
+
+/* Collectives that stay where they are, and the starts of those that scatter_all() makes. */
+static Status count_epochs(Fsdp *f) {
+  TRY_NEW(f->epoch, arena_new_n(&f->arena, int, f->n + 2));
+  for (int at = 0; at < f->n; at++) f->epoch[at + 1] += communicates(f->node[at]) && !f->node[at]->again;
+  for (const Group *g = f->scatters; g; g = g->next) {
+    for (const Member *m = g->first; m; m = m->next) f->epoch[m->node->mark + 1]--;
+    f->epoch[g->last_made + 1]++;
+  }
+  for (const Group *g = f->gathers; g; g = g->next)
+    for (const Member *m = g->first; m; m = m->next) f->epoch[m->node->mark + 1]--;
+  for (int at = 0; at < f->n; at++) f->epoch[at + 1] += f->epoch[at];
+  return OK;
 }
 
 /* ---- writing a group ------------------------------------------------------------------------------------- */
@@ -364,40 +421,51 @@ static Status add_group(Fsdp *f, const Group *g, const char *target, Node *befor
 
 /* ---- gathering ------------------------------------------------------------------------------------------- */
 
-static int by_first_use(const void *a, const void *b) {
-  const Group *x = *(Group *const *)a, *y = *(Group *const *)b;
-  return x->first_use - y->first_use;
-}
-
-static int by_first_again(const void *a, const void *b) {
-  const Group *x = *(Group *const *)a, *y = *(Group *const *)b;
-  return x->first_again - y->first_again;
-}
-
 static bool is_gathered_again(const Fsdp *f, const Group *g) {
-  return !f->keep && *g->module && g->first_use < INT32_MAX && g->first_again < INT32_MAX;
+  return !f->keep && g->wrapped && g->first_use < INT32_MAX && g->again_for_all < INT32_MAX;
 }
 
-/* Groups in the order of their first uses; each is started where the one `prefetch` before it is first used. */
-static Status gather_all(Fsdp *f, bool again) {
-  Group **list;
-  Val **results;
-  int n = 0;
-  TRY_NEW(list, arena_new_n(&f->arena, Group *, f->ngathers + 1));
+typedef struct {
+  Group *group;
+  int turn;        /* positions: the order in which groups are gathered, */
+  int start, need; /* where it starts, and before which it must be there */
+} Gather;
+
+static int by_turn(const void *a, const void *b) { return ((const Gather *)a)->turn - ((const Gather *)b)->turn; }
+
+/* Groups in their order; each is started where the one `prefetch` before it is first used, and none before those
+ * before it. */
+static Status plan_gathers(Fsdp *f, bool again, Gather **out, int *n) {
+  Gather *list;
+  *n = 0;
+  TRY_NEW(list, arena_new_n(&f->arena, Gather, f->ngathers + 1));
   for (Group *g = f->gathers; g; g = g->next) {
-    if (again && !is_gathered_again(f, g)) continue;
-    if (!again && g->first_use == INT32_MAX) g->first_use = g->first_again; /* of the backward alone */
-    if (again || g->first_use < INT32_MAX) list[n++] = g;
+    bool late = again || g->first_use == INT32_MAX; /* or of the backward alone */
+    Gather one = {g, late ? g->again_for_all : g->first_use, 0, late ? g->first_again : g->first_use};
+    if (again ? is_gathered_again(f, g) : one.need < INT32_MAX) list[(*n)++] = one;
   }
-  qsort(list, (size_t)n, sizeof(Group *), again ? by_first_again : by_first_use);
+  qsort(list, (size_t)*n, sizeof *list, by_turn);
+  for (int i = 0; i < *n; i++) {
+    int begin = again ? f->boundary : 0, ahead = i >= f->prefetch ? list[i - f->prefetch].need : begin;
+    list[i].start = ahead < list[i].need ? ahead : list[i].need;
+  }
+  for (int i = *n - 1; i > 0; i--)
+    if (list[i].start < list[i - 1].start) list[i - 1].start = list[i].start;
+  *out = list;
+  return OK;
+}
+
+static Status gather_all(Fsdp *f, bool again) {
+  Gather *list;
+  Val **results;
+  int n;
+  TRY(plan_gathers(f, again, &list, &n));
   for (int i = 0; i < n; i++) {
-    Group *g = list[i], *ahead = i >= f->prefetch ? list[i - f->prefetch] : NULL;
-    int at = !ahead ? (again ? f->boundary : 0) : again ? ahead->first_again : ahead->first_use;
+    const Group *g = list[i].group;
     int k = 0;
     TRY_NEW(results, arena_new_n(&f->arena, Val *, g->n + 1));
-    Node *needed = f->node[again ? g->first_again : g->first_use];
-    TRY(add_group(f, g, "tess.gather_group.default", f->node[at], needed, again ? STAGE_BACKWARD : STAGE_FORWARD,
-                  results));
+    TRY(add_group(f, g, "tess.gather_group.default", f->node[list[i].start], f->node[list[i].need],
+                  again ? STAGE_BACKWARD : STAGE_FORWARD, results));
     for (Member *m = g->first; m; m = m->next) *(again ? &m->backward : &m->forward) = results[k++];
   }
   return OK;
@@ -429,7 +497,7 @@ static void replace_ref(void *arg, Val **ref) {
   Fsdp *f = r->f;
   const Member *m = !r->status && (*ref)->id < f->nvals ? f->gathered[(*ref)->id] : NULL;
   if (!m) return;
-  bool behind = r->node->mark >= f->boundary;
+  bool behind = r->node->mark >= f->boundary && r->node->mark >= m->group->first_again;
   if (behind && m->backward) r->status = again_of(f, *ref, f->node[m->group->first_again], ref);
   else if ((*ref)->node == m->node && m->forward) *ref = m->forward;
 }
@@ -471,6 +539,7 @@ static Status scatter_all(Fsdp *f) {
     int start = g->last_made + 1, next = i + 1 < n ? list[i + 1]->last_made + 1 : end, k = 0;
     Val **results;
     if (next > end) next = end;
+    if (f->at_once) next = start;
     TRY_NEW(results, arena_new_n(&f->arena, Val *, g->n + 1));
     TRY(add_group(f, g, "tess.scatter_group.default", f->node[start], f->node[next > start ? next : start],
                   STAGE_BACKWARD, results));
@@ -507,11 +576,12 @@ static Status rewrite(Fsdp *f) {
   TRY(number_nodes(f));
   TRY(find_gathers(f));
   TRY(find_scatters(f));
+  TRY(count_epochs(f));
   find_uses(f);
+  TRY(scatter_all(f)); /* first: gathers that start at the same place stand behind, which is their epoch */
   TRY(gather_all(f, false));
   TRY(gather_all(f, true));
   TRY(replace_uses(f));
-  TRY(scatter_all(f));
   remove_old(f->gathers);
   remove_old(f->scatters);
   return OK;
@@ -528,7 +598,9 @@ static char *with_commas(Arena *arena, const char *text) {
 Status pass_fsdp(Exported *e, const PassArgs *args) {
   Fsdp f = {.e = e,
             .keep = pass_flag(args, "keep"),
+            .at_once = pass_flag(args, "reduce_at_once"),
             .prefetch = (int)pass_int(args, "prefetch"),
+            .large = pass_number(args, "large_mb") * (1 << 20),
             .axes = (unsigned)pass_int(args, "axes")};
   if (!graph_is_functional(e->graph)) return OK;
   f.wrap = with_commas(&f.arena, pass_text(args, "wrap"));

@@ -153,20 +153,44 @@ static Status replace_inplace(State *s, Node *n, const Given *given) {
   return OK;
 }
 
-/* batch_norm in training mode writes its running statistics though its schema does not
- * say so.  Arguments: input, weight, bias, running_mean, running_var, training, momentum, eps. */
-static Status replace_batch_norm(State *s, Node *n, const Given *given) {
-  enum { NARGS = 8 };
+/* Norms that write their running statistics in training mode though their schema does not say so, and what they are
+ * without writing.  Arguments: input, weight, bias, running_mean, running_var, training, momentum, eps; the last
+ * two results of the functional op are the new statistics. */
+static const struct {
+  const char *target, *functional;
+  int results;
+} norms[] = {
+    {"aten.batch_norm.default", "aten._native_batch_norm_legit_functional.default", 5},
+    {"aten.native_batch_norm.default", "aten._native_batch_norm_legit_functional.default", 5},
+    {"aten._native_batch_norm_legit.default", "aten._native_batch_norm_legit_functional.default", 5},
+    {"aten.instance_norm.default", "tess.instance_norm_functional.default", 3},
+};
+
+/* The row of a norm that writes; -1: it is none. */
+static int training_norm(const Node *n) {
+  for (int i = 0; i < (int)(sizeof norms / sizeof *norms); i++)
+    if (node_is(n, norms[i].target))
+      return n->args[5].kind == ARG_BOOL && n->args[5].b && n->args[3].kind == ARG_VAL && n->args[4].kind == ARG_VAL
+                 ? i
+                 : -1;
+  return -1;
+}
+
+static Status replace_norm(State *s, Node *n, const Given *given, int row) {
+  enum { NARGS = 8, MEAN = 3 };
   Node *f;
   Val *outs[5];
-  TRY(graph_emit_like(s->g, n, n, "aten._native_batch_norm_legit_functional.default", n->args, NARGS, &f));
-  for (int i = 0; i < 5; i++) {
-    TRY(node_add_out(f, i < n->nouts ? n->outs[i]->name : i < 3 ? NULL : given[i].v[0]->name, TY_TENSOR, &outs[i]));
+  int total = norms[row].results, running = total - 2; /* the first of the new statistics */
+  TRY(graph_emit_like(s->g, n, n, norms[row].functional, n->args, NARGS, &f));
+  for (int i = 0; i < total; i++) {
+    const char *name = i < n->nouts ? n->outs[i]->name : i < running ? NULL : given[MEAN + i - running].v[0]->name;
+    TRY(node_add_out(f, name, TY_TENSOR, &outs[i]));
     if (i < n->nouts) TRY(val_copy_meta(outs[i], n->outs[i]));
   }
-  for (int i = 3; i < 5; i++) {
-    TRY(val_copy_meta(outs[i], given[i].v[0]));
-    TRY(write(s, n, given[i].v[0], outs[i]));
+  for (int i = 0; i < 2; i++) {
+    Val *old = given[MEAN + i].v[0];
+    TRY(val_copy_meta(outs[running + i], old));
+    TRY(write(s, n, old, outs[running + i]));
   }
   for (int i = 0; i < n->nouts; i++) track_of(s, n->outs[i])->now = outs[i];
   return OK;
@@ -183,13 +207,6 @@ static const Op *view_twin(const Op *op) {
   strcpy(name + n, end);
   const Op *twin = op_find(name);
   return twin && !twin->schema.mutates && twin->schema.nreturns && twin->schema.returns[0].aliased ? twin : NULL;
-}
-
-static bool trains_batch_norm(const Node *n) {
-  bool norm = node_is(n, "aten.batch_norm.default") || node_is(n, "aten.native_batch_norm.default") ||
-              node_is(n, "aten._native_batch_norm_legit.default");
-  return norm && n->args[5].kind == ARG_BOOL && n->args[5].b && n->args[3].kind == ARG_VAL &&
-         n->args[4].kind == ARG_VAL;
 }
 
 /* ---- the walk ------------------------------------------------------------------------------ */
@@ -237,8 +254,8 @@ static Status visit(State *s, Node *n) {
   if (n->op && n->op->def->inplace && n->op->schema.mutates) {
     TRY(replace_inplace(s, n, given));
     node_remove(n);
-  } else if (n->op && trains_batch_norm(n)) {
-    TRY(replace_batch_norm(s, n, given));
+  } else if (n->op && training_norm(n) >= 0) {
+    TRY(replace_norm(s, n, given, training_norm(n)));
     node_remove(n);
   } else if (n->op && n->op->schema.mutates && view_twin(n->op)) {
     n->op = view_twin(n->op);
@@ -256,7 +273,7 @@ static Status visit(State *s, Node *n) {
 
 static bool has_writes(const Graph *g) {
   for (const Node *n = g->first; n; n = n->next) {
-    if (n->op && (n->op->schema.mutates || trains_batch_norm(n))) return true;
+    if (n->op && (n->op->schema.mutates || training_norm(n) >= 0)) return true;
   }
   return false;
 }

@@ -7,6 +7,7 @@
 
 #include "ops/formula.h"
 #include "passes/lower_torch.h"
+#include "shard/layout.h"
 
 typedef struct {
   Formula f;
@@ -165,6 +166,24 @@ static void widen(Attention *a) {
 
 static bool is_true(const Arg *a) { return a->kind == ARG_BOOL && a->b; }
 
+/* The same mask as one rank draws for all weights: batch, heads and queries as the output has them, and all keys.
+ */
+static Status drop_part(Lower *l, Formula *f, const Node *n, Tensor *weights, Tensor *drop[2]) {
+  ShardOf of = *n->shard;
+  double p = n->args[3].kind == ARG_INT ? (double)n->args[3].i : n->args[3].f;
+  int64_t shape[4] = {of.layout.shape[0], of.layout.shape[1], of.layout.shape[2], weights->size[3]};
+  Placement place[MAX_AXES];
+  for (int a = 0; a < of.layout.naxes; a++) {
+    place[a] = of.layout.place[a];
+    if (is_s_of(&place[a], 3)) place[a] = place_r(); /* features of values: they share weights */
+  }
+  of.layout.shape = shape;
+  of.layout.place = place;
+  TRY(lower_drawn_mask(l, &of, weights, p, &drop[1]));
+  drop[0] = f_scale(f, f_mul(f, weights, drop[1]), p < 1 ? 1 / (1 - p) : 0);
+  return f->status;
+}
+
 /* tess.attention_dropout(query, key, value, dropout_p, is_causal, attn_mask, scale) -> (output, logsumexp, random):
  * what was drawn is told by which weights were kept. */
 Status lower_attention_dropout(Lower *l, const Node *n, Tensor **out) {
@@ -176,7 +195,9 @@ Status lower_attention_dropout(Lower *l, const Node *n, Tensor **out) {
   widen(&a);
   Tensor *scores = scores_of(&a, &n->args[6], is_true(&n->args[4])), *drop[2];
   Tensor *p = F_OP(f, "aten._safe_softmax.default", F_T(scores), val_int(-1));
-  F_OPS(f, "aten.native_dropout.default", drop, 2, F_T(p), number(&n->args[3]), val_bool(true));
+  TRY(f->status);
+  if (n->shard) TRY(drop_part(l, f, n, p, drop));
+  else F_OPS(f, "aten.native_dropout.default", drop, 2, F_T(p), number(&n->args[3]), val_bool(true));
   out[0] = f_cast(f, F_OP(f, "aten.matmul.default", F_T(drop[0]), F_T(a.v)), dtype);
   out[1] = F_OP(f, "aten.logsumexp.default", F_T(scores), val_ints(&last, 1));
   out[2] = drop[1];

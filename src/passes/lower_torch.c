@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "graph/resolve.h"
 #include "graph/walk.h"
 
 static const char redistribute[] = "tess.redistribute.default";
@@ -246,6 +247,23 @@ static Status lower_align(Lower *l, const Node *n, Tensor **out) {
   return OK;
 }
 
+/* An op that is written with those of PyTorch. */
+static Status lower_composed(Lower *l, const Node *n, Tensor **out) {
+  Value bound[MAX_PARAMS];
+  for (int i = 0; i < n->nargs; i++) {
+    Tensor *t;
+    TRY(lower_tensor(l, n, i, &t));
+    if (t) bound[i] = val_tensor(t);
+    else TRY(arg_resolve(l->call.arena, NULL, &n->args[i], &bound[i]));
+  }
+  Call c = l->call;
+  c.op = n->op;
+  c.arg = bound;
+  TRY(n->op->def->compose(&c));
+  for (int i = 0; i < n->nouts && i < c.nout; i++) out[i] = out_tensor(&c, i);
+  return OK;
+}
+
 /* view, _unsafe_view, reshape -> reshape, no size left open: an empty shard could not tell. */
 static Status open_view(Lower *l, Node *n) {
   const Val *v = n->outs[0];
@@ -280,6 +298,9 @@ static const struct {
     {"tess.linear_wide.default", lower_linear},
     {"tess.addmm_wide.default", lower_addmm},
     {"tess.matmul_wide.default", lower_matmul},
+    {"tess.channel_moments.default", lower_channel_moments},
+    {"tess.channel_gradient_sums.default", lower_channel_gradient_sums},
+    {"tess.instance_norm_functional.default", lower_composed},
     {"tess.attention_mask_backward.default", lower_mask_backward},
     {"tess.attention_dropout.default", lower_attention_dropout},
     {"tess.attention_dropout_backward.default", lower_attention_dropout_backward},
@@ -331,16 +352,24 @@ static Status replace(Lower *l, Node *n, Tensor **result) {
   return OK;
 }
 
+typedef Status LowerFn(Lower *l, const Node *n, Tensor **out);
+
+static LowerFn *find_row(const Node *n) {
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (node_is(n, rows[i].target)) return rows[i].lower;
+  return NULL;
+}
+
 static Status lower_node(Lower *l, Node *n) {
   Tensor **result;
   if (is_view(n)) return open_view(l, n);
-  if (is_as_in_torch(n) || is_group(n)) return OK;
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (!node_is(n, rows[i].target)) continue;
+  if ((is_as_in_torch(n) && !n->shard) || is_group(n)) return OK;
+  LowerFn *lower = is_as_in_torch(n) ? lower_numbered : find_row(n);
+  if (lower) {
     l->builder.before = n;
     l->builder.origin = n;
     TRY_NEW(result, arena_new_n(l->call.arena, Tensor *, n->nouts));
-    TRY(rows[i].lower(l, n, result));
+    TRY(lower(l, n, result));
     return replace(l, n, result);
   }
   return fail(ERR_USAGE, "%s is an op of tessera that lower_torch does not take apart", n->target);

@@ -4,6 +4,7 @@
  *   lower_redistribute.c     tess.redistribute: collectives, and what is cut and joined
  *                            around them
  *   lower_groups.c           the same of several tensors that one collective moves
+ *   lower_parts.c            shards of random tensors, sums of batch norms
  */
 #ifndef TESS_PASSES_LOWER_TORCH_H
 #define TESS_PASSES_LOWER_TORCH_H
@@ -52,6 +53,13 @@ Status lower_attention_backward(Lower *l, const Node *n, Tensor **out);
 Status lower_mask_backward(Lower *l, const Node *n, Tensor **out);
 Status lower_attention_dropout(Lower *l, const Node *n, Tensor **out);
 Status lower_attention_dropout_backward(Lower *l, const Node *n, Tensor **out);
+
+/* lower_parts.c: a random op that makes a shard (Node.shard). */
+Status lower_numbered(Lower *l, const Node *n, Tensor **out);
+/* This shard of a mask that is true with probability 1 - p. */
+Status lower_drawn_mask(Lower *l, const struct ShardOf *of, Tensor *like, double p, Tensor **out);
+Status lower_channel_moments(Lower *l, const Node *n, Tensor **out);
+Status lower_channel_gradient_sums(Lower *l, const Node *n, Tensor **out);
 
 /* lower_optim.c: the same. */
 Status lower_adam_step(Lower *l, const Node *n, Tensor **out);

@@ -16,11 +16,12 @@ typedef struct {
   Ctx ctx;
   Dist *dist;
   Mesh *mesh;
-  const Marks *marks; /* NULL: one rank, looked at for comparison */
-  Marks *own_marks;   /* to be freed; NULL: they are the request's */
-  Marks of_step;      /* the request's, on our mesh */
-  Scope scope;        /* shards without data */
-  Tensor **shard;     /* of the state, parallel to e->state */
+  const Value *inputs; /* of the rank's program: those of the request, or a replica's rows of them */
+  const Marks *marks;  /* NULL: one rank, looked at for comparison */
+  Marks *own_marks;    /* to be freed; NULL: they are the request's */
+  Marks of_step;       /* the request's, on our mesh */
+  Scope scope;         /* shards without data */
+  Tensor **shard;      /* of the state, parallel to e->state */
   CommLog log;
   int logged;              /* events of the log that have become moves */
   Tensor **value;          /* by Val.id: the DTensor; NULL: not yet, or no tensor */
@@ -59,6 +60,8 @@ Status collect_add_move(Collector *c, PlanMove **out);
 /* plan_report_layers.c: from nodes, moves and weights to layers; kinds; what nobody asked for. */
 Status collect_layers(Collector *c);
 Status collect_kinds(Collector *c);
+/* The collectives of another report, so many times. */
+Status plan_report_add_kinds(PlanReport *to, const PlanReport *from, int times);
 Status collect_unasked(Collector *c);
 /* plan_report_ranks.c: weights, and what each rank holds of them. */
 Status collect_weights(Collector *c);

@@ -12,6 +12,7 @@
 #include "passes/pass.h"
 #include "report/plan_collect.h"
 #include "runtime/auto_plan.h"
+#include "runtime/fit_step.h"
 #include "runtime/session.h"
 
 /* ---- programs without weights ------------------------------------------------------------ */
@@ -101,17 +102,29 @@ static void tell_unknown(Collector *c, Status s) {
   status_free(s);
 }
 
+static Status tell_fit(Collector *c, const StepFit *fit) {
+  char text[128];
+  int ahead = fit->how.prefetch < 0 ? 1 : fit->how.prefetch;
+  PlanStep *step = &c->p->step;
+  step->recomputed = fit->fit.chosen.recomputed;
+  if (!marks_gathered_axes(c->marks)) return OK;
+  snprintf(text, sizeof text, "%s, %d group%s ahead%s", fit->how.keep_gathered ? "once" : "again for the backward",
+           ahead, ahead == 1 ? "" : "s", fit->how.reduce_at_once ? ", gradients reduced at once" : "");
+  return collect_text(c, text, &step->gathering);
+}
+
 /* The program of the rank, as it will be run: a training step as session_specialize() makes it. */
 static Status finish_program(Collector *c, Exported *local) {
   const Prepared *step = c->r->step;
-  char buf[2000];
-  const char *passes = step && c->marks ? passes_of_step(c->r->reduce ? c->r->reduce : &reduce_gradients_default,
-                                                         c->marks, buf, sizeof buf)
-                                        : passes_specialized;
-  MemoryFit fit;
+  const ReduceGradients *reduce = c->r->reduce ? c->r->reduce : &reduce_gradients_default;
+  StepFit fit;
   local->graph->gradients_apart = step && c->r->memory.amount > 0;
-  TRY(pass_run_list(local, passes, &c->ctx, NULL));
-  return local->graph->gradients_apart ? fit_memory(&c->ctx, local, c->r->memory, &fit) : OK;
+  if (step && c->marks) {
+    TRY(fit_step(&c->ctx, local, reduce, c->marks, c->r->memory, &fit));
+    return tell_fit(c, &fit);
+  }
+  TRY(pass_run_list(local, passes_specialized, &c->ctx, NULL));
+  return local->graph->gradients_apart ? fit_memory(&c->ctx, local, NULL, c->r->memory, &fit.fit) : OK;
 }
 
 static Status record_program(Collector *c) {
@@ -127,7 +140,7 @@ static Status record_program(Collector *c) {
   Exported *local;
   Program *program;
   if (c->dist) comm_log_begin(c->dist, &c->log);
-  Status s = specialize(&c->ctx, c->e, &how, c->r->inputs, c->r->ninputs, &local);
+  Status s = specialize(&c->ctx, c->e, &how, c->inputs, c->r->ninputs, &local);
   if (c->dist) comm_log_end(c->dist, &c->log);
   if (s && status_code(s) == ERR_DYNAMIC && !c->dry) {
     tell_unknown(c, s);
@@ -200,6 +213,40 @@ static Status describe(Collector *c) {
   return p->timed ? machine_check(&p->machine, m) : OK;
 }
 
+/* The rows of a batch that the first of n replicas takes, of every input that has those of the first input. */
+static Status take_rows(Collector *c, int64_t n) {
+  Value *own;
+  int64_t rows = -1;
+  TRY_NEW(own, arena_new_n(&c->p->arena, Value, c->r->ninputs + 1));
+  for (int i = 0; i < c->r->ninputs; i++) {
+    const Tensor *t = c->r->inputs[i].kind == VAL_TENSOR ? c->r->inputs[i].tensor : NULL;
+    Tensor *part;
+    int64_t size[MAX_DIMS];
+    own[i] = c->r->inputs[i];
+    if (!t || !t->ndim) continue;
+    if (rows < 0) rows = t->size[0];
+    if (t->size[0] != rows) continue;
+    memcpy(size, t->size, sizeof size);
+    size[0] = (rows + n - 1) / n;
+    TRY(tensor_meta(&c->scope, t->dtype, t->ndim, size, &part));
+    own[i] = val_tensor(part);
+  }
+  c->inputs = own;
+  return OK;
+}
+
+/* Replicas run the same program on rows of their own. */
+static Status place_replica(Collector *c) {
+  unsigned replicas = c->r->step ? c->r->step->replica_axes : 0;
+  int n = 1;
+  if (!replicas) return OK;
+  for (int a = 0; a < c->mesh->naxes; a++) n *= replicas >> a & 1 ? c->mesh->axis[a] : 1;
+  c->grad.replicas = n;
+  c->grad.replica_group = "replicas";
+  c->grad.replica_axes = replicas;
+  return take_rows(c, n);
+}
+
 static Status open_mesh(Collector *c) {
   const char *text = c->r->mesh ? c->r->mesh : c->r->plan ? c->r->plan->mesh : NULL;
   if (!text)
@@ -211,7 +258,7 @@ static Status open_mesh(Collector *c) {
     return fail(ERR_USAGE, "rank %d of a mesh of %d ranks: they are 0 to %d", c->r->rank, c->mesh->size,
                 c->mesh->size - 1);
   mesh_coord(c->mesh->axis, c->mesh->naxes, c->r->rank, c->mesh->coord); /* before the first spec is made */
-  return OK;
+  return place_replica(c);
 }
 
 static Status tell_derived(Collector *c) {
@@ -226,8 +273,14 @@ static Status tell_derived(Collector *c) {
 static Status find_gradients(Collector *c) {
   c->wants_grad = c->r->grad || c->r->step;
   if (!c->wants_grad) return OK;
-  if (c->r->step) c->grad = c->r->step->step;
-  else TRY(grad_request(c->e, c->r->grad, &c->p->arena, &c->grad));
+  if (c->r->step) {
+    GradRequest of = c->r->step->step;
+    of.replicas = c->grad.replicas;
+    of.replica_group = c->grad.replica_group;
+    of.replica_axes = c->grad.replica_axes;
+    of.phase = c->r->phase;
+    c->grad = of;
+  } else TRY(grad_request(c->e, c->r->grad, &c->p->arena, &c->grad));
   const Arg *loss = &c->e->graph->outputs[c->grad.loss];
   return collect_text(c, loss->kind == ARG_VAL ? loss->val->name : "", &c->p->loss);
 }
@@ -241,7 +294,7 @@ static Status find_marks(Collector *c) {
     TRY(tell_derived(c));
     return split_notes(c, c->r->step->notes.text);
   }
-  Status s = mark_with_plan(c->e, c->mesh, c->r->plan, &notes, &c->own_marks);
+  Status s = mark_with_plan(c->e, c->mesh, c->r->plan, c->r->grad, &notes, &c->own_marks);
   c->marks = c->own_marks;
   if (!s) s = tell_derived(c);
   if (!s) s = split_notes(c, notes.text);
@@ -291,7 +344,7 @@ static Status collect_alone(Collector *c) {
 }
 
 static Status try_report(const Exported *e, const PlanRequest *r, bool dry, PlanReport **out) {
-  Collector c = {.e = e, .r = r, .dry = dry};
+  Collector c = {.e = e, .r = r, .dry = dry, .inputs = r->inputs};
   TRY_NEW(c.p, calloc(1, sizeof *c.p));
   ctx_init(&c.ctx, 1);
   Status s = r->step && !r->mesh ? collect_alone(&c) : collect(&c);
@@ -314,9 +367,49 @@ static Status make_report(const Exported *e, const PlanRequest *r, PlanReport **
   return try_report(e, r, false, out);
 }
 
+/* `times` micro-batches before the last, which the totals are of. */
+static Status add_batches(const Exported *e, const PlanRequest *r, Phase phase, int times, PlanReport *to) {
+  PlanRequest request = *r;
+  PlanReport *p;
+  request.phase = phase;
+  TRY(make_report(e, &request, &p));
+  PlanTotals *t = &to->rank_total, *more = &p->rank_total;
+  t->flops += times * more->flops;
+  t->backward_flops += times * more->backward_flops;
+  t->bytes += times * more->bytes;
+  t->compute += times * more->compute;
+  t->communicate += times * more->communicate;
+  t->exposed += times * more->exposed;
+  t->activations += more->activations; /* a program of its own, with memory of its own */
+  t->total += more->activations;
+  to->step.before += times * (more->compute + more->exposed);
+  for (int i = 0; i < 3; i++) to->step.stage[i] += times * p->step.stage[i];
+  Status s = plan_report_add_kinds(to, p, times);
+  plan_report_free(p);
+  return s;
+}
+
+/* A step that is made of several micro-batches: the last of them, and the others in its totals. */
+static Status report_batches(const Exported *e, const PlanRequest *r, PlanReport **out) {
+  int n = r->step ? r->step->step.update->recipe.accumulate : 1;
+  PlanRequest last = *r;
+  PlanReport *p;
+  if (n == 1) return make_report(e, r, out);
+  last.phase = PHASE_LAST;
+  TRY(make_report(e, &last, &p));
+  Status s = add_batches(e, r, PHASE_FIRST, 1, p);
+  if (!s && n > 2) s = add_batches(e, r, PHASE_MORE, n - 2, p);
+  if (s) return plan_report_free(p), s;
+  p->step.batches = n;
+  p->step.samples *= n;
+  p->step.tokens *= n;
+  *out = p;
+  return OK;
+}
+
 Status plan_report(const Exported *e, const PlanRequest *r, PlanReport **out) {
   PlanReport *p, *alone;
-  TRY(make_report(e, r, &p));
+  TRY(report_batches(e, r, &p));
   if (!r->no_whole && !p->unknown) {
     PlanRequest one = {.mesh = r->step ? NULL : "1",
                        .step = r->step,
@@ -325,7 +418,7 @@ Status plan_report(const Exported *e, const PlanRequest *r, PlanReport **out) {
                        .machine = r->machine,
                        .grad = r->grad,
                        .no_whole = true};
-    Status s = make_report(e, &one, &alone);
+    Status s = report_batches(e, &one, &alone);
     if (s) {
       plan_report_free(p);
       return s;

@@ -161,9 +161,13 @@ typedef struct {
 /* The step of an optimizer, seen from one rank. */
 typedef struct {
   const char *optimizer;    /* "adamw"; NULL: no step was asked for */
-  int64_t samples, tokens;  /* of a batch of all ranks; tokens 0: the inputs are none */
+  int64_t samples, tokens;  /* of all batches of all ranks; tokens 0: the inputs are none */
+  int batches;              /* micro-batches that it is made of */
+  double before;            /* seconds of all but the last */
   int64_t saved, gradients; /* the most that is in use at once */
-  double stage[3];          /* seconds of forward, backward, update, waits included */
+  const char *gathering;    /* how fully sharded parameters are gathered; NULL: there are none */
+  int recomputed;           /* nodes whose results are computed again, for a limit of memory */
+  double stage[3];          /* seconds of forward, backward, update, waits included; of all micro-batches */
   PlanSpan *span;
   PlanMemoryAt *memory;
   int nspans, nmemory;
@@ -203,9 +207,13 @@ typedef struct {
   int ninputs;
   const Machine *machine;  /* NULL: no times */
   const GradOptions *grad; /* the joint program; NULL: the forward alone */
-  const Prepared *step;    /* a training step of this program, which has its marks: instead of plan and grad */
+  /* A training step of this program, which has its marks: instead of plan and grad.  Where ranks have rows of their
+   * own (replica_axes), it was prepared for them to be looked at (TrainerPlan.planned).  Of several micro-batches
+   * the last is looked at in full, the others are in the totals. */
+  const Prepared *step;
   const ReduceGradients *reduce; /* of a training step; NULL: as always */
   MemoryLimit memory;            /* of a training step, as session_limit_memory() has it; amount 0: none */
+  Phase phase;                   /* of a training step: which of its micro-batches; 0: the whole step */
   int rank;
   const char *sizes; /* for the reader; NULL: "" */
   bool no_whole;     /* do not look at the program on one rank, too */

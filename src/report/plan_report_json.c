@@ -280,7 +280,11 @@ static void add_step(Doc *d, Json *root, const PlanReport *r) {
   Json *o = object(d, root, "step");
   text(d, o, "optimizer", s->optimizer);
   whole(d, o, "samples", s->samples);
+  if (s->batches > 1) whole(d, o, "micro_batches", s->batches);
+  if (s->batches > 1 && r->timed) real(d, o, "seconds_before_the_last", s->before);
   if (s->tokens) whole(d, o, "tokens", s->tokens);
+  if (s->gathering) text(d, o, "gathering", s->gathering);
+  whole(d, o, "recomputed", s->recomputed);
   whole(d, o, "saved", s->saved);
   whole(d, o, "gradients", s->gradients);
   Json *memory = list(d, o, "memory");

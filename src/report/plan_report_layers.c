@@ -150,25 +150,49 @@ Status collect_layers(Collector *c) {
 
 /* ---- kinds ----------------------------------------------------------------------------------------- */
 
+/* There is room for one more. */
+static void add_kind(PlanReport *p, const PlanKind *more, int times) {
+  PlanKind *k = p->kind, *end = p->kind + p->nkinds;
+  while (k < end && (k->kind != more->kind || k->axes != more->axes || k->stage != more->stage)) k++;
+  if (k == end) {
+    *k = (PlanKind){.kind = more->kind, .axes = more->axes, .stage = more->stage};
+    p->nkinds++;
+  }
+  k->count += times * more->count;
+  k->unasked += times * more->unasked;
+  k->bytes += times * more->bytes;
+  k->joined += times * more->joined;
+  k->seconds += times * more->seconds;
+  k->exposed += times * more->exposed;
+}
+
 Status collect_kinds(Collector *c) {
   PlanReport *p = c->p;
   TRY_NEW(p->kind, arena_new_n(&p->arena, PlanKind, p->nmoves + 1));
   for (int i = 0; i < p->nmoves; i++) {
     const PlanMove *m = &p->move[i];
-    int k = 0;
-    while (k < p->nkinds &&
-           (p->kind[k].kind != m->kind || p->kind[k].axes != m->axes || p->kind[k].stage != m->stage))
-      k++;
-    if (k == p->nkinds) p->kind[p->nkinds++] = (PlanKind){.kind = m->kind, .axes = m->axes, .stage = m->stage};
-    p->kind[k].count++;
-    p->kind[k].unasked += m->cause == CAUSE_RULE;
-    p->kind[k].bytes += m->bytes;
-    p->kind[k].joined += m->joined;
-    p->kind[k].seconds += m->seconds;
-    p->kind[k].exposed += m->exposed;
+    const PlanKind one = {.kind = m->kind,
+                          .axes = m->axes,
+                          .stage = m->stage,
+                          .count = 1,
+                          .unasked = m->cause == CAUSE_RULE,
+                          .bytes = m->bytes,
+                          .joined = m->joined,
+                          .seconds = m->seconds,
+                          .exposed = m->exposed};
+    add_kind(p, &one, 1);
     p->rank_total.communicate += m->seconds;
     p->rank_total.exposed += m->exposed;
   }
+  return OK;
+}
+
+Status plan_report_add_kinds(PlanReport *to, const PlanReport *from, int times) {
+  PlanKind *kind;
+  TRY_NEW(kind, arena_new_n(&to->arena, PlanKind, to->nkinds + from->nkinds + 1));
+  if (to->nkinds) memcpy(kind, to->kind, (size_t)to->nkinds * sizeof *kind);
+  to->kind = kind;
+  for (int i = 0; i < from->nkinds; i++) add_kind(to, &from->kind[i], times);
   return OK;
 }
 

@@ -27,10 +27,11 @@ static void put_head(TextBuf *b, const PlanReport *r) {
               r->plan ? "plan " : "no plan", r->plan ? r->plan : "");
   if (*r->sizes) text_printf(b, ", at %s", r->sizes);
   if (r->rank) text_printf(b, "; as rank %d", r->rank);
-  if (r->step.optimizer)
+  if (r->step.optimizer) {
     text_printf(b, "; a step of %s on the loss '%s', %d parameter%s", r->step.optimizer, r->loss, r->ngradients,
                 PLURAL(r->ngradients));
-  else if (r->loss)
+    if (r->step.batches > 1) text_printf(b, ", %d micro-batches", r->step.batches);
+  } else if (r->loss)
     text_printf(b, "; with %d gradient%s of the loss '%s'", r->ngradients, PLURAL(r->ngradients), r->loss);
   text_puts(b, "\n");
   for (int i = 0; i < r->nweights; i++) {
@@ -73,6 +74,9 @@ static void put_memory(TextBuf *b, const PlanReport *r) {
     put_amount(b, "  gradients", r->step.gradients, 0, "at most");
   }
   put_amount(b, "total", t->total, w->total, "");
+  if (r->step.gathering) text_printf(b, "  parameters are gathered %s\n", r->step.gathering);
+  if (r->step.recomputed)
+    text_printf(b, "  results of %d nodes are computed again in the backward\n", r->step.recomputed);
 }
 
 static void put_step(TextBuf *b, const PlanReport *r) {
@@ -90,7 +94,10 @@ static void put_step(TextBuf *b, const PlanReport *r) {
               human_seconds(t->communicate, y, sizeof y), 100 * t->exposed / total);
   text_printf(b, "  %-*s %12.4g samples/s", NAME - 10, "throughput of all ranks", (double)s->samples / total);
   if (s->tokens) text_printf(b, ", %.4g tokens/s", (double)s->tokens / total);
-  text_printf(b, " at a batch of %lld\n", (long long)s->samples);
+  if (s->batches > 1)
+    text_printf(b, " at %d batches of %lld; all but the last take %s\n", s->batches,
+                (long long)(s->samples / s->batches), human_seconds(s->before, x, sizeof x));
+  else text_printf(b, " at a batch of %lld\n", (long long)s->samples);
 }
 
 static void put_ranks(TextBuf *b, const PlanReport *r) {

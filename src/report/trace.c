@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "graph/module_stack.h"
 #include "ops/tensors.h"
 #include "passes/comm_block.h"
@@ -68,13 +69,7 @@ typedef struct {
 static int64_t nanoseconds(const Slices *s, double at) { return (int64_t)llround((at - s->zero) * 1e9); }
 
 static Status add_slice(Slices *s, Slice slice) {
-  if (s->n == s->cap) {
-    int64_t cap = s->cap ? s->cap * 2 : 256;
-    Slice *more = realloc(s->slice, (size_t)cap * sizeof *more);
-    if (!more) return fail_oom();
-    s->slice = more;
-    s->cap = cap;
-  }
+  TRY_ROOM(s->slice, s->n, s->cap);
   s->slice[s->n++] = slice;
   return OK;
 }

@@ -42,6 +42,7 @@ typedef struct {
   const Exported *e;
   const PlanFile *asked; /* "auto", and what is said beside it */
   const Mesh *mesh;
+  const GradOptions *grad; /* NULL: no gradients */
   Arena arena;
   Probe *probe;
   Blocks blocks;
@@ -300,9 +301,19 @@ typedef struct {
   bool *off; /* by entry */
 } Trials;
 
+/* Gradients that cannot be had are refused when they are asked for, not here. */
+static const GradRequest *wanted(Auto *a, GradRequest *room) {
+  if (!a->grad) return NULL;
+  Status s = grad_request(a->e, a->grad, &a->arena, room);
+  if (!s) return room;
+  status_free(s);
+  return NULL;
+}
+
 static Status trials_open(Auto *a, Trials *t) {
+  GradRequest grad;
   TRY(build_plan(a, &t->plan));
-  TRY(plan_price_open(a->probe, a->mesh, &t->prices));
+  TRY(plan_price_open(a->probe, a->mesh, wanted(a, &grad), &t->prices));
   TRY(marker_open(a->probe, plan_price_mesh(t->prices), t->plan, NULL, &t->marker));
   TRY_NEW(t->off, arena_new_n(&a->arena, bool, a->nentries + 1));
   return OK;
@@ -364,8 +375,9 @@ static Status derive(Auto *a, PlanFile **out) {
 }
 
 /* Of an inlined and functional program.  Cuts the tensor-parallel axis of the mesh. */
-static Status auto_plan(Probe *probe, const Mesh *mesh, const PlanFile *asked, PlanFile **out) {
-  Auto a = {.e = probe->e, .mesh = mesh, .probe = probe, .asked = asked};
+static Status auto_plan(Probe *probe, const Mesh *mesh, const PlanFile *asked, const GradOptions *grad,
+                        PlanFile **out) {
+  Auto a = {.e = probe->e, .mesh = mesh, .probe = probe, .asked = asked, .grad = grad};
   if (mark_tensor_axis(mesh, asked) < 0) return new_plan(&a, out); /* only batches are cut */
   Status s = derive(&a, out);
   blocks_close(&a.blocks);
@@ -373,11 +385,12 @@ static Status auto_plan(Probe *probe, const Mesh *mesh, const PlanFile *asked, P
   return s;
 }
 
-Status mark_with_plan(const Exported *e, Mesh *mesh, const PlanFile *plan, TextBuf *notes, Marks **out) {
+Status mark_with_plan(const Exported *e, Mesh *mesh, const PlanFile *plan, const GradOptions *grad, TextBuf *notes,
+                      Marks **out) {
   PlanFile *derived = NULL;
   Probe probe;
   Status s = probe_open(&probe, e);
-  if (!s && plan && plan->automatic) s = auto_plan(&probe, mesh, plan, &derived);
+  if (!s && plan && plan->automatic) s = auto_plan(&probe, mesh, plan, grad, &derived);
   if (!s) s = mark(&probe, mesh, derived ? derived : plan, notes, out);
   probe_close(&probe);
   if (s) plan_file_free(derived);

@@ -2,17 +2,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/grow.h"
 #include "base/textbuf.h"
 #include "runtime/specialize.h"
 
 static Status bind(SymBindings *b, const char *name, int64_t value) {
-  if (b->n == b->cap) {
-    int cap = b->cap ? b->cap * 2 : 8;
-    SymBinding *v;
-    TRY_NEW(v, realloc(b->v, (size_t)cap * sizeof *v));
-    b->v = v;
-    b->cap = cap;
-  }
+  TRY_ROOM(b->v, b->n, b->cap);
   b->v[b->n++] = (SymBinding){name, value};
   return OK;
 }

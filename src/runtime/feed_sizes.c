@@ -1,6 +1,8 @@
 /* feed_sizes.c -- see feed_sizes.h. */
 #include "runtime/feed_sizes.h"
 
+#include "base/grow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,12 +20,7 @@ static int64_t choose_value(const Exported *e, const char *symbol, bool hints) {
 
 static Status choose_symbols(const Exported *e, const Sym *size, bool hints, SymBindings *b) {
   for (const Sym *s; (s = sym_first_unbound(size, b));) {
-    if (b->n == b->cap) {
-      SymBinding *more;
-      TRY_NEW(more, realloc(b->v, (size_t)(b->cap * 2 + 8) * sizeof *more));
-      b->v = more;
-      b->cap = b->cap * 2 + 8;
-    }
+    TRY_ROOM(b->v, b->n, b->cap);
     b->v[b->n++] = (SymBinding){s->name, choose_value(e, s->name, hints)};
   }
   return OK;

@@ -5,7 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "base/textbuf.h"
+#include "passes/comm_block.h"
+#include "passes/pass.h"
+#include "passes/started.h"
 #include "runtime/memory_peak.h"
 #include "runtime/saved.h"
 
@@ -27,12 +31,14 @@ typedef struct {
 typedef struct {
   Ctx *ctx;
   Exported *joint;
+  const char *late; /* passes behind the choice; NULL: none */
   Saved saved;
   Arena arena;
   Choice now, before; /* before: as it was when the step at hand began */
   bool *put_off;      /* by home */
   int *seen, stamp;   /* by home: stamped by the walk at hand */
   int *stack;         /* homes that the walk has yet to go on from */
+  double groups;      /* predicted seconds of their collectives, in the first plan */
   int plans;
 } Fit;
 
@@ -40,7 +46,7 @@ typedef struct {
 
 typedef struct {
   Fit *f;
-  const Node *node;
+  bool behind; /* the forward */
   int at;
 } Reading;
 
@@ -49,20 +55,49 @@ static void note_use(void *arg, Val **ref) {
   Fit *f = r->f;
   int home = (*ref)->id < f->saved.nvals ? f->saved.home_of[(*ref)->id] : -1;
   if (home < 0) return;
-  if (r->node->mark <= f->saved.loss) f->now.last_held[home] = r->at;
+  if (!r->behind) f->now.last_held[home] = r->at;
   else if (f->now.first_read[home] < 0) f->now.first_read[home] = r->at;
 }
 
 /* Of a copy that has been rewritten; positions count from 1 as memory_peak() does. */
-static void find_uses(Fit *f, Graph *g) {
+static void find_uses(Fit *f, const Exported *e) {
+  const Node *end = saved_forward_end(e);
   for (int h = 0; h < f->saved.nhomes; h++) f->now.first_read[h] = f->now.last_held[h] = -1;
-  Reading r = {f, NULL, 0};
-  for (Node *n = g->first; n; n = n->next) {
-    r.node = n;
+  Reading r = {.f = f};
+  for (Node *n = e->graph->first; n; n = n->next) {
     r.at++;
     node_each_val(n, note_use, &r);
     for (int i = 0; i < n->nouts; i++) note_use(&r, &n->outs[i]);
+    r.behind |= n == end;
   }
+}
+
+/* A collective of fully sharded parameters takes the time of moving its bytes, which the rank's own cores do where
+ * ranks are on one machine; and the rank waits for what is not hidden by the work between its start and its wait.
+ */
+static Status price_groups(Fit *f, const Program *p) {
+  double *takes, *begun, work = 0; /* by number of the node: its seconds, and those of the work before it */
+  int n = 0;
+  for (Node *node = p->graph->graph->first; node; node = node->next) node->mark = n++;
+  TRY_NEW(takes, arena_new_n(&f->arena, double, n + 1));
+  TRY_NEW(begun, arena_new_n(&f->arena, double, n + 1));
+  f->groups = 0;
+  for (int i = 0; i < p->ninstrs; i++) {
+    const Node *node = p->instrs[i].node;
+    const Node *start = node_is(node, WAIT_TENSOR) ? node->args[0].val->node : NULL;
+    takes[node->mark] = call_work(&p->instrs[i].call).seconds;
+    begun[node->mark] = work;
+    if (!node_starts(node)) work += takes[node->mark];
+    if (!start || !node_starts(start) || start->args[0].kind != ARG_LIST) continue;
+    double hidden = begun[node->mark] - begun[start->mark], left = takes[start->mark] - hidden;
+    f->groups += takes[start->mark] + (left > 0 ? left : 0);
+  }
+  return OK;
+}
+
+static Status compute_again(const Fit *f, Exported *e) {
+  TRY(saved_compute_again(&f->saved, f->now.again, e->graph));
+  return f->late ? pass_run_list(e, f->late, f->ctx, NULL) : OK;
 }
 
 /* What the program would be with the decisions so far. */
@@ -71,12 +106,13 @@ static Status plan(Fit *f) {
   Program *p;
   f->plans++;
   TRY(exported_copy(f->joint, &copy));
-  Status s = saved_compute_again(&f->saved, f->now.again, copy->graph);
+  Status s = compute_again(f, copy);
   if (s) return exported_free(copy), s;
-  find_uses(f, copy->graph);
+  find_uses(f, copy);
   TRY(program_plan(f->ctx, copy, &p));
   f->now.step.slab = p->slab_bytes;
   s = memory_peak(p, &f->now.peak);
+  if (!s && f->plans == 1) s = price_groups(f, p);
   program_free(p);
   return s;
 }
@@ -220,10 +256,10 @@ static Status new_choice(Fit *f, Choice *c) {
   return OK;
 }
 
-static Status fit_begin(Ctx *ctx, Exported *joint, Fit *f) {
-  *f = (Fit){.ctx = ctx, .joint = joint};
+static Status fit_begin(Ctx *ctx, Exported *joint, const char *late, Fit *f) {
+  *f = (Fit){.ctx = ctx, .joint = joint, .late = late};
   TRY(saved_find(ctx, joint, &f->saved));
-  if (f->saved.loss < 0)
+  if (f->saved.forward_end < 0)
     return status_hint(fail(ERR_USAGE,
                             "no output of the program is a loss, so that nothing can be computed again in "
                             "a backward"),
@@ -264,18 +300,19 @@ static size_t limit_bytes(MemoryLimit l, size_t free_slab) {
   return l.share ? (size_t)(l.amount * (double)free_slab) : (size_t)l.amount;
 }
 
-static Status refuse(const MemoryFit *fit, size_t least) {
+Status memory_refused(size_t limit, size_t least, size_t free_slab) {
   return status_hint(fail(ERR_USAGE,
                           "the intermediate results do not fit %zu bytes: computing again all that can be computed "
                           "again, they take %zu, and %zu as they are",
-                          fit->limit, least, fit->free_slab),
+                          limit, least, free_slab),
                      "the smallest limit is --memory %zu, %.3g%% of what they take", least,
-                     100 * (double)least / (double)fit->free_slab);
+                     100 * (double)least / (double)free_slab);
 }
 
 static Status search(Fit *f, MemoryLimit limit, MemoryFit *out) {
   size_t least = f->now.step.slab;
   bool more = true;
+  out->group_seconds = f->groups;
   out->free_slab = f->now.step.slab;
   out->limit = limit_bytes(limit, f->now.step.slab);
   for (int i = 0; i < f->saved.nnodes; i++) out->flops += f->saved.work[i].flops;
@@ -284,14 +321,15 @@ static Status search(Fit *f, MemoryLimit limit, MemoryFit *out) {
     if (f->now.step.slab < least) least = f->now.step.slab;
   }
   out->chosen = f->now.step;
-  if (f->now.step.slab > out->limit) return refuse(out, least);
-  return saved_compute_again(&f->saved, f->now.again, f->joint->graph);
+  if (f->now.step.slab <= out->limit) return compute_again(f, f->joint);
+  out->least = least;
+  return memory_refused(out->limit, least, out->free_slab);
 }
 
-Status fit_memory(Ctx *ctx, Exported *joint, MemoryLimit limit, MemoryFit *out) {
+Status fit_memory(Ctx *ctx, Exported *joint, const char *late, MemoryLimit limit, MemoryFit *out) {
   Fit f;
   *out = (MemoryFit){0};
-  Status s = fit_begin(ctx, joint, &f);
+  Status s = fit_begin(ctx, joint, late, &f);
   if (!s) s = search(&f, limit, out);
   fit_free(&f);
   return s;
@@ -300,19 +338,15 @@ Status fit_memory(Ctx *ctx, Exported *joint, MemoryLimit limit, MemoryFit *out) 
 /* ---- the curve ---------------------------------------------------------------------------------------------- */
 
 static Status collect(Fit *f, MemoryStep **steps, int *n) {
-  int cap = 64;
+  int cap = 0;
   bool more = true;
   size_t enough = f->now.step.slab / STEPS + 1;
-  TRY_NEW(*steps, malloc((size_t)cap * sizeof **steps));
+  TRY_ROOM(*steps, *n, cap);
   (*steps)[(*n)++] = f->now.step;
   while (more) {
     TRY(step(f, enough, &more));
     if (!more || f->now.step.slab >= (*steps)[*n - 1].slab) continue;
-    if (*n == cap) {
-      MemoryStep *larger;
-      TRY_NEW(larger, realloc(*steps, (size_t)(cap *= 2) * sizeof **steps));
-      *steps = larger;
-    }
+    TRY_ROOM(*steps, *n, cap);
     (*steps)[(*n)++] = f->now.step;
   }
   return OK;
@@ -322,7 +356,7 @@ Status memory_curve(Ctx *ctx, Exported *joint, MemoryStep **steps, int *n) {
   Fit f;
   *steps = NULL;
   *n = 0;
-  Status s = fit_begin(ctx, joint, &f);
+  Status s = fit_begin(ctx, joint, NULL, &f);
   if (!s) s = collect(&f, steps, n);
   fit_free(&f);
   if (s) {

@@ -32,11 +32,18 @@ typedef struct {
   size_t limit;     /* in bytes */
   double flops;     /* of a run without a limit */
   MemoryStep chosen;
+  double group_seconds; /* predicted, of the collectives of fully sharded parameters, without a limit */
+  size_t least;         /* what it takes with all computed again that can be, if that does not fit; 0: it fits */
 } MemoryFit;
 
 /* Rewrites the specialised joint program so that the slab that program_build() plans for it is at most the limit.
- * If nothing does, ERR_USAGE with the smallest limit that would. */
-Status fit_memory(Ctx *ctx, Exported *joint, MemoryLimit limit, MemoryFit *out);
+ * If nothing does, ERR_USAGE with the smallest limit that would.  `late` (NULL: none) lists the passes that the
+ * program has yet to go through, such as those that say when parameters are gathered: every plan is made behind
+ * them, and so is the program in the end. */
+Status fit_memory(Ctx *ctx, Exported *joint, const char *late, MemoryLimit limit, MemoryFit *out);
+
+/* What is told of a limit that cannot be met. */
+Status memory_refused(size_t limit, size_t least, size_t free_slab);
 
 /* All that can be had: steps[0] is the program as it is, each of the others takes less memory than all before it.
  * malloc'ed; joint is not changed but for its tensors. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/grow.h"
 
 /* Nodes of the graph and its sub-graphs, in order, from number `first` on; list may be NULL: they are
  * only counted. */
@@ -31,13 +32,7 @@ Status node_times_begin(NodeTimes *t, const Graph *g) {
 }
 
 static Status add_span(NodeTimes *t, NodeSpan span) {
-  if (t->nspans == t->spans_cap) {
-    int64_t cap = t->spans_cap ? t->spans_cap * 2 : 256;
-    NodeSpan *more = realloc(t->span, (size_t)cap * sizeof *more);
-    if (!more) return fail_oom();
-    t->span = more;
-    t->spans_cap = cap;
-  }
+  TRY_ROOM(t->span, t->nspans, t->spans_cap);
   t->span[t->nspans++] = span;
   return OK;
 }

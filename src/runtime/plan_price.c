@@ -15,6 +15,7 @@
 #include "dist/dist.h"
 #include "graph/builder.h"
 #include "graph/resolve.h"
+#include "runtime/price_backward.h"
 #include "runtime/program_walk.h"
 
 /* Constants that are larger are not computed. */
@@ -64,6 +65,7 @@ typedef struct {
 struct PlanPrice {
   const Probe *sizes;
   const Exported *e;
+  PriceBackward *back; /* NULL: the forward alone is priced */
   Ctx ctx;
   Dist *dist;
   Mesh *mesh;
@@ -84,7 +86,8 @@ struct PlanPrice {
   Moved **asked; /* since the call began */
   int nasked, asked_cap;
   Tensor **handle; /* of the call: the tensors among its arguments, one after another */
-  int nhandles, handles_cap;
+  const Val **val; /* and whose they are */
+  int nhandles, handles_cap, vals_cap;
   uint64_t *key; /* of the call */
   int nkey, key_cap;
 };
@@ -119,7 +122,7 @@ static Status open_dist(PlanPrice *p, const Mesh *mesh) {
   return dist_record(p->dist, &p->outer);
 }
 
-Status plan_price_open(const Probe *sizes, const Mesh *mesh, PlanPrice **out) {
+Status plan_price_open(const Probe *sizes, const Mesh *mesh, const GradRequest *grad, PlanPrice **out) {
   PlanPrice *p;
   const Exported *e = sizes->e;
   TRY_NEW(p, calloc(1, sizeof *p));
@@ -130,6 +133,7 @@ Status plan_price_open(const Probe *sizes, const Mesh *mesh, PlanPrice **out) {
   p->input = arena_new_n(&p->arena, Input, e->graph->ninputs + 1);
   Status s = p->made && p->shard && p->input ? exported_new(e->name, &p->program) : fail_oom();
   if (!s) s = open_dist(p, mesh);
+  if (!s && grad) s = price_backward_new(e, grad, p->program, &p->arena, &p->back);
   if (!s) {
     builder_init(&p->builder, &p->ctx, p->program);
     p->builder.dry_limit = DRY_LIMIT;
@@ -206,15 +210,19 @@ static Status input_value(PlanPrice *p, int i, Arena *arena, Value *out) {
   TRY(place_input(p, i, t, in));
   lie_so(in->handle, &in->lie);
   *out = val_tensor(in->handle);
-  if (spec->kind != IN_USER) p->now.weights += in->lie.spec->local_numel * (int64_t)dtype_size(in->lie.spec->dtype);
+  int64_t held = p->back && price_backward_wants(p->back, i) ? 2 : 1; /* its gradient is as large */
+  if (spec->kind != IN_USER)
+    p->now.weights += held * in->lie.spec->local_numel * (int64_t)dtype_size(in->lie.spec->dtype);
   return OK;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------ */
 
-static Status add_handle(PlanPrice *p, const Value *v) {
+static Status add_handle(PlanPrice *p, const Val *val, const Value *v) {
   if (v->kind != VAL_TENSOR || !v->tensor) return OK;
   TRY_NEW(p->handle, arena_more(&p->arena, p->handle, p->nhandles, &p->handles_cap));
+  TRY_NEW(p->val, arena_more(&p->arena, p->val, p->nhandles, &p->vals_cap));
+  p->val[p->nhandles] = val;
   p->handle[p->nhandles++] = v->tensor;
   return OK;
 }
@@ -223,9 +231,9 @@ static Status find_handles(PlanPrice *p, const Node *n, const Value *env) {
   p->nhandles = 0;
   for (int i = 0; i < n->nargs; i++) {
     const Arg *a = &n->args[i];
-    if (a->kind == ARG_VAL) TRY(add_handle(p, &env[a->val->id]));
+    if (a->kind == ARG_VAL) TRY(add_handle(p, a->val, &env[a->val->id]));
     for (int j = 0; a->kind == ARG_LIST && j < a->n; j++)
-      if (a->list[j].kind == ARG_VAL) TRY(add_handle(p, &env[a->list[j].val->id]));
+      if (a->list[j].kind == ARG_VAL) TRY(add_handle(p, a->list[j].val, &env[a->list[j].val->id]));
   }
   return OK;
 }
@@ -329,9 +337,32 @@ static Status remember_results(PlanPrice *p, const Node *n, const Call *c, Made 
   return OK;
 }
 
+/* The backward of a call that has just been made, with the same arguments. */
+static Status return_counted(PlanPrice *p, const Node *n, const Value *bound, Arena *arena, double *flops) {
+  Price now = p->now;
+  int asked = p->nasked;
+  double more;
+  TRY(price_backward_call(p->back, &p->ctx, p->marks, n, bound, p->val, arena));
+  p->now = now; /* that was counted */
+  p->nasked = asked;
+  const Node *last = p->program->graph->last;
+  TRY(price_backward_return(p->back));
+  TRY(flops_behind(p, last, arena, &more));
+  p->now.flops += more;
+  *flops += more;
+  return OK;
+}
+
 static Status call_anew(PlanPrice *p, const Node *n, Value *bound, Call *c, Made *m) {
+  Value before[MAX_PARAMS]; /* marks may replace some */
+  memcpy(before, bound, (size_t)n->op->schema.nparams * sizeof *before);
   TRY(call_counted(p, n, bound, c, &m->flops));
   TRY(remember_results(p, n, c, m));
+  if (p->back && price_backward_visits(p->back, n)) {
+    Status s = return_counted(p, n, before, c->arena, &m->flops);
+    price_backward_end(p->back);
+    TRY(s);
+  }
   TRY_NEW(m->after, arena_new_n(&p->arena, Lie, p->nhandles + 1));
   for (int i = 0; i < p->nhandles; i++) m->after[i] = lie_of(p->handle[i]);
   m->nmoved = p->nasked;

@@ -11,10 +11,11 @@
 
 const char passes_once[] = "inline,functionalize,assert_tensors,assert_branches,dce,cse";
 #define PASSES_BEFORE "cse,recompose,cse,dce,recompute,dce"
-#define PASSES_BEHIND "early_updates,fuse_backward,fuse_epilogue,fuse_pointwise"
-const char passes_specialized[] = PASSES_BEFORE "," PASSES_BEHIND;
+#define PASSES_FUSE "fuse_backward,fuse_epilogue,fuse_pointwise"
+const char passes_specialized[] = PASSES_BEFORE ",early_updates," PASSES_FUSE;
+const char passes_of_step[] = PASSES_BEFORE "," PASSES_FUSE;
 
-const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .dtype = DT_NONE, .prefetch = 1};
+const ReduceGradients reduce_gradients_default = {.bucket_mb = 4, .dtype = DT_NONE, .prefetch = -1};
 
 unsigned marks_gathered_axes(const Marks *m) {
   unsigned axes = 0;
@@ -26,19 +27,19 @@ const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *b
   unsigned axes = marks_gathered_axes(marks);
   buf[0] = 0;
   if (axes)
-    snprintf(buf, cap, "fsdp(axes=%u,prefetch=%d,keep=%s,wrap=%s),", axes, how->prefetch,
-             how->keep_gathered ? "true" : "false", how->wrap ? how->wrap : "blocks");
+    snprintf(buf, cap, "fsdp(axes=%u,prefetch=%d,keep=%s,reduce_at_once=%s,wrap=\"%s\"),", axes,
+             how->prefetch < 0 ? 1 : how->prefetch, how->keep_gathered ? "true" : "false",
+             how->reduce_at_once ? "true" : "false", how->wrap ? how->wrap : "blocks");
   return buf;
 }
 
-const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
+const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
   char fuse[128] = "";
   if (how->bucket_mb > 0)
     snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),", how->bucket_mb,
              how->bucket_mb < 1 ? how->bucket_mb : 1);
-  size_t at = (size_t)snprintf(buf, cap, "%s,", PASSES_BEFORE);
-  at += strlen(pass_of_fsdp(how, marks, buf + at, cap - at));
-  snprintf(buf + at, cap - at, "%s%s%s", fuse, how->wait_at_once ? "" : "overlap(in_order=true),", PASSES_BEHIND);
+  size_t at = strlen(pass_of_fsdp(how, marks, buf, cap));
+  snprintf(buf + at, cap - at, "%s%searly_updates", fuse, how->wait_at_once ? "" : "overlap(in_order=true),");
   return buf;
 }
 
@@ -205,11 +206,11 @@ Status prepare_update(Prepared *p, const Recipe *r, const char *loss) {
   return p->marks ? mark_states(p, old, n, u) : OK;
 }
 
-Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan) {
+Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan, const GradOptions *grad) {
   Mesh *m;
   TRY(dist_new(NULL, &p->dist));
   TRY(mesh_parse(p->dist, mesh, &m));
-  TRY(mark_with_plan(p->program, m, plan, &p->notes, &p->marks));
+  TRY(mark_with_plan(p->program, m, plan, grad, &p->notes, &p->marks));
   graph_number_nodes(p->program->graph, 0); /* marking may have used them */
   return OK;
 }

@@ -21,9 +21,10 @@
 #include "plan/mark.h"
 #include "runtime/gradients.h"
 
-/* The passes that every program goes through, in order: as it was read, and specialised.  A training step on a mesh
- * has its reductions of gradients joined and started early in between. */
-extern const char passes_once[], passes_specialized[];
+/* The passes that every program goes through, in order: as it was read, and specialised.  A training step on
+ * several ranks goes through passes_of_step instead, then what is computed again is chosen, then through
+ * passes_of_reductions(). */
+extern const char passes_once[], passes_specialized[], passes_of_step[];
 
 /* How a training step reduces its gradients over the ranks that have parts of the batch. */
 typedef struct {
@@ -32,16 +33,19 @@ typedef struct {
   Dtype dtype; /* gradients are rounded to it before they are added up, and come back in their own; DT_NONE: not
                   so */
   /* Of fully sharded parameters: */
-  const char *wrap;   /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules
-                         whose   name is a number */
-  bool keep_gathered; /* from the forward to the backward */
-  int prefetch;       /* groups that are gathered ahead */
+  const char *wrap;    /* patterns of modules whose parameters are gathered at once, | between them; NULL: modules
+                          whose   name is a number */
+  bool keep_gathered;  /* from the forward to the backward */
+  int prefetch;        /* groups that are gathered ahead; negative: 1, unless a limit of memory asks for others */
+  bool reduce_at_once; /* reductions of a group's gradients are waited for where they start: for the sake of memory
+                        */
 } ReduceGradients;
 extern const ReduceGradients reduce_gradients_default;
 /* The axes that parameters are fully sharded over, as bits; marks NULL: none. */
 unsigned marks_gathered_axes(const Marks *m);
-/* passes_specialized of a training step on several ranks; buf is returned.  marks NULL: replicas of one program. */
-const char *passes_of_step(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
+/* Passes that put the collectives of parameters and gradients where they belong; buf is returned.  marks NULL:
+ * replicas of one program. */
+const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
 /* "fsdp(..)," of it; "": no parameters are fully sharded. */
 const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
 
@@ -61,8 +65,9 @@ typedef struct {
 Status prepare(Ctx *ctx, Exported *e, Prepared **out);
 /* The same without taking it over, for those who go on to change it. */
 Status prepare_program(Ctx *ctx, Exported *e);
-/* plan NULL: nothing is sharded but the batch; it may be "auto".  Once, before anybody shares p. */
-Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan);
+/* plan NULL: nothing is sharded but the batch; it may be "auto", which is priced with the gradients that will be
+ * asked for (NULL: none).  Once, before anybody shares p. */
+Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan, const GradOptions *grad);
 /* Fully sharded data parallelism: parameters are sharded along a data axis as well, and gathered for the walk;
  * their gradients and what optimizers keep of them lie as they do.  axis NULL: the data axis that is not called
  * replica or ddp.  After prepare_marks() and before prepare_update(). */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/memory.h"
 #include "base/ptrmap.h"
 #include "comm/groups.h"
 #include "graph/infer.h"
@@ -169,11 +170,36 @@ static void find_repeated(Program *p) {
   }
 }
 
+static Status list_written_state(const Exported *e, PtrMap *out) {
+  for (int i = 0; i < e->graph->noutputs; i++) {
+    OutputKind kind = e->outputs[i].kind;
+    int64_t *slot;
+    if (!output_is_mutation(kind) || kind == OUT_USER_INPUT_MUTATION) continue;
+    TRY(ptrmap_slot(out, exported_state(e, e->outputs[i].target)->tensor->storage, i, &slot));
+  }
+  return OK;
+}
+
+/* Results that reuse_memory() has put there; the others are copied at the end. */
+static Status find_state_writes(Program *p) {
+  PtrMap written = {0};
+  Status s = list_written_state(p->graph, &written);
+  for (int i = 0; i < p->ninstrs && !s; i++) {
+    Instr *in = &p->instrs[i];
+    for (int o = 0; o < in->call.nout; o++)
+      if (in->call.out[o].kind == VAL_TENSOR)
+        in->writes_state |= ptrmap_find(&written, in->call.out[o].tensor->storage) != NULL;
+  }
+  ptrmap_free(&written);
+  return s;
+}
+
 static Status build(Ctx *ctx, Program *p) {
   TRY(plan(ctx, p));
   find_repeated(p);
+  TRY(find_state_writes(p));
   size_t bytes = p->slab_bytes + p->gradient_bytes;
-  if (bytes && !(p->slab = aligned_alloc(64, bytes)))
+  if (bytes && !(p->slab = memory_alloc(bytes)))
     return fail(ERR_FAIL, "cannot allocate %zu bytes for the program's intermediate results", bytes);
   for (Node *n = p->graph->graph->first; n; n = n->next) {
     for (int i = 0; i < n->nouts; i++) {
@@ -290,11 +316,17 @@ static Status run_instr(Instr *in) {
   return s;
 }
 
+static void tell_guard(const WriteGuard *g, const Call *c) {
+  for (int o = 0; o < c->nout; o++)
+    if (c->out[o].kind == VAL_TENSOR) g->before_write(g->arg, c->out[o].tensor->storage);
+}
+
 static Status run_instrs(Program *p) {
   double start = p->profile ? clock_now() : 0;
   for (int i = 0; i < p->ninstrs; i++) {
     Instr *in = &p->instrs[i];
     if (p->watch) TRY(p->watch(p->watch_arg, in, false));
+    if (p->guard && in->writes_state) tell_guard(p->guard, &in->call);
     Status s = run_instr(in);
     if (s) return status_at_node(s, in->node);
     if (p->watch) TRY(p->watch(p->watch_arg, in, true));
@@ -329,6 +361,7 @@ static Status run_bound(Ctx *ctx, Program *p, Scope *scope, Value *outputs) {
     }
   }
   for (int i = 0; i < p->nwrite_backs; i++) {
+    if (p->guard) p->guard->before_write(p->guard->arg, p->write_backs[i].to->storage);
     kernel_copy(&ctx->kern, tensor_view(p->write_backs[i].to), tensor_view(p->write_backs[i].from));
   }
   p->runs++;

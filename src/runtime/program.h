@@ -28,7 +28,15 @@ struct Instr {
   const Instr *again;  /* a random op that draws the numbers of this one once more; NULL: new ones */
   double seconds;      /* with profiling: sum over runs */
   double begun, ended; /* with profiling: of the last run, by clock_now() */
+  bool writes_state;   /* some result lies in the memory of a parameter, buffer or optimizer state */
 };
+
+/* Somebody who reads the state beside the runs, a save that is under way: told before its memory is written to, and
+ * returns when it may be. */
+typedef struct {
+  void (*before_write)(void *arg, const Storage *s);
+  void *arg;
+} WriteGuard;
 
 typedef struct {
   Tensor *to, *from;
@@ -58,7 +66,8 @@ typedef struct Program {
   size_t gradient_bytes; /* of gradients that have memory of their own (Graph.gradients_apart) */
   int64_t runs;
   bool profile;
-  Progress *progress; /* told of every instruction; NULL: nobody */
+  Progress *progress;      /* told of every instruction; NULL: nobody */
+  const WriteGuard *guard; /* NULL: nobody */
   /* Is told of every instruction before it runs and when it has (its results may lie where its arguments did);
    * what it returns ends the run. */
   Status (*watch)(void *arg, const Instr *i, bool done);

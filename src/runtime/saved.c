@@ -22,9 +22,8 @@ static bool shares_memory(const Call *c, const Tensor *t) {
   return false;
 }
 
-static void price(void *arg, Node *n, const Call *c) {
-  Saved *s = arg;
-  NodeWork *w = &s->work[n->mark];
+NodeWork call_work(const Call *c) {
+  NodeWork w = {0};
   double bytes = 0;
   bool views = c->nout > 0;
   for (int i = 0; i < c->nout; i++) {
@@ -32,21 +31,27 @@ static void price(void *arg, Node *n, const Call *c) {
     bytes += bytes_of(t);
     views &= t && shares_memory(c, t);
   }
-  if (views) return; /* nothing is done */
+  if (views) return w; /* nothing is done */
   for (TensorWalk in = call_inputs(c); tensor_next(&in);) bytes += bytes_of(in.tensor);
-  w->flops = op_flops(c);
-  double compute = w->flops / flops_per_second, move = bytes / bytes_per_second;
-  w->seconds = seconds_per_node + (compute > move ? compute : move);
+  w.flops = op_flops(c);
+  double compute = w.flops / flops_per_second, move = bytes / bytes_per_second;
+  w.seconds = seconds_per_node + (compute > move ? compute : move);
+  return w;
 }
+
+static void price(void *arg, Node *n, const Call *c) { ((Saved *)arg)->work[n->mark] = call_work(c); }
 
 /* ---- homes ----------------------------------------------------------------------------------------------- */
 
-static int find_loss(const Exported *e) {
+/* The loss itself may come late: on a mesh it is a sum over ranks, which is reduced when the program ends. */
+const Node *saved_forward_end(const Exported *e) {
+  for (const Node *n = e->graph->first; n; n = n->next)
+    if (n->stage == STAGE_BACKWARD) return n->prev;
   for (int i = 0; i < e->graph->noutputs; i++) {
     const Arg *a = &e->graph->outputs[i];
-    if (e->outputs[i].kind == OUT_LOSS && a->kind == ARG_VAL && a->val->node) return a->val->node->mark;
+    if (e->outputs[i].kind == OUT_LOSS && a->kind == ARG_VAL && a->val->node) return a->val->node;
   }
-  return -1;
+  return NULL;
 }
 
 /* Ranks choose by themselves what they compute again, and must all make the same collectives. */
@@ -78,7 +83,7 @@ static Status find_homes(Saved *s, PtrMap *homes) {
     const Tensor *t = g->inputs[i]->tensor;
     if (t && t->storage) TRY(ptrmap_slot(homes, t->storage, -2, &at));
   }
-  for (Node *n = g->first; n && n->mark <= s->loss; n = n->next)
+  for (Node *n = g->first; n && n->mark <= s->forward_end; n = n->next)
     for (int i = 0; i < n->nouts; i++) TRY(add_home(s, homes, n->outs[i]));
   return OK;
 }
@@ -103,10 +108,11 @@ static Status look(Ctx *ctx, Saved *s, PtrMap *homes) {
   TRY_NEW(s->home, calloc((size_t)g->nvals + 1, sizeof *s->home));
   TRY_NEW(s->home_of, calloc((size_t)g->nvals + 1, sizeof *s->home_of));
   TRY(graph_infer_each(ctx, s->program, price, s));
-  s->loss = find_loss(s->program);
+  const Node *end = saved_forward_end(s->program);
+  s->forward_end = end ? end->mark : -1;
   TRY(find_homes(s, homes));
   for (Node *n = g->first; n; n = n->next)
-    if (n->mark > s->loss) node_each_val(n, note_saved, s);
+    if (n->mark > s->forward_end) node_each_val(n, note_saved, s);
   for (int i = 0; i < g->noutputs; i++) arg_each_val(&g->outputs[i], note_fixed, s);
   return OK;
 }
@@ -192,7 +198,7 @@ static void remove_unused(const Saved *s, Graph *g) {
   graph_count_uses(g);
   for (Node *n = g->last, *prev; n; n = prev) {
     prev = n->prev;
-    bool used = n->mark > s->loss || !can_repeat(n) || n->op->def->flags & OP_RANDOM;
+    bool used = n->mark > s->forward_end || !can_repeat(n) || n->op->def->flags & OP_RANDOM;
     for (int i = 0; i < n->nouts; i++) used |= n->outs[i]->mark > 0;
     if (used) continue;
     node_each_val(n, unuse, NULL);
@@ -205,7 +211,7 @@ static Status compute_all(Copies *c, Graph *g) {
   TRY_NEW(c->chain, calloc((size_t)c->saved->nnodes + 1, sizeof(Node *)));
   TRY_NEW(c->listed, calloc((size_t)c->saved->nnodes + 1, sizeof *c->listed));
   for (Node *n = g->first; n; n = n->next)
-    if (n->mark > c->saved->loss) TRY(compute_for(c, n));
+    if (n->mark > c->saved->forward_end) TRY(compute_for(c, n));
   return OK;
 }
 

@@ -1,7 +1,8 @@
 /* saved.h -- what the backward of a joint program reads of its forward, and how to compute it again there instead.
  *
- * The forward ends with the node that makes the loss; every node behind it belongs to the backward, whether the
- * program ends in gradients or in updates made of them.
+ * The forward ends before the first node of the backward (Node.stage), or with the node that makes the loss where
+ * stages are not known; every node behind it belongs to the backward, whether the program ends in gradients or in
+ * updates made of them.
  *
  * A *home* is one memory that a node of the forward fills: a value with all its views.  Homes are kept or computed
  * again as a whole.  A copy of the node that fills a home stands just before the first node of the backward that
@@ -30,13 +31,19 @@ typedef struct {
 
 typedef struct {
   Exported *program; /* Node.mark: position */
-  int loss;          /* position of the last node of the forward; -1: none */
+  int forward_end;   /* position of the last node of the forward; -1: there is no backward */
   Home *home;
   int nhomes;
   int *home_of;   /* by value id: -1 for what the forward does not make */
   NodeWork *work; /* by position */
   int nvals, nnodes;
 } Saved;
+
+/* The last node of the forward; NULL: there is no backward. */
+const Node *saved_forward_end(const Exported *e);
+
+/* Predicted, of a call on a core of a small server.  What a collective moves counts as work. */
+NodeWork call_work(const Call *c);
 
 /* Of a functional, specialised program; its values get tensors (graph_infer). */
 Status saved_find(Ctx *ctx, Exported *joint, Saved *out);

@@ -9,6 +9,7 @@
 #include "dist/dtensor.h"
 #include "kernels/copy.h"
 #include "passes/pass.h"
+#include "runtime/fit_step.h"
 #include "runtime/program_walk.h"
 #include "runtime/shards.h"
 
@@ -42,6 +43,7 @@ struct Session {
   Program *last; /* what the last call ran */
   bool interpret, profile, dry;
   Progress *progress;
+  const WriteGuard *guard;
   NodeTimes times;
   NodeWatchFn *watch;
   void *watch_arg;
@@ -77,13 +79,8 @@ static Status own_copy(Session *s, int i, Tensor **t) {
   if (first >= 0) return tensor_alias(&s->scope, s->state[first], t);
   TRY(tensor_new(&s->scope, from->dtype, from->ndim, from->size, &copy));
   if (s->dry) return *t = copy, OK;
-  if (e->is_filled) {
-    unsigned char element[16];
-    Value fill = val_float(e->fill);
-    val_store(&fill, copy->dtype, element);
-    kernel_fill(&s->ctx->kern, tensor_view(copy), element);
-  }
-  if (!e->is_filled) {
+  if (e->is_filled) update_fill(&s->ctx->kern, e, copy);
+  else {
     kernel_copy(&s->ctx->kern, tensor_view(copy), tensor_view(from));
     if (tensor_is_contiguous(from))
       memory_give_back(tensor_data(from), (size_t)tensor_numel(from) * dtype_size(from->dtype));
@@ -147,7 +144,7 @@ Status session_open_on_mesh(Ctx *ctx, Exported *e, Mesh *mesh, const PlanFile *p
   char text[1024];
   Prepared *p;
   TRY(prepare(ctx, e, &p));
-  Status s = prepare_marks(p, mesh_text(mesh, text, sizeof text), plan);
+  Status s = prepare_marks(p, mesh_text(mesh, text, sizeof text), plan, NULL);
   if (!s) s = session_open_prepared(ctx, p, mesh, out);
   prepared_unref(p);
   return s;
@@ -203,6 +200,12 @@ Ctx *session_ctx(const Session *s) { return s->ctx; }
 static void entry_free(Entry *e) {
   program_free(e->program);
   free(e->key);
+}
+
+void session_guard_state(Session *s, const WriteGuard *guard) { s->guard = guard; }
+
+void session_before_write(const Session *s, const Tensor *state) {
+  if (s->guard && state->storage) s->guard->before_write(s->guard->arg, state->storage);
 }
 
 void session_forget_programs(Session *s) {
@@ -277,13 +280,13 @@ Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported
                     .any_batch = s->any_batch};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   special->graph->gradients_apart = s->gradients_apart;
-  char of_step[2000];
   bool reduces = s->trains && (s->on_mesh || s->grad.replicas > 1);
-  const char *passes = reduces ? passes_of_step(&s->reduce, session_marks(s), of_step, sizeof of_step)
-                               : passes_specialized;
-  Status status = pass_run_list(special, passes, s->ctx, NULL);
-  MemoryFit fit;
-  if (!status && s->memory.amount > 0) status = fit_memory(s->ctx, special, s->memory, &fit);
+  StepFit fit;
+  bool evaluates = s->trains && s->grad.phase == PHASE_LOSS; /* within the limit of a step without further ado */
+  MemoryLimit limit = evaluates ? (MemoryLimit){0} : s->memory;
+  Status status = reduces ? fit_step(s->ctx, special, &s->reduce, session_marks(s), limit, &fit)
+                          : pass_run_list(special, passes_specialized, s->ctx, NULL);
+  if (!status && !reduces && limit.amount > 0) status = fit_memory(s->ctx, special, NULL, limit, &fit.fit);
   if (status) exported_free(special);
   else *out = special;
   return status;
@@ -456,7 +459,9 @@ static Status interpret(Session *s, Rebatch *rebatch, const Value *user, Scope *
   TRY(return_outputs(s, all, scope, outputs, noutputs));
   for (int i = 0; i < count_outputs(s); i++) {
     Tensor *to = all[i].kind == VAL_TENSOR ? mutated_by(s, i, inputs) : NULL;
-    if (to) kernel_copy(&s->ctx->kern, tensor_view(to), tensor_view(all[i].tensor));
+    if (!to) continue;
+    session_before_write(s, to);
+    kernel_copy(&s->ctx->kern, tensor_view(to), tensor_view(all[i].tensor));
   }
   return OK;
 }
@@ -532,6 +537,7 @@ Status session_run(Session *s, const Value *inputs, int ninputs, Scope *scope, A
     const Value *local;
     *noutputs = p->noutputs;
     p->progress = s->progress;
+    p->guard = s->guard;
     TRY(local_inputs(s, inputs, ninputs, scope, arena, &local));
     TRY(program_run(s->ctx, p, local, scope, *outputs));
     if (session_gradients(s) && !s->trains) leave_gaps(s, p, *outputs, noutputs);

@@ -48,6 +48,10 @@ void session_reduce_gradients(Session *s, const ReduceGradients *how);
 Tensor *session_state(const Session *s, const char *fqn);
 /* How it lies on the mesh; NULL: there is no mesh, and the tensor is the whole. */
 Status session_state_spec(const Session *s, const char *fqn, const Spec **out);
+/* Is told by calls before they write to the state, from now on; NULL: nobody.  Borrowed. */
+void session_guard_state(Session *s, const WriteGuard *guard);
+/* The same for whoever writes to a tensor of the state between calls, and must say so. */
+void session_before_write(const Session *s, const Tensor *state);
 /* Programs are built anew: what they believed to be constant was written to. */
 void session_forget_programs(Session *s);
 /* On a mesh: replaces the gradients among the outputs of a call, which lie as their inputs do, by the whole ones.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "graph/resolve.h"
+#include "kernels/copy.h"
 #include "optim/clip.h"
 
 /* The parameter, its states, the sum, the gradient that is kept. */
@@ -339,4 +340,11 @@ Status update_walk(const Update *u, Phase phase, Call *c, const UpdateHooks *hoo
   TRY_NEW(w.grad, arena_new_n(c->arena, Tensor *, u->nparams + 1));
   for (int k = 0; k < u->nparams; k++) w.grad[k] = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
   return walk(&w, phase, hooks);
+}
+
+void update_fill(Kern *k, const StateEntry *e, Tensor *out) {
+  unsigned char element[16];
+  Value fill = val_float(e->fill);
+  val_store(&fill, out->dtype, element);
+  kernel_fill(k, tensor_view(out), element);
 }

@@ -63,4 +63,7 @@ Status update_walk(const Update *u, Phase phase, Call *c, const UpdateHooks *hoo
 /* Is this parameter or buffer written by the update? */
 bool update_writes(const Update *u, const char *fqn);
 
+/* Of state that is_filled: its elements as they are before the first step. */
+void update_fill(Kern *k, const StateEntry *e, Tensor *out);
+
 #endif

@@ -26,6 +26,24 @@ int64_t mesh_position(const int *axis, int naxes, const int *coord) {
   return position;
 }
 
+Status shard_of_copy(const ShardOf *s, Arena *arena, const ShardOf **out) {
+  const Layout *l = &s->layout;
+  struct {
+    ShardOf of;
+    int axis[MAX_AXES], coord[MAX_AXES];
+    int64_t shape[MAX_DIMS];
+    Placement place[MAX_AXES];
+  } * own;
+  TRY_NEW(own, arena_new(arena, typeof(*own)));
+  memcpy(own->axis, l->axis, (size_t)l->naxes * sizeof *l->axis);
+  memcpy(own->coord, s->coord, (size_t)l->naxes * sizeof *s->coord);
+  memcpy(own->shape, l->shape, (size_t)l->ndim * sizeof *l->shape);
+  memcpy(own->place, l->place, (size_t)l->naxes * sizeof *l->place);
+  own->of = (ShardOf){{l->ndim, own->shape, l->naxes, own->axis, own->place}, own->coord};
+  *out = &own->of;
+  return OK;
+}
+
 int layout_cuts(const Layout *l, int dim, int *axes) {
   int n = 0;
   bool turns = false;

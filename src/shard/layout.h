@@ -34,6 +34,9 @@ typedef struct ShardOf {
   const int *coord;
 } ShardOf;
 
+/* The same with memory of its own. */
+Status shard_of_copy(const ShardOf *s, Arena *arena, const ShardOf **out);
+
 typedef struct {
   int64_t begin, size;
 } Run;

@@ -9,7 +9,7 @@
 
 enum {
   LENGTH = 8,
-  PIECE = 1 << 18, /* bytes that are hashed and then written, from the cache */
+  PIECE = 4 << 20, /* bytes that are hashed and then written, from the cache */
   MAX_HEADER = 100 * 1000 * 1000,
   MAX_ENTRIES = 1 << 24
 }; /* the format's own limit on the header */
@@ -373,6 +373,19 @@ static Status write_elements(FileOut *f, const Tensor *t, XXH3_state_t *hash) {
   }
 }
 
+static Status write_pieces(FileOut *f, const SafeReader *r, int item, uint64_t bytes, XXH3_state_t *hash) {
+  Status s = OK;
+  for (uint64_t at = 0; !s && at < bytes;) {
+    const void *data;
+    size_t size;
+    TRY(r->take(r->arg, item, at, &data, &size));
+    s = write_run(f, data, size, hash);
+    r->give_back(r->arg, item, at);
+    at += size;
+  }
+  return s;
+}
+
 typedef struct {
   uint64_t begin;
   int at;
@@ -392,9 +405,11 @@ static Status write_data(FileOut *f, const SafeItem *items, const SafeEntry *e, 
   qsort(turn, (size_t)n, sizeof *turn, by_begin);
   if (out && !(hash = XXH3_createState())) s = fail_oom();
   for (int i = 0; !s && i < n; i++) {
+    const int at = turn[i].at;
     if (hash) XXH3_64bits_reset(hash);
-    s = write_elements(f, items[turn[i].at].tensor, hash);
-    if (hash) out->hash[turn[i].at] = XXH3_64bits_digest(hash);
+    s = out && out->reader ? write_pieces(f, out->reader, at, e[at].end - e[at].begin, hash)
+                           : write_elements(f, items[at].tensor, hash);
+    if (hash) out->hash[at] = XXH3_64bits_digest(hash);
   }
   if (out) out->bytes = f->written;
   XXH3_freeState(hash);

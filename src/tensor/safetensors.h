@@ -62,10 +62,19 @@ typedef struct {
 Status safetensors_save(const char *path, const SafeItem *items, int n, const SafeText *text, int texts,
                         unsigned flags);
 
+/* Where the bytes of items come from, if their tensors may not be read as they are: piece by piece in row-major
+ * order, each given back whatever happens to it. */
+typedef struct {
+  Status (*take)(void *arg, int item, uint64_t at, const void **data, size_t *size);
+  void (*give_back)(void *arg, int item, uint64_t at);
+  void *arg;
+} SafeReader;
+
 /* What was written. */
 typedef struct {
-  uint64_t bytes; /* of the file */
-  uint64_t *hash; /* set by the caller: room for the hash of each item's bytes (safetensors_hash) */
+  const SafeReader *reader; /* set by the caller; NULL: the tensors */
+  uint64_t bytes;           /* of the file */
+  uint64_t *hash;           /* set by the caller: room for the hash of each item's bytes (safetensors_hash) */
 } SafeWritten;
 
 /* The same, and what was written.  Hashes are taken of the bytes on their way out. */

@@ -6,9 +6,9 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
+#include "base/grow.h"
 #include "comm/comm.h"
 #include "train/find_nonfinite.h"
-#include "train/saving.h"
 
 typedef struct {
   Trainer *t;
@@ -34,18 +34,23 @@ static Status over_ranks(const Loop *l, ReduceOp op, double *v, int n) {
   return l->o->world ? comm_run(world_comm(l->o->world), &c) : OK;
 }
 
-/* All ranks stop after the same step, whichever of them was asked to. */
-static Status agree_to_stop(const Loop *l, int *stopped) {
-  double asked = l->o->stop ? *l->o->stop : 0;
-  TRY(over_ranks(l, REDUCE_MAX, &asked, 1));
-  *stopped = (int)asked;
-  return OK;
+/* All ranks stop after the same step, whichever of them was asked to; and a save goes on to its next part when
+ * all have done theirs. */
+static Status agree(const Loop *l, int *stopped) {
+  Saver *save = l->o->save;
+  double most[] = {l->o->stop ? *l->o->stop : 0, save && !saver_is_idle(save)};
+  TRY(over_ranks(l, REDUCE_MAX, most, 2));
+  *stopped = (int)most[0];
+  return save && saver_is_saving(save) && !most[1] ? saver_advance(save) : OK;
 }
 
-/* An error that every rank finds: they wait for each other, or those that are late would see a rank that failed. */
+/* An error that every rank finds: they wait for each other, or those that are late would see a rank that failed.
+ * The save that is under way is of a step before it. */
 static Status found_by_all(const Loop *l, Status s) {
   double nothing = 0;
-  if (s) status_free(over_ranks(l, REDUCE_MAX, &nothing, 1));
+  if (!s) return OK;
+  status_free(over_ranks(l, REDUCE_MAX, &nothing, 1));
+  if (l->o->save) status_free(saver_wait(l->o->save));
   return s;
 }
 
@@ -77,13 +82,7 @@ static int64_t memory_now(void) {
 }
 
 static Status keep_record(LoopResult *r, const StepRecord *record) {
-  if (r->n == r->cap) {
-    int64_t cap = r->cap ? 2 * r->cap : 256;
-    StepRecord *more;
-    TRY_NEW(more, realloc(r->record, (size_t)cap * sizeof *more));
-    r->record = more;
-    r->cap = cap;
-  }
+  TRY_ROOM(r->record, r->n, r->cap);
   r->record[r->n++] = *record;
   return OK;
 }
@@ -180,10 +179,11 @@ static Status after_step(Loop *l, int64_t step, StepRecord *r) {
   }
   TRY(keep_record(l->result, r));
   if (o->log) TRY(step_log_write(o->log, r));
-  bool saves = o->saves && (ends || (o->save_every && step % o->save_every == 0));
+  if (!o->save || !(ends || (o->save_every && step % o->save_every == 0))) return OK;
   const SaveFacts facts = {
       .step = step, .samples = o->samples + l->result->samples, .argv = o->argv, .argc = o->argc};
-  return saves ? status_at(trainer_save(l->t, o->save, &facts, &o->keep), "saving step %lld", (long long)step) : OK;
+  TRY(saver_save(o->save, &facts));
+  return ends ? saver_wait(o->save) : OK;
 }
 
 static Status run_steps(Loop *l, int64_t first) {
@@ -191,7 +191,7 @@ static Status run_steps(Loop *l, int64_t first) {
   for (int64_t step = first; step <= o->steps; step++) {
     StepRecord r = {0};
     TRY(one_step(l, step, &r));
-    TRY(agree_to_stop(l, &l->result->stopped));
+    TRY(agree(l, &l->result->stopped));
     TRY(after_step(l, step, &r));
     if (l->result->stopped) break;
   }

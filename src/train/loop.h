@@ -9,8 +9,8 @@
 
 #include <signal.h>
 
-#include "ckpt/run_folder.h"
 #include "train/data.h"
+#include "train/saver.h"
 #include "train/settings.h"
 #include "train/step_log.h"
 #include "train/trainer.h"
@@ -24,19 +24,17 @@ typedef struct {
 } StepWatch;
 
 typedef struct {
-  World *world; /* whose ranks make the run together; NULL: one does.  Ranks other than 0 have no log and no save */
+  World *world;    /* whose ranks make the run together; NULL: one does.  Ranks other than 0 have no log */
   int64_t steps;   /* the last one */
   int64_t samples; /* of the run before it was resumed */
   Schedule schedule;
   Data *data;
-  Data *eval;           /* NULL: no evaluations */
-  int64_t eval_every;   /* steps; the last one is always evaluated */
-  int64_t eval_batches; /* 0: all there are */
-  StepLog *log;         /* NULL: nobody is told */
-  RunFolder *save;      /* NULL: nothing is saved */
-  bool saves;           /* so: also of ranks that write nothing themselves */
-  int64_t save_every;   /* steps; 0: at the end alone */
-  KeepSaves keep;
+  Data *eval;              /* NULL: no evaluations */
+  int64_t eval_every;      /* steps; the last one is always evaluated */
+  int64_t eval_batches;    /* 0: all there are */
+  StepLog *log;            /* NULL: nobody is told */
+  Saver *save;             /* NULL: nothing is saved, on any rank */
+  int64_t save_every;      /* steps; 0: at the end alone */
   const char *const *argv; /* kept in saves */
   int argc;
   NonFinite nonfinite;

@@ -2,6 +2,7 @@
 #include "train/spread.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +28,8 @@ Status spread_plan(const SpreadSettings *s, const PlanFile *plan, TrainerPlan *o
   if (s->rank_rows && !local)
     return status_hint(fail(ERR_USAGE, "--rank-rows shares out batches, and every rank works on the whole one"),
                        "ranks that have rows of their own: --data-parallel local");
-  if (isnan(s->bucket_mb) || isinf(s->bucket_mb))
+  const double most_mb = 1e9;
+  if (!(s->bucket_mb <= most_mb)) /* nan, too */
     return fail(ERR_USAGE, "--bucket-mb %g: the MiB of gradients that are reduced at once", s->bucket_mb);
   out->mesh = s->mesh;
   out->plan = plan;
@@ -69,6 +71,15 @@ static Status parse_reduce_dtype(const char *text, Dtype *out) {
   return OK;
 }
 
+/* The patterns become an option of a pass, in double quotes. */
+static Status check_wrap(const char *wrap) {
+  enum { LONGEST = 1000 };
+  if (*wrap && !strchr(wrap, '"') && strlen(wrap) <= LONGEST) return OK;
+  return status_hint(
+      fail(ERR_USAGE, "--wrap '%.60s': patterns of modules are wanted, %d characters at the most", wrap, LONGEST),
+      "--wrap 'layers.*,head'");
+}
+
 Status spread_reductions(const SpreadSettings *s, Arena *arena, ReduceGradients *out) {
   char *wrap;
   *out = reduce_gradients_default;
@@ -78,6 +89,7 @@ Status spread_reductions(const SpreadSettings *s, Arena *arena, ReduceGradients 
   if (s->prefetch >= 0) out->prefetch = (int)s->prefetch;
   if (s->bucket_mb >= 0) out->bucket_mb = s->bucket_mb;
   if (!s->wrap) return OK;
+  TRY(check_wrap(s->wrap));
   TRY_NEW(wrap, arena_printf(arena, "%s", s->wrap));
   for (char *p = wrap; *p; p++)
     if (*p == ',') *p = '|';
@@ -85,9 +97,34 @@ Status spread_reductions(const SpreadSettings *s, Arena *arena, ReduceGradients 
   return OK;
 }
 
+/* Is there a module with parameters that the pattern names? */
+static bool names_module(const Exported *e, const char *pattern) {
+  for (int i = 0; i < e->nstate; i++) {
+    char module[1024];
+    const char *fqn = e->state[i].fqn;
+    for (const char *dot = e->state[i].is_parameter ? strchr(fqn, '.') : NULL; dot; dot = strchr(dot + 1, '.')) {
+      snprintf(module, sizeof module, "%.*s", (int)(dot - fqn), fqn);
+      if (patterns_match(pattern, module)) return true;
+    }
+  }
+  return false;
+}
+
+Status spread_check_modules(const char *wrap, Arena *arena, const Exported *e) {
+  if (!wrap) return OK;
+  char *text, *rest;
+  TRY_NEW(text, arena_printf(arena, "%s", wrap));
+  for (char *pattern = strtok_r(text, ",", &rest); pattern; pattern = strtok_r(NULL, ",", &rest))
+    if (!names_module(e, pattern))
+      return status_hint(fail(ERR_USAGE, "--wrap: no module with parameters matches '%s'", pattern),
+                         "`tessera inspect` lists the modules");
+  return OK;
+}
+
 Status spread_apply(const SpreadSettings *s, Arena *arena, Trainer *t) {
   ReduceGradients reduce;
   TRY(spread_reductions(s, arena, &reduce));
+  if (s->wrap) TRY(spread_check_modules(s->wrap, arena, trainer_program(t)));
   session_reduce_gradients(trainer_session(t), &reduce);
   if (!s->rank_rows) return OK;
   int64_t *rows = NULL;

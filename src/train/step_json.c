@@ -11,6 +11,7 @@
 
 #include "base/append.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "base/textbuf.h"
 #include "train/step_log.h"
@@ -165,13 +166,7 @@ static double get_real(yyjson_val *o, const char *key, double absent) {
 static Status add_record(void *arg, yyjson_val *o, int64_t step, const char *line, size_t size) {
   Records *r = arg;
   (void)line, (void)size;
-  if (r->n == r->cap) {
-    int64_t cap = r->cap ? 2 * r->cap : 256;
-    StepRecord *more;
-    TRY_NEW(more, realloc(r->record, (size_t)cap * sizeof *more));
-    r->record = more;
-    r->cap = cap;
-  }
+  TRY_ROOM(r->record, r->n, r->cap);
   r->record[r->n++] = (StepRecord){.step = step,
                                    .loss = get_real(o, "loss", NAN),
                                    .grad_norm = get_real(o, "grad_norm", -1),

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/near.h"
 #include "comm/groups.h"
 #include "dist/dtensor.h"
 #include "dist/run_sharded.h"
@@ -14,10 +13,10 @@
 #include "passes/autocast.h"
 #include "passes/to_dtype.h"
 #include "runtime/shards.h"
-#include "tensor/safetensors.h"
 
 struct Trainer {
   Ctx *ctx;
+  Mesh *mesh;     /* that it is trained on; NULL: one rank */
   Comm *replicas; /* ranks that have rows of their own; NULL: this one has all */
   int64_t *rows;  /* of each; NULL: equal parts */
   Prepared *prepared;
@@ -77,7 +76,8 @@ static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
   plan.any_batch = true;
   plan.data_axis = how->data_axis;
   if (how->local) TRY(find_data_axes(how->mesh, &plan, &data, &alike));
-  if (!alike || how->fsdp) TRY(prepare_marks(p, how->mesh, &plan));
+  const GradOptions grad = {.loss = how->loss, .freeze = how->recipe->freeze};
+  if (!alike || how->fsdp || how->planned) TRY(prepare_marks(p, how->mesh, &plan, &grad));
   if (how->fsdp) TRY(prepare_fsdp(p, &plan, *how->fsdp ? how->fsdp : NULL));
   if (how->local) prepare_replicas(p, data);
   return OK;
@@ -135,6 +135,7 @@ Status trainer_open_on(Ctx *ctx, Prepared *p, Mesh *mesh, Trainer **out) {
   t->ctx = ctx;
   t->prepared = prepared_ref(p);
   t->loss = returned_before(p->program, p->step.loss);
+  t->mesh = mesh;
   Status s = open_session(t, mesh);
   if (s) trainer_free(t);
   else *out = t;
@@ -177,6 +178,7 @@ static const Update *update_of(const Trainer *t) { return t->prepared->step.upda
 const Recipe *trainer_recipe(const Trainer *t) { return &update_of(t)->recipe; }
 const Exported *trainer_program(const Trainer *t) { return t->prepared->program; }
 Session *trainer_session(Trainer *t) { return t->session; }
+Mesh *trainer_mesh(const Trainer *t) { return t->mesh; }
 
 /* ---- state -------------------------------------------------------------------------------------------- */
 
@@ -195,6 +197,7 @@ void trainer_set_rate(Trainer *t, double factor) {
   t->factor = factor;
   for (int g = 0; g < u->recipe.ngroups; g++) {
     Tensor *lr = number_at(t, u->lr[g]);
+    session_before_write(t->session, lr);
     Value v = val_float(optim_number(&u->recipe.group[g].optim, "lr", 0) * factor);
     val_store(&v, lr->dtype, tensor_data(lr));
   }
@@ -233,6 +236,13 @@ void trainer_was_written(Trainer *t) {
   session_forget_programs(t->session);
 }
 
+Status trainer_state_tensor(const Trainer *t, const TrainState *state, Scope *scope, Tensor **out) {
+  const Spec *spec;
+  TRY(session_state_spec(t->session, state->name, &spec));
+  if (spec) return dtensor_wrap(scope, spec, state->tensor, out);
+  return tensor_alias(scope, state->tensor, out);
+}
+
 Status trainer_gather(const Trainer *t, const TrainState *state, Scope *scope, Tensor **out) {
   const Spec *spec;
   Tensor *d;
@@ -248,6 +258,7 @@ static Status copy_state(Trainer *t, const TrainState *to, const Tensor *from, S
   TRY(tensor_alias(scope, from, &part));
   TRY(session_state_spec(t->session, to->name, &spec));
   if (spec) TRY(shard_of(&t->ctx->kern, scope, part, spec, &part));
+  session_before_write(t->session, to->tensor);
   kernel_copy(&t->ctx->kern, tensor_view(to->tensor), tensor_view(part));
   return OK;
 }
@@ -263,48 +274,6 @@ Status trainer_set_state(Trainer *t, const TrainState *to, const Tensor *from, c
   if (to->tensor->storage->frozen) trainer_was_written(t); /* not by the update, but here */
   Status s = copy_state(t, to, from, &scope);
   scope_clear(&scope);
-  return s;
-}
-
-static const char *nearest_name(const SafeTensors *file, const char *name) {
-  const char *best = NULL;
-  for (int i = 0; i < file->count; i++) best = nearer_name(name, best, file->entries[i].name);
-  return best;
-}
-
-static Status load_one(Trainer *t, const SafeTensors *file, const char *path, const TrainState *to, Scope *scope) {
-  const SafeEntry *entry = safetensors_find(file, to->name);
-  char a[128];
-  Tensor *from;
-  if (!entry) {
-    const char *near = nearest_name(file, to->name);
-    Status s = fail(ERR_FILE, "%s has no '%s', which the program has (%s)", path, to->name,
-                    tensor_describe(to->whole, a, sizeof a));
-    return near ? status_hint(s, "it has '%s'", near) : s;
-  }
-  TRY(safetensors_tensor(file, entry, scope, &from));
-  return trainer_set_state(t, to, from, path);
-}
-
-static Status load_all(Trainer *t, const SafeTensors *file, const char *path, Scope *scope) {
-  TrainState *states;
-  int n = trainer_states(t, NULL);
-  TRY_NEW(states, malloc(((size_t)n + 1) * sizeof *states));
-  trainer_states(t, states);
-  Status s = OK;
-  for (int i = 0; i < n && !s; i++)
-    if (states[i].is_model) s = load_one(t, file, path, &states[i], scope);
-  free(states);
-  return s;
-}
-
-Status trainer_load_weights(Trainer *t, const char *path) {
-  SafeTensors *file;
-  Scope scope = {0};
-  TRY(safetensors_open(path, &file));
-  Status s = load_all(t, file, path, &scope);
-  scope_clear(&scope);
-  safetensors_close(file);
   return s;
 }
 
@@ -405,19 +374,35 @@ Phase trainer_phase(const Trainer *t, int i) {
   return n == 1 ? PHASE_STEP : i + 1 == n ? PHASE_LAST : i ? PHASE_MORE : PHASE_FIRST;
 }
 
-/* Buffers that the program writes to are those of the first rank when a step begins, as DistributedDataParallel has
- * it.  With fully_shard every rank has its own. */
-static Status share_buffers(Trainer *t, const SetAside *a) {
+/* Buffers that the program writes are the session's own; others are still those of the file. */
+static bool changes_by_the_way(const TrainState *s) {
+  return s->is_model && !s->is_parameter && tensor_data(s->tensor) && !s->tensor->storage->frozen;
+}
+
+/* Buffers that the program writes to are those of the first rank when a step begins, and in a save, as
+ * DistributedDataParallel has it.  With fully_shard every rank has its own. */
+static Status share_buffers(const Trainer *t, const TrainState *state, int n) {
   if (marks_gathered_axes(t->prepared->marks)) return OK;
-  for (int i = 0; t->replicas && i < a->n; i++) {
-    const Tensor *x = a->state[i].tensor;
-    if (!a->copy[i]) continue;
+  for (int i = 0; t->replicas && i < n; i++) {
+    const Tensor *x = state[i].tensor;
+    if (!changes_by_the_way(&state[i])) continue;
+    session_before_write(t->session, x);
     Coll c = {.kind = COLL_BROADCAST, .dtype = x->dtype, .send = tensor_data(x), .recv = tensor_data(x)};
     c.count = tensor_numel(x);
     c.why = "buffers of the first rank";
     TRY(comm_run(t->replicas, &c));
   }
   return OK;
+}
+
+Status trainer_share_buffers(Trainer *t) {
+  int n = trainer_states(t, NULL);
+  TrainState *state;
+  TRY_NEW(state, malloc(((size_t)n + 1) * sizeof *state));
+  trainer_states(t, state);
+  Status s = share_buffers(t, state, n);
+  free(state);
+  return s;
 }
 
 static Status feed(Trainer *t, const Batch *batch, StepResult *out, bool *done) {
@@ -442,7 +427,7 @@ Status trainer_feed(Trainer *t, const Batch *batch, StepResult *out, bool *done)
   *done = false;
   if (!t->begun) {
     s = trainer_set_aside(t, &t->aside);
-    if (!s) s = share_buffers(t, &t->aside);
+    if (!s) s = share_buffers(t, t->aside.state, t->aside.n);
   }
   t->begun = true;
   if (!s) s = feed(t, batch, out, done);
@@ -475,11 +460,6 @@ Status trainer_loss(Trainer *t, const Batch *batch, double *out) {
 
 /* ---- what is set aside -------------------------------------------------------------------------------- */
 
-/* Buffers that the program writes are the session's own; others are still those of the file. */
-static bool changes_by_the_way(const TrainState *s) {
-  return s->is_model && !s->is_parameter && tensor_data(s->tensor) && !s->tensor->storage->frozen;
-}
-
 Status trainer_set_aside(Trainer *t, SetAside *a) {
   *a = (SetAside){.n = 0};
   ctx_random_state(t->ctx, a->random);
@@ -497,8 +477,11 @@ Status trainer_set_aside(Trainer *t, SetAside *a) {
 }
 
 void trainer_put_back(Trainer *t, SetAside *a) {
-  for (int i = 0; i < a->n; i++)
-    if (a->copy[i]) kernel_copy(&t->ctx->kern, tensor_view(a->state[i].tensor), tensor_view(a->copy[i]));
+  for (int i = 0; i < a->n; i++) {
+    if (!a->copy[i]) continue;
+    session_before_write(t->session, a->state[i].tensor);
+    kernel_copy(&t->ctx->kern, tensor_view(a->state[i].tensor), tensor_view(a->copy[i]));
+  }
   ctx_set_random_state(t->ctx, a->random);
   set_aside_free(a);
 }

@@ -56,6 +56,8 @@ typedef struct {
    * PyTorch's DDP means.  Means are means of the ranks' means, batch statistics are those of the local rows, and
    * buffers are those of the first rank, from step to step.  Else the program is that of the whole batch. */
   bool local;
+  bool planned; /* only looked at (report/plan_report.h): marked on the mesh even where all ranks have the same
+                   program */
   /* Parameters, gradients and optimizer state are sharded over a data axis, too (FSDP): its name, "" for the one
    * that there is; NULL: they are not. */
   const char *fsdp;
@@ -68,6 +70,7 @@ void trainer_free(Trainer *t); /* NULL is fine */
 const Recipe *trainer_recipe(const Trainer *t);
 const Exported *trainer_program(const Trainer *t);
 Session *trainer_session(Trainer *t);
+Mesh *trainer_mesh(const Trainer *t); /* NULL: one rank */
 
 /* Of a local trainer: how many rows of each batch the ranks along its data axes take, in their order; NULL: equal
  * parts, as torch.chunk() makes them.  Copied. */
@@ -110,6 +113,11 @@ typedef struct {
 Status trainer_set_aside(Trainer *t, SetAside *a);
 void trainer_put_back(Trainer *t, SetAside *a);
 
+/* Buffers of ranks that have rows of their own become those of the first, as at the beginning of the next step.
+ * (collective) */
+Status trainer_share_buffers(Trainer *t);
+/* This rank's memory of a state: a DTensor on a mesh, else a plain tensor. */
+Status trainer_state_tensor(const Trainer *t, const TrainState *state, Scope *scope, Tensor **out);
 /* All elements of a state, in the trainer's own memory where this rank has them all.  (collective) */
 Status trainer_gather(const Trainer *t, const TrainState *state, Scope *scope, Tensor **out);
 /* Writes the elements of another tensor of the whole's size.  `where` is named in errors. */
@@ -117,7 +125,5 @@ Status trainer_set_state(Trainer *t, const TrainState *to, const Tensor *from, c
 /* To be called when states were written to in another way: a step that was begun is forgotten, and copies of what
  * the update does not write are made anew. */
 void trainer_was_written(Trainer *t);
-/* Parameters and buffers from a file of tensors by name.  Errors name what is missing or has another size. */
-Status trainer_load_weights(Trainer *t, const char *path);
 
 #endif

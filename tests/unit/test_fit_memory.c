@@ -143,8 +143,8 @@ static void smallest(void **state) {
   assert_ptr_equal(memory_step_within(steps, n, steps[0].slab), &steps[0]);
   char words[64];
   snprintf(words, sizeof words, "--memory %zu,", steps[n - 1].slab);
-  assert_error(fit_memory(&s.ctx, special, (MemoryLimit){.amount = 100}, &fit), words);
-  assert_ok(fit_memory(&s.ctx, special, (MemoryLimit){.amount = (double)steps[n - 1].slab}, &fit));
+  assert_error(fit_memory(&s.ctx, special, NULL, (MemoryLimit){.amount = 100}, &fit), words);
+  assert_ok(fit_memory(&s.ctx, special, NULL, (MemoryLimit){.amount = (double)steps[n - 1].slab}, &fit));
   assert_int_equal(fit.chosen.slab, steps[n - 1].slab);
   assert_int_equal(fit.free_slab, steps[0].slab);
   assert_ok(graph_verify(special));

@@ -120,10 +120,7 @@ double attn_scale(const Call *c, int arg, int64_t d) {
   return in_none(c, arg) ? 1 / sqrt((double)d) : in_float(c, arg);
 }
 
-/* The random numbers of dropout: weight [batch ..., i, j] takes the element of that number of
- * a tensor of all weights, row-major.  number[d][n] is what index n of dimension d (batch ...,
- * queries) adds; a rank that holds a shard of the output has global indices. */
-static Status number_weights(const Call *c, const AttnSizes *z, Arena *arena, int64_t **number) {
+Status attn_number_weights(const Call *c, const AttnSizes *z, Arena *arena, int64_t **number) {
   const ShardOf *shard = c->shard;
   int n = z->nbatch + 1;
   int64_t step = z->s, held;
@@ -200,9 +197,9 @@ static Status run_attention(Call *c, bool gqa, const Tensor *mask, const Tensor 
   Arena arena = {0};
   int64_t *number[MAX_DIMS + 1];
   TRY(sizes_of(c, gqa, &z));
-  Status s = dropout > 0 ? number_weights(c, &z, &arena, number) : OK;
+  Status s = dropout > 0 ? attn_number_weights(c, &z, &arena, number) : OK;
   if (!s) s = run_parts(c, &z, number, mask, logsumexp, causal, scale, dropout);
-  if (!s && dropout > 0) c->ctx->offset += (uint64_t)c->op->def->draws(c);
+  if (!s && dropout > 0) c->ctx->offset += call_draws(c);
   arena_free(&arena);
   return s;
 }
@@ -308,7 +305,7 @@ static Status repeat_heads(Call *c, const Tensor *q, Tensor **x) {
 /* (query, key, value, attn_mask, dropout_p, is_causal, dropout_mask, *, scale, enable_gqa) */
 static Status math_compose(Call *c) {
   Tensor *q = in_tensor(c, 0), *k = in_tensor(c, 1), *v = in_tensor(c, 2), *kt, *scores, *weights, *kept, *out;
-  AttnSizes z;
+  AttnSizes z = {0};
   TRY(sizes_of(c, in_bool(c, 8), &z));
   if (in_tensor(c, 6)) return op_fail(c, "a given dropout mask is not supported");
   if (in_bool(c, 8)) {
@@ -363,6 +360,9 @@ Placement attn_place_mask(const Tensor *m, int d, int ndim, int64_t unit) {
   return p;
 }
 
+/* Seed and offset, which all ranks have alike. */
+static bool is_random_state(const Tensor *t) { return t->ndim == 1 && t->dtype == DT_I64; }
+
 /* A shard of `shared` heads as one of `times` as many that go with them. */
 static Placement times_as_many(Placement p, int64_t times) {
   p.unit *= times;
@@ -378,7 +378,8 @@ static Status place_kinds(Rules *r, int q, int d, int64_t times, bool mask) {
     if (!is_s_of(kind, d) || kind->turn || is_plain_s(kind)) continue;
     for (int i = 0; i < r->nout + r->nin; i++) {
       const Tensor *t = i < r->nout ? r->out[i] : r->in[i - r->nout]; /* of key and value, or of their gradients? */
-      p[i] = t->size[d] == r->in[q + 1]->size[d] ? *kind : times_as_many(*kind, times);
+      if (is_random_state(t)) p[i] = place_r();
+      else p[i] = t->size[d] == r->in[q + 1]->size[d] ? *kind : times_as_many(*kind, times);
     }
     if (mask) {
       Placement *m = &p[r->nout + r->nin - 1];
@@ -406,8 +407,8 @@ static Status place_dim(Rules *r, int q, int d, bool mask) {
   for (int i = 0; i < r->nout + r->nin; i++) {
     const Tensor *t = i < r->nout ? r->out[i] : r->in[i - r->nout];
     bool last = mask && i == r->nout + r->nin - 1;
-    p[i] = place_s(d);
-    if (!plain && t->size[d] == heads) p[i].unit = unit;
+    p[i] = is_random_state(t) ? place_r() : place_s(d);
+    if (is_s(&p[i]) && !plain && t->size[d] == heads) p[i].unit = unit;
     if (last) p[i] = attn_place_mask(t, d, query->ndim, plain ? 1 : unit);
   }
   TRY(rule_axis_exact(r, p));
@@ -421,7 +422,7 @@ static Status place_shared(Rules *r, int q, int d, bool mask) {
   if (r->in[q + 1]->ndim != query->ndim || r->in[q + 1]->size[d] != 1 || r->in[q + 2]->size[d] != 1 ||
       query->size[d] < 2 || r->nout + r->nin > 12)
     return OK;
-  for (int i = 0; i < r->nout; i++) p[i] = place_s(d);
+  for (int i = 0; i < r->nout; i++) p[i] = is_random_state(r->out[i]) ? place_r() : place_s(d);
   for (int i = 0; i < r->nin; i++) p[r->nout + i] = i == q + 1 || i == q + 2 ? place_r() : place_s(d);
   if (mask) p[r->nout + r->nin - 1] = attn_place_mask(r->in[r->nin - 1], d, query->ndim, 1);
   return rule_axis(r, p);
@@ -466,7 +467,7 @@ static Status place_rows_of(Rules *r, bool mask) {
   int ndim = r->in[0]->ndim;
   Placement p[8];
   if (in_bool(r->call, schema_find(s, "is_causal"))) return OK;
-  for (int i = 0; i < r->nout; i++) p[i] = place_s(ndim - 2);
+  for (int i = 0; i < r->nout; i++) p[i] = is_random_state(r->out[i]) ? place_r() : place_s(ndim - 2);
   for (int i = 0; i < r->nin; i++) p[r->nout + i] = i ? place_r() : place_s(ndim - 2);
   if (mask) p[r->nout + r->nin - 1] = attn_place_mask(r->in[r->nin - 1], ndim - 2, ndim, 1);
   return rule_axis(r, p);
@@ -495,7 +496,7 @@ const OpDef ops_attention[] = {
      .run = sdpa_run,
      .shard.place = place_attention,
      .shard.compose_sharded = heads_in_parts,
-     .flags = OP_RANDOM | OP_SHARES,
+     .flags = OP_RANDOM | OP_SHARES | OP_NUMBERED,
      .draws = sdpa_draws,
      .flops = attention_flops},
     {.schema = "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float "
@@ -511,7 +512,8 @@ const OpDef ops_attention[] = {
          "*, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp, Tensor random)",
      .infer = dropout_infer,
      .run = dropout_run,
-     .flags = OP_RANDOM | OP_SHARES,
+     .flags = OP_RANDOM | OP_SHARES | OP_NUMBERED,
+     .shard.place = place_attention,
      .draws = dropout_draws,
      .flops = attention_flops},
     {.schema = "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? "
@@ -520,5 +522,6 @@ const OpDef ops_attention[] = {
      .compose = math_compose,
      .infer = math_infer,
      .flags = OP_SHARES,
-     .shard.place = place_attention},
+     .shard.place = place_attention,
+     .shard.compose_unmoved = math_compose},
     {0}};

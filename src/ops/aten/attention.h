@@ -27,6 +27,11 @@ Status attn_check_mask(const Call *c, int arg, const AttnSizes *z);
 /* The scale in this argument, or 1 / sqrt(d). */
 double attn_scale(const Call *c, int arg, int64_t d);
 
+/* The random numbers of dropout: weight [batch ..., i, j] takes the element of that number of
+ * a tensor of all weights, row-major.  number[d][n] is what index n of dimension d (batch ...,
+ * queries) adds; a rank that holds a shard of output 0 has global indices. */
+Status attn_number_weights(const Call *c, const AttnSizes *z, Arena *arena, int64_t **number);
+
 /* How dimension d of q is cut in a mask that broadcasts to the scores. */
 Placement attn_place_mask(const Tensor *m, int d, int ndim, int64_t unit);
 /* Batch and heads: the query is input q, key and value follow it, a mask is the last input. */

@@ -83,10 +83,15 @@ static Status dropout_grad_infer(Call *c) {
   return OK;
 }
 
-static Status dropout_grad_run(Call *c) {
+static Status dropout_grad_numbered(Call *c, Arena *arena) {
   AttnView m;
   View l, state = in_view(c, 6);
+  const Tensor *q = in_tensor(c, 1), *k = in_tensor(c, 2);
+  AttnSizes z = {.nbatch = 2, .batch = {q->size[0], q->size[1]}, .t = q->size[2], .s = k->size[2]};
+  int64_t *number[3];
   AttentionGrad g = gradients_of(c, 9, 8, 10, &m, &l);
+  TRY(attn_number_weights(c, &z, arena, number));
+  for (int i = 0; i < 3; i++) g.forward.number[i] = number[i];
   g.forward.dropout = in_float(c, 7);
   g.forward.seed = (uint64_t)((const int64_t *)state.data)[0];
   g.forward.offset = (uint64_t)((const int64_t *)state.data)[state.stride[0]];
@@ -94,6 +99,13 @@ static Status dropout_grad_run(Call *c) {
   g.grad_k = out_view_of(c, 1);
   g.grad_v = out_view_of(c, 2);
   return attention_grad(&c->ctx->kern, &g);
+}
+
+static Status dropout_grad_run(Call *c) {
+  Arena arena = {0};
+  Status s = dropout_grad_numbered(c, &arena);
+  arena_free(&arena);
+  return s;
 }
 
 /* (grad_out, query, key, value, out, logsumexp, attn_mask, is_causal, *, scale) */
@@ -130,7 +142,9 @@ static double grad_flops(const Call *c) {
 
 /* ---- sharding ------------------------------------------------------------------------------------- */
 
-static Status place_attention_grad(Rules *r) { return attn_place_heads(r, 1, in_tensor(r->call, 8) != NULL); }
+static Status place_attention_grad(Rules *r) {
+  return attn_place_heads(r, 1, in_tensor(r->call, schema_find(&r->call->op->schema, "attn_mask")) != NULL);
+}
 
 /* Dimension d of the scores; where the mask is broadcast along it, ranks have parts of the sum. */
 static Status place_mask_grad(Rules *r) {
@@ -162,7 +176,8 @@ const OpDef ops_attention_grad[] = {
          "scale=None) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)",
      .infer = dropout_grad_infer,
      .run = dropout_grad_run,
-     .flags = OP_SHARES,
+     .flags = OP_SHARES | OP_NUMBERED,
+     .shard.place = place_attention_grad,
      .flops = grad_flops},
     {.schema = "tess::attention_mask_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor out, "
                "Tensor logsumexp, Tensor attn_mask, bool is_causal, *, float? scale=None) -> Tensor",

@@ -11,23 +11,16 @@
 
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
+#include "ops/aten/batch_norm.h"
 #include "ops/aten/dense.h"
-#include "ops/rule.h"
 
-/* Positions of arguments (input 0, weight 1, bias 2); 0: none. */
-typedef struct {
-  int mean, var; /* running statistics */
-  int training;  /* a flag; 0: always_training decides */
-  bool always_training;
-  int momentum, eps;
-  bool returns_running;
-} Row;
-
-static bool is_training(const Call *c, const Row *row) {
+bool batch_norm_is_training(const Call *c) {
+  const BatchNormRow *row = c->op->def->row;
   return row->training ? in_bool(c, row->training) : row->always_training;
 }
 
-static Dtype stat_dtype(const Call *c, const Row *row) {
+Dtype batch_norm_stat_dtype(const Call *c) {
+  const BatchNormRow *row = c->op->def->row;
   const int at[] = {1, 2, row->mean, row->var};
   Dtype d = in_tensor(c, 0)->dtype;
   for (int i = 0; i < 4; i++) {
@@ -38,7 +31,7 @@ static Dtype stat_dtype(const Call *c, const Row *row) {
 }
 
 static Status batch_infer(Call *c) {
-  const Row *row = c->op->def->row;
+  const BatchNormRow *row = c->op->def->row;
   const Tensor *x = in_tensor(c, 0);
   char a[128], b[128];
   if (x->ndim < 2 || !dtype_is_float(x->dtype))
@@ -51,12 +44,12 @@ static Status batch_infer(Call *c) {
                      tensor_describe(t, a, sizeof a), tensor_describe(x, b, sizeof b));
     }
   }
-  if (!is_training(c, row) && !(row->mean && in_tensor(c, row->mean)))
+  if (!batch_norm_is_training(c) && !(row->mean && in_tensor(c, row->mean)))
     return op_fail(c, "has no running statistics to use");
-  int64_t saved = is_training(c, row) ? x->size[1] : 0;
+  int64_t saved = batch_norm_is_training(c) ? x->size[1] : 0;
   TRY(out_like(c, x->dtype, x));
-  TRY(out_new(c, stat_dtype(c, row), 1, &saved));
-  TRY(out_new(c, stat_dtype(c, row), 1, &saved));
+  TRY(out_new(c, batch_norm_stat_dtype(c), 1, &saved));
+  TRY(out_new(c, batch_norm_stat_dtype(c), 1, &saved));
   if (!row->returns_running) return OK;
   const Tensor *mean = in_tensor(c, row->mean), *var = in_tensor(c, row->var);
   TRY(out_new(c, mean->dtype, mean->ndim, mean->size));
@@ -94,7 +87,7 @@ static double batch_statistics(Kern *k, View x, Channels *ch) {
   return count;
 }
 
-static Status running_update(Call *c, const Row *row, const Channels *ch, double count) {
+static Status running_update(Call *c, const BatchNormRow *row, const Channels *ch, double count) {
   Kern *k = &c->ctx->kern;
   Dense old[2];
   double momentum = in_float(c, row->momentum), *fresh;
@@ -105,7 +98,7 @@ static Status running_update(Call *c, const Row *row, const Channels *ch, double
     const double *was = old[which].view.data;
     for (int64_t i = 0; i < ch->n; i++) {
       double batch = which ? ch->var[i] * count / (count - 1) : ch->mean[i];
-      fresh[i] = is_training(c, row) ? (1 - momentum) * was[i] + momentum * batch : was[i];
+      fresh[i] = batch_norm_is_training(c) ? (1 - momentum) * was[i] + momentum * batch : was[i];
     }
     store(k, out_tensor(c, 3 + which), fresh);
   }
@@ -113,7 +106,7 @@ static Status running_update(Call *c, const Row *row, const Channels *ch, double
 }
 
 static Status batch_run(Call *c) {
-  const Row *row = c->op->def->row;
+  const BatchNormRow *row = c->op->def->row;
   Kern *k = &c->ctx->kern;
   View x = in_view(c, 0);
   Channels ch = {.n = x.size[1]};
@@ -124,7 +117,7 @@ static Status batch_run(Call *c) {
   ch.var = ch.mean + ch.n, ch.scale = ch.var + ch.n, ch.shift = ch.scale + ch.n;
   TRY(dense_view_as(k, in_tensor(c, 1), DT_F64, &w));
   TRY(dense_view_as(k, in_tensor(c, 2), DT_F64, &b));
-  if (is_training(c, row)) {
+  if (batch_norm_is_training(c)) {
     count = batch_statistics(k, x, &ch);
   } else {
     TRY(dense_view_as(k, in_tensor(c, row->mean), DT_F64, &mean));
@@ -135,7 +128,7 @@ static Status batch_run(Call *c) {
     ch.scale[i] = 1 / sqrt(ch.var[i] + in_float(c, row->eps));
     ch.shift[i] = b.view.data ? ((const double *)b.view.data)[i] : 0;
   }
-  if (is_training(c, row)) {
+  if (batch_norm_is_training(c)) {
     store(k, out_tensor(c, 1), ch.mean);
     store(k, out_tensor(c, 2), ch.scale);
   }
@@ -225,19 +218,18 @@ static Status repeat(const Call *c, Value v, int64_t n, Value *out) {
   return OK;
 }
 
-/* The mean of all instances' running statistics, (n, channels), becomes the running statistic. */
-static Status instance_running(const Call *c, Value running, const Tensor *fresh, const int64_t *size) {
-  Tensor *t, *done;
+/* The mean of all instances' running statistics, (n, channels), is the running statistic. */
+static Status instance_running(const Call *c, const Tensor *fresh, const int64_t *size, Tensor **out) {
   const int64_t dim = 0;
-  TRY(OP(c, "aten.view.default", &t, val_tensor(fresh), val_ints(size, 2)));
-  TRY(OP(c, "aten.mean.dim", &t, val_tensor(t), val_ints(&dim, 1), val_bool(false)));
-  return OP(c, "aten.copy_.default", &done, running, val_tensor(t));
+  TRY(OP(c, "aten.view.default", out, val_tensor(fresh), val_ints(size, 2)));
+  return OP(c, "aten.mean.dim", out, val_tensor(*out), val_ints(&dim, 1), val_bool(false));
 }
 
-/* Every instance is a batch of its own: (n, c, ...) is normalised as (1, n c, ...). */
-static Status instance_norm(Call *c) {
+/* Every instance is a batch of its own: (n, c, ...) is normalised as (1, n c, ...).  (y, mean, var); without
+ * running statistics, or if they stay as they are, the last two are NULL. */
+static Status instance_norm(Call *c, Tensor *out[3]) {
   const Tensor *x = in_tensor(c, 0);
-  Tensor *flat, *t[5], *y;
+  Tensor *flat, *t[5];
   Value w, b, mean, var;
   if (x->ndim < 2) return op_fail(c, "the input needs a batch and a channel dimension");
   int64_t n = x->size[0], size[MAX_DIMS] = {1, n * x->size[1]};
@@ -248,31 +240,46 @@ static Status instance_norm(Call *c) {
   TRY(repeat(c, c->arg[2], n, &b));
   TRY(repeat(c, c->arg[3], n, &mean));
   TRY(repeat(c, c->arg[4], n, &var));
+  out[1] = out[2] = NULL;
   if (updates) {
     TRY(OP_N(c, "aten._native_batch_norm_legit_functional.default", t, 5, val_tensor(flat), w, b, mean, var,
              val_bool(true), c->arg[6], c->arg[7]));
-    TRY(instance_running(c, c->arg[3], t[3], x->size));
-    TRY(instance_running(c, c->arg[4], t[4], x->size));
+    TRY(instance_running(c, t[3], x->size, &out[1]));
+    TRY(instance_running(c, t[4], x->size, &out[2]));
   } else {
     TRY(normalize(c, val_tensor(flat), w, b, (Settings){mean, var, own, c->arg[6], c->arg[7]}, t));
   }
-  TRY(OP(c, "aten.view.default", &y, val_tensor(t[0]), val_ints(x->size, x->ndim)));
-  return out_value(c, val_tensor(y));
+  return OP(c, "aten.view.default", &out[0], val_tensor(t[0]), val_ints(x->size, x->ndim));
+}
+
+static Status instance_norm_inplace(Call *c) {
+  Tensor *t[3], *done;
+  TRY(instance_norm(c, t));
+  if (t[1]) TRY(OP(c, "aten.copy_.default", &done, c->arg[3], val_tensor(t[1])));
+  if (t[2]) TRY(OP(c, "aten.copy_.default", &done, c->arg[4], val_tensor(t[2])));
+  return out_value(c, val_tensor(t[0]));
+}
+
+static Status instance_norm_functional(Call *c) {
+  Tensor *t[3];
+  TRY(instance_norm(c, t));
+  if (!t[1] || !t[2]) return op_fail(c, "has no running statistics to give");
+  return give(c, t, 3);
 }
 
 /* Channels are independent; with given statistics everything is. */
 static Status place_batch(Rules *r) {
-  const Row *row = r->call->op->def->row;
-  bool training = row->always_training || (row->training && in_bool(r->call, row->training));
+  const BatchNormRow *row = r->call->op->def->row;
   TRY(rule_words(r, row->returns_running ? "1000010" : "10010"));
-  if (training) return OK;
+  if (batch_norm_is_training(r->call)) return OK;
   return rule_words(r, row->returns_running ? "0rrrr0r 2rrrr2r 3rrrr3r 4rrrr4r" : "0rr0r 2rr2r 3rr3r 4rr4r");
 }
 
 /* clang-format off */
 #define BATCH(text, ...) \
   {.schema = "aten::" text, .infer = batch_infer, .run = batch_run, .shard.place = place_batch, \
-    .row = &(const Row){__VA_ARGS__}}
+    .shard.compose_sharded = batch_norm_in_parts, \
+    .row = &(const BatchNormRow){__VA_ARGS__}}
 #define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
 /* clang-format on */
 
@@ -308,5 +315,9 @@ const OpDef ops_batch_norm[] = {
             no_update),
     COMPOSE("instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, "
             "bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor",
-            instance_norm),
+            instance_norm_inplace),
+    {.schema = "tess::instance_norm_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, "
+               "Tensor running_var, bool use_input_stats, float momentum, float eps) -> (Tensor, Tensor "
+               "running_mean_out, Tensor running_var_out)",
+     .compose = instance_norm_functional},
     {0}};

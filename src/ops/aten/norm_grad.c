@@ -6,6 +6,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/norm.h"
+#include "ops/aten/batch_norm.h"
 #include "ops/aten/dense.h"
 #include "ops/formula.h"
 #include "ops/geometry.h"
@@ -210,7 +211,8 @@ const OpDef ops_norm_grad[] = {
     GRADIENT("native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, "
              "Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] "
              "output_mask) -> (Tensor, Tensor, Tensor)",
-             .infer = batch_infer, .run = batch_run, .shard.place = batch_place),
+             .infer = batch_infer, .run = batch_run, .shard.place = batch_place,
+             .shard.compose_sharded = batch_norm_backward_in_parts),
     COMPOSE("batch_norm_backward(Tensor grad_out, Tensor input, Tensor weight, Tensor? running_mean, Tensor? "
             "running_var, Tensor? save_mean, Tensor? save_var, bool update, float eps, bool[3] output_mask, Tensor "
             "reserve) -> (Tensor, Tensor, Tensor)",

@@ -45,7 +45,7 @@ static Status random_infer(Call *c) {
 static void begin_draw(Call *c, Random *r) {
   r->seed = c->ctx->seed;
   r->offset = c->ctx->offset;
-  c->ctx->offset += (uint64_t)c->op->def->draws(c);
+  c->ctx->offset += call_draws(c);
 }
 
 /* The elements of the whole that a shard holds.  The last dimension that is cut gives the
@@ -323,13 +323,19 @@ static Status check_p(const Call *c, double p) {
   return p >= 0 && p <= 1 ? OK : op_fail(c, "p = %g is not a probability", p);
 }
 
-/* A mask of the given size, true where an element is kept, and x where it is, scaled. */
-static Status drop(Call *c, const Tensor *x, Ints size, double p, Tensor **out, Tensor **mask) {
-  Tensor *empty, *kept;
+/* A mask of the given size, true where an element is kept. */
+static Status draw_mask(Call *c, const Tensor *x, Ints size, double p, Tensor **mask) {
+  Tensor *empty;
   bool whole = !memcmp(size.v, x->size, (size_t)size.n * sizeof *size.v);
   if (whole) TRY(OP(c, "aten.empty_like.default", &empty, val_tensor(x), val_dtype(DT_BOOL)));
   else TRY(OP(c, "aten.new_empty.default", &empty, val_tensor(x), val_ints(size.v, size.n), val_dtype(DT_BOOL)));
-  TRY(OP(c, "aten.bernoulli.p", mask, val_tensor(empty), val_float(1 - p)));
+  return OP(c, "aten.bernoulli.p", mask, val_tensor(empty), val_float(1 - p));
+}
+
+/* The same, and x where it is kept, scaled. */
+static Status drop(Call *c, const Tensor *x, Ints size, double p, Tensor **out, Tensor **mask) {
+  Tensor *kept;
+  TRY(draw_mask(c, x, size, p, mask));
   TRY(OP(c, "aten.mul.Tensor", &kept, val_tensor(x), val_tensor(*mask)));
   return OP(c, "aten.mul.Tensor", out, val_tensor(kept), val_float(p < 1 ? 1 / (1 - p) : 0));
 }
@@ -389,19 +395,36 @@ static Status dropout_compose(Call *c) {
   return out_value(c, val_tensor(out));
 }
 
-/* Forms that keep mean and variance: when they do nothing. */
+/* Forms that keep mean and variance of what selu gives: x where it is kept, else alpha', and then a line through
+ * both; with a row, whole channels [N, C] are dropped. */
 static Status alpha_dropout_compose(Call *c) {
-  if (in_bool(c, 2) && in_float(c, 1) != 0)
-    return op_fail(c, "training with p = %g is not supported; dropout is", in_float(c, 1));
-  return dropout_compose(c);
+  const double alpha = 1.7580993408473766; /* of selu, times its scale */
+  Tensor *x, *noise, *mask, *kept, *shift, *out;
+  double p = in_float(c, 1);
+  TRY(need_tensor(c, 0, &x));
+  TRY(check_p(c, p));
+  if (!in_bool(c, 2) || p == 0 || p == 1 || tensor_numel(x) == 0) return dropout_compose(c);
+  double a = 1 / sqrt((alpha * alpha * p + 1) * (1 - p));
+  int64_t size[MAX_DIMS];
+  for (int d = 0; d < x->ndim; d++) size[d] = c->op->def->row && d >= 2 ? 1 : x->size[d];
+  if (c->op->def->row && x->ndim < 2) return op_fail(c, "needs a batch and a channel dimension");
+  TRY(draw_mask(c, x, (Ints){size, x->ndim}, p, &mask));
+  TRY(OP(c, "aten.to.dtype", &noise, val_tensor(mask), val_dtype(x->dtype)));
+  TRY(OP(c, "aten.mul.Scalar", &kept, val_tensor(noise), val_float(a)));
+  TRY(OP(c, "aten.mul.Tensor", &kept, val_tensor(x), val_tensor(kept)));
+  TRY(OP(c, "aten.add.Scalar", &shift, val_tensor(noise), val_float(-1)));
+  TRY(OP(c, "aten.mul.Scalar", &shift, val_tensor(shift), val_float(alpha * a)));
+  TRY(OP(c, "aten.add.Scalar", &shift, val_tensor(shift), val_float(alpha * a * p)));
+  TRY(OP(c, "aten.add.Tensor", &out, val_tensor(kept), val_tensor(shift)));
+  return out_value(c, val_tensor(out));
 }
 
 /* clang-format off */
 #define RANDOM(text, ...) \
-  {.schema = text, .infer = random_infer, .run = random_run, .flags = OP_RANDOM, .draws = random_draws, \
+  {.schema = text, .infer = random_infer, .run = random_run, .flags = OP_RANDOM | OP_NUMBERED, .draws = random_draws, \
     .shard.place = random_place, .row = &(const RandomRow){__VA_ARGS__}}
 #define BERNOULLI(text, p) \
-  {.schema = text, .infer = bernoulli_infer, .run = bernoulli_run, .flags = OP_RANDOM, .draws = bernoulli_draws, \
+  {.schema = text, .infer = bernoulli_infer, .run = bernoulli_run, .flags = OP_RANDOM | OP_NUMBERED, .draws = bernoulli_draws, \
     .shard.place = bernoulli_place, .row = &(const int){p}}
 /* clang-format on */
 
@@ -466,7 +489,7 @@ const OpDef ops_random[] = {
      .compose = normal_compose},
     {.schema = "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
      .infer = native_dropout_infer, .compose = native_dropout_compose, .shard.place = native_dropout_place,
-         .draws = native_dropout_draws},
+         .flags = OP_NUMBERED, .draws = native_dropout_draws},
     {.schema = "aten::native_dropout_backward(Tensor grad_output, Tensor mask, float scale) -> Tensor",
      .compose = native_dropout_backward_compose},
     {.schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor", .compose = dropout_compose, .moves = MOVES_COPY},
@@ -474,6 +497,6 @@ const OpDef ops_random[] = {
     {.schema = "aten::alpha_dropout(Tensor input, float p, bool train) -> Tensor",
      .compose = alpha_dropout_compose},
     {.schema = "aten::feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor",
-     .compose = alpha_dropout_compose},
+     .compose = alpha_dropout_compose, .row = ""},
     {0},
 };

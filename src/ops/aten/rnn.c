@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "kernels/copy.h"
-#include "ops/op.h"
+#include "ops/rule.h"
 
 typedef enum { WHOLE, PACKED, CELL } Form;
 
@@ -482,13 +482,45 @@ static double rnn_flops(const Call *c) {
 /* Gates again, then two products where forward has one. */
 static double grad_flops(const Call *c) { return 3 * rnn_flops(c); }
 
+/* ---- sharding: rows of the batch go by themselves ------------------------------------------- */
+
+/* The dimension of the batch in what belongs to an argument of this name; -1: it has none. */
+static int batch_dim(const Rules *r, const Row *row, const char *name) {
+  const char *const rows[] = {"input", "result", "grad_y"}, *const states[] = {"hx", "grad_h", "grad_c"};
+  int first = row->form == WHOLE && !in_bool(r->call, schema_find(&r->call->op->schema, "batch_first"));
+  for (int i = 0; i < 3; i++) {
+    if (!strcmp(name, rows[i])) return first;
+    if (!strcmp(name, states[i])) return row->form == WHOLE;
+  }
+  return -1;
+}
+
+static Status rnn_place(Rules *r) {
+  const Row *row = r->call->op->def->row;
+  const Schema *s = &r->call->op->schema;
+  bool backward = schema_find(s, "result") >= 0;
+  Placement *p;
+  int next = 0;
+  if (row->form == PACKED || (row->form == CELL && r->in[0]->ndim != 2)) return OK;
+  r->uneven = true;
+  TRY_NEW(p, arena_new_n(r->arena, Placement, r->nout + r->nin));
+  for (TensorWalk w = call_inputs(r->call); tensor_next(&w);) {
+    int dim = batch_dim(r, row, s->params[w.arg].name);
+    Placement *in = &p[r->nout + w.flat];
+    *in = dim < 0 ? place_r() : place_s(dim);
+    if (backward && next < r->nout) p[next++] = dim < 0 ? place_p(REDUCE_SUM) : *in;
+  }
+  for (int i = 0; !backward && i < r->nout; i++) p[i] = place_s(batch_dim(r, row, i ? "hx" : "input"));
+  return rule_axis(r, p);
+}
+
 /* clang-format off */
 #define BACK ", Tensor result, Tensor? grad_y=None, Tensor? grad_h=None, Tensor? grad_c=None) -> Tensor[]"
 #define RNN(name, back, args, returns, kind_, form_) \
   {.schema = "aten::" name args ") -> " returns, .infer = rnn_infer, .run = rnn_run, .flops = rnn_flops, \
-    .row = &(const Row){kind_, form_}}, \
+    .shard.place = rnn_place, .row = &(const Row){kind_, form_}}, \
   {.schema = "tess::" back args BACK, .infer = grad_infer, .run = grad_run, .flops = grad_flops, \
-    .row = &(const Row){kind_, form_}}
+    .shard.place = rnn_place, .row = &(const Row){kind_, form_}}
 #define SEQUENCE(name, kind_, state, returns) \
   RNN(name ".input", name "_backward.input", "(Tensor input, " state " hx, Tensor[] params, bool has_biases, int " \
     "num_layers, float dropout, bool train, bool bidirectional, bool batch_first", returns, kind_, WHOLE), \

@@ -1,0 +1,103 @@
+#!/bin/sh
+# batch_axis.sh TESSERA -- ops that could be thought to need all rows of a batch: on a data axis they keep their rows,
+# forward and backward, and give what one rank gives: statistics of the whole batch, the same random numbers.
+set -u
+here=$(dirname "$0") tessera=$1
+. "$here/trials.sh"
+
+# Inputs whose name begins with p stand for parameters: they are whole on every rank.
+program() { # NAME INPUTS < nodes
+  { echo "graph($2) {"; cat; echo '}'; } >"$temp/$1.txt"
+  whole=$(echo "$2" | grep -o '%p[a-z]*' | sed 's/%\(.*\)/"\1": "R"/' | paste -sd,)
+  echo "{\"inputs\": {$whole}}" >"$temp/$1.json"
+}
+lacks() { ! grep -q "$1" "$temp/out"; } # of the last command
+rows() { # NAME [LOSS]: on 2, 3 and 5 ranks, of which some have no rows
+  for mesh in dp=2 dp=3 dp=5 dp=2,tp=2; do
+    options="--mesh $mesh --plan $temp/$1.json --grad --grad-inputs --loss ${2:-l}"
+    try 0 'gradients match' run "$temp/$1.txt" $options --random-inputs 0 --check=nodes
+    try 0 '' plan "$temp/$1.txt" $options
+    that lacks 'all_gather\|all_to_all'
+  done
+}
+
+norm='%x: f32[4,6,3,2] = user, %p: f32[6] = user, %pb: f32[6] = user, %pm: f32[6] = user, %pv: f32[6] = user'
+program batch_norm "$norm" <<'END'
+  %y: f32[4,6,3,2], %m: f32[6], %r: f32[6], %rm: f32[6], %rv: f32[6] = aten._native_batch_norm_legit_functional.default(%x, %p, %pb, %pm, %pv, true, 0.3, 1e-05)
+  %t: f32[4,6,3,2] = aten.tanh.default(%y)
+  %l: f32[] = aten.mean.default(%t)
+  return user %l, user %rm, user %rv
+END
+rows batch_norm
+for dtype in f64 f16 bf16; do
+  sed "s/f32/$dtype/g" "$temp/batch_norm.txt" >"$temp/batch_norm_$dtype.txt"
+  tolerance=2e-2
+  [ $dtype = f64 ] && tolerance=1e-12
+  try 0 'grad/x .*matches' run "$temp/batch_norm_$dtype.txt" --mesh dp=3 --plan "$temp/batch_norm.json" --random-inputs 0 --grad --grad-inputs --loss l --check --rtol $tolerance --atol $tolerance
+done
+program no_stats '%x: f32[4,6] = user' <<'END'
+  %y: f32[4,6], %m: f32[6], %r: f32[6] = aten._native_batch_norm_legit.no_stats(%x, None, None, true, 0.1, 1e-05)
+  %t: f32[4,6] = aten.tanh.default(%y)
+  %l: f32[] = aten.sum.default(%t)
+  return user %l
+END
+rows no_stats
+program instance_norm "$norm" <<'END'
+  %y: f32[4,6,3,2], %rm: f32[6], %rv: f32[6] = tess.instance_norm_functional.default(%x, %p, %pb, %pm, %pv, true, 0.1, 1e-05)
+  %t: f32[4,6,3,2] = aten.tanh.default(%y)
+  %l: f32[] = aten.mean.default(%t)
+  return user %l, user %rm, user %rv
+END
+rows instance_norm
+
+program dropouts '%x: f32[4,6,8] = user' <<'END'
+  %a: f32[4,6,8] = aten.dropout.default(%x, 0.3, true)
+  %b: f32[4,6,8], %m: bool[4,6,8] = aten.native_dropout.default(%a, 0.2, true)
+  %c: f32[4,6,8] = aten.feature_dropout.default(%b, 0.4, true)
+  %d: f32[4,6,8] = aten.alpha_dropout.default(%c, 0.2, true)
+  %e: f32[4,6,8] = aten.feature_alpha_dropout.default(%d, 0.2, true)
+  %n: f32[4,6,8] = aten.randn_like.default(%e)
+  %u: f32[4,6,8] = aten.rand_like.default(%n)
+  %k: f32[4,6,8] = aten.bernoulli.default(%u)
+  %f: f32[4,6,8] = aten.addcmul.default(%e, %n, %k)
+  %l: f32[] = aten.sum.default(%f)
+  return user %l
+END
+rows dropouts
+
+program attention '%x: f32[4,2,5,8] = user, %k: f32[4,2,7,8] = user, %v: f32[4,2,7,8] = user' <<'END'
+  %y: f32[4,2,5,8] = aten.scaled_dot_product_attention.default(%x, %k, %v, None, 0.4)
+  %t: f32[4,2,5,8] = aten.tanh.default(%y)
+  %l: f32[] = aten.sum.default(%t)
+  return user %l
+END
+rows attention
+# Dropout of weights that a mask with a gradient is added to.
+program masked '%x: f32[4,2,5,8] = user, %k: f32[4,2,7,8] = user, %v: f32[4,2,7,8] = user, %p: f32[5,7] = user' <<'END'
+  %y: f32[4,2,5,8] = aten.scaled_dot_product_attention.default(%x, %k, %v, %p, 0.4)
+  %t: f32[4,2,5,8] = aten.tanh.default(%y)
+  %l: f32[] = aten.sum.default(%t)
+  return user %l
+END
+rows masked
+
+program lstm '%x: f32[4,3,5] = user, %p: f32[8,5] = user, %ph: f32[8,2] = user' <<'END'
+  %h: f32[1,4,2] = aten.full.default([1, 4, 2], 0.5)
+  %y: f32[4,3,2], %hn: f32[1,4,2], %cn: f32[1,4,2] = aten.lstm.input(%x, [%h, %h], [%p, %ph], false, 1, 0.0, true, false, true)
+  %l: f32[] = aten.sum.default(%y)
+  %s: f32[] = aten.sum.default(%cn)
+  %t: f32[] = aten.add.Tensor(%l, %s)
+  return user %t
+END
+rows lstm t
+
+# ---- the part of a larger tensor that a random op makes is in the text, and read again
+try 0 'bernoulli.p\(.*\) part\(\[4,6,8\], "S\(0\)", \[2\], \[1\], 48\)' opt "$temp/dropouts.txt" --passes partition --mesh dp=2 --plan "$temp/dropouts.json" --rank 1 --print
+cp "$temp/out" "$temp/part.txt"
+try 0 'part\(\[4,6,8\], "S\(0\)", \[2\], \[1\], 48\)' opt "$temp/part.txt" --print
+that cmp -s "$temp/out" "$temp/part.txt"
+for bad in 's/\[2\], \[1\], 48/[2], [2], 48/' 's/"S(0)", \[2\]/"S(3)", [2]/' 's/"S(0)", \[2\]/"P(sum)", [2]/' 's/, 48)/, -1)/' 's/\[2\], \[1\]/[2,2], [1]/'; do
+  sed "$bad" "$temp/part.txt" >"$temp/bad.txt"
+  try 3 'bad.txt:6:[0-9]+: ' opt "$temp/bad.txt" --print
+done
+sum_up
