@@ -424,6 +424,7 @@ try 0 "reduce_scatter +dp .*group 'blocks.0'" shard "$loss" --train --fsdp --mes
 try 0 'rank 1:' run "$temp/fsdp" -i "$batch"
 try 2 'give --train' shard "$loss" --fsdp --mesh dp=2 -o "$temp/no"
 try 2 'sharded: --fsdp' shard "$loss" --train --wrap head --mesh dp=2 -o "$temp/no"
+try 2 "no module with parameters matches .nothing." shard "$loss" --train --fsdp --wrap nothing --mesh dp=2 -o "$temp/no"
 try 2 "no axis of the mesh tp=2 is one to shard" shard "$loss" --train --fsdp --mesh tp=2 -o "$temp/no"
 try 2 "axis 'sp', which the mesh" shard "$loss" --train --fsdp=sp --mesh dp=2 -o "$temp/no"
 that test ! -e "$temp/no"

@@ -83,6 +83,10 @@ of "$gpt" 0 '' $options --mesh replica=2,dp=2 --fsdp --steps 4 --save "$temp/run
 check 0 '' "$tessera" train --resume "$temp/run" --steps 6 -q
 that same "$temp/hsdp" "$temp/again"
 
+echo '{"params": {"blocks.0.bn1.bias": "R,S(0)", "stem.1.weight": "R,S(0)", "blocks.0.conv2.weight": "R,S(2)", "blocks.0.bn2.bias": "R,S(0)"}}' >"$temp/chain.json"
+check 0 '' "$tessera" train "$golden/grads/resnet/program.pt2" --data "$golden/grads/resnet/inputs.safetensors" --steps 1 -q --threads 1 \
+  --mesh dp=2,tp=4 --fsdp --plan "$temp/chain.json" # gradients that are redistributed before and behind the reduction of their group
+
 # ---- gradients that are rounded on their way
 for where in 'dp=2' 'dp=3 --data-parallel local' 'dp=2 --fsdp' 'replica=2,dp=2 --fsdp --accumulate 1' 'dp=2,tp=2 --fsdp --data-parallel local'; do
   of "$gpt" 0 '' $options --mesh $where --reduce-dtype bf16 --log "$temp/bf16"

@@ -165,7 +165,7 @@ def draw_fsdp(r, model, axes):
     if r.random() < 0.5:
         words += ["--prefetch", r.choice(["0", "1", "2", "5"])]
     if r.random() < 0.3:
-        words += ["--keep-gathered"]
+        words += [r.choice(["--keep-gathered", "--keep-gathered", "--no-overlap"])]
     if r.random() < 0.4:
         modules = sorted({n.rsplit(".", k)[0] for n in model.state for k in (1, 2) if n.count(".") >= k})
         if modules:

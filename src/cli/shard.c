@@ -102,6 +102,7 @@ static Status want_training(const ShardOptions *o, const PlanFile *plan, Partiti
   c->loss_alone = true;
   c->batch = given_or(o->batch, 0);
   TRY(spread_reductions(&how, &c->arena, &c->reduce));
+  TRY(spread_check_modules(o->wrap, &c->arena, c->program));
   return o->fsdp ? partition_shard_fully(c, plan, *o->fsdp ? o->fsdp : NULL) : OK;
 }
 

@@ -172,7 +172,7 @@ static Status run_local_passes(Worker *w, Exported *e, const char *list) {
 }
 
 static Status lower(Worker *w, Exported *e) {
-  char list[1024];
+  char list[2048];
   size_t at = strlen(pass_of_fsdp(&w->cut->reduce, &w->marks, list, sizeof list));
   snprintf(list + at, sizeof list - at, passes_lowered, w->rank);
   TRY(run_local_passes(w, e, list));
@@ -181,7 +181,7 @@ static Status lower(Worker *w, Exported *e) {
 
 /* What moves collectives, and behind it groups of parameters. */
 static Status place_collectives(Worker *w, Exported *e, CommLog *log) {
-  char list[1024];
+  char list[2048];
   TRY(pass_run_list(e, w->cut->loss_alone ? passes_last_of_step : passes_last, &w->ctx, NULL));
   if (!*pass_of_fsdp(&w->cut->reduce, &w->marks, list, sizeof list)) return OK;
   snprintf(list, sizeof list, passes_of_groups, w->rank);

@@ -124,7 +124,8 @@ static bool names_module(const Exported *e, const char *pattern) {
   return false;
 }
 
-static Status find_modules(const char *wrap, Arena *arena, const Exported *e) {
+Status spread_check_modules(const char *wrap, Arena *arena, const Exported *e) {
+  if (!wrap || !strcmp(wrap, "none")) return OK;
   char *text, *rest;
   TRY_NEW(text, arena_printf(arena, "%s", wrap));
   for (char *pattern = strtok_r(text, ",", &rest); pattern; pattern = strtok_r(NULL, ",", &rest))
@@ -137,7 +138,7 @@ static Status find_modules(const char *wrap, Arena *arena, const Exported *e) {
 Status spread_apply(const SpreadSettings *s, Arena *arena, Trainer *t) {
   ReduceGradients reduce;
   TRY(spread_reductions(s, arena, &reduce));
-  if (s->wrap && strcmp(s->wrap, "none")) TRY(find_modules(s->wrap, arena, trainer_program(t)));
+  TRY(spread_check_modules(s->wrap, arena, trainer_program(t)));
   session_reduce_gradients(trainer_session(t), &reduce);
   if (!s->rank_rows) return OK;
   int64_t *rows = NULL;

@@ -25,6 +25,8 @@ typedef struct {
 Status spread_plan(const SpreadSettings *s, const PlanFile *plan, TrainerPlan *out);
 /* How gradients are reduced and parameters gathered; texts live in the arena. */
 Status spread_reductions(const SpreadSettings *s, Arena *arena, ReduceGradients *out);
+/* ERR_USAGE if a pattern of `wrap` names no module of the program that has parameters; NULL is fine. */
+Status spread_check_modules(const char *wrap, Arena *arena, const Exported *e);
 /* What a trainer that was opened so is told before its first step.  Texts live in the arena, which must outlive it.
  */
 Status spread_apply(const SpreadSettings *s, Arena *arena, Trainer *t);
