@@ -280,7 +280,7 @@ END
   for SIGNAL in KILL STOP; do
     RUN=$temp/$SIGNAL.run
     export RUN SIGNAL
-    check '1 5 137' 'rank [02] of 3: .*all_reduce #[0-9]+ .*rank 1' "$here/mpirun.sh" "$mpirun" 3 sh "$temp/stop.sh" "$tessera" train "$gpt/forward.pt2" \
+    check '1 5 137' 'rank [02] of 3: .*[a-z_]+ #[0-9]+ .*rank 1' "$here/mpirun.sh" "$mpirun" 3 sh "$temp/stop.sh" "$tessera" train "$gpt/forward.pt2" \
       --threads 1 --data "$gpt/batches.safetensors" --batched -q --steps 1000000 --mesh dp=3 --save "$RUN" --save-every 5 --timeout 5
     that grep -q 'at   step [0-9]' "$temp/err"
     step=$(ls "$RUN" | sed -n 's/^step-0*//p' | tail -1)
