@@ -269,6 +269,8 @@ static Status check(const TrainCommand *c) {
     return fail(ERR_USAGE, "--check=%s: there is --check and --check=nodes", c->check);
   if (c->check && c->data_parallel && !strcmp(c->data_parallel, "local"))
     return fail(ERR_USAGE, "--check compares with one rank on the whole batch, which --data-parallel local is not");
+  if (c->check && c->reduce_dtype)
+    return fail(ERR_USAGE, "--check compares with one rank, whose gradients no --reduce-dtype rounds");
   TRY(rank_options_check(&c->ranks));
   return option_between("--threads", c->threads, 1, MOST_THREADS);
 }

@@ -106,7 +106,7 @@ static Status seconds_again(Choosing *c, const Policy *p, double *out) {
   double found[] = {s ? INFINITY : fit.chosen.extra_seconds, s ? (double)fit.least : 0};
   status_free(s);
   TRY(largest_of_ranks(c->marks, found, 2));
-  if (found[1] && found[1] < c->least) c->least = found[1];
+  if (found[1] > 0 && found[1] < c->least) c->least = found[1];
   *out = found[0];
   return OK;
 }

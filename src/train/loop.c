@@ -87,8 +87,7 @@ static Status look_at_step(Loop *l) {
   int n = trainer_recipe(l->t)->accumulate;
   l->looked = true;
   TRY(take_batch(l, 0, &batch));
-  session_set_phase(trainer_session(l->t), n == 1 ? PHASE_STEP : PHASE_LAST);
-  TRY(session_prepare(trainer_session(l->t), batch.inputs, batch.n, &p));
+  TRY(trainer_program_of(l->t, n == 1 ? PHASE_STEP : PHASE_LAST, &batch, &p));
   for (int i = 0; p && i < p->ninstrs; i++) l->flops += op_flops(&p->instrs[i].call) * n;
   l->result->slab = p ? (int64_t)(p->slab_bytes + p->gradient_bytes) : 0;
   double sums[] = {l->flops, l->o->peak};

@@ -335,6 +335,20 @@ static Status call_on(Trainer *t, const Batch *whole, Scope *scope, Arena *arena
   return OK;
 }
 
+Status trainer_program_of(Trainer *t, Phase phase, const Batch *whole, Program **out) {
+  Batch b = *whole;
+  Scope scope = {0};
+  Arena arena = {0};
+  int64_t rows;
+  session_set_phase(t->session, phase);
+  Status s = t->replicas ? own_rows(t, whole, &scope, &arena, &b, &rows) : OK;
+  if (!s) s = session_prepare(t->session, b.inputs, b.n, out);
+  session_set_phase(t->session, PHASE_LOSS);
+  scope_clear(&scope);
+  arena_free(&arena);
+  return s;
+}
+
 static Status call(Trainer *t, Phase phase, const Batch *b, double *loss, double *norm, int64_t *rows) {
   Scope scope = {0};
   Arena arena = {0};

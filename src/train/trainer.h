@@ -88,6 +88,8 @@ Status trainer_step(Trainer *t, BatchFn *batch, void *arg, StepResult *out);
 Status trainer_feed(Trainer *t, const Batch *batch, StepResult *out, bool *done);
 /* Which part of a step its i-th micro-batch is. */
 Phase trainer_phase(const Trainer *t, int i);
+/* The program that a batch is trained with in a phase, of this rank's rows; NULL: it is interpreted. */
+Status trainer_program_of(Trainer *t, Phase phase, const Batch *batch, Program **out);
 /* The loss alone: nothing changes, neither buffers nor random numbers. */
 Status trainer_loss(Trainer *t, const Batch *batch, double *out);
 
