@@ -281,6 +281,7 @@ static void run_case(Suite *suite, Case *c) {
 static void run_cases(Suite *suite, Case *c, yyjson_val *cases) {
   size_t i, n;
   yyjson_val *key, *run;
+  if (!cases) return; /* a file of another kind */
   yyjson_obj_foreach(cases, i, n, key, run) {
     c->name = yyjson_get_str(key);
     c->run = run;
