@@ -3,8 +3,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
+#include "ckpt/save.h"
 #include "cli/profile.h"
 #include "cli/train_check.h"
 #include "cli/train_output.h"
@@ -47,7 +49,7 @@ typedef struct {
   NonFinite nonfinite;
   Prepared *prepared;
   atomic_bool failed; /* the training itself did, on some rank: a full disk, a loss that is not finite */
-  bool unwritten;     /* -o is asked for, and not there yet */
+  bool unwritten;     /* -o is asked for, and not there yet, or older than the save */
   Arena arena;
 } TrainJob;
 
@@ -265,6 +267,23 @@ static Status check_outputs(const TrainCommand *c) {
   return OK;
 }
 
+/* Is what -o names still to be written by a run that is resumed: not there, or left behind by one that was stopped
+ * before the newest save? */
+static bool is_unwritten(const TrainCommand *c) {
+  Arena arena = {0};
+  struct stat output, save;
+  const char *path;
+  if (!c->output) return false;
+  if (stat(c->output, &output)) return true;
+  Status s = c->resume ? run_latest(c->resume, &arena, &path) : OK;
+  bool older = c->resume && !s && !stat(path, &save) &&
+               (output.st_mtim.tv_sec < save.st_mtim.tv_sec ||
+                (output.st_mtim.tv_sec == save.st_mtim.tv_sec && output.st_mtim.tv_nsec < save.st_mtim.tv_nsec));
+  status_free(s);
+  arena_free(&arena);
+  return older;
+}
+
 /* Read, prepared and marked once per process. */
 static Status prepare_job(TrainJob *job) {
   Exported *e;
@@ -273,7 +292,7 @@ static Status prepare_job(TrainJob *job) {
   const TrainSettings settings = train_settings(c);
   TrainerPlan how = {.recipe = &job->recipe, .loss = c->loss};
   TRY(check_outputs(c));
-  job->unwritten = c->output && !file_exists(c->output);
+  job->unwritten = is_unwritten(c);
   TRY(mesh_plan_read(&job->c.mesh, c->plan, &job->plan));
   const SpreadSettings spread = train_spread(c);
   TRY(spread_plan(&spread, job->plan, &how));
