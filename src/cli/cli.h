@@ -125,6 +125,16 @@ Status option_between(const char *name, int64_t value, int64_t least, int64_t mo
 static inline int64_t given_or(int64_t option, int64_t otherwise) {
   return option == NOT_GIVEN ? otherwise : option;
 }
+/* Rows of a table of options, for a struct that has wrap, keep_gathered and prefetch. */
+/* clang-format off */
+#define OPTIONS_OF_GROUPS(type)                                                                                        \
+  {"--wrap", 0, OPT_TEXT, offsetof(type, wrap), "PATTERNS",                                                            \
+   "with --fsdp: modules whose parameters are gathered at once, 'layers.*,head' (default: those with a number; "       \
+   "none: all at once)"},                                                                                              \
+  {"--keep-gathered", 0, OPT_FLAG, offsetof(type, keep_gathered), NULL,                                                \
+   "with --fsdp: parameters stay gathered from the forward to the backward"},                                          \
+  {"--prefetch", 0, OPT_INT, offsetof(type, prefetch), "N", "with --fsdp: groups that are gathered ahead (default 1)"}
+/* clang-format on */
 /* ERR_USAGE if something is said of groups of parameters that nothing shards. */
 Status options_of_groups(const char *fsdp, const char *wrap, bool keep_gathered, int64_t prefetch);
 /* Bytes: "256M"; text NULL: 0. */

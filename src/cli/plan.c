@@ -281,12 +281,7 @@ static const Option options[] = {
      "with --train: MiB of gradients that are reduced at once (default 4; auto: as the machine is done first)"},
     {"--fsdp", 0, OPT_MAYBE, offsetof(PlanOptions, fsdp), "AXIS",
      "with --train: parameters, gradients and optimizer state are sharded over the data axis, too"},
-    {"--wrap", 0, OPT_TEXT, offsetof(PlanOptions, wrap), "PATTERNS",
-     "with --fsdp: modules whose parameters are gathered at once (default: those with a number)"},
-    {"--keep-gathered", 0, OPT_FLAG, offsetof(PlanOptions, keep_gathered), NULL,
-     "with --fsdp: parameters stay gathered from the forward to the backward"},
-    {"--prefetch", 0, OPT_INT, offsetof(PlanOptions, prefetch), "N",
-     "with --fsdp: groups that are gathered ahead (default 1)"},
+    OPTIONS_OF_GROUPS(PlanOptions),
     {"--memory", 0, OPT_TEXT, offsetof(PlanOptions, memory), "BYTES",
      "with --train, or with --grad and without a mesh: what is computed again so that intermediate results take at "
      "most 600M, 2G, or 70% of what they take without a limit"},

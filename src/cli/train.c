@@ -19,24 +19,29 @@
 
 /* ---- signals ---------------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t stop_asked;
-static bool launched; /* by a launcher, which may send SIGTERM more than once where another process has died */
+static volatile sig_atomic_t stop_asked; /* signals are the process's, not a rank's */
 
-/* The first ends the training after its step; a second one the process, at once: but for a launcher's, after which
- * the rank is still to say whom it waited for. */
-static void ask_to_stop(int number) {
-  if (stop_asked && !(launched && number == SIGTERM)) {
+/* Ends the training after its step. */
+static void ask_to_stop(int number) { stop_asked = number; }
+
+/* The same; a second one ends the process, at once. */
+static void ask_once(int number) {
+  if (stop_asked) {
     signal(number, SIG_DFL);
     raise(number);
   }
-  stop_asked = number;
+  ask_to_stop(number);
 }
 
-static void watch_signals(void) {
-  struct sigaction a = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
-  sigemptyset(&a.sa_mask);
-  sigaction(SIGINT, &a, NULL);
-  sigaction(SIGTERM, &a, NULL);
+/* A launcher may send SIGTERM more than once where another process has died, and this one is still to say whom it
+ * waited for. */
+static void watch_signals(bool launched) {
+  struct sigaction once = {.sa_handler = ask_once, .sa_flags = SA_RESTART}, always = once;
+  always.sa_handler = ask_to_stop;
+  sigemptyset(&once.sa_mask);
+  sigemptyset(&always.sa_mask);
+  sigaction(SIGINT, &once, NULL);
+  sigaction(SIGTERM, launched ? &always : &once, NULL);
 }
 
 /* ---- a rank ----------------------------------------------------------------------------------------- */
@@ -332,8 +337,7 @@ Status command_train(int argc, char **argv) {
   Status s = train_options_parse(argc, argv, &job.arena, &job.c, &help);
   if (!s && !help) s = prepare_job(&job);
   if (!s && !help) {
-    launched = transport_launched() != NULL;
-    watch_signals();
+    watch_signals(transport_launched() != NULL);
     s = job.c.mesh ? train_on_ranks(&job) : train_alone(&job);
   }
   prepared_unref(job.prepared);

@@ -102,12 +102,7 @@ static const Option options[] = {
     {"--fsdp", 0, OPT_MAYBE, FIELD(fsdp), "AXIS",
      "shard parameters, gradients and optimizer state over the data axis, too; a mesh replica=2,dp=2 has two "
      "groups (--fsdp=none: of a run that is resumed, no longer)"},
-    {"--wrap", 0, OPT_TEXT, FIELD(wrap), "PATTERNS",
-     "with --fsdp: modules whose parameters are gathered at once, 'layers.*,head' (default: those with a number; "
-     "none: all at once)"},
-    {"--keep-gathered", 0, OPT_FLAG, FIELD(keep_gathered), NULL,
-     "with --fsdp: parameters stay gathered from the forward to the backward"},
-    {"--prefetch", 0, OPT_INT, FIELD(prefetch), "N", "with --fsdp: groups that are gathered ahead (default 1)"},
+    OPTIONS_OF_GROUPS(TrainCommand),
     {"--reduce-dtype", 0, OPT_TEXT, FIELD(reduce_dtype), "bf16|f16",
      "with --mesh: gradients are rounded to it before they are added up over the ranks, half the traffic"},
     {"--no-overlap", 0, OPT_FLAG, FIELD(no_overlap), NULL,
