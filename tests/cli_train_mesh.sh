@@ -56,6 +56,7 @@ that same "$temp/replicated" "$temp/limited"
 of "$gpt" 0 '' $options --mesh dp=2 --fsdp --wrap 'blocks.*' --prefetch 2 --keep-gathered $(records "$temp/fsdp")
 that near "$temp/alone" "$temp/fsdp"
 of "$gpt" 2 "no module with parameters matches 'x'" $options --mesh dp=2 --fsdp --wrap 'blocks.*,x'
+check 2 "no module with parameters matches 'x'" "$tessera" plan "$gpt/forward.pt2" --train --mesh dp=2 --fsdp --wrap x
 of "$gpt" 2 'patterns of modules are wanted' $options --mesh dp=2 --fsdp --wrap ''
 of "$gpt" 2 'patterns of modules are wanted' $options --mesh dp=2 --fsdp --wrap 'a"b'
 of "$gpt" 2 'bucket-mb 1e12: the MiB of gradients' $options --mesh dp=2 --bucket-mb 1e12

@@ -153,7 +153,7 @@ static Status prepare_step(Ctx *ctx, const PlanOptions *o, const char *path, con
   TRY(spread_plan(&spread, plan, &how));
   TRY(settings_recipe(&settings, arena, recipe));
   TRY(program_load(path, o->weights, &e));
-  Status s = OK;
+  Status s = spread_check_modules(o->wrap, arena, e);
   for (int i = 0; i < o->sizes.n && !s; i++) s = set_size(e, o->sizes.v[i]);
   if (!s) s = plan_report_sizes(e);
   if (s) return exported_free(e), s;
