@@ -469,7 +469,8 @@ TESS_API int tess_trainer_load(TessTrainer *t, const char *path);
  * (0: all).  The trainer keeps the folder locked until it saves to another or is freed.  On a mesh every rank
  * writes its shards, and what is saved can be resumed on any mesh, or without one.  (collective) */
 TESS_API int tess_trainer_save(TessTrainer *t, const char *folder, int keep);
-/* Goes on from the newest save of a run folder, the context's random numbers too. */
+/* Goes on from the newest save of a run folder, the context's random numbers too.  0; 1 if the save has the state
+ * of another optimizer, which is left out where this one keeps something else; -1 on error.  (collective) */
 TESS_API int tess_trainer_resume(TessTrainer *t, const char *folder);
 /* The weights by name, or (.pt2) the program with them; replaces the file if it exists.  On a mesh rank 0 writes.
  * (collective) */

@@ -171,6 +171,12 @@ that [ "$(sed 's/,"seconds.*//' "$temp/run.log")" = "$(sed 's/,"seconds.*//' "$t
 try 2 'has made 12 steps, which is all that was asked for' train --resume "$temp/run"
 hint '--steps N'
 try 0 '^step 13 ' train --resume "$temp/run" --steps 13 --save "$temp/run"
+try 0 '^step 14 ' train --resume "$temp/run" --steps 14 --optim adagrad,lr=1e-2 --save "$temp/changed"
+that grep -q "note: .*step-00000013' is of another optimizer: the state of this one begins anew, the save lacks" "$temp/err"
+try 0 '^step 14 ' train --resume "$temp/run" --steps 14 --optim sgd,lr=1e-2 --save "$temp/fewer"
+that grep -q 'note: .* has more state of optimizers than this run keeps' "$temp/err"
+try 0 '^step 14 ' train --resume "$temp/run" --steps 14 --group 'biases=*.bias:lr=1e-3' --save "$temp/grouped"
+that [ "$(grep -c '^note' "$temp/err")" = 0 ]
 train 0 '' --steps 9 -q --save "$temp/kept" --save-every 1 --keep 2
 train 0 'saves held up steps for' --steps 9 -q --save "$temp/waited" --save-every 1 --keep 2 --save-sync --profile
 train 0 '' --steps 9 -q --save "$temp/every" --save-every 1 --keep 1 --keep-every 4
@@ -274,9 +280,8 @@ train 2 'exists already' --steps 1 --report "$temp/page.html"
 train 0 '' --steps 1 -q -f -o "$temp/w.safetensors" --log "$temp/log" --report "$temp/page.html"
 train 2 'step-00000013|step 13' --steps 1 --save "$temp/run"
 try 2 "is a save of another program .*tensors differ" train "$cnn/forward.pt2" --data "$cnn/batches.safetensors" --resume "$temp/run" --steps 20
-try 2 "there is no run folder" train --resume "$temp/nowhere"
-try 2 'is a save of another optimizer: .* differ' train --resume "$temp/run" --optim sgd --steps 20
 hint 'the run was started as: train'
+try 2 "there is no run folder" train --resume "$temp/nowhere"
 try 2 '--init gives weights to begin with' train --resume "$temp/run" --init "$mlp/init.safetensors" --steps 20
 printf damaged | dd of="$temp/kept/step-00000009/model.safetensors" bs=1 seek=900 conv=notrunc 2>"$temp/dd"
 try 6 "'layers.0.weight' do not match their checksum" train --resume "$temp/kept" --steps 20

@@ -2,6 +2,7 @@
 import ctypes
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
@@ -204,8 +205,11 @@ class Trainer:
         self._ok(lib.tess_trainer_save(self._open(), os.fsencode(folder), keep))
 
     def resume(self, folder):
-        """Goes on from the newest save of a run folder, the thread's random numbers too."""
-        self._ok(lib.tess_trainer_resume(self._open(), os.fsencode(folder)))
+        """Goes on from the newest save of a run folder, the thread's random numbers too.
+
+        State of another optimizer is left out, with a warning; what this one keeps begins anew."""
+        if self._ok(lib.tess_trainer_resume(self._open(), os.fsencode(folder))):
+            warnings.warn(f"{folder} has the state of another optimizer, which is left out", stacklevel=2)
 
     def export(self, path):
         """The weights (.safetensors), or the program with them (.pt2), which torch.export.load() reads."""

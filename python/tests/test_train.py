@@ -198,6 +198,23 @@ except KeyboardInterrupt:
                 trainer.resume(temp)
                 self.assertEqual(trainer.steps, int(done.stdout))
 
+    def test_resume_with_another_optimizer(self):
+        batch = {k: v[0] for k, v in recorded("cnn_bn")[0].items()}
+        with tempfile.TemporaryDirectory() as temp:
+            with ts.Trainer(self.program, "sgd,lr=0.1,momentum=0.9") as trainer:
+                trainer.step(**batch)
+                trainer.save(temp)
+            with ts.Trainer(self.program, "adamw,lr=0.01") as fresh, ts.Trainer(self.program, "adamw,lr=0.01") as resumed:
+                fresh.load(temp)
+                with self.assertWarnsRegex(UserWarning, "another optimizer"):
+                    resumed.resume(temp)
+                self.assertEqual(resumed.steps, 1)
+                self.assertEqual(resumed.step(**batch).loss, fresh.step(**batch).loss)
+                for name, value in fresh.state_dict().items():
+                    np.testing.assert_array_equal(value, resumed.state_dict()[name], name)
+            with ts.Trainer(self.program, "sgd,lr=0.1") as fewer, self.assertWarns(UserWarning):
+                fewer.resume(temp)
+
     def test_states(self):
         with ts.Trainer(self.program, "sgd,lr=0.1,momentum=0.9") as a, ts.Trainer(self.program, "sgd,lr=0.1,momentum=0.9") as b:
             batch = {k: v[0] for k, v in recorded("cnn_bn")[0].items()}

@@ -104,13 +104,16 @@ int tess_trainer_save(TessTrainer *t, const char *folder, int keep) {
 }
 
 int tess_trainer_resume(TessTrainer *t, const char *folder) {
-  int64_t step, samples;
-  if (!API_BEGIN(TRAINER_CTX(t), GIVEN("the folder", folder)) ||
-      api_stick(t->ctx, trainer_resume(t->trainer, folder, &step, &samples)))
-    return -1;
-  t->samples = samples;
-  t->step = t->began = step;
-  return 0;
+  Arena arena = {0};
+  Resumed r;
+  if (!API_BEGIN(TRAINER_CTX(t), GIVEN("the folder", folder))) return -1;
+  Status s = trainer_resume(t->trainer, folder, &arena, &r);
+  bool left_out = r.note != NULL;
+  arena_free(&arena);
+  if (api_stick(t->ctx, s)) return -1;
+  t->samples = r.samples;
+  t->step = t->began = r.step;
+  return left_out;
 }
 
 static Status write_trained(const TessTrainer *t, const char *path) {

@@ -36,17 +36,24 @@ Status save_hint_before(const char *path, Status s);
 
 /* Are all bytes as they were saved? */
 Status save_verify(const Save *s, int threads);
-/* Has it exactly these tensors, with these dtypes and sizes?  Names are as they were given to run_folder_save();
- * the tensors need no data. */
-Status save_check_match(const Save *s, const SafeItem *items, int n);
+/* Which of these tensors the save can fill.  Names are as they were given to run_folder_save(); the tensors need no
+ * data. */
+typedef struct {
+  bool *fits;       /* one per item */
+  const char *note; /* what of the optimizer's state is left out or begins anew, as a sentence; NULL: nothing */
+} SaveMatch;
+/* The model must be the same, name by name, with the same dtypes and sizes: else ERR_USAGE.  State that another
+ * optimizer has kept is no error.  If the save lacks a state that an item asks for (optim.state.*), no state of the
+ * optimizer fits, its step number included: half of a state would be a wrong one.  A save that has more is used. */
+Status save_match(const Save *s, const SafeItem *items, int n, Arena *arena, SaveMatch *out);
 /* A handle in `scope` on the mapped bytes of a tensor that was saved in one part.  Writing to it does not change
  * the file. */
 Status save_tensor(const Save *s, const char *name, Scope *scope, Tensor **out);
 /* The same of one part, and where it is in its file. */
 Status save_chunk(const Save *s, const ManifestTensor *t, const ManifestChunk *c, Scope *scope, Tensor **out);
 const SafeEntry *save_entry(const Save *s, const ManifestTensor *t, const ManifestChunk *c);
-/* Matches, verifies, then copies every tensor to where items lie, whatever their strides.  They are written to only
- * if all of it is right. */
+/* Verifies, then copies every tensor to where items lie, whatever their strides.  They are written to only if all
+ * of it is right, and the save has a tensor like each of them. */
 Status save_restore(const Save *s, const SafeItem *items, int n, int threads);
 
 #endif

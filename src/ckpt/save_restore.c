@@ -14,47 +14,59 @@
 enum { SHOWN = 5 }; /* differences that are named */
 
 typedef struct {
-  const Save *save;
-  TextBuf text; /* a line each */
+  TextBuf text; /* a line each, of the first ones */
   int count;
-  bool model; /* is one of them a tensor of the model? */
 } Differences;
 
+/* Tensors that the save and the items do not both have alike. */
+typedef struct {
+  const Save *save;
+  Differences model;
+  Differences lacking; /* states of the optimizer that are asked for and are not in the save */
+  Differences extra;   /* those of the save that nobody asks for */
+} Comparison;
+
+static bool begins(const char *name, const char *with) { return !strncmp(name, with, strlen(with)); }
+
 static void add_difference(Differences *d, const char *name, const char *there, const char *here) {
-  if (d->count++ < SHOWN) {
-    text_printf(&d->text, "%s'%s': %s", d->text.len ? "\n       " : "", name, there);
-    if (here) text_printf(&d->text, " there, %s here", here);
-  }
-  d->model |= !strncmp(name, "model.", 6);
+  if (d->count++ >= SHOWN) return;
+  text_printf(&d->text, "%s'%s'", d->text.len ? "\n       " : "", name);
+  if (there) text_printf(&d->text, ": %s", there);
+  if (here) text_printf(&d->text, " there, %s here", here);
 }
 
-static void compare_item(Differences *d, const SafeItem *item) {
-  const ManifestTensor *t = manifest_find(&d->save->m, item->name);
+/* What the optimizer keeps beside its states, such as learning rates, is as good as new where the save lacks it. */
+static bool compare_item(Comparison *c, const SafeItem *item) {
+  const ManifestTensor *t = manifest_find(&c->save->m, item->name);
+  bool model = begins(item->name, "model.");
+  Differences *d = model ? &c->model : &c->lacking;
   char there[256], here[256], shape[240];
-  if (!t) {
-    add_difference(d, item->name, "not in the save", NULL);
-    return;
-  }
-  if (manifest_is_like(t, item->tensor->dtype, item->tensor->ndim, item->tensor->size)) return;
-  snprintf(there, sizeof there, "%s%s", dtype_name(t->dtype),
-           shape_describe(t->ndim, t->size, shape, sizeof shape));
-  add_difference(d, item->name, there, tensor_describe(item->tensor, here, sizeof here));
+  if (t && manifest_is_like(t, item->tensor->dtype, item->tensor->ndim, item->tensor->size)) return true;
+  if (!model && !begins(item->name, "optim.state.")) return false;
+  if (t)
+    snprintf(there, sizeof there, "%s%s", dtype_name(t->dtype),
+             shape_describe(t->ndim, t->size, shape, sizeof shape));
+  add_difference(d, item->name, t ? there : "not in the save",
+                 t ? tensor_describe(item->tensor, here, sizeof here) : NULL);
+  return false;
 }
 
-static Status compare(Differences *d, const SafeItem *items, int n, Arena *arena) {
+static Status compare(Comparison *c, const SafeItem *items, int n, Arena *arena, bool *fits) {
   StrMap wanted = {0};
   TRY(strmap_reserve(&wanted, arena, (size_t)n));
   for (int i = 0; i < n; i++) {
     StrSlot *slot;
     TRY(strmap_slot(&wanted, arena, items[i].name, &slot));
     slot->value = (void *)(uintptr_t)items[i].tensor;
-    compare_item(d, &items[i]);
+    fits[i] = compare_item(c, &items[i]);
   }
-  for (int i = 0; i < d->save->m.tensors; i++) {
-    const char *name = d->save->m.tensor[i].name;
-    if (!strmap_get(&wanted, name)) add_difference(d, name, "only in the save", NULL);
+  for (int i = 0; i < c->save->m.tensors; i++) {
+    const char *name = c->save->m.tensor[i].name;
+    if (strmap_get(&wanted, name)) continue;
+    if (begins(name, "model.")) add_difference(&c->model, name, "only in the save", NULL);
+    else if (begins(name, "optim.state.")) add_difference(&c->extra, name, NULL, NULL);
   }
-  return d->text.failed ? fail_oom() : OK;
+  return c->model.text.failed || c->lacking.text.failed || c->extra.text.failed ? fail_oom() : OK;
 }
 
 static Status hint_command(const Save *s, Status r) {
@@ -65,25 +77,43 @@ static Status hint_command(const Save *s, Status r) {
   return r;
 }
 
-static Status report(const Differences *d) {
-  const char *program = d->save->m.facts.program;
-  if (!d->count) return OK;
-  Status r = fail(ERR_USAGE, "'%s' is a save of %s%s%s%s: %d tensor%s differ%s", d->save->path,
-                  d->model ? "another program" : "another optimizer", d->model && *program ? " ('" : "",
-                  d->model ? program : "", d->model && *program ? "')" : "", d->count, PLURAL(d->count),
+static Status another_program(const Comparison *c) {
+  const Differences *d = &c->model;
+  const char *program = c->save->m.facts.program;
+  Status r = fail(ERR_USAGE, "'%s' is a save of another program%s%s%s: %d tensor%s differ%s", c->save->path,
+                  *program ? " ('" : "", program, *program ? "')" : "", d->count, PLURAL(d->count),
                   d->count == 1 ? "s" : "");
   if (d->count <= SHOWN) r = status_at(r, "%s", d->text.text);
   else r = status_at(r, "%s\n       and %d more", d->text.text, d->count - SHOWN);
-  return hint_command(d->save, r);
+  return hint_command(c->save, r);
 }
 
-Status save_check_match(const Save *s, const SafeItem *items, int n) {
-  Arena arena = {0};
-  Differences d = {.save = s};
-  Status r = compare(&d, items, n, &arena);
-  if (!r) r = report(&d);
-  text_free(&d.text);
-  arena_free(&arena);
+static Status tell_optimizer(const Comparison *c, Arena *arena, const char **note) {
+  const Differences *d = c->lacking.count ? &c->lacking : &c->extra;
+  const char *how = c->lacking.count ? "is of another optimizer: the state of this one begins anew, the save lacks"
+                                     : "has more state of optimizers than this run keeps, which is left out:";
+  char more[48] = "";
+  if (!d->count) return OK;
+  if (d->count > SHOWN) snprintf(more, sizeof more, "\n       and %d more", d->count - SHOWN);
+  TRY_NEW(*note, arena_printf(arena, "'%s' %s\n       %s%s", c->save->path, how, d->text.text, more));
+  return OK;
+}
+
+static Status match(Comparison *c, const SafeItem *items, int n, Arena *arena, SaveMatch *out) {
+  *out = (SaveMatch){0};
+  TRY_NEW(out->fits, arena_new_n(arena, bool, n + 1));
+  TRY(compare(c, items, n, arena, out->fits));
+  if (c->model.count) return another_program(c);
+  for (int i = 0; i < n && c->lacking.count; i++) out->fits[i] = begins(items[i].name, "model.");
+  return tell_optimizer(c, arena, &out->note);
+}
+
+Status save_match(const Save *s, const SafeItem *items, int n, Arena *arena, SaveMatch *out) {
+  Comparison c = {.save = s};
+  Status r = match(&c, items, n, arena, out);
+  text_free(&c.model.text);
+  text_free(&c.lacking.text);
+  text_free(&c.extra.text);
   return r;
 }
 
@@ -181,8 +211,10 @@ Status save_restore(const Save *s, const SafeItem *items, int n, int threads) {
   for (int i = 0; i < n; i++) {
     if (!tensor_data(items[i].tensor) && tensor_numel(items[i].tensor))
       return fail(ERR_FAIL, "'%s' cannot be restored: the tensor has no memory", items[i].name);
+    const ManifestTensor *t = manifest_find(&s->m, items[i].name);
+    if (!t || !manifest_is_like(t, items[i].tensor->dtype, items[i].tensor->ndim, items[i].tensor->size))
+      return fail(ERR_USAGE, "'%s' has no tensor like '%s'", s->path, items[i].name);
   }
-  TRY(save_check_match(s, items, n));
   TRY(save_verify(s, threads));
   Status r = copy_all(s, items, n, threads, &scope, &arena);
   arena_free(&arena);

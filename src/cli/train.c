@@ -87,6 +87,15 @@ static Status open_data(Training *t) {
   return settings_schedule(&settings, t->loop.steps, &t->loop.schedule);
 }
 
+static Status resume(Training *t) {
+  Resumed r;
+  TRY(trainer_resume(t->trainer, t->job->c.resume, &t->arena, &r));
+  t->done = r.step;
+  t->loop.samples = r.samples;
+  if (r.note && t->writes) fprintf(stderr, "note: %s\n", r.note);
+  return OK;
+}
+
 static Status open_trainer(Training *t, Mesh *mesh) {
   const TrainCommand *c = &t->job->c;
   t->loop.nonfinite = t->job->nonfinite;
@@ -102,7 +111,7 @@ static Status open_trainer(Training *t, Mesh *mesh) {
   if (c->check) TRY(train_check_open(&t->check, t->job->prepared, t->trainer, c->check));
   const StartingWeights init = {c->init, c->init_rename.v, c->init_rename.n};
   if (c->init && !c->resume) TRY(status_at(trainer_load_weights(t->trainer, &init), "--init"));
-  if (c->resume) TRY(trainer_resume(t->trainer, c->resume, &t->done, &t->loop.samples));
+  if (c->resume) TRY(resume(t));
   return open_data(t);
 }
 

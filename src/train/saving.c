@@ -29,13 +29,27 @@ static Status restore_alone(Trainer *t, const Save *from, const SavedStates *sav
   return save_restore(from, saved->item, saved->n, session_ctx(trainer_session(t))->kern.threads);
 }
 
-static Status restore(Trainer *t, const Source *from, Arena *arena) {
+/* Leaves those that the save can fill. */
+static void keep_matching(SavedStates *saved, const SaveMatch *match) {
+  int n = 0;
+  for (int i = 0; i < saved->n; i++) {
+    if (!match->fits[i]) continue;
+    saved->state[n] = saved->state[i];
+    saved->item[n++] = saved->item[i];
+  }
+  saved->n = n;
+}
+
+static Status restore(Trainer *t, const Source *from, Arena *arena, const char **note) {
   const Mesh *mesh = trainer_mesh(t);
   const SaveFacts *facts = &from->save->m.facts;
   Ctx *ctx = session_ctx(trainer_session(t));
   SavedStates saved;
+  SaveMatch match;
   TRY(saved_states(t, arena, &saved));
-  TRY(save_check_match(from->save, saved.item, saved.n));
+  TRY(save_match(from->save, saved.item, saved.n, arena, &match));
+  *note = match.note;
+  keep_matching(&saved, &match);
   if (mesh && mesh->size > 1) TRY(restore_shards(t, from, &saved, arena));
   else TRY(restore_alone(t, from->save, &saved));
   trainer_was_written(t);
@@ -43,19 +57,18 @@ static Status restore(Trainer *t, const Source *from, Arena *arena) {
   return OK;
 }
 
-Status trainer_resume(Trainer *t, const char *folder, int64_t *step, int64_t *samples) {
-  Arena arena = {0};
+Status trainer_resume(Trainer *t, const char *folder, Arena *arena, Resumed *out) {
   const char *path;
   Source *from = NULL;
-  Status s = run_latest(folder, &arena, &path);
+  *out = (Resumed){0};
+  Status s = run_latest(folder, arena, &path);
   if (!s) s = source_open(path, &from);
   if (!s && !from->save) s = fail(ERR_CKPT, "'%s' is no save of a run", path);
-  if (!s) s = restore(t, from, &arena);
+  if (!s) s = restore(t, from, arena, &out->note);
   if (!s) {
-    *step = from->save->m.facts.step;
-    *samples = from->save->m.facts.samples;
+    out->step = from->save->m.facts.step;
+    out->samples = from->save->m.facts.samples;
   }
   source_close(from);
-  arena_free(&arena);
   return s;
 }

@@ -12,9 +12,13 @@
  * NULL on all ranks but the first.  (collective) */
 Status trainer_save(Trainer *t, RunFolder *to, const SaveFacts *known, const KeepSaves *keep);
 
+typedef struct {
+  int64_t step, samples; /* the last step that is in the save; trained on until then */
+  const char *note;      /* what of the optimizer's state is left out (ckpt/save.h, SaveMatch); NULL: nothing */
+} Resumed;
 /* Brings a trainer, and the context's random numbers, to where the newest save of a folder was made, on whichever
- * mesh; *step: the last one that is in it; *samples: trained on until then.  Every rank reads what it holds.
+ * mesh.  Every rank reads what it holds.  A save of another optimizer gives the model, and the rest begins anew.
  * (collective) */
-Status trainer_resume(Trainer *t, const char *folder, int64_t *step, int64_t *samples);
+Status trainer_resume(Trainer *t, const char *folder, Arena *arena, Resumed *out);
 
 #endif
