@@ -252,8 +252,16 @@ static Status fail_exists(const char *path) {
                      "remove it, or allow it to be replaced (--force)");
 }
 
+/* FILE_GO_ON: its temporary name is its name. */
+static Status open_there(FileOut *f) {
+  TRY_NEW(f->temp, strdup(f->path));
+  f->fd = open(f->temp, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  return f->fd < 0 ? fail_path("write", f->path, errno) : OK;
+}
+
 static Status open_target(FileOut *f) {
   struct stat st;
+  if (f->flags & FILE_GO_ON) return open_there(f);
   if (stat(f->path, &st)) return errno == ENOENT ? open_temp(f) : fail_path("write", f->path, errno);
   if (S_ISDIR(st.st_mode)) return fail(ERR_FAIL, "cannot write '%s': it is a folder", f->path);
   if (S_ISREG(st.st_mode)) return f->flags & FILE_OVERWRITE ? open_temp(f) : fail_exists(f->path);
@@ -431,6 +439,7 @@ static Status publish_unnamed(FileOut *f) {
 
 /* Gives the temporary file its name; without FILE_OVERWRITE only if nobody took it. */
 static Status publish(FileOut *f) {
+  if (f->flags & FILE_GO_ON) return OK;
   if (f->flags & FILE_OVERWRITE) return rename(f->temp, f->path) ? fail_path("write", f->path, errno) : OK;
   if (renameat2(AT_FDCWD, f->temp, AT_FDCWD, f->path, RENAME_NOREPLACE) == 0) return OK;
   if (errno == EEXIST) return fail_exists(f->path);

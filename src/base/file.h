@@ -55,6 +55,9 @@ Status file_make_folder(const char *path);
 typedef enum {
   FILE_OVERWRITE = 1, /* replace what is there; otherwise that is an error */
   FILE_SYNC = 2,      /* on the disk, not only in the page cache, before the name appears */
+  /* For folders that nobody looks into yet: under its name from the beginning, in what is there already, and so
+   * still there if the process is killed.  With file_out_write_at() alone. */
+  FILE_GO_ON = 4,
 } FileFlags;
 
 typedef struct {

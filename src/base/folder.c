@@ -53,7 +53,9 @@ static void remove_folder(const char *path) {
 
 /* A new one, locked.  Whoever tidies up may take it for a stale one before it is locked: then
  * another one.  Where there are no locks nobody tidies up. */
-static Status make_temp(FolderOut *f, char *temp) {
+static Status new_temp(FolderOut *f) {
+  char *temp;
+  TRY_NEW(temp, arena_printf(&f->arena, "%s.part-XXXXXX", f->path));
   size_t n = strlen(temp);
   for (int tries = 0; tries < 100; tries++) {
     struct stat st;
@@ -113,30 +115,81 @@ static void remove_abandoned(FolderOut *f) {
   if (parent) folder_remove_abandoned(parent, base, false);
 }
 
-Status folder_out_open(FolderOut *f, const char *path, bool force) {
-  char *plain, *temp;
-  *f = (FolderOut){0};
+/* Does the folder have a file that begins with these bytes? */
+static bool is_marked(int folder, const FolderWork *work) {
+  char buffer[256];
+  int fd = openat(folder, work->mark, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  ssize_t n = fd >= 0 && work->size <= sizeof buffer ? read(fd, buffer, work->size) : -1;
+  if (fd >= 0) close(fd);
+  return n == (ssize_t)work->size && !memcmp(buffer, work->bytes, work->size);
+}
+
+/* Takes over an abandoned folder of the same work, if there is one. */
+static bool take_over(FolderOut *f, const FolderWork *work) {
+  const char *base, *parent = parent_of(&f->arena, f->path, &base);
+  DIR *d = parent ? opendir(parent) : NULL;
+  for (struct dirent *e; d && !f->temp && (e = readdir(d));) {
+    if (!is_temp_of(e->d_name, base, false)) continue;
+    char *path = arena_printf(&f->arena, "%s/%s", parent, e->d_name);
+    int fd = path ? open_folder(path) : -1;
+    if (fd >= 0 && !flock(fd, LOCK_EX | LOCK_NB) && is_marked(fd, work)) {
+      f->temp = path;
+      f->lock = fd + 1;
+    } else if (fd >= 0) close(fd);
+  }
+  if (d) closedir(d);
+  return f->temp != NULL;
+}
+
+/* A link stands for what it points to, which is replaced. */
+static Status check_file(FolderOut *f) {
+  struct stat st;
+  if (stat(f->path, &st)) return errno == ENOENT ? OK : cannot_write(f->path, errno);
+  if (!S_ISREG(st.st_mode)) return fail(ERR_USAGE, "'%s' is there and is no regular file", f->path);
+  char *real = realpath(f->path, NULL);
+  if (!real) return cannot_write(f->path, errno);
+  f->path = arena_strdup(&f->arena, real);
+  free(real);
+  return f->path ? OK : fail_oom();
+}
+
+static Status open_beside(FolderOut *f, const FolderWork *work, bool *again) {
+  TRY(work && work->file ? check_file(f) : check(f, f->force));
+  *again = work && work->size && take_over(f, work);
+  remove_abandoned(f); /* not the one that is locked now */
+  return *again ? OK : new_temp(f);
+}
+
+/* Without slashes at its end. */
+static Status take_path(FolderOut *f, const char *path, bool force) {
   size_t n = strlen(path);
+  *f = (FolderOut){.force = force};
   while (n > 1 && path[n - 1] == '/') n--;
   if (!n) return fail(ERR_USAGE, "the name of the output folder is empty");
-  if (!(plain = arena_strndup(&f->arena, path, n)) || !(temp = arena_printf(&f->arena, "%s.part-XXXXXX", plain))) {
-    folder_out_discard(f);
-    return fail_oom();
-  }
-  f->path = plain;
-  f->force = force;
-  Status s = check(f, force);
-  if (!s) remove_abandoned(f);
-  if (!s) s = make_temp(f, temp);
+  TRY_NEW(f->path, arena_strndup(&f->arena, path, n));
+  return OK;
+}
+
+Status folder_out_go_on(FolderOut *f, const char *path, bool force, const FolderWork *work, bool *again) {
+  Status s = take_path(f, path, force);
+  if (!s) s = open_beside(f, work, again);
   if (s) folder_out_discard(f);
   return s;
 }
 
+Status folder_out_open(FolderOut *f, const char *path, bool force) {
+  bool again;
+  return folder_out_go_on(f, path, force, NULL, &again);
+}
+
+/* Tried with a folder of its own, whatever others have left. */
 Status folder_out_check(const char *path, bool force) {
   FolderOut f;
-  TRY(folder_out_open(&f, path, force));
+  Status s = take_path(&f, path, force);
+  if (!s) s = check(&f, force);
+  if (!s) s = new_temp(&f);
   folder_out_discard(&f);
-  return OK;
+  return s;
 }
 
 Status folder_out_path(FolderOut *f, const char *name, const char **out) {
@@ -235,7 +288,7 @@ static Status exchange_names(FolderOut *f) {
                      "remove it first");
 }
 
-/* I6 */
+/* I7 */
 static Status commit_durable(FolderOut *f) {
   TRY(sync_folder(f->lock - 1, f->temp));
   if (f->merge) TRY(exchange_names(f));
@@ -245,6 +298,26 @@ static Status commit_durable(FolderOut *f) {
 
 Status folder_out_commit(FolderOut *f) {
   Status s = f->durable ? commit_durable(f) : commit(f);
+  folder_out_discard(f);
+  return s;
+}
+
+static Status move_to_name(const FolderOut *f, const char *from) {
+  int flags = f->force ? 0 : RENAME_NOREPLACE;
+  if (renameat2(AT_FDCWD, from, AT_FDCWD, f->path, (unsigned)flags) == 0) return OK;
+  if (errno == EEXIST) return fail(ERR_USAGE, "'%s' was made by another meanwhile", f->path);
+  if (errno != EINVAL && errno != ENOSYS) return cannot_write(f->path, errno);
+  /* A file system without that call: a hard link fails if the name is taken, too. */
+  if ((f->force ? rename(from, f->path) : link(from, f->path)) == 0) return OK;
+  return errno == EEXIST ? fail(ERR_USAGE, "'%s' was made by another meanwhile", f->path)
+                         : cannot_write(f->path, errno);
+}
+
+Status folder_out_commit_file(FolderOut *f, const char *name) {
+  const char *from;
+  Status s = folder_out_path(f, name, &from);
+  if (!s) s = move_to_name(f, from);
+  if (!s && f->durable) s = sync_parent(&f->arena, f->path);
   folder_out_discard(f);
   return s;
 }

@@ -148,8 +148,10 @@ Status checkpoint_change(const Change *c, ChangeSeen *seen, void *arg) {
 void change_json(const Writing *w, TextBuf *out) {
   text_puts(out, "{\"path\": ");
   text_json(out, w->how->path);
-  text_printf(out, ", \"format\": \"%s\", \"tensors\": %d, \"bytes\": %lld, \"left_out\": %d, \"files\": [",
-              w->how->format->name, w->d->n, (long long)w->d->bytes, w->d->left_out);
+  text_printf(out,
+              ", \"format\": \"%s\", \"tensors\": %d, \"bytes\": %lld, \"left_out\": %d, \"resumed_bytes\": %lld, "
+              "\"files\": [",
+              w->how->format->name, w->d->n, (long long)w->d->bytes, w->d->left_out, (long long)w->resumed);
   for (int i = 0; i < w->files; i++) {
     text_puts(out, i ? ",\n  {\"name\": " : "\n  {\"name\": ");
     text_json(out, w->file[i].name);

@@ -32,7 +32,7 @@ typedef struct {
 /* Told of what is, or with plan_only would be, written. */
 typedef Status ChangeSeen(void *arg, const Writing *w);
 Status checkpoint_change(const Change *c, ChangeSeen *seen, void *arg);
-/* {"path", "format", "tensors", "bytes", "left_out", "files": [{"name", "bytes", "rank"}]} */
+/* {"path", "format", "tensors", "bytes", "left_out", "resumed_bytes", "files": [{"name", "bytes", "rank"}]} */
 void change_json(const Writing *w, TextBuf *out);
 
 #endif

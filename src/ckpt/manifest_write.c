@@ -42,7 +42,7 @@ Status manifest_write(const Manifest *m, FolderOut *folder, Arena *arena) {
   Status s = manifest_print(m, &text);
   if (!s) s = manifest_parse("the manifest of this save", text.text, text.len, arena, &again);
   if (!s) s = folder_out_path(folder, MANIFEST_NAME, &path);
-  if (!s) s = file_write_all(path, text.text, text.len, FILE_SYNC);
+  if (!s) s = file_write_all(path, text.text, text.len, FILE_SYNC | FILE_OVERWRITE);
   text_free(&text);
   return s;
 }

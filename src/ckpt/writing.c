@@ -11,6 +11,7 @@
 #include "base/blocks.h"
 #include "base/direct.h"
 #include "base/parallel.h"
+#include "ckpt/journal.h"
 #include "ckpt/windows.h"
 #include "ckpt/write_formats.h"
 
@@ -58,6 +59,7 @@ typedef struct {
 
 typedef struct {
   OpenFile *file;
+  Journal journal;
   pthread_mutex_t lock; /* of opening and of progress */
   atomic_int next;      /* box */
   atomic_bool failed;
@@ -65,10 +67,9 @@ typedef struct {
   size_t window;
 } Engine;
 
-static Status path_of(Writing *w, int file, const char **out) {
-  if (w->how->format->folder) return folder_out_path(&w->out, w->file[file].name, out);
-  *out = w->how->path;
-  return OK;
+/* The one file of a format that is no folder has this name in the folder where it is made. */
+static const char *name_of(const Writing *w, int file) {
+  return w->how->format->folder ? w->file[file].name : "result";
 }
 
 static unsigned flags_of(const Writing *w) {
@@ -82,8 +83,8 @@ static Status open_file(Writing *w, int i) {
   pthread_mutex_lock(&e->lock);
   if (!f->open) {
     const char *path;
-    s = path_of(w, i, &path);
-    if (!s) s = file_out_open(&f->out, path, flags_of(w));
+    s = folder_out_path(&w->out, name_of(w, i), &path);
+    if (!s) s = file_out_open(&f->out, path, flags_of(w) | FILE_GO_ON);
     f->open = !s;
   }
   pthread_mutex_unlock(&e->lock);
@@ -175,6 +176,7 @@ static Status put_box(BoxJob *j) {
   }
   b->hash = XXH3_64bits_digest(j->hash);
   if (w->how->format->around) TRY(w->how->format->around(w, b));
+  TRY(journal_add(&e->journal, w, b));
   if (atomic_fetch_sub(&e->file[b->file].left, 1) > 1) return OK;
   return close_file(w, b->file); /* while others go on with the next */
 }
@@ -196,7 +198,7 @@ static void put_some(void *arg, int64_t begin, int64_t end, int worker) {
   if (!j.hash) keep_first(e, fail_oom());
   for (int i; !atomic_load(&e->failed) && (i = atomic_fetch_add(&e->next, 1)) < w->boxes;) {
     j.b = &w->box[i];
-    keep_first(e, put_box(&j));
+    if (!j.b->written) keep_first(e, put_box(&j));
   }
   if (j.buffer) block_free(j.buffer, e->window + 2 * DIRECT_PAGE);
   XXH3_freeState(j.hash);
@@ -214,10 +216,11 @@ static void set_window(const Writing *w, Engine *e) {
 
 static Status put_all(Writing *w) {
   Engine *e = w->inside;
-  for (int i = 0; i < w->boxes; i++) atomic_fetch_add(&e->file[w->box[i].file].left, 1);
+  for (int i = 0; i < w->boxes; i++)
+    if (!w->box[i].written) atomic_fetch_add(&e->file[w->box[i].file].left, 1);
   parallel_for(w->how->threads, w->how->threads, 1, put_some, w);
   TRY(e->first);
-  for (int i = 0; i < w->files; i++) { /* those without a box */
+  for (int i = 0; i < w->files; i++) { /* those without a box that was still to be written */
     if (e->file[i].done) continue;
     TRY(open_file(w, i));
     TRY(close_file(w, i));
@@ -225,16 +228,41 @@ static Status put_all(Writing *w) {
   return w->how->format->finish ? w->how->format->finish(w) : OK;
 }
 
+static Status open_work(Writing *w, Engine *e) {
+  const WriteHow *how = w->how;
+  JournalKey key;
+  bool resumable, again;
+  e->journal.fd = -1;
+  TRY(journal_key(w, &key, &resumable));
+  const FolderWork work = {.mark = JOURNAL_NAME,
+                           .bytes = key.bytes,
+                           .size = resumable ? sizeof key.bytes : 0,
+                           .file = !how->format->folder};
+  TRY(folder_out_go_on(&w->out, how->path, how->force, &work, &again));
+  w->out.durable = true; /* what is there is replaced as a whole */
+  if (resumable) TRY(journal_open(&e->journal, w, &key, again, &w->resumed));
+  if (how->progress) progress_add(how->progress, w->resumed);
+  return OK;
+}
+
+static Status commit(Writing *w, Engine *e) {
+  TRY(journal_end(&e->journal, w));
+  return w->how->format->folder ? folder_out_commit(&w->out) : folder_out_commit_file(&w->out, name_of(w, 0));
+}
+
 static Status run_engine(Writing *w) {
   Engine e = {.lock = PTHREAD_MUTEX_INITIALIZER};
   TRY_NEW(e.file, calloc((size_t)w->files + 1, sizeof *e.file));
   w->inside = &e;
   set_window(w, &e);
-  Status s = put_all(w);
+  Status s = open_work(w, &e);
+  if (!s) s = put_all(w);
   if (s == e.first) e.first = OK;
   status_free(e.first);
   for (int i = 0; i < w->files; i++)
     if (e.file[i].open && !e.file[i].done) file_out_discard(&e.file[i].out);
+  if (!s) s = commit(w, &e);
+  journal_close(&e.journal);
   free(e.file);
   w->inside = NULL;
   return s;
@@ -244,11 +272,7 @@ Status writing_run(Writing *w) {
   const WriteHow *how = w->how;
   if (how->progress) how->progress->total = w->d->bytes;
   if (how->format->write) return how->format->write(w, how->path, flags_of(w));
-  if (!how->format->folder) return run_engine(w);
-  TRY(folder_out_open(&w->out, how->path, how->force));
-  w->out.durable = true; /* what is there is replaced as a whole */
-  TRY(run_engine(w));
-  return folder_out_commit(&w->out);
+  return run_engine(w);
 }
 
 Status writing_add_file(Writing *w, const char *name, int *out) {

@@ -6,6 +6,8 @@
  * I1  Memory is bounded: each thread has one window at a time, and pages of sources that were read are given back.
  * I2  Files and folders appear whole, by one rename, or not at all; what was there stays until then.
  * I3  Boxes are written by several threads at once, also to one file.  The result does not depend on that.
+ * I4  A process that is killed leaves a folder beside the result, in which the same work goes on (journal.h);
+ * errors leave nothing.
  */
 #ifndef TESS_CKPT_WRITING_H
 #define TESS_CKPT_WRITING_H
@@ -22,6 +24,7 @@ typedef struct {
   const void *raw;
   uint64_t hash; /* XXH3, when it is written */
   uint32_t crc;  /* CRC-32, if the format wants it */
+  bool written;  /* by a process that was killed (journal.h) */
 } WriteBox;
 
 typedef struct {
@@ -80,9 +83,10 @@ struct Writing {
   int boxes, boxes_cap;
   WriteFile *file;
   int files, files_cap;
-  FolderOut out;
-  void *inside;  /* the engine's */
-  void *planned; /* the format's */
+  FolderOut out;   /* where the result is made: a folder, or one that the file is moved out of */
+  int64_t resumed; /* bytes that a process that was killed had written */
+  void *inside;    /* the engine's */
+  void *planned;   /* the format's */
 };
 
 /* What a plan comes to, before or instead of writing: calls see() with the files.  Everything that can be wrong

@@ -88,6 +88,9 @@ enum { SHOWN = 20 };
 static Status tell(void *arg, const Writing *w) {
   const ChangeOptions *o = arg;
   char bytes[32];
+  if (w->resumed)
+    fprintf(stderr, "note: went on where the same command was killed: %s had been written\n",
+            human_bytes((double)w->resumed, bytes, sizeof bytes));
   if (w->d->left_out)
     fprintf(stderr, "note: %d tensor%s of the optimizer %s left out: %s has the model alone\n", w->d->left_out,
             PLURAL(w->d->left_out), w->d->left_out == 1 ? "is" : "are", w->how->format->what);

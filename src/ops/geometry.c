@@ -325,6 +325,17 @@ Status geometry_unfold(const Call *c, int first, Geometry *g) {
   return insert_dim(c, g, g->ndim, size, stride);
 }
 
+/* Places are counted in 64 bits, bytes of the largest elements too. */
+static bool reaches_too_far(const Geometry *g) {
+  int64_t last = g->offset, reach;
+  for (int i = 0; i < g->ndim; i++) {
+    if (g->size[i] == 0) return false;
+    if (__builtin_mul_overflow(g->size[i] - 1, g->stride[i], &reach) || __builtin_add_overflow(last, reach, &last))
+      return true;
+  }
+  return last > INT64_MAX / 16;
+}
+
 Status geometry_as_strided(const Call *c, int first, Geometry *g) {
   Ints size = in_ints(c, first), stride = in_ints(c, first + 1);
   bool given = first + 2 < c->op->schema.nparams && !in_none(c, first + 2);
@@ -337,7 +348,8 @@ Status geometry_as_strided(const Call *c, int first, Geometry *g) {
     if (stride.v[i] < 0) return op_fail(c, "negative strides are not supported");
   }
   if (offset < 0) return op_fail(c, "the storage offset is negative: %lld", (long long)offset);
-  return offset > INT64_MAX / 16 ? op_fail(c, "there is no storage offset %lld", (long long)offset) : OK;
+  if (offset > INT64_MAX / 16) return op_fail(c, "there is no storage offset %lld", (long long)offset);
+  return reaches_too_far(g) ? op_fail(c, "sizes and strides reach beyond any storage") : OK;
 }
 
 /* ---- the same bytes as another dtype ----------------------------------------------- */

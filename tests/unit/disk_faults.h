@@ -58,6 +58,7 @@ WRAP(int, rename, (const char *a, const char *b), (a, b))
 WRAP(int, renameat2, (int a, const char *from, int b, const char *to, unsigned flags), (a, from, b, to, flags))
 WRAP(int, linkat, (int a, const char *from, int b, const char *to, int flags), (a, from, b, to, flags))
 WRAP(int, unlinkat, (int fd, const char *name, int flags), (fd, name, flags))
+WRAP(int, unlink, (const char *path), (path))
 WRAP(int, rmdir, (const char *path), (path))
 WRAP(int, chmod, (const char *path, mode_t mode), (path, mode))
 
