@@ -31,6 +31,8 @@ struct Dist {
   bool loss_parallel;        /* keep_sharded, but for ops on single calls; and implicit_replication */
   bool keep_sharded;   /* softmax, norms and losses over a cut dimension exchange their sums instead of gathering:
                         * fewer bytes, other roundings.  PyTorch gathers; programs that are compiled do not */
+  unsigned apart;      /* bits of mesh axes along which what is said to be whole is each rank's own, because ranks
+                        * have rows of their own: an op whose inputs are all whole there may not share its work */
   double decided_cost; /* of all decisions on meshes without a world, microseconds */
   /* Told of each of these (or NULL). */
   void (*decided)(void *arg, const Call *c, const Decision *d);

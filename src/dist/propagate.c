@@ -120,6 +120,7 @@ typedef struct {
   double best_cost;
   int best_moves; /* placements of inputs that it changes */
   int best_class; /* of Class */
+  unsigned apart; /* Dist.apart */
   bool listed;    /* by the rule, for all axes */
   bool sparing;   /* of free strategies, the one that moves least */
 } Weigh;
@@ -197,9 +198,21 @@ static bool joins_empty(const Weigh *w, int i) {
   return false;
 }
 
+/* Ranks along this axis have values of their own under one name: none may be taken for a part of another's. */
+static bool joins_apart(const Weigh *w, int axis) {
+  const Rules *r = w->r;
+  for (int i = 0; i < r->nin; i++)
+    if (!is_r(rule_have(r, i, axis))) return false; /* gradients and their update, which are of all ranks */
+  for (int t = 0; t < r->nout + r->nin; t++)
+    if (!is_r(&w->now[t * r->naxes + axis])) return true;
+  return false;
+}
+
 static bool admissible(const Weigh *w) {
   const Rules *r = w->r;
   bool partial = false;
+  for (int a = 0; a < r->naxes; a++)
+    if (w->apart >> a & 1 && joins_apart(w, a)) return false;
   for (int t = 0; t < r->nout + r->nin; t++)
     if (!placements_partial_alike(w->now + t * r->naxes, r->naxes) || !turns_agree(w->now + t * r->naxes, r->naxes))
       return false;
@@ -338,8 +351,13 @@ static Status list_strategies(Rules *r) {
 
 static Status choose(Rules *r, const Spec *const *have, int pinned, const Placement *goal, Weigh *w) {
   size_t n = (size_t)((r->nout + r->nin) * r->naxes);
-  *w = (Weigh){
-      .r = r, .have = have, .pinned = pinned, .goal = goal, .sparing = r->nin && have[0]->mesh->dist->keep_sharded};
+  const Dist *d = r->nin ? have[0]->mesh->dist : NULL;
+  *w = (Weigh){.r = r,
+               .have = have,
+               .pinned = pinned,
+               .goal = goal,
+               .apart = d ? d->apart : 0,
+               .sparing = d && d->keep_sharded};
   TRY_NEW(w->now, arena_new_n(r->arena, Placement, n ? n : 1));
   TRY_NEW(w->best, arena_new_n(r->arena, Placement, n ? n : 1));
   TRY(list_strategies(r));

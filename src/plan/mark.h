@@ -48,6 +48,7 @@ typedef struct Marks {
   Placement *sequence; /* by id: S where a sum is wanted cut along the sequence; NULL: nowhere */
   int nvals;
   PlanFile *derived; /* the plan, if it was made for this program; owned */
+  unsigned apart;    /* bits of axes: ranks along them run the same program on rows of their own (Dist.apart) */
   bool torch_ops;    /* the recorded program is for PyTorch: no op of our own where there is a choice */
 } Marks;
 

@@ -149,6 +149,7 @@ Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis_name) {
 void prepare_replicas(Prepared *p, unsigned axes) {
   const Exported *e = p->program;
   p->replica_axes = axes;
+  if (p->marks) p->marks->apart = axes;
   for (int i = 0; p->marks && i < e->graph->ninputs; i++)
     for (int a = 0; e->inputs[i].kind == IN_USER && a < p->marks->mesh->naxes; a++)
       if (axes >> a & 1) p->marks->input[i].place[a] = place_r(); /* all that this rank has of the batch */

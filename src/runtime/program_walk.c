@@ -440,12 +440,15 @@ Status program_walk(const ProgramWalk *w, const Value *user, Value *inputs, Valu
   struct Recording *outer = NULL;
   if (!d) return walk(w, user, inputs, outputs);
   bool replicates = d->implicit_replication, keeps = d->keep_sharded, records = ctx_is_recording(w->ctx);
+  unsigned apart = d->apart;
   d->implicit_replication = true; /* what the program makes for itself is alike on all ranks */
   d->keep_sharded = true;
+  d->apart = w->marks->apart;
   Status s = records ? dist_record(d, &outer) : OK;
   if (!s) s = walk(w, user, inputs, outputs);
   if (records) dist_record_end(d, outer);
   d->implicit_replication = replicates;
   d->keep_sharded = keeps;
+  d->apart = apart;
   return s;
 }
