@@ -104,3 +104,42 @@ Status kernel_softmax_backward(Kern *k, SoftmaxKind kind, View gx, View g, View 
   Job j = {.kind = kind, .y = gx, .x = y, .g = g};
   return work(k, &j, dim);
 }
+
+/* ---- sums of exponentials -------------------------------------------------------------------------- */
+
+static double get(View v, int64_t i) { return v.dtype == DT_F64 ? ((double *)v.data)[i] : ((float *)v.data)[i]; }
+
+static void put(View v, int64_t i, double value) {
+  if (v.dtype == DT_F64) ((double *)v.data)[i] = value;
+  else ((float *)v.data)[i] = (float)value;
+}
+
+/* Element i of the results; what is not in one piece is brought together, SOFTMAX_WIDTH elements at a time. */
+static double sum_one(const Job *j, int64_t i) {
+  const int64_t start = i / j->inner * j->n * j->inner + i % j->inner;
+  const double top = get(j->g, i);
+  double piece[SOFTMAX_WIDTH], sum = 0;
+  View some = {.data = piece, .dtype = j->x.dtype};
+  if (j->inner == 1) return j->loops->sum_row(at(j->x, start), j->n, top);
+  for (int64_t r = 0; r < j->n; r += SOFTMAX_WIDTH) {
+    int64_t m = j->n - r < SOFTMAX_WIDTH ? j->n - r : SOFTMAX_WIDTH;
+    for (int64_t q = 0; q < m; q++) put(some, q, get(j->x, start + (r + q) * j->inner));
+    sum += j->loops->sum_row(piece, m, top);
+  }
+  return sum;
+}
+
+static void sum_some(void *arg, int64_t begin, int64_t end, int worker) {
+  const Job *j = arg;
+  (void)worker;
+  for (int64_t i = begin; i < end; i++) put(j->y, i, sum_one(j, i));
+}
+
+void kernel_sum_exp(Kern *k, View y, View x, View top, int dim) {
+  Job j = {.y = y, .x = x, .g = top, .n = x.size[dim], .inner = 1};
+  int64_t results = 1;
+  for (int d = 0; d < y.ndim; d++) results *= y.size[d];
+  for (int d = dim + 1; d < x.ndim; d++) j.inner *= x.size[d];
+  j.loops = SIMD_CALL(k->isa, softmax_loops)(x.dtype);
+  if (results) parallel_for(k->threads, results, GRAIN / (j.n + 1) + 1, sum_some, &j);
+}

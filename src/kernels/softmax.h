@@ -17,6 +17,10 @@ Status kernel_softmax(Kern *k, SoftmaxKind kind, View y, View x, int dim);
 /* Gradient of x from that of y (g) and y itself; all contiguous, gx may be g or y. */
 Status kernel_softmax_backward(Kern *k, SoftmaxKind kind, View gx, View g, View y, int dim);
 
+/* y = sum of exp(x - top) along dim, nothing but the sums being kept.  x is contiguous; y and top are, and have one
+ * element along dim.  All f32, or all f64. */
+void kernel_sum_exp(Kern *k, View y, View x, View top, int dim);
+
 /* ---- inner loops (simd/softmax.c), on f32 or f64 ----------------------------------- */
 
 enum { SOFTMAX_WIDTH = 128 }; /* most columns of a tile */
@@ -31,6 +35,8 @@ typedef struct {
                        int64_t n, int64_t width);
   /* The logarithm's grad_row for a g that is 0 but at one place (-1: everywhere). */
   void (*grad_pick)(void *gx, const void *y, int64_t n, int64_t at, double g);
+  /* The sum of exp(x - top). */
+  double (*sum_row)(const void *x, int64_t n, double top);
 } SoftmaxLoops;
 
 SIMD_DECLARE(const SoftmaxLoops *, softmax_loops, (Dtype as));

@@ -178,6 +178,17 @@ static Status lower_gather(Lower *l, const Node *n, Tensor **out) {
 
 /* ---- others ---------------------------------------------------------------------------------------- */
 
+/* sum_exp(self, top, dim) */
+static Status lower_sum_exp(Lower *l, const Node *n, Tensor **out) {
+  const Call *c = &l->call;
+  Tensor *self, *top;
+  TRY(lower_tensor(l, n, 0, &self));
+  TRY(lower_tensor(l, n, 1, &top));
+  TRY(OP(c, "aten.sub.Tensor", out, val_tensor(self), val_tensor(top)));
+  TRY(OP(c, "aten.exp.default", out, val_tensor(*out)));
+  return OP(c, "aten.sum.dim_IntList", out, val_tensor(*out), val_ints(&n->args[2].i, 1), val_bool(true));
+}
+
 static Dtype sum_dtype(Dtype d) { return d == DT_F16 || d == DT_BF16 ? DT_F32 : d; }
 
 /* mean_part(self, dim, keepdim, count, dtype): the sum, divided by what the whole counts.
@@ -290,6 +301,7 @@ static const struct {
     {"tess.embedding_bag_part.default", lower_bag},
     {"tess.gather_part.default", lower_gather},
     {"tess.mean_part.default", lower_mean},
+    {"tess.sum_exp.default", lower_sum_exp},
     {"tess.narrow_scatter.default", lower_narrow},
     {"tess.align.default", lower_align},
     {"tess.adam_step.default", lower_adam_step},

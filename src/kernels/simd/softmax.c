@@ -172,8 +172,16 @@ enum { BLOCK = 2048, ONLINE = 1 << 16 };
     for (int64_t i = 0; i < n; i++) gx[i] = 0 - GRAD_EXP(y[i]) * g;                                             \
     if (at >= 0) gx[at] += g;                                                                                   \
   }                                                                                                             \
-  static const SoftmaxLoops loops_##TAG = {row_##TAG, grad_row_##TAG, columns_##TAG, grad_columns_##TAG,        \
-                                           grad_pick_##TAG};
+  static double sum_row_##TAG(const void *from, int64_t n, double top) {                                        \
+    const T *x = from;                                                                                          \
+    double sum = 0;                                                                                             \
+    T scratch[BLOCK];                                                                                           \
+    for (int64_t i = 0; i < n; i += BLOCK)                                                                      \
+      sum += exp_block_##TAG(scratch, x + i, n - i < BLOCK ? n - i : BLOCK, (T)top);                            \
+    return sum;                                                                                                 \
+  }                                                                                                             \
+  static const SoftmaxLoops loops_##TAG = {row_##TAG,          grad_row_##TAG,  columns_##TAG,                  \
+                                           grad_columns_##TAG, grad_pick_##TAG, sum_row_##TAG};
 
 LOOPS(float, f32, DT_F32, exp_below_f32, exp_f32)
 LOOPS(double, f64, DT_F64, exp, exp)

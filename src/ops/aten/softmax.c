@@ -86,7 +86,8 @@ static Status place_backward(Rules *r) {
   return rule_fold(r, &f);
 }
 
-/* Along a dimension that is cut: the largest and the sum go over the ranks, rows do not. */
+/* Along a dimension that is cut: the largest and the sum go over the ranks, rows do not.  Exponentials are not kept
+ * beside the input: what follows the sum is one pass, which may be made in the input's memory. */
 static Status softmax_in_parts(Call *c, const Sharded *how, bool *done) {
   const Row *row = c->op->def->row;
   Tensor *x = in_tensor(c, 0);
@@ -101,14 +102,59 @@ static Status softmax_in_parts(Call *c, const Sharded *how, bool *done) {
   Dtype dtype = result_dtype(c);
   Tensor *wide = f_widen(&f, f_cast(&f, x, dtype));
   Tensor *top = F_OP(&f, "aten.amax.default", F_T(wide), val_ints(&d, 1), val_bool(true));
-  Tensor *pair[2] = {wide, top};
-  f_align(&f, pair, 2);
-  Tensor *shifted = f_sub(&f, pair[0], pair[1]), *e = f_exp(&f, shifted), *sum = f_sum(&f, e, &d, 1, true);
-  pair[0] = e, pair[1] = sum;
-  f_align(&f, pair, 2);
-  e = pair[0], sum = pair[1];
-  Tensor *y = row->kind == SOFTMAX_LOG ? f_sub(&f, shifted, f_log(&f, sum)) : f_div(&f, e, sum);
+  Tensor *part[2] = {wide, top};
+  f_align(&f, part, 2);
+  wide = part[0], top = part[1];
+  part[1] = F_OP(&f, "tess.sum_exp.default", F_T(wide), F_T(top), val_int(d));
+  f_align(&f, part, 2);
+  Tensor *shifted = f_sub(&f, part[0], top), *sum = part[1];
+  Tensor *y = row->kind == SOFTMAX_LOG ? f_sub(&f, shifted, f_log(&f, sum)) : f_div(&f, f_exp(&f, shifted), sum);
   return formula_give(&f, f_cast(&f, y, dtype));
+}
+
+/* ---- sum_exp(self, top, dim): of exp(self - top), along dim, which stays with one element --------------- */
+
+static Status sum_exp_infer(Call *c) {
+  const Tensor *x = in_tensor(c, 0), *top = in_tensor(c, 1);
+  char a[128], b[128];
+  int dim;
+  TRY(wrap_dim(c, in_int(c, 2), x->ndim, &dim));
+  bool fits = x->ndim > 0 && x->ndim == top->ndim && x->dtype == top->dtype &&
+              (x->dtype == DT_F32 || x->dtype == DT_F64);
+  for (int d = 0; fits && d < x->ndim; d++) fits = top->size[d] == (d == dim ? 1 : x->size[d]);
+  if (!fits)
+    return op_fail(c, "%s and the largest %s do not go together", tensor_describe(x, a, sizeof a),
+                   tensor_describe(top, b, sizeof b));
+  return out_new(c, x->dtype, top->ndim, top->size);
+}
+
+static Status sum_exp_run(Call *c) {
+  Kern *k = &c->ctx->kern;
+  Dense x, top;
+  int dim;
+  size_t mark = kern_mark(k);
+  TRY(wrap_dim(c, in_int(c, 2), in_tensor(c, 0)->ndim, &dim));
+  TRY(dense_view(k, in_tensor(c, 0), &x));
+  TRY(dense_view(k, in_tensor(c, 1), &top));
+  kernel_sum_exp(k, out_view_of(c, 0), x.view, top.view, dim);
+  kern_release(k, mark);
+  return OK;
+}
+
+static Status place_sum_exp(Rules *r) {
+  int dim;
+  TRY(wrap_dim(r->call, in_int(r->call, 2), r->in[0]->ndim, &dim));
+  for (int d = 0; d < r->in[0]->ndim; d++) {
+    const Placement cut = place_s(d);
+    Placement p[3] = {cut, cut, cut}; /* result, self, top */
+    if (d == dim) {
+      p[0] = place_p(REDUCE_SUM);
+      p[2] = place_r();
+    }
+    TRY(rule_axis(r, p));
+  }
+  r->uneven = true; /* a rank without elements adds 0 */
+  return OK;
 }
 
 /* clang-format off */
@@ -130,5 +176,7 @@ const OpDef ops_softmax[] = {
     BACKWARD("_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> Tensor", SOFTMAX, false),
     BACKWARD("_log_softmax_backward_data(Tensor grad_output, Tensor output, int dim, ScalarType input_dtype) -> "
              "Tensor", SOFTMAX_LOG, false),
+    {.schema = "tess::sum_exp(Tensor self, Tensor top, int dim) -> Tensor", .infer = sum_exp_infer, .run = sum_exp_run,
+     .shard.place = place_sum_exp},
     {0}};
 /* clang-format on */
