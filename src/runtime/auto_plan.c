@@ -53,7 +53,8 @@ typedef struct {
   const char **owner; /* of every weight: its module; "" where it has none */
   Entry *entry;
   int nentries, nchoices;
-  bool *off; /* by choice */
+  int head, kept; /* choices of one weight: its results are gathered, or stay sharded for what follows; -1: none */
+  bool *off;      /* by choice */
 } Auto;
 
 /* ---- weights --------------------------------------------------------------------------------- */
@@ -244,6 +245,18 @@ static Status enter(Auto *a, Weight *w) {
   return OK;
 }
 
+/* The head's results may stay sharded instead: a loss over them exchanges sums and not rows. */
+static void offer_kept(Auto *a) {
+  a->head = a->kept = -1;
+  for (int i = a->nentries - 1; i >= 0; i--) {
+    if (a->entry[i].style != STYLE_COLWISE_GATHER_OUTPUT) continue;
+    a->head = a->entry[i].choice;
+    a->kept = a->nchoices++;
+    a->entry[a->nentries++] = (Entry){a->entry[i].pattern, STYLE_COLWISE, a->kept};
+    return;
+  }
+}
+
 /* Pairs are one choice: what meets is on or off together. */
 static Status make_entries(Auto *a) {
   TRY_NEW(a->entry, arena_new_n(&a->arena, Entry, 8 * a->nweights + 1));
@@ -265,7 +278,9 @@ static Status make_entries(Auto *a) {
   }
   for (int i = 0; i < a->nweights; i++)
     if (a->weight[i].role == ROLE_HEAD || a->weight[i].role == ROLE_TABLE) TRY(enter(a, &a->weight[i]));
+  offer_kept(a);
   TRY_NEW(a->off, arena_new_n(&a->arena, bool, a->nchoices + 1));
+  if (a->kept >= 0) a->off[a->kept] = true;
   return OK;
 }
 
@@ -280,12 +295,13 @@ static Status new_plan(const Auto *a, PlanFile **out) {
   return fail_oom();
 }
 
-static Status build_plan(const Auto *a, PlanFile **out) {
+/* Of all entries, or of those that are not off. */
+static Status build_plan(const Auto *a, bool all, PlanFile **out) {
   PlanFile *p;
   TRY(new_plan(a, &p));
   Status s = OK;
   for (int i = 0; i < a->nentries && !s; i++)
-    if (!a->off[a->entry[i].choice]) s = plan_file_add(p, a->entry[i].pattern, a->entry[i].style);
+    if (all || !a->off[a->entry[i].choice]) s = plan_file_add(p, a->entry[i].pattern, a->entry[i].style);
   if (s) plan_file_free(p);
   else *out = p;
   return s;
@@ -312,7 +328,7 @@ static const GradRequest *wanted(Auto *a, GradRequest *room) {
 
 static Status trials_open(Auto *a, Trials *t) {
   GradRequest grad;
-  TRY(build_plan(a, &t->plan));
+  TRY(build_plan(a, true, &t->plan));
   TRY(plan_price_open(a->probe, a->mesh, wanted(a, &grad), &t->prices));
   TRY(marker_open(a->probe, plan_price_mesh(t->prices), t->plan, NULL, &t->marker));
   TRY_NEW(t->off, arena_new_n(&a->arena, bool, a->nentries + 1));
@@ -336,11 +352,24 @@ static Status price(const Auto *a, Trials *t, double *seconds) {
   return s;
 }
 
+static void swap_head(Auto *a) {
+  bool off = a->off[a->head];
+  a->off[a->head] = a->off[a->kept];
+  a->off[a->kept] = off;
+}
+
 /* Each choice off, if that is cheaper. */
 static Status search_with(Auto *a, Trials *t) {
   double best, now;
   TRY(price(a, t, &best));
+  if (a->head >= 0) {
+    swap_head(a);
+    TRY(price(a, t, &now));
+    if (now < best) best = now;
+    else swap_head(a);
+  }
   for (int i = 0; i < a->nchoices; i++) {
+    if (a->off[i]) continue;
     a->off[i] = true;
     TRY(price(a, t, &now));
     if (now < best) best = now;
@@ -371,7 +400,7 @@ static Status derive(Auto *a, PlanFile **out) {
   choose_head(a);
   TRY(make_entries(a));
   TRY(search(a));
-  return build_plan(a, out);
+  return build_plan(a, false, out);
 }
 
 /* Of an inlined and functional program.  Cuts the tensor-parallel axis of the mesh. */
