@@ -38,6 +38,7 @@ typedef enum {
   CAUSE_PLAN,      /* an entry of the plan */
   CAUSE_OUTPUT,    /* results of the program are to be whole, or where the plan wants them */
   CAUSE_RULE,      /* nobody asked: the op could not work on what it got */
+  CAUSE_PARTIAL,   /* an op on shards has left a partial result (a sum over what is sharded), which is reduced */
   CAUSE_COTANGENT, /* partial sums of a cotangent, or where its tensor was before an entry of the plan moved it */
   CAUSE_GRADIENT,  /* a gradient goes where its parameter lies */
   CAUSE_PARAMETER, /* a parameter that is sharded in memory alone (FSDP) is gathered to be used */

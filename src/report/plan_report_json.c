@@ -36,7 +36,7 @@ static void add_whole(Doc *d, Json *to, int64_t n) { d->failed |= !yyjson_mut_ar
 static const char *const causes[] = {
     [CAUSE_PLAN] = "plan",           [CAUSE_OUTPUT] = "output",     [CAUSE_RULE] = "rule",
     [CAUSE_COTANGENT] = "cotangent", [CAUSE_GRADIENT] = "gradient", [CAUSE_PARAMETER] = "parameter",
-    [CAUSE_UPDATE] = "update"};
+    [CAUSE_UPDATE] = "update",       [CAUSE_PARTIAL] = "partial"};
 
 /* The forward goes without saying. */
 static void add_stage(Doc *d, Json *to, Stage stage) {

@@ -214,18 +214,12 @@ static bool alike(const PlanMove *a, const PlanMove *b) {
          a->rule == b->rule && a->stage == b->stage && a->from == b->from && a->to == b->to && a->type == b->type;
 }
 
-static bool gathers(StepKind k) { return k == STEP_ALL_GATHER || k == STEP_ALL_TO_ALL || k == STEP_EXCHANGE; }
-
 /* What a person can do about it. */
 static Status advise(Collector *c, const PlanMove *m, const char **out) {
   char text[1024];
   const char *cut = m->sharded_by ? m->sharded_by : NULL;
   if (strstr(m->rule, "no sharding rule"))
     snprintf(text, sizeof text, "%s works on whole tensors only: leave what leads to it whole", m->why);
-  else if (!gathers(m->kind) && cut)
-    snprintf(text, sizeof text,
-             "the partial sum of %s is reduced here; rowwise instead of placements reduces it at once", cut);
-  else if (!gathers(m->kind)) snprintf(text, sizeof text, "a partial sum is reduced here");
   else if (cut && !strncmp(cut, "the batch", 9))
     snprintf(text, sizeof text, "it needs all of the batch; if it has to, nothing helps but a smaller data axis");
   else if (cut)

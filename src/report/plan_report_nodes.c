@@ -122,10 +122,13 @@ static int gathered_input(const Collector *c, const Node *n) {
   return v && !v->node && n->stage == STAGE_FORWARD && c->marks->input[v->index].gathered ? v->index : -1;
 }
 
+static bool reduces(const CommEvent *e) { return e->kind == STEP_ALL_REDUCE || e->kind == STEP_REDUCE_SCATTER; }
+
 /* What an optimizer asks for by itself is not the plan's affair. */
 static MoveCause cause_of(Stage stage, const CommEvent *e, int node) {
   if (stage == STAGE_UPDATE) return CAUSE_UPDATE;
-  if (e->rule) return CAUSE_RULE;
+  if (e->rule && !reduces(e)) return CAUSE_RULE;
+  if (e->rule && stage == STAGE_FORWARD) return CAUSE_PARTIAL;
   if (stage == STAGE_BACKWARD) return node < 0 ? CAUSE_GRADIENT : CAUSE_COTANGENT;
   return node < 0 ? CAUSE_OUTPUT : CAUSE_PLAN;
 }
