@@ -13,7 +13,7 @@ import warnings
 
 import torch
 
-from make_op_cases import File, each, own, tensors_of
+from make_op_cases import File
 
 f64, c64, i64 = torch.float64, torch.complex64, torch.int64
 
@@ -30,39 +30,14 @@ def index(*values):
     return torch.tensor(values, dtype=i64)
 
 
-def is_differentiable(t):
-    return t.is_floating_point() or t.is_complex()
-
-
 class Cases(File):
     def __call__(self, name, *args, constant=(), unused=(), instead=None, **kwargs):
         """constant: tensors by number whose gradient PyTorch does not give; unused: results that get no cotangent;
         instead: the same function, where PyTorch cannot differentiate the op."""
         *space, packet, overload = name.split(".")
         func = getattr(getattr(getattr(torch.ops, *space or ["aten"]), packet), overload)
-        self.add(func, list(args), kwargs)
-        leaves = []
-
-        def leaf(t):
-            t = own(t)
-            leaves.append(t.requires_grad_() if is_differentiable(t) and len(leaves) not in constant else t)
-            return leaves[-1]
-
-        call_args, call_kwargs = each([list(args), kwargs], leaf)
-        if func._schema.is_mutable:
-            call_args[0] = call_args[0].clone(memory_format=torch.preserve_format)
-        outs = tensors_of((instead or func)(*call_args, **call_kwargs))
-        given = [o.requires_grad and i not in unused for i, o in enumerate(outs)]
-        cotangents = [torch.randn(o.shape, dtype=o.dtype) if g else None for o, g in zip(outs, given)]
-        wanted = [t for t in leaves if t.requires_grad]
-        found = iter(torch.autograd.grad([o for o, g in zip(outs, given) if g], wanted,
-                                         [c for c in cotangents if c is not None], allow_unused=True))
-        gradients = [next(found) if t.requires_grad else None for t in leaves]
-        zeros = [torch.zeros_like(t) if t.requires_grad else None for t in leaves]
-        case = self.lines[-1]
-        case["cot"] = [self.value(c) for c in cotangents]
-        case["grad"] = [self.value(z if g is None or g._is_zerotensor() else g.resolve_conj().contiguous())
-                        for g, z in zip(gradients, zeros)]
+        case = self.add(func, list(args), kwargs) or self.lines[-1]
+        self.add_gradients(case, instead or func, args, kwargs, constant, unused)
 
 
 # ---- the calls ---------------------------------------------------------------------------

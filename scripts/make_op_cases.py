@@ -2,15 +2,17 @@
 """Makes golden cases of operators with live PyTorch: calls, and what PyTorch answers.
 
     scripts/make_op_cases.py aten.sinc.default aten.quantile ... [--out FOLDER] [--file NAME]
-                             [--per-op N] [--seed N] [--leave-out DTYPES] [--library FILE.so]
-    build/tests/golden_ops FOLDER
+                             [--per-op N] [--grad] [--seed N] [--leave-out DTYPES] [--library FILE.so]
+    build/tests/golden_ops [--grad] FOLDER
 
 An op without an overload stands for all of its overloads.  Arguments follow from the
 schema: tensors of all dtypes in shapes that broadcast, are empty, 0-d or strided; numbers
 and words from VALUES by their names.  Ops whose arguments belong together have a recipe.
 Calls that PyTorch refuses are left out; of the rest those are kept that show something
-new, and an op of which nothing rests is tried on larger shapes.  FOLDER/NAME keeps its
-cases of other ops.  The format is told in tests/golden/ops/README.md.  Needs PyTorch; the same seed
+new, and an op of which nothing rests is tried on larger shapes.  With --grad calls on finite
+numbers also have PyTorch's gradients, where it can differentiate them; gradients that need
+chosen arguments are written out in make_*grad_cases.py.  FOLDER/NAME keeps its cases of other
+ops.  The format is told in tests/golden/ops/README.md.  Needs PyTorch; the same seed
 gives the same cases.
 """
 import argparse
@@ -179,6 +181,19 @@ def renorm(rng, func):
         yield [restride(rng, table) if rng.random() < .3 else table, indices, rng.choice([.5, 1., 3.]), rng.choice([1., 2., 3., math.inf])], {}
 
 
+def cross(rng, func):
+    for i in range(60):
+        d, dim = rng.choice(list(DTYPES)), rng.randrange(3)
+        size = [rng.choice([1, 2, 4]) for _ in range(3)]
+        size[dim] = 3
+        other = [n if k == dim or rng.random() < .7 else 1 for k, n in enumerate(size)]
+        if i % 4 == 0:
+            size, other, dim = (3,), (3,), 0
+        x, y = tensor(rng, size, d), tensor(rng, other, d)
+        where = {"dim": rng.choice([dim, dim - len(size)])} if rng.random() < .8 else {}
+        yield [restride(rng, x) if i % 3 == 0 else x, restride(rng, y) if i % 5 == 0 else y], where
+
+
 def pools(rng, func):
     """Windows far larger than the input."""
     nd = int(re.search(r"(\d)d", func._schema.name)[1])
@@ -239,7 +254,7 @@ def deform_conv2d(rng, func):
 
 RECIPES = [  # the first whose pattern matches the op's name
     (r"aten::(nan)?quantile", quantile), (r"aten::multi(label)?_margin_loss", margin), (r"aten::embedding_renorm", renorm),
-    (r"aten::(avg|max)_pool\dd", pools), (r"torchvision::nms", nms), (r"torchvision::roi_align", roi_align),
+    (r"aten::(linalg_)?cross", cross), (r"aten::(avg|max)_pool\dd", pools), (r"torchvision::nms", nms), (r"torchvision::roi_align", roi_align),
     (r"torchvision::deform_conv2d", deform_conv2d), (r"", sweep)]
 
 
@@ -268,6 +283,16 @@ def tensors_of(tree):
     found = []
     each(tree, found.append)
     return found
+
+
+def is_differentiable(t):
+    return t.is_floating_point() or t.is_complex()
+
+
+def is_regular(call):
+    """Gradients can be compared there: in full precision, and nothing is nan or infinite."""
+    given = [t for t in tensors_of(call) if is_differentiable(t)]
+    return bool(given) and all(t.dtype in (f32, f64, torch.complex64) and bool(t.isfinite().all()) for t in given)
 
 
 class File:
@@ -313,8 +338,38 @@ class File:
             case["mutated"] = {"0": self.tensor(given[0])}
         if any(t.is_complex() for t in tensors_of([given, outs])):
             case["complex"] = True
-        if case not in self.lines:
-            self.lines.append(case)
+        if case in self.lines:
+            return None
+        self.lines.append(case)
+        return case
+
+    def add_gradients(self, case, func, args, kwargs, constant=(), unused=()):
+        """Cotangents of the results and PyTorch's gradients; False where it has none.  constant: tensors by number
+        whose gradient PyTorch does not give; unused: results that get no cotangent."""
+        leaves = []
+
+        def leaf(t):
+            t = own(t)
+            leaves.append(t.requires_grad_() if is_differentiable(t) and len(leaves) not in constant else t)
+            return leaves[-1]
+
+        call_args, call_kwargs = each([list(args), kwargs], leaf)
+        if isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable:
+            call_args[0] = call_args[0].clone(memory_format=torch.preserve_format)
+        outs = tensors_of(func(*call_args, **call_kwargs))
+        given = [o.requires_grad and i not in unused for i, o in enumerate(outs)]
+        if not any(given):
+            return False
+        cotangents = [torch.randn(o.shape, dtype=o.dtype) if g else None for o, g in zip(outs, given)]
+        wanted = [t for t in leaves if t.requires_grad]
+        found = iter(torch.autograd.grad([o for o, g in zip(outs, given) if g], wanted,
+                                         [c for c in cotangents if c is not None], allow_unused=True))
+        gradients = [next(found) if t.requires_grad else None for t in leaves]
+        zeros = [torch.zeros_like(t) if t.requires_grad else None for t in leaves]
+        case["cot"] = [self.value(c) for c in cotangents]
+        case["grad"] = [self.value(z if g is None or g._is_zerotensor() else g.resolve_conj().contiguous())
+                        for g, z in zip(gradients, zeros)]
+        return True
 
     def keep(self, folder, name, ops):
         """Takes over the cases that a file has of other ops."""
@@ -404,6 +459,7 @@ def main():
     ap.add_argument("--out", default="cases")
     ap.add_argument("--file", default="cases", help="the files' name")
     ap.add_argument("--per-op", type=int, default=8)
+    ap.add_argument("--grad", action="store_true", help="also PyTorch's gradients, where it has them")
     ap.add_argument("--leave-out", default="", metavar="DTYPES", help="such as c64,bf16: no cases with these")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--library", help="a library of operators to load first")
@@ -425,9 +481,17 @@ def main():
         calls = list(accepted(func, list(recipe(rng, func)), refusals))
         if not calls and recipe is sweep:
             calls = list(accepted(func, list(sweep(rng, func, DEEP_SHAPES)), refusals))
-        for args, kwargs in choose(calls, a.per_op):
-            file.add(func, args, kwargs)
-        print(f"{func}: {len(file.lines) - count} cases")
+        differentiated, chosen = 0, list(choose(calls, a.per_op))
+        if a.grad:
+            chosen += choose([c for c in calls if is_regular(c)], (a.per_op + 1) // 2)
+        for args, kwargs in chosen:
+            case = file.add(func, args, kwargs)
+            if case and a.grad and is_regular([args, kwargs]):
+                try:
+                    differentiated += file.add_gradients(case, func, args, kwargs)
+                except RuntimeError as e:
+                    print(f"  PyTorch gives no gradient: {str(e).splitlines()[0]}")
+        print(f"{func}: {len(file.lines) - count} cases" + (f", {differentiated} with gradients" if a.grad else ""))
         if len(file.lines) == count:
             missing.append(func)
             print(f"  PyTorch refused every call, the last because: {refusals[-1]}" if refusals else "  there was no call to make")

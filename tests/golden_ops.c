@@ -313,6 +313,12 @@ static int by_op(const void *a, const void *b) {
   return order ? order : x->result < y->result ? -1 : 1;
 }
 
+static const char *why_left_out(const Suite *s) {
+  if (!s->grad && !s->twice) return "no data to compare, or the op declines these placements";
+  return s->ranks ? "no gradient was recorded (make_op_cases.py --grad), or the op declines these placements"
+                  : "no gradient was recorded (make_op_cases.py --grad)";
+}
+
 static int report(Suite *s) {
   int passed = 0, failed = 0, unknown = 0, unknown_ops = 0, left_out = 0;
   if (s->count) qsort(s->items, (size_t)s->count, sizeof *s->items, by_op);
@@ -332,8 +338,10 @@ static int report(Suite *s) {
     failed += ran - good;
     left_out += out;
     if (s->verbose || good < ran) printf("%-60s %d/%d\n", s->items[i].op, good, ran);
-    for (int j = i; s->verbose && j < end; j++) {
-      if (s->items[j].result->state == FAILED) printf("    %s: %s\n", s->items[j].id, s->items[j].result->reason);
+    for (int j = i, told = 0; j < end && (s->verbose || !told); j++) {
+      if (s->items[j].result->state != FAILED) continue;
+      printf("    %s: %s\n", s->items[j].id, s->items[j].result->reason);
+      told++;
     }
   }
   if (unknown)
@@ -344,7 +352,8 @@ static int report(Suite *s) {
       printf("    %s\n", s->items[i].op);
   }
   if (!s->skip_unknown) failed += unknown;
-  if (left_out) printf("%d cases left out: no data to compare, or the op declines these placements\n", left_out);
+  if (left_out) printf("%d cases left out: %s\n", left_out, why_left_out(s));
+  if (!s->count) printf("%s has no such case: --op takes aten.add.Tensor, aten.add or add\n", s->folder);
   printf("%d passed, %d failed\n", passed, failed);
   return failed || passed == 0;
 }

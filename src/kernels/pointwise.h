@@ -123,6 +123,8 @@ enum {
   X(POW, SAME)                                                                                      \
   X(ATAN2, SAME)                                                                                    \
   X(HYPOT, SAME)                                                                                    \
+  X(GCD, SAME)                                                                                      \
+  X(LCM, SAME)                                                                                      \
   X(COPYSIGN, SAME)                                                                                 \
   X(XLOGY, SAME)                                                                                    \
   X(LOGADDEXP, SAME)                                                                                \

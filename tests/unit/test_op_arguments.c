@@ -188,6 +188,24 @@ static void dtypes_that_do_not_go_together(void **state) {
   assert_int_equal(out->dtype, DT_F64);
 }
 
+static void vectors_go_together(void **state) {
+  Room *r = *state;
+  const char *cross = "aten.linalg_cross.default", *dot = "aten.linalg_vecdot.default";
+  REFUSED("3 elements along dimension 1", cross, T(F32, 2, 3), T(F32, 2, 1));
+  REFUSED("same number of dimensions", cross, T(F32, 2, 3), T(F32, 3));
+  REFUSED("without dimensions", cross, T0(F32), T0(F32));
+  REFUSED("one dtype", cross, T(F32, 3), T(F64, 3));
+  REFUSED("not defined for bool", cross, T(BOOL, 3), T(BOOL, 3));
+  REFUSED("aten.linalg_cross", cross, T(U64, 3), T(U64, 3));
+  REFUSED("aten.linalg_cross", cross, T(F32, 2, 3), T(F32, 4, 3));
+  REFUSED("no dimension of 3", "aten.cross.default", T(F32, 2, 4), T(F32, 2, 4));
+  REFUSED("floating point or complex", dot, T(I64, 3), T(I64, 3));
+  REFUSED("one dtype", dot, T(F32, 3), T(F64, 3));
+  REFUSED("one dtype", "aten.isclose.default", T(F32, 3), T(F64, 3));
+  REFUSED("must not be negative", "aten.isclose.default", T(F32, 3), T(F32, 3), val_float(-1));
+  REFUSED("not defined for f32", "aten.gcd.default", T(F32, 3), T(F32, 3));
+}
+
 static void optimizer_lists_go_together(void **state) {
   Room *r = *state;
   const Value f = val_float(0.5), no = val_bool(false);
@@ -331,6 +349,7 @@ int main(void) {
       TEST(the_verifier_says_the_same),
       TEST(views_stay_in_their_storage),
       TEST(dtypes_that_do_not_go_together),
+      TEST(vectors_go_together),
       TEST(optimizer_lists_go_together),
       TEST(gradients_have_the_sizes_of_results),
       TEST(numbers_of_any_size),

@@ -142,6 +142,23 @@ static void test_zero_division(void **state) {
   kern_free(&k);
 }
 
+/* Of the smallest number, whose magnitude is no i64, PyTorch's gcd with 6 is -2. */
+static void test_common_divisors(void **state) {
+  (void)state;
+  enum { N = 6 };
+  const int64_t x[N] = {0, 0, -4, INT64_MIN, INT64_MIN, (int64_t)1 << 62}, y[N] = {0, -7, 6, 6, INT64_MIN, 3};
+  const int64_t gcd[N] = {0, 7, 2, 2, INT64_MIN, 1},
+                lcm[N] = {0, 0, 12, INT64_MIN, INT64_MIN, (int64_t)1 << 62}; /* products wrap */
+  int64_t got[N];
+  for (int isa = 0; isa <= (int)isa_detect(); isa++) {
+    const PwInstr divisor = {.op = PW_GCD}, multiple = {.op = PW_LCM};
+    assert_int_equal(SIMD_CALL((Isa)isa, pw_step_i64)(&divisor, got, x, y, NULL, N), PW_OK);
+    assert_memory_equal(got, gcd, sizeof gcd);
+    assert_int_equal(SIMD_CALL((Isa)isa, pw_step_i64)(&multiple, got, x, y, NULL, N), PW_OK);
+    assert_memory_equal(got, lcm, sizeof lcm);
+  }
+}
+
 /* ---- chains ----------------------------------------------------------------------- */
 
 enum { POOL = 6, LENGTH = 12 }; /* values to choose operands from, calls in a chain */
@@ -288,6 +305,7 @@ static void test_chains(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_instructions),
-                                     cmocka_unit_test(test_zero_division), cmocka_unit_test(test_chains)};
+                                     cmocka_unit_test(test_zero_division), cmocka_unit_test(test_common_divisors),
+                                     cmocka_unit_test(test_chains)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

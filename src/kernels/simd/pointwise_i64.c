@@ -65,6 +65,21 @@ static inline int64_t power(int64_t x, int64_t y) {
   for (; y; y >>= 1, base *= base) out *= y & 1 ? base : 1;
   return (int64_t)out;
 }
+/* Of magnitudes: that of the smallest number has no sign bit to spare. */
+static inline uint64_t magnitude(int64_t x) { return x < 0 ? 0 - (uint64_t)x : (uint64_t)x; }
+static inline uint64_t common_divisor(uint64_t x, uint64_t y) {
+  while (x) {
+    const uint64_t rest = y % x;
+    y = x;
+    x = rest;
+  }
+  return y;
+}
+/* Wraps, and is not negative unless it is the smallest number. */
+static inline int64_t common_multiple(int64_t x, int64_t y) {
+  const uint64_t divisor = common_divisor(magnitude(x), magnitude(y));
+  return divisor ? (int64_t)magnitude((int64_t)(magnitude(x) / divisor * magnitude(y))) : 0;
+}
 /* Shifts by more than the width, or by a negative number, leave nothing (or the sign). */
 static inline int64_t shift_left(int64_t x, int64_t y) { return y < 0 || y > 63 ? 0 : (int64_t)((uint64_t)x << y); }
 static inline int64_t shift_right(int64_t x, int64_t y) { return x >> (y < 0 || y > 63 ? 63 : y); }
@@ -98,6 +113,8 @@ PwFault SIMD(pw_step_i64)(const PwInstr *in, void *dst, const void *x_, const vo
     ROW2(FMAX, x > y ? x : y)
     ROW2(FMIN, x < y ? x : y)
     CALL2(POW, power(x, y))
+    CALL2(GCD, (int64_t)common_divisor(magnitude(x), magnitude(y)))
+    CALL2(LCM, common_multiple(x, y))
     ROW2(AND, x & y)
     ROW2(OR, x | y)
     ROW2(XOR, x ^ y)

@@ -141,6 +141,8 @@ const OpDef ops_binary[] = {
     ROW("atan2",               TT, emit_binary, ATAN2,       PW_FLOAT)
     ROW("arctan2",             TT, emit_binary, ATAN2,       PW_FLOAT)
     ROW("hypot",               TT, emit_binary, HYPOT,       0)
+    ROW("gcd",                 TT, emit_binary, GCD,         0)
+    ROW("lcm",                 TT, emit_binary, LCM,         0)
     PASS("logaddexp",          TT, emit_binary, LOGADDEXP,   PW_FLOAT, RISING_BOTH)
     PASS("logaddexp2",         TT, emit_binary, LOGADDEXP2,  PW_FLOAT, RISING_BOTH)
     BOTH("copysign",               emit_binary, COPYSIGN,    PW_FLOAT)

@@ -1,4 +1,4 @@
-/* distance.c -- distances between rows and between tensors, cosine similarity. */
+/* distance.c -- distances between rows and between tensors, cosine similarity, whether elements are close. */
 #include "kernels/distance.h"
 #include "ops/aten/dense.h"
 #include "ops/formula.h"
@@ -195,6 +195,32 @@ static Status cosine_similarity(Call *c) {
   return formula_give(&f, f_cast(&f, f_sum(&f, f_mul(&f, t[0], t[1]), &dim, 1, false), d));
 }
 
+/* |self - other| <= atol + |rtol other|, and what is equal; an infinite distance is not close.  Integers are
+ * compared as f32, as ATen does. */
+static Status isclose(Call *c) {
+  Formula f = {c, OK};
+  const Tensor *a = in_tensor(c, 0), *b = in_tensor(c, 1);
+  char x[128], y[128];
+  const double rtol = in_float(c, 2), atol = in_float(c, 3);
+  if (a->dtype != b->dtype)
+    return op_fail(c, "%s and %s must have one dtype", tensor_describe(a, x, sizeof x),
+                   tensor_describe(b, y, sizeof y));
+  if (!(rtol >= 0) || !(atol >= 0)) return op_fail(c, "rtol %g and atol %g must not be negative", rtol, atol);
+  Tensor *close = F_OP(&f, "aten.eq.Tensor", F_T(a), F_T(b));
+  if (in_bool(c, 4) && !dtype_is_integral(a->dtype)) {
+    Tensor *both = F_OP(&f, "aten.logical_and.default", F_T(F_OP(&f, "aten.isnan.default", F_T(a))),
+                        F_T(F_OP(&f, "aten.isnan.default", F_T(b))));
+    close = F_OP(&f, "aten.logical_or.default", F_T(close), F_T(both));
+  }
+  if (rtol == 0 && atol == 0) return formula_give(&f, close);
+  if (a->dtype == DT_BOOL) a = f_cast(&f, a, DT_F32);
+  if (dtype_is_integral(b->dtype)) b = f_cast(&f, b, DT_F32);
+  Tensor *allowed = f_shift(&f, f_abs(&f, f_scale(&f, b, rtol)), atol), *error = f_abs(&f, f_sub(&f, a, b));
+  Tensor *within = F_OP(&f, "aten.logical_and.default", F_T(F_OP(&f, "aten.isfinite.default", F_T(error))),
+                        F_T(F_OP(&f, "aten.le.Tensor", F_T(error), F_T(allowed))));
+  return formula_give(&f, F_OP(&f, "aten.logical_or.default", F_T(close), F_T(within)));
+}
+
 /* clang-format off */
 #define CDIST(text) {.schema = "aten::" text, .infer = cdist_infer, .run = cdist_run}
 #define PDIST(text) {.schema = "aten::" text, .infer = pdist_infer, .run = pdist_run}
@@ -217,4 +243,7 @@ const OpDef ops_distance[] = {
             "keepdim=False) -> Tensor",
             pairwise_distance),
     COMPOSE("cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor", cosine_similarity),
+    COMPOSE("isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float atol=1e-08, bool "
+            "equal_nan=False) -> Tensor",
+            isclose),
     {0}};

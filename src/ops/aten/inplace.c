@@ -260,6 +260,7 @@ const OpDef ops_inplace[] = {
     {.schema = "aten::fmod_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)", .inplace = "aten.fmod.Scalar"},
     {.schema = "aten::fmod_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)", .inplace = "aten.fmod.Tensor"},
     {.schema = "aten::frac_(Tensor(a!) self) -> Tensor(a!)", .inplace = "aten.frac.default"},
+    {.schema = "aten::gcd_(Tensor(a!) self, Tensor other) -> Tensor(a!)", .inplace = "aten.gcd.default"},
     {.schema = "aten::ge_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)", .inplace = "aten.ge.Scalar"},
     {.schema = "aten::ge_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)", .inplace = "aten.ge.Tensor"},
     {.schema = "aten::gelu_(Tensor(a!) self, *, str approximate=\"none\") -> Tensor(a!)",
@@ -288,6 +289,7 @@ const OpDef ops_inplace[] = {
      .inplace = "aten.index_fill.int_Tensor"},
     {.schema = "aten::index_put_(Tensor(a!) self, Tensor?[] indices, Tensor values, bool accumulate=False) -> "
                "Tensor(a!)", .inplace = "aten.index_put.default"},
+    {.schema = "aten::lcm_(Tensor(a!) self, Tensor other) -> Tensor(a!)", .inplace = "aten.lcm.default"},
     {.schema = "aten::le_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)", .inplace = "aten.le.Scalar"},
     {.schema = "aten::le_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)", .inplace = "aten.le.Tensor"},
     {.schema = "aten::leaky_relu_(Tensor(a!) self, Scalar negative_slope=0.01) -> Tensor(a!)",

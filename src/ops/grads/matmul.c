@@ -110,6 +110,14 @@ static void vjp_grouped(Vjp *v) {
   if (vjp_wants(v, 1)) vjp_give(v, 1, grouped(v, turned(v, a), g));
 }
 
+/* a x b: the volume g . (a x b) does not change when its three vectors go around. */
+static void vjp_cross(Vjp *v) {
+  Tensor *g = vjp_cotangent(v), *a = vjp_arg(v, 0), *b = vjp_arg(v, 1);
+  const char *cross = "aten.linalg_cross.default";
+  if (vjp_wants(v, 0)) vjp_give(v, 0, F_OP(&v->f, cross, F_T(vjp_conj(v, b)), F_T(g), vjp_value(v, 2)));
+  if (vjp_wants(v, 1)) vjp_give(v, 1, F_OP(&v->f, cross, F_T(g), F_T(vjp_conj(v, a)), vjp_value(v, 2)));
+}
+
 const GradDef grads_matmul[] = {
     GRAD("mm.default bmm.default", vjp_product, "self mat2"),
     GRAD("mv.default", vjp_product, "self vec"),
@@ -120,6 +128,7 @@ const GradDef grads_matmul[] = {
     GRAD("addmv.default", vjp_product, "mat vec"),
     GRAD("linear.default tess.linear_wide.default", vjp_product, "input weight"),
     GRAD("addr.default", vjp_addr, "vec1 vec2"),
+    GRAD("linalg_cross.default", vjp_cross, "self other"),
     TRAINS_AS("_addmm_activation.default", activation_training),
     GRAD("transformers.grouped_mm_fallback.default", vjp_grouped, "input weight offs"),
     GRAD("_grouped_mm.default", vjp_grouped, "self mat2 offs"),
