@@ -399,7 +399,9 @@ typedef struct {
   int keep_gathered;     /* with fsdp: from the forward to the backward */
   int prefetch;          /* with fsdp: groups that are gathered ahead; 0: 1 */
   const char *rank_rows; /* "5,7": with "local", rows of each batch for the ranks along the data axes */
-  const char *bucket_mb; /* "25": MiB of gradients that are reduced at once; "0": each by itself; NULL: "4" */
+  const char
+      *bucket_mb; /* "25": MiB of gradients that are reduced at once; "0": each by itself; "auto"; NULL: "4" */
+  const char *reduce_dtype; /* "bf16", "f16": gradients are rounded to it before they are added up over the ranks */
 } TessTraining;
 
 typedef struct {

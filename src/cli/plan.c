@@ -32,7 +32,7 @@ static const char examples[] =
 
 typedef struct {
   const char *mesh, *plan, *machine, *report, *save, *weights, *memory, *train, *clip, *dtype, *data_axis,
-      *data_parallel, *fsdp, *wrap, *bucket_mb;
+      *data_parallel, *fsdp, *wrap, *bucket_mb, *reduce_dtype;
   TextList sizes;
   int64_t rank, batch, accumulate, prefetch;
   GradientWords gradients;
@@ -133,6 +133,18 @@ static Status report_program(const PlanOptions *o, const Exported *e, PlanReques
   return s;
 }
 
+static SpreadSettings spread_of(const PlanOptions *o) {
+  return (SpreadSettings){.mesh = o->mesh,
+                          .data_axis = o->data_axis,
+                          .data_parallel = o->data_parallel,
+                          .fsdp = o->fsdp,
+                          .wrap = o->wrap,
+                          .keep_gathered = o->keep_gathered,
+                          .prefetch = given_or(o->prefetch, -1),
+                          .reduce_dtype = o->reduce_dtype,
+                          .bucket_mb = o->bucket_mb};
+}
+
 /* --train on a mesh: prepared as `tessera train` does it, which takes over the program. */
 static Status prepare_step(Ctx *ctx, const PlanOptions *o, const char *path, const PlanFile *plan, Arena *arena,
                            Prepared **out) {
@@ -141,14 +153,7 @@ static Status prepare_step(Ctx *ctx, const PlanOptions *o, const char *path, con
   TRY_NEW(recipe, arena_new(arena, Recipe));
   const TrainSettings settings = {
       .optim = *o->train ? o->train : NULL, .clip = o->clip, .dtype = o->dtype, .accumulate = o->accumulate};
-  const SpreadSettings spread = {.mesh = o->mesh,
-                                 .data_axis = o->data_axis,
-                                 .data_parallel = o->data_parallel,
-                                 .fsdp = o->fsdp,
-                                 .wrap = o->wrap,
-                                 .keep_gathered = o->keep_gathered,
-                                 .prefetch = given_or(o->prefetch, -1),
-                                 .bucket_mb = o->bucket_mb};
+  const SpreadSettings spread = spread_of(o);
   TrainerPlan how = {.loss = o->gradients.loss, .recipe = recipe, .planned = true};
   TRY(spread_plan(&spread, plan, &how));
   TRY(settings_recipe(&settings, arena, recipe));
@@ -187,10 +192,7 @@ static Status plan_training(PlanOptions *o, const char *path) {
   PlanRequest r = {.machine = o->machine ? &machine : NULL, .rank = (int)o->rank};
   TRY(check_files(o, &machine));
   ctx_init(&ctx, 1);
-  const SpreadSettings words = {.wrap = o->wrap,
-                                .keep_gathered = o->keep_gathered,
-                                .prefetch = given_or(o->prefetch, -1),
-                                .bucket_mb = o->bucket_mb};
+  const SpreadSettings words = spread_of(o);
   ReduceGradients reduce;
   Status s = train_request(o, &r, &plan);
   if (!s) s = spread_reductions(&words, &arena, &reduce);
@@ -279,6 +281,8 @@ static const Option options[] = {
      "with --train: a step is made with the mean gradient of N batches"},
     {"--bucket-mb", 0, OPT_TEXT, offsetof(PlanOptions, bucket_mb), "N|auto",
      "with --train: MiB of gradients that are reduced at once (default 4; auto: as the machine is done first)"},
+    {"--reduce-dtype", 0, OPT_TEXT, offsetof(PlanOptions, reduce_dtype), "bf16|f16",
+     "with --train: gradients are rounded to it before they are added up over the ranks"},
     {"--fsdp", 0, OPT_MAYBE, offsetof(PlanOptions, fsdp), "AXIS",
      "with --train: parameters, gradients and optimizer state are sharded over the data axis, too"},
     OPTIONS_OF_GROUPS(PlanOptions),
@@ -314,11 +318,11 @@ Status command_plan(int argc, char **argv) {
   if (o.rank < 0 || o.rank > 1 << 24) return fail(ERR_USAGE, "--rank must be between 0 and the number of ranks");
   if (!o.train) TRY(gradient_words_check(&o.gradients));
   if (o.batch < 0 || o.batch > INT32_MAX) return fail(ERR_USAGE, "--batch must be between 1 and %d", INT32_MAX);
-  if (!o.train &&
-      (o.batch || o.clip || o.dtype || o.data_axis || o.fsdp || o.data_parallel || o.accumulate || o.bucket_mb))
+  if (!o.train && (o.batch || o.clip || o.dtype || o.data_axis || o.fsdp || o.data_parallel || o.accumulate ||
+                   o.bucket_mb || o.reduce_dtype))
     return status_hint(fail(ERR_USAGE,
-                            "--batch, --clip, --dtype, --data-axis, --data-parallel, --accumulate, --bucket-mb and "
-                            "--fsdp speak of a training"),
+                            "--batch, --clip, --dtype, --data-axis, --data-parallel, --accumulate, --bucket-mb, "
+                            "--reduce-dtype and --fsdp speak of a training"),
                        "give --train, too");
   if (o.fsdp && !o.mesh && !o.plan)
     return status_hint(fail(ERR_USAGE, "--fsdp shards parameters over the ranks of a mesh"), "--mesh dp=4");

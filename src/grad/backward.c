@@ -211,6 +211,15 @@ static Status unpack(Job *j, TapeNode *n, Tensor **tensor, Value **arg, Value **
 /* An op through which partial values pass for nothing. */
 static bool only_moves(const Op *op) { return op->def->moves != MOVES_NOT || op->def->flags & OP_DTENSOR; }
 
+enum { MUCH_LARGER = 16 };
+
+/* The gradient of a parameter is reduced in the end, with others and beside the rest of the backward: what leads to
+ * nothing else need not be reduced before, unless the gradient is much larger than the cotangent. */
+static bool ends_in_leaf(const Job *j, const TapeNode *n, const Tensor *table, const Tensor *cotangent) {
+  return j->recording && n->op->grad && n->op->grad->passes_partial && is_leaf(n->source[0]) &&
+         tensor_numel(table) <= MUCH_LARGER * tensor_numel(cotangent);
+}
+
 /* "cotangent of 'linear_3' in layers.0": a redistribution's cause. */
 static Status cotangent_title(Job *j, const TapeNode *n, const char **out) {
   char of[512] = "";
@@ -221,9 +230,10 @@ static Status cotangent_title(Job *j, const TapeNode *n, const char **out) {
 
 /* A cotangent that came as partial sums is reduced once, when all of it has come and before it is computed with, to
  * where its tensor lies: to shards where that is sharded, else to the whole. */
-static Status settle(Job *j, const TapeNode *n, const Tensor *result, Tensor **cotangent) {
+static Status settle(Job *j, const TapeNode *n, Tensor *const *tensor, int i, Tensor **cotangent) {
   Tensor *g = *cotangent;
-  if (!g || !g->spec || !g->spec->partial || only_moves(n->op)) return OK;
+  const Tensor *result = tensor[n->nin + i];
+  if (!g || !g->spec || !g->spec->partial || only_moves(n->op) || ends_in_leaf(j, n, tensor[0], g)) return OK;
   const Spec *to;
   Placement place[MAX_AXES];
   for (int a = 0; a < g->spec->mesh->naxes; a++) {
@@ -271,7 +281,7 @@ static Status visit_node(Job *j, const Visit *at) {
   TRY_NEW(cotangent, arena_new_n(step_arena(j), Tensor *, n->nout + 1));
   for (int i = 0; i < n->nout; i++) {
     cotangent[i] = at->cotangent[i];
-    TRY(settle(j, n, tensor[n->nin + i], &cotangent[i]));
+    TRY(settle(j, n, tensor, i, &cotangent[i]));
   }
   for (int i = 0; i < n->nin; i++) {
     Visit *source = n->source[i] ? visit_of(j, n->source[i]) : NULL;

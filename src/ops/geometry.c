@@ -346,6 +346,7 @@ Status geometry_as_strided(const Call *c, int first, Geometry *g) {
   g->offset = offset;
   for (int i = 0; i < g->ndim; i++) {
     if (stride.v[i] < 0) return op_fail(c, "negative strides are not supported");
+    if (stride.v[i] > INT64_MAX / 16) return op_fail(c, "there is no stride %lld", (long long)stride.v[i]);
   }
   if (offset < 0) return op_fail(c, "the storage offset is negative: %lld", (long long)offset);
   if (offset > INT64_MAX / 16) return op_fail(c, "there is no storage offset %lld", (long long)offset);

@@ -147,6 +147,8 @@ typedef struct {
   /* The same of DTensors while losses are parallel (Dist.loss_parallel), or where classes are sharded in a program;
    * NULL: no other form. */
   OpFn *parallel;
+  /* The gradient is one call, linear in the cotangent, whose rule takes partial sums. */
+  bool passes_partial;
 } GradDef;
 
 struct Op {

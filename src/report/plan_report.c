@@ -303,6 +303,7 @@ static Status find_gradients(Collector *c) {
     of.replica_group = c->grad.replica_group;
     of.replica_axes = c->grad.replica_axes;
     of.phase = c->r->phase;
+    if (c->r->reduce) of.reduce_dtype = c->r->reduce->dtype;
     c->grad = of;
   } else TRY(grad_request(c->e, c->r->grad, &c->p->arena, &c->grad));
   const Arg *loss = &c->e->graph->outputs[c->grad.loss];

@@ -124,7 +124,7 @@ static void vjp_embedding_bag(Vjp *v) {
 }
 
 const GradDef grads_embedding[] = {
-    GRAD("embedding.default", vjp_embedding, "indices"),
+    {.ops = "embedding.default", .vjp = vjp_embedding, .reads = "indices", .passes_partial = true},
     GRAD("embedding_dense_backward.default", vjp_embedding_backward, "indices"),
     TRAINS_AS("embedding_bag.default embedding_bag.padding_idx", bag_training),
     GRAD("_embedding_bag.default", vjp_embedding_bag,
