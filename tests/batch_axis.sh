@@ -17,7 +17,7 @@ rows() { # NAME [LOSS]: on 2, 3 and 5 ranks, of which some have no rows
     options="--mesh $mesh --plan $temp/$1.json --grad --grad-inputs --loss ${2:-l}"
     try 0 'gradients match' run "$temp/$1.txt" $options --random-inputs 0 --check=nodes
     try 0 '' plan "$temp/$1.txt" $options
-    that lacks 'all_gather\|all_to_all'
+    that lacks 'all_gather.* dp\|all_to_all'
   done
 }
 
@@ -91,10 +91,64 @@ program lstm '%x: f32[4,3,5] = user, %p: f32[8,5] = user, %ph: f32[8,2] = user' 
 END
 rows lstm t
 
+program prelu '%x: f32[4,6,3] = user, %p: f32[6] = user' <<'END'
+  %y: f32[4,6,3] = aten.prelu.default(%x, %p)
+  %t: f32[4,6,3] = aten.tanh.default(%y)
+  %l: f32[] = aten.sum.default(%t)
+  return user %l
+END
+rows prelu
+
+# Tables that are read at the rows of a batch: their gradients are partial sums.
+program tables '%x: f32[4,3,5] = user, %p: f32[9,5] = user, %pb: f32[7,5] = user' <<'END'
+  %s: f32[4,3] = aten.sum.dim_IntList(%x, [2])
+  %a: f32[4,3] = aten.abs.default(%s)
+  %c: f32[4,3] = aten.clamp.default(%a, 0, 6)
+  %i: i64[4,3] = aten.to.dtype(%c, i64)
+  %r: f32[4,3,5] = aten.index.Tensor(%p, [%i])
+  %f: i64[4] = aten.select.int(%i, 1, 0)
+  %q: f32[4,5] = aten.index_select.default(%pb, 0, %f)
+  %u: f32[4,1,5] = aten.unsqueeze.default(%q, 1)
+  %m: f32[4,3,5] = aten.mul.Tensor(%r, %u)
+  %t: f32[4,3,5] = aten.mul.Tensor(%m, %x)
+  %l: f32[] = aten.sum.default(%t)
+  return user %l
+END
+rows tables
+
+# Variances: sums go over the ranks.
+program variances '%x: f32[4,6] = user' <<'END'
+  %v: f32[6] = aten.var.correction(%x, [0], correction=1)
+  %s: f32[1,6] = aten.std.dim(%x, [0], true, true)
+  %a: f32[6], %b: f32[6] = aten.var_mean.correction(%x, [0], correction=0)
+  %q: f32[] = aten.std.default(%x)
+  %t: f32[1,6] = aten.mul.Tensor(%v, %s)
+  %w: f32[1,6] = aten.add.Tensor(%t, %a)
+  %y: f32[1,6] = aten.mul.Tensor(%w, %b)
+  %z: f32[1,6] = aten.mul.Tensor(%y, %q)
+  %l: f32[] = aten.sum.default(%z)
+  return user %l
+END
+rows variances
+program logsumexp '%x: f32[10,6] = user' <<'END' # a rank without rows has no largest element
+  %e: f32[6] = aten.logsumexp.default(%x, [0])
+  %t: f32[6] = aten.tanh.default(%e)
+  %l: f32[] = aten.sum.default(%t)
+  return user %l
+END
+rows logsumexp
+
 # ---- a loss over classes that are sharded: sums are exchanged, in the backward nothing
 program vocabulary '%x: f32[6,5] = user, %y: i64[6] = user, %w: f32[13,5] = user' <<'END'
   %z: f32[6,13] = aten.linear.default(%x, %w)
   %l: f32[] = aten.cross_entropy_loss.default(%z, %y, None, 1, 2)
+  return user %l
+END
+program z_loss '%x: f32[6,5] = user, %w: f32[13,5] = user' <<'END'
+  %z: f32[6,13] = aten.linear.default(%x, %w)
+  %e: f32[6] = aten.logsumexp.default(%z, [-1])
+  %s: f32[6] = aten.mul.Tensor(%e, %e)
+  %l: f32[] = aten.mean.default(%s)
   return user %l
 END
 for mesh in tp=2 tp=3 dp=2,tp=2; do
@@ -102,9 +156,11 @@ for mesh in tp=2 tp=3 dp=2,tp=2; do
   [ $mesh = dp=2,tp=2 ] && place='R,S(0)'
   echo "{\"inputs\": {\"w\": \"$place\"}}" >"$temp/vocabulary.json"
   options="--mesh $mesh --plan $temp/vocabulary.json --grad --grad-inputs"
-  try 0 'gradients match' run "$temp/vocabulary.txt" $options --random-inputs 0 --check=nodes
-  try 0 '' plan "$temp/vocabulary.txt" $options
-  that lacks 'all_gather\|all_to_all'
+  for loss in vocabulary z_loss; do
+    try 0 'gradients match' run "$temp/$loss.txt" $options --random-inputs 0 --check=nodes
+    try 0 '' plan "$temp/$loss.txt" $options
+    that lacks 'all_gather\|all_to_all'
+  done
 done
 
 # ---- the part of a larger tensor that a random op makes is in the text, and read again

@@ -222,6 +222,27 @@ Status rule_index(Rules *r) {
 
 /* ---- putting ----------------------------------------------------------------------------------------- */
 
+/* What is added up may come in parts: each rank adds its indices' values to a partial sum, of which self is one
+ * addend.  So the gradient of a table that is read at the rows of a batch needs no other rank's rows. */
+static Status add_in_parts(Rules *r, const Indexed *x, int values, int result) {
+  for (int i = 1; i < values; i++)
+    if (!dtype_is_int(r->in[i]->dtype) || r->in[i]->dtype == DT_U8) return OK; /* a mask: who knows how many? */
+  for (int d = 0; d < x->ndim; d++) {
+    Placement *p;
+    bool any = false;
+    TRY(blank(r, place_p(REDUCE_SUM), &p));
+    *input_of(r, p, 0) = place_p(REDUCE_SUM);
+    for (int i = 1; i < r->nin; i++) {
+      int at = i == values ? x->place + d - (result - r->in[i]->ndim) : d - (x->ndim - r->in[i]->ndim);
+      if (at < 0 || r->in[i]->size[at] == 1) continue;
+      *input_of(r, p, i) = place_s(at);
+      any |= i != values;
+    }
+    if (any) TRY(rule_axis(r, p));
+  }
+  return OK;
+}
+
 Status rule_index_put(Rules *r) {
   const Call *c = r->call;
   Placement *p;
@@ -238,6 +259,7 @@ Status rule_index_put(Rules *r) {
     TRY(rule_axis(r, p));
   }
   if (values < 0) return OK;
+  if (in_bool(c, 3) && r->out[0]->dtype != DT_BOOL) TRY(add_in_parts(r, &x, values, result));
   TRY(blank(r, place_p(REDUCE_SUM), &p)); /* self and values partial, in one go */
   *input_of(r, p, 0) = *input_of(r, p, values) = place_p(REDUCE_SUM);
   return rule_axis(r, p);
@@ -274,7 +296,14 @@ Status rule_index_dim(Rules *r) {
     if (source >= 0 && r->in[source]->ndim > d) *input_of(r, p, source) = place_s(d);
     TRY(rule_axis(r, p));
   }
-  ReduceOp last = r->call->op->def->shard.linear == LINEAR_JOINT ? REDUCE_AVG : REDUCE_PRODUCT;
+  bool adds = r->call->op->def->shard.linear == LINEAR_JOINT;
+  if (adds && r->in[1]->ndim == 1 && r->in[source]->ndim > dim && r->out[0]->dtype != DT_BOOL) {
+    TRY(blank(r, place_p(REDUCE_SUM), &p)); /* each rank adds its own, as in add_in_parts */
+    *input_of(r, p, 0) = place_p(REDUCE_SUM), *input_of(r, p, 1) = place_s(0);
+    *input_of(r, p, source) = place_s(dim);
+    TRY(rule_axis(r, p));
+  }
+  ReduceOp last = adds ? REDUCE_AVG : REDUCE_PRODUCT;
   for (ReduceOp op = REDUCE_SUM; op <= last; op++) {
     Placement partial = place_p(op);
     if (source < 0 && !pass_partial(PASS_EQUAL, &partial)) continue;

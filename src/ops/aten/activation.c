@@ -281,7 +281,7 @@ const OpDef ops_activation[] = {
         "self_is_result) -> Tensor",
         emit_rrelu_backward, PW_LEAKY_RELU_BACKWARD)
     {.schema = "aten::_prelu_kernel_backward(Tensor grad_output, Tensor self, Tensor weight) -> (Tensor, Tensor)",
-     .infer = prelu_backward_infer, .run = prelu_backward_run},
+     .infer = prelu_backward_infer, .run = prelu_backward_run, .shard.place = place_pointwise},
     {.schema = "aten::glu_backward(Tensor grad_output, Tensor self, int dim) -> Tensor",
      .infer = glu_backward_infer, .run = glu_backward_run, .shard.place = glu_backward_place},
     {.schema = "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)",

@@ -14,6 +14,7 @@
 
 #include "kernels/copy.h"
 #include "kernels/reduce.h"
+#include "ops/aten/reduce_parts.h"
 #include "ops/rule.h"
 
 /* The dtype of the result, unless a dtype argument says otherwise. */
@@ -251,6 +252,17 @@ static Status place_reduce(Rules *r) {
   return rule_fold(r, &f);
 }
 
+/* Variances, their pairs with a mean, logsumexp along a dimension that is cut. */
+static Status fold_in_parts(Call *c, const Sharded *how, bool *done) {
+  Request p;
+  TRY(read_request(c, &p));
+  *done = (p.r.kind == FOLD_VARIANCE || p.r.kind == FOLD_EXPSUM) && sharded_along(how, c, 0, p.mask);
+  if (!*done) return OK;
+  if (c->op->def->compose) return c->op->def->compose(c);
+  const PartsRequest parts = {p.mask, p.keepdim, p.out, p.r.param, p.r.finish == FINISH_STD};
+  return p.r.kind == FOLD_VARIANCE ? variance_in_parts(c, &parts) : logsumexp_in_parts(c, &parts);
+}
+
 /* aminmax: folded shards leave the smallest of the first result, the largest of the second. */
 static Status place_extremes(Rules *r) {
   Request p;
@@ -376,12 +388,15 @@ static Status matrix_norm(Call *c) {
 #define REDUCE(text, ...) \
   {.schema = "aten::" text, .infer = reduce_infer, .run = reduce_run, .shard.place = place_reduce, \
     .row = &(const Row){__VA_ARGS__}}
+#define PARTED(text, ...) \
+  {.schema = "aten::" text, .infer = reduce_infer, .run = reduce_run, .shard.place = place_reduce, \
+    .shard.compose_sharded = fold_in_parts, .row = &(const Row){__VA_ARGS__}}
 #define MEAN(text, ...) \
   {.schema = text, .infer = reduce_infer, .run = reduce_run, .shard.place = place_reduce, \
     .shard.localize = localize_mean, .row = &(const Row){FOLD(SUM, MEAN), __VA_ARGS__}}
 #define PAIR(text, fn, placed, ...) \
   {.schema = "aten::" text, .compose = fn, .infer = pair_infer, .shard.place = placed, \
-    .row = &(const Row){__VA_ARGS__}}
+    .shard.compose_sharded = fold_in_parts, .row = &(const Row){__VA_ARGS__}}
 #define COMPOSE(text, fn) {.schema = "aten::" text, .compose = fn}
 /* clang-format on */
 #define FOLD(kind, finish) .r = {FOLD_##kind, FINISH_##finish, 0}
@@ -429,21 +444,21 @@ const OpDef ops_reduce[] = {
     REDUCE("_is_all_true(Tensor self) -> Tensor", FOLD(ALL, NONE), .gives = GIVES_TRUTH),
     REDUCE("_is_any_true(Tensor self) -> Tensor", FOLD(ANY, NONE), .gives = GIVES_TRUTH),
 
-    REDUCE("var(Tensor self, bool unbiased=True) -> Tensor", FOLD(VARIANCE, VAR), .gives = GIVES_FLOAT,
+    PARTED("var(Tensor self, bool unbiased=True) -> Tensor", FOLD(VARIANCE, VAR), .gives = GIVES_FLOAT,
         .unbiased = 1),
-    REDUCE("var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor",
+    PARTED("var.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor",
            FOLD(VARIANCE, VAR), .gives = GIVES_FLOAT, .dim = 1, .unbiased = 2, .keepdim = 3),
-    REDUCE("var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> "
+    PARTED("var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> "
            "Tensor",
            FOLD(VARIANCE, VAR), .gives = GIVES_FLOAT, .dim = 1, .correction = 2, .keepdim = 3),
-    REDUCE("std(Tensor self, bool unbiased=True) -> Tensor", FOLD(VARIANCE, STD), .gives = GIVES_FLOAT,
+    PARTED("std(Tensor self, bool unbiased=True) -> Tensor", FOLD(VARIANCE, STD), .gives = GIVES_FLOAT,
         .unbiased = 1),
-    REDUCE("std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor",
+    PARTED("std.dim(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> Tensor",
            FOLD(VARIANCE, STD), .gives = GIVES_FLOAT, .dim = 1, .unbiased = 2, .keepdim = 3),
-    REDUCE("std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> "
+    PARTED("std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> "
            "Tensor",
            FOLD(VARIANCE, STD), .gives = GIVES_FLOAT, .dim = 1, .correction = 2, .keepdim = 3),
-    REDUCE("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
+    PARTED("logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
            FOLD(EXPSUM, LOG), .gives = GIVES_FLOATED, .dim = 1, .keepdim = 2),
 
     REDUCE("linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? "

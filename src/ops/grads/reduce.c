@@ -109,6 +109,9 @@ static void give_var(Vjp *v, const Folded *d, Tensor *g) {
   double correction = correction_of(v), free = (double)d->count - correction;
   bool whole = correction == floor(correction) && fabs(correction) < 1e9;
   Tensor *mean = d->n ? F_OP(f, "aten.mean.dim", F_T(x), val_ints(d->dim, d->n), val_bool(true)) : x;
+  Tensor *pair[2] = {x, mean};
+  f_align(f, pair, 2); /* the mean goes over the ranks, not x */
+  x = pair[0], mean = pair[1];
   g = f_widen(f, g);
   if ((d->all || d->x->ndim == 0) && free <= 0) { /* as PyTorch: a deviation counts infinitely, none not at all */
     Tensor *none = F_OP(f, "aten.eq.Tensor", F_T(x), F_T(mean));
