@@ -410,7 +410,5 @@ const OpDef ops_inplace[] = {
      .inplace = "aten.xlogy.Scalar_Other"},
     {.schema = "aten::xlogy_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)", .inplace = "aten.xlogy.Tensor"},
     {.schema = "aten::zero_(Tensor(a!) self) -> Tensor(a!)", .inplace = "aten.zero.default"},
-    {.schema = "aten::atan2.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)",
-     .inplace = "aten.atan2.default"},
     {0},
 };
