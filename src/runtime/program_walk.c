@@ -360,6 +360,10 @@ static Status walk_back(Walking *walking, const Value *inputs, const Value *leav
   TRY(share_loss(w, loss.tensor, &loss.tensor));
   TRY(enter(w, STAGE_BACKWARD));
   TRY(gradients_find(&walking->tape, r, leaves, loss.tensor, w->scope, w->arena, gradients));
+  if (r->update) {
+    Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_SHARD};
+    TRY(update_spoil(r->update, &c, loss.tensor, gradients));
+  }
   TRY(mark_partial(w, gradients));
   if (w->visits) TRY(w->visits(w->arg, NULL));
   TRY(place_gradients(w, inputs, gradients));

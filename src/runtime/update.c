@@ -194,6 +194,22 @@ Status update_loss(const Update *u, Call *tape, const Value *inputs, Tensor *los
   return f.status;
 }
 
+/* A mean over no targets is nan and has gradients of zero: nothing but the loss tells.  The sum over micro-batches
+ * and the reduction over ranks carry what is added here to wherever the norm is taken. */
+Status update_spoil(const Update *u, Call *c, const Tensor *loss, Value *gradients) {
+  Formula f = {.c = c};
+  Value *least = NULL;
+  if (!u->recipe.skip_nonfinite && !u->recipe.scale_loss) return OK;
+  for (int k = 0; k < u->nparams; k++) {
+    Value *g = &gradients[k];
+    if (g->kind == VAL_TENSOR && (!least || tensor_numel(g->tensor) < tensor_numel(least->tensor))) least = g;
+  }
+  if (!least) return OK;
+  Tensor *nothing = f_cast(&f, f_scale(&f, loss, 0), least->tensor->dtype); /* or nan */
+  *least = val_tensor(f_add(&f, least->tensor, nothing));
+  return f.status;
+}
+
 typedef struct {
   const Update *u;
   Formula f;

@@ -49,6 +49,8 @@ Status update_declare(Exported *e, const Recipe *r, const int *params, int n, Ar
 /* The loss whose backward gives the gradients that update_walk() wants: scaled, if need be.  tape: the terms on
  * which it is differentiated. */
 Status update_loss(const Update *u, Call *tape, const Value *inputs, Tensor *loss, Tensor **out);
+/* If steps that are not finite are left out: makes a gradient, the smallest, not finite where the loss is not. */
+Status update_spoil(const Update *u, Call *c, const Tensor *loss, Value *gradients);
 /* How the walk that calls the update has gradients reduced: of a step's sum over its micro-batches, once. */
 typedef struct {
   void *arg;

@@ -433,7 +433,10 @@ static Status feed(Trainer *t, const Batch *batch, StepResult *out, bool *done) 
                       .grad_norm = norm,
                       .skipped = (r->skip_nonfinite || r->scale_loss) && !isfinite(norm),
                       .loss_scale = scale};
-  return mean_over_replicas(t, 1, &out->loss);
+  TRY(mean_over_replicas(t, 1, &out->loss));
+  if (isnan(out->loss)) out->loss = NAN; /* some have a sign, which is nobody's business */
+  if (isnan(out->grad_norm)) out->grad_norm = NAN;
+  return OK;
 }
 
 Status trainer_feed(Trainer *t, const Batch *batch, StepResult *out, bool *done) {
