@@ -303,4 +303,34 @@ END
   that [ "$(grep -c 'step 2' "$temp/err")" = 1 ]
 fi
 
+# ---- batches of the perceptron whose targets are these bytes, in the second one
+targets() { # FILE BYTES
+  header='{"x":{"dtype":"F32","shape":[24,8],"data_offsets":[0,768]},"y":{"dtype":"I64","shape":[24],"data_offsets":[768,960]}}'
+  {
+    printf "\\$(printf %03o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"
+    head -c 864 /dev/zero
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12; do printf "$2"; done
+  } >"$1"
+}
+on() { # FILE CODES PATTERN OPTIONS...
+  file=$1 code=$2 pattern=$3
+  shift 3
+  check "$code" "$pattern" "$tessera" train "$mlp/forward.pt2" --threads 1 --data "$file" --no-shuffle "$@"
+}
+# None at all: the loss is nan, gradients are zeros, and the step counts as not finite all the same, whoever has them.
+targets "$temp/none.safetensors" '\234\377\377\377\377\377\377\377'
+for mesh in dp=3 'dp=2 --fsdp' 'dp=2 --data-parallel local' 'dp=2 --data-parallel local --fsdp' dp=2,tp=2; do
+  on "$temp/none.safetensors" 0 '^step 2  loss nan  norm nan .*skipped' --mesh $mesh --steps 2 --nonfinite skip
+  on "$temp/none.safetensors" 0 '^step 1  loss nan  norm nan .*skipped' --mesh $mesh --steps 1 --accumulate 2 --nonfinite skip
+done
+on "$temp/none.safetensors" 1 'step 2: the loss is nan and the norm of the gradients nan; the parameters are those before' --mesh dp=2 --steps 2
+# A class that there is not: of which node, and in which step.
+targets "$temp/class.safetensors" '\067\0\0\0\0\0\0\0'
+for mesh in dp=1 dp=2; do
+  on "$temp/class.safetensors" 1 'target 55 is not one of' --mesh $mesh --steps 2
+  that grep -qE "at +node 'cross_entropy_loss" "$temp/err"
+  that grep -qE 'at +step 2' "$temp/err"
+done
+sed 's/"shape":\[24\],"data_offsets":\[768,960\]/"shape":[23],"data_offsets":[768,952]/' "$temp/class.safetensors" | head -c -8 >"$temp/fewer.safetensors"
+on "$temp/fewer.safetensors" 3 "input 'x' has 24 samples, 'y' has 23" --mesh dp=2 --steps 2
 sum_up

@@ -98,12 +98,13 @@ static Status count_batches(Data *d) {
   for (int i = 1; i < d->ncolumns; i++) {
     const DataColumn *c = &d->columns[i];
     if (c->samples == d->samples) continue;
-    return status_at(status_at(fail(ERR_FILE, "input '%s' has %lld samples, '%s' has %lld", first->input->val->name,
-                                    (long long)d->samples, c->input->val->name, (long long)c->samples),
-                               "%s", first_file(first)),
-                     "%s", first_file(c));
+    return status_at(
+        status_at(fail(ERR_FILE, "input '%s' has %lld %s, '%s' has %lld", first->input->val->name,
+                       (long long)d->samples, data_counts(d), c->input->val->name, (long long)c->samples),
+                  "%s", first_file(first)),
+        "%s", first_file(c));
   }
-  if (!d->samples) return fail(ERR_FILE, "%s: there are no samples", first_file(first));
+  if (!d->samples) return fail(ERR_FILE, "%s: there are no %s", first_file(first), data_counts(d));
   if (!drop && d->rows > d->samples) d->rows = d->samples;
   d->batches = d->samples / d->rows + (!drop && d->samples % d->rows);
   if (d->batches) return OK;

@@ -65,7 +65,7 @@ Status data_hint_input(Status s, const Data *d, const char *name) {
 /* What a sample must be, "f32[3,s1]". */
 static Status differs(const Data *d, const DataColumn *c, const DataPiece *p, int ndim, const int64_t *size) {
   const Val *v = c->input->val;
-  const char *what = d->options.batched ? "batches" : "samples";
+  const char *what = data_counts(d);
   char have[128];
   TextBuf want = {0};
   text_puts(&want, "[");
@@ -177,8 +177,8 @@ static Status add_tensors(Data *d, const SafeTensors *st) {
     if (!first) first = c;
     int64_t here = c->pieces[c->npieces - 1].count, there = first->pieces[first->npieces - 1].count;
     if (here != there) {
-      return fail(ERR_FILE, "%s: input '%s' has %lld samples, '%s' has %lld", f->path, first->input->val->name,
-                  (long long)there, c->input->val->name, (long long)here);
+      return fail(ERR_FILE, "%s: input '%s' has %lld %s, '%s' has %lld", f->path, first->input->val->name,
+                  (long long)there, data_counts(d), c->input->val->name, (long long)here);
     }
   }
   if (first) return OK;

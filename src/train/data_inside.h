@@ -80,6 +80,8 @@ Status data_map_files(Data *d, const char *pattern);
 /* Appends a piece of `count` samples, of this size each, after checking that it fits the column. */
 Status data_add_piece(Data *d, DataColumn *c, const DataPiece *piece, int ndim, const int64_t *size);
 DataColumn *data_column(Data *d, const char *name); /* by either name of the input; NULL if there is none */
+/* What the first dimension of a file counts, for messages. */
+static inline const char *data_counts(const Data *d) { return d->options.batched ? "batches" : "samples"; }
 /* Adds to an error the name of an input that is like this one. */
 Status data_hint_input(Status s, const Data *d, const char *name);
 

@@ -129,7 +129,7 @@ static Status make_step(Loop *l, StepResult *result) {
   const StepWatch *watch = l->o->watch;
   if (watch) TRY(watch->begins(watch->arg));
   Status s = trainer_step(l->t, next_batch, l, result);
-  if (s && status_code(s) == ERR_DIFF) return status_at(s, "step %lld", (long long)l->step);
+  if (s && status_code(s) != ERR_RANK) return status_at(s, "step %lld", (long long)l->step); /* see run_steps */
   TRY(s);
   return watch ? watch->made(watch->arg, l->step, result) : OK;
 }
