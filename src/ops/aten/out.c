@@ -1,6 +1,6 @@
 /* out.c -- ops whose result goes to an argument `out`, as rows {schema, functional form} like those of inplace.c.
  *
- * Programs have them where a library passes out= outside of gradients: spectral norms write their vectors so.  These
+ * Programs have them where a library passes out= outside of gradients: spectral norms write their vectors so. These
  * are the forms of arithmetic, products, joins and sums; others are rows away.
  */
 #include "ops/op.h"
@@ -9,7 +9,6 @@
 const OpDef ops_out[] = {
     {.schema = "aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)",
      .inplace = "aten._softmax.default"},
-    {.schema = "aten::abs.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)", .inplace = "aten.abs.default"},
     {.schema = "aten::add.Scalar_out(Tensor self, Scalar other, Scalar alpha=1, *, Tensor(a!) out) -> Tensor(a!)",
      .inplace = "aten.add.Scalar"},
     {.schema = "aten::add.out(Tensor self, Tensor other, *, Scalar alpha=1, Tensor(a!) out) -> Tensor(a!)",
@@ -139,8 +138,6 @@ const OpDef ops_out[] = {
                "Tensor(a!) out) -> Tensor(a!)", .inplace = "aten.norm.ScalarOpt_dim_dtype"},
     {.schema = "aten::norm.out(Tensor self, Scalar? p, int[1] dim, bool keepdim=False, *, Tensor(a!) out) -> "
                "Tensor(a!)", .inplace = "aten.norm.ScalarOpt_dim"},
-    {.schema = "aten::pow.Scalar_out(Scalar self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
-     .inplace = "aten.pow.Scalar"},
     {.schema = "aten::pow.Tensor_Scalar_out(Tensor self, Scalar exponent, *, Tensor(a!) out) -> Tensor(a!)",
      .inplace = "aten.pow.Tensor_Scalar"},
     {.schema = "aten::pow.Tensor_Tensor_out(Tensor self, Tensor exponent, *, Tensor(a!) out) -> Tensor(a!)",
