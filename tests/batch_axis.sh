@@ -116,6 +116,22 @@ program tables '%x: f32[4,3,5] = user, %p: f32[9,5] = user, %pb: f32[7,5] = user
 END
 rows tables
 
+# Memory that is written to later: what it holds until then is nobody's business, and is not compared.
+program places '%x: f32[4,6] = user, %p: i64[6] = user' <<'END'
+  %f: f32[4,6] = aten.exp.default(%x)
+  %o: i64[6] = aten.mul.Tensor(%p, %p)
+  %q: i64[6] = aten.add.Tensor(%o, 7)
+  %s: i64[6], %i: i64[6] = aten.sort.default(%q)
+  %e: i64[6] = aten.empty_like.default(%i)
+  %v: i64[2,3] = aten.view.default(%e, [2, 3])
+  %a: i64[6] = aten.arange.default(6)
+  %n: i64[6] = aten.index_put.default(%e, [%i], %a)
+  %y: f32[4,6] = aten.index_select.default(%f, 1, %n)
+  %l: f32[] = aten.sum.default(%y)
+  return user %l
+END
+rows places
+
 # Variances: sums go over the ranks.
 program variances '%x: f32[4,6] = user' <<'END'
   %v: f32[6] = aten.var.correction(%x, [0], correction=1)

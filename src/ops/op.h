@@ -94,6 +94,7 @@ typedef enum {
   OP_NUMBERS = 512,      /* numbers may stand where the schema says Tensor, and promote as numbers */
   OP_NUMBERED = 2048, /* goes by the numbers of its elements in the whole: a call for the shard of a larger tensor
                        * is told which one it is (Call.shard), recorded or not */
+  OP_EMPTY = 4096,    /* its result has whatever elements were in the memory: no two calls need agree */
 } OpFlag;
 
 /* What an op does with the elements of argument 0, if it only hands them on. */

@@ -333,7 +333,11 @@ static Status complex_run(Call *c) {
 #define UPDATE(text, ...) \
   {.schema = text, .infer = create_infer, .run = create_run, .shard.place = fill_place, \
     .shard.localize = fill_localize, .row = &(const CreateRow){__VA_ARGS__}, .flags = OP_UPDATE}
-#define EMPTY(text, fn, ...) {.schema = text, .infer = fn##_infer, .run = empty_run, __VA_ARGS__}
+#define BARE(text, ...) \
+  {.schema = text, .infer = create_infer, .run = create_run, .shard.place = create_place, .flags = OP_EMPTY, \
+    .row = &(const CreateRow){__VA_ARGS__, NOT}}
+#define EMPTY(text, fn, placed) \
+  {.schema = text, .infer = fn##_infer, .run = empty_run, .shard.place = placed, .flags = OP_EMPTY}
 #define WITH(text, fn, number) {.schema = text, .infer = fn##_infer, .run = fn##_run, .row = &(const int){number}}
 /* clang-format on */
 
@@ -349,9 +353,9 @@ const OpDef ops_create[] = {
     CREATE("aten::full(SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, Device? "
            "device=None, bool? pin_memory=None) -> Tensor",
            NO, 0, 2, NO, 1, WITH_VALUE),
-    CREATE("aten::empty.memory_format(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? "
+    BARE("aten::empty.memory_format(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? "
            "device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
-           NO, 0, 1, 5, NO, NOT),
+           NO, 0, 1, 5, NO),
     CREATE("aten::scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
            "bool? pin_memory=None) -> Tensor",
            NO, NO, 1, NO, 0, WITH_VALUE),
@@ -367,9 +371,9 @@ const OpDef ops_create[] = {
     CREATE("aten::full_like(Tensor self, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, "
            "Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
            0, NO, 2, 6, 1, WITH_VALUE),
-    CREATE("aten::empty_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
+    BARE("aten::empty_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, "
            "bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor",
-           0, NO, 1, 5, NO, NOT),
+           0, NO, 1, 5, NO),
     CREATE("aten::new_zeros(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? "
            "device=None, bool? pin_memory=None) -> Tensor",
            0, 1, 2, NO, NO, WITH_0),
@@ -379,9 +383,9 @@ const OpDef ops_create[] = {
     CREATE("aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? "
            "layout=None, Device? device=None, bool? pin_memory=None) -> Tensor",
            0, 1, 3, NO, 2, WITH_VALUE),
-    CREATE("aten::new_empty(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? "
+    BARE("aten::new_empty(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? "
            "device=None, bool? pin_memory=None) -> Tensor",
-           0, 1, 2, NO, NO, NOT),
+           0, 1, 2, NO, NO),
     UPDATE("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor",
            0, NO, NO, NO, 1, WITH_VALUE),
     UPDATE("aten::fill.Tensor(Tensor self, Tensor value) -> Tensor",
@@ -390,12 +394,12 @@ const OpDef ops_create[] = {
            0, NO, NO, NO, NO, WITH_0),
 
     EMPTY("aten::empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None, "
-          "Device? device=None, bool? pin_memory=None) -> Tensor", empty_strided, .flags = 0),
+          "Device? device=None, bool? pin_memory=None) -> Tensor", empty_strided, NULL),
     EMPTY("aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, "
           "Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", new_empty_strided,
-              .shard.place = new_empty_strided_place),
+          new_empty_strided_place),
     EMPTY("aten::empty_permuted(SymInt[] size, int[] physical_layout, *, ScalarType? dtype=None, Layout? "
-          "layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", empty_permuted, .flags = 0),
+          "layout=None, Device? device=None, bool? pin_memory=None) -> Tensor", empty_permuted, NULL),
 
     WITH("aten::arange(Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? "
          "pin_memory=None) -> Tensor", arange, 1),
