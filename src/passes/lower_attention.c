@@ -1,8 +1,9 @@
 /* lower_attention.c -- attention with its logsumexp, and its gradients, as PyTorch's kernels take them; see
  * lower_torch.h.
  *
- * Ours share key heads among query heads, take masks of bools, and give the gradient of a mask; PyTorch's
- * _scaled_dot_product_flash_attention_for_cpu has one key head per query head and masks of the query's dtype. */
+ * Ours share key heads among query heads, take masks of bools and values of another size than queries, and give the
+ * gradient of a mask; PyTorch's _scaled_dot_product_flash_attention_for_cpu has one key head per query head, masks
+ * of the query's dtype, and one size of heads: zeros are added to the smaller, which change no sum. */
 #include <math.h>
 
 #include "ops/formula.h"
@@ -40,6 +41,14 @@ static Tensor *sum_heads(Formula *f, Tensor *x, int64_t times) {
   return f_sum(f, f_view(f, x, five, 5), &dim, 1, false);
 }
 
+/* Heads of `size` features: zeros are added behind, or what is too much is left out. */
+static Tensor *resize_heads(Formula *f, Tensor *x, int64_t size) {
+  if (!x || x->size[3] == size) return x;
+  const int64_t zeros[2] = {0, size - x->size[3]};
+  if (zeros[1] > 0) return F_OP(f, "aten.constant_pad_nd.default", F_T(x), val_ints(zeros, 2));
+  return F_OP(f, "aten.slice.Tensor", F_T(x), val_int(3), val_int(0), val_int(size));
+}
+
 /* query, key and value from argument `first` on. */
 static Status attention_of(Lower *l, const Node *n, int first, int mask, Attention *a) {
   *a = (Attention){.f = {&l->call, OK}};
@@ -67,12 +76,23 @@ static Value number(const Arg *a) {
 }
 static Value number_or(const Arg *a, Value otherwise) { return a->kind == ARG_UNSET ? otherwise : number(a); }
 
+static int64_t largest_head(const Attention *a) {
+  return a->q->size[3] > a->v->size[3] ? a->q->size[3] : a->v->size[3];
+}
+
+/* That of the queries as they were, before zeros were added. */
+static Value scale_of(const Attention *a, const Arg *given) {
+  if (given->kind == ARG_FLOAT || given->kind == ARG_INT || a->q->size[3] == largest_head(a)) return number(given);
+  return val_float(1 / sqrt((double)a->q->size[3]));
+}
+
 bool attention_is_foreign(const Node *n) {
   bool backward = node_is(n, "aten._scaled_dot_product_flash_attention_for_cpu_backward.default");
   if (!backward && !node_is(n, "aten._scaled_dot_product_flash_attention_for_cpu.default")) return false;
-  const Val *q = n->args[backward].val, *k = n->args[backward + 1].val;
+  const Val *q = n->args[backward].val, *k = n->args[backward + 1].val, *v = n->args[backward + 2].val;
   const Arg *mask = &n->args[backward ? 8 : 5];
-  return (mask->kind == ARG_VAL && mask->val->dtype == DT_BOOL) || q->size[1] != k->size[1];
+  return (mask->kind == ARG_VAL && mask->val->dtype == DT_BOOL) || q->size[1] != k->size[1] ||
+         q->size[3] != v->size[3];
 }
 
 /* (query, key, value, dropout_p, is_causal, attn_mask, scale) -> (output, logsumexp) */
@@ -80,15 +100,18 @@ Status lower_attention(Lower *l, const Node *n, Tensor **out) {
   Attention a;
   TRY(attention_of(l, n, 0, 5, &a));
   Formula *f = &a.f;
-  Value arg[] = {F_T(a.q),
-                 F_T(repeat_heads(f, a.k, a.shared)),
-                 F_T(repeat_heads(f, a.v, a.shared)),
+  int64_t head = largest_head(&a);
+  Value arg[] = {F_T(resize_heads(f, a.q, head)),
+                 F_T(resize_heads(f, repeat_heads(f, a.k, a.shared), head)),
+                 F_T(resize_heads(f, repeat_heads(f, a.v, a.shared), head)),
                  number_or(&n->args[3], val_float(0)),
                  number_or(&n->args[4], val_bool(false)),
                  val_tensor(float_mask(f, a.mask, a.q->dtype)),
-                 number(&n->args[6])};
+                 scale_of(&a, &n->args[6])};
   TRY(f->status);
-  return op_call(&l->call, n->target, out, 2, arg, 7);
+  TRY(op_call(&l->call, n->target, out, 2, arg, 7));
+  out[0] = resize_heads(f, out[0], a.v->size[3]);
+  return f->status;
 }
 
 /* (grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale) */
@@ -96,20 +119,22 @@ Status lower_attention_backward(Lower *l, const Node *n, Tensor **out) {
   Attention a;
   TRY(backward_of(l, n, 8, &a));
   Formula *f = &a.f;
-  Value arg[] = {F_T(a.g),
-                 F_T(a.q),
-                 F_T(repeat_heads(f, a.k, a.shared)),
-                 F_T(repeat_heads(f, a.v, a.shared)),
-                 F_T(a.y),
+  int64_t head = largest_head(&a);
+  Value arg[] = {F_T(resize_heads(f, a.g, head)),
+                 F_T(resize_heads(f, a.q, head)),
+                 F_T(resize_heads(f, repeat_heads(f, a.k, a.shared), head)),
+                 F_T(resize_heads(f, repeat_heads(f, a.v, a.shared), head)),
+                 F_T(resize_heads(f, a.y, head)),
                  F_T(a.logsumexp),
                  number(&n->args[6]),
                  number(&n->args[7]),
                  val_tensor(float_mask(f, a.mask, a.q->dtype)),
-                 number(&n->args[9])};
+                 scale_of(&a, &n->args[9])};
   TRY(f->status);
   TRY(op_call(&l->call, n->target, out, 3, arg, 10));
-  out[1] = sum_heads(f, out[1], a.shared);
-  out[2] = sum_heads(f, out[2], a.shared);
+  out[0] = resize_heads(f, out[0], a.q->size[3]);
+  out[1] = sum_heads(f, resize_heads(f, out[1], a.q->size[3]), a.shared);
+  out[2] = sum_heads(f, resize_heads(f, out[2], a.v->size[3]), a.shared);
   return f->status;
 }
 

@@ -318,6 +318,7 @@ static const struct {
     {"tess.attention_dropout_backward.default", lower_attention_dropout_backward},
     {"aten._scaled_dot_product_flash_attention_for_cpu.default", lower_attention},
     {"aten._scaled_dot_product_flash_attention_for_cpu_backward.default", lower_attention_backward},
+    {"aten._fused_rms_norm_backward.default", lower_rms_norm_backward},
 };
 
 /* What lower_groups takes apart. */
@@ -326,7 +327,9 @@ static bool is_group(const Node *n) {
 }
 
 /* An op that PyTorch has, called in a way that it takes. */
-static bool is_as_in_torch(const Node *n) { return strncmp(n->target, "tess.", 5) && !attention_is_foreign(n); }
+static bool is_as_in_torch(const Node *n) {
+  return strncmp(n->target, "tess.", 5) && !attention_is_foreign(n) && !norm_is_foreign(n);
+}
 
 /* ---- the pass ---------------------------------------------------------------------------------------- */
 

@@ -54,6 +54,10 @@ Status lower_mask_backward(Lower *l, const Node *n, Tensor **out);
 Status lower_attention_dropout(Lower *l, const Node *n, Tensor **out);
 Status lower_attention_dropout_backward(Lower *l, const Node *n, Tensor **out);
 
+/* lower_norm.c: the same. */
+bool norm_is_foreign(const Node *n);
+Status lower_rms_norm_backward(Lower *l, const Node *n, Tensor **out);
+
 /* lower_parts.c: a random op that makes a shard (Node.shard). */
 Status lower_numbered(Lower *l, const Node *n, Tensor **out);
 /* This shard of a mask that is true with probability 1 - p. */
