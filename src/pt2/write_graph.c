@@ -15,11 +15,13 @@ static Status take_names(Writer *w, const Graph *g) {
   return OK;
 }
 
+static bool gives_list(const Node *n) { return n->op ? n->op->schema.returns_list : n->outs_list; }
+
 /* A node with one result is named after it; the others after their op: FX would make up a
  * name otherwise, and take one that a later value needs. */
 static Status write_node_name(Writer *w, const Node *n) {
   StrSlot *slot;
-  if (n->nouts == 1 && n->outs[0]->type != TY_NONE && !n->outs_list && strncmp(n->target, "higher_order.", 13)) {
+  if (n->nouts == 1 && n->outs[0]->type != TY_NONE && !gives_list(n) && strncmp(n->target, "higher_order.", 13)) {
     text_json(&w->b, n->outs[0]->name);
     return OK;
   }
@@ -91,7 +93,7 @@ static Status write_inputs(Writer *w, const Node *n) {
 }
 
 static void write_outputs(Writer *w, const Node *n) {
-  bool list = n->op ? n->op->schema.returns_list : n->outs_list;
+  bool list = gives_list(n);
   text_puts(&w->b, list ? ", \"outputs\": [{\"as_tensors\": [" : ", \"outputs\": [");
   for (int i = 0; i < n->nouts; i++) {
     if (i) text_puts(&w->b, ", ");

@@ -173,6 +173,38 @@ static void specs_follow_the_outputs(void **state) {
   end(&f);
 }
 
+/* A call that gives a list of one tensor has a name of its own, also if the schema alone tells that it is a list:
+ * PyTorch would find two nodes of one name. */
+static void names_of_lists(void **state) {
+  (void)state;
+  static const char text[] =
+      "program \"m\"\ngraph(%x: f32[2] = user) {\n"
+      "  %g: f32[4] = _c10d_functional.all_gather_into_tensor_coalesced.default([%x], 2, \"dp\")\n"
+      "  return user %g\n}\n";
+  char folder[256], path[300];
+  Exported *e;
+  Zip *z;
+  ZipData json;
+  make_folder(folder, sizeof folder);
+  snprintf(path, sizeof path, "%s/m.pt2", folder);
+  assert_ok(graph_parse(text, strlen(text), "m.txt", &e));
+  e->graph->first->outs_list = false;
+  assert_ok(pt2_write(e, path, true));
+  assert_ok(zip_open(path, &z));
+  const ZipEntry *entry = NULL;
+  for (int i = 0; i < z->count; i++)
+    if (strstr(z->entries[i].name, "models/model.json")) entry = &z->entries[i];
+  assert_non_null(entry);
+  assert_ok(zip_read(z, entry, &json));
+  char *copy = strndup((const char *)json.data, json.size);
+  assert_non_null(strstr(copy, "\"all_gather_into_tensor_coalesced_call\""));
+  free(copy);
+  zip_data_free(&json);
+  zip_close(z);
+  exported_free(e);
+  remove_folder(folder);
+}
+
 static bool always(void) { return true; }
 static bool never(void) { return false; }
 
@@ -192,6 +224,7 @@ int main(void) {
       cmocka_unit_test(reads_back),
       cmocka_unit_test(refuses),
       cmocka_unit_test(specs_follow_the_outputs),
+      cmocka_unit_test(names_of_lists),
       cmocka_unit_test(leaves_no_file_when_interrupted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
