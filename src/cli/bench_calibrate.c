@@ -4,10 +4,14 @@
  * All ranks measure at the same time, as they will work at the same time; the slowest
  * counts.  Of repeated measurements the best counts.  What is measured:
  *
- *   flops             a linear layer, [512, 512] by [512, 512], by dtype: as large as those of models are, and
- * short enough that some of its calls are disturbed by nobody memory_bandwidth  memcpy of 64 MiB: bytes read and
- * written op_latency        an addition of 16 elements links             all-reduce over all ranks: of 8 bytes (2
- * ceil(log2 n) latencies), of 16 MiB
+ *   flops             three products, 512 by 512 by 512, by dtype
+ *   memory_bandwidth  memcpy of 64 MiB: bytes read and written
+ *   op_latency        an addition of 16 elements
+ *   links             all-reduce over all ranks: of 8 bytes (2 ceil(log2 n) latencies), of 16 MiB
+ *
+ * The products are those of a linear layer in a training step (y = x w^T, dx = dy w, dw = dy^T x): as large as
+ * those of models are, of operands that were not used a moment ago, and short enough that some are disturbed by
+ * nobody.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -24,6 +28,7 @@
 
 enum {
   SIDE = 512,
+  OPERANDS = 24, /* matrices that take turns: together more than caches hold */
   COPY_BYTES = 64 << 20,
   REDUCE_BYTES = 16 << 20,
   SMALL_CALLS = 200,
@@ -53,24 +58,38 @@ typedef struct {
 
 /* ---- one op ------------------------------------------------------------------------------------ */
 
+static Status call_op(Rank *r, const char *name, Tensor *x, Tensor *w) {
+  Scope scope = {0};
+  Arena arena = {0};
+  Tensor *y;
+  Call c = {.ctx = &r->ctx, .op = op_find(name), .scope = &scope, .arena = &arena};
+  Status s = OP(&c, name, &y, val_tensor(x), val_tensor(w));
+  scope_clear(&scope);
+  arena_free(&arena);
+  return s;
+}
+
 /* Seconds of op(x, w), the best of calls in o->seconds; `batch` calls are timed together. */
 static Status time_op(Rank *r, const char *name, Tensor *x, Tensor *w, int batch, double *best) {
   double begun = clock_now();
   *best = INFINITY;
   do {
     double start = clock_now();
-    for (int i = 0; i < batch; i++) {
-      Scope scope = {0};
-      Arena arena = {0};
-      Tensor *y;
-      Call c = {.ctx = &r->ctx, .op = op_find(name), .scope = &scope, .arena = &arena};
-      Status s = OP(&c, name, &y, val_tensor(x), val_tensor(w));
-      scope_clear(&scope);
-      arena_free(&arena);
-      TRY(s);
-    }
+    for (int i = 0; i < batch; i++) TRY(call_op(r, name, x, w));
     *best = fmin(*best, (clock_now() - start) / batch);
   } while (clock_now() - begun < r->o->seconds);
+  return OK;
+}
+
+/* Seconds of one product, the best of calls with operands that take turns. */
+static Status time_product(Rank *r, const char *name, Tensor *const *x, Tensor *const *w, double *best) {
+  double begun = clock_now();
+  *best = INFINITY;
+  for (int i = 0; clock_now() - begun < r->o->seconds || i < 2; i++) {
+    double start = clock_now();
+    TRY(call_op(r, name, x[i % OPERANDS], w[(i + 1) % OPERANDS]));
+    *best = fmin(*best, clock_now() - start);
+  }
   return OK;
 }
 
@@ -82,16 +101,30 @@ static Status new_ones(Rank *r, Dtype d, int ndim, const int64_t *size, Tensor *
   return OK;
 }
 
-static Status measure_flops(Rank *r) {
+static Status transposed(Rank *r, const Tensor *t, Tensor **out) {
+  const int64_t size[2] = {t->size[1], t->size[0]}, stride[2] = {t->stride[1], t->stride[0]};
+  return tensor_as_strided(&r->scope, t, 2, size, stride, t->offset, out);
+}
+
+static Status measure_products(Rank *r, Dtype d, double *flops) {
   const int64_t size[2] = {SIDE, SIDE};
+  Tensor *plain[OPERANDS], *turned[OPERANDS];
+  double forward, back, weight;
+  for (int i = 0; i < OPERANDS; i++) {
+    TRY(new_ones(r, d, 2, size, &plain[i]));
+    TRY(transposed(r, plain[i], &turned[i]));
+  }
+  TRY(comm_barrier(world_comm(r->world), "calibrate"));
+  TRY(time_product(r, "aten.linear.default", plain, plain, &forward));
+  TRY(time_product(r, "aten.matmul.default", plain, plain, &back));
+  TRY(time_product(r, "aten.matmul.default", turned, plain, &weight));
+  *flops = 3 * 2.0 * SIDE * SIDE * SIDE / (forward + back + weight);
+  return OK;
+}
+
+static Status measure_flops(Rank *r) {
   for (int i = 0; i < DTYPES_MEASURED; i++) {
-    Tensor *x, *w;
-    double seconds;
-    TRY(new_ones(r, dtypes[i], 2, size, &x));
-    TRY(new_ones(r, dtypes[i], 2, size, &w));
-    TRY(comm_barrier(world_comm(r->world), "calibrate"));
-    TRY(time_op(r, "aten.linear.default", x, w, 1, &seconds));
-    r->flops[i] = 2.0 * SIDE * SIDE * SIDE / seconds;
+    TRY(measure_products(r, dtypes[i], &r->flops[i]));
     scope_clear(&r->scope);
   }
   return OK;

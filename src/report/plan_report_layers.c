@@ -214,13 +214,21 @@ static bool alike(const PlanMove *a, const PlanMove *b) {
          a->rule == b->rule && a->stage == b->stage && a->from == b->from && a->to == b->to && a->type == b->type;
 }
 
+/* Does it go along axes that shard batches alone? */
+static bool is_along_batches(const Collector *c, const PlanMove *m) {
+  bool all = m->axes != 0;
+  for (int a = 0; a < c->mesh->naxes; a++)
+    if (m->axes >> a & 1) all &= mark_is_data_axis(c->mesh, c->r->plan, a);
+  return all;
+}
+
 /* What a person can do about it. */
 static Status advise(Collector *c, const PlanMove *m, const char **out) {
   char text[1024];
   const char *cut = m->sharded_by ? m->sharded_by : NULL;
   if (strstr(m->rule, "no sharding rule"))
     snprintf(text, sizeof text, "%s works on whole tensors only: leave what leads to it whole", m->why);
-  else if (cut && !strncmp(cut, "the batch", 9))
+  else if (is_along_batches(c, m) || (cut && !strncmp(cut, "the batch", 9)))
     snprintf(text, sizeof text, "it needs all of the batch; if it has to, nothing helps but a smaller data axis");
   else if (cut)
     snprintf(text, sizeof text,
