@@ -83,26 +83,31 @@ static void failures(void **state) {
   }
 }
 
+/* A process that ends at its n-th call that changes the disk; true: it came to the end of its work before that. */
+static bool survives(const char *format, const char *path, int n) {
+  int status;
+  pid_t pid = fork();
+  if (!pid) {
+    plan.fault = n % 2 ? DIE_BEFORE : DIE_AFTER, plan.left = n;
+    Status r = convert(format, path, true);
+    plan.left = -1;
+    _exit(r ? 1 : 0);
+  }
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status) && (WEXITSTATUS(status) == 99 || WEXITSTATUS(status) == 0));
+  return WEXITSTATUS(status) == 0;
+}
+
 static void deaths(void **state) {
   (void)state;
   for (int f = 0; f < FORMATS; f++) {
     bool alive = false;
     for (int n = 0; !alive; n++) {
       char path[300];
-      int status;
       new_path(formats[f], path, sizeof path);
       assert_ok(convert(formats[f], path, false));
       int before = check_result(path);
-      pid_t pid = fork();
-      if (!pid) {
-        plan.fault = n % 2 ? DIE_BEFORE : DIE_AFTER, plan.left = n;
-        Status r = convert(formats[f], path, true);
-        plan.left = -1;
-        _exit(r ? 1 : 0);
-      }
-      assert_int_equal(waitpid(pid, &status, 0), pid);
-      assert_true(WIFEXITED(status) && (WEXITSTATUS(status) == 99 || WEXITSTATUS(status) == 0));
-      alive = WEXITSTATUS(status) == 0;
+      alive = survives(formats[f], path, n);
       after_all(formats[f], path, before);
     }
   }
@@ -116,18 +121,9 @@ static void goes_on(void **state) {
     bool alive = false;
     for (int n = 0; !alive; n++) {
       char path[300];
-      int status;
       int64_t resumed;
       new_path(formats[f], path, sizeof path);
-      pid_t pid = fork();
-      if (!pid) {
-        plan.fault = n % 2 ? DIE_BEFORE : DIE_AFTER, plan.left = n;
-        Status r = convert(formats[f], path, true);
-        plan.left = -1;
-        _exit(r ? 1 : 0);
-      }
-      assert_int_equal(waitpid(pid, &status, 0), pid);
-      alive = WEXITSTATUS(status) == 0;
+      alive = survives(formats[f], path, n);
       assert_ok(convert_again(formats[f], path, true, &resumed));
       if (resumed > most) most = resumed;
       int whole = check_result(path);
