@@ -247,13 +247,17 @@ void slice_bounds(const Value *start, const Value *end, int64_t size, int64_t *f
   *to = b < *from ? *from : b > size ? size : b;
 }
 
+/* An enormous step takes one element at most; the product, or bytes of it, would overflow. */
+static int64_t stride_of_step(int64_t stride, int64_t step) {
+  return __builtin_mul_overflow(stride, step, &stride) || stride > INT64_MAX / 16 ? 0 : stride;
+}
+
 Status geometry_cut(const Call *c, Geometry *g, int dim, int64_t start, int64_t end, int64_t step) {
   if (step <= 0) return op_fail(c, "the step must be positive, not %lld", (long long)step);
   int64_t length = end - start;
   g->offset += start * g->stride[dim];
   g->size[dim] = length / step + (length % step != 0);
-  /* An enormous step takes one element; the product would overflow. */
-  if (__builtin_mul_overflow(g->stride[dim], step, &g->stride[dim])) g->stride[dim] = 0;
+  g->stride[dim] = stride_of_step(g->stride[dim], step);
   return OK;
 }
 
@@ -320,7 +324,7 @@ Status geometry_unfold(const Call *c, int first, Geometry *g) {
   int64_t stride = g->ndim ? g->stride[dim] : 1;
   if (g->ndim) {
     g->size[dim] = (have - size) / step + 1;
-    if (__builtin_mul_overflow(stride, step, &g->stride[dim])) g->stride[dim] = 0;
+    g->stride[dim] = stride_of_step(stride, step);
   }
   return insert_dim(c, g, g->ndim, size, stride);
 }

@@ -150,6 +150,7 @@ static void the_verifier_says_the_same(void **state) {
 
 static void views_stay_in_their_storage(void **state) {
   Room *r = *state;
+  Tensor *slice = NULL;
   REFUSED("aten.as_strided", "aten.as_strided_copy.default", T(F32, 4), INTS(100), INTS(1));
   REFUSED("aten.as_strided", "aten.as_strided.default", T(F32, 4), INTS(2), INTS(4));
   REFUSED("aten.as_strided", "aten.as_strided_copy.default", T(F32, 4), INTS(2), INTS(1), val_int(3));
@@ -168,6 +169,10 @@ static void views_stay_in_their_storage(void **state) {
   REFUSED("padding", "aten.constant_pad_nd.default", T(F32, 3), INTS(9, -5));
   assert_ok(CALL("aten.constant_pad_nd.default", T(F32, 3), INTS(-3, 4)));
   assert_ok(CALL("aten.diagonal.default", T(F32, 3, 3), val_int(INT64_MIN)));
+  assert_ok(run(r, "aten.slice.Tensor", OP_ARGS(T(F32, 3), val_int(0), val_int(0), val_int(3), val_int(1ll << 62)),
+                &slice));
+  assert_non_null(slice);
+  assert_true(slice->size[0] == 1 && slice->stride[0] <= INT64_MAX / 16); /* bytes are counted, too */
 }
 
 static void dtypes_that_do_not_go_together(void **state) {
