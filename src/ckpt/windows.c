@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/direct.h"
+
 typedef struct {
   int ndim;
   size_t item, most;
@@ -10,6 +12,15 @@ typedef struct {
   void *arg;
   int64_t offset[MAX_DIMS], size[MAX_DIMS];
 } Cutting;
+
+/* So many rows that the next window begins at a page if this one does, where a window has room for that. */
+static int64_t rows_of_window(size_t row, size_t most) {
+  if (row >= most) return 1;
+  const size_t rows = most / row;
+  size_t pages = 1;
+  while (row * pages % DIRECT_PAGE) pages *= 2; /* a power of 2: the page is one */
+  return (int64_t)(rows < pages ? rows : rows / pages * pages);
+}
 
 /* Slabs along the first dimension that are not larger than a window; what is too large even alone is cut along the
  * next. */
@@ -20,8 +31,7 @@ static Status cut(Cutting *c, int dim) {
   while (dim < c->ndim && c->size[dim] == 1) dim++;
   if (bytes <= c->most || dim == c->ndim) return c->fn(c->arg, c->offset, c->size, bytes);
   const int64_t whole = c->size[dim], begin = c->offset[dim];
-  const size_t row = bytes / (size_t)whole;
-  const int64_t step = row >= c->most ? 1 : (int64_t)(c->most / row);
+  const int64_t step = rows_of_window(bytes / (size_t)whole, c->most);
   Status s = OK;
   for (int64_t i = 0; !s && i < whole; i += step) {
     c->offset[dim] = begin + i;

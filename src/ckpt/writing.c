@@ -15,7 +15,7 @@
 #include "ckpt/windows.h"
 #include "ckpt/write_formats.h"
 
-enum { LEAST_WINDOW = 64 << 10, MOST_WINDOW = 8 << 20, SHARES = 4 };
+enum { LEAST_WINDOW = 64 << 10, MOST_WINDOW = 8 << 20, SHARES = 4, COPY_PIECE = 128 << 10 };
 
 const WriteFormat write_formats[] = {
     {.name = "tessera",
@@ -122,11 +122,14 @@ typedef struct {
   int worker;
 } BoxJob;
 
-static Status put_bytes(BoxJob *j, const void *data, size_t size) {
-  const WriteFormat *f = j->w->how->format;
-  Engine *e = j->w->inside;
+static void hash_bytes(BoxJob *j, const void *data, size_t size) {
   XXH3_64bits_update(j->hash, data, size);
-  if (f->crc) j->b->crc = (uint32_t)crc32_z(j->b->crc, data, size);
+  if (j->w->how->format->crc) j->b->crc = (uint32_t)crc32_z(j->b->crc, data, size);
+}
+
+/* Bytes that were hashed. */
+static Status put_bytes(BoxJob *j, const void *data, size_t size) {
+  Engine *e = j->w->inside;
   TRY(writing_put(j->w, j->b->file, j->b->at + j->done, data, size));
   j->done += size;
   if (j->w->how->progress) {
@@ -143,6 +146,20 @@ static unsigned char *place_in_buffer(const BoxJob *j) {
   return (unsigned char *)begin + (j->b->at + j->done) % DIRECT_PAGE;
 }
 
+/* Whether the disk would take pages of this memory as they are. */
+static bool is_aligned(const BoxJob *j, const void *data) {
+  return ((uintptr_t)data - (uintptr_t)(j->b->at + j->done)) % DIRECT_MEMORY == 0;
+}
+
+/* Piece by piece, so that what was read for the hash is copied out of the cache. */
+static void copy_hashed(BoxJob *j, unsigned char *to, const unsigned char *from, size_t bytes) {
+  for (size_t at = 0, n; at < bytes; at += n) {
+    n = bytes - at < COPY_PIECE ? bytes - at : COPY_PIECE;
+    hash_bytes(j, from + at, n);
+    memcpy(to + at, from + at, n);
+  }
+}
+
 static Status put_window(void *arg, const int64_t *offset, const int64_t *size, size_t bytes) {
   BoxJob *j = arg;
   const Derived *d = j->w->d;
@@ -150,10 +167,16 @@ static Status put_window(void *arg, const int64_t *offset, const int64_t *size, 
   Engine *e = j->w->inside;
   derived_ahead(d, t, offset, size);
   const void *data = derived_span(d, t, offset, size);
-  if (!data) {
+  if (data && (bytes < DIRECT_LEAST || is_aligned(j, data))) hash_bytes(j, data, bytes);
+  else {
     if (!j->buffer) TRY_NEW(j->buffer, block_alloc(e->window + 2 * DIRECT_PAGE));
-    data = place_in_buffer(j);
-    TRY(derived_read(d, t, offset, size, (void *)(uintptr_t)data));
+    unsigned char *window = place_in_buffer(j);
+    if (data) copy_hashed(j, window, data, bytes);
+    else {
+      TRY(derived_read(d, t, offset, size, window));
+      hash_bytes(j, window, bytes);
+    }
+    data = window;
   }
   TRY(put_bytes(j, data, bytes));
   derived_forget(d, t, offset, size);
@@ -168,8 +191,10 @@ static Status put_box(BoxJob *j) {
   XXH3_64bits_reset(j->hash);
   j->done = 0;
   b->crc = 0;
-  if (b->tensor < 0) TRY(put_bytes(j, b->raw, (size_t)b->bytes));
-  else {
+  if (b->tensor < 0) {
+    hash_bytes(j, b->raw, (size_t)b->bytes);
+    TRY(put_bytes(j, b->raw, (size_t)b->bytes));
+  } else {
     const DerivedTensor *t = &w->d->v[b->tensor];
     derived_ahead(w->d, t, b->offset, b->size);
     TRY(each_window(t->ndim, b->offset, b->size, dtype_size(t->dtype), e->window, put_window, j));

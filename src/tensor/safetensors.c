@@ -261,27 +261,34 @@ uint64_t safetensors_hash(const SafeTensors *st, const SafeEntry *entry) {
 
 typedef struct {
   int at; /* position in the caller's list */
-  size_t item;
+  uint64_t bytes;
+  size_t align; /* a multiple of which the bytes are: a page, or an element */
 } Placed;
 
 static int by_alignment(const void *a, const void *b) {
   const Placed *x = a, *y = b;
-  return x->item != y->item ? (x->item > y->item ? -1 : 1) : x->at - y->at;
+  return x->align != y->align ? (x->align > y->align ? -1 : 1) : x->at - y->at;
 }
 
-/* Of entries in the order of the file; begin and end count from the start of the data. */
-static Status place(SafeEntry *e, int n) {
-  uint64_t at = 0;
+static Placed placed(const SafeEntry *e, int at) {
+  Placed p = {at, dtype_size(e->dtype), dtype_size(e->dtype)};
+  for (int d = 0; d < e->ndim; d++) p.bytes *= (uint64_t)e->size[d];
+  if (p.bytes && p.bytes % DIRECT_PAGE == 0) p.align = DIRECT_PAGE;
+  return p;
+}
+
+/* Entries of whole pages stand first, so that what is large begins at a page; *bytes: of all.  begin and end count
+ * from the start of the data. */
+static Status place(SafeEntry *e, int n, uint64_t *bytes) {
   Placed *order;
   TRY_NEW(order, malloc(((size_t)n + 1) * sizeof *order));
-  for (int i = 0; i < n; i++) order[i] = (Placed){i, dtype_size(e[i].dtype)};
+  for (int i = 0; i < n; i++) order[i] = placed(&e[i], i);
   qsort(order, (size_t)n, sizeof *order, by_alignment);
+  *bytes = 0;
   for (int i = 0; i < n; i++) {
     SafeEntry *p = &e[order[i].at];
-    uint64_t bytes = order[i].item;
-    for (int d = 0; d < p->ndim; d++) bytes *= (uint64_t)p->size[d];
-    p->begin = at;
-    p->end = at += bytes;
+    p->begin = *bytes;
+    p->end = *bytes += order[i].bytes;
   }
   free(order);
   return OK;
@@ -339,9 +346,9 @@ static Status check_names(const SafeEntry *e, int n) {
   return s;
 }
 
-/* Length, text, blanks up to a multiple of 8. */
-static Status make_head(const char *text, size_t length, void **head, size_t *bytes) {
-  uint64_t padded = (length + 7) / 8 * 8;
+/* Length, text, blanks up to a multiple of `align` bytes of the file. */
+static Status make_head(const char *text, size_t length, size_t align, void **head, size_t *bytes) {
+  uint64_t padded = (LENGTH + length + align - 1) / align * align - LENGTH;
   unsigned char *p;
   TRY_NEW(p, malloc(LENGTH + (size_t)padded));
   for (int i = 0; i < LENGTH; i++) p[i] = (unsigned char)(padded >> (8 * i));
@@ -355,11 +362,12 @@ static Status make_head(const char *text, size_t length, void **head, size_t *by
 Status safetensors_plan(SafeEntry *entries, int n, const SafeText *text, int texts, void **head, size_t *bytes) {
   char *json;
   size_t length;
+  uint64_t data;
   TRY(check_names(entries, n));
-  TRY(place(entries, n));
+  TRY(place(entries, n, &data));
   TRY(header_text(entries, n, text, texts, &json, &length));
   Status s = length > MAX_HEADER ? fail(ERR_FAIL, "the names of %d tensors do not fit the header of one file", n)
-                                 : make_head(json, length, head, bytes);
+                                 : make_head(json, length, data < DIRECT_LEAST ? 8 : DIRECT_PAGE, head, bytes);
   free(json);
   for (int i = 0; !s && i < n; i++) entries[i].begin += *bytes, entries[i].end += *bytes;
   return s;

@@ -48,8 +48,9 @@ Status safetensors_tensor(const SafeTensors *st, const SafeEntry *entry, Scope *
 /* find + tensor; fails if there is no such name. */
 Status safetensors_get(const SafeTensors *st, const char *name, Scope *scope, Tensor **out);
 
-/* Where entries (name, dtype, ndim, size) of a file that is to be written lie in it: begin and end.  The data is
- * ordered by element size, so that every tensor is aligned; names keep the given order in the header, which *head
+/* Where entries (name, dtype, ndim, size) of a file that is to be written lie in it: begin and end.  Tensors
+ * of whole pages stand first, and begin at pages in a file that is large enough for base/direct.h; the others are
+ * ordered by element size, so that every tensor is aligned.  Names keep the given order in the header, which *head
  * is: the first bytes of the file, to be freed with free(). */
 Status safetensors_plan(SafeEntry *entries, int n, const SafeText *text, int texts, void **head, size_t *bytes);
 

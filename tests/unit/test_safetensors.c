@@ -1,4 +1,5 @@
 /* .safetensors: round trips, and a refusal for everything that is not right. */
+#include "base/direct.h"
 #include "tensor/safetensors.h"
 #include "unit.h"
 
@@ -191,8 +192,29 @@ static void refuses_to_write(void **state) {
   scope_clear(&scope);
 }
 
+/* What the disk may take page by page begins at a page, whatever stands before it in the list. */
+static void large_ones_begin_at_pages(void **state) {
+  (void)state;
+  SafeEntry e[] = {{.name = "bias", .dtype = DT_F64, .ndim = 1, .size = {3}},
+                   {.name = "bytes", .dtype = DT_U8, .ndim = 2, .size = {4096, 3}},
+                   {.name = "none", .dtype = DT_F32, .ndim = 1, .size = {0}},
+                   {.name = "weight", .dtype = DT_BF16, .ndim = 2, .size = {512, 1024}}};
+  void *head;
+  size_t bytes;
+  assert_ok(safetensors_plan(e, 4, NULL, 0, &head, &bytes));
+  assert_int_equal(bytes % DIRECT_PAGE, 0);
+  assert_int_equal(e[1].begin % DIRECT_PAGE, 0);
+  assert_int_equal(e[3].begin % DIRECT_PAGE, 0);
+  assert_int_equal(e[0].begin, e[3].end);
+  free(head);
+  assert_ok(safetensors_plan(e, 3, NULL, 0, &head, &bytes)); /* a small file stays small */
+  assert_true(bytes < DIRECT_PAGE && bytes % 8 == 0);
+  free(head);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(headers), cmocka_unit_test(bools),
-                                     cmocka_unit_test(round_trip_and_damage), cmocka_unit_test(refuses_to_write)};
+                                     cmocka_unit_test(round_trip_and_damage), cmocka_unit_test(refuses_to_write),
+                                     cmocka_unit_test(large_ones_begin_at_pages)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }
