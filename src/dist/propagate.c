@@ -238,8 +238,36 @@ static bool admissible(const Weigh *w) {
   return true;
 }
 
+/* Whole heads on every rank, whether the cut is told to fall between them or not: then it is a plain one, which is
+ * what others call the same shards. */
+static void drop_idle_units(const Rules *r, const Tensor *t, Placement *p) {
+  for (int d = 0; d < t->ndim; d++) {
+    int64_t left = t->size[d];
+    bool idle = left > 0;
+    for (int a = 0; idle && a < r->naxes; a++) {
+      if (!is_s_of(&p[a], d)) continue;
+      idle = p[a].factor == 1 && !p[a].nsegments && !p[a].turn && left % (p[a].unit * r->axis[a]) == 0;
+      left /= r->axis[a];
+    }
+    for (int a = 0; idle && a < r->naxes; a++)
+      if (is_s_of(&p[a], d)) p[a].unit = 1;
+  }
+}
+
+/* As the rule has it, or the same shards by their plain name where nothing asks for another. */
+static void name_plainly(Weigh *w) {
+  const Rules *r = w->r;
+  if (w->goal || w->pinned >= 0) return;
+  for (int t = 0; t < r->nout + r->nin; t++) {
+    Placement *p = w->now + t * r->naxes;
+    if (t < r->nout || !placements_equal(p, w->have[t - r->nout]->place, r->naxes))
+      drop_idle_units(r, t < r->nout ? r->out[t] : r->in[t - r->nout], p);
+  }
+}
+
 static void weigh(Weigh *w, double extra) {
   const Rules *r = w->r;
+  name_plainly(w);
   if (!admissible(w)) return;
   double cost = extra;
   int moves = 0;

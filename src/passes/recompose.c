@@ -49,12 +49,14 @@ static void relax_views(Graph *g) {
 Status pass_recompose(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
   int found[PATTERNS] = {0};
+  const bool products = pass_flag(args, "products");
   if (!graph_is_functional(g)) return OK; /* patterns rely on values that do not change */
   graph_count_uses(g);
   for (Node *n = g->first; n; n = n->next) {
     node_forward(n);
     for (int p = 0; p < PATTERNS && n->op && n->nouts; p++) {
       Val *v = NULL;
+      if (patterns[p].fn == recompose_linear && !products) continue;
       TRY(patterns[p].fn(g, n, &v));
       if (!v) continue;
       v->mark += n->outs[0]->mark;
