@@ -14,11 +14,19 @@
 
 #include "passes/pass.h"
 
+/* A dropout that drops nothing, as models leave it between their other ops. */
+static bool keeps_all(const Node *n) {
+  const Arg *p = &n->args[1], *train = &n->args[2];
+  if (!node_is(n, "aten.dropout.default")) return false;
+  return (train->kind == ARG_BOOL && !train->b) || (p->kind == ARG_FLOAT && p->f == 0) ||
+         (p->kind == ARG_INT && p->i == 0);
+}
+
 /* Values matter, memory layout does not: a copy is its argument. */
 static Status drop_copy(Graph *g, Node *n, Val **out) {
   (void)g;
   bool copy = node_is(n, "aten.clone.default") || node_is(n, "aten.contiguous.default") ||
-              node_is(n, "aten.lift_fresh_copy.default");
+              node_is(n, "aten.lift_fresh_copy.default") || keeps_all(n);
   if (copy && n->args[0].kind == ARG_VAL && n->args[0].val->dtype == n->outs[0]->dtype) *out = n->args[0].val;
   return OK;
 }
@@ -46,6 +54,13 @@ static void relax_views(Graph *g) {
   }
 }
 
+/* What stands for a result is known by its name: in traces, in checks node by node. */
+static void swap_names(Val *a, Val *b) {
+  const char *name = a->name;
+  a->name = b->name;
+  b->name = name;
+}
+
 Status pass_recompose(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
   int found[PATTERNS] = {0};
@@ -56,11 +71,13 @@ Status pass_recompose(Exported *e, const PassArgs *args) {
     node_forward(n);
     for (int p = 0; p < PATTERNS && n->op && n->nouts; p++) {
       Val *v = NULL;
+      const int before = g->nvals;
       if (patterns[p].fn == recompose_linear && !products) continue;
       TRY(patterns[p].fn(g, n, &v));
       if (!v) continue;
       v->mark += n->outs[0]->mark;
       n->outs[0]->forward = v;
+      if (v->id >= before) swap_names(v, n->outs[0]);
       found[p]++;
       break;
     }
