@@ -10,6 +10,14 @@
  *   sgemm      30    30-51  51-75  66-84  74-92  77-92  75-91  78-91  oneDNN's, plain layouts
  *   blocked     -      -      -      -    69-87  72-89  75-90  77-91  our own, packs b in every call
  *
+ * and with weights that are not in the cache, as in training, on a Xeon (peak 148; with AVX2 alone in brackets):
+ *
+ *   rows                     128             256             512
+ *   sgemm    [n,k]      82-102 (61-64)  111-113 (59)   125-126 (73)
+ *   streamed [n,k]     100-112 (67-69)  105-110 (70)   116-117 (69)   b is packed panel by panel as it is used
+ *   sgemm    [k,n]      95-128 (46-73)  107-109 (47)
+ *   streamed [k,n]      96-100 (62-66)  107-110 (65)
+ *
  * So f32 is packed where b is fixed and memory allows (gemm_pack.c); else few rows are thin and
  * many take oneDNN's sgemm.  Everything that sgemm does not read in place (f16, bf16, odd
  * strides) is blocked, which converts while it packs.  The table below has the exceptions.
@@ -152,6 +160,7 @@ enum { /* what a problem is like */
        SAME_SETS = 512,   /* b along n, rows whole half pages apart: they fall into the same cache sets */
        NARROW = 1024,
        FINISHED = 2048, /* an activation or a residual comes behind */
+       STREAMED = 4096, /* blocked, b would be packed as it is used */
 };
 
 enum {
@@ -181,6 +190,7 @@ static const struct {
     {BLAS | SAME_SETS,             7,   ROUTE_SGEMM},
     {BLAS | SAME_SETS | NARROW,    ANY, ROUTE_BLOCKED}, /* sgemm reads such a b in place, at half its speed */
     {BLAS | SAME_SETS,             383, ROUTE_BLOCKED},
+    {BLAS | ALONG_K | STREAMED,    288, ROUTE_BLOCKED}, /* sgemm reads rows of such a b far apart, each for few rows of a */
     {BLAS,                         ANY, ROUTE_SGEMM},
     {0,                            ANY, ROUTE_BLOCKED},
     /* clang-format on */
@@ -206,6 +216,7 @@ static unsigned facts_of(const Problem *p, bool packed) {
   if ((facts & ALONG_N) && p->b.row % 512 == 0) facts |= SAME_SETS;
   if (p->n <= NARROW_COLS) facts |= NARROW;
   if (p->act != GEMM_ACT_NONE || p->residual.data) facts |= FINISHED;
+  if (gemm_streams(p)) facts |= STREAMED;
   return facts;
 }
 

@@ -9,9 +9,6 @@
  *
  * b with a batch of its own: small ones are packed by the task that uses them, larger
  * ones by all workers, one product after the other. */
-#include <string.h>
-
-#include "kernels/convert.h"
 #include "kernels/gemm_problem.h"
 #include "kernels/gemm_simd.h"
 
@@ -19,7 +16,6 @@ enum {
   PACK_BYTES = 4 << 20,
   OWN_PACK_BYTES = 256 << 10, /* a b of at most this is packed by the task that uses it */
   PACK_ROWS = 16,
-  PACK_TILES = 8,
   STRIP = 256,      /* columns that are finished at a time */
   SUM_COLS = 2048,  /* columns of a block whose sums are in the room */
   MANY_BLOCKS = 4,  /* of rows, for each worker */
@@ -28,102 +24,7 @@ enum {
   WORK = 1 << 18,   /* multiplications worth a thread */
 };
 
-/* Rows of a block, spread evenly over its tiles. */
-typedef struct {
-  int64_t count, tiles;
-} Rows;
-static Rows rows_of(int64_t count, int mr) { return (Rows){count, pieces(count, mr)}; }
-static int64_t tile_begin(Rows r, int64_t tile) {
-  return r.count / r.tiles * tile + least(tile, r.count % r.tiles);
-}
-
-/* ---- packing ------------------------------------------------------------------------ */
-
-size_t gemm_pack_room(const Kern *k) {
-  (void)k;
-  return floats((int64_t)GEMM_NR_MOST * GEMM_LDA);
-}
-
-void gemm_pack_panel(const Kern *k, float *dst, const Matrix *b, int64_t z, int64_t j, int64_t cols, int64_t depth,
-                     float *room) {
-  const GemmKernels *kernels = SIMD_CALL(k->isa, gemm_kernels)();
-  int nr = kernels->nr;
-  for (int64_t p = 0; p < depth; p += GEMM_KC) {
-    int64_t kc = least(depth - p, GEMM_KC);
-    float *to = dst + p * nr;
-    if (b->row == 1 && b->dtype == DT_F32) {
-      kernels->pack_rows(to, (const float *)(const void *)matrix_at(b, z, p, j), b->col, cols, kc);
-    } else if (b->row == 1) {
-      for (int64_t c = 0; c < cols; c++)
-        SIMD_CALL(k->isa, convert_run)(room + c * GEMM_LDA, DT_F32, matrix_at(b, z, p, j + c), b->dtype, kc);
-      kernels->pack_rows(to, room, GEMM_LDA, cols, kc);
-    } else if (b->col == 1) {
-      kernels->pack_cols(to, matrix_at(b, z, p, j), b->row, b->dtype, cols, kc);
-    } else {
-      for (int64_t q = 0; q < kc; q++) {
-        for (int64_t c = 0; c < nr; c++) {
-          if (c < cols)
-            SIMD_CALL(k->isa, convert_run)(to + q * nr + c, DT_F32, matrix_at(b, z, p + q, j + c), b->dtype, 1);
-          else to[q * nr + c] = 0;
-        }
-      }
-    }
-  }
-}
-
-void gemm_pack_a(const Kern *k, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, int64_t rows,
-                 int64_t kc) {
-  if (a->row == 1 && a->col != 1) { /* walk its contiguous direction */
-    float line[GEMM_MC];
-    for (int64_t q = 0; q < kc; q++) {
-      SIMD_CALL(k->isa, convert_run)(line, DT_F32, matrix_at(a, z, i, p + q), a->dtype, rows);
-      for (int64_t r = 0; r < rows; r++) dst[r * GEMM_LDA + q] = line[r];
-    }
-    return;
-  }
-  int64_t run = a->col == 1 ? kc : 1;
-  for (int64_t r = 0; r < rows; r++) {
-    for (int64_t q = 0; q < kc; q += run) {
-      SIMD_CALL(k->isa, convert_run)(dst + r * GEMM_LDA + q, DT_F32, matrix_at(a, z, i + r, p + q), a->dtype, run);
-    }
-  }
-}
-
-/* The same of an a whose rows are contiguous along m (a transposed matrix): some tiles at a time, so that its lines
- * are read whole. */
-static void pack_tiles_along_m(int mr, float *dst, const Matrix *a, int64_t z, int64_t i, int64_t p, Rows rows,
-                               int64_t kc) {
-  for (int64_t first = 0; first < rows.tiles; first += PACK_TILES) {
-    int64_t end = least(rows.tiles, first + PACK_TILES);
-    for (int64_t q = 0; q < kc; q++) {
-      const float *from = (const float *)(const void *)matrix_at(a, z, i, p + q);
-      for (int64_t t = first; t < end; t++) {
-        const float *src = from + tile_begin(rows, t);
-        float *to = dst + t * mr * kc + q * mr;
-        int64_t count = tile_begin(rows, t + 1) - tile_begin(rows, t);
-        for (int64_t r = 0; r < count; r++) to[r] = src[r];
-      }
-    }
-  }
-}
-
-/* A block for tile_packed, rows spread evenly over the tiles.  room: gemm_pack_room(). */
-static void pack_tiles(const Kern *k, const GemmKernels *kernels, float *dst, const Matrix *a, int64_t z, int64_t i,
-                       int64_t p, Rows rows, int64_t kc, float *room) {
-  if (a->row == 1 && a->col != 1 && a->dtype == DT_F32) {
-    pack_tiles_along_m(kernels->mr, dst, a, z, i, p, rows, kc);
-    return;
-  }
-  for (int64_t t = 0; t < rows.tiles; t++, dst += kernels->mr * kc) {
-    int64_t first = i + tile_begin(rows, t), count = tile_begin(rows, t + 1) - tile_begin(rows, t);
-    if (a->col == 1 && a->dtype == DT_F32)
-      kernels->pack_a(dst, (const float *)(const void *)matrix_at(a, z, first, p), a->row, count, kc);
-    else {
-      gemm_pack_a(k, room, a, z, first, p, count, kc);
-      kernels->pack_a(dst, room, GEMM_LDA, count, kc);
-    }
-  }
-}
+/* ---- columns of b ---------------------------------------------------------------------- */
 
 typedef struct {
   const Kern *k;
@@ -174,7 +75,8 @@ typedef struct {
   int64_t z0, j0, n;   /* first product, columns */
   int64_t tasks, m_blocks, m_block, n_blocks, n_block, k_block; /* n_block counts panels */
   bool sums_in_c;
-  char *room; /* of all workers: A block, room to convert, sums, own panels, rows of gemm_finish */
+  const int64_t *fetch, *stay; /* one line after the other; always the same one */
+  char *room;                  /* of all workers: A block, room to convert, sums, own panels, rows of gemm_finish */
   size_t room_bytes, convert_at, sums_at, own_at, finish_at;
 } Job;
 
@@ -207,15 +109,16 @@ static void run_strip(const Job *job, const Block *b, Sums c, int64_t begin, int
   const GemmKernels *kernels = job->kernels;
   int nr = kernels->nr, mr = kernels->mr;
   for (int64_t t = begin; t < end; t++) {
-    int64_t cols = least(job->n - (b->panel0 + t) * nr, nr), left = b->kc * nr;
+    int64_t cols = least(job->n - (b->panel0 + t) * nr, nr), slots = b->kc / GEMM_AHEAD,
+            lines = b->kc * nr / GEMM_LINE;
     const float *panel = b->packed + ((b->panel0 + t) * job->p->k + b->p) * nr, *next = panel_after(job, b, t);
     for (int64_t tile = 0; tile < b->rows.tiles; tile++) {
-      int64_t i = tile_begin(b->rows, tile), rows = tile_begin(b->rows, tile + 1) - i,
-              fetched = b->kc / GEMM_AHEAD * GEMM_LINE;
+      int64_t i = gemm_tile_begin(b->rows, tile), rows = gemm_tile_begin(b->rows, tile + 1) - i;
+      bool fetches = next && tile * slots < lines;
+      GemmFetch fetch = {(const char *)(fetches ? next + tile * slots * GEMM_LINE : panel),
+                         fetches ? job->fetch : job->stay};
       kernels->tile_packed((int)rows, (int)cols, b->kc, b->a + tile * mr * b->kc, panel, c.at + i * c.ld + t * nr,
-                           c.ld, (float)job->p->alpha, b->p > 0, next);
-      left -= fetched;
-      next = next && left > 0 ? next + fetched : NULL;
+                           c.ld, (float)job->p->alpha, b->p > 0, fetch);
     }
   }
 }
@@ -230,10 +133,11 @@ static void run_block(const Job *job, int64_t z, int64_t i, int64_t rows, int64_
   Sums c = {(float *)(void *)(room + job->sums_at), panels * nr};
   if (job->sums_in_c) c = (Sums){(float *)(void *)matrix_at(&p->c, z, i, j), p->c.row};
   bool finishes = !job->sums_in_c || gemm_finish_needed(p);
-  Block b = {.a = a, .packed = packed, .rows = rows_of(rows, job->kernels->mr), .panel0 = panel0, .panels = panels};
+  Block b = {
+      .a = a, .packed = packed, .rows = gemm_rows(rows, job->kernels->mr), .panel0 = panel0, .panels = panels};
   for (; b.p < p->k; b.p += b.kc) {
     b.kc = least(p->k - b.p, job->k_block);
-    pack_tiles(job->k, job->kernels, a, &p->a, z, i, b.p, b.rows, b.kc, convert);
+    gemm_pack_tiles(job->k, a, &p->a, z, i, b.p, b.rows, b.kc, convert);
     for (int64_t t = 0; t < panels; t += strip) {
       int64_t end = least(panels, t + strip), cols = least(job->n - (panel0 + t) * nr, (end - t) * nr);
       run_strip(job, &b, c, t, end);
@@ -307,7 +211,14 @@ static Status run_blocks(Kern *k, const Problem *p, const float *packed, int64_t
   job.own_at = job.sums_at + (job.sums_in_c ? 0 : aligned(floats(job.m_block * job.n_block * nr)));
   job.finish_at = job.own_at + (packed ? 0 : aligned(floats(pieces(n, nr) * nr * p->k)));
   job.room_bytes = job.finish_at + aligned(gemm_finish_bytes(STRIP));
-  int64_t grain = 1;
+  int64_t grain = 1, *lines;
+  TRY_NEW(lines, kern_scratch(k, sizeof *lines * 2 * (size_t)(job.k_block / GEMM_AHEAD)));
+  for (int64_t i = 0, slots = job.k_block / GEMM_AHEAD; i < slots; i++) {
+    lines[i] = i * GEMM_LINE * (int64_t)sizeof(float);
+    lines[slots + i] = 0;
+  }
+  job.fetch = lines;
+  job.stay = lines + job.k_block / GEMM_AHEAD;
   job.tasks = items * job.m_blocks * job.n_blocks;
   if (!packed)
     grain = most(job.m_blocks * job.n_blocks,
@@ -318,6 +229,7 @@ static Status run_blocks(Kern *k, const Problem *p, const float *packed, int64_t
 }
 
 Status gemm_blocked(Kern *k, const Problem *p, const float *packed) {
+  if (!packed && gemm_streams(p)) return gemm_stream(k, p);
   if (packed) return run_blocks(k, p, packed, 0, p->batch, 0, p->n);
   int nr = SIMD_CALL(k->isa, gemm_kernels)()->nr;
   if (p->batch > 1 && p->b.batch != 0 && floats(p->k * p->n) <= OWN_PACK_BYTES)

@@ -14,19 +14,27 @@ enum {
   GEMM_MC = 192,           /* m block: an A block stays in L2 */
   GEMM_NR_MOST = 32,
   GEMM_LINE = 16, /* floats of a cache line */
-  GEMM_AHEAD = 8, /* a packed tile fetches one line of the panel after it in so many steps of k */
+  GEMM_AHEAD = 4, /* a packed tile fetches one line of what comes later in so many steps of k */
   GEMM_AXPY = 8,  /* rows of b that axpy adds at a time */
 };
+
+/* Lines that are read later: the i-th is at[i] bytes behind `from`. */
+typedef struct {
+  const char *from;
+  const int64_t *at;
+} GemmFetch;
 
 typedef struct {
   int mr, nr; /* register tile */
   /* c[rows, cols] = alpha * a[rows, k] b[k, nr] (+ c if add); rows <= mr, cols <= nr. */
   void (*tile)(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha,
                bool add);
-  /* The same with a packed a, which is 10 % faster.  next, if not NULL: the first of k / GEMM_AHEAD
-   * lines that the caller will read later. */
+  /* The same with a packed a, which is 10 % faster.  While it goes, k / GEMM_AHEAD lines are fetched. */
   void (*tile_packed)(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
-                      float alpha, bool add, const float *next);
+                      float alpha, bool add, GemmFetch next);
+  /* The same with nr columns of a b whose rows are ldb apart; packs them to keep[k][nr] by the way. */
+  void (*tile_packing)(int rows, int64_t k, const float *a, const float *b, int64_t ldb, float *keep, float *c,
+                       int64_t ldc, float alpha, bool add, GemmFetch next);
   /* dst[k][mr] from f32 rows src[rows][k], ld apart; rows <= mr, the others are not written. */
   void (*pack_a)(float *dst, const float *src, int64_t ld, int64_t rows, int64_t k);
   /* Panel dst[k][nr] from f32 rows src[cols][k], ld apart. */

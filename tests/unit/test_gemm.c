@@ -9,12 +9,13 @@
 #include "kernels/copy.h"
 #include "kernels/gemm.h"
 
-enum { CASES = 200, MOST = 1 << 20 };
+enum { CASES = 200, STREAMED_CASES = 8, MOST = 1 << 20 };
 
 /* A tensor with its own memory. */
 typedef struct {
   int64_t size[4], stride[4];
   View v;
+  size_t bytes;
 } Array;
 
 /* Random strides: dimensions in any order, sometimes with gaps, sometimes broadcast. */
@@ -35,6 +36,7 @@ static void array_make(Array *a, Dtype d, int ndim, const int64_t *size, bool re
   }
   size_t bytes = (size_t)(step + 8) * dtype_size(d);
   a->v = (View){calloc(1, bytes), a->size, a->stride, ndim, d};
+  a->bytes = bytes;
   assert_non_null(a->v.data);
   for (int64_t i = 0; i < step + 8; i++) {
     double x = dtype_is_integral(d) ? (double)pick(-9, 9) : (double)pick(-1000, 1000) / 1000;
@@ -62,16 +64,9 @@ static void compare(View got, View want, double k, const char *what) {
   }
 }
 
-static void one_case(Kern *k, int number) {
-  static const Dtype dtypes[] = {DT_F32, DT_F32, DT_F32, DT_BF16, DT_F16, DT_F64, DT_I64, DT_I32, DT_I8, DT_C64};
-  static const int64_t rows[] = {1, 2, 4, 5, 6, 7, 13, 16, 24, 33, 66, 150, 200};
-  Dtype d = dtypes[pick(0, 9)];
-  bool small = d != DT_F32, real = d == DT_F32 || d == DT_BF16 || d == DT_F16;
-  int batches = pick(0, 2) ? 0 : (int)pick(1, 2);
-  int64_t m = rows[pick(0, small ? 9 : 12)], n = pick(0, 3) ? pick(1, 70) : pick(100, 300),
-          depth = pick(0, 9)   ? pick(1, 90)
-                  : pick(0, 1) ? 0
-                               : 900;
+/* A product of random layouts, with what may come behind it, once or several times. */
+static void check_product(Kern *k, int number, Dtype d, int batches, int64_t m, int64_t n, int64_t depth) {
+  bool real = d == DT_F32 || d == DT_BF16 || d == DT_F16;
   int64_t a_size[4], b_size[4], c_size[4], add_size[4];
   for (int i = 0; i < batches; i++) a_size[i] = b_size[i] = c_size[i] = pick(1, 3);
   memcpy(a_size + batches, (int64_t[]){m, depth}, 16);
@@ -99,11 +94,16 @@ static void one_case(Kern *k, int number) {
            batches, (long long)m, (long long)n, (long long)depth, isa_name(k->isa));
   GemmPack *pack = NULL;
   bool fixed = pick(0, 1);
+  char *first = malloc(c.bytes);
+  assert_non_null(first);
   for (int turn = 0; turn < (fixed ? 3 : 1); turn++) { /* packed from the second on */
     if (fixed) g.pack = &pack;
     assert_ok(gemm(k, &g));
+    if (turn == 0) memcpy(first, c.v.data, c.bytes);
+    assert_memory_equal(first, c.v.data, c.bytes); /* the same bits, packed or not */
   }
   gemm_pack_free(pack);
+  free(first);
   g.c = want.v;
   assert_ok(gemm_naive(k, &g));
   compare(c.v, want.v, (double)depth, what);
@@ -111,9 +111,30 @@ static void one_case(Kern *k, int number) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]->v.data);
 }
 
+static void one_case(Kern *k, int number) {
+  static const Dtype dtypes[] = {DT_F32, DT_F32, DT_F32, DT_BF16, DT_F16, DT_F64, DT_I64, DT_I32, DT_I8, DT_C64};
+  static const int64_t rows[] = {1, 2, 4, 5, 6, 7, 13, 16, 24, 33, 66, 150, 200};
+  Dtype d = dtypes[pick(0, 9)];
+  bool small = d != DT_F32;
+  int batches = pick(0, 2) ? 0 : (int)pick(1, 2);
+  int64_t m = rows[pick(0, small ? 9 : 12)], n = pick(0, 3) ? pick(1, 70) : pick(100, 300),
+          depth = pick(0, 9)   ? pick(1, 90)
+                  : pick(0, 1) ? 0
+                               : 900;
+  check_product(k, number, d, batches, m, n, depth);
+}
+
+/* More columns than rows, and sums longer than a step of k: b is packed as it is used. */
+static void streamed_case(Kern *k, int number) {
+  static const int64_t rows[] = {48, 97, 300}, depths[] = {1, 90, 384, 800};
+  int64_t m = rows[pick(0, 2)];
+  check_product(k, number, DT_F32, 0, m, m + pick(1, 80), depths[pick(0, 3)]);
+}
+
 static void routes_agree_with_the_naive_one(void **state) {
   (void)state;
   on_every_machine(one_case, CASES);
+  on_every_machine(streamed_case, STREAMED_CASES);
 }
 
 /* c = beta * c + a b, in place. */
@@ -129,7 +150,7 @@ static void add_may_be_the_result(void **state) {
     for (int64_t j = 0; j < m * K; j++) a[j] = (float)pick(-9, 9);
     for (int64_t j = 0; j < K * N; j++) b[j] = (float)pick(-9, 9);
     for (int64_t j = 0; j < m * N; j++) c[j] = want[j] = (float)pick(-9, 9);
-    Array x = {{m, K}, {K, 1}, {0}}, y = {{K, N}, {N, 1}, {0}}, z = {{m, N}, {N, 1}, {0}};
+    Array x = {{m, K}, {K, 1}, {0}, 0}, y = {{K, N}, {N, 1}, {0}, 0}, z = {{m, N}, {N, 1}, {0}, 0};
     View add = {c, z.size, z.stride, 2, DT_F32};
     Gemm g = {.a = {a, x.size, x.stride, 2, DT_F32},
               .b = {b, y.size, y.stride, 2, DT_F32},

@@ -19,77 +19,120 @@ typedef struct {
 } Lay;
 static const Lay rows_apart = {GEMM_LDA, 1}, interleaved = {1, MR};
 
-INLINE void tile_step(Lay lay, int rows, int nv, const float *a, const float *b, vf acc[MR][NV]) {
+/* sum += x y.  Compilers left to themselves copy sums from register to register, of which there is none to spare.
+ */
+INLINE void add_product(vf *sum, vf x, vf y) {
+#if defined __AVX2__
+  __asm__("vfmadd231ps %1, %2, %0" : "+v"(*sum) : "v"(x), "v"(y));
+#else
+  *sum = fma_v(x, y, *sum);
+#endif
+}
+
+INLINE void tile_step(Lay lay, int rows, int nv, const float *a, const float *b, float *keep, vf acc[MR][NV]) {
   vf bv[NV];
-  UNROLL for (int j = 0; j < nv; j++) bv[j] = load(b + j * VL);
+  UNROLL for (int j = 0; j < nv; j++) {
+    bv[j] = load(b + j * VL);
+    if (keep) store(keep + j * VL, bv[j]);
+  }
   UNROLL for (int i = 0; i < rows; i++) {
     vf x = splat(a[i * lay.row]);
-    UNROLL for (int j = 0; j < nv; j++) acc[i][j] = fma_v(x, bv[j], acc[i][j]);
+    UNROLL for (int j = 0; j < nv; j++) add_product(&acc[i][j], bv[j], x);
   }
 }
 
+/* What a tile is made of: k rows of b, ldb apart. */
+typedef struct {
+  int64_t k;
+  const float *a, *b;
+  int64_t ldb;
+  float *keep; /* NULL, or where b is packed by the way */
+  float *c;
+  int64_t ldc;
+  float alpha;
+  bool add;
+  GemmFetch next;
+} Tile;
+
 /* The first nv vectors of a panel.  One line of `next` is fetched in every so many steps. */
-INLINE void tile_rows(Lay lay, int rows, int nv, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
-                      float alpha, bool add, const float *next) {
-  enum { APART = 2, PACKED = GEMM_AHEAD }; /* steps without a branch; with rows apart gcc spills when it is more */
+INLINE void tile_rows(Lay lay, int rows, int nv, bool packs, Tile t) {
+  enum {
+    APART = 2,
+    PACKED = GEMM_AHEAD,
+    SOON = 8
+  }; /* steps without a branch; with rows apart gcc spills when it is more */
   const int steps = lay.col == 1 ? APART : PACKED;
+  const float *a = t.a, *b = t.b;
+  float *keep = packs ? t.keep : NULL;
+  const int64_t ldb = packs ? t.ldb : NR;
   vf acc[MR][NV];
   UNROLL for (int i = 0; i < rows; i++) {
     UNROLL for (int j = 0; j < nv; j++) acc[i][j] = (vf){0};
-    __builtin_prefetch(c + i * ldc, 1); /* c is often in L3: fetch it while the product runs */
+    UNROLL for (int j = 0; j < nv * VL; j += GEMM_LINE)
+        __builtin_prefetch(t.c + i * t.ldc + j, 1); /* c is often in L3: fetch it while the product runs */
   }
-  int64_t p = 0, line = next ? GEMM_LINE : 0;
-  const float *ahead = next ? next : b;
-  for (; p + steps <= k; p += steps) {
-    if (lay.col != 1) __builtin_prefetch(ahead);
-    ahead += line;
-    UNROLL for (int q = 0; q < steps; q++) tile_step(lay, rows, nv, a + q * lay.col, b + q * NR, acc);
+  int64_t p = 0;
+  for (; p + steps <= t.k; p += steps) {
+    if (lay.col != 1) __builtin_prefetch(t.next.from + *t.next.at++, 0, 2);
+    UNROLL for (int q = 0; q < steps; q++) {
+      if (packs) {
+        UNROLL for (int j = 0; j < nv * VL; j += GEMM_LINE) __builtin_prefetch(b + SOON * ldb + j);
+      }
+      tile_step(lay, rows, nv, a + q * lay.col, b, keep, acc);
+      b += ldb;
+      if (packs) keep += NR;
+    }
     a += steps * lay.col;
-    b += steps * NR;
   }
-  for (; p < k; p++, a += lay.col, b += NR) tile_step(lay, rows, nv, a, b, acc);
+  for (; p < t.k; p++, a += lay.col, b += ldb) {
+    tile_step(lay, rows, nv, a, b, keep, acc);
+    if (packs) keep += NR;
+  }
   UNROLL for (int i = 0; i < rows; i++) {
     UNROLL for (int j = 0; j < nv; j++) {
-      float *at = c + i * ldc + j * VL;
-      store(at, add ? fma_v(acc[i][j], splat(alpha), load(at)) : acc[i][j] * splat(alpha));
+      float *at = t.c + i * t.ldc + j * VL;
+      store(at, t.add ? fma_v(acc[i][j], splat(t.alpha), load(at)) : acc[i][j] * splat(t.alpha));
     }
   }
 }
 
 /* The number of rows is a constant in each copy, so that the tile stays in registers. */
-#define ROWS(R, L, N)                                                                 \
-  case R:                                                                             \
-    if (R <= MR) tile_rows(L, R <= MR ? R : 1, N, k, a, b, c, ldc, alpha, add, next); \
+#define ROWS(R, L, N, P)                                  \
+  case R:                                                 \
+    if (R <= MR) tile_rows(L, R <= MR ? R : 1, N, P, *t); \
     break;
-#define ROWS_6(L, N) ROWS(1, L, N) ROWS(2, L, N) ROWS(3, L, N) ROWS(4, L, N) ROWS(5, L, N) ROWS(6, L, N)
+#define ROWS_6(L, N, P) \
+  ROWS(1, L, N, P) ROWS(2, L, N, P) ROWS(3, L, N, P) ROWS(4, L, N, P) ROWS(5, L, N, P) ROWS(6, L, N, P)
 #ifdef __AVX512F__
-#define ROWS_ALL(L, N) \
-  ROWS_6(L, N)         \
-  ROWS(7, L, N)        \
-  ROWS(8, L, N) ROWS(9, L, N) ROWS(10, L, N) ROWS(11, L, N) ROWS(12, L, N) ROWS(13, L, N) ROWS(14, L, N)
+#define ROWS_ALL(L, N, P) \
+  ROWS_6(L, N, P)         \
+  ROWS(7, L, N, P)        \
+  ROWS(8, L, N, P)        \
+  ROWS(9, L, N, P) ROWS(10, L, N, P) ROWS(11, L, N, P) ROWS(12, L, N, P) ROWS(13, L, N, P) ROWS(14, L, N, P)
 #else
-#define ROWS_ALL(L, N) ROWS_6(L, N)
+#define ROWS_ALL(L, N, P) ROWS_6(L, N, P)
 #endif
-typedef void TileFn(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha,
-                    bool add, const float *next);
-#define TILE(name, L, N)                                                                                    \
-  static void name(int rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha, \
-                   bool add, const float *next) {                                                           \
-    switch (rows) { ROWS_ALL(L, N) }                                                                        \
+typedef void TileFn(int rows, const Tile *t);
+#define TILE(name, L, N, P)                   \
+  static void name(int rows, const Tile *t) { \
+    switch (rows) { ROWS_ALL(L, N, P) }       \
   }
-TILE(apart_full, rows_apart, NV)
-TILE(apart_half, rows_apart, 1)
-TILE(packed_full, interleaved, NV)
-TILE(packed_half, interleaved, 1)
+TILE(apart_full, rows_apart, NV, false)
+TILE(apart_half, rows_apart, 1, false)
+TILE(packed_full, interleaved, NV, false)
+TILE(packed_half, interleaved, 1, false)
+TILE(packing_full, interleaved, NV, true)
 
-INLINE void tile_any(TileFn *full, TileFn *half, int rows, int cols, int64_t k, const float *a, const float *b,
-                     float *c, int64_t ldc, float alpha, bool add, const float *next) {
+INLINE void tile_any(TileFn *full, TileFn *half, int rows, int cols, Tile t) {
   if (cols == NR) {
-    full(rows, k, a, b, c, ldc, alpha, add, next);
+    full(rows, &t);
     return;
   }
-  float edge[MR * NR];
-  (cols <= VL ? half : full)(rows, k, a, b, edge, NR, alpha, false, next);
+  float edge[MR * NR], *c = t.c;
+  int64_t ldc = t.ldc;
+  bool add = t.add;
+  t.c = edge, t.ldc = NR, t.add = false;
+  (cols <= VL ? half : full)(rows, &t);
   for (int i = 0; i < rows; i++) {
     for (int j = 0; j < cols; j++) c[i * ldc + j] = edge[i * NR + j] + (add ? c[i * ldc + j] : 0);
   }
@@ -97,12 +140,19 @@ INLINE void tile_any(TileFn *full, TileFn *half, int rows, int cols, int64_t k, 
 
 static void tile(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc, float alpha,
                  bool add) {
-  tile_any(apart_full, apart_half, rows, cols, k, a, b, c, ldc, alpha, add, NULL);
+  tile_any(apart_full, apart_half, rows, cols,
+           (Tile){.k = k, .a = a, .b = b, .c = c, .ldc = ldc, .alpha = alpha, .add = add});
 }
 
 static void tile_packed(int rows, int cols, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
-                        float alpha, bool add, const float *next) {
-  tile_any(packed_full, packed_half, rows, cols, k, a, b, c, ldc, alpha, add, next);
+                        float alpha, bool add, GemmFetch next) {
+  tile_any(packed_full, packed_half, rows, cols,
+           (Tile){.k = k, .a = a, .b = b, .c = c, .ldc = ldc, .alpha = alpha, .add = add, .next = next});
+}
+
+static void tile_packing(int rows, int64_t k, const float *a, const float *b, int64_t ldb, float *keep, float *c,
+                         int64_t ldc, float alpha, bool add, GemmFetch next) {
+  packing_full(rows, &(Tile){k, a, b, ldb, keep, c, ldc, alpha, add, next});
 }
 
 /* ---- packing ------------------------------------------------------------------------ */
@@ -256,6 +306,7 @@ const GemmKernels *SIMD(gemm_kernels)(void) {
                                       .nr = NR,
                                       .tile = tile,
                                       .tile_packed = tile_packed,
+                                      .tile_packing = tile_packing,
                                       .pack_a = pack_a,
                                       .pack_rows = pack_rows,
                                       .pack_cols = pack_cols,

@@ -23,7 +23,7 @@ enum { VL = 4 };
 
 #define INLINE static inline __attribute__((always_inline))
 #ifdef __clang__
-#define UNROLL _Pragma("unroll")
+#define UNROLL _Pragma("clang loop unroll(full)") /* or arrays of registers stay in memory */
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
