@@ -7,14 +7,30 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#endif
 
 #include "base/blocks.h"
 
 enum { PIECE = 4 << 20, BUFFER = PIECE + 2 * DIRECT_PAGE };
 
+/* There, the page cache is the file: newer kernels accept O_DIRECT and do as without it. */
+static bool is_in_memory(int fd) {
+#ifdef __linux__
+  struct statfs s;
+  return !fstatfs(fd, &s) && (s.f_type == TMPFS_MAGIC || s.f_type == RAMFS_MAGIC);
+#else
+  (void)fd;
+  return false;
+#endif
+}
+
 int direct_reopen(int fd) {
 #ifdef O_DIRECT
   char path[sizeof "/proc/self/fd/" + 12];
+  if (is_in_memory(fd)) return -1;
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
   return open(path, O_WRONLY | O_DIRECT | O_CLOEXEC);
 #else

@@ -20,7 +20,7 @@ enum {
   DIRECT_MEMORY = 512,    /* and addresses of this, for want of a buffer */
 };
 
-/* Opens the file of a descriptor once more for it, for writing; -1: cannot be. */
+/* Opens the file of a descriptor once more for it, for writing; -1: cannot be, or is of no use (tmpfs). */
 int direct_reopen(int fd);
 /* The bytes that were written, from a position that is a multiple of DIRECT_PAGE; fewer than size where it does not
  * work, with *error where trying again would not help (a full disk), else 0. */

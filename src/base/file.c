@@ -118,6 +118,10 @@ static bool is_resident(const unsigned char *data, size_t size) {
   return 2 * found > pages;
 }
 
+bool file_map_is_resident(const FileMap *f, size_t offset, size_t size) {
+  return !size || !file_map_is_mapped(f) || is_resident(f->data + offset, size);
+}
+
 /* The mapped file, opened again; -1: it is another one by now, or cannot be read so. */
 static int open_direct(const FileMap *f) {
 #ifdef O_DIRECT

@@ -40,6 +40,8 @@ Status file_map_borrow(const char *name, void *data, size_t size, FileMap **out)
 void file_map_copy(const FileMap *f, size_t offset, void *to, size_t size);
 /* Is it the bytes of a file, whose pages can be read again? */
 bool file_map_is_mapped(const FileMap *f);
+/* Are these bytes in memory, or most of them?  Otherwise file_map_copy() is faster than looking at them. */
+bool file_map_is_resident(const FileMap *f, size_t offset, size_t size);
 /* Bytes [offset, offset + size) of f, which it keeps alive: a file inside a file. */
 Status file_map_part(FileMap *f, size_t offset, size_t size, const char *name, FileMap **out);
 FileMap *file_map_ref(FileMap *f);

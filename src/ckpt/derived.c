@@ -219,8 +219,13 @@ int64_t derived_bytes(const DerivedTensor *t) {
 
 const void *derived_span(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size) {
   if (d->sources > 1 || t->dtype != t->part[0]->dtype || t->dtype == DT_BOOL) return NULL;
-  if (d->source[0]->files && file_map_is_mapped(d->source[0]->file[0].map)) return NULL; /* is read, not mapped */
   return source_span(d->source[0], t->part[0], offset, size);
+}
+
+bool derived_reads_directly(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size) {
+  for (int i = 0; i < d->sources; i++)
+    if (source_reads_directly(d->source[i], t->part[i], offset, size)) return true;
+  return false;
 }
 
 static View contiguous_view(int ndim, const int64_t *size, int64_t *stride, void *data, Dtype dtype) {

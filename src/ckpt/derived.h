@@ -51,8 +51,10 @@ void derived_free(Derived *d); /* NULL is fine */
 
 const DerivedTensor *derived_find(const Derived *d, const char *name); /* NULL: there is none */
 int64_t derived_bytes(const DerivedTensor *t);
-/* Bytes of a box, without a copy: NULL if that cannot be. */
+/* Bytes of a box that are in memory, without a copy; NULL: there are none, it is to be read. */
 const void *derived_span(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size);
+/* Would derived_read() read some of it past the page cache?  Then large boxes are better than small ones. */
+bool derived_reads_directly(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size);
 /* Fills contiguous memory with a box. */
 Status derived_read(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size,
                     void *out);

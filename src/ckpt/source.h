@@ -87,12 +87,14 @@ extern const int source_format_count;
 
 const SourceTensor *source_find(const Source *s, const char *name); /* NULL: there is none */
 int64_t source_bytes(const SourceTensor *t);                        /* of the whole tensor */
-/* Is the whole tensor, or this box, one piece of the file?  Then its bytes; NULL otherwise. */
+/* Is the box one piece of a file, and in memory?  Then its bytes; NULL otherwise: it is to be read. */
 const void *source_span(const Source *s, const SourceTensor *t, const int64_t *offset, const int64_t *size);
 
 /* Fills `to`, of the box's sizes and any compute dtype (or the tensor's own), from the chunks.  ERR_CKPT if
  * some element was not saved. */
 Status source_read(const Source *s, const SourceTensor *t, const int64_t *offset, View to);
+/* Would it read some of it past the page cache?  That is worth it in large pieces only. */
+bool source_reads_directly(const Source *s, const SourceTensor *t, const int64_t *offset, const int64_t *size);
 /* Fills a rank's shard: wanted are chunks of the tensor that lie in `to` from chunk.local on.  Not collective. */
 Status source_read_chunks(const Source *s, const SourceTensor *t, const ChunkList *wanted, const Tensor *to,
                           int threads);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/direct.h"
 #include "base/parallel.h"
 #include "ckpt/source.h"
 #include "ckpt/windows.h"
@@ -53,7 +54,11 @@ const void *source_span(const Source *s, const SourceTensor *t, const int64_t *o
     const SourceChunk *c = &t->chunk[i];
     if (!intersect(t, c, offset, size, begin, common)) continue;
     if (t->ndim && memcmp(common, size, (size_t)t->ndim * sizeof *size)) return NULL; /* a part of it */
-    return is_run(t->ndim, size, c->stride) ? element(s, t, c, offset) : NULL;
+    if (!is_run(t->ndim, size, c->stride)) return NULL;
+    const FileMap *map = s->file[c->file].map;
+    const unsigned char *data = element(s, t, c, offset);
+    const size_t bytes = (size_t)volume(t->ndim, size) * dtype_size(t->dtype);
+    return file_map_is_resident(map, (size_t)(data - map->data), bytes) ? data : NULL;
   }
   return NULL;
 }
@@ -177,6 +182,29 @@ Status source_read(const Source *s, const SourceTensor *t, const int64_t *offset
   return fail(ERR_CKPT, "'%s': of the part %s at %s of the tensor '%s' %lld of %lld elements are there", s->path,
               shape_describe(t->ndim, to.size, a, sizeof a), shape_describe(t->ndim, offset, b, sizeof b), t->name,
               (long long)found, (long long)want);
+}
+
+/* Bytes of it that lie one behind the other in the file, and in a result that is contiguous. */
+static size_t run_of(const SourceTensor *t, const SourceChunk *c, const int64_t *size) {
+  int64_t run = 1;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    if (size[d] != 1 && c->stride[d] != run) break;
+    run *= size[d];
+  }
+  return (size_t)run * dtype_size(t->dtype);
+}
+
+bool source_reads_directly(const Source *s, const SourceTensor *t, const int64_t *offset, const int64_t *size) {
+  for (int i = 0; i < t->chunks; i++) {
+    const SourceChunk *c = &t->chunk[i];
+    const FileMap *map = s->file[c->file].map;
+    int64_t begin[MAX_DIMS], common[MAX_DIMS];
+    if (!intersect(t, c, offset, size, begin, common)) continue;
+    const size_t run = run_of(t, c, common);
+    if (run < DIRECT_LEAST) continue;
+    if (!file_map_is_resident(map, (size_t)(element(s, t, c, begin) - map->data), run)) return true;
+  }
+  return false;
 }
 
 /* ---- shards ------------------------------------------------------------------------------------------------ */

@@ -15,7 +15,7 @@
 #include "ckpt/windows.h"
 #include "ckpt/write_formats.h"
 
-enum { LEAST_WINDOW = 64 << 10, MOST_WINDOW = 8 << 20, SHARES = 4, COPY_PIECE = 128 << 10 };
+enum { LEAST_WINDOW = 64 << 10, MOST_WINDOW = 8 << 20, SHARES = 4, PIECE = 128 << 10, FILES_AT_A_TIME = 64 };
 
 const WriteFormat write_formats[] = {
     {.name = "tessera",
@@ -57,11 +57,20 @@ typedef struct {
   atomic_int left; /* boxes */
 } OpenFile;
 
+/* Boxes of one tensor have turns one after another; the first of these turns counts them. */
+typedef struct {
+  WriteBox *box;
+  int first;       /* turn */
+  atomic_int left; /* boxes */
+} Turn;
+
 typedef struct {
   OpenFile *file;
   Journal journal;
   pthread_mutex_t lock; /* of opening and of progress */
-  atomic_int next;      /* box */
+  Turn *turn;           /* of the boxes that are to be written */
+  int turns;
+  atomic_int next;
   atomic_bool failed;
   Status first;
   size_t window;
@@ -151,35 +160,89 @@ static bool is_aligned(const BoxJob *j, const void *data) {
   return ((uintptr_t)data - (uintptr_t)(j->b->at + j->done)) % DIRECT_MEMORY == 0;
 }
 
+static Status need_buffer(BoxJob *j) {
+  const Engine *e = j->w->inside;
+  if (!j->buffer) TRY_NEW(j->buffer, block_alloc(e->window + 2 * DIRECT_PAGE));
+  return OK;
+}
+
 /* Piece by piece, so that what was read for the hash is copied out of the cache. */
 static void copy_hashed(BoxJob *j, unsigned char *to, const unsigned char *from, size_t bytes) {
   for (size_t at = 0, n; at < bytes; at += n) {
-    n = bytes - at < COPY_PIECE ? bytes - at : COPY_PIECE;
+    n = bytes - at < PIECE ? bytes - at : PIECE;
     hash_bytes(j, from + at, n);
     memcpy(to + at, from + at, n);
   }
+}
+
+/* Past the page cache: as a whole, from where the disk can take it. */
+static Status put_direct(BoxJob *j, const unsigned char *data, size_t bytes) {
+  if (is_aligned(j, data)) hash_bytes(j, data, bytes);
+  else {
+    TRY(need_buffer(j));
+    unsigned char *window = place_in_buffer(j);
+    copy_hashed(j, window, data, bytes);
+    data = window;
+  }
+  return put_bytes(j, data, bytes);
+}
+
+/* Through the page cache: piece by piece, as above. */
+static Status put_plain(BoxJob *j, const unsigned char *data, size_t bytes) {
+  for (size_t n; bytes; data += n, bytes -= n) {
+    n = bytes < PIECE ? bytes : PIECE;
+    hash_bytes(j, data, n);
+    TRY(put_bytes(j, data, n));
+  }
+  return OK;
+}
+
+/* Large enough to go past the page cache, which is how this file is written? */
+static bool goes_direct(const BoxJob *j, size_t bytes) {
+  const Engine *e = j->w->inside;
+  return bytes >= DIRECT_LEAST && e->file[j->b->file].out.direct >= 0;
+}
+
+static Status put_data(BoxJob *j, const void *data, size_t bytes) {
+  return goes_direct(j, bytes) ? put_direct(j, data, bytes) : put_plain(j, data, bytes);
+}
+
+static Status put_part(void *arg, const int64_t *offset, const int64_t *size, size_t bytes) {
+  BoxJob *j = arg;
+  const Derived *d = j->w->d;
+  const DerivedTensor *t = &d->v[j->b->tensor];
+  const void *data = derived_span(d, t, offset, size);
+  if (data) return put_data(j, data, bytes);
+  TRY(need_buffer(j));
+  void *window = place_in_buffer(j);
+  TRY(derived_read(d, t, offset, size, window));
+  return put_data(j, window, bytes);
+}
+
+/* Pages of a tensor that is not too large stay until its last box is written: columns share them. */
+static bool stays_mapped(const BoxJob *j) {
+  return (uint64_t)derived_bytes(&j->w->d->v[j->b->tensor]) <= j->w->how->memory;
+}
+
+static void forget_tensor(const BoxJob *j) {
+  const int64_t begin[MAX_DIMS] = {0};
+  if (j->b->tensor < 0 || !stays_mapped(j)) return;
+  const DerivedTensor *t = &j->w->d->v[j->b->tensor];
+  derived_forget(j->w->d, t, begin, t->size);
 }
 
 static Status put_window(void *arg, const int64_t *offset, const int64_t *size, size_t bytes) {
   BoxJob *j = arg;
   const Derived *d = j->w->d;
   const DerivedTensor *t = &d->v[j->b->tensor];
-  Engine *e = j->w->inside;
   derived_ahead(d, t, offset, size);
   const void *data = derived_span(d, t, offset, size);
-  if (data && (bytes < DIRECT_LEAST || is_aligned(j, data))) hash_bytes(j, data, bytes);
-  else {
-    if (!j->buffer) TRY_NEW(j->buffer, block_alloc(e->window + 2 * DIRECT_PAGE));
-    unsigned char *window = place_in_buffer(j);
-    if (data) copy_hashed(j, window, data, bytes);
-    else {
-      TRY(derived_read(d, t, offset, size, window));
-      hash_bytes(j, window, bytes);
-    }
-    data = window;
+  if (data) TRY(put_data(j, data, bytes));
+  else { /* what is in memory is put together in pieces that fit a core's cache */
+    const bool near = !goes_direct(j, bytes) && !derived_reads_directly(d, t, offset, size);
+    TRY(each_window(t->ndim, offset, size, dtype_size(t->dtype), near ? PIECE : bytes, put_part, j));
   }
-  TRY(put_bytes(j, data, bytes));
-  derived_forget(d, t, offset, size);
+  if (data || !stays_mapped(j)) derived_forget(d, t, offset, size);
   return OK;
 }
 
@@ -221,9 +284,10 @@ static void put_some(void *arg, int64_t begin, int64_t end, int worker) {
   BoxJob j = {.w = w, .hash = XXH3_createState(), .worker = worker};
   (void)begin, (void)end;
   if (!j.hash) keep_first(e, fail_oom());
-  for (int i; !atomic_load(&e->failed) && (i = atomic_fetch_add(&e->next, 1)) < w->boxes;) {
-    j.b = &w->box[i];
-    if (!j.b->written) keep_first(e, put_box(&j));
+  for (int i; !atomic_load(&e->failed) && (i = atomic_fetch_add(&e->next, 1)) < e->turns;) {
+    j.b = e->turn[i].box;
+    keep_first(e, put_box(&j));
+    if (atomic_fetch_sub(&e->turn[e->turn[i].first].left, 1) == 1) forget_tensor(&j);
   }
   if (j.buffer) block_free(j.buffer, e->window + 2 * DIRECT_PAGE);
   XXH3_freeState(j.hash);
@@ -239,10 +303,36 @@ static void set_window(const Writing *w, Engine *e) {
   e->window = (size_t)(window < LEAST_WINDOW ? LEAST_WINDOW : window > MOST_WINDOW ? MOST_WINDOW : window);
 }
 
+static int by_turn(const void *a, const void *b) {
+  const WriteBox *x = ((const Turn *)a)->box, *y = ((const Turn *)b)->box;
+  const int first = x->file / FILES_AT_A_TIME, second = y->file / FILES_AT_A_TIME;
+  if (first != second) return first - second;
+  if (x->tensor != y->tensor) return x->tensor - y->tensor;
+  return x < y ? -1 : x > y;
+}
+
+/* All boxes of a tensor one after another: the bytes of the sources are looked at once, and threads write to
+ * different files where there are several, instead of waiting for each other at one. */
+static Status set_turns(const Writing *w, Engine *e) {
+  TRY_NEW(e->turn, calloc((size_t)w->boxes + 1, sizeof *e->turn));
+  for (int i = 0; i < w->boxes; i++) {
+    WriteBox *b = &w->box[i];
+    if (b->written) continue;
+    e->turn[e->turns++].box = b;
+    atomic_fetch_add(&e->file[b->file].left, 1);
+  }
+  qsort(e->turn, (size_t)e->turns, sizeof *e->turn, by_turn);
+  for (int i = 0; i < e->turns; i++) {
+    const bool again = i && e->turn[i].box->tensor == e->turn[i - 1].box->tensor;
+    e->turn[i].first = again ? e->turn[i - 1].first : i;
+    atomic_fetch_add(&e->turn[e->turn[i].first].left, 1);
+  }
+  return OK;
+}
+
 static Status put_all(Writing *w) {
   Engine *e = w->inside;
-  for (int i = 0; i < w->boxes; i++)
-    if (!w->box[i].written) atomic_fetch_add(&e->file[w->box[i].file].left, 1);
+  TRY(set_turns(w, e));
   parallel_for(w->how->threads, w->how->threads, 1, put_some, w);
   TRY(e->first);
   for (int i = 0; i < w->files; i++) { /* those without a box that was still to be written */
@@ -288,6 +378,7 @@ static Status run_engine(Writing *w) {
     if (e.file[i].open && !e.file[i].done) file_out_discard(&e.file[i].out);
   if (!s) s = commit(w, &e);
   journal_close(&e.journal);
+  free(e.turn);
   free(e.file);
   w->inside = NULL;
   return s;
