@@ -219,9 +219,11 @@ static Status put_part(void *arg, const int64_t *offset, const int64_t *size, si
   return put_data(j, window, bytes);
 }
 
-/* Pages of a tensor that is not too large stay until its last box is written: columns share them. */
+/* Pages of a tensor stay until its last box is written, for columns share them: where those of all tensors that
+ * threads may be at together fit the memory. */
 static bool stays_mapped(const BoxJob *j) {
-  return (uint64_t)derived_bytes(&j->w->d->v[j->b->tensor]) <= j->w->how->memory;
+  const uint64_t tensors = (uint64_t)j->w->how->threads + 1;
+  return (uint64_t)derived_bytes(&j->w->d->v[j->b->tensor]) <= j->w->how->memory / tensors;
 }
 
 static void forget_tensor(const BoxJob *j) {

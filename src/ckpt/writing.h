@@ -4,7 +4,7 @@
  * what is written when all boxes are.  The rest is here, once:
  *
  * I1  Memory is bounded: each thread has one window at a time, and pages of sources that were read are given back:
- * with the window, or with the tensor if that is not larger than the memory.
+ * with the window, or with the tensor where that is small enough.
  * I2  Files and folders appear whole, by one rename, or not at all; what was there stays until then.
  * I3  Boxes are written by several threads at once, also to one file.  The result does not depend on that.
  * I4  A process that is killed leaves a folder beside the result, in which the same work goes on (journal.h);
