@@ -11,9 +11,10 @@
 #include "runtime/auto_plan.h"
 
 /* What was written out is found before gradients are made, so that those are of the whole function, too: attention
- * that keeps no scores, one backward of a gelu.  A weight that is used as (in, out) would be transposed for a linear
- * layer, and so would be its gradient: products wait. */
-const char passes_once[] = "inline,functionalize,assert_tensors,assert_branches,dce,cse,recompose(products=false),dce";
+ * that keeps no scores, one backward of a gelu.  A weight that is used as (in, out) would be transposed for a
+ * linear layer, and so would be its gradient: products wait. */
+const char passes_once[] =
+    "inline,functionalize,assert_tensors,assert_branches,dce,cse,recompose(products=false),dce";
 #define PASSES_BEFORE "cse,recompose,cse,dce,recompute,dce"
 #define PASSES_FUSE "fuse_backward,fuse_epilogue,fuse_pointwise"
 const char passes_specialized[] = PASSES_BEFORE ",early_updates," PASSES_FUSE;
