@@ -274,6 +274,8 @@ static Meeting meeting_of(const Node *n) {
       {"aten.view_copy.default", SPELLS_RESHAPE},
       {"aten.expand.default", SPELLS_EXPAND},
       {"aten.expand_copy.default", SPELLS_EXPAND},
+      {"aten.copy.default", MEETS_ALL},
+      {"aten.slice_scatter.default", MEETS_ALL},
       {"aten.matmul.default", MEETS_MATRICES},
       {"aten.bmm.default", MEETS_MATRICES},
       {"aten.baddbmm.default", MEETS_MATRICES},
