@@ -12,6 +12,7 @@
  */
 #include "passes/recompose.h"
 
+#include "passes/match.h"
 #include "passes/pass.h"
 
 /* A dropout that drops nothing, as models leave it between their other ops. */
@@ -64,10 +65,17 @@ static void swap_names(Val *a, Val *b) {
   b->name = name;
 }
 
+/* An attention whose mask is made of finite numbers, which may mask all keys of a query. */
+static bool has_finite_mask(const Val *v) {
+  const Node *n = v->node;
+  return n && node_is(n, "aten.scaled_dot_product_attention.default") && n->args[3].kind == ARG_VAL &&
+         match_is_finite(n->args[3].val);
+}
+
 Status pass_recompose(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
   int found[PATTERNS] = {0};
-  const bool products = pass_flag(args, "products");
+  const bool products = pass_flag(args, "products"), finite_masks = pass_flag(args, "finite_masks");
   if (!graph_is_functional(g) || g->dtypes_differ)
     return OK; /* patterns rely on values that do not change, on dtypes */
   graph_count_uses(g);
@@ -78,7 +86,7 @@ Status pass_recompose(Exported *e, const PassArgs *args) {
       const int before = g->nvals;
       if (patterns[p].fn == recompose_linear && !products) continue;
       TRY(patterns[p].fn(g, n, &v));
-      if (!v) continue;
+      if (!v || (!finite_masks && v->id >= before && has_finite_mask(v))) continue;
       v->mark += n->outs[0]->mark;
       n->outs[0]->forward = v;
       if (v->id >= before) swap_names(v, n->outs[0]);
