@@ -133,6 +133,48 @@ mlp_on() { # CODES PATTERN FILE OPTIONS...
 mlp_on 0 '^step 6 ' "$temp/plain.safetensors" --epochs 3
 mlp_on 0 '^step 3 ' "$temp/plain.safetensors" --epochs 3 --accumulate 2 --no-shuffle --drop-last --seed 7
 
+# Numbers of rows that were traced as constants: they are those of the batch at hand.
+cat >"$temp/pick.txt" <<'END'
+graph(%p: f32[8] = parameter "x", %x: f32[4,8] = user) {
+  %rows: i64[4] = aten.arange.default(4)
+  %r: i64[4,1] = aten.unsqueeze.default(%rows, 1)
+  %c: i64[3] = aten.arange.start(2, 5)
+  %e: f32[4,8] = aten.exp.default(%x)
+  %y: f32[4,8] = aten.add.Tensor(%e, %p)
+  %z: f32[4,3] = aten.index.Tensor(%y, [%r, %c])
+  %l: f32[] = aten.mean.default(%z)
+  return user %l
+}
+END
+try 3 "parameter 'x' has no data" train "$temp/pick.txt" --data "$temp/plain.safetensors" --steps 1
+hint 'with its weights'
+zeros() { # FILE SIZE BYTES: a tensor x
+  header='{"x":{"dtype":"F32","shape":'$2',"data_offsets":[0,'$3']}}'
+  { printf "\\$(printf %03o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"; head -c "$3" /dev/zero; } >"$1"
+}
+zeros "$temp/p.safetensors" '[8]' 32
+zeros "$temp/x.safetensors" '[24,8]' 768
+try 0 '' opt "$temp/pick.txt" --weights "$temp/p.safetensors" -o "$temp/pick.pt2"
+for batch in 2 3 6; do try 0 '^step 1  loss 1.0000 ' train "$temp/pick.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1; done
+# Tokens that were shifted into zeros of the program's size.
+cat >"$temp/shift.txt" <<'END'
+graph(%p: f32[8] = parameter "x", %x: f32[4,8] = user) {
+  %e: f32[4,8] = aten.exp.default(%x)
+  %z: f32[4,8] = aten.zeros.default([4, 8], dtype=f32)
+  %s: f32[4,7]{8,1} = aten.slice.Tensor(%z, 1, 1, 8)
+  %t: f32[4,7]{8,1} = aten.slice.Tensor(%e, 1, 0, 7)
+  %c: f32[4,7] = aten.copy.default(%s, %t)
+  %y: f32[4,8] = aten.slice_scatter.default(%z, %c, 1, 1, 8)
+  %a: f32[4,8] = aten.add.Tensor(%y, %p)
+  %l: f32[] = aten.mean.default(%a)
+  return user %l
+}
+END
+try 0 '' opt "$temp/shift.txt" --weights "$temp/p.safetensors" -o "$temp/shift.pt2"
+for batch in 2 3; do try 0 '^step 1  loss 0.8750 ' train "$temp/shift.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1; done
+try 3 'program is for 4 rows and cannot be run with 6' train "$temp/shift.pt2" --data "$temp/x.safetensors" --batch 6 --steps 1
+hint 'dynamic batch'
+
 # ---- tokens, evaluation, dtypes, memory: a GPT on bytes
 cd "$source" || exit 1
 on_bytes="train examples/gpt.pt2 --threads 1 --data README.md --data docs/*.md --tokens input_ids,labels --token-dtype uint8 --batch 2"

@@ -74,7 +74,7 @@ static Status mark_rank(OptSteps *s, Ctx *ctx, bool grad, Specialize *how) {
     return status_hint(fail(ERR_USAGE, "partition makes the program of one rank of a mesh, and there is none"),
                        "give --mesh tp=2");
   TRY(place_rank(s, &mesh));
-  TRY(pass_run_list(s->program, passes_once, ctx, NULL));
+  TRY(pass_run_list(s->program, passes_once_for_torch, ctx, NULL));
   TRY(plan_file_read(s->plan ? s->plan : "auto", &plan));
   Status status = mark_with_plan(s->program, mesh, plan, grad ? &(GradOptions){0} : NULL, NULL, &s->marks);
   plan_file_free(plan);
@@ -90,7 +90,7 @@ static Status make(OptSteps *s, Ctx *ctx, bool cut, bool grad, SymBindings *size
   Value *inputs;
   int n;
   if (cut) TRY(mark_rank(s, ctx, grad, &how));
-  if (grad && !cut) TRY(pass_run_list(s->program, passes_once, ctx, NULL));
+  if (grad && !cut) TRY(pass_run_list(s->program, passes_once_for_torch, ctx, NULL));
   if (grad) TRY(grad_request(s->program, &(GradOptions){0}, &s->arena, &wanted));
   if (grad) how.grad = &wanted;
   TRY(feed_sizes(s->program, sizes, &s->scope, &s->arena, &inputs, &n));

@@ -64,6 +64,7 @@ static Status copy_graph(const Copying *c, Graph *to, const Graph *from) {
   }
   to->nvals = from->nvals;
   to->gradients_apart = from->gradients_apart;
+  to->dtypes_differ = from->dtypes_differ;
   return OK;
 }
 

@@ -121,6 +121,7 @@ struct Graph {
   int nvals;             /* ids given out */
   struct NameSet *names; /* every value name ever used in this graph */
   bool gradients_apart;  /* the plan of memory gives gradients that wait for the update memory of their own */
+  bool dtypes_differ;    /* casts were put in: dtypes that are noted are those that results had without */
 };
 
 /* ---- building --------------------------------------------------------------- */

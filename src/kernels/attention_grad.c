@@ -5,6 +5,9 @@
  *     dv = p^T do      ds = scale * p * (do v^T - delta)      delta = sum(do * out, -1)
  *     dq = ds k        dk = ds^T q
  *
+ * A logsumexp that is far from zero (a query whose keys all have a mask like -1e9) has no room for the digits that
+ * p needs: largest score and sum are found again for such queries, p = exp(score - largest) / sum.
+ *
  * Dropout multiplies p in dv, and do v^T, by the same factors again; the sum behind delta is that of the weights
  * that were left.
  *
@@ -22,6 +25,8 @@
 #include "kernels/convert.h"
 
 enum { ROWS = 96, KEYS = 128, LEAST = 4 }; /* LEAST: blocks of queries that are worth dk and dv of their own */
+
+static const float far = 256; /* of a logsumexp: p is right to 5 digits there */
 
 typedef struct {
   const Kern *k;
@@ -46,6 +51,7 @@ typedef struct {
   float *p, *ds, *t;  /* A blocks: (rows, keys) twice, (keys, rows) */
   float *dq;          /* (rows, ldd) */
   float *lse, *delta; /* (rows), lse in units of log 2 */
+  float *factor;      /* (rows), 1 / sum where lse is the largest score, else 1 */
   float *mask, *pack;
   float *dmask; /* (rows or 1, s) */
 } Room;
@@ -71,6 +77,7 @@ static size_t lay_out(const Job *job, char *at, Room *r) {
                {&r->dq, job->rows * job->ldd},
                {&r->lse, job->rows},
                {&r->delta, job->rows},
+               {&r->factor, job->rows},
                {&r->mask, KEYS + 8},
                {&r->pack, (int64_t)(gemm_pack_room(job->k) / sizeof(float))},
                {&r->dmask, job->grad_mask ? job->rows * z->s : 0}};
@@ -129,22 +136,60 @@ static float dot(const float *x, const float *y, int64_t n) {
   return sum;
 }
 
+/* r->p: scores of keys s0 .. s0+n, in units of log 2. */
+static void multiply_keys(const Job *job, int64_t rows, int64_t s0, int64_t n, Room *r) {
+  const int64_t nr = job->kernels->nr, cols = pieces(n, nr) * nr;
+  multiply(job, r->q, rows, r->kt + s0 * job->z.d, nr * job->z.d, cols, job->z.d, r->p, GEMM_LDA,
+           (float)job->g->forward.scale * ATTENTION_LOG2E, false);
+}
+
+static float logsumexp_of(const Attention *f, int64_t b, int64_t h, int64_t i) {
+  const View *l = f->logsumexp;
+  return ((const float *)l->data)[b * l->stride[0] + h * l->stride[1] + i * l->stride[2]];
+}
+
+/* Of queries whose logsumexp is far from zero, r->lse becomes the largest score, and the factor 1 / sum. */
+static void sum_again(const Job *job, int64_t b, int64_t h, int64_t i0, int64_t rows, Room *r) {
+  const Attention *f = &job->g->forward;
+  for (int64_t i = 0; i < rows; i++) {
+    if (fabsf(logsumexp_of(f, b, h, i0 + i)) <= far) continue;
+    r->lse[i] = -INFINITY;
+    r->factor[i] = 0;
+  }
+  for (int64_t s0 = 0; s0 < job->z.s; s0 += KEYS) {
+    const int64_t n = least(job->z.s - s0, KEYS);
+    multiply_keys(job, rows, s0, n, r);
+    for (int64_t i = 0; i < rows; i++) {
+      if (fabsf(logsumexp_of(f, b, h, i0 + i)) <= far) continue;
+      float *p = r->p + i * GEMM_LDA;
+      const int64_t seen = attention_visible(f, i0 + i, s0, n);
+      const float largest = attention_mask_row(job->k, f, b, h, i0 + i, s0, seen, p, r->mask);
+      SIMD_CALL(job->k->isa, attention_softmax_row)(p, seen, largest, &r->lse[i], &r->factor[i]);
+    }
+  }
+  for (int64_t i = 0; i < rows; i++)
+    if (r->factor[i] > 0) r->factor[i] = 1 / r->factor[i];
+}
+
 /* q, do, delta and logsumexp of queries i0 .. i0+rows. */
 static void read_queries(const Job *job, int64_t b, int64_t h, int64_t i0, int64_t rows, Room *r) {
   const Attention *f = &job->g->forward;
   Matrix q = attention_head(f->q, b, h), go = attention_head(job->g->grad_out, b, h),
          out = attention_head(f->out, b, h);
-  const View *l = f->logsumexp;
+  bool again = false;
   gemm_pack_a(job->k, r->p, &out, 0, i0, 0, rows, job->z.e); /* p is free yet */
   gemm_pack_a(job->k, r->go, &go, 0, i0, 0, rows, job->z.e);
   gemm_pack_a(job->k, r->q, &q, 0, i0, 0, rows, job->z.d);
   pack_panels(job, r->qp, &q, i0, rows, job->z.d, r);
   pack_panels(job, r->gop, &go, i0, rows, job->z.e, r);
   for (int64_t i = 0; i < rows; i++) {
-    float lse = ((const float *)l->data)[b * l->stride[0] + h * l->stride[1] + (i0 + i) * l->stride[2]];
+    const float lse = logsumexp_of(f, b, h, i0 + i);
+    again |= fabsf(lse) > far;
     r->lse[i] = lse * ATTENTION_LOG2E;
+    r->factor[i] = 1;
     r->delta[i] = dot(r->p + i * GEMM_LDA, r->go + i * GEMM_LDA, job->z.e);
   }
+  if (again) sum_again(job, b, h, i0, rows, r);
 }
 
 /* p and ds for keys s0 .. s0+n. */
@@ -152,15 +197,14 @@ static void score_block(const Job *job, int64_t b, int64_t h, int64_t i0, int64_
                         Room *r) {
   const Attention *f = &job->g->forward;
   int64_t nr = job->kernels->nr, cols = pieces(n, nr) * nr;
-  multiply(job, r->q, rows, r->kt + s0 * job->z.d, nr * job->z.d, cols, job->z.d, r->p, GEMM_LDA,
-           (float)f->scale * ATTENTION_LOG2E, false);
+  multiply_keys(job, rows, s0, n, r);
   multiply(job, r->go, rows, r->vt + s0 * job->z.e, nr * job->z.e, cols, job->z.e, r->ds, GEMM_LDA, 1, false);
   for (int64_t i = 0; i < rows; i++) {
     float *p = r->p + i * GEMM_LDA, *ds = r->ds + i * GEMM_LDA;
     int64_t seen = attention_visible(f, i0 + i, s0, n);
     attention_mask_row(job->k, f, b, h, i0 + i, s0, seen, p, r->mask);
     attention_drop_row(job->k, f, b, h, i0 + i, s0, seen, ds, r->mask);
-    SIMD_CALL(job->k->isa, attention_grad_row)(p, ds, seen, r->lse[i], r->delta[i], job->ds_scale);
+    SIMD_CALL(job->k->isa, attention_grad_row)(p, ds, seen, r->lse[i], r->factor[i], r->delta[i], job->ds_scale);
     attention_drop_row(job->k, f, b, h, i0 + i, s0, seen, p, r->mask);
     for (int64_t j = seen; j < n; j++) p[j] = ds[j] = 0;
   }

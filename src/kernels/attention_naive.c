@@ -92,18 +92,29 @@ static void add_to(View v, int64_t b, int64_t h, int64_t i, int64_t j, double x)
   SIMD_CALL(ISA_BASE, convert_run)(to, v.dtype, &x, DT_F64, 1);
 }
 
+/* A logsumexp that is far from zero has no room for the digits that weights need: instead the largest score, and
+ * the sum of the exponentials below it. */
+static void sum_again(const Job *job, int64_t b, int64_t h, int64_t i, double *largest, double *sum) {
+  const int64_t n = attention_visible(job->a, i, 0, job->z.s);
+  *largest = -INFINITY;
+  *sum = 0;
+  for (int64_t j = 0; j < n; j++) *largest = fmax(*largest, score(job, b, h, i, j));
+  for (int64_t j = 0; j < n; j++) *sum += exp(score(job, b, h, i, j) - *largest);
+}
+
 /* grad_mask NULL: the gradients of q, k and v. */
 static void grad_query(const Job *job, const AttentionGrad *g, const View *grad_mask, int64_t b, int64_t h,
                        int64_t i) {
   const Attention *a = job->a;
-  double delta = 0, lse;
+  double delta = 0, lse, sum = 1;
   const View *l = a->logsumexp;
   int64_t at = b * l->stride[0] + h * l->stride[1] + i * l->stride[2], group = h / job->z.per_group;
   SIMD_CALL(ISA_BASE, convert_run)
   (&lse, DT_F64, (const char *)l->data + at * (int64_t)dtype_size(l->dtype), l->dtype, 1);
+  if (fabs(lse) > 1e3) sum_again(job, b, h, i, &lse, &sum);
   for (int64_t e = 0; e < job->z.e; e++) delta += element(g->grad_out, b, h, i, e) * element(a->out, b, h, i, e);
   for (int64_t j = 0; j < attention_visible(a, i, 0, job->z.s); j++) {
-    double s = score(job, b, h, i, j), p = s == -INFINITY ? 0 : exp(s - lse), dp = 0;
+    double s = score(job, b, h, i, j), p = s == -INFINITY ? 0 : exp(s - lse) / sum, dp = 0;
     for (int64_t e = 0; e < job->z.e; e++) dp += element(g->grad_out, b, h, i, e) * element(a->v, b, group, j, e);
     double factor = kept(job, b, h, i, j), ds = p * (dp * factor - delta);
     if (grad_mask) {

@@ -19,8 +19,9 @@ SIMD_DECLARE(float, attention_apply_mask, (float *s, const uint8_t *mask, int64_
 SIMD_DECLARE(float, attention_softmax_row, (float *s, int64_t n, float largest, float *max, float *sum));
 /* y[i] = x[i] * factor */
 SIMD_DECLARE(void, attention_scale, (float *y, const float *x, float factor, int64_t n));
-/* p: scores; becomes exp(p - lse).  ds: products do v^T; becomes scale * p * (ds - delta). */
-SIMD_DECLARE(void, attention_grad_row, (float *p, float *ds, int64_t n, float lse, float delta, float scale));
+/* p: scores; becomes factor * exp(p - lse).  ds: products do v^T; becomes scale * p * (ds - delta). */
+SIMD_DECLARE(void, attention_grad_row,
+             (float *p, float *ds, int64_t n, float lse, float factor, float delta, float scale));
 /* s[i] = words[i] < threshold ? 0 : s[i] * factor */
 SIMD_DECLARE(void, attention_drop, (float *s, const uint32_t *words, uint32_t threshold, float factor, int64_t n));
 /* s[j] = sum_d q[d] k[j, d] over n keys; k: f32, f16 or bf16. */

@@ -12,6 +12,8 @@
  * A2  Left alone: numbers that something else needs too (a size, an output), for then the program depends on
  *     data anyway; and ops that can fail by themselves (division by what is not a constant, float to int).
  * A3  Integers are of 64 bits: a sum beyond wraps around, where Python's grows.
+ * A4  Checks of metadata go where the program itself says what they ask for: they would keep values alive that
+ *     other passes find a better way to.
  */
 #include <stdlib.h>
 
@@ -347,11 +349,29 @@ static Status convert(State *s) {
   return OK;
 }
 
+/* What _assert_tensor_metadata asks for (strides are not checked) is what is noted of the result of a node. */
+static bool is_known(const Node *n) {
+  if (!node_is(n, "aten._assert_tensor_metadata.default") || n->args[0].kind != ARG_VAL) return false;
+  const Val *v = n->args[0].val;
+  const Arg *size = &n->args[1], *dtype = &n->args[3];
+  const bool any_size = size->kind == ARG_UNSET || size->kind == ARG_NONE,
+             any_dtype = dtype->kind == ARG_UNSET || dtype->kind == ARG_NONE;
+  return v->node && any_size && (any_dtype || (dtype->kind == ARG_DTYPE && dtype->dtype == v->dtype));
+}
+
+static void remove_known(Graph *g) {
+  for (Node *n = g->first, *next; n; n = next) {
+    next = n->next;
+    if (is_known(n)) node_remove(n);
+  }
+}
+
 static Status convert_graph(Graph *g, int *count) {
   for (Node *n = g->first; n; n = n->next)
     for (int i = 0; i < n->nargs; i++)
       if (n->args[i].kind == ARG_GRAPH) TRY(convert_graph(n->args[i].graph, count));
   if (!graph_is_functional(g)) return OK;
+  remove_known(g);
   State s = {.g = g, .nnumbers = g->nvals};
   TRY_NEW(s.number, calloc((size_t)g->nvals + 1, sizeof *s.number));
   Status status = convert(&s);

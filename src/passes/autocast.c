@@ -118,6 +118,7 @@ static void forget_checks(Graph *g) {
 
 Status autocast_program(Exported *e, Dtype to) {
   forget_checks(e->graph);
+  e->graph->dtypes_differ = true;
   return cast_arguments(e->graph, to, true);
 }
 

@@ -25,6 +25,10 @@ Val *match_transposed(const Val *v);
  * `stop` says so, or at the source. */
 Val *match_before_views(Val *v);
 
+/* A tensor of floats all of whose elements are finite, whatever the inputs of the program are: made of numbers,
+ * of conditions, and of choices between them. */
+bool match_is_finite(const Val *v);
+
 bool same_sizes(const Val *a, const Val *b);
 /* sizes of the last n dimensions are equal */
 bool same_last_sizes(const Val *a, const Val *b, int n);

@@ -12,6 +12,7 @@
  */
 #include "passes/recompose.h"
 
+#include "passes/match.h"
 #include "passes/pass.h"
 
 /* A dropout that drops nothing, as models leave it between their other ops. */
@@ -22,11 +23,14 @@ static bool keeps_all(const Node *n) {
          (p->kind == ARG_INT && p->i == 0);
 }
 
-/* Values matter, memory layout does not: a copy is its argument. */
+/* Values matter, memory layout does not: a copy is its argument, and so is a cast to the dtype that it has. */
 static Status drop_copy(Graph *g, Node *n, Val **out) {
+  static const char *const copies[] = {
+      "aten.clone.default",   "aten.contiguous.default", "aten.lift_fresh_copy.default", "aten.to.dtype",
+      "aten.to.dtype_layout", "aten.to.device",          "aten._to_copy.default"};
   (void)g;
-  bool copy = node_is(n, "aten.clone.default") || node_is(n, "aten.contiguous.default") ||
-              node_is(n, "aten.lift_fresh_copy.default") || keeps_all(n);
+  bool copy = keeps_all(n);
+  for (size_t i = 0; !copy && i < sizeof copies / sizeof *copies; i++) copy = node_is(n, copies[i]);
   if (copy && n->args[0].kind == ARG_VAL && n->args[0].val->dtype == n->outs[0]->dtype) *out = n->args[0].val;
   return OK;
 }
@@ -61,11 +65,19 @@ static void swap_names(Val *a, Val *b) {
   b->name = name;
 }
 
+/* An attention whose mask is made of finite numbers, which may mask all keys of a query. */
+static bool has_finite_mask(const Val *v) {
+  const Node *n = v->node;
+  return n && node_is(n, "aten.scaled_dot_product_attention.default") && n->args[3].kind == ARG_VAL &&
+         match_is_finite(n->args[3].val);
+}
+
 Status pass_recompose(Exported *e, const PassArgs *args) {
   Graph *g = e->graph;
   int found[PATTERNS] = {0};
-  const bool products = pass_flag(args, "products");
-  if (!graph_is_functional(g)) return OK; /* patterns rely on values that do not change */
+  const bool products = pass_flag(args, "products"), finite_masks = pass_flag(args, "finite_masks");
+  if (!graph_is_functional(g) || g->dtypes_differ)
+    return OK; /* patterns rely on values that do not change, on dtypes */
   graph_count_uses(g);
   for (Node *n = g->first; n; n = n->next) {
     node_forward(n);
@@ -74,10 +86,11 @@ Status pass_recompose(Exported *e, const PassArgs *args) {
       const int before = g->nvals;
       if (patterns[p].fn == recompose_linear && !products) continue;
       TRY(patterns[p].fn(g, n, &v));
-      if (!v) continue;
+      if (!v || (!finite_masks && v->id >= before && has_finite_mask(v))) continue;
       v->mark += n->outs[0]->mark;
       n->outs[0]->forward = v;
       if (v->id >= before) swap_names(v, n->outs[0]);
+      else v->mark--; /* this node was a user of it, and is none any more */
       found[p]++;
       break;
     }

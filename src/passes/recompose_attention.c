@@ -4,8 +4,9 @@
  * bmm on (b*h, ...) between views, or matmul on 4-D tensors.
  *
  * A row that is masked out as a whole is nan after softmax and 0 in the fused op, so a
- * mask is accepted only behind PyTorch's own guard (where(all -inf, 0, softmax)) or if
- * it is a constant in which every row has an element above -inf.
+ * mask is accepted only behind PyTorch's own guard (where(all -inf, 0, softmax)), or if
+ * it is a constant in which every row has an element above -inf, or if it is made of
+ * finite numbers: where(cond, 0, finfo.min), as many models have it.
  */
 #include <math.h>
 #include <string.h>
@@ -34,6 +35,12 @@ static Val *unfolded(Val *x) {
   return NULL;
 }
 
+/* The 4-D operand of a product, without views that change nothing. */
+static Val *operand(Val *x) {
+  Val *four = unfolded(x), *before = four ? match_before_views(four) : NULL;
+  return before && same_sizes(before, four) ? before : four;
+}
+
 static Val *strip_scale(Val *v, double *scale) {
   double f;
   Val *x;
@@ -55,11 +62,10 @@ static bool match_scores(Val *scores, Attention *m) {
   Val *a, *b;
   scores = match_before_views(strip_scale(scores, &m->scale));
   if (!match_bmm(scores, &a, &b)) return false;
-  a = unfolded(a);
-  b = unfolded(b);
+  a = operand(a);
+  b = operand(b);
   if (!a || !b) return false;
-  m->q = match_before_views(a)->ndim == 4 && same_sizes(match_before_views(a), a) ? match_before_views(a) : a;
-  m->q = strip_scale(m->q, &m->scale);
+  m->q = strip_scale(a, &m->scale);
   Val *kt = strip_scale(b, &m->scale);
   Val *k = match_transposed(kt);
   if (!k) return false;
@@ -128,48 +134,23 @@ static bool match_softmax(Val *p, Attention *m) {
     if (!same_sizes(add->args[side].val, scores) || !match_scores(add->args[side].val, &trial)) continue;
     trial.mask = add->args[1 - side].val;
     *m = trial;
-    return m->guarded || every_row_attends(m->mask);
+    return m->guarded || every_row_attends(m->mask) || match_is_finite(m->mask);
   }
   return false;
 }
 
-static bool sizes_agree(const Attention *m) {
+/* p: the probabilities, which must be those of (b,h,t,s) and not of another grouping of them. */
+static bool sizes_agree(const Attention *m, const Val *p) {
   const Val *q = m->q, *k = m->k, *v = m->v;
   if (q->ndim != 4 || k->ndim != 4 || v->ndim != 4) return false;
+  if (p->size[0] != q->size[0] || p->size[1] != q->size[1] || p->size[2] != q->size[2] || p->size[3] != k->size[2])
+    return false;
   for (int d = 0; d < 2; d++) {
     if (q->size[d] != k->size[d] || k->size[d] != v->size[d]) return false;
   }
   bool dtypes = q->dtype == k->dtype && k->dtype == v->dtype && (q->dtype == DT_F32 || q->dtype == DT_F64) &&
                 (!m->mask || dtype_is_float(m->mask->dtype));
   return dtypes && q->size[3] == k->size[3] && k->size[2] == v->size[2] && (!m->mask || m->mask->ndim <= 4);
-}
-
-/* The last node of the pattern has a 4-D result: matmul, or a view of bmm. */
-Status recompose_attention(Graph *g, Node *n, Val **out) {
-  Val *root = n->outs[0], *p, *v;
-  if (root->ndim != 4) return OK;
-  bool view = node_is(n, "aten.view.default") || node_is(n, "aten.reshape.default") ||
-              node_is(n, "aten._unsafe_view.default");
-  Val *product = view ? n->args[0].val : root;
-  if (view && product->ndim != 3) return OK;
-  if (!match_bmm(product, &p, &v)) return OK;
-  if (view && !same_last_sizes(root, product, 2)) return OK;
-  Attention m = {.scale = 1};
-  Val *probabilities = match_before_views(p);
-  if (probabilities->ndim != 4 || !match_softmax(probabilities, &m)) return OK;
-  m.v = unfolded(v);
-  if (!m.v || !sizes_agree(&m) || root->size[0] != m.q->size[0] || root->size[1] != m.q->size[1]) return OK;
-  if (m.mask && m.mask->dtype != m.q->dtype) { /* a half mask was added to f32 scores */
-    Arg cast[] = {arg_val(m.mask), arg_dtype(m.q->dtype)};
-    Val wide = *m.mask;
-    wide.dtype = m.q->dtype;
-    TRY(graph_emit_value(g, n, n, "aten.to.dtype", cast, 2, &wide, &m.mask));
-  }
-  Arg args[] = {arg_val(m.q), arg_val(m.k),    arg_val(m.v),      arg_val(m.mask),
-                arg_float(0), arg_bool(false), arg_float(m.scale)};
-  Val like = *root;
-  like.stride = NULL;
-  return graph_emit_value(g, n, n, "aten.scaled_dot_product_attention.default", args, 7, &like, out);
 }
 
 /* (b,kv,s,d) -> unsqueeze (b,kv,1,s,d) -> expand (b,kv,r,s,d) -> reshape (b,kv*r,s,d) */
@@ -193,17 +174,51 @@ static Val *unrepeated(Val *x) {
   return same_last_sizes(source, x, 2) && same_last_sizes(source, big, 2) ? source : NULL;
 }
 
-/* Attention whose keys and values are repeated for groups of query heads: let the kernel
- * repeat them. */
-Status recompose_repeated_heads(Graph *g, Node *n, Val **out) {
-  if (!node_is(n, "aten.scaled_dot_product_attention.default")) return OK;
-  bool already = n->args[7].kind == ARG_BOOL && n->args[7].b;
-  Val *k = unrepeated(n->args[1].val), *v = unrepeated(n->args[2].val);
-  if (already || !k || !v || k->size[1] != v->size[1]) return OK;
-  Arg args[8];
-  memcpy(args, n->args, sizeof args);
+/* Keys and values (arguments 1 and 2) that are repeated for groups of query heads: let the kernel repeat them. */
+static bool share_heads(Arg *args) {
+  Val *k = unrepeated(args[1].val), *v = unrepeated(args[2].val);
+  if (!k || !v || k->size[1] != v->size[1]) return false;
   args[1] = arg_val(k);
   args[2] = arg_val(v);
   args[7] = arg_bool(true);
-  return graph_emit_value(g, n, n, n->target, args, 8, n->outs[0], out);
+  return true;
+}
+
+/* The last node of the pattern has a 4-D result: matmul, or a view of bmm. */
+Status recompose_attention(Graph *g, Node *n, Val **out) {
+  Val *root = n->outs[0], *p, *v;
+  if (root->ndim != 4) return OK;
+  bool view = node_is(n, "aten.view.default") || node_is(n, "aten.reshape.default") ||
+              node_is(n, "aten._unsafe_view.default");
+  Val *product = view ? n->args[0].val : root;
+  if (view && product->ndim != 3) return OK;
+  if (!match_bmm(product, &p, &v)) return OK;
+  if (view && !same_last_sizes(root, product, 2)) return OK;
+  Attention m = {.scale = 1};
+  Val *probabilities = match_before_views(p);
+  if (probabilities->ndim != 4 || !match_softmax(probabilities, &m)) return OK;
+  m.v = operand(v);
+  if (!m.v || !sizes_agree(&m, probabilities) || root->size[0] != m.q->size[0] || root->size[1] != m.q->size[1])
+    return OK;
+  if (m.mask && m.mask->dtype != m.q->dtype) { /* a half mask was added to f32 scores */
+    Arg cast[] = {arg_val(m.mask), arg_dtype(m.q->dtype)};
+    Val wide = *m.mask;
+    wide.dtype = m.q->dtype;
+    TRY(graph_emit_value(g, n, n, "aten.to.dtype", cast, 2, &wide, &m.mask));
+  }
+  Arg args[] = {arg_val(m.q), arg_val(m.k),    arg_val(m.v),       arg_val(m.mask),
+                arg_float(0), arg_bool(false), arg_float(m.scale), {.kind = ARG_UNSET}};
+  share_heads(args);
+  Val like = *root;
+  like.stride = NULL;
+  return graph_emit_value(g, n, n, "aten.scaled_dot_product_attention.default", args, 8, &like, out);
+}
+
+/* Attention as models write it. */
+Status recompose_repeated_heads(Graph *g, Node *n, Val **out) {
+  if (!node_is(n, "aten.scaled_dot_product_attention.default")) return OK;
+  if (n->args[7].kind == ARG_BOOL && n->args[7].b) return OK;
+  Arg args[8];
+  memcpy(args, n->args, sizeof args);
+  return share_heads(args) ? graph_emit_value(g, n, n, n->target, args, 8, n->outs[0], out) : OK;
 }

@@ -1,4 +1,5 @@
 /* recompose_norm.c -- rms_norm, gelu and silu written out. */
+#include <float.h>
 #include <math.h>
 
 #include "passes/match.h"
@@ -64,13 +65,12 @@ Status recompose_rms_norm(Graph *g, Node *n, Val **out) {
   return OK;
 }
 
-static bool near(double a, double b) { return fabs(a - b) <= 1e-6 * fabs(b); }
-
-/* x * factor, either side; NULL if v is not that */
+/* x * factor, either side; NULL if v is not that.  A factor that was written with fewer digits is another one. */
 static Val *scaled_by(const Val *v, double factor) {
   Val *x;
   double f;
-  return v && match_scaled(v, &x, &f) && near(f, factor) ? x : NULL;
+  if (!v || !match_scaled(v, &x, &f)) return NULL;
+  return fabs(f - factor) <= (v->dtype == DT_F64 ? 4 * DBL_EPSILON : FLT_EPSILON) * fabs(factor) ? x : NULL;
 }
 
 /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
@@ -81,7 +81,8 @@ Status recompose_gelu(Graph *g, Node *n, Val **out) {
     Val *x = scaled_by(n->args[side].val, 0.5);
     Node *one_plus = match_node(&n->args[1 - side], "aten.add.Tensor");
     double one, cube;
-    if (!x || !one_plus || !match_number(&one_plus->args[1], &one) || one != 1) continue;
+    if (!x || !one_plus || !match_number(&one_plus->args[1], &one) || one != 1 || !match_plain_alpha(one_plus))
+      continue;
     Node *tanh_node = match_node(&one_plus->args[0], "aten.tanh.default");
     Val *inner = tanh_node ? scaled_by(tanh_node->args[0].val, sqrt(2 / M_PI)) : NULL;
     Node *sum = inner ? match_val_node(inner, "aten.add.Tensor") : NULL;
@@ -104,7 +105,8 @@ Status recompose_silu(Graph *g, Node *n, Val **out) {
   for (int side = 0; side < 2; side++) {
     Node *sigmoid = match_node(&n->args[side], "aten.sigmoid.default");
     if (!sigmoid || n->args[1 - side].kind != ARG_VAL || n->args[1 - side].val != sigmoid->args[0].val) continue;
-    if (n->outs[0]->dtype != DT_F32 && n->outs[0]->dtype != DT_F64) continue;
+    const Dtype dtype = n->outs[0]->dtype; /* of integers, sigmoid makes floats first */
+    if ((dtype != DT_F32 && dtype != DT_F64) || n->args[1 - side].val->dtype != dtype) continue;
     Arg args[] = {n->args[1 - side]};
     return graph_emit_value(g, n, n, "aten.silu.default", args, 1, n->outs[0], out);
   }

@@ -20,7 +20,7 @@ static const char passes_lowered[] = "lower_torch(rank=%d),dce", passes_last[] =
 
 static Status open_prepared(Partition *c, Exported *e, const char *mesh, const PlanFile *plan,
                             const PartitionStep *step) {
-  TRY(prepare(&c->ctx, e, &c->prepared));
+  TRY(prepare_for_torch(&c->ctx, e, &c->prepared));
   if (step) {
     TRY(prepare_update(c->prepared, step->recipe, step->grad->loss));
     c->grad = c->prepared->step;

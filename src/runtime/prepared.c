@@ -13,8 +13,9 @@
 /* What was written out is found before gradients are made, so that those are of the whole function, too: attention
  * that keeps no scores, one backward of a gelu.  A weight that is used as (in, out) would be transposed for a
  * linear layer, and so would be its gradient: products wait. */
-const char passes_once[] =
-    "inline,functionalize,assert_tensors,assert_branches,dce,cse,recompose(products=false),dce";
+#define PASSES_ONCE "inline,functionalize,assert_tensors,assert_branches,dce,cse,"
+const char passes_once[] = PASSES_ONCE "recompose(products=false),dce";
+const char passes_once_for_torch[] = PASSES_ONCE "recompose(products=false,finite_masks=false),dce";
 #define PASSES_BEFORE "cse,recompose,cse,dce,recompute,dce"
 #define PASSES_FUSE "fuse_backward,fuse_epilogue,fuse_pointwise"
 const char passes_specialized[] = PASSES_BEFORE ",early_updates," PASSES_FUSE;
@@ -64,14 +65,16 @@ static void freeze_state(const Exported *e) {
   }
 }
 
-Status prepare_program(Ctx *ctx, Exported *e) {
+static Status prepare_program_by(Ctx *ctx, Exported *e, const char *passes) {
   TRY(graph_verify(e));
   TRY(graph_check_ops(e));
-  TRY(pass_run_list(e, passes_once, ctx, NULL));
+  TRY(pass_run_list(e, passes, ctx, NULL));
   return exported_is_joint(e) ? exported_find_stages(e) : OK;
 }
 
-Status prepare(Ctx *ctx, Exported *e, Prepared **out) {
+Status prepare_program(Ctx *ctx, Exported *e) { return prepare_program_by(ctx, e, passes_once); }
+
+static Status prepare_by(Ctx *ctx, Exported *e, const char *passes, Prepared **out) {
   Prepared *p = calloc(1, sizeof *p);
   if (!p) {
     exported_free(e);
@@ -79,7 +82,7 @@ Status prepare(Ctx *ctx, Exported *e, Prepared **out) {
   }
   atomic_init(&p->refs, 1);
   p->program = e;
-  Status s = prepare_program(ctx, e);
+  Status s = prepare_program_by(ctx, e, passes);
   if (s) {
     prepared_unref(p);
     return s;
@@ -88,6 +91,12 @@ Status prepare(Ctx *ctx, Exported *e, Prepared **out) {
   graph_number_nodes(e->graph, 0);
   *out = p;
   return OK;
+}
+
+Status prepare(Ctx *ctx, Exported *e, Prepared **out) { return prepare_by(ctx, e, passes_once, out); }
+
+Status prepare_for_torch(Ctx *ctx, Exported *e, Prepared **out) {
+  return prepare_by(ctx, e, passes_once_for_torch, out);
 }
 
 /* ---- fully sharded parameters --------------------------------------------------------------------------- */

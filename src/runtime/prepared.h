@@ -25,7 +25,7 @@
 /* The passes that every program goes through, in order: as it was read, and specialised.  A training step on
  * several ranks goes through passes_of_step instead, then what is computed again is chosen, then through
  * passes_of_reductions(). */
-extern const char passes_once[], passes_specialized[], passes_of_step[];
+extern const char passes_once[], passes_once_for_torch[], passes_specialized[], passes_of_step[];
 
 /* As many MiB as the machine is done with first (passes/bucket_size.h). */
 enum { BUCKET_AUTO = -2 };
@@ -68,6 +68,8 @@ typedef struct {
 
 /* Takes over e, also on failure. */
 Status prepare(Ctx *ctx, Exported *e, Prepared **out);
+/* The same for a program that PyTorch will run: it has no op there whose gradient PyTorch gets wrong. */
+Status prepare_for_torch(Ctx *ctx, Exported *e, Prepared **out);
 /* The same without taking it over, for those who go on to change it. */
 Status prepare_program(Ctx *ctx, Exported *e);
 /* plan NULL: nothing is sharded but the batch; it may be "auto", which is priced with the gradients that will be

@@ -216,8 +216,52 @@ static Status cut_parts(const Rebatch *r, const Node *n, Value *bound, const Cal
   return OK;
 }
 
+/* The dimension along which t counts 0, 1, ... rows - 1, the others being of size 1; -1: it does not. */
+static int counting_dim(const Tensor *t, int64_t rows) {
+  int dim = -1;
+  for (int d = 0; d < t->ndim; d++)
+    if (t->size[d] != 1) dim = dim < 0 && t->size[d] == rows ? d : t->ndim;
+  if (dim < 0 || dim >= t->ndim || t->dtype != DT_I64 || !tensor_data(t)) return -1;
+  for (int64_t i = 0; i < rows; i++)
+    if (((const int64_t *)tensor_data(t))[i * t->stride[dim]] != i) return -1;
+  return dim;
+}
+
+/* Numbers of rows, arange(rows), that pick rows of what has the batch: x[arange(rows)[:, None], columns]. */
+static Status count_rows(const Rebatch *r, const Node *n, Value *bound, const Call *c) {
+  const Val *x = tensor_arg(n, 0);
+  const int64_t *outer = outer_of(r, x);
+  const Arg *picks = &n->args[1];
+  Tensor **fitted;
+  if (!outer || picks->kind != ARG_LIST || bound[1].kind != VAL_TENSORS || picks->n != bound[1].n) return OK;
+  TRY_NEW(fitted, arena_new_n(r->arena, Tensor *, picks->n + 1));
+  for (int i = 0; i < picks->n; i++) {
+    Tensor *t = fitted[i] = bound[1].tensors[i];
+    if (i >= x->ndim || !outer[i] || !t || picks->list[i].kind != ARG_VAL || outer_of(r, picks->list[i].val))
+      continue;
+    const int dim = counting_dim(t, whole_size(x, i));
+    int64_t size[MAX_DIMS];
+    if (dim < 0) continue;
+    memcpy(size, t->size, sizeof size);
+    size[dim] = whole_size(x, i) / r->from * r->to;
+    TRY(OP(c, "aten.arange.default", &t, val_int(size[dim])));
+    TRY(OP(c, "aten.view.default", &fitted[i], val_tensor(t), val_ints(size, fitted[i]->ndim)));
+  }
+  bound[1] = val_tensors(fitted, picks->n);
+  return OK;
+}
+
 /* How the arguments of an op tell sizes, or meet each other. */
-typedef enum { MEETS_NOTHING, SPELLS_RESHAPE, SPELLS_EXPAND, MEETS_ALL, MEETS_MATRICES, MEETS_ROWS, JOINS } Meeting;
+typedef enum {
+  MEETS_NOTHING,
+  SPELLS_RESHAPE,
+  SPELLS_EXPAND,
+  MEETS_ALL,
+  MEETS_MATRICES,
+  MEETS_ROWS,
+  JOINS,
+  COUNTS_ROWS,
+} Meeting;
 
 static Meeting meeting_of(const Node *n) {
   static const struct {
@@ -230,6 +274,8 @@ static Meeting meeting_of(const Node *n) {
       {"aten.view_copy.default", SPELLS_RESHAPE},
       {"aten.expand.default", SPELLS_EXPAND},
       {"aten.expand_copy.default", SPELLS_EXPAND},
+      {"aten.copy.default", MEETS_ALL},
+      {"aten.slice_scatter.default", MEETS_ALL},
       {"aten.matmul.default", MEETS_MATRICES},
       {"aten.bmm.default", MEETS_MATRICES},
       {"aten.baddbmm.default", MEETS_MATRICES},
@@ -239,6 +285,7 @@ static Meeting meeting_of(const Node *n) {
       {"aten.nll_loss_forward.default", MEETS_ROWS},
       {"aten.nll_loss.default", MEETS_ROWS},
       {"aten.cat.default", JOINS},
+      {"aten.index.Tensor", COUNTS_ROWS},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     if (node_is(n, rows[i].op)) return rows[i].how;
@@ -256,6 +303,7 @@ Status rebatch_arguments(Rebatch *r, const Node *n, Value *bound, Call *c) {
     case MEETS_MATRICES: return cut_operands(r, n, bound, c, MATRIX_DIMS);
     case MEETS_ROWS: return cut_rows(r, n, bound, c);
     case JOINS: return cut_parts(r, n, bound, c);
+    case COUNTS_ROWS: return count_rows(r, n, bound, c);
     case MEETS_NOTHING: break;
   }
   return OK;

@@ -70,6 +70,9 @@ static bool is_second_name(const Exported *e, const Update *u, const UpdateParam
 static Status declare_param(Declaring *d, const Update *u, int input, UpdateParam *p) {
   const char *fqn = d->e->inputs[input].target, *name;
   const Tensor *t = exported_state(d->e, fqn)->tensor;
+  if (!t)
+    return status_hint(fail(ERR_FILE, "parameter '%s' has no data", fqn),
+                       "a program to train is a .pt2 file with its weights, as torch.export.save writes it");
   p->param = input;
   p->group = recipe_group(&u->recipe, fqn);
   p->optim = &u->recipe.group[p->group].optim;

@@ -73,15 +73,25 @@ float SIMD(attention_largest)(const float *s, int64_t n){
 #undef REST
 }
 
+/* A mask that is a number stays one in units of log(2), too: a query whose keys are all masked by the least f32
+ * attends to all of them alike, as it does where scores and mask are added up.  Nothing else comes near the floor.
+ */
+#define FLOOR (-0.5f * 0x1.fffffep127f)
+
 INLINE vf add_vector(float *p, const float *mask) {
-  vf x = fma_v(load(mask), splat(ATTENTION_LOG2E), load(p));
+  vf m = load(mask), x = max_v(fma_v(m, splat(0.5f), splat(FLOOR)), fma_v(m, splat(ATTENTION_LOG2E), load(p)));
   store(p, x);
   return x;
 }
 
+INLINE float add_one(float *p, float mask) {
+  float floor = fma_f32(mask, 0.5f, FLOOR), x = fma_f32(mask, ATTENTION_LOG2E, *p);
+  return *p = x < floor ? floor : x;
+}
+
 float SIMD(attention_add_mask)(float *s, const float *mask, int64_t n){
 #define ONE(p, i) add_vector(p, mask + (i))
-#define REST(p, i) (*(p) = fma_f32(mask[i], ATTENTION_LOG2E, *(p)))
+#define REST(p, i) add_one(p, mask[i])
     LARGEST(ONE, REST)
 #undef ONE
 #undef REST
@@ -110,9 +120,9 @@ void SIMD(attention_drop)(float *s, const uint32_t *words, uint32_t threshold, f
   for (int64_t i = 0; i < n; i++) s[i] = words[i] < threshold ? 0 : s[i] * factor;
 }
 
-void SIMD(attention_grad_row)(float *p, float *ds, int64_t n, float lse, float delta, float scale) {
+void SIMD(attention_grad_row)(float *p, float *ds, int64_t n, float lse, float factor, float delta, float scale) {
   for (int64_t i = 0; i < n; i++) {
-    float w = p[i] == -F32_INF ? 0 : exp2_f32(p[i] - lse);
+    float w = p[i] == -F32_INF ? 0 : factor * exp2_f32(p[i] - lse);
     p[i] = w;
     ds[i] = scale * w * (ds[i] - delta);
   }
