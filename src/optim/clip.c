@@ -1,8 +1,32 @@
 /* clip.c -- see clip.h. */
 #include "optim/clip.h"
 
+#include "dist/dist.h"
 #include "dist/dtensor.h"
 #include "dist/spec.h"
+
+enum { SHARED = 1 << 15 }; /* elements of which it is worth to take a part each */
+
+/* In a program, ranks that hold the same gradient take a part of it each: a norm is bound by reading. */
+static Status share(const Formula *f, Tensor *t, Tensor **out) {
+  const Mesh *m = t->spec ? t->spec->mesh : NULL;
+  Placement place[MAX_AXES];
+  const Spec *to;
+  *out = t;
+  if (!m || !m->dist || !m->dist->keep_sharded || tensor_numel(t) < SHARED) return OK;
+  for (int a = 0; a < m->naxes; a++) {
+    if (is_s_of(&t->spec->place[a], 0)) return OK;
+    place[a] = t->spec->place[a];
+  }
+  int64_t rows = t->ndim ? t->size[0] : 0;
+  for (int a = 0; a < m->naxes; a++) {
+    if (!is_r(&place[a]) || m->axis[a] == 1 || (m->dist->apart >> a & 1) || rows < m->axis[a]) continue;
+    place[a] = place_s(0);
+    rows /= m->axis[a];
+  }
+  TRY(spec_with(t->spec, place, &to));
+  return to == t->spec ? OK : dtensor_place(f->c->ctx, f->c->scope, t, to, "norm", out);
+}
 
 /* t NULL: there was an error. */
 static Tensor *norm_of(Formula *f, Tensor *t, double type) {
@@ -16,7 +40,11 @@ static const Mesh *mesh_of(const Tensor *t) { return t->spec ? t->spec->mesh : N
 static Tensor *norm_on(Formula *f, const Mesh *m, Tensor *const *grad, int n, double type, Tensor **room) {
   int found = 0;
   for (int i = 0; i < n && !f->status; i++)
-    if (mesh_of(grad[i]) == m) room[found++] = norm_of(f, grad[i], type);
+    if (mesh_of(grad[i]) == m) {
+      Tensor *part = NULL;
+      f->status = share(f, grad[i], &part);
+      room[found++] = f->status ? NULL : norm_of(f, part, type);
+    }
   return norm_of(f, F_OP(f, "aten.stack.default", val_tensors(room, found)), type);
 }
 
