@@ -304,8 +304,10 @@ static void start_writing(FileOut *f) {
 }
 
 static Status fail_write(const FileOut *f, uint64_t after, int error) {
-  return fail(ERR_FAIL, "cannot write '%s' after %llu bytes: %s", f->path, (unsigned long long)after,
-              error ? strerror(error) : "the disk takes no more");
+  Status s = fail(ERR_FAIL, "cannot write '%s' after %llu bytes: %s", f->path, (unsigned long long)after,
+                  error ? strerror(error) : "the disk takes no more");
+  return error && error != ENOSPC && error != EDQUOT ? s
+                                                     : status_hint(s, "make room there, or write to another disk");
 }
 
 static Status write_plain(const FileOut *f, uint64_t offset, const unsigned char *p, size_t size) {

@@ -91,8 +91,9 @@ static Status read_dim(Reader *r, int *out) {
   if (dim < 0 && r->ndim >= 0) dim += r->ndim;
   if (dim < 0 || dim >= (r->ndim >= 0 ? r->ndim : MAX_SEGMENTS * MAX_AXES)) {
     if (r->ndim < 0) return fail(ERR_USAGE, "placement '%s': there is no dimension %lld", r->whole, given);
-    return fail(ERR_USAGE, "placement '%s': there is no dimension %lld in a tensor of %d", r->whole, given,
-                r->ndim);
+    return status_hint(
+        fail(ERR_USAGE, "placement '%s': there is no dimension %lld in a tensor of %d", r->whole, given, r->ndim),
+        "dimensions are counted from 0, or from the last one backwards: -1, -2 ...");
   }
   *out = (int)dim;
   return OK;
