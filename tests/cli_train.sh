@@ -155,7 +155,9 @@ zeros() { # FILE SIZE BYTES: a tensor x
 zeros "$temp/p.safetensors" '[8]' 32
 zeros "$temp/x.safetensors" '[24,8]' 768
 try 0 '' opt "$temp/pick.txt" --weights "$temp/p.safetensors" -o "$temp/pick.pt2"
-for batch in 2 3 6; do try 0 '^step 1  loss 1.0000 ' train "$temp/pick.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1; done
+for batch in 2 3 6; do
+  try 0 '^step 1  loss 1.0000 ' train "$temp/pick.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1
+done
 # Tokens that were shifted into zeros of the program's size.
 cat >"$temp/shift.txt" <<'END'
 graph(%p: f32[8] = parameter "x", %x: f32[4,8] = user) {
@@ -171,7 +173,9 @@ graph(%p: f32[8] = parameter "x", %x: f32[4,8] = user) {
 }
 END
 try 0 '' opt "$temp/shift.txt" --weights "$temp/p.safetensors" -o "$temp/shift.pt2"
-for batch in 2 3; do try 0 '^step 1  loss 0.8750 ' train "$temp/shift.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1; done
+for batch in 2 3; do
+  try 0 '^step 1  loss 0.8750 ' train "$temp/shift.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1
+done
 try 3 'program is for 4 rows and cannot be run with 6' train "$temp/shift.pt2" --data "$temp/x.safetensors" --batch 6 --steps 1
 hint 'dynamic batch'
 

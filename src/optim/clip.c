@@ -5,7 +5,7 @@
 #include "dist/dtensor.h"
 #include "dist/spec.h"
 
-enum { SHARED = 1 << 15 }; /* elements of which it is worth to take a part each */
+enum { SHARED = 1 << 10 }; /* elements of which it is worth to take a part each */
 
 /* In a program, ranks that hold the same gradient take a part of it each: a norm is bound by reading. */
 static Status share(const Formula *f, Tensor *t, Tensor **out) {

@@ -7,7 +7,7 @@
 
 #include "kernels/convert.h"
 #include "kernels/copy.h"
-#include "kernels/gemm.h"
+#include "kernels/gemm_problem.h"
 
 enum { CASES = 200, STREAMED_CASES = 5, MOST = 1 << 20 };
 
@@ -131,12 +131,36 @@ static void streamed_case(Kern *k, int number) {
   check_product(k, number, DT_F32, 0, m, m + pick(1, 80), depths[pick(0, 3)]);
 }
 
-/* The same in several blocks of k, on this machine alone: the three loops are slow. */
-static void blocks_of_k_are_added(void **state) {
+/* The same in several blocks of k and of rows, b along k and along n; some elements of c. */
+static void blocks_are_added(void **state) {
   (void)state;
+  enum { M = 1100, N = 1130, K = 800 };
   Kern k;
   kern_init(&k, 2);
-  check_product(&k, 0, DT_F32, 0, 640, 650, 400);
+  float *a = malloc(sizeof(float) * M * K), *b = malloc(sizeof(float) * K * N), *c = malloc(sizeof(float) * M * N);
+  assert_true(a && b && c);
+  for (int i = 0; i < M * K; i++) a[i] = (float)pick(-9, 9);
+  for (int i = 0; i < K * N; i++) b[i] = (float)pick(-9, 9);
+  for (int along_k = 0; along_k < 2; along_k++) {
+    const Matrix of_b = {(char *)b, DT_F32, 0, along_k ? 1 : N, along_k ? K : 1};
+    const Problem p = {.batch = 1,
+                       .m = M,
+                       .n = N,
+                       .k = K,
+                       .a = {(char *)a, DT_F32, 0, K, 1},
+                       .b = of_b,
+                       .c = {(char *)c, DT_F32, 0, N, 1},
+                       .alpha = 1};
+    assert_true(gemm_streams(&p));
+    assert_ok(gemm_stream(&k, &p));
+    for (int t = 0; t < 2000; t++) {
+      const int64_t i = pick(0, M - 1), j = pick(0, N - 1);
+      float sum = 0; /* of whole numbers: exact */
+      for (int64_t q = 0; q < K; q++) sum += a[i * K + q] * b[q * of_b.row + j * of_b.col];
+      assert_true(c[i * N + j] == sum);
+    }
+  }
+  free(a), free(b), free(c);
   kern_free(&k);
 }
 
@@ -203,7 +227,7 @@ static void beta_zero_does_not_read(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(routes_agree_with_the_naive_one),
-      cmocka_unit_test(blocks_of_k_are_added),
+      cmocka_unit_test(blocks_are_added),
       cmocka_unit_test(add_may_be_the_result),
       cmocka_unit_test(beta_zero_does_not_read),
   };
