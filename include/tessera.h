@@ -402,6 +402,8 @@ typedef struct {
   const char
       *bucket_mb; /* "25": MiB of gradients that are reduced at once; "0": each by itself; "auto"; NULL: "4" */
   const char *reduce_dtype; /* "bf16", "f16": gradients are rounded to it before they are added up over the ranks */
+  int whole_updates; /* ranks that have a parameter each update all of it, and keep all of the optimizer's state;
+                        0: a part each, and the parts are gathered */
 } TessTraining;
 
 typedef struct {

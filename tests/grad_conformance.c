@@ -44,7 +44,7 @@ static const None none[] = {
      "tess.pointwise.default tess.linear_act.default tess.embedding_part.default tess.embedding_bag_part.default "
      "tess.gather_part.default tess.sum_exp.default tess.redistribute.default "
      "tess.nll_log_softmax_backward.default "
-     "tess.gather_group.default tess.scatter_group.default "
+     "tess.gather_group.default tess.scatter_group.default tess.gather_each.default "
      "tess.embedding_dense_backward_add.default"},
     {"a step of an optimizer, which comes behind the gradients",
      "tess.adam_step.default tess.sgd_step.default tess.adagrad_step.default"},

@@ -151,6 +151,7 @@ def draw_training(r, model):
     words += ["--accumulate", str(accumulate)]
     if r.random() < 0.2:
         words += ["--schedule", "cosine,warmup=2"]
+    bucket = bucket + ["--whole-updates"] if r.random() < 0.1 else bucket
     rough = model.rough or any("muon" in w for w in words)  # which iterates in bf16
     return words, bucket, accumulate, "bf16" if rough else exact
 

@@ -56,11 +56,11 @@ try 0 'all of them follow' plan "$llama/program.pt2" --plan "$temp/saved.json"
 gpt=$models/../train/gpt_tied/forward.pt2
 step="plan $gpt --train --mesh dp=2,tp=2 --machine cpu2"
 try 0 'a step of adamw on the loss' $step
-for line in 'optimizer state  ' 'saved for the backward  ' 'all_reduce dp, backward  .* gradients, joined' 'all_reduce tp, update  ' \
+for line in 'optimizer state  ' 'saved for the backward  ' 'reduce_scatter dp, backward  .* gradients, joined' 'all_reduce dp[+]tp, update  ' \
   'exposed communication  .* of the step' 'throughput of all ranks .* samples/s, .* tokens/s at a batch of'; do
   that grep -qE "$line" "$temp/out"
 done
-try 0 'gradients together: gradient of' $step --nodes
+try 0 "gradients together: group 'gradients'" $step --nodes
 try 0 '"tokens_per_second"' $step --json
 that parses "$temp/out"
 try 0 '' $step --report "$temp/step.html"

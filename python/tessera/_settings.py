@@ -14,7 +14,7 @@ class TrainingStruct(ctypes.Structure):
     _fields_ = [("optim", S), ("groups", P), ("ngroups", I), ("freeze", S), ("clip", S), ("schedule", S), ("steps", L), ("accumulate", I), ("dtype", S),
                 ("param_dtype", S), ("state_dtype", S), ("memory", S), ("loss", S), ("nonfinite", S), ("check_finite", I), ("mesh", S),
                 ("plan", S), ("data_axis", S), ("data_parallel", S), ("fsdp", S), ("wrap", S), ("keep_gathered", I), ("prefetch", I), ("rank_rows", S), ("bucket_mb", S),
-                ("reduce_dtype", S)]
+                ("reduce_dtype", S), ("whole_updates", I)]
 
 
 class StepStruct(ctypes.Structure):
@@ -109,12 +109,13 @@ def plan_text(plan):
     return json.dumps(plan) if isinstance(plan, Mapping) else plan
 
 
-def ranks(mesh, plan, data_axis, data_parallel, fsdp, wrap, keep_gathered, prefetch, rank_rows, bucket_mb, reduce_dtype):
+def ranks(mesh, plan, data_axis, data_parallel, fsdp, wrap, keep_gathered, prefetch, rank_rows, bucket_mb, reduce_dtype,
+          whole_updates):
     rows = rank_rows if rank_rows is None or isinstance(rank_rows, str) else ",".join(map(str, rank_rows))
     return {"mesh": _bytes(mesh_text(mesh)), "plan": _bytes(plan_text(plan)), "data_axis": _bytes(data_axis), "data_parallel": _bytes(data_parallel),
             "fsdp": _bytes("" if fsdp is True else fsdp or None), "wrap": _bytes(patterns(wrap)), "keep_gathered": bool(keep_gathered),
             "prefetch": prefetch or 0, "rank_rows": _bytes(rows), "bucket_mb": None if bucket_mb is None else _number(bucket_mb).encode(),
-            "reduce_dtype": _bytes(reduce_dtype)}
+            "reduce_dtype": _bytes(reduce_dtype), "whole_updates": bool(whole_updates)}
 
 
 def training(optim, groups, freeze, clip, schedule, steps, accumulate, dtype, param_dtype, state_dtype, memory, loss, nonfinite, check_finite, spread):

@@ -59,16 +59,17 @@ class Trainer:
     rank_rows   with "local": [5, 7] rows of each batch for the ranks along the data axes
     bucket_mb   MiB of gradients that are reduced at once (4); 0: each by itself; "auto"
     reduce_dtype  "bf16", "f16": gradients are rounded to it before they are added up over the ranks
+    whole_updates    ranks that have a parameter each update all of it and keep all of the optimizer's state, not a part each
 
     It has weights of its own; those of the ExportedProgram stay as they are.  It belongs to the thread that made it."""
 
     def __init__(self, program, optim=None, *, groups=None, freeze=None, clip=None, schedule=None, steps=None, accumulate=1, dtype=None,
                  param_dtype=None, state_dtype=None, memory=None, loss=None, nonfinite=None, check_finite=False, seed=None, mesh=None, plan=None,
                  data_axis=None, data_parallel=None, fsdp=None, wrap=None, keep_gathered=False, prefetch=None, rank_rows=None, bucket_mb=None,
-                 reduce_dtype=None):
+                 reduce_dtype=None, whole_updates=False):
         spread = {"mesh": mesh, "plan": plan, "data_axis": data_axis, "data_parallel": data_parallel, "fsdp": fsdp, "wrap": wrap,
                   "keep_gathered": keep_gathered, "prefetch": prefetch, "rank_rows": rank_rows, "bucket_mb": bucket_mb,
-                  "reduce_dtype": reduce_dtype}
+                  "reduce_dtype": reduce_dtype, "whole_updates": whole_updates}
         how = _settings.training(optim, groups, freeze, clip, schedule, steps, accumulate, dtype, param_dtype, state_dtype, memory, loss, nonfinite,
                                  check_finite, spread)
         self._ptr, self._ctx, self._seed, self._written = None, current(), seed or 0, 0

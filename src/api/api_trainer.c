@@ -51,6 +51,7 @@ static SpreadSettings spread_of(const TessTraining *how) {
                           .wrap = how->wrap,
                           .keep_gathered = how->keep_gathered != 0,
                           .prefetch = how->prefetch ? how->prefetch : -1,
+                          .whole_updates = how->whole_updates != 0,
                           .reduce_dtype = how->reduce_dtype,
                           .bucket_mb = how->bucket_mb};
 }

@@ -36,7 +36,7 @@ typedef struct {
   TextList sizes;
   int64_t rank, batch, accumulate, prefetch;
   GradientWords gradients;
-  bool json, nodes, all_weights, force, keep_gathered;
+  bool json, nodes, all_weights, force, keep_gathered, whole_updates;
 } PlanOptions;
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
@@ -141,6 +141,7 @@ static SpreadSettings spread_of(const PlanOptions *o) {
                           .wrap = o->wrap,
                           .keep_gathered = o->keep_gathered,
                           .prefetch = given_or(o->prefetch, -1),
+                          .whole_updates = o->whole_updates,
                           .reduce_dtype = o->reduce_dtype,
                           .bucket_mb = o->bucket_mb};
 }
@@ -281,6 +282,8 @@ static const Option options[] = {
      "with --train: a step is made with the mean gradient of N batches"},
     {"--bucket-mb", 0, OPT_TEXT, offsetof(PlanOptions, bucket_mb), "N|auto",
      "with --train: MiB of gradients that are reduced at once (default 4; auto: as the machine is done first)"},
+    {"--whole-updates", 0, OPT_FLAG, offsetof(PlanOptions, whole_updates), NULL,
+     "with --train: ranks that have a parameter each update all of it (default: a part each)"},
     {"--reduce-dtype", 0, OPT_TEXT, offsetof(PlanOptions, reduce_dtype), "bf16|f16",
      "with --train: gradients are rounded to it before they are added up over the ranks"},
     {"--fsdp", 0, OPT_MAYBE, offsetof(PlanOptions, fsdp), "AXIS",
@@ -319,16 +322,16 @@ Status command_plan(int argc, char **argv) {
   if (!o.train) TRY(gradient_words_check(&o.gradients));
   if (o.batch < 0 || o.batch > INT32_MAX) return fail(ERR_USAGE, "--batch must be between 1 and %d", INT32_MAX);
   if (!o.train && (o.batch || o.clip || o.dtype || o.data_axis || o.fsdp || o.data_parallel || o.accumulate ||
-                   o.bucket_mb || o.reduce_dtype))
+                   o.bucket_mb || o.reduce_dtype || o.whole_updates))
     return status_hint(fail(ERR_USAGE,
                             "--batch, --clip, --dtype, --data-axis, --data-parallel, --accumulate, --bucket-mb, "
-                            "--reduce-dtype and --fsdp speak of a training"),
+                            "--reduce-dtype, --whole-updates and --fsdp speak of a training"),
                        "give --train, too");
   if (o.fsdp && !o.mesh && !o.plan)
     return status_hint(fail(ERR_USAGE, "--fsdp shards parameters over the ranks of a mesh"), "--mesh dp=4");
   TRY(options_of_groups(o.fsdp, o.wrap, o.keep_gathered, o.prefetch));
   bool looks = o.mesh || o.plan || o.machine || o.report || o.nodes || o.all_weights || o.batch || o.dtype ||
-               o.accumulate || o.data_parallel;
+               o.accumulate || o.data_parallel || o.whole_updates;
   if (o.train && looks) return plan_training(&o, words.v[0]);
   if (o.memory || o.train) return limit_program(&o, words.v[0]);
   if (!o.mesh && !o.plan) return status_hint(fail(ERR_USAGE, "which mesh?"), "--mesh tp=4");

@@ -105,6 +105,10 @@ static const Option options[] = {
     OPTIONS_OF_GROUPS(TrainCommand),
     {"--reduce-dtype", 0, OPT_TEXT, FIELD(reduce_dtype), "bf16|f16",
      "with --mesh: gradients are rounded to it before they are added up over the ranks, half the traffic"},
+    {"--whole-updates", 0, OPT_FLAG, FIELD(whole_updates), NULL,
+     "with --mesh: ranks that have a parameter each update all of it and keep all of the optimizer's state "
+     "(default: "
+     "a part each, and the parts are gathered)"},
     {"--no-overlap", 0, OPT_FLAG, FIELD(no_overlap), NULL,
      "with --mesh: nothing is computed while gradients are reduced, for comparison"},
     {"--rank-rows", 0, OPT_TEXT, FIELD(rank_rows), "N,N..",
@@ -216,6 +220,7 @@ SpreadSettings train_spread(const TrainCommand *c) {
                           .keep_gathered = c->keep_gathered,
                           .prefetch = given_or(c->prefetch, -1),
                           .no_overlap = c->no_overlap,
+                          .whole_updates = c->whole_updates,
                           .reduce_dtype = c->reduce_dtype,
                           .bucket_mb = c->bucket_mb};
 }

@@ -15,7 +15,7 @@ typedef struct {
   const char *bucket_mb;
   RankOptions ranks;
   bool unshifted, batched, no_shuffle, drop_last, check_finite, force, quiet, profile, keep_gathered, save_async,
-      save_sync, no_overlap;
+      save_sync, no_overlap, whole_updates;
   int64_t window, batch, steps, epochs, accumulate, eval_every, eval_batches, save_every, keep, keep_every, seed,
       threads, prefetch;
 } TrainCommand;

@@ -14,9 +14,16 @@ typedef struct Named {
   struct Named *next;
 } Named;
 
+/* A collective that was started: there is a Pending for each storage that it writes to. */
+typedef struct {
+  CommWork *work; /* NULL: it is over */
+  Storage *reads;
+  int refs;
+} Started;
+
 typedef struct Pending {
-  CommWork *work;
-  Storage *reads, *writes;
+  Started *started;
+  Storage *writes;
   struct Pending *next;
 } Pending;
 
@@ -143,30 +150,51 @@ static Pending **bucket_of(Groups *g, const Storage *s) {
   return &g->pending[(uintptr_t)s / sizeof(Storage) % BUCKETS];
 }
 
-Status groups_start(Groups *g, Comm *comm, const Coll *what, Storage *reads, Storage *writes) {
-  Pending *p;
-  TRY_NEW(p, calloc(1, sizeof *p));
-  Status s = comm_start(comm, what, &p->work);
+static void release(Started *s) {
+  if (--s->refs) return;
+  storage_unref(s->reads);
+  free(s);
+}
+
+static void enter(Groups *g, Pending *p, Started *s, Storage *writes) {
+  Pending **at = bucket_of(g, writes);
+  *p = (Pending){.started = s, .writes = storage_ref(writes), .next = *at};
+  s->refs++;
+  *at = p;
+  g->npending++;
+}
+
+Status groups_start_many(Groups *g, Comm *comm, const Coll *what, Storage *reads, Storage *const *writes, int n) {
+  Started *started = calloc(1, sizeof *started);
+  Pending **p = calloc((size_t)n + 1, sizeof *p);
+  bool room = started && p;
+  for (int i = 0; i < n && room; i++) room = (p[i] = malloc(sizeof **p)) != NULL;
+  Status s = room ? comm_start(comm, what, &started->work) : fail_oom();
   if (s) {
+    for (int i = 0; i < n && p; i++) free(p[i]);
+    free(started);
     free(p);
     return s;
   }
-  p->reads = reads ? storage_ref(reads) : NULL;
-  p->writes = storage_ref(writes);
-  Pending **at = bucket_of(g, writes);
-  p->next = *at;
-  *at = p;
-  g->npending++;
+  started->reads = reads ? storage_ref(reads) : NULL;
+  for (int i = 0; i < n; i++) enter(g, p[i], started, writes[i]);
+  free(p);
   return OK;
+}
+
+Status groups_start(Groups *g, Comm *comm, const Coll *what, Storage *reads, Storage *writes) {
+  return groups_start_many(g, comm, what, reads, &writes, 1);
 }
 
 /* Waits for *at and takes it out of its list. */
 static Status finish(Groups *g, Pending **at) {
   Pending *p = *at;
+  CommWork *work = p->started->work;
   *at = p->next;
   g->npending--;
-  Status s = comm_wait(p->work);
-  storage_unref(p->reads);
+  p->started->work = NULL;
+  Status s = work ? comm_wait(work) : OK;
+  release(p->started);
   storage_unref(p->writes);
   free(p);
   return s;

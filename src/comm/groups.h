@@ -31,6 +31,8 @@ Status groups_find(Groups *g, const char *name, Comm **out);
 /* Starts `what`, which reads from one storage (NULL: the caller sees to it) and writes to
  * another. */
 Status groups_start(Groups *g, Comm *comm, const Coll *what, Storage *reads, Storage *writes);
+/* The same of a collective that writes to several, at least one: waiting for any of them waits for all. */
+Status groups_start_many(Groups *g, Comm *comm, const Coll *what, Storage *reads, Storage *const *writes, int n);
 /* Waits for all that writes to the storage; nothing does: OK. */
 Status groups_wait(Groups *g, const Storage *writes);
 bool groups_busy(const Groups *g); /* something is under way */

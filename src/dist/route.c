@@ -47,6 +47,7 @@ typedef struct {
 
 typedef struct {
   const Spec *from, *to;
+  Placement source[MAX_AXES], target[MAX_AXES]; /* theirs, alike in spelling where they are in meaning */
   int naxes;
   Links links;
   double gib;     /* the whole tensor */
@@ -65,14 +66,14 @@ static int digit(int state, int axis) {
 static const Placement R = {.kind = PLACE_R};
 
 static const Placement *place_at(const Search *s, int where, int axis) {
-  return where == AT_SOURCE ? &s->from->place[axis] : where == AT_R ? &R : &s->to->place[axis];
+  return where == AT_SOURCE ? &s->source[axis] : where == AT_R ? &R : &s->target[axis];
 }
 
 /* The canonical state of a list of placements: the same list is one state. */
 static int canonical(const Search *s, const Placement *p) {
   int state = 0;
   for (int a = s->naxes - 1; a >= 0; a--) {
-    int where = placement_equal(&p[a], &s->to->place[a]) ? AT_TARGET : is_r(&p[a]) ? AT_R : AT_SOURCE;
+    int where = placement_equal(&p[a], &s->target[a]) ? AT_TARGET : is_r(&p[a]) ? AT_R : AT_SOURCE;
     state = state * WHERE + where;
   }
   return state;
@@ -218,12 +219,12 @@ static void try_local(Search *s) {
   memcpy(after, s->now, sizeof after);
   unsigned cut = 0, partial = 0;
   for (int a = 0; a < s->naxes; a++) {
-    if (!is_r(&s->now[a]) || is_r(&s->to->place[a])) continue;
-    if (is_p(&s->to->place[a])) {
+    if (!is_r(&s->now[a]) || is_r(&s->target[a])) continue;
+    if (is_p(&s->target[a])) {
       partial |= 1u << a;
       continue;
     }
-    after[a] = s->to->place[a];
+    after[a] = s->target[a];
     if (is_slice(s, s->now, after, cut | 1u << a)) cut |= 1u << a;
     else after[a] = s->now[a];
   }
@@ -231,13 +232,13 @@ static void try_local(Search *s) {
   for (int a = 0; a < s->naxes; a++) { /* fewer cuts can be right where all together are not wanted */
     if (!(cut >> a & 1)) continue;
     memcpy(after, s->now, sizeof after);
-    after[a] = s->to->place[a];
+    after[a] = s->target[a];
     if (is_slice(s, s->now, after, 1u << a)) relax(s, STEP_SLICE, 1u << a, 0, after);
   }
   if (!partial) return;
   memcpy(after, s->now, sizeof after);
   for (int a = 0; a < s->naxes; a++)
-    if (partial >> a & 1) after[a] = s->to->place[a];
+    if (partial >> a & 1) after[a] = s->target[a];
   if (placements_partial_alike(after, s->naxes)) /* else what is partial is reduced first */
     relax(s, STEP_PARTITION, partial, 0, after);
 }
@@ -247,7 +248,7 @@ static void try_reduce(Search *s, unsigned axes, bool to_target) {
   memcpy(after, s->now, sizeof after);
   for (int a = 0; a < s->naxes; a++) {
     if (!(axes >> a & 1)) continue;
-    const Placement *target = &s->to->place[a];
+    const Placement *target = &s->target[a];
     if (to_target && !is_s(target)) return;
     after[a] = to_target ? *target : R;
   }
@@ -266,7 +267,7 @@ static void try_reductions(Search *s) {
   unsigned partial = 0, same = 0;
   int first = -1;
   for (int a = 0; a < s->naxes; a++) {
-    if (!is_p(&s->now[a]) || placement_equal(&s->now[a], &s->to->place[a])) continue;
+    if (!is_p(&s->now[a]) || placement_equal(&s->now[a], &s->target[a])) continue;
     partial |= 1u << a;
     if (first < 0) first = a;
     if (reduce_together(s, &s->now[a], &s->now[first])) same |= 1u << a;
@@ -274,7 +275,7 @@ static void try_reductions(Search *s) {
   if (!partial) return;
   unsigned to_shards = 0;
   for (int a = 0; a < s->naxes; a++)
-    if (same >> a & 1 && is_s(&s->to->place[a])) to_shards |= 1u << a;
+    if (same >> a & 1 && is_s(&s->target[a])) to_shards |= 1u << a;
   if (same & (same - 1)) {
     try_reduce(s, same, true);
     try_reduce(s, same, false);
@@ -293,7 +294,7 @@ static void try_move(Search *s, unsigned changed, bool to_target) {
   bool gathers = true;
   for (int a = 0; a < s->naxes; a++) {
     if (!(changed >> a & 1)) continue;
-    after[a] = to_target && !is_p(&s->to->place[a]) ? s->to->place[a] : R;
+    after[a] = to_target && !is_p(&s->target[a]) ? s->target[a] : R;
     gathers &= is_r(&after[a]);
   }
   unsigned axes = close_group(s, s->now, after, changed);
@@ -311,8 +312,8 @@ static void try_moves(Search *s) {
   unsigned sharded = 0, differ = 0;
   for (int a = 0; a < s->naxes; a++) {
     if (is_s(&s->now[a])) sharded |= 1u << a; /* also one that is where it should be: others may be in its way */
-    if (is_p(&s->now[a]) || placement_equal(&s->now[a], &s->to->place[a])) continue;
-    if (is_s(&s->now[a]) || is_s(&s->to->place[a])) differ |= 1u << a;
+    if (is_p(&s->now[a]) || placement_equal(&s->now[a], &s->target[a])) continue;
+    if (is_s(&s->now[a]) || is_s(&s->target[a])) differ |= 1u << a;
   }
   if (!sharded || !differ) return;
   try_move(s, differ, true);
@@ -320,7 +321,7 @@ static void try_moves(Search *s) {
   for (int a = 0; a < s->naxes; a++) {
     if (!(sharded >> a & 1)) continue;
     try_move(s, 1u << a, false);
-    if (differ >> a & 1 && is_s(&s->to->place[a])) try_move(s, 1u << a, true);
+    if (differ >> a & 1 && is_s(&s->target[a])) try_move(s, 1u << a, true);
   }
 }
 
@@ -367,6 +368,18 @@ static Status read_back(const Search *s, Arena *arena, Route *out) {
   return OK;
 }
 
+/* A turn says nothing where no other axis cuts the dimension: the axis takes the other side's. */
+static void take_turns(const Spec *spec, const Placement *other, Placement *out) {
+  memcpy(out, spec->place, (size_t)spec->mesh->naxes * sizeof *out);
+  for (int a = 0; a < spec->mesh->naxes; a++) {
+    Placement turned = spec->place[a];
+    bool alone = is_s(&turned);
+    for (int b = 0; b < spec->mesh->naxes; b++) alone &= b == a || !is_s_of(&spec->place[b], turned.dim);
+    turned.turn = other[a].turn;
+    if (alone && placement_equal(&turned, &other[a])) out[a] = turned;
+  }
+}
+
 static Status check_pair(const Spec *from, const Spec *to) {
   char a[600], b[600];
   bool same = from->ndim == to->ndim && from->dtype == to->dtype &&
@@ -405,9 +418,11 @@ Status route_find(const Spec *from, const Spec *to, Arena *arena, Route *out) {
   Search s = {.from = from, .to = to, .naxes = from->mesh->naxes, .links = mesh_links(from->mesh), .nstates = 1};
   s.gib = (double)dtype_size(from->dtype) * (double)from->numel / 1073741824.0;
   for (int a = 0; a < s.naxes; a++) s.nstates *= WHERE;
+  take_turns(from, to->place, s.source);
+  take_turns(to, s.source, s.target);
   TRY_NEW(s.node, malloc((size_t)s.nstates * sizeof *s.node));
-  s.start = canonical(&s, from->place);
-  s.goal = canonical(&s, to->place);
+  s.start = canonical(&s, s.source);
+  s.goal = canonical(&s, s.target);
   Route greedy;
   Status status = route_greedy(from, to, arena, &greedy);
   for (int attempt = 0; !status && attempt < 2; attempt++) {

@@ -1,4 +1,5 @@
-/* bucket_size.h -- how large buckets of gradients are to be: bucket_size_mb=auto of the fuse_ddp passes.
+/* bucket_size.h -- how large buckets of gradients are to be: bucket_size_mb=auto of the fuse_ddp passes,
+ * and of training steps.
  *
  * Small buckets start early and hide behind the rest of the backward; large ones make fewer calls, and the last one
  * ends late.  What is best depends on when gradients come and on the machine, so every size is tried: the backward
@@ -20,6 +21,12 @@ typedef struct {
 } BucketMachine;
 
 BucketMachine bucket_machine(const PassArgs *args);
+
+/* Where nothing is said of it: as the passes' options have it. */
+extern const BucketMachine bucket_machine_default;
+
+/* The size for a training step, in MiB: one of this rank's program, which need not be that of another's. */
+Status bucket_size_of_step(Exported *e, const BucketMachine *m, double *mb);
 
 /* Sets the limits of the rules. */
 Status bucket_size_choose(Arena *arena, const Order *o, const BucketMachine *m, BucketRules *rules);

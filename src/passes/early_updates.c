@@ -46,12 +46,19 @@ static int input_of(const Exported *p, const OutputSpec *to) {
   return -1;
 }
 
+/* The part of a parameter that is updated here, of what is gathered at the end; v itself if it is no such. */
+static const Val *made_here(const Val *v) {
+  const Node *n = v->node;
+  bool gathered = n && n->stage == STAGE_UPDATE && node_is(n, "tess.redistribute.default");
+  return gathered && n->args[0].kind == ARG_VAL ? n->args[0].val : v;
+}
+
 static void look(Early *e, const Exported *p) {
   const Graph *g = p->graph;
   for (int i = 0; i < g->nvals; i++) e->written[i] = -1;
   for (int i = 0; i < g->noutputs; i++)
     if (output_is_mutation(p->outputs[i].kind) && g->outputs[i].kind == ARG_VAL)
-      e->written[g->outputs[i].val->id] = input_of(p, &p->outputs[i]);
+      e->written[made_here(g->outputs[i].val)->id] = input_of(p, &p->outputs[i]);
   for (Node *n = g->first; n; n = n->next) {
     e->node[++e->at] = n;
     e->last[e->at] = n;

@@ -59,9 +59,11 @@ static bool is_cheap(const Node *n) {
          !strncmp(n->target, "aten._foreach_mul.", 18) || !strncmp(n->target, "aten._to_copy.", 14);
 }
 
-/* Where the collectives of fully sharded parameters start and end is a matter of memory: fsdp.c has decided it. */
+/* Where the collectives of groups start and end is a matter of memory: who has made them has decided it
+ * (move_groups.h). */
 static bool is_placed(const Node *n) {
-  return node_is(n, "tess.gather_group.default") || node_is(n, "tess.scatter_group.default");
+  return node_is(n, "tess.gather_group.default") || node_is(n, "tess.scatter_group.default") ||
+         node_is(n, "tess.gather_each.default");
 }
 
 static bool all_users_hurry(const Overlap *v, const Node *n) {

@@ -31,10 +31,12 @@ typedef struct Anchor {
 } Anchor;
 
 typedef struct {
-  Placement *place;  /* one per axis of the mesh */
-  const char *why;   /* the plan's entry; NULL: whole because nobody said otherwise */
-  bool batch;        /* S(0) because it divides: a call where it does not has the whole */
-  unsigned gathered; /* bits of axes along which it is sharded in memory alone: the program works with all of it */
+  Placement *place;   /* one per axis of the mesh */
+  const char *why;    /* the plan's entry; NULL: whole because nobody said otherwise */
+  bool batch;         /* S(0) because it divides: a call where it does not has the whole */
+  unsigned gathered;  /* bits of axes along which it is sharded in memory alone: the program works with all of it */
+  Placement *updated; /* of a parameter: the part of it that this rank updates, where that is less than it holds, as
+                         replicas share the work of an optimizer; NULL: all that it holds */
 } InputMark;
 
 typedef struct Marks {

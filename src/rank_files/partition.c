@@ -172,8 +172,8 @@ static Status run_local_passes(Worker *w, Exported *e, const char *list) {
 }
 
 static Status lower(Worker *w, Exported *e) {
-  char list[2048];
-  size_t at = strlen(pass_of_fsdp(&w->cut->reduce, &w->marks, list, sizeof list));
+  char list[PASSES_CAP];
+  size_t at = strlen(passes_of_fsdp(&w->cut->reduce, &w->marks, list, sizeof list));
   snprintf(list + at, sizeof list - at, passes_lowered, w->rank);
   TRY(run_local_passes(w, e, list));
   return order_inputs(e);
@@ -181,9 +181,9 @@ static Status lower(Worker *w, Exported *e) {
 
 /* What moves collectives, and behind it groups of parameters. */
 static Status place_collectives(Worker *w, Exported *e, CommLog *log) {
-  char list[2048];
+  char list[PASSES_CAP];
   TRY(pass_run_list(e, w->cut->loss_alone ? passes_last_of_step : passes_last, &w->ctx, NULL));
-  if (!*pass_of_fsdp(&w->cut->reduce, &w->marks, list, sizeof list)) return OK;
+  if (!*passes_of_fsdp(&w->cut->reduce, &w->marks, list, sizeof list)) return OK;
   snprintf(list, sizeof list, passes_of_groups, w->rank);
   comm_log_resume(w->dist, log);
   Status s = run_local_passes(w, e, list);

@@ -84,11 +84,30 @@ static unsigned changed_axes(const Placement *from, const Placement *to, int nax
   return axes;
 }
 
-/* A group of fully sharded parameters (ops_shard_group.c): gather_group, or scatter_group of their gradients. */
+/* What the collectives of groups are (ops_shard_group.c). */
+static const struct {
+  const char *target;
+  StepKind kind;
+  MoveCause cause;
+  const char *what, *layer;
+} groups[] = {
+    {"tess.gather_group.default", STEP_ALL_GATHER, CAUSE_PARAMETER, "parameters", "parameters"},
+    {"tess.scatter_group.default", STEP_REDUCE_SCATTER, CAUSE_GRADIENT, "gradients", "gradients"},
+    {"tess.gather_each.default", STEP_ALL_GATHER, CAUSE_UPDATE, "updated parameters", "update"},
+};
+
+static size_t group_of(const Node *start) {
+  size_t i = 0;
+  while (i + 1 < sizeof groups / sizeof *groups && !node_is(start, groups[i].target)) i++;
+  return i;
+}
+
+static int64_t bytes_of(const Val *v) { return tensor_numel(v->tensor) * (int64_t)dtype_size(v->dtype); }
+
 static Status describe_group(Collector *c, const Node *start, PlanMove *m) {
-  bool gathers = node_is(start, "tess.gather_group.default");
+  size_t of = group_of(start);
   Placement from[MAX_AXES], to[MAX_AXES];
-  const Val *flat = start->outs[0];
+  const Val *out = start->outs[0];
   const Arg *parts = &start->args[0];
   int ndim = (int)start->args[3].list[0].i, naxes;
   char text[1024];
@@ -98,19 +117,17 @@ static Status describe_group(Collector *c, const Node *start, PlanMove *m) {
   *dst++ = 0;
   TRY(placements_parse(text, ndim, from, &naxes));
   TRY(placements_parse(dst, ndim, to, &naxes));
-  m->kind = gathers ? STEP_ALL_GATHER : STEP_REDUCE_SCATTER;
-  m->cause = gathers ? CAUSE_PARAMETER : CAUSE_GRADIENT;
+  m->kind = groups[of].kind;
+  m->cause = groups[of].cause;
   m->axes = changed_axes(from, to, naxes);
   m->joined = parts->n;
   TRY(collect_text(c, text, &m->from));
   TRY(collect_text(c, dst, &m->to));
-  if (gathers) m->bytes = tensor_numel(flat->tensor) * (int64_t)dtype_size(flat->dtype);
-  for (int i = 0; i < parts->n && !gathers; i++)
-    m->bytes += tensor_numel(parts->list[i].val->tensor) * (int64_t)dtype_size(flat->dtype);
-  snprintf(text, sizeof text, "%d %s together: %.300s", parts->n, gathers ? "parameters" : "gradients",
-           start->args[5].str);
+  for (int i = 0; i < start->nouts && m->kind == STEP_ALL_GATHER; i++) m->bytes += bytes_of(start->outs[i]);
+  for (int i = 0; i < parts->n && m->kind != STEP_ALL_GATHER; i++) m->bytes += bytes_of(parts->list[i].val);
+  snprintf(text, sizeof text, "%d %s together: %.300s", parts->n, groups[of].what, start->args[5].str);
   TRY(collect_text(c, text, &m->why));
-  return collect_type(c, flat->dtype, flat->tensor->ndim, flat->tensor->size, &m->type);
+  return collect_type(c, out->dtype, out->tensor->ndim, out->tensor->size, &m->type);
 }
 
 /* A collective that no node of the program asked for by itself: the passes have made it of several. */
@@ -124,7 +141,7 @@ static Status add_bucket(Collector *c, const Node *start, const Val **member) {
   m.bytes = m.bytes * (m.ranks - 1) / m.ranks;
   if (c->r->machine) m.seconds = machine_collective_seconds(c->r->machine, c->mesh, m.kind, m.axes, m.bytes);
   TRY(collect_text(c, start->outs[0]->name, &m.name));
-  TRY(collect_layer(c, m.cause == CAUSE_GRADIENT ? "gradients" : "parameters", &m.layer));
+  TRY(collect_layer(c, reduces ? "gradients" : groups[group_of(start)].layer, &m.layer));
   TRY(collect_add_move(c, &kept));
   *kept = m;
   return OK;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "comm/comm.h"
+#include "comm/groups.h"
+#include "passes/bucket_size.h"
 #include "passes/pass.h"
 
 /* A way of gathering. */
@@ -36,8 +38,6 @@ static ReduceGradients with_policy(const ReduceGradients *how, const Policy *p) 
   return r;
 }
 
-enum { LONGEST_LIST = 2000 };
-
 /* What the user has not said is open. */
 static void list_policies(Choosing *c) {
   if (!marks_gathered_axes(c->marks)) {
@@ -53,23 +53,24 @@ static void list_policies(Choosing *c) {
 }
 
 /* Of each number, the largest of all ranks. */
-static Status largest_of_ranks(const Marks *marks, double *v, int n) {
+static Status largest_of_ranks(const Ctx *ctx, const Marks *marks, double *v, int n) {
   Comm *all;
-  if (!marks || !marks->mesh->world) return OK;
-  TRY(mesh_group(marks->mesh, (1u << marks->mesh->naxes) - 1, &all));
+  if (marks ? !marks->mesh->world : !ctx->groups) return OK;
+  if (marks) TRY(mesh_group(marks->mesh, (1u << marks->mesh->naxes) - 1, &all));
+  else all = world_comm(groups_world(ctx->groups));
   return comm_run(all, &(Coll){.kind = COLL_ALL_REDUCE,
                                .dtype = DT_F64,
                                .op = REDUCE_MAX,
                                .send = v,
                                .recv = v,
                                .count = n,
-                               .why = "how parameters are gathered"});
+                               .why = "how gradients and parameters are exchanged"});
 }
 
 /* The program with a policy, fitted to a limit, which is then gone. */
 static Status try_policy(const Choosing *c, const Policy *p, MemoryLimit limit, MemoryFit *fit) {
   ReduceGradients how = with_policy(c->how, p);
-  char late[LONGEST_LIST];
+  char late[PASSES_CAP];
   Exported *copy;
   *fit = (MemoryFit){0};
   TRY(exported_copy(c->local, &copy));
@@ -92,7 +93,7 @@ static Status price_policies(Choosing *c) {
     TRY(try_policy(c, &c->policy[i], (MemoryLimit){.amount = 1, .share = true}, &fit));
     seconds[i] = fit.group_seconds;
   }
-  TRY(largest_of_ranks(c->marks, seconds, c->n));
+  TRY(largest_of_ranks(c->ctx, c->marks, seconds, c->n));
   for (int i = 0; i < c->n; i++) c->policy[i].seconds = seconds[i];
   qsort(c->policy, (size_t)c->n, sizeof *c->policy, by_seconds);
   return OK;
@@ -105,7 +106,7 @@ static Status seconds_again(Choosing *c, const Policy *p, double *out) {
   if (s && !fit.least) return s;
   double found[] = {s ? INFINITY : fit.chosen.extra_seconds, s ? (double)fit.least : 0};
   status_free(s);
-  TRY(largest_of_ranks(c->marks, found, 2));
+  TRY(largest_of_ranks(c->ctx, c->marks, found, 2));
   if (found[1] > 0 && found[1] < c->least) c->least = found[1];
   *out = found[0];
   return OK;
@@ -132,7 +133,7 @@ static Status limit_in_bytes(Choosing *c, MemoryLimit limit) {
   TRY(try_policy(c, &unlimited, (MemoryLimit){.amount = 1, .share = true}, &fit));
   c->free_slab = (double)fit.free_slab;
   c->least = INFINITY;
-  TRY(largest_of_ranks(c->marks, &c->free_slab, 1));
+  TRY(largest_of_ranks(c->ctx, c->marks, &c->free_slab, 1));
   c->limit = (MemoryLimit){.amount = floor(limit.share ? limit.amount * c->free_slab : limit.amount)};
   return OK;
 }
@@ -150,11 +151,20 @@ static Status choose_gathers(Ctx *ctx, const Exported *local, const Marks *marks
   return OK;
 }
 
+/* A size that this rank's machine is done with first may not be another's, which has other rows. */
+static Status choose_buckets(Ctx *ctx, Exported *local, const Marks *marks, ReduceGradients *how) {
+  if (how->bucket_mb >= 0) return OK;
+  const BucketMachine *m = how->machine.ranks > 1 ? &how->machine : &bucket_machine_default;
+  TRY(bucket_size_of_step(local, m, &how->bucket_mb));
+  return largest_of_ranks(ctx, marks, &how->bucket_mb, 1);
+}
+
 Status fit_step(Ctx *ctx, Exported *local, const ReduceGradients *how, const Marks *marks, MemoryLimit limit,
                 StepFit *out) {
-  char late[LONGEST_LIST];
+  char late[PASSES_CAP];
   *out = (StepFit){.how = *how};
   TRY(pass_run_list(local, passes_of_step, ctx, NULL));
+  TRY(choose_buckets(ctx, local, marks, &out->how));
   if (limit.amount > 0) TRY(choose_gathers(ctx, local, marks, &limit, out));
   passes_of_reductions(&out->how, marks, late, sizeof late);
   return limit.amount > 0 ? fit_memory(ctx, local, late, limit, &out->fit) : pass_run_list(local, late, ctx, NULL);

@@ -15,12 +15,12 @@
 #include "runtime/prepared.h"
 
 typedef struct {
-  ReduceGradients how; /* as asked for, with keep_gathered and prefetch as they were chosen */
+  ReduceGradients how; /* as asked for, with the size of buckets, keep_gathered and prefetch as they were chosen */
   MemoryFit fit;       /* with a limit */
 } StepFit;
 
 /* Runs the passes of a training step on a specialised program, and fits it to the limit (amount 0: none).  marks
- * NULL: replicas of one program.  Collective over the marks' mesh if that has ranks. */
+ * NULL: replicas of one program.  Collective over the marks' mesh, or all ranks, if there are any. */
 Status fit_step(Ctx *ctx, Exported *local, const ReduceGradients *how, const Marks *marks, MemoryLimit limit,
                 StepFit *out);
 

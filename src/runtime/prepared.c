@@ -2,6 +2,7 @@
 #include "runtime/prepared.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,31 +30,50 @@ unsigned marks_gathered_axes(const Marks *m) {
   return axes;
 }
 
-const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
+/* The axes along which replicas of parameters update a part each. */
+static unsigned marks_update_axes(const Marks *m) {
+  unsigned axes = 0;
+  for (int i = 0; m && i < m->graph->ninputs; i++)
+    for (int a = 0; m->input[i].updated && a < m->mesh->naxes; a++)
+      if (is_r(&m->input[i].place[a]) && is_s(&m->input[i].updated[a])) axes |= 1u << a;
+  return axes;
+}
+
+enum { BYTES_OF_MIB = 1 << 20 };
+
+static size_t put(char *buf, size_t cap, size_t at, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  int n = vsnprintf(buf + at, cap - at, format, args);
+  va_end(args);
+  return n < 0 || (size_t)n >= cap - at ? cap - 1 : at + (size_t)n;
+}
+
+const char *passes_of_fsdp(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
   unsigned axes = marks_gathered_axes(marks);
+  const char *wrap = how->wrap ? how->wrap : "blocks";
+  size_t at = 0;
   buf[0] = 0;
-  if (axes)
-    snprintf(buf, cap, "fsdp(axes=%u,prefetch=%d,keep=%s,reduce_at_once=%s,wrap=\"%s\"),", axes,
-             how->prefetch < 0 ? 1 : how->prefetch, how->keep_gathered ? "true" : "false",
-             how->reduce_at_once ? "true" : "false", how->wrap ? how->wrap : "blocks");
+  if (!axes) return buf;
+  at = put(buf, cap, at, "scatter_gradients(axes=%u,by_module=true,reduce_at_once=%s,wrap=\"%s\"),", axes,
+           how->reduce_at_once ? "true" : "false", wrap);
+  put(buf, cap, at, "fsdp(axes=%u,prefetch=%d,keep=%s,wrap=\"%s\"),", axes, how->prefetch < 0 ? 1 : how->prefetch,
+      how->keep_gathered ? "true" : "false", wrap);
   return buf;
 }
 
 const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap) {
-  const BucketMachine *m = &how->machine;
-  char fuse[512] = "";
-  if (how->bucket_mb < 0 && m->ranks > 1)
-    snprintf(fuse, sizeof fuse,
-             "fuse_ddp_with_concat_op(bucket_size_mb=auto,ranks=%d,gflops=%g,memory_gb=%g,link_gb=%g,latency_us=%g,"
-             "overlap=%g),",
-             m->ranks, m->flops * 1e-9, m->memory * 1e-9, m->bandwidth * 1e-9, fmax(m->latency * 1e6, 1e-9),
-             m->overlap);
-  else if (how->bucket_mb < 0) snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=auto),");
-  else if (how->bucket_mb > 0)
-    snprintf(fuse, sizeof fuse, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),", how->bucket_mb,
-             how->bucket_mb < 1 ? how->bucket_mb : 1);
-  size_t at = strlen(pass_of_fsdp(how, marks, buf, cap));
-  snprintf(buf + at, cap - at, "%s%searly_updates", fuse, how->wait_at_once ? "" : "overlap(in_order=true),");
+  unsigned updated = marks_update_axes(marks);
+  double mb = how->bucket_mb > 0 ? how->bucket_mb : 1.0 / BYTES_OF_MIB; /* one that holds a byte is full */
+  size_t at = strlen(passes_of_fsdp(how, marks, buf, cap));
+  if (updated)
+    at = put(buf, cap, at, "scatter_gradients(axes=%u,bucket_size_mb=%g,first_bucket_mb=%g),", updated, mb,
+             fmin(mb, 1));
+  if (how->bucket_mb > 0)
+    at = put(buf, cap, at, "fuse_ddp_with_concat_op(bucket_size_mb=%g,first_bucket_mb=%g),", mb, fmin(mb, 1));
+  if (!how->wait_at_once) at = put(buf, cap, at, "overlap(in_order=true),");
+  at = put(buf, cap, at, "early_updates");
+  if (updated) put(buf, cap, at, ",gather_updates(axes=%u,bucket_size_mb=%g)", updated, mb);
   return buf;
 }
 
@@ -178,6 +198,46 @@ static bool shards_batches(const Prepared *p, const InputMark *input, int axis) 
   return false;
 }
 
+void prepare_sharded_updates(Prepared *p) { p->shards_updates = true; }
+
+/* The axes along which each rank has all that this parameter's rank has. */
+static unsigned replica_axes_of(const Prepared *p, const InputMark *input, int param) {
+  const Mesh *m = p->marks->mesh;
+  unsigned axes = 0;
+  if (input[param].gathered) return 0;
+  for (int a = 0; a < m->naxes; a++)
+    if (m->axis[a] > 1 && is_r(&input[param].place[a]) && shards_batches(p, input, a)) axes |= 1u << a;
+  return axes;
+}
+
+/* The part of a parameter that a rank updates is one piece of its memory: some of its rows, which are cut behind
+ * all other axes that cut rows.  NULL where there are fewer rows than ranks: each updates all. */
+static Status mark_updated(const Prepared *p, const InputMark *input, int param, Placement **out) {
+  const Tensor *t = exported_state(p->program, p->program->inputs[param].target)->tensor;
+  const Mesh *m = p->marks->mesh;
+  unsigned axes = replica_axes_of(p, input, param);
+  int64_t ranks = 1;
+  int dim = 0, order[MAX_AXES];
+  *out = NULL;
+  while (dim < t->ndim && t->size[dim] == 1) dim++;
+  if (!axes || dim == t->ndim) return OK;
+  const Layout held = {
+      .ndim = t->ndim, .shape = t->size, .naxes = m->naxes, .axis = m->axis, .place = input[param].place};
+  int cuts = layout_cuts(&held, dim, order);
+  for (int a = 0; a < m->naxes; a++)
+    if (axes >> a & 1) order[cuts++] = a;
+  for (int i = 0; i < cuts; i++) ranks *= m->axis[order[i]];
+  if (t->size[dim] < ranks) return OK;
+  TRY_NEW(*out, arena_new_n(&p->marks->arena, Placement, m->naxes));
+  memcpy(*out, held.place, (size_t)m->naxes * sizeof **out);
+  for (int i = 0; i < cuts; i++) {
+    Placement *place = &(*out)[order[i]];
+    if (axes >> order[i] & 1) *place = place_s(dim);
+    place->turn = cuts > 1 ? i + 1 : 0;
+  }
+  return OK;
+}
+
 /* A sum over micro-batches stays partial on axes that shard batches: it is reduced once, when the step is made. */
 static Status mark_sum(const Prepared *p, const InputMark *input, int param, InputMark *sum) {
   int naxes = p->marks->mesh->naxes;
@@ -206,9 +266,13 @@ static Status mark_states(Prepared *p, Val *const *old, int nold, const Update *
   }
   for (int k = 0; k < u->nparams; k++) {
     const UpdateParam *param = &u->param[k];
+    InputMark *own = &input[param->param];
+    if (p->shards_updates && !param->optim->optimizer->matrices)
+      TRY(mark_updated(p, input, param->param, &own->updated));
+    Placement *place = own->updated ? own->updated : own->place;
     for (int i = 0; i < OPTIM_MAX_STATES; i++)
-      if (param->state[i] >= 0) input[param->state[i]].place = input[param->param].place;
-    if (param->kept >= 0) input[param->kept].place = input[param->param].place;
+      if (param->state[i] >= 0) input[param->state[i]].place = place;
+    if (param->kept >= 0) input[param->kept].place = place;
     if (param->sum >= 0) TRY(mark_sum(p, input, param->param, &input[param->sum]));
   }
   m->input = input;

@@ -48,11 +48,12 @@ typedef struct {
 extern const ReduceGradients reduce_gradients_default;
 /* The axes that parameters are fully sharded over, as bits; marks NULL: none. */
 unsigned marks_gathered_axes(const Marks *m);
-/* Passes that put the collectives of parameters and gradients where they belong; buf is returned.  marks NULL:
- * replicas of one program. */
+/* Passes that put the collectives of parameters and gradients where they belong; buf is returned, which has room
+ * for PASSES_CAP characters.  marks NULL: replicas of one program. */
+enum { PASSES_CAP = 4096 };
 const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
-/* "fsdp(..)," of it; "": no parameters are fully sharded. */
-const char *pass_of_fsdp(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
+/* "scatter_gradients(..),fsdp(..)," of it; "": no parameters are fully sharded. */
+const char *passes_of_fsdp(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
 
 typedef struct {
   atomic_int refs;
@@ -62,6 +63,7 @@ typedef struct {
   TextBuf notes;         /* what marking had to tell, a line each */
   unsigned replica_axes; /* bits of axes of a rank's mesh: ranks along them run the same program on rows of their
                             own, and average their gradients */
+  bool shards_updates;   /* prepare_sharded_updates() was called */
   GradRequest step;      /* with an update: what a training step asks for */
   Arena arena;           /* of the step */
 } Prepared;
@@ -79,6 +81,11 @@ Status prepare_marks(Prepared *p, const char *mesh, const PlanFile *plan, const 
  * their gradients and what optimizers keep of them lie as they do.  axis NULL: the data axis that is not called
  * replica or ddp.  After prepare_marks() and before prepare_update(). */
 Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis);
+/* Replicas of a parameter, ranks along axes that shard batches, are to update a part of it each: gradients are
+ * reduced to these parts, states are kept of these alone, and updated parts are gathered.  Where parameters are
+ * sharded in memory (FSDP) or an optimizer works on whole matrices, nothing changes.  After prepare_marks() and
+ * before prepare_update(). */
+void prepare_sharded_updates(Prepared *p);
 /* Of a program that is trained: ranks have rows of their own along these axes of the mesh.  With marks or without,
  * before prepare_update(). */
 void prepare_replicas(Prepared *p, unsigned axes);

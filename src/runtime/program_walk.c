@@ -8,6 +8,7 @@
 #include "dist/dist.h"
 #include "dist/dtensor.h"
 #include "graph/resolve.h"
+#include "passes/move_groups.h"
 
 /* ---- what the marks ask for -------------------------------------------------------------------- */
 
@@ -241,15 +242,14 @@ static bool is_reduced(const Spec *from, const Spec *to) {
   return false;
 }
 
-/* Brings gradient k to where input i lies; DTensors still.  What is reduced may be rounded, and stays so. */
-static Status place_gradient(const ProgramWalk *w, const Value *inputs, int k, int i, Tensor **t) {
+/* Brings gradient k to a placement; DTensors still.  What is reduced may be rounded, and stays so. */
+static Status place_gradient(const ProgramWalk *w, int k, const Placement *place, Tensor **t) {
   const InputSpec *in = &w->program->inputs[w->grad->input[k]];
   const Spec *to;
   const char *why;
-  if (!(*t)->spec) return OK;
-  TRY_NEW(why, arena_printf(w->arena, "gradient of '%s'",
+  TRY_NEW(why, arena_printf(w->arena, WHY_GRADIENT,
                             in->target ? in->target : w->program->graph->inputs[w->grad->input[k]]->name));
-  TRY(spec_with((*t)->spec, inputs[i].tensor->spec->place, &to));
+  TRY(spec_with((*t)->spec, place, &to));
   if (to == (*t)->spec) return OK;
   if (is_reduced((*t)->spec, to)) TRY(cast_shard(w, w->grad->reduce_dtype, t));
   TRY(spec_with((*t)->spec, to->place, &to));
@@ -263,7 +263,7 @@ static Status place_gradients(const ProgramWalk *w, const Value *inputs, Value *
     Tensor *t = gradients[k].kind == VAL_TENSOR ? gradients[k].tensor : NULL;
     int like = u ? u->param[k].sum : w->grad->input[k];
     if (!t || like < 0) continue;
-    TRY(place_gradient(w, inputs, k, like, &t));
+    if (t->spec) TRY(place_gradient(w, k, inputs[like].tensor->spec->place, &t));
     if (w->gradient && !u) TRY(w->gradient(w->arg, k));
     gradients[k] = val_tensor(t);
   }
@@ -293,9 +293,11 @@ static Status place_update(const ProgramWalk *w, const Value *inputs, Value *out
       if (in->target && !strcmp(in->target, u->output[i].target)) to = inputs[j].tensor->spec;
     }
     Placement whole[MAX_AXES];
+    const char *why;
     for (int a = 0; a < t->spec->mesh->naxes; a++) whole[a] = place_r();
     TRY(spec_with(t->spec, to ? to->place : whole, &to));
-    if (to != t->spec) TRY(dtensor_place(w->ctx, w->scope, t, to, "update", &t));
+    TRY_NEW(why, u->output[i].target ? arena_printf(w->arena, "update of '%s'", u->output[i].target) : "update");
+    if (to != t->spec) TRY(dtensor_place(w->ctx, w->scope, t, to, why, &t));
     outputs[i] = val_tensor(t);
   }
   return OK;
@@ -306,7 +308,13 @@ static Status enter(const ProgramWalk *w, Stage stage) { return w->enters ? w->e
 typedef struct {
   const ProgramWalk *w;
   const Value *inputs;
+  Value *updated; /* the inputs, and of parameters the parts that this rank updates, when gradients are reduced */
 } Reducing;
+
+/* Where the part of input i that this rank updates lies; NULL: it updates all that it holds. */
+static const Placement *updated_place(const ProgramWalk *w, int i) {
+  return w->marks ? w->marks->input[i].updated : NULL;
+}
 
 /* The mean over ranks that have other rows, as PyTorch's DDP has it: t is this rank's alone. */
 static Status average_over_replicas(const ProgramWalk *w, Tensor *t, Tensor **out) {
@@ -327,20 +335,40 @@ static Status reduce_gradient(void *arg, int k, Tensor *t, Tensor **out) {
   Dist *d = w->marks ? w->marks->mesh->dist : NULL;
   *out = t;
   if (d) d->start_reductions = true;
-  Status s = place_gradient(w, r->inputs, k, w->grad->input[k], out);
+  int input = w->grad->input[k];
+  const Placement *part = updated_place(w, input);
+  Status s = t->spec ? place_gradient(w, k, part ? part : r->inputs[input].tensor->spec->place, out) : OK;
   if (d) d->start_reductions = false;
   TRY(s);
   if (w->gradient && (*out)->spec) TRY(w->gradient(w->arg, k));
   return w->grad->replicas > 1 && !w->grad->replica_axes ? average_over_replicas(w, *out, out) : OK;
 }
 
-static Status all_reduced(void *arg) { return enter(((const Reducing *)arg)->w, STAGE_UPDATE); }
+static Status all_reduced(void *arg) {
+  const Reducing *r = arg;
+  const ProgramWalk *w = r->w;
+  TRY(enter(w, STAGE_UPDATE));
+  for (int k = 0; k < w->grad->n; k++) {
+    int i = w->grad->input[k];
+    const Placement *part = updated_place(w, i);
+    const Spec *to;
+    Tensor *t = r->inputs[i].tensor;
+    if (!part) continue;
+    TRY(spec_with(t->spec, part, &to));
+    TRY(dtensor_place(w->ctx, w->scope, t, to, "update", &t));
+    r->updated[i] = val_tensor(t);
+  }
+  return OK;
+}
 
 static Status call_update(const ProgramWalk *w, const Value *inputs, const Value *gradients, Value *outputs) {
   Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_SHARD};
-  Reducing r = {w, inputs};
+  Reducing r = {.w = w, .inputs = inputs};
   const UpdateHooks hooks = {&r, reduce_gradient, all_reduced};
-  TRY(update_walk(w->grad->update, w->grad->phase, &c, &hooks, inputs, gradients, outputs));
+  int n = w->program->graph->ninputs;
+  TRY_NEW(r.updated, arena_new_n(w->arena, Value, n + 1));
+  memcpy(r.updated, inputs, (size_t)n * sizeof *r.updated);
+  TRY(update_walk(w->grad->update, w->grad->phase, &c, &hooks, r.updated, gradients, outputs));
   return place_update(w, inputs, outputs);
 }
 

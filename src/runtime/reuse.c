@@ -5,6 +5,7 @@
 
 #include "passes/started.h"
 #include "runtime/place_concat.h"
+#include "runtime/place_updates.h"
 #include "runtime/storage_use.h"
 
 static bool is_written_back(const Program *p, const Storage *s) {
@@ -118,6 +119,7 @@ Status reuse_memory(Program *p) {
   Status s = storage_table_new(p->graph->graph, &t);
   if (!s) {
     reuse_operands(p, &t, h, n);
+    place_updates(p, &t);
     s = place_concat(p, &t);
     drop_write_backs(p);
     storage_table_free(&t);

@@ -2,6 +2,8 @@
 #include "runtime/update.h"
 
 #include <ctype.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "graph/resolve.h"
@@ -165,6 +167,51 @@ static Status list_outputs(Update *u, const Exported *e, Arena *arena) {
   return OK;
 }
 
+/* Where the program first reads an input, or another name of the same tensor: there its gradient is complete. */
+static int first_use(const Exported *e, const int *read, int input) {
+  const StateEntry *own = exported_state(e, e->inputs[input].target);
+  int first = read[e->graph->inputs[input]->id];
+  for (int i = 0; i < e->graph->ninputs; i++)
+    if (e->inputs[i].kind == IN_PARAMETER && i != input && read[e->graph->inputs[i]->id] < first &&
+        state_is_tied(exported_state(e, e->inputs[i].target), own))
+      first = read[e->graph->inputs[i]->id];
+  return first;
+}
+
+typedef struct {
+  int *read; /* by value id: the first position that reads it */
+  int at;
+} Reads;
+
+static void note_read(void *arg, Val **ref) {
+  const Reads *r = arg;
+  if (r->at < r->read[(*ref)->id]) r->read[(*ref)->id] = r->at;
+}
+
+typedef struct {
+  int param, use;
+} Arrival;
+
+static int by_use(const void *a, const void *b) {
+  const Arrival *x = a, *y = b;
+  return x->use != y->use ? (x->use < y->use ? 1 : -1) : y->param - x->param;
+}
+
+/* Of the program as it is for all ranks, so that they agree. */
+static Status find_arrivals(Update *u, const Exported *e, Arena *arena) {
+  Reads reads = {0};
+  Arrival *list;
+  TRY_NEW(reads.read, arena_new_n(arena, int, e->graph->nvals + 1));
+  TRY_NEW(list, arena_new_n(arena, Arrival, u->nparams + 1));
+  TRY_NEW(u->arrival, arena_new_n(arena, int, u->nparams + 1));
+  for (int i = 0; i < e->graph->nvals; i++) reads.read[i] = INT_MAX;
+  for (Node *n = e->graph->first; n; n = n->next, reads.at++) node_each_val(n, note_read, &reads);
+  for (int k = 0; k < u->nparams; k++) list[k] = (Arrival){k, first_use(e, reads.read, u->param[k].param)};
+  qsort(list, (size_t)u->nparams, sizeof *list, by_use);
+  for (int i = 0; i < u->nparams; i++) u->arrival[i] = list[i].param;
+  return OK;
+}
+
 Status update_declare(Exported *e, const Recipe *r, const int *params, int n, Arena *arena, Update **out) {
   Update *u;
   Declaring d = {.e = e, .arena = arena};
@@ -177,6 +224,7 @@ Status update_declare(Exported *e, const Recipe *r, const int *params, int n, Ar
   TRY(declare_numbers(&d, u));
   TRY(put_inputs(&d));
   TRY(list_outputs(u, e, arena));
+  TRY(find_arrivals(u, e, arena));
   *out = u;
   return OK;
 }
@@ -243,8 +291,8 @@ static Tensor *total_norm(Updating *w) {
   Tensor **grads = arena_new_n(w->f.c->arena, Tensor *, w->u->nparams + 1);
   int n = 0;
   if (!grads) w->f.status = fail_oom();
-  for (int k = w->u->nparams - 1; k >= 0 && !w->f.status; k--) /* as gradients come */
-    if (w->grad[k]) grads[n++] = w->grad[k];
+  for (int i = 0; i < w->u->nparams && !w->f.status; i++)
+    if (w->grad[w->u->arrival[i]]) grads[n++] = w->grad[w->u->arrival[i]];
   return w->f.status ? NULL : norm_of_grads(&w->f, grads, n, w->u->recipe.norm_type);
 }
 
@@ -310,12 +358,13 @@ static Status step_param(Updating *w, const UpdateParam *p, Tensor *grad, Value 
   return OK;
 }
 
-/* The last parameters' gradients are there first.  What was rounded to be reduced is of its own dtype again. */
+/* What was rounded to be reduced is of its own dtype again. */
 static Status reduce_gradients(Updating *w, const UpdateHooks *hooks) {
   Dtype *dtype;
   TRY(w->f.status);
   TRY_NEW(dtype, arena_new_n(w->f.c->arena, Dtype, w->u->nparams + 1));
-  for (int k = w->u->nparams - 1; k >= 0; k--) {
+  for (int i = 0; i < w->u->nparams; i++) {
+    int k = w->u->arrival[i];
     if (!w->grad[k]) continue;
     dtype[k] = w->grad[k]->dtype;
     TRY(hooks->reduce(hooks->arg, k, w->grad[k], &w->grad[k]));
@@ -347,8 +396,10 @@ static Status walk(Updating *w, Phase phase, const UpdateHooks *hooks) {
   TRY(w->f.status);
   numbers[0] = val_tensor(w->step);
   numbers[3] = val_tensor(norm);
-  for (int k = u->nparams - 1; k >= 0; k--)
+  for (int i = 0; i < u->nparams; i++) {
+    int k = u->arrival[i];
     if (w->grad[k]) TRY(step_param(w, &u->param[k], w->grad[k], &w->out[k * OUTPUTS_PER_PARAM]));
+  }
   return OK;
 }
 

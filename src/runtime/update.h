@@ -37,6 +37,7 @@ typedef struct Update {
   Recipe recipe;
   UpdateParam *param; /* one per parameter whose gradient is wanted, in that order */
   int nparams;
+  int *arrival; /* parameters in the order in which the backward has their gradients: the one used last, first */
   int step, lr[MAX_GROUPS], loss_scale, growth;
   OutputSpec *output; /* behind the outputs of the graph: what is written to, then the norm of the gradients */
   int noutputs;

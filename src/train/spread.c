@@ -16,6 +16,7 @@ static Status needs_mesh(const SpreadSettings *s) {
                       : s->no_overlap    ? "--no-overlap"
                       : s->reduce_dtype  ? "--reduce-dtype"
                       : s->bucket_mb     ? "--bucket-mb"
+                      : s->whole_updates ? "--whole-updates"
                                          : NULL;
   if (!given || s->mesh) return OK;
   return status_hint(fail(ERR_USAGE, "%s is about several ranks, and there is one", given),
@@ -50,6 +51,7 @@ Status spread_plan(const SpreadSettings *s, const PlanFile *plan, TrainerPlan *o
   out->data_axis = s->data_axis;
   out->fsdp = s->fsdp;
   out->local = local;
+  out->whole_updates = s->whole_updates;
   return OK;
 }
 

@@ -16,6 +16,7 @@ typedef struct {
   bool keep_gathered; /* with fsdp: from the forward to the backward */
   int64_t prefetch;   /* with fsdp: groups that are gathered ahead; negative: not told */
   bool no_overlap;    /* reductions are waited for where they start */
+  bool whole_updates; /* replicas of a parameter update all of it each, not a part each */
   const char *reduce_dtype; /* "bf16", "f16": gradients are rounded to it on their way; NULL: they are not */
   const char *bucket_mb;    /* of gradients that are reduced at once; "0": each by itself; "auto" (BUCKET_AUTO) */
 } SpreadSettings;

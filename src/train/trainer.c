@@ -80,6 +80,7 @@ static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
   if (!alike || how->fsdp || how->planned) TRY(prepare_marks(p, how->mesh, &plan, &grad));
   if (how->fsdp) TRY(prepare_fsdp(p, &plan, *how->fsdp ? how->fsdp : NULL));
   if (how->local) prepare_replicas(p, data);
+  if (p->marks && !how->whole_updates) prepare_sharded_updates(p);
   return OK;
 }
 

@@ -61,6 +61,8 @@ typedef struct {
   /* Parameters, gradients and optimizer state are sharded over a data axis, too (FSDP): its name, "" for the one
    * that there is; NULL: they are not. */
   const char *fsdp;
+  /* Replicas of a parameter update all of it each, not a part each; for comparison. */
+  bool whole_updates;
 } TrainerPlan;
 Status trainer_prepare(Ctx *ctx, Exported *e, const TrainerPlan *how, Prepared **out);
 /* mesh: of the same axes, NULL: one rank.  (collective) */

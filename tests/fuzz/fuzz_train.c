@@ -86,6 +86,7 @@ static void choose_spread(Training *t, Choices *c) {
   t->spread.wrap = t->spread.fsdp ? PICK(c, NULL, NULL, "*", "nothing", "*.0,*.1", "net.*", "[", "") : NULL;
   t->spread.keep_gathered = t->spread.fsdp && !choose(c, 3);
   if (t->spread.fsdp) t->spread.prefetch = (int64_t)(const int[]){-1, 0, 1, 2, 7}[choose(c, 5)];
+  t->spread.whole_updates = !choose(c, 3);
   t->spread.bucket_mb = PICK(c, NULL, NULL, "0", "0.001", "1e9", "auto");
   t->plan_name = PICK(c, NULL, "auto");
 }
@@ -269,12 +270,13 @@ void fuzz_tell(void) {
       stderr,
       "%s: --optim %s --group %s --freeze %s --clip %s --nonfinite %s --dtype %s --param-dtype %s --state-dtype %s "
       "--accumulate %d --loss %s --memory %s --batch %d --mesh %s --plan %s --data-axis %s --data-parallel %s "
-      "--rank-rows %s --fsdp %s --wrap %s --keep-gathered %d --prefetch %d --bucket-mb %s, interpreted %d, %s\n",
+      "--rank-rows %s --fsdp %s --wrap %s --keep-gathered %d --prefetch %d --bucket-mb %s, whole updates %d, "
+      "interpreted %d, %s\n",
       uses[t->use], said(s->optim), said(t->group), said(s->freeze), said(s->clip), said(s->nonfinite),
       said(s->dtype), said(s->param_dtype), said(s->state_dtype), (int)s->accumulate, said(t->loss),
       said(t->memory), (int)t->rows, said(p->mesh), said(t->plan_name), said(p->data_axis), said(p->data_parallel),
       said(p->rank_rows), said(p->fsdp), said(p->wrap), p->keep_gathered, (int)p->prefetch, said(p->bucket_mb),
-      t->interpret, t->passes);
+      p->whole_updates, t->interpret, t->passes);
 }
 
 void fuzz_count(void) {
