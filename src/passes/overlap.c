@@ -140,7 +140,7 @@ static void find_order(Overlap *v, bool in_order) {
   int last = -1;
   for (int at = 0; at < v->o->n; at++) {
     v->start_before[at] = -1;
-    if (!in_order || !comm_is_start(v->o->node[at])) continue;
+    if (!in_order || !(comm_is_start(v->o->node[at]) || is_placed(v->o->node[at]))) continue;
     v->start_before[at] = last;
     last = at;
   }

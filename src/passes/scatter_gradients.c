@@ -19,6 +19,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "passes/comm_block.h"
 #include "passes/move_groups.h"
 #include "passes/pass.h"
 
@@ -40,21 +41,31 @@ typedef struct {
   unsigned axes;
 } Found;
 
-/* ---- what is done to gradients before they are reduced ------------------------------------------------------ */
+/* ---- groups ---------------------------------------------------------------------------------------------------
+ */
 
-/* n and what it is made of, as far as it is rounded or redistributed, goes to where the gradient is made. */
-static void hurry(Node *n) {
-  Node *made = n->args[0].kind == ARG_VAL ? n->args[0].val->node : NULL;
-  if (!made || !(is_redistribute(n) || node_is(n, "aten._to_copy.default"))) return;
-  hurry(made);
-  if (made->next != n) node_move_before(n, made->next);
+static Status find(Scatter *s, Found **out, int *count) {
+  *count = 0;
+  TRY_NEW(*out, arena_new_n(&s->arena, Found, s->all.n + 1));
+  for (int at = 0; at < s->all.n; at++) {
+    Node *n = s->all.node[at];
+    const char *of = gradient_of(n, &s->arena);
+    unsigned axes = of && n->args[0].kind == ARG_VAL ? move_axes(n, PLACE_P, PLACE_S, s->axes) : 0;
+    if (axes) (*out)[(*count)++] = (Found){n, of, axes};
+  }
+  return OK;
 }
 
-static void hurry_gradients(const Scatter *s, Arena *arena) {
-  for (Node *n = s->e->graph->first; n; n = n->next)
-    if (gradient_of(n, arena) && n->args[0].kind == ARG_VAL && n->args[0].val->node &&
-        move_axes(n, PLACE_P, PLACE_S, 0))
-      hurry(n->args[0].val->node);
+/* ---- what is done to gradients before they are reduced ------------------------------------------------------ */
+
+/* Gradients that are rounded on their way are so where they are made. */
+static void hurry_casts(const Found *found, int n) {
+  for (int i = 0; i < n; i++) {
+    Node *cast = found[i].node->args[0].val->node, *made;
+    if (!node_is(cast, "aten._to_copy.default") || cast->args[0].kind != ARG_VAL) continue;
+    made = cast->args[0].val->node;
+    if (made && made->next != cast) node_move_before(cast, made->next);
+  }
 }
 
 /* ---- what is done with them ---- */
@@ -69,12 +80,16 @@ static void ask(void *arg, Val **ref) {
   a->found |= a->reduced[(*ref)->id];
 }
 
-/* The redistributions, and what the backward makes of their results (sums over the replicas of a group), go to its
- * end: behind all gradients, and in the order that they have. */
+/* The redistributions, other reductions of gradients, and what the backward makes of their results (sums over the
+ * replicas of a group) go to its end: behind all gradients, and in the order that they have. */
 static Status sink(Scatter *s, const Found *found, int n) {
   bool *reduced;
   Node *end = NULL;
   TRY_NEW(reduced, arena_new_n(&s->arena, bool, s->e->graph->nvals + 1));
+  for (int at = 0; n && at < s->all.n; at++) {
+    const Node *node = s->all.node[at];
+    if (comm_is_all_reduce(node) && node->stage == STAGE_BACKWARD) reduced[node->outs[0]->id] = true;
+  }
   for (int i = 0; i < n; i++) reduced[found[i].node->outs[0]->id] = true;
   for (int at = n ? found[n - 1].node->mark : s->all.n; at < s->all.n && !end; at++)
     if (s->all.node[at]->stage == STAGE_UPDATE) end = s->all.node[at];
@@ -88,21 +103,6 @@ static Status sink(Scatter *s, const Found *found, int n) {
     node_move_before(node, end);
   }
   return node_list(s->e->graph, &s->arena, &s->all);
-}
-
-/* ---- groups ---------------------------------------------------------------------------------------------------
- */
-
-static Status find(Scatter *s, Found **out, int *count) {
-  *count = 0;
-  TRY_NEW(*out, arena_new_n(&s->arena, Found, s->all.n + 1));
-  for (int at = 0; at < s->all.n; at++) {
-    Node *n = s->all.node[at];
-    const char *of = gradient_of(n, &s->arena);
-    unsigned axes = of && n->args[0].kind == ARG_VAL ? move_axes(n, PLACE_P, PLACE_S, s->axes) : 0;
-    if (axes) (*out)[(*count)++] = (Found){n, of, axes};
-  }
-  return OK;
 }
 
 static Status find_groups(Scatter *s, const Found *found, int n) {
@@ -172,9 +172,9 @@ static Status rewrite(Scatter *s) {
   Found *found;
   int n;
   if (s->wrap) TRY_NEW(s->wrap, patterns_of_option(&s->arena, s->wrap));
-  hurry_gradients(s, &s->arena);
   TRY(node_list(s->e->graph, &s->arena, &s->all));
   TRY(find(s, &found, &n));
+  hurry_casts(found, n);
   TRY(sink(s, found, n));
   TRY(find_groups(s, found, n));
   return write_groups(s);
