@@ -60,7 +60,7 @@ Status share_exchange(const Round *r) {
         View src = {(char *)(uintptr_t)theirs->send + (size_t)a->offset * width, a->size, a->stride, a->ndim,
                     mine->dtype};
         View dst = {(char *)mine->recv + (size_t)b->offset * width, b->size, b->stride, b->ndim, mine->dtype};
-        kernel_copy(&kern, dst, src);
+        (mine->unread ? kernel_copy_past_caches : kernel_copy)(&kern, dst, src);
       }
       i = next_box(theirs->send_box, theirs->nsend, i + 1, r->me);
       j = next_box(mine->recv_box, mine->nrecv, j + 1, from);

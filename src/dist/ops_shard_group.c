@@ -255,6 +255,11 @@ static Status boxes_in_memory(const Call *c, const BoxList *boxes, const int *pa
   return OK;
 }
 
+/* Bytes of a group that will not stay in the caches until they are read, one group later. */
+enum { FAR = 4 << 20 };
+
+static int64_t bytes_of(const Tensor *t) { return tensor_numel(t) * (int64_t)dtype_size(t->dtype); }
+
 static Status gather_with(Call *c, const Site *s) {
   const FlatGather *how = &s->gather;
   char *base;
@@ -268,6 +273,7 @@ static Status gather_with(Call *c, const Site *s) {
                .nsend = how->send.n,
                .recv_box = how->recv.v,
                .nrecv = how->recv.n,
+               .unread = bytes_of(out_tensor(c, 0)) >= FAR,
                .why = in_str(c, ARG_WHY)};
   Status status = start(c, s, &what);
   free(send);
@@ -361,6 +367,7 @@ static Status each_with(Call *c, const Site *s) {
                        .nsend = how->send.n,
                        .recv_box = recv,
                        .nrecv = how->recv.n,
+                       .unread = true, /* before the next step */
                        .why = in_str(c, ARG_WHY)};
     status = start(c, s, &what);
   }

@@ -16,6 +16,7 @@ enum {
   CHUNK = 1024,    /* elements converted at a time */
   GRAIN = 1 << 15, /* elements worth a thread */
   BLOCK = 16,      /* side of a transposed block: a cache line of f32 */
+  PASSES_BY = 4096 /* bytes in a row from which on passing by the caches pays */
 };
 
 typedef struct {
@@ -25,6 +26,7 @@ typedef struct {
   Dtype to, from;
   size_t bytes; /* of an element of src; equal for both in same-dtype copies */
   Isa isa;
+  bool past_caches;
   int across; /* transposed: the loop in which src is contiguous */
 } Copy;
 
@@ -73,6 +75,11 @@ static void fill_run(char *dst, int64_t step, const void *element, size_t bytes,
   else copy_splat(dst, element, bytes, n);
 }
 
+static void copy_dense(const Copy *c, char *dst, const char *src, size_t bytes) {
+  if (c->past_caches && bytes >= PASSES_BY) SIMD_CALL(c->isa, copy_past_caches)(dst, src, bytes);
+  else memcpy(dst, src, bytes);
+}
+
 static void copy_rows(void *arg, int64_t begin, int64_t end, int worker) {
   (void)worker;
   const Copy *c = arg;
@@ -84,7 +91,7 @@ static void copy_rows(void *arg, int64_t begin, int64_t end, int worker) {
     if (n > end - begin) n = end - begin;
     char *dst = c->dst + at.offset[0];
     const char *src = c->src + at.offset[1];
-    if (to_step == bytes && from_step == bytes) memcpy(dst, src, (size_t)n * c->bytes);
+    if (to_step == bytes && from_step == bytes) copy_dense(c, dst, src, (size_t)n * c->bytes);
     else if (from_step == 0) fill_run(dst, to_step, src, c->bytes, n);
     else copy_strided(dst, to_step, src, from_step, c->bytes, n);
     walk_advance(c->walk, &at, n);
@@ -186,7 +193,7 @@ static int find_across(const Walk *w, int64_t bytes) {
   return 0;
 }
 
-void kernel_copy(Kern *k, View dst, View src) {
+static void copy_view(const Kern *k, View dst, View src, bool past_caches) {
   Walk w;
   walk_init(&w, dst.ndim, dst.size);
   walk_add(&w, dst);
@@ -199,7 +206,8 @@ void kernel_copy(Kern *k, View dst, View src) {
             .to = dst.dtype,
             .from = src.dtype,
             .bytes = dtype_size(src.dtype),
-            .isa = k->isa};
+            .isa = k->isa,
+            .past_caches = past_caches};
   if (dst.dtype != src.dtype) {
     parallel_for(k->threads, w.numel, GRAIN, convert_rows, &c);
     return;
@@ -213,6 +221,9 @@ void kernel_copy(Kern *k, View dst, View src) {
           planes = w.numel / (w.size[0] * height);
   parallel_for(k->threads, strips * planes, GRAIN / (height * BLOCK) + 1, transpose_strips, &c);
 }
+
+void kernel_copy(Kern *k, View dst, View src) { copy_view(k, dst, src, false); }
+void kernel_copy_past_caches(Kern *k, View dst, View src) { copy_view(k, dst, src, true); }
 
 typedef struct {
   const Walk *walk;

@@ -84,6 +84,35 @@ static void test_copies(void **state) {
   free(dst);
 }
 
+/* Rows that begin anywhere in a cache line and end anywhere; what lies around them stays as it was. */
+static void test_past_caches(void **state) {
+  (void)state;
+  enum { AROUND = 80, LONGEST = 9000 };
+  static unsigned char x[2 * LONGEST + 2 * AROUND], y[sizeof x];
+  static const int64_t sizes[] = {0, 1, 63, 4095, 4096, 4097, 6150, LONGEST};
+  for (size_t i = 0; i < sizeof x; i++) x[i] = (unsigned char)(i * 2654435761u >> 13);
+  for (int isa = 0; isa <= (int)isa_detect(); isa++) {
+    Kern k;
+    kern_init(&k, 1 + isa % 2);
+    k.isa = (Isa)isa;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+      for (int64_t begin = 0; begin < AROUND; begin += 7) {
+        const int64_t n = sizes[s], size[2] = {2, n}, from[2] = {n, 1}, to[2] = {LONGEST, 1};
+        memset(y, 0xa5, sizeof y);
+        kernel_copy_past_caches(&k, (View){y + begin, size, to, 2, DT_U8}, (View){x + 3, size, from, 2, DT_U8});
+        for (int64_t i = 0; i < (int64_t)sizeof y; i++) {
+          int64_t row = (i - begin) / LONGEST, column = (i - begin) % LONGEST;
+          bool copied = i >= begin && row < 2 && column < n;
+          if (y[i] != (copied ? x[3 + row * n + column] : 0xa5))
+            test_failed("isa %d: byte %lld of %lld from %lld on", isa, (long long)(i - begin), (long long)n,
+                        (long long)begin);
+        }
+      }
+    }
+    kern_free(&k);
+  }
+}
+
 static void test_fill(void **state) {
   (void)state;
   Kern k;
@@ -132,7 +161,7 @@ static void test_transposes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies), cmocka_unit_test(test_fill),
-                                     cmocka_unit_test(test_transposes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies), cmocka_unit_test(test_past_caches),
+                                     cmocka_unit_test(test_fill), cmocka_unit_test(test_transposes)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
