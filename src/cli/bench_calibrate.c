@@ -6,6 +6,7 @@
  *
  *   flops             three products, 512 by 512 by 512, by dtype
  *   memory_bandwidth  memcpy of 64 MiB: bytes read and written
+ *   update_bandwidth  a step of AdamW over 32 MiB of parameters: bytes read and written
  *   op_latency        an addition of 16 elements
  *   links             all-reduce over all ranks: of 8 bytes (2 ceil(log2 n) latencies), of 16 MiB
  *
@@ -23,6 +24,7 @@
 #include "cli/bench.h"
 #include "cli/cli.h"
 #include "comm/launch.h"
+#include "kernels/optim.h"
 #include "ops/op.h"
 #include "report/machine.h"
 
@@ -30,6 +32,7 @@ enum {
   SIDE = 512,
   OPERANDS = 24, /* matrices that take turns: together more than caches hold */
   COPY_BYTES = 64 << 20,
+  UPDATE_BYTES = 32 << 20,
   REDUCE_BYTES = 16 << 20,
   SMALL_CALLS = 200,
   SMALL_ROUNDS = 20,
@@ -53,7 +56,7 @@ typedef struct {
   World *world;
   Ctx ctx;
   Scope scope; /* inputs */
-  double flops[DTYPES_MEASURED], memory, op, latency, bandwidth;
+  double flops[DTYPES_MEASURED], memory, update, op, latency, bandwidth;
 } Rank;
 
 /* ---- one op ------------------------------------------------------------------------------------ */
@@ -161,6 +164,37 @@ static Status measure_memory(Rank *r) {
   return s;
 }
 
+/* A parameter, its gradient and two states; the gradient alone is not written. */
+static Status measure_update(Rank *r) {
+  enum { ARRAYS = 4, READ_AND_WRITTEN = 2 * ARRAYS - 1 };
+  const Optim adamw = {.kind = OPTIM_ADAM,
+                       .lr = 1e-3,
+                       .eps = 1e-8,
+                       .unscale = 1,
+                       .beta1 = 0.9,
+                       .beta2 = 0.999,
+                       .step = 1,
+                       .decoupled = true};
+  const Dtype f32[OPTIM_ARRAYS] = {DT_F32, DT_F32, DT_F32, DT_F32, DT_F32};
+  const int64_t size[1] = {UPDATE_BYTES / (int64_t)sizeof(float)};
+  void *data[OPTIM_ARRAYS] = {NULL};
+  for (int i = 0; i < ARRAYS; i++) {
+    Tensor *t;
+    TRY(new_ones(r, DT_F32, 1, size, &t));
+    data[i] = tensor_data(t);
+  }
+  TRY(comm_barrier(world_comm(r->world), "calibrate"));
+  double best = INFINITY, begun = clock_now();
+  do {
+    double start = clock_now();
+    kernel_optim_step(&r->ctx.kern, &adamw, f32, data, size[0]);
+    best = fmin(best, clock_now() - start);
+  } while (clock_now() - begun < r->o->seconds);
+  r->update = (double)READ_AND_WRITTEN * UPDATE_BYTES / best;
+  scope_clear(&r->scope);
+  return OK;
+}
+
 /* ---- collectives -------------------------------------------------------------------------------- */
 
 static Status time_reduce(Rank *r, float *send, float *recv, int64_t count, int calls, double *seconds) {
@@ -203,18 +237,20 @@ static Status measure_links(Rank *r) {
 
 /* What the slowest rank has; times as their reciprocals. */
 static Status slowest(Rank *r) {
-  double mine[DTYPES_MEASURED + 4], all[DTYPES_MEASURED + 4];
+  enum { NUMBERS = DTYPES_MEASURED + 5 };
+  double mine[NUMBERS], all[NUMBERS];
   memcpy(mine, r->flops, sizeof r->flops);
   mine[DTYPES_MEASURED] = r->memory;
   mine[DTYPES_MEASURED + 1] = r->bandwidth;
   mine[DTYPES_MEASURED + 2] = 1 / r->op;
   mine[DTYPES_MEASURED + 3] = r->latency > 0 ? 1 / r->latency : 0;
+  mine[DTYPES_MEASURED + 4] = r->update;
   TRY(comm_run(world_comm(r->world), &(Coll){.kind = COLL_ALL_REDUCE,
                                              .dtype = DT_F64,
                                              .op = REDUCE_MIN,
                                              .send = mine,
                                              .recv = all,
-                                             .count = DTYPES_MEASURED + 4,
+                                             .count = NUMBERS,
                                              .why = "calibrate"}));
   Machine *m = &r->o->machine;
   if (world_rank(r->world)) return OK;
@@ -222,6 +258,7 @@ static Status slowest(Rank *r) {
   for (int i = 0; i < DTYPES_MEASURED; i++) m->flops[dtypes[i]] = all[i];
   m->memory_bandwidth = all[DTYPES_MEASURED];
   m->op_latency = 1 / all[DTYPES_MEASURED + 2];
+  m->update_bandwidth = all[DTYPES_MEASURED + 4];
   m->memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE) / world_size(r->world);
   if (world_size(r->world) < 2) return OK;
   m->nlinks = 1;
@@ -234,6 +271,7 @@ static Status measure_on_rank(World *w, void *arg) {
   ctx_init(&r.ctx, r.o->threads == NOT_GIVEN ? 1 : (int)r.o->threads);
   Status s = measure_flops(&r);
   if (!s) s = measure_memory(&r);
+  if (!s) s = measure_update(&r);
   if (!s) s = measure_op(&r);
   if (!s) s = measure_links(&r);
   if (!s) s = slowest(&r);
@@ -249,8 +287,8 @@ static void print_summary(const Calibration *o) {
   for (int i = 0; i < DTYPES_MEASURED; i++)
     printf("  %-18s %s/s %s\n", i ? "" : "arithmetic", human_flops(m->flops[dtypes[i]], x, sizeof x),
            dtype_name(dtypes[i]));
-  printf("  %-18s %.2f GB/s\n  %-18s %s\n", "memory", m->memory_bandwidth * 1e-9, "an op, at least",
-         human_seconds(m->op_latency, x, sizeof x));
+  printf("  %-18s %.2f GB/s copied, %.2f by optimizers\n  %-18s %s\n", "memory", m->memory_bandwidth * 1e-9,
+         m->update_bandwidth * 1e-9, "an op, at least", human_seconds(m->op_latency, x, sizeof x));
   if (m->nlinks)
     printf("  %-18s %.2f GB/s, %s\n", "to other ranks", m->link[0].bandwidth * 1e-9,
            human_seconds(m->link[0].latency, y, sizeof y));

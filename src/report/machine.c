@@ -88,7 +88,7 @@ static Status check_keys(yyjson_val *object, const char *path, const char *const
     Status s = fail(ERR_FILE, "%s: unknown key \"%s\"", path, word);
     return near ? status_hint(s, "did you mean \"%s\"?", near)
                 : status_hint(s, "a machine has flops, memory_bandwidth, links, and if you like name, memory, "
-                                 "op_latency, ranks_per_node, overlap");
+                                 "update_bandwidth, op_latency, ranks_per_node, overlap");
   }
   return OK;
 }
@@ -121,8 +121,9 @@ static Status read_links(yyjson_val *v, const char *path, Machine *m) {
 }
 
 static Status read_machine(yyjson_val *root, const char *path, Machine *m) {
-  static const char *const known[] = {
-      "name", "flops", "memory_bandwidth", "memory", "op_latency", "ranks_per_node", "overlap", "links", "comment"};
+  static const char *const known[] = {"name",   "flops",      "memory_bandwidth", "update_bandwidth",
+                                      "memory", "op_latency", "ranks_per_node",   "overlap",
+                                      "links",  "comment"};
   if (!yyjson_is_obj(root)) return fail(ERR_FILE, "%s: a machine is a JSON object", path);
   TRY(json_check_keys(root, path));
   TRY(check_keys(root, path, known, sizeof known / sizeof *known));
@@ -135,6 +136,9 @@ static Status read_machine(yyjson_val *root, const char *path, Machine *m) {
   TRY(read_number(yyjson_obj_get(root, "memory_bandwidth"), path, "memory_bandwidth", false, &m->memory_bandwidth));
   if (yyjson_obj_get(root, "memory"))
     TRY(read_number(yyjson_obj_get(root, "memory"), path, "memory", false, &m->memory));
+  if (yyjson_obj_get(root, "update_bandwidth"))
+    TRY(read_number(yyjson_obj_get(root, "update_bandwidth"), path, "update_bandwidth", false,
+                    &m->update_bandwidth));
   if (yyjson_obj_get(root, "op_latency"))
     TRY(read_number(yyjson_obj_get(root, "op_latency"), path, "op_latency", true, &m->op_latency));
   double ranks = 0;
@@ -197,6 +201,7 @@ void machine_print(TextBuf *b, const Machine *m) {
   text_puts(b, "},\n ");
   print_number(b, "memory_bandwidth", m->memory_bandwidth);
   if (m->memory > 0) text_puts(b, ",\n "), print_number(b, "memory", m->memory);
+  if (m->update_bandwidth > 0) text_puts(b, ",\n "), print_number(b, "update_bandwidth", m->update_bandwidth);
   if (m->op_latency > 0) text_puts(b, ",\n "), print_number(b, "op_latency", m->op_latency);
   if (m->ranks_per_node > 0) text_printf(b, ",\n \"ranks_per_node\": %d", m->ranks_per_node);
   text_puts(b, ",\n ");
@@ -255,8 +260,9 @@ static double flops_of(const Machine *m, Dtype d) {
   return most;
 }
 
-double machine_op_seconds(const Machine *m, Dtype dtype, double flops, double bytes) {
-  return fmax(fmax(flops / flops_of(m, dtype), bytes / m->memory_bandwidth), m->op_latency);
+double machine_op_seconds(const Machine *m, Dtype dtype, double flops, double bytes, bool updates) {
+  double bandwidth = updates && m->update_bandwidth > 0 ? m->update_bandwidth : m->memory_bandwidth;
+  return fmax(fmax(flops / flops_of(m, dtype), bytes / bandwidth), m->op_latency);
 }
 
 double machine_collective_seconds(const Machine *m, const Mesh *mesh, StepKind kind, unsigned axes, int64_t bytes) {

@@ -99,6 +99,7 @@ static void add_machine(Doc *d, Json *root, const PlanReport *r) {
     if (r->machine.flops[i] > 0) real(d, flops, dtype_name((Dtype)i), r->machine.flops[i]);
   real(d, m, "memory_bandwidth", r->machine.memory_bandwidth);
   if (r->machine.memory > 0) real(d, m, "memory", r->machine.memory);
+  if (r->machine.update_bandwidth > 0) real(d, m, "update_bandwidth", r->machine.update_bandwidth);
   real(d, m, "op_latency", r->machine.op_latency);
   if (r->machine.ranks_per_node) whole(d, m, "ranks_per_node", r->machine.ranks_per_node);
   links = object(d, m, "links");

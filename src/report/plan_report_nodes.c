@@ -341,7 +341,9 @@ intptr_t collect_node_of(const Collector *c, const Instr *in) {
 
 Work collect_work(const Collector *c, const Instr *in) {
   Work w = {.flops = op_flops(&in->call), .bytes = op_bytes(&in->call)};
-  if (c->r->machine) w.seconds = machine_op_seconds(c->r->machine, call_dtype(&in->call), w.flops, w.bytes);
+  bool updates = in->call.op->def->flags & OP_UPDATE_EACH;
+  if (c->r->machine)
+    w.seconds = machine_op_seconds(c->r->machine, call_dtype(&in->call), w.flops, w.bytes, updates);
   return w;
 }
 

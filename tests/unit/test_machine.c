@@ -39,11 +39,15 @@ static void ops(void **state) {
   (void)state;
   Machine m;
   assert_ok(machine_parse("m.json", text, sizeof text - 1, &m));
-  near(machine_op_seconds(&m, DT_F32, 1e6, 1000), 1e-3);
-  near(machine_op_seconds(&m, DT_BF16, 1e6, 1000), 0.25e-3);
-  near(machine_op_seconds(&m, DT_F64, 1e6, 1000), 1e-3); /* as f32, where nothing else is told */
-  near(machine_op_seconds(&m, DT_F32, 10, 1e6), 1e-2);
-  near(machine_op_seconds(&m, DT_F32, 10, 10), 1e-6);
+  near(machine_op_seconds(&m, DT_F32, 1e6, 1000, false), 1e-3);
+  near(machine_op_seconds(&m, DT_BF16, 1e6, 1000, false), 0.25e-3);
+  near(machine_op_seconds(&m, DT_F64, 1e6, 1000, false), 1e-3); /* as f32, where nothing else is told */
+  near(machine_op_seconds(&m, DT_F32, 10, 1e6, false), 1e-2);
+  near(machine_op_seconds(&m, DT_F32, 10, 1e6, true), 1e-2); /* as all memory, where nothing else is told */
+  near(machine_op_seconds(&m, DT_F32, 10, 10, false), 1e-6);
+  m.update_bandwidth = 4 * m.memory_bandwidth;
+  near(machine_op_seconds(&m, DT_F32, 10, 1e6, true), 0.25e-2);
+  near(machine_op_seconds(&m, DT_F32, 10, 1e6, false), 1e-2);
 }
 
 static void round_trip(void **state) {
@@ -53,10 +57,12 @@ static void round_trip(void **state) {
     Machine m, again;
     TextBuf b = {0};
     assert_ok(machine_find(words[i], &m));
+    m.update_bandwidth = 3e9;
     machine_print(&b, &m);
     assert_ok(machine_parse("x", b.text, b.len, &again));
     assert_string_equal(m.name, again.name);
     near(again.memory_bandwidth, m.memory_bandwidth);
+    near(again.update_bandwidth, 3e9);
     near(again.flops[DT_BF16], m.flops[DT_BF16]);
     assert_int_equal(again.nlinks, m.nlinks);
     near(again.link[0].latency, m.link[0].latency);
