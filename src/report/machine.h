@@ -3,9 +3,10 @@
  *   {"name": "a100",
  *    "flops": {"f32": 17e12, "bf16": 220e12},   FLOP/s of a rank, by dtype; or one number
  *    "memory_bandwidth": 1.7e12,                bytes/s that a rank reads and writes
- *    "update_bandwidth": 1.7e12,                the same of an optimizer, which changes several arrays in place;
- * may be left out: memory_bandwidth "memory": 80e9,                            bytes that a rank has; may be left
- * out "op_latency": 4e-6,                        seconds that an op takes at least; may be left out
+ *    "update_bandwidth": 1.7e12,                the same of an optimizer, which changes arrays in place;
+ *                                               may be left out: memory_bandwidth
+ *    "memory": 80e9,                            bytes that a rank has; may be left out
+ *    "op_latency": 4e-6,                        seconds that an op takes at least; may be left out
  *    "ranks_per_node": 8,                       may be left out
  *    "overlap": 1,                              of started collectives, the part that costs the rank no time of its
  *                                               own; 1 unless told (GPUs), 0 where its cores move the data

@@ -1,9 +1,9 @@
 /* place_updates.c -- see place_updates.h.
  *
- *   before:  %s = slice(%w)  %v, .. = adam_step(%s, ..)  %h = gather_each([%v])  %w' = wait(%h), which is written
- * to %w %v and %h in storages of their own, copied to %w at the end after:   %h is %w's memory, and %v the part of
- * it that %s is: a step works on the parameter in place, other ranks read this rank's part there, and theirs come
- * to where they belong
+ *   before:  %s = slice(%w)  %v, .. = adam_step(%s, ..)  %h = gather_each([%v])  %w' = wait(%h)
+ *            %w' is written to %w.  %v and %h have storages of their own, and %h is copied to %w at the end.
+ *   after:   %h is %w's memory, and %v the part of it that %s is: a step works on the parameter in place, other
+ *            ranks read this rank's part there, and theirs come to where they belong.
  *
  * A parameter is placed if
  *   - it fills its storage, which may be written to, and its result has a storage of its own;
