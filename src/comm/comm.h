@@ -97,7 +97,8 @@ typedef struct {
   const int64_t *counts, *recv_counts;
   const Box *send_box, *recv_box;
   int nsend, nrecv;
-  bool unread;     /* what an exchange receives is not read soon: it need not be in the caches */
+  bool
+      unread; /* what an exchange or a reduce_scatter of boxes receives is not read soon: it may leave the caches */
   uint64_t where;  /* what the group is part of, as a number (a mesh's hash): must agree; 0 = nothing */
   const char *why; /* the op or node that needs it, for messages; NULL = unknown.  Copied. */
 } Coll;

@@ -76,7 +76,8 @@ static void combine_box(const Round *r, const Box *const *box, const void **sour
       for (int k = 0; k < outer; k++) at += index[k] * box[i]->stride[k];
       sources[i] = (const char *)round_coll(r, i)->send + at * (int64_t)width;
     }
-    combine(round_isa(r), r->coll->op, r->coll->dtype, dst, sources, r->n, run);
+    (r->coll->unread ? combine_past_caches : combine)(round_isa(r), r->coll->op, r->coll->dtype, dst, sources, r->n,
+                                                      run);
     for (d = outer - 1; d >= 0 && ++index[d] == box[0]->size[d]; d--) index[d] = 0;
   }
 }

@@ -292,6 +292,7 @@ static Status scatter_with(Call *c, const Site *s) {
                .send = base,
                .recv = tensor_data(out_tensor(c, 0)),
                .counts = how->counts,
+               .unread = true, /* before all gradients are there */
                .send_box = send,
                .nsend = how->from.n,
                .why = in_str(c, ARG_WHY)};

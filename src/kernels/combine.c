@@ -4,8 +4,12 @@
 #include <string.h>
 
 #include "kernels/convert.h"
+#include "kernels/copy.h"
 
-enum { TILE = 2048 }; /* elements; intermediate results stay in L1 */
+enum {
+  TILE = 2048, /* elements; intermediate results stay in L1 */
+  LINE = 64,   /* bytes */
+};
 
 typedef struct {
   _Alignas(64) unsigned char bytes[TILE * 8];
@@ -42,21 +46,21 @@ static Dtype collected_as(ReduceOp op, Dtype d) {
   return op == REDUCE_AVG && dtype_is_int(d) ? DT_I64 : d;
 }
 
-/* One tile in the type of the buffers: only the last step writes to dst, which may be any
- * of the sources. */
+/* One tile, of the bytes of each source from `at` on, in the type of the buffers: only the last step writes to dst,
+ * which may be any of them. */
 static void combine_plain(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, size_t at,
                           int64_t n) {
   Tile sum;
   const void *so_far = (const char *)src[0] + at;
   for (int i = 1; i < nsrc; i++) {
-    void *to = i == nsrc - 1 ? (char *)dst + at : (void *)sum.bytes;
+    void *to = i == nsrc - 1 ? dst : (void *)sum.bytes;
     SIMD_CALL(isa, combine_pair)(op, d, to, so_far, (const char *)src[i] + at, n);
     so_far = to;
   }
-  if (op == REDUCE_AVG) SIMD_CALL(isa, combine_divide)(d, (char *)dst + at, nsrc, n);
+  if (op == REDUCE_AVG) SIMD_CALL(isa, combine_divide)(d, dst, nsrc, n);
 }
 
-/* One tile by way of a wider type. */
+/* The same by way of a wider type. */
 static void combine_wide(Isa isa, ReduceOp op, Dtype d, Dtype as, void *dst, const void *const *src, int nsrc,
                          size_t at, int64_t n) {
   Tile sum, next;
@@ -66,19 +70,38 @@ static void combine_wide(Isa isa, ReduceOp op, Dtype d, Dtype as, void *dst, con
     SIMD_CALL(isa, combine_pair)(op, as, sum.bytes, sum.bytes, next.bytes, n);
   }
   if (op == REDUCE_AVG) SIMD_CALL(isa, combine_divide)(as, sum.bytes, nsrc, n);
-  SIMD_CALL(isa, convert_run)((char *)dst + at, d, sum.bytes, as, n);
+  SIMD_CALL(isa, convert_run)(dst, d, sum.bytes, as, n);
+}
+
+/* The next tile comes from memory while this one is combined. */
+static void fetch(const void *const *src, int nsrc, size_t at, size_t bytes) {
+  for (int i = 0; i < nsrc; i++)
+    for (size_t k = 0; k < bytes; k += LINE) __builtin_prefetch((const char *)src[i] + at + k);
+}
+
+static void combine_tiles(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, int64_t n,
+                          bool past_caches) {
+  const size_t width = dtype_size(d);
+  const Dtype as = collected_as(op, d);
+  Tile result;
+  for (int64_t i = 0, m; i < n; i += m) {
+    m = n - i < TILE ? n - i : TILE;
+    const size_t at = (size_t)i * width, bytes = (size_t)m * width;
+    void *to = past_caches ? (void *)result.bytes : (char *)dst + at;
+    if (past_caches) fetch(src, nsrc, at + bytes, (size_t)(n - i - m < TILE ? n - i - m : TILE) * width);
+    if (as == d) combine_plain(isa, op, d, to, src, nsrc, at, m);
+    else combine_wide(isa, op, d, as, to, src, nsrc, at, m);
+    if (past_caches) SIMD_CALL(isa, copy_past_caches)((char *)dst + at, to, bytes);
+  }
 }
 
 void combine(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, int64_t n) {
-  const size_t bytes = dtype_size(d);
-  const Dtype as = collected_as(op, d);
-  if (nsrc == 1) {
-    if (n > 0 && dst != src[0]) memcpy(dst, src[0], (size_t)n * bytes);
-    return;
-  }
-  for (int64_t i = 0; i < n; i += TILE) {
-    int64_t m = n - i < TILE ? n - i : TILE;
-    if (as == d) combine_plain(isa, op, d, dst, src, nsrc, (size_t)i * bytes, m);
-    else combine_wide(isa, op, d, as, dst, src, nsrc, (size_t)i * bytes, m);
-  }
+  if (nsrc > 1) combine_tiles(isa, op, d, dst, src, nsrc, n, false);
+  else if (n > 0 && dst != src[0]) memcpy(dst, src[0], (size_t)n * dtype_size(d));
+}
+
+void combine_past_caches(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, int64_t n) {
+  if (nsrc > 1)
+    combine_tiles(isa, op, d, dst, src, nsrc, n, n >= TILE); /* a few stores that pass by wait for memory */
+  else if (n > 0 && dst != src[0]) SIMD_CALL(isa, copy_past_caches)(dst, src[0], (size_t)n * dtype_size(d));
 }

@@ -25,6 +25,8 @@ Status combine_check(ReduceOp op, Dtype d);
 /* dst[i] = src[0][i] op src[1][i] op ...; nsrc >= 1.  dst may be one of the sources, and
  * overlaps none otherwise. */
 void combine(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, int64_t n);
+/* The same, of much that nobody reads soon, into memory that no source is in. */
+void combine_past_caches(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, int64_t n);
 
 /* dst = a op b (avg: their sum).  dst may be a or b. */
 SIMD_DECLARE(void, combine_pair, (ReduceOp op, Dtype d, void *dst, const void *a, const void *b, int64_t n));
