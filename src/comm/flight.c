@@ -23,8 +23,31 @@ static uint64_t ticks_now(void) {
 #endif
 }
 
+/* One moment by both clocks. */
+typedef struct {
+  uint64_t ticks;
+  double clock;
+} Moment;
+
+/* The best of some readings: a thread may lose its core between one clock and the other. */
+static Moment moment_now(void) {
+  enum { MOST_READINGS = 16 };
+  Moment best = {0};
+  double least = INFINITY;
+  for (int i = 0; i < MOST_READINGS && least > 1e-6; i++) {
+    double before = clock_now();
+    uint64_t ticks = ticks_now();
+    double apart = clock_now() - before;
+    if (apart >= least) continue;
+    least = apart;
+    best = (Moment){ticks, before + apart / 2};
+  }
+  return best;
+}
+
 Status flight_init(Flight *f) {
-  *f = (Flight){.epoch_ticks = ticks_now(), .epoch = clock_now()};
+  const Moment now = moment_now();
+  *f = (Flight){.epoch_ticks = now.ticks, .epoch = now.clock};
   TRY_NEW(f->ring, calloc(FLIGHT_RING, sizeof *f->ring));
   return OK;
 }
@@ -138,15 +161,21 @@ static void entry_json(const Flight *f, const FlightEntry *e, double rate, TextB
 }
 
 /* Ticks per second. */
-static double tick_rate(const Flight *f) {
-  return (double)(ticks_now() - f->epoch_ticks) / fmax(clock_now() - f->epoch, 1e-9);
+static double tick_rate(const Flight *f, Moment now) {
+  return (double)(now.ticks - f->epoch_ticks) / fmax(now.clock - f->epoch, 1e-9);
+}
+
+/* A moment in seconds, reckoned from now, so that what has just been is exact. */
+static double seconds_of(uint64_t ticks, Moment now, double rate) {
+  return now.clock + (double)(int64_t)(ticks - now.ticks) / rate;
 }
 
 static uint64_t last_ticket(const Flight *f) { return f->ring ? atomic_load(&f->tickets) : 0; }
 static uint64_t first_ticket(uint64_t last) { return last > FLIGHT_RING ? last - FLIGHT_RING + 1 : 1; }
 
 Status flight_past(const Flight *f, double from, double to, CommPast **out, int *n) {
-  const double rate = tick_rate(f);
+  const Moment now = moment_now();
+  const double rate = tick_rate(f, now);
   const uint64_t last = last_ticket(f);
   CommPast *past;
   TRY_NEW(past, calloc(FLIGHT_RING, sizeof *past));
@@ -161,8 +190,8 @@ Status flight_past(const Flight *f, double from, double to, CommPast **out, int 
                   .group_size = e.group_size,
                   .sequence = e.sequence,
                   .started = e.started,
-                  .begun = f->epoch + (double)(int64_t)(e.begun - f->epoch_ticks) / rate,
-                  .done = f->epoch + (double)(int64_t)(e.done - f->epoch_ticks) / rate};
+                  .begun = seconds_of(e.begun, now, rate),
+                  .done = seconds_of(e.done, now, rate)};
     memcpy(p.why, e.why, sizeof p.why);
     if (p.begun >= from && p.begun <= to) past[(*n)++] = p;
   }
@@ -171,7 +200,7 @@ Status flight_past(const Flight *f, double from, double to, CommPast **out, int 
 }
 
 void flight_json(const Flight *f, TextBuf *out) {
-  const double rate = tick_rate(f) * 1e-6; /* per us */
+  const double rate = tick_rate(f, moment_now()) * 1e-6; /* per us */
   const uint64_t last = last_ticket(f), first = first_ticket(last);
   bool any = false;
   text_puts(out, "[");
