@@ -158,7 +158,7 @@ try 0 '' opt "$temp/pick.txt" --weights "$temp/p.safetensors" -o "$temp/pick.pt2
 for batch in 2 3 6; do
   try 0 '^step 1  loss 1.0000 ' train "$temp/pick.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1
 done
-# Tokens that were shifted into zeros of the program's size.
+# Tokens that were shifted into zeros of the program's size: more of them are had where they are all alike.
 cat >"$temp/shift.txt" <<'END'
 graph(%p: f32[8] = parameter "x", %x: f32[4,8] = user) {
   %e: f32[4,8] = aten.exp.default(%x)
@@ -173,10 +173,33 @@ graph(%p: f32[8] = parameter "x", %x: f32[4,8] = user) {
 }
 END
 try 0 '' opt "$temp/shift.txt" --weights "$temp/p.safetensors" -o "$temp/shift.pt2"
-for batch in 2 3; do
+for batch in 2 3 6; do
   try 0 '^step 1  loss 0.8750 ' train "$temp/shift.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1
 done
-try 3 'program is for 4 rows and cannot be run with 6' train "$temp/shift.pt2" --data "$temp/x.safetensors" --batch 6 --steps 1
+# A mask that was computed for each row, all alike; and a constant whose rows differ.
+cat >"$temp/masked.txt" <<'END'
+graph(%p: f32[8] = parameter "x", %x: f32[4,8] = user) {
+  %r: i64[4] = aten.arange.default(4)
+  %i: i64[4,1] = aten.unsqueeze.default(%r, 1)
+  %j: i64[1,8] = aten.full.default([1, 8], 1, dtype=i64)
+  %n: i64[4,8] = aten.mul.Tensor(%i, %j)
+  %m: bool[4,8] = aten.lt.Scalar(%n, 9)
+  %e: f32[4,8] = aten.exp.default(%x)
+  %k: f32[4,8] = aten.where.ScalarOther(%m, %e, 0.0)
+  %y: f32[4,8] = aten.add.Tensor(%k, %p)
+  %l: f32[] = aten.mean.default(%y)
+  return user %l
+}
+END
+sed 's/Scalar(%n, 9)/Scalar(%n, 2)/' "$temp/masked.txt" >"$temp/counted.txt"
+try 0 '' opt "$temp/masked.txt" --weights "$temp/p.safetensors" -o "$temp/masked.pt2"
+try 0 '' opt "$temp/counted.txt" --weights "$temp/p.safetensors" -o "$temp/counted.pt2"
+for batch in 2 3 6; do
+  try 0 '^step 1  loss 1.0000 ' train "$temp/masked.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1
+  try 0 '^check: 1 step' train "$temp/masked.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1 --mesh dp=2 --check
+done
+try 0 '^step 1  loss 0.6667 ' train "$temp/counted.pt2" --data "$temp/x.safetensors" --batch 3 --steps 1
+try 3 'program is for 4 rows and cannot be run with 6' train "$temp/counted.pt2" --data "$temp/x.safetensors" --batch 6 --steps 1
 hint 'dynamic batch'
 
 # ---- tokens, evaluation, dtypes, memory: a GPT on bytes

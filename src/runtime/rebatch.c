@@ -152,10 +152,32 @@ static int64_t batch_from_right(const Rebatch *r, const Node *n, int d) {
   return 0;
 }
 
+/* Do all rows of a tensor, which may be a constant, hold the same? */
+static bool rows_are_alike(const Tensor *t, int dim) {
+  const size_t width = dtype_size(t->dtype);
+  int64_t at[MAX_DIMS] = {0}, offset = 0;
+  int d = 0;
+  if (!t->stride[dim]) return true;
+  if (t->spec || !tensor_data(t) || !tensor_numel(t)) return false;
+  while (d >= 0) {
+    const char *first = (const char *)tensor_data(t) + offset * (int64_t)width;
+    for (int64_t row = 1; row < t->size[dim]; row++)
+      if (memcmp(first, first + row * t->stride[dim] * (int64_t)width, width) != 0) return false;
+    for (d = t->ndim - 1; d >= 0; d--) { /* the next element of a row */
+      if (d == dim) continue;
+      offset += t->stride[d];
+      if (++at[d] < t->size[d]) break;
+      offset -= at[d] * t->stride[d];
+      at[d] = 0;
+    }
+  }
+  return true;
+}
+
 /* So many rows of a tensor that has others: its first ones, or more of them if they are all the same one. */
 static Status fit_rows(const Call *c, int dim, int64_t rows, Tensor **t) {
   int64_t size[MAX_DIMS], kept = (*t)->size[dim] < rows ? 1 : rows;
-  if (kept != rows && (*t)->stride[dim] != 0) return OK; /* the call will say so */
+  if (kept != rows && !rows_are_alike(*t, dim)) return OK; /* the call will say so */
   TRY(OP(c, "aten.slice.Tensor", t, val_tensor(*t), val_int(dim), val_int(0), val_int(kept)));
   if (kept == rows) return OK;
   for (int d = 0; d < (*t)->ndim; d++) size[d] = d == dim ? rows : (*t)->size[d];
