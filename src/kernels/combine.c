@@ -47,16 +47,18 @@ static Dtype collected_as(ReduceOp op, Dtype d) {
 }
 
 /* One tile, of the bytes of each source from `at` on, in the type of the buffers: only the last step writes to dst,
- * which may be any of them. */
+ * which may be any of them.  Of two sources n may be larger than a tile: nothing is kept in between. */
 static void combine_plain(Isa isa, ReduceOp op, Dtype d, void *dst, const void *const *src, int nsrc, size_t at,
-                          int64_t n) {
+                          int64_t n, bool past_caches) {
   Tile sum;
   const void *so_far = (const char *)src[0] + at;
-  for (int i = 1; i < nsrc; i++) {
-    void *to = i == nsrc - 1 ? dst : (void *)sum.bytes;
-    SIMD_CALL(isa, combine_pair)(op, d, to, so_far, (const char *)src[i] + at, n);
-    so_far = to;
+  for (int i = 1; i < nsrc - 1; i++) {
+    SIMD_CALL(isa, combine_pair)(op, d, sum.bytes, so_far, (const char *)src[i] + at, n);
+    so_far = sum.bytes;
   }
+  const void *last = (const char *)src[nsrc - 1] + at;
+  if (past_caches) SIMD_CALL(isa, combine_pair_past_caches)(op, d, dst, so_far, last, n);
+  else SIMD_CALL(isa, combine_pair)(op, d, dst, so_far, last, n);
   if (op == REDUCE_AVG) SIMD_CALL(isa, combine_divide)(d, dst, nsrc, n);
 }
 
@@ -83,15 +85,17 @@ static void combine_tiles(Isa isa, ReduceOp op, Dtype d, void *dst, const void *
                           bool past_caches) {
   const size_t width = dtype_size(d);
   const Dtype as = collected_as(op, d);
+  const bool direct = as == d && op != REDUCE_AVG, by_tile = past_caches && !direct;
+  const int64_t most = direct && nsrc == 2 ? n : TILE;
   Tile result;
   for (int64_t i = 0, m; i < n; i += m) {
-    m = n - i < TILE ? n - i : TILE;
+    m = n - i < most ? n - i : most;
     const size_t at = (size_t)i * width, bytes = (size_t)m * width;
-    void *to = past_caches ? (void *)result.bytes : (char *)dst + at;
-    if (past_caches) fetch(src, nsrc, at + bytes, (size_t)(n - i - m < TILE ? n - i - m : TILE) * width);
-    if (as == d) combine_plain(isa, op, d, to, src, nsrc, at, m);
+    void *to = by_tile ? (void *)result.bytes : (char *)dst + at;
+    if (past_caches) fetch(src, nsrc, at + bytes, (size_t)(n - i - m < most ? n - i - m : most) * width);
+    if (as == d) combine_plain(isa, op, d, to, src, nsrc, at, m, past_caches && direct);
     else combine_wide(isa, op, d, as, to, src, nsrc, at, m);
-    if (past_caches) SIMD_CALL(isa, copy_past_caches)((char *)dst + at, to, bytes);
+    if (by_tile) SIMD_CALL(isa, copy_past_caches)((char *)dst + at, to, bytes);
   }
 }
 

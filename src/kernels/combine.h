@@ -30,6 +30,9 @@ void combine_past_caches(Isa isa, ReduceOp op, Dtype d, void *dst, const void *c
 
 /* dst = a op b (avg: their sum).  dst may be a or b. */
 SIMD_DECLARE(void, combine_pair, (ReduceOp op, Dtype d, void *dst, const void *a, const void *b, int64_t n));
+/* The same to memory that neither a nor b is in, past the caches. */
+SIMD_DECLARE(void, combine_pair_past_caches,
+             (ReduceOp op, Dtype d, void *dst, const void *a, const void *b, int64_t n));
 /* x /= by */
 SIMD_DECLARE(void, combine_divide, (Dtype d, void *x, int by, int64_t n));
 

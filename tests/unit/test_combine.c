@@ -37,9 +37,12 @@ static double one(ReduceOp op, Dtype d, double x, double y) {
   }
 }
 
-static void check_case(Isa isa, ReduceOp op, Dtype d, int nsrc, int in_place, int64_t n) {
+enum { ELSEWHERE = -1, PAST_CACHES = -2 };
+
+/* place: the source that the result is written to, or one of these. */
+static void check_case(Isa isa, ReduceOp op, Dtype d, int nsrc, int place, int64_t n) {
   static double value[MOST][N], want[N], got[N];
-  static unsigned char bytes[MOST][N * 8], out[N * 8];
+  static _Alignas(64) unsigned char bytes[MOST][N * 8], out[N * 8 + 64];
   const void *src[MOST];
   uint64_t state = (uint64_t)op * 131 + (uint64_t)d * 17 + (uint64_t)nsrc;
   for (int s = 0; s < nsrc; s++) {
@@ -58,8 +61,11 @@ static void check_case(Isa isa, ReduceOp op, Dtype d, int nsrc, int in_place, in
   }
   SIMD_CALL(ISA_BASE, convert_run)(rounded, d, want, DT_F64, n);
   SIMD_CALL(ISA_BASE, convert_run)(want, DT_F64, rounded, d, n);
-  unsigned char *dst = in_place >= 0 ? bytes[in_place] : out;
-  combine(isa, op, d, dst, src, nsrc, n);
+  unsigned char *dst = place >= 0 ? bytes[place] : out + 3 * dtype_size(d); /* not at the beginning of a line */
+  memset(out, 0x5a, sizeof out);
+  (place == PAST_CACHES ? combine_past_caches : combine)(isa, op, d, dst, src, nsrc, n);
+  for (size_t i = 0; i < 3 * dtype_size(d); i++) assert_int_equal(out[i], 0x5a);
+  for (size_t i = ((size_t)n + 3) * dtype_size(d); i < sizeof out && place < 0; i++) assert_int_equal(out[i], 0x5a);
   SIMD_CALL(ISA_BASE, convert_run)(got, DT_F64, dst, d, n);
   for (int64_t i = 0; i < n; i++) {
     if (got[i] != want[i])
@@ -78,11 +84,15 @@ static void agrees_with_one_at_a_time(void **state) {
         continue;
       }
       for (int nsrc = 1; nsrc <= MOST; nsrc++) {
-        for (Isa isa = ISA_BASE; isa <= isa_detect(); isa++) check_case(isa, op, computed[t], nsrc, -1, N);
+        for (Isa isa = ISA_BASE; isa <= isa_detect(); isa++) {
+          check_case(isa, op, computed[t], nsrc, ELSEWHERE, N);
+          check_case(isa, op, computed[t], nsrc, PAST_CACHES, N);
+        }
         for (int place = 0; place < nsrc; place++) check_case(isa_detect(), op, computed[t], nsrc, place, N - 3);
       }
-      check_case(isa_detect(), op, computed[t], 2, -1, 1);
-      check_case(isa_detect(), op, computed[t], 3, -1, 0);
+      check_case(isa_detect(), op, computed[t], 2, ELSEWHERE, 1);
+      for (int64_t n = 2045; n < 2060; n++) check_case(isa_detect(), op, computed[t], 2, PAST_CACHES, n);
+      check_case(isa_detect(), op, computed[t], 3, ELSEWHERE, 0);
     }
   }
 }

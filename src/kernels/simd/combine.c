@@ -1,5 +1,6 @@
 /* combine.c -- inner loops of combine.h. */
 #include "kernels/combine.h"
+#include "kernels/simd/stream.h"
 
 typedef struct {
   float re, im;
@@ -96,6 +97,26 @@ void SIMD(combine_pair)(ReduceOp op, Dtype d, void *dst, const void *a, const vo
 #undef CASE
     default: break;
   }
+}
+
+/* Blocks stay in registers and L1, and are small enough that loads, stores and what is asked for ahead mix. */
+void SIMD(combine_pair_past_caches)(ReduceOp op, Dtype d, void *dst, const void *a, const void *b, int64_t n) {
+  enum { BLOCK = 8 * LINE };
+  _Alignas(LINE) char block[BLOCK];
+  const size_t width = dtype_size(d), bytes = (size_t)n * width;
+  char *to = dst;
+  const char *x = a, *y = b;
+  size_t first = stream_to_line(to);
+  if (first > bytes || first % width) first = bytes;
+  size_t end = first + (bytes - first) / BLOCK * BLOCK;
+  SIMD(combine_pair)(op, d, to, x, y, (int64_t)(first / width));
+  for (size_t at = first; at < end; at += BLOCK) {
+    for (size_t i = at; i < at + BLOCK; i += LINE) stream_ask(x + i, x + end), stream_ask(y + i, y + end);
+    SIMD(combine_pair)(op, d, block, x + at, y + at, (int64_t)(BLOCK / width));
+    for (size_t i = 0; i < BLOCK; i += LINE) stream_line(to + at + i, block + i);
+  }
+  SIMD(combine_pair)(op, d, to + end, x + end, y + end, (int64_t)((bytes - end) / width));
+  stream_end();
 }
 
 #define DIVIDE(T, COUNT)                                 \
