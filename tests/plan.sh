@@ -70,6 +70,9 @@ try 0 'at a batch of 16' plan "$gpt" --train --machine a100 --batch 16
 try 0 'on dp=1: 1 rank' plan "$gpt" --train --machine a100
 try 0 'all_gather dp  .* parameters, joined' $step --fsdp --nodes
 that grep -qE 'reduce_scatter dp, backward  .* gradients, joined' "$temp/out"
+# shards in units, of two axes on one dimension, among those that are moved together
+echo '{"params": {"tok.weight": "R,S(0; unit 9)"}}' >"$temp/units.json"
+try 0 'all_gather dp, update  .* parameters, joined' plan "$gpt" --train --mesh dp=2,tp=2 --machine a100 --plan "$temp/units.json" --nodes
 try 2 'are for parameters that are sharded' $step --prefetch 2
 try 2 'speak of a training' plan "$gpt" --mesh dp=2 --batch 16
 try 2 '--optim' plan "$gpt" --train=adamv --mesh dp=2

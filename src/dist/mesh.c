@@ -103,10 +103,11 @@ Status mesh_new(Dist *d, const int *axis, int naxes, const char *const *names, c
   return OK;
 }
 
-Status mesh_parse(Dist *d, const char *text, Mesh **out) {
-  int axis[MAX_AXES], n = 0;
-  char name[MAX_AXES][64];
-  const char *names[MAX_AXES];
+enum { AXIS_NAME = 64 };
+
+/* names[a] NULL: the axis has none; else name[a]. */
+static Status parse_axes(const char *text, int *axis, char (*name)[AXIS_NAME], const char **names, int *naxes) {
+  int n = 0;
   const char *hint = "write a mesh as dp=2,tp=4 or 2x4";
   for (const char *t = text; *t;) {
     if (n == MAX_AXES) return fail(ERR_USAGE, "mesh '%s' has more than %d axes", text, MAX_AXES);
@@ -144,7 +145,22 @@ Status mesh_parse(Dist *d, const char *text, Mesh **out) {
       return status_hint(fail(ERR_USAGE, "mesh '%s' ends with '%c'", text, end[0]), "%s", hint);
   }
   if (!n) return status_hint(fail(ERR_USAGE, "an empty mesh"), "%s", hint);
+  *naxes = n;
+  return OK;
+}
+
+Status mesh_parse(Dist *d, const char *text, Mesh **out) {
+  int axis[MAX_AXES], n;
+  char name[MAX_AXES][AXIS_NAME];
+  const char *names[MAX_AXES];
+  TRY(parse_axes(text, axis, name, names, &n));
   return mesh_new(d, axis, n, names, NULL, out);
+}
+
+Status mesh_text_axes(const char *text, int *axis, int *naxes) {
+  char name[MAX_AXES][AXIS_NAME];
+  const char *names[MAX_AXES];
+  return parse_axes(text, axis, name, names, naxes);
 }
 
 Status mesh_text_ranks(const char *text, int *out) {

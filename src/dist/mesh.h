@@ -42,7 +42,9 @@ void dist_free(Dist *d);
 Status mesh_new(Dist *d, const int *axis, int naxes, const char *const *names, const int *rank, Mesh **out);
 /* "dp=2,tp=4" or "2x4" or "4". */
 Status mesh_parse(Dist *d, const char *text, Mesh **out);
-/* How many ranks such a text asks for. */
+/* Sizes of the axes that such a text asks for, at most MAX_AXES. */
+Status mesh_text_axes(const char *text, int *axis, int *naxes);
+/* How many ranks it asks for. */
 Status mesh_text_ranks(const char *text, int *out);
 
 int mesh_axis_named(const Mesh *m, const char *name); /* -1: none */

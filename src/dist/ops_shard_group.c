@@ -42,13 +42,6 @@ typedef struct {
   Placement from[MAX_AXES], to[MAX_AXES];
 } Move;
 
-static unsigned axes_changed(const Mesh *m, const Move *v) {
-  unsigned axes = 0;
-  for (int a = 0; a < m->naxes; a++)
-    if (!placement_equal(&v->from[a], &v->to[a]) && is_s(&v->from[a]) != is_s(&v->to[a])) axes |= 1u << a;
-  return axes;
-}
-
 /* Coordinates of the members of the group of these axes around this rank. */
 static Status member_coords(Site *s, Mesh *m, unsigned axes, int **out) {
   int n = comm_size(s->comm);
@@ -90,8 +83,9 @@ static Status read_params(const Call *c, Site *s, Mesh *m, bool gathers) {
     TRY(placements_parse_move(&text, ndim, v.from, v.to, &naxes));
     if (naxes != m->naxes) return op_fail(c, "'%.100s' is no list of moves on this mesh", in_str(c, ARG_MOVES));
     if (!p) {
-      TRY(mesh_group(m, axes_changed(m, &v), &s->comm));
-      TRY(member_coords(s, m, axes_changed(m, &v), &coords));
+      unsigned axes = placements_exchange(v.from, v.to, m->naxes);
+      TRY(mesh_group(m, axes, &s->comm));
+      TRY(member_coords(s, m, axes, &coords));
     }
     TRY(new_places(s, m, v.from, &from));
     TRY(new_places(s, m, v.to, &to));

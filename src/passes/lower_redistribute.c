@@ -487,9 +487,7 @@ Status move_new(Lower *l, const char *mesh_text, const MoveText *what, Tensor *i
   TRY(find_mesh(l, mesh_text, &mesh));
   memcpy(step->before, what->from, sizeof step->before);
   memcpy(step->after, what->to, sizeof step->after);
-  for (int a = 0; a < mesh->naxes; a++)
-    if (is_s(&what->from[a]) != is_s(&what->to[a])) step->axes |= 1u << a;
-  step->changed = step->axes;
+  step->changed = step->axes = placements_exchange(what->from, what->to, mesh->naxes);
   step->kind = what->gathers ? STEP_ALL_GATHER : STEP_REDUCE_SCATTER;
   *v = (Move){.l = l, .c = &l->call, .m = mesh, .step = step, .in = in};
   TRY(spec_new(mesh, in->dtype, what->ndim, what->shape, NULL, what->from, &v->spec));

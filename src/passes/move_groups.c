@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/textbuf.h"
+#include "dist/mesh.h"
 #include "optim/recipe.h"
 #include "passes/comm_block.h"
 
@@ -59,8 +60,15 @@ unsigned move_axes(const Node *n, PlaceKind from_kind, PlaceKind to_kind, unsign
 }
 
 double move_bytes(const Node *n) {
+  Placement from[MAX_AXES], to[MAX_AXES];
+  int axis[MAX_AXES], naxes = 0, sizes = 0;
   double bytes = (double)dtype_size(n->outs[0]->dtype);
   for (int d = 0; d < n->args[ARG_SHAPE].n; d++) bytes *= (double)n->args[ARG_SHAPE].list[d].i;
+  Status s = mesh_text_axes(n->args[ARG_MESH].str, axis, &sizes);
+  if (!s && read_move(n, from, to, &naxes) && naxes == sizes)
+    for (int a = 0; a < naxes; a++)
+      if (is_s(&from[a]) && is_s(&to[a])) bytes /= axis[a];
+  status_free(s);
   return bytes;
 }
 

@@ -31,7 +31,7 @@ typedef struct Group {
   Member *first, **last;
   int n;
   int last_made; /* position behind which all that it moves are there; -1: from the beginning */
-  double bytes;  /* of the whole tensors */
+  double bytes;  /* of all: see move_bytes() */
   /* Of gathers (fsdp.c): */
   int first_use, first_again; /* positions, in the forward and behind it; INT_MAX: none */
   int again_for_all;          /* the same behind the forward, but by nodes that all ranks have, see Fsdp.epoch */
@@ -57,7 +57,8 @@ Status node_list(Graph *g, Arena *arena, NodeList *out);
  * 0: it is no such node.  wanted: only if these are the axes; 0: any. */
 unsigned move_axes(const Node *n, PlaceKind from, PlaceKind to, unsigned wanted);
 bool is_redistribute(const Node *n);
-/* Of the whole tensor that a redistribution moves. */
+/* Of the tensor that a redistribution moves, as large as it is without its axes: what one rank has of it then.
+ * Other axes that cut it are taken to do so evenly, so that all ranks find the same. */
 double move_bytes(const Node *n);
 /* The parameter that a value is; NULL: it is none. */
 const char *parameter_of(const Exported *e, const Val *v);

@@ -77,13 +77,6 @@ static Status describe_bucket(Collector *c, const Node *start, const Val **membe
   return collect_type(c, v->dtype, v->tensor->ndim, v->tensor->size, &m->type);
 }
 
-static unsigned changed_axes(const Placement *from, const Placement *to, int naxes) {
-  unsigned axes = 0;
-  for (int a = 0; a < naxes; a++)
-    if (!placement_equal(&from[a], &to[a])) axes |= 1u << a;
-  return axes;
-}
-
 /* What the collectives of groups are (ops_shard_group.c). */
 static const struct {
   const char *target;
@@ -109,20 +102,16 @@ static Status describe_group(Collector *c, const Node *start, PlanMove *m) {
   Placement from[MAX_AXES], to[MAX_AXES];
   const Val *out = start->outs[0];
   const Arg *parts = &start->args[0];
-  int ndim = (int)start->args[3].list[0].i, naxes;
+  const char *moves = start->args[2].str;
+  int naxes;
   char text[1024];
-  snprintf(text, sizeof text, "%.*s", (int)strcspn(start->args[2].str, ";"), start->args[2].str);
-  char *dst = strchr(text, '>');
-  if (!dst) return fail(ERR_FAIL, "a group moves '%s'", text);
-  *dst++ = 0;
-  TRY(placements_parse(text, ndim, from, &naxes));
-  TRY(placements_parse(dst, ndim, to, &naxes));
+  TRY(placements_parse_move(&moves, (int)start->args[3].list[0].i, from, to, &naxes));
   m->kind = groups[of].kind;
   m->cause = groups[of].cause;
-  m->axes = changed_axes(from, to, naxes);
+  m->axes = placements_exchange(from, to, naxes);
   m->joined = parts->n;
-  TRY(collect_text(c, text, &m->from));
-  TRY(collect_text(c, dst, &m->to));
+  TRY(collect_text(c, placements_print(from, naxes, text, sizeof text), &m->from));
+  TRY(collect_text(c, placements_print(to, naxes, text, sizeof text), &m->to));
   for (int i = 0; i < start->nouts && m->kind == STEP_ALL_GATHER; i++) m->bytes += bytes_of(start->outs[i]);
   for (int i = 0; i < parts->n && m->kind != STEP_ALL_GATHER; i++) m->bytes += bytes_of(parts->list[i].val);
   snprintf(text, sizeof text, "%d %s together: %.300s", parts->n, groups[of].what, start->args[5].str);

@@ -19,6 +19,13 @@ bool placements_equal(const Placement *a, const Placement *b, int n) {
   return true;
 }
 
+unsigned placements_exchange(const Placement *from, const Placement *to, int n) {
+  unsigned axes = 0;
+  for (int a = 0; a < n; a++)
+    if (is_s(&from[a]) != is_s(&to[a])) axes |= 1u << a;
+  return axes;
+}
+
 static uint64_t mix(uint64_t h, uint64_t v) {
   h ^= v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2);
   return h * 0xff51afd7ed558ccdu;

@@ -57,6 +57,8 @@ static inline bool is_plain_s(const Placement *p) {
 
 bool placement_equal(const Placement *a, const Placement *b);
 bool placements_equal(const Placement *a, const Placement *b, int n);
+/* The axes of a move between two lists that begin or cease to cut: those whose ranks exchange anything. */
+unsigned placements_exchange(const Placement *from, const Placement *to, int n);
 uint64_t placements_hash(const Placement *p, int n, uint64_t seed);
 
 /* S with these segments; equal ones become a factor.  Fails on more than MAX_SEGMENTS. */
