@@ -66,6 +66,7 @@ that parses "$temp/out"
 try 0 '' $step --report "$temp/step.html"
 that grep -q '"spans":\[\[0,' "$temp/step.html"
 try 0 '4096 ranks' plan "$gpt" --train=muon --mesh dp=64,tp=64 --batch 128
+try 0 'note the batch has 12 rows for the 64 ranks' plan "$gpt" --train --mesh dp=64
 try 0 'at a batch of 16' plan "$gpt" --train --machine a100 --batch 16
 try 0 'on dp=1: 1 rank' plan "$gpt" --train --machine a100
 try 0 'all_gather dp  .* parameters, joined' $step --fsdp --nodes

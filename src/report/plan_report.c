@@ -206,6 +206,25 @@ static Status note_idle_axes(Collector *c) {
   return OK;
 }
 
+/* A batch with fewer rows than the ranks that share it out. */
+static Status note_small_batch(Collector *c) {
+  for (int i = 0, u = 0; i < c->e->graph->ninputs; i++) {
+    if (c->e->inputs[i].kind != IN_USER) continue;
+    const Value *given = &c->inputs[u++];
+    const Placement *place = c->marks->input[i].place;
+    int64_t ranks = 1;
+    if (given->kind != VAL_TENSOR || !given->tensor->ndim) continue;
+    for (int a = 0; a < c->mesh->naxes; a++)
+      if (is_s_of(&place[a], 0)) ranks *= c->mesh->axis[a];
+    if (given->tensor->size[0] < ranks)
+      return collect_note(c,
+                          "the batch has %lld row%s for the %lld ranks that it is sharded over: some have none%s",
+                          (long long)given->tensor->size[0], given->tensor->size[0] == 1 ? "" : "s",
+                          (long long)ranks, c->r->step ? " (--batch N is another)" : "");
+  }
+  return OK;
+}
+
 static Status note_memory(Collector *c) {
   const PlanReport *p = c->p;
   double have = p->machine.memory, need = (double)p->rank_total.total;
@@ -347,6 +366,7 @@ static Status collect(Collector *c) {
   TRY(collect_unasked(c));
   add_up(&c->p->rank_total);
   TRY(note_idle_axes(c));
+  TRY(note_small_batch(c));
   return note_memory(c);
 }
 
