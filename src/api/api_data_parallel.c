@@ -136,8 +136,7 @@ int tess_data_parallel_join_end(TessDataParallel *d) {
   return api_stick(d->ctx, s) ? -1 : 0;
 }
 
-/* ---- making it ------------------------------------------------------------------------------------------------
- */
+/* ---- making it ---------------------------------------------------------------------------------------------- */
 
 static Status begin(TessDataParallel *d) {
   ModuleTensors params;

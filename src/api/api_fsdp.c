@@ -253,8 +253,7 @@ int tess_fully_shard(TessCtx *ctx, TessModule *const *modules, int n, TessMesh *
 
 int tess_is_fully_sharded(const TessModule *m) { return m && m->fsdp; }
 
-/* ---- ending ---------------------------------------------------------------------------------------------------
- */
+/* ---- ending ------------------------------------------------------------------------------------------------- */
 
 void module_leaves_fsdp(TessModule *m) {
   FsdpUnit *u = m->fsdp;

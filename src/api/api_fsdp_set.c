@@ -30,8 +30,7 @@ int tess_fsdp_reset(TessCtx *ctx, TessModule *m) {
   return api_stick(ctx, fsdp_reset(u)) ? -1 : 0;
 }
 
-/* ---- settings -------------------------------------------------------------------------------------------------
- */
+/* ---- settings ----------------------------------------------------------------------------------------------- */
 
 static Status set_reshard(FsdpUnit *u, bool on) {
   u->auto_reshard = false;

@@ -93,8 +93,7 @@ TessTensor *tess_detach(TessCtx *ctx, const TessTensor *t) {
   return api_stick(ctx, tensor_alias(api_scope(ctx), t, &cut)) ? NULL : cut;
 }
 
-/* ---- without gradients ----------------------------------------------------------------------------------------
- */
+/* ---- without gradients -------------------------------------------------------------------------------------- */
 
 int tess_grad_enabled(const TessCtx *ctx) { return ctx && !((const PublicCtx *)ctx)->tape.paused; }
 
@@ -128,8 +127,7 @@ void tess_no_grad_end(TessCtx *ctx) { mode_end(ctx); }
 int tess_enable_grad_begin(TessCtx *ctx) { return mode_begin(ctx, false); }
 void tess_enable_grad_end(TessCtx *ctx) { mode_end(ctx); }
 
-/* ---- hooks ------------------------------------------------------------------------------------------------------
- */
+/* ---- hooks -------------------------------------------------------------------------------------------------- */
 
 typedef struct {
   TessGradHook *fn;

@@ -110,8 +110,7 @@ TessModule *tess_rms_norm(TessCtx *ctx, int64_t features, double eps) {
   return make_norm(ctx, features, eps, "rms_norm", false);
 }
 
-/* ---- the parameters of a tree ----------------------------------------------------------------------------------
- */
+/* ---- the parameters of a tree ------------------------------------------------------------------------------- */
 
 /* Tied: one leaf, or for buffers one memory. */
 static bool is_same(const Tensor *a, const Tensor *b) {

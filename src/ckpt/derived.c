@@ -214,8 +214,7 @@ int64_t derived_bytes(const DerivedTensor *t) {
   return n;
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------
- */
+/* ---- reading ------------------------------------------------------------------------------------------------ */
 
 const void *derived_span(const Derived *d, const DerivedTensor *t, const int64_t *offset, const int64_t *size) {
   if (d->sources > 1 || t->dtype != t->part[0]->dtype || t->dtype == DT_BOOL) return NULL;

@@ -119,8 +119,7 @@ static Status get_plan(ShardedSave *s, const Message *m, SavePlan *out) {
   return OK;
 }
 
-/* ---- beginning -------------------------------------------------------------------------------------------------
- */
+/* ---- beginning ---------------------------------------------------------------------------------------------- */
 
 /* Everybody knows all plans, and comes to the same conclusions. */
 static Status agree(ShardedSave *s, const ShardItem *items) {

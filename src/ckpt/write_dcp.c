@@ -14,8 +14,7 @@ typedef struct {
   int value; /* of the derived checkpoint; -1: a box of a tensor */
 } Record;
 
-/* ---- records --------------------------------------------------------------------------------------------------
- */
+/* ---- records ------------------------------------------------------------------------------------------------ */
 
 static Status make_around(const Writing *w, const WriteBox *b, TextBuf *before, TextBuf *after) {
   const DerivedTensor *t = &w->d->v[b->tensor];
@@ -62,8 +61,7 @@ Status around_dcp(Writing *w, const WriteBox *b) {
   return s;
 }
 
-/* ---- the plan ---------------------------------------------------------------------------------------------------
- */
+/* ---- the plan ----------------------------------------------------------------------------------------------- */
 
 static Status plan_values(Writing *w, int file) {
   const Source *s = w->d->source[0];

@@ -6,8 +6,7 @@
 #include "ckpt/sharded_files.h"
 #include "ckpt/write_formats.h"
 
-/* ---- one file -------------------------------------------------------------------------------------------------
- */
+/* ---- one file ----------------------------------------------------------------------------------------------- */
 
 static Status file_texts(Writing *w, const SafeFile *f, SafeText *text, int *n) {
   const int64_t **offset;

@@ -48,8 +48,7 @@ const WriteFormat *write_format_find(const char *name) {
   return NULL;
 }
 
-/* ---- files that are open --------------------------------------------------------------------------------------
- */
+/* ---- files that are open ------------------------------------------------------------------------------------ */
 
 typedef struct {
   FileOut out;
@@ -119,8 +118,7 @@ Status writing_add_text(Writing *w, const char *name, const void *data, size_t s
   return file_write_all(path, data, size, flags_of(w));
 }
 
-/* ---- boxes ------------------------------------------------------------------------------------------------------
- */
+/* ---- boxes -------------------------------------------------------------------------------------------------- */
 
 typedef struct {
   Writing *w;

@@ -197,8 +197,7 @@ static Status site_find(Call *c, GroupKind kind, Site **out) {
   return OK;
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------
- */
+/* ---- running ------------------------------------------------------------------------------------------------ */
 
 static Status check_tensors(const Call *c) {
   if (c->arg[0].kind != VAL_TENSORS || c->arg[0].n < 1) return op_fail(c, "takes at least one tensor");
@@ -306,8 +305,7 @@ static Status run_at_site(Call *c, GroupKind kind, Status (*run)(Call *c, const 
 static Status gather_run(Call *c) { return run_at_site(c, GATHER_FLAT, gather_with); }
 static Status scatter_run(Call *c) { return run_at_site(c, SCATTER, scatter_with); }
 
-/* ---- each in memory of its own ---------------------------------------------------------------------------------
- */
+/* ---- each in memory of its own ------------------------------------------------------------------------------ */
 
 static Status each_infer(Call *c) {
   Ints shapes = in_ints(c, ARG_SHAPES), sizes = in_ints(c, ARG_SIZE);

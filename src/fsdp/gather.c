@@ -154,8 +154,7 @@ Status fsdp_drop_gather(FsdpGroup *g) {
   return s;
 }
 
-/* ---- parameters ------------------------------------------------------------------------------------------------
- */
+/* ---- parameters --------------------------------------------------------------------------------------------- */
 
 static Status whole_tensor(FsdpGroup *g, int i, Scope *scope, Tensor **out) {
   const FsdpParam *p = &g->param[i];

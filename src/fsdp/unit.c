@@ -174,8 +174,7 @@ void fsdp_unit_close(FsdpUnit *u) {
   for (FsdpGroup *g = u->groups; g; g = g->next) g->ctx = NULL;
 }
 
-/* ---- casts ----------------------------------------------------------------------------------------------------
- */
+/* ---- casts -------------------------------------------------------------------------------------------------- */
 
 static Status cast_all(FsdpUnit *u, Dtype dtype, Scope *scope, Tensor **t, int n) {
   Arena arena = {0};

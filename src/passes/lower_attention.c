@@ -165,8 +165,7 @@ Status lower_mask_backward(Lower *l, const Node *n, Tensor **out) {
   return f->status;
 }
 
-/* ---- with dropout: PyTorch has no kernel of its own ------------------------------------------------------------
- */
+/* ---- with dropout: PyTorch has no kernel of its own --------------------------------------------------------- */
 
 /* The scores, in f32 at least; keys that are not seen have -inf. */
 static Tensor *scores_of(Attention *a, const Arg *scale, bool causal) {

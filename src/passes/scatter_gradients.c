@@ -41,8 +41,7 @@ typedef struct {
   unsigned axes;
 } Found;
 
-/* ---- groups ---------------------------------------------------------------------------------------------------
- */
+/* ---- groups ------------------------------------------------------------------------------------------------- */
 
 static Status find(Scatter *s, Found **out, int *count) {
   *count = 0;
@@ -117,8 +116,7 @@ static Status find_groups(Scatter *s, const Found *found, int n) {
   return OK;
 }
 
-/* ---- written --------------------------------------------------------------------------------------------------
- */
+/* ---- written ------------------------------------------------------------------------------------------------ */
 
 /* The first of the redistributions that groups stand for: all gradients are there. */
 static int first_old(const Scatter *s) {

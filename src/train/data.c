@@ -226,8 +226,7 @@ void data_free(Data *d) {
   free(d);
 }
 
-/* ---- asking ----------------------------------------------------------------------------------------------------
- */
+/* ---- asking ------------------------------------------------------------------------------------------------- */
 
 static int64_t batch_dimension(const Data *d, const DataColumn *c, int64_t number) {
   return !d->options.batched ? data_rows(d, number) : c->ndim ? c->size[0] : 1;

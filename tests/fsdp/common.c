@@ -57,8 +57,7 @@ static void check_sizes(yyjson_val *row, Trouble *t) {
   }
 }
 
-/* ---- meshes ----------------------------------------------------------------------------------------------------
- */
+/* ---- meshes ------------------------------------------------------------------------------------------------- */
 
 /* "b" or ["b", "c"], joined by commas; NULL: none */
 static const char *axis_names(yyjson_val *v, char *buf, size_t cap) {

@@ -17,8 +17,7 @@ bool fsdp_close(double a, double b, double largest, double tolerance) {
   return fabs(a - b) <= tolerance * fmax(fabs(largest), 1e-30);
 }
 
-/* ---- shards ---------------------------------------------------------------------------------------------------
- */
+/* ---- shards ------------------------------------------------------------------------------------------------- */
 
 /* PyTorch's text of placements: "(Shard(dim=0),)", "(_StridedShard(dim=0, sf=2), Shard(dim=0))". */
 static void our_spelling(const char *text, char *out, size_t cap) {

@@ -55,8 +55,7 @@ static TessFsdpOptions options_of(const FsdpCase *c, bool root, int *shard_dim) 
   return o;
 }
 
-/* ---- the model -------------------------------------------------------------------------------------------------
- */
+/* ---- the model ---------------------------------------------------------------------------------------------- */
 
 static TransformerShape shape_of(const FsdpCase *c) {
   const char *model = yyjson_get_str(yyjson_obj_get(c->json, "model"));
@@ -132,8 +131,7 @@ static void set_up(TessCtx *ctx, const FsdpCase *c, TessModule *m) {
   tess_fsdp_prefetch(ctx, m, 1, reversed, n);
 }
 
-/* ---- meshes ----------------------------------------------------------------------------------------------------
- */
+/* ---- meshes ------------------------------------------------------------------------------------------------- */
 
 /* The mesh that shards, and this rank's place among those that have rows of their own. */
 static TessMesh *dp_mesh(TessCtx *ctx, const FsdpCase *c, TessModule *m, int *place, int *places) {

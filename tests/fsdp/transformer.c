@@ -87,8 +87,7 @@ static int model(TessCtx *ctx, TessModule *m, TessTensor **in, int n, TessTensor
   return out[0] ? 1 : -1;
 }
 
-/* ---- making it -------------------------------------------------------------------------------------------------
- */
+/* ---- making it ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
   TessCtx *ctx;

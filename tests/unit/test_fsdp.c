@@ -2,8 +2,7 @@
  * hand, and after failures. */
 #include "fsdp_model.h"
 
-/* ---- several forwards and backwards -----------------------------------------------------------------------------
- */
+/* ---- several forwards and backwards ------------------------------------------------------------------------- */
 
 /* Two forwards, then backwards in any order; a forward of which there is no backward. */
 static int several_forwards(TessCtx *ctx, void *arg) {

@@ -209,8 +209,7 @@ static void any_mesh_to_any(void **state) {
   }
 }
 
-/* ---- failing together ------------------------------------------------------------------------------------------
- */
+/* ---- failing together --------------------------------------------------------------------------------------- */
 
 typedef enum { FINE, OTHER_SIZE, PARTIAL, NO_DATA, NOT_UTF8, NOBODY_HAS_IT } Trouble;
 

@@ -85,8 +85,7 @@ static void vjp_with_logits(Vjp *v) { /* self, target, weight, pos_weight, reduc
   if (vjp_wants(v, 3)) vjp_give(v, 3, f_neg(f, f_mul(f, f_mul(f, t, ls), g)));
 }
 
-/* ---- likelihoods and margins -----------------------------------------------------------------------------------
- */
+/* ---- likelihoods and margins -------------------------------------------------------------------------------- */
 
 /* (self, target, weight, reduction, ignore_index) -> (output, total_weight).  The scores are read for their size
  * alone; they are log_softmax's result, which is kept anyway. */

@@ -80,8 +80,7 @@ static void vjp_zeta(Vjp *v) {
   }
 }
 
-/* ---- modified Bessel functions --------------------------------------------------------------------------------
- */
+/* ---- modified Bessel functions ------------------------------------------------------------------------------ */
 
 static void vjp_i0(Vjp *v) { give_times(v, 0, of(v, "aten.special_i1.default", self(v))); }
 
