@@ -406,7 +406,8 @@ static Status add_batches(const Exported *e, const PlanRequest *r, Phase phase, 
   t->communicate += times * more->communicate;
   t->exposed += times * more->exposed;
   t->activations += more->activations; /* a program of its own, with memory of its own */
-  t->total += more->activations;
+  t->gradients += more->gradients;
+  t->total += more->activations + more->gradients;
   to->step.before += times * (more->compute + more->exposed);
   for (int i = 0; i < 3; i++) to->step.stage[i] += times * p->step.stage[i];
   Status s = plan_report_add_kinds(to, p, times);
