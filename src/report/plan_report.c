@@ -144,7 +144,7 @@ static Status finish_program(Collector *c, Exported *local) {
   reduce.machine = bucket_machine_of(c);
   local->graph->gradients_apart = step && c->r->memory.amount > 0;
   if (step && c->marks) {
-    TRY(fit_step(&c->ctx, local, &reduce, c->marks, c->r->memory, &fit));
+    TRY(fit_step(&c->ctx, local, &reduce, c->marks, c->r->memory, NULL, &fit));
     return tell_fit(c, &fit);
   }
   TRY(pass_run_list(local, passes_specialized, &c->ctx, NULL));
