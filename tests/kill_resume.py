@@ -134,7 +134,7 @@ def main():
     words = [str(folder / "loss.pt2"), "--data", str(data), "--eval", str(data), "--eval-every", "5", "--optim",
              "adamw,lr=1e-3", "--schedule", "cosine,warmup=3", "--clip", "1.0", "--accumulate", "2", "--steps", "24", "--seed", "3"]
     with tempfile.TemporaryDirectory(dir=os.environ.get("KILL_FOLDER")) as work:
-        for mesh in [], ["--mesh", "dp=2", "--fsdp"]:
+        for mesh in [], ["--mesh", "dp=2"], ["--mesh", "dp=2", "--fsdp"]:
             folder = Path(work) / ("mesh" if mesh else "one")
             alone = Run(tessera, words + mesh, folder / "alone")
             begin = time.time()

@@ -155,7 +155,7 @@ static Status prepare_step(Ctx *ctx, const PlanOptions *o, const char *path, con
   const TrainSettings settings = {
       .optim = *o->train ? o->train : NULL, .clip = o->clip, .dtype = o->dtype, .accumulate = o->accumulate};
   const SpreadSettings spread = spread_of(o);
-  TrainerPlan how = {.loss = o->gradients.loss, .recipe = recipe, .planned = true};
+  TrainerPlan how = {.loss = o->gradients.loss, .recipe = recipe};
   TRY(spread_plan(&spread, plan, &how));
   TRY(settings_recipe(&settings, arena, recipe));
   TRY(program_load(path, o->weights, &e));

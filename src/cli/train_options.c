@@ -104,7 +104,7 @@ static const Option options[] = {
      "groups (--fsdp=none: of a run that is resumed, no longer)"},
     OPTIONS_OF_GROUPS(TrainCommand),
     {"--reduce-dtype", 0, OPT_TEXT, FIELD(reduce_dtype), "bf16|f16",
-     "with --mesh: gradients are rounded to it before they are added up over the ranks, half the traffic"},
+     "with --mesh: gradients are rounded to it before they are added up over the ranks, half of what they send"},
     {"--whole-updates", 0, OPT_FLAG, FIELD(whole_updates), NULL,
      "with --mesh: ranks that have a parameter each update all of it and keep all of the optimizer's state "
      "(default: "

@@ -96,6 +96,8 @@ static void find_uses(Fsdp *f) {
     }
     if (!n->again) node_each_val(n, note_use, &u);
   }
+  Use end = {f, f->all.boundary > 0 ? f->all.boundary - 1 : 0}; /* of the forward: before shards are updated */
+  for (int i = 0; i < f->e->graph->noutputs; i++) arg_each_val(&f->e->graph->outputs[i], note_use, &end);
   for (Group *g = f->gathers.first; g; g = g->next) g->first_again = g->again_for_all;
   for (int at = f->all.boundary; at < f->all.n; at++) {
     Use u = {f, at};
@@ -185,7 +187,7 @@ static Status again_of(Fsdp *f, Val *v, Node *before, Val **out) {
 
 typedef struct {
   Fsdp *f;
-  Node *node;
+  Node *node; /* NULL: an output of the program */
   Status status;
 } Replace;
 
@@ -194,7 +196,8 @@ static void replace_ref(void *arg, Val **ref) {
   Fsdp *f = r->f;
   const Member *m = !r->status && (*ref)->id < f->nvals ? f->gathered[(*ref)->id] : NULL;
   if (!m) return;
-  bool behind = r->node->mark >= f->all.boundary && r->node->mark >= m->group->first_again;
+  int at = r->node ? r->node->mark : f->all.n;
+  bool behind = at >= f->all.boundary && at >= m->group->first_again;
   if (behind && m->backward) r->status = again_of(f, *ref, f->all.node[m->group->first_again], ref);
   else if ((*ref)->node == m->node && m->forward) *ref = m->forward;
 }
@@ -203,6 +206,11 @@ static Status replace_uses(Fsdp *f) {
   for (int at = 0; at < f->all.n; at++) {
     Replace r = {f, f->all.node[at], OK};
     node_each_val(f->all.node[at], replace_ref, &r);
+    TRY(r.status);
+  }
+  for (int i = 0; i < f->e->graph->noutputs; i++) {
+    Replace r = {f, NULL, OK};
+    arg_each_val(&f->e->graph->outputs[i], replace_ref, &r);
     TRY(r.status);
   }
   return OK;

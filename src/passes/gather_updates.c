@@ -7,7 +7,8 @@
  *
  * A group is neighbours of so many MiB (`bucket_size_mb`).  No collective of the program comes
  * behind the first of these: where parameters are updated before the backward is over may differ from rank to rank
- * (what they compute again does), and collectives are in one order on all.
+ * (what they compute again does), and collectives are in one order on all.  So that gathers need not wait for them,
+ * those that the program has behind updates (of the loss that is returned) are made as soon as they can be.
  */
 #include "passes/comm_block.h"
 #include "passes/move_groups.h"
@@ -32,18 +33,52 @@ static Status find_results(const Gather *g, Arena *arena, bool **out) {
   return OK;
 }
 
-static Status find_groups(Gather *g) {
-  bool *result;
-  TRY(find_results(g, &g->arena, &result));
+static bool communicates(const Node *n) { return node_starts(n) || comm_is_start(n) || is_redistribute(n); }
+
+/* The axes of an updated parameter that becomes whole; 0: it is no such node. */
+static unsigned gathered_axes(const Gather *g, const bool *result, const Node *n) {
+  unsigned axes = n->nouts == 1 && result[n->outs[0]->id] ? move_axes(n, PLACE_S, PLACE_R, g->axes) : 0;
+  return n->nargs && n->args[0].kind == ARG_VAL && n->args[0].val->node ? axes : 0;
+}
+
+/* The last node that makes what another one reads.  Collectives do not count. */
+static void find_maker(void *arg, Val **ref) {
+  Node **last = arg, *n = (*ref)->node;
+  if (n && !communicates(n) && (!*last || n->mark > (*last)->mark)) *last = n;
+}
+
+/* Redistributions behind the first update go to where the collective before them is and what they move is there:
+ * all stay in the order that they have. */
+static Status hurry_others(Gather *g, const bool *result) {
+  Node *before = NULL;              /* the collective before the one at hand */
+  int first = g->all.n, place = -1; /* of the first update; of `before` as it stands now */
+  for (int at = 0; at < g->all.n; at++) {
+    const Node *n = g->all.node[at];
+    if (gathered_axes(g, result, n) && n->args[0].val->node->mark < first) first = n->args[0].val->node->mark;
+  }
+  for (int at = 0; at < g->all.n; at++) {
+    Node *n = g->all.node[at], *last = NULL;
+    if (gathered_axes(g, result, n) || !communicates(n)) continue;
+    node_each_val(n, find_maker, &last);
+    if (!last || last->mark <= place) last = before;
+    else place = last->mark;
+    if (at <= first || !last || !is_redistribute(n)) place = at;
+    else if (last->next != n) node_move_before(n, last->next);
+    before = n;
+  }
+  return node_list(g->e->graph, &g->arena, &g->all);
+}
+
+static Status find_groups(Gather *g, const bool *result) {
   for (int at = 0; at < g->all.n; at++) {
     Node *n = g->all.node[at];
-    unsigned axes = n->nouts == 1 && result[n->outs[0]->id] ? move_axes(n, PLACE_S, PLACE_R, g->axes) : 0;
+    unsigned axes = gathered_axes(g, result, n);
     Group *group;
     Member *m;
-    if (axes && n->args[0].kind == ARG_VAL && n->args[0].val->node) {
+    if (axes) {
       TRY(group_find(&g->groups, n, "updates", axes, &group));
       TRY(group_add(&g->groups, group, n, &m));
-    } else if (node_starts(n) || comm_is_start(n) || is_redistribute(n)) g->behind = at;
+    } else if (communicates(n)) g->behind = at;
   }
   return OK;
 }
@@ -51,6 +86,7 @@ static Status find_groups(Gather *g) {
 /* The last parameters are updated first.  Whatever is updated when: groups in this order. */
 static Status write_groups(Gather *g) {
   Group **list;
+  Node *waits = NULL; /* the first of them, all of which are at the end */
   int n = 0, at = g->behind + 1;
   TRY_NEW(list, arena_new_n(&g->arena, Group *, g->groups.n + 1));
   for (Group *group = g->groups.first; group; group = group->next) list[n++] = group;
@@ -59,8 +95,9 @@ static Status write_groups(Gather *g) {
     int k = 0;
     if (list[i]->last_made >= at) at = list[i]->last_made + 1;
     TRY_NEW(results, arena_new_n(&g->arena, Val *, list[i]->n + 1));
-    TRY(group_write_each(g->e->graph, list[i], "tess.gather_each.default", at < g->all.n ? g->all.node[at] : NULL,
+    TRY(group_write_each(g->e->graph, list[i], "tess.gather_each.default", at < g->all.n ? g->all.node[at] : waits,
                          NULL, STAGE_UPDATE, results));
+    if (!waits) waits = results[0]->node;
     for (Member *m = list[i]->first; m; m = m->next) m->node->outs[0]->forward = results[k++];
   }
   if (n) graph_forward(g->e->graph);
@@ -70,8 +107,11 @@ static Status write_groups(Gather *g) {
 }
 
 static Status rewrite(Gather *g) {
+  bool *result;
+  TRY(find_results(g, &g->arena, &result));
   TRY(node_list(g->e->graph, &g->arena, &g->all));
-  TRY(find_groups(g));
+  TRY(hurry_others(g, result));
+  TRY(find_groups(g, result));
   return write_groups(g);
 }
 

@@ -144,7 +144,7 @@ static Status finish_program(Collector *c, Exported *local) {
   reduce.machine = bucket_machine_of(c);
   local->graph->gradients_apart = step && c->r->memory.amount > 0;
   if (step && c->marks) {
-    TRY(fit_step(&c->ctx, local, &reduce, c->marks, c->r->memory, &fit));
+    TRY(fit_step(&c->ctx, local, &reduce, c->marks, c->r->memory, NULL, &fit));
     return tell_fit(c, &fit);
   }
   TRY(pass_run_list(local, passes_specialized, &c->ctx, NULL));
@@ -426,7 +426,8 @@ static Status add_batches(const Exported *e, const PlanRequest *r, Phase phase, 
   t->communicate += times * more->communicate;
   t->exposed += times * more->exposed;
   t->activations += more->activations; /* a program of its own, with memory of its own */
-  t->total += more->activations;
+  t->gradients += more->gradients;
+  t->total += more->activations + more->gradients;
   to->step.before += times * (more->compute + more->exposed);
   for (int i = 0; i < 3; i++) to->step.stage[i] += times * p->step.stage[i];
   Status s = plan_report_add_kinds(to, p, times);

@@ -208,9 +208,8 @@ typedef struct {
   int ninputs;
   const Machine *machine;  /* NULL: no times */
   const GradOptions *grad; /* the joint program; NULL: the forward alone */
-  /* A training step of this program, which has its marks: instead of plan and grad.  Where ranks have rows of their
-   * own (replica_axes), it was prepared for them to be looked at (TrainerPlan.planned).  Of several micro-batches
-   * the last is looked at in full, the others are in the totals. */
+  /* A training step of this program, which has its marks: instead of plan and grad.  Of several micro-batches the
+   * last is looked at in full, the others are in the totals. */
   const Prepared *step;
   const ReduceGradients *reduce; /* of a training step; NULL: as always */
   MemoryLimit memory;            /* of a training step, as session_limit_memory() has it; amount 0: none */

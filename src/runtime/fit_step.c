@@ -112,7 +112,7 @@ static Status seconds_again(Choosing *c, const Policy *p, double *out) {
   return OK;
 }
 
-static Status choose(Choosing *c, const Policy **out) {
+static Status choose_policy(Choosing *c, const Policy **out) {
   double best = INFINITY;
   *out = NULL;
   if (c->n > 1) TRY(price_policies(c));
@@ -145,7 +145,7 @@ static Status choose_gathers(Ctx *ctx, const Exported *local, const Marks *marks
   const Policy *chosen;
   list_policies(&c);
   TRY(limit_in_bytes(&c, *limit));
-  TRY(choose(&c, &chosen));
+  TRY(choose_policy(&c, &chosen));
   out->how = with_policy(&asked, chosen);
   *limit = c.limit;
   return OK;
@@ -159,13 +159,30 @@ static Status choose_buckets(Ctx *ctx, Exported *local, const Marks *marks, Redu
   return largest_of_ranks(ctx, marks, &how->bucket_mb, 1);
 }
 
-Status fit_step(Ctx *ctx, Exported *local, const ReduceGradients *how, const Marks *marks, MemoryLimit limit,
-                StepFit *out) {
-  char late[PASSES_CAP];
-  *out = (StepFit){.how = *how};
-  TRY(pass_run_list(local, passes_of_step, ctx, NULL));
+/* Rows may be more than those that were agreed on, and a share is one of what they take. */
+static Status keep_to(Ctx *ctx, const Exported *local, const Marks *marks, const StepFit *agreed,
+                      MemoryLimit *limit) {
+  Choosing c = {.ctx = ctx, .local = local, .how = &agreed->how, .marks = marks};
+  const Policy same = {.keep = c.how->keep_gathered, .at_once = c.how->reduce_at_once, .prefetch = c.how->prefetch};
+  MemoryFit fit;
+  if (!limit->share) return OK;
+  TRY(try_policy(&c, &same, (MemoryLimit){.amount = 1, .share = true}, &fit));
+  double bytes = floor(limit->amount * (double)fit.free_slab);
+  *limit = (MemoryLimit){.amount = fmax(bytes, (double)agreed->fit.limit)};
+  return OK;
+}
+
+static Status choose(Ctx *ctx, Exported *local, const Marks *marks, MemoryLimit *limit, StepFit *out) {
   TRY(choose_buckets(ctx, local, marks, &out->how));
-  if (limit.amount > 0) TRY(choose_gathers(ctx, local, marks, &limit, out));
+  return limit->amount > 0 ? choose_gathers(ctx, local, marks, limit, out) : OK;
+}
+
+Status fit_step(Ctx *ctx, Exported *local, const ReduceGradients *how, const Marks *marks, MemoryLimit limit,
+                const StepFit *agreed, StepFit *out) {
+  char late[PASSES_CAP];
+  *out = (StepFit){.how = agreed ? agreed->how : *how};
+  TRY(pass_run_list(local, passes_of_step, ctx, NULL));
+  TRY(agreed ? keep_to(ctx, local, marks, agreed, &limit) : choose(ctx, local, marks, &limit, out));
   passes_of_reductions(&out->how, marks, late, sizeof late);
   return limit.amount > 0 ? fit_memory(ctx, local, late, limit, &out->fit) : pass_run_list(local, late, ctx, NULL);
 }

@@ -6,7 +6,9 @@
  * can be made to fit, the one that is predicted to take the least time is taken.
  *
  * I1  A larger limit is never slower: what fits a smaller one is among its choices.
- * I2  All ranks gather alike: they agree on the slowest prediction of any rank before they choose.
+ * I2  All ranks gather alike, in buckets of one size: they agree on the slowest prediction of any rank before they
+ *     choose.  Ranks with rows of their own, whose programs are made at different times (the last batch has fewer
+ *     rows for one of them), agree on the first and keep to it.
  */
 #ifndef TESS_RUNTIME_FIT_STEP_H
 #define TESS_RUNTIME_FIT_STEP_H
@@ -20,8 +22,9 @@ typedef struct {
 } StepFit;
 
 /* Runs the passes of a training step on a specialised program, and fits it to the limit (amount 0: none).  marks
- * NULL: replicas of one program.  Collective over the marks' mesh, or all ranks, if there are any. */
+ * NULL: replicas of one program.  Collective over the marks' mesh, or all ranks, if there are any; agreed: what
+ * came of it for other sizes of inputs, which counts for these, too, without asking anybody; NULL: nothing did. */
 Status fit_step(Ctx *ctx, Exported *local, const ReduceGradients *how, const Marks *marks, MemoryLimit limit,
-                StepFit *out);
+                const StepFit *agreed, StepFit *out);
 
 #endif

@@ -35,6 +35,8 @@ struct Session {
   bool wants_grad;
   const Update *trains; /* the prepared one; NULL: it is not trained */
   ReduceGradients reduce;
+  StepFit agreed[PHASES]; /* with rows of this rank's own: what the first program of each phase came to */
+  bool agrees[PHASES];
   MemoryLimit memory; /* amount 0: none */
   bool gradients_apart, any_batch;
   Entry entries[MAX_PROGRAMS];
@@ -173,6 +175,7 @@ void session_average_gradients(Session *s, int ranks, const char *group, unsigne
 void session_reduce_gradients(Session *s, const ReduceGradients *how) {
   s->reduce = *how;
   s->grad.reduce_dtype = how->dtype;
+  memset(s->agrees, 0, sizeof s->agrees);
 }
 
 Tensor *session_state(const Session *s, const char *fqn) {
@@ -192,6 +195,7 @@ Status session_state_spec(const Session *s, const char *fqn, const Spec **out) {
 void session_limit_memory(Session *s, MemoryLimit limit) {
   s->memory = limit;
   s->gradients_apart = true;
+  memset(s->agrees, 0, sizeof s->agrees);
 }
 
 const Marks *session_marks(const Session *s) { return s->on_mesh ? &s->marks : NULL; }
@@ -271,6 +275,18 @@ static Status make_key(Phase phase, const Value *inputs, int n, int64_t **key, i
   return OK;
 }
 
+/* Where ranks have rows of their own, others may be at the program that they have already. */
+static Status fit_to_ranks(Session *s, Exported *special, MemoryLimit limit) {
+  Phase phase = s->grad.phase;
+  StepFit fit;
+  TRY(fit_step(s->ctx, special, &s->reduce, session_marks(s), limit, s->agrees[phase] ? &s->agreed[phase] : NULL,
+               &fit));
+  if (s->grad.replicas <= 1 || s->agrees[phase]) return OK;
+  s->agreed[phase] = fit;
+  s->agrees[phase] = true;
+  return OK;
+}
+
 Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported **out) {
   Exported *special;
   Specialize how = {.marks = session_marks(s),
@@ -281,12 +297,12 @@ Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   special->graph->gradients_apart = s->gradients_apart;
   bool reduces = s->trains && (s->on_mesh || s->grad.replicas > 1);
-  StepFit fit;
   bool evaluates = s->trains && s->grad.phase == PHASE_LOSS; /* within the limit of a step without further ado */
   MemoryLimit limit = evaluates ? (MemoryLimit){0} : s->memory;
-  Status status = reduces ? fit_step(s->ctx, special, &s->reduce, session_marks(s), limit, &fit)
+  MemoryFit fit;
+  Status status = reduces ? fit_to_ranks(s, special, limit)
                           : pass_run_list(special, passes_specialized, s->ctx, NULL);
-  if (!status && !reduces && limit.amount > 0) status = fit_memory(s->ctx, special, NULL, limit, &fit.fit);
+  if (!status && !reduces && limit.amount > 0) status = fit_memory(s->ctx, special, NULL, limit, &fit);
   if (status) exported_free(special);
   else *out = special;
   return status;

@@ -22,6 +22,7 @@ typedef enum {
   PHASE_FIRST, /* gradients are kept */
   PHASE_MORE,  /* ... and added to those kept */
   PHASE_LAST,  /* ... and the step is made with their mean */
+  PHASES
 } Phase;
 
 /* Numbers are places among the graph's inputs; -1: there is none. */

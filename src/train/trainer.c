@@ -50,8 +50,8 @@ static Status check_groups(const Update *u, const Exported *e) {
   return OK;
 }
 
-/* The axes of a mesh that shard batches; *all: there are no others. */
-static Status find_data_axes(const char *mesh, const PlanFile *plan, unsigned *data, bool *all) {
+/* The axes of a mesh that shard batches. */
+static Status find_data_axes(const char *mesh, const PlanFile *plan, unsigned *data) {
   Dist *d;
   Mesh *m;
   TRY(dist_new(NULL, &d));
@@ -59,7 +59,6 @@ static Status find_data_axes(const char *mesh, const PlanFile *plan, unsigned *d
   *data = 0;
   for (int a = 0; !s && a < m->naxes; a++)
     if (mark_is_data_axis(m, plan, a)) *data |= 1u << a;
-  *all = !s && *data == (1u << m->naxes) - 1u;
   dist_free(d);
   if (!s && !*data)
     s = status_hint(fail(ERR_USAGE, "no axis of the mesh %s shards batches", mesh),
@@ -70,17 +69,16 @@ static Status find_data_axes(const char *mesh, const PlanFile *plan, unsigned *d
 static Status mark_for_training(Prepared *p, const TrainerPlan *how) {
   PlanFile plan = {.path = "the plan"}; /* a copy: others may have the plan as well */
   unsigned data = 0;
-  bool alike = false; /* every rank has the whole program */
   if (!how->mesh) return OK;
   if (how->plan) plan = *how->plan;
   plan.any_batch = true;
   plan.data_axis = how->data_axis;
-  if (how->local) TRY(find_data_axes(how->mesh, &plan, &data, &alike));
+  if (how->local) TRY(find_data_axes(how->mesh, &plan, &data));
   const GradOptions grad = {.loss = how->loss, .freeze = how->recipe->freeze};
-  if (!alike || how->fsdp || how->planned) TRY(prepare_marks(p, how->mesh, &plan, &grad));
+  TRY(prepare_marks(p, how->mesh, &plan, &grad));
   if (how->fsdp) TRY(prepare_fsdp(p, &plan, *how->fsdp ? how->fsdp : NULL));
   if (how->local) prepare_replicas(p, data);
-  if (p->marks && !how->whole_updates) prepare_sharded_updates(p);
+  if (!how->whole_updates) prepare_sharded_updates(p);
   return OK;
 }
 

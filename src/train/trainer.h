@@ -56,8 +56,6 @@ typedef struct {
    * PyTorch's DDP means.  Means are means of the ranks' means, batch statistics are those of the local rows, and
    * buffers are those of the first rank, from step to step.  Else the program is that of the whole batch. */
   bool local;
-  bool planned; /* only looked at (report/plan_report.h): marked on the mesh even where all ranks have the same
-                   program */
   /* Parameters, gradients and optimizer state are sharded over a data axis, too (FSDP): its name, "" for the one
    * that there is; NULL: they are not. */
   const char *fsdp;

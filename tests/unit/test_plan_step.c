@@ -19,6 +19,8 @@ typedef struct {
 
 typedef struct {
   const char *model, *mesh, *optim, *memory, *fsdp;
+  bool local, whole_updates;
+  int accumulate; /* 0: 1 */
   int rank;
   Prepared *step;
   Value *inputs;
@@ -41,20 +43,31 @@ static void count_states(const Trainer *t, Held *h) {
   free(state);
 }
 
-static Status look(const Case *c, Trainer *t, Held *h) {
+/* The last that is looked at is the one whose collectives are told one by one. */
+static Status look_at(const Case *c, Trainer *t, Phase phase, Held *h) {
   Program *p;
+  TRY(trainer_program_of(t, phase, &(Batch){c->inputs, c->ninputs}, &p));
+  h->slab += (int64_t)p->slab_bytes;
+  h->gradients += (int64_t)p->gradient_bytes;
+  h->started = h->others = 0;
+  for (int i = 0; i < p->ninstrs; i++) {
+    h->started += node_starts(p->instrs[i].node);
+    h->others += node_is(p->instrs[i].node, "tess.redistribute.default");
+  }
+  return OK;
+}
+
+static Status look(const Case *c, Trainer *t, Held *h) {
   if (c->memory) {
     MemoryLimit limit;
     TRY(memory_limit_parse(c->memory, &limit));
     session_limit_memory(trainer_session(t), limit);
   }
-  TRY(session_prepare(trainer_session(t), c->inputs, c->ninputs, &p));
-  h->slab = (int64_t)p->slab_bytes;
-  h->gradients = (int64_t)p->gradient_bytes;
-  for (int i = 0; i < p->ninstrs; i++) {
-    h->started += node_starts(p->instrs[i].node);
-    h->others += node_is(p->instrs[i].node, "tess.redistribute.default");
+  if (c->accumulate > 1) { /* programs of their own, with memory of their own */
+    TRY(look_at(c, t, PHASE_FIRST, h));
+    TRY(look_at(c, t, PHASE_MORE, h));
   }
+  TRY(look_at(c, t, c->accumulate > 1 ? PHASE_LAST : PHASE_STEP, h));
   count_states(t, h);
   return OK;
 }
@@ -123,9 +136,15 @@ static void prepare_case(Case *c, Ctx *ctx, const PlanFile *plan, Arena *arena, 
   SymBindings b;
   snprintf(path, sizeof path, GOLDEN_FOLDER "/train/%s/forward.pt2", c->model);
   assert_ok(program_load(path, NULL, &e));
-  assert_ok(settings_recipe(&(TrainSettings){.optim = c->optim, .clip = "1.0"}, arena, recipe));
-  assert_ok(trainer_prepare(
-      ctx, e, &(TrainerPlan){.recipe = recipe, .mesh = c->mesh, .plan = plan, .fsdp = c->fsdp}, &c->step));
+  assert_ok(settings_recipe(&(TrainSettings){.optim = c->optim, .clip = "1.0", .accumulate = c->accumulate}, arena,
+                            recipe));
+  const TrainerPlan how = {.recipe = recipe,
+                           .mesh = c->mesh,
+                           .plan = plan,
+                           .fsdp = c->fsdp,
+                           .local = c->local,
+                           .whole_updates = c->whole_updates};
+  assert_ok(trainer_prepare(ctx, e, &how, &c->step));
   assert_ok(feed_symbols(c->step->program, true, &b));
   assert_ok(feed_sizes(c->step->program, &b, scope, arena, &c->inputs, &c->ninputs));
   free(b.v);
@@ -164,6 +183,31 @@ static void test_memory_of_ranks(void **state) {
   check_case((Case){.model = "gpt_tied", .mesh = "replica=2,dp=2", .optim = "adamw", .fsdp = "dp"}, 4);
   check_case((Case){.model = "mlp_ce", .mesh = "dp=3", .optim = "adamw"}, 3);
   check_case((Case){.model = "cnn_bn", .mesh = "dp=2", .optim = "adamw"}, 2);
+  check_case((Case){.model = "gpt_tied", .mesh = "dp=2", .optim = "adamw", .whole_updates = true}, 2);
+  for (int rank = 0; rank < 5; rank++) /* some have no rows of a parameter of 16 */
+    check_case((Case){.model = "gpt_tied", .mesh = "dp=5", .optim = "muon", .rank = rank}, 5);
+}
+
+static void test_memory_of_micro_batches(void **state) {
+  (void)state;
+  Case c = {.model = "gpt_tied", .mesh = "dp=2,tp=2", .optim = "adamw", .accumulate = 3};
+  check_case(c, 4);
+  c.whole_updates = true;
+  check_case(c, 4);
+  c.whole_updates = false, c.local = true;
+  check_case(c, 4);
+  c.memory = "100%";
+  check_case(c, 4);
+}
+
+static void test_memory_of_ranks_with_own_rows(void **state) {
+  (void)state;
+  Case c = {.model = "gpt_tied", .mesh = "dp=2", .optim = "adamw", .local = true};
+  check_case(c, 2);
+  c.whole_updates = true;
+  check_case(c, 2);
+  check_case((Case){.model = "gpt_tied", .mesh = "dp=2,tp=2", .optim = "adamw", .local = true}, 4);
+  check_case((Case){.model = "cnn_bn", .mesh = "dp=2", .optim = "sgd", .fsdp = "", .local = true}, 2);
 }
 
 /* More ranks than anybody has here: nothing is asked of them. */
@@ -190,6 +234,8 @@ static void test_many_ranks(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_of_ranks), cmocka_unit_test(test_many_ranks)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_memory_of_ranks), cmocka_unit_test(test_memory_of_ranks_with_own_rows),
+      cmocka_unit_test(test_memory_of_micro_batches), cmocka_unit_test(test_many_ranks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
