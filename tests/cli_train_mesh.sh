@@ -129,6 +129,13 @@ echo '{"params": {"blocks.0.bn1.bias": "R,S(0)", "stem.1.weight": "R,S(0)", "blo
 check 0 '' "$tessera" train "$golden/grads/resnet/program.pt2" --data "$golden/grads/resnet/inputs.safetensors" --steps 1 -q --threads 1 \
   --mesh dp=2,tp=4 --fsdp --plan "$temp/chain.json" # gradients that are redistributed before and behind the reduction of their group
 
+# ---- a program that computes in bf16 by itself, as under autocast: --check knows how exact that is
+"$tessera" opt "$mlp/forward.pt2" --print | awk '/%linear_1:/ {
+  print "  %hx: bf16[12,24] = aten.to.dtype(%gelu, bf16)\n  %hw: bf16[16,24] = aten.to.dtype(%p_layers_1_weight, bf16)"
+  print "  %hy: bf16[12,16] = aten.linear.default(%hx, %hw)\n  %linear_1: f32[12,16] = aten.to.dtype(%hy, f32)"; next } 1' >"$temp/halves.txt"
+check 0 '' "$tessera" opt "$temp/halves.txt" --weights "$mlp/forward.pt2" -o "$temp/halves.pt2"
+check 0 'check: 4 steps match' "$tessera" train "$temp/halves.pt2" --threads 1 --data "$mlp/batches.safetensors" --batched -q --steps 4 --mesh dp=2,tp=2 --check
+
 # ---- gradients that are rounded on their way
 for where in 'dp=2' 'dp=3 --data-parallel local' 'dp=2 --fsdp' 'replica=2,dp=2 --fsdp --accumulate 1' 'dp=2,tp=2 --fsdp --data-parallel local'; do
   of "$gpt" 0 '' $options --mesh $where --reduce-dtype bf16 --log "$temp/bf16"

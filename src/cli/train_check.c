@@ -75,14 +75,23 @@ static Status takes(void *arg, const Batch *batch) {
 
 /* ---- what came of it -------------------------------------------------------------------------------- */
 
+/* Of what the program computes in halves by itself (an autocast region, casts). */
+static double tolerance_of_results(const Graph *g) {
+  double most = 0;
+  for (const Node *n = g->first; n; n = n->next)
+    for (int i = 0; i < n->nouts; i++) most = fmax(most, compare_tolerance(n->outs[i]->dtype));
+  return most;
+}
+
 static double tolerance(const TrainCheck *c) {
   const Recipe *r = trainer_recipe(c->alone);
   double params = compare_tolerance(r->param_dtype == DT_NONE ? DT_F32 : r->param_dtype);
   double products = r->compute == DT_NONE ? 0 : compare_tolerance(r->compute);
+  double inside = tolerance_of_results(session_program(trainer_session(c->alone))->graph);
   for (int i = 0; i < c->nstates; i++)
     if (c->mine[i].is_parameter && compare_tolerance(c->mine[i].whole->dtype) > params)
       params = compare_tolerance(c->mine[i].whole->dtype);
-  return products > params ? products : params;
+  return fmax(inside, fmax(products, params));
 }
 
 static bool is_near(double a, double b, double slack) {

@@ -153,8 +153,8 @@ static Status before_node(void *arg, const Node *n) {
 static Status call_node(void *arg, const Node *n, Value *bound, Call *c) {
   Walking *walking = arg;
   const ProgramWalk *w = walking->w;
-  if (w->rebatch) TRY(rebatch_arguments(w->rebatch, n, bound, c));
-  Status s = w->marks ? marks_call(w->marks, n, bound, c, w->grad ? &walking->placed : NULL) : op_dispatch(c);
+  Status s = w->rebatch ? rebatch_arguments(w->rebatch, n, bound, c) : OK;
+  if (!s) s = w->marks ? marks_call(w->marks, n, bound, c, w->grad ? &walking->placed : NULL) : op_dispatch(c);
   if (s) return w->rebatch ? rebatch_explain(w->rebatch, s) : s;
   if (w->rebatch) TRY(rebatch_results(w->rebatch, n, c->out, c->nout));
   return w->after ? w->after(w->arg, n, c->out, c->nout) : OK;

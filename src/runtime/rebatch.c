@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "runtime/rebatch_inside.h"
+
 /* ---- which batch ---------------------------------------------------------------------------------------- */
 
 static bool has_rows(const Val *v) { return v->type == TY_TENSOR && v->ndim > 0 && sym_is_int(v->size[0]); }
@@ -70,19 +72,6 @@ Status rebatch_find(const Exported *e, const Value *user, int n, Scope *scope, A
   return note_inputs(out, e, user, scope, own);
 }
 
-/* ---- what is known of values ------------------------------------------------------------------------------ */
-
-static const int64_t *outer_of(const Rebatch *r, const Val *v) {
-  return v && v->id < r->nvals ? r->outer[v->id] : NULL;
-}
-
-static const Val *tensor_arg(const Node *n, int i) {
-  const Arg *a = i < n->nargs ? &n->args[i] : NULL;
-  return a && a->kind == ARG_VAL && a->val->type == TY_TENSOR ? a->val : NULL;
-}
-
-static int64_t whole_size(const Val *v, int d) { return sym_is_int(v->size[d]) ? v->size[d]->value : -1; }
-
 /* ---- sizes that are spelled out ---------------------------------------------------------------------------- */
 
 /* The dimension of `out` that holds the batch of dimension `dim` of `in`, and its outer factor there: row-major
@@ -110,18 +99,73 @@ static Status reshape_sizes(Rebatch *r, const Node *n, const Val *in, Value *siz
   int64_t *list, *there;
   if (!outer || sizes->kind != VAL_INTS || sizes->n != out->ndim) return OK;
   TRY_NEW(list, arena_new_n(r->arena, int64_t, sizes->n + 1));
-  TRY_NEW(there, arena_new_n(r->arena, int64_t, out->ndim + 1));
+  TRY(outer_to_be(r, out, &there));
   for (int d = 0; d < sizes->n; d++) list[d] = sizes->ints[d];
   for (int d = 0; d < in->ndim; d++) {
     int at;
     int64_t factor;
-    if (!outer[d] || !find_split(in, d, outer[d], out, &at, &factor)) continue;
+    if (outer[d] <= 0 || !find_split(in, d, outer[d], out, &at, &factor)) continue;
     if (whole_size(out, at) % (factor * r->from)) continue;
     there[at] = factor;
-    if (list[at] >= 0) list[at] = list[at] / r->from * r->to;
+    if (list[at] >= 0) list[at] = now(r, list[at]);
   }
   *sizes = val_ints(list, sizes->n);
-  if (out->id < r->nvals) r->outer[out->id] = there;
+  return OK;
+}
+
+/* unflatten(x, dim, sizes): the batch is in the one before which as many elements stand. */
+static Status unflatten_sizes(const Rebatch *r, const Val *in, int dim, Value *sizes) {
+  const int64_t *outer = outer_of(r, in);
+  int64_t *list, seen = 1;
+  bool found = false;
+  if (!outer || outer[dim] <= 0 || sizes->kind != VAL_INTS) return OK;
+  TRY_NEW(list, arena_new_n(r->arena, int64_t, sizes->n + 1));
+  for (int d = 0; d < sizes->n; d++) {
+    list[d] = sizes->ints[d];
+    if (found || list[d] < 0) continue;
+    found = seen * list[d] > outer[dim];
+    seen *= list[d];
+    if (found && list[d] % r->from == 0) list[d] = now(r, list[d]);
+  }
+  *sizes = val_ints(list, sizes->n);
+  return OK;
+}
+
+/* split(x, sizes, dim), where the parts are batches. */
+static Status split_sizes(const Rebatch *r, const Val *in, int dim, Value *sizes) {
+  const int64_t *outer = outer_of(r, in), *given = sizes->kind == VAL_INT ? &sizes->i : sizes->ints;
+  int n = sizes->kind == VAL_INT ? 1 : sizes->n;
+  int64_t *list;
+  if (!outer || !outer[dim] || (sizes->kind != VAL_INT && sizes->kind != VAL_INTS)) return OK;
+  TRY_NEW(list, arena_new_n(r->arena, int64_t, n + 1));
+  for (int i = 0; i < n; i++) {
+    if (given[i] % r->from) return fail(ERR_FAIL, "parts of %lld rows are split off", (long long)given[i]);
+    list[i] = now(r, given[i]);
+  }
+  *sizes = sizes->kind == VAL_INT ? val_int(list[0]) : val_ints(list, n);
+  return OK;
+}
+
+/* repeat(x, times): the batch stands behind the repetitions of its dimension. */
+static Status repeat_rows(Rebatch *r, const Node *n, const Val *in, const Value *times) {
+  const int64_t *outer = outer_of(r, in);
+  int64_t *there;
+  if (!outer || times->kind != VAL_INTS || times->n != n->outs[0]->ndim) return OK;
+  TRY(outer_to_be(r, n->outs[0], &there));
+  for (int d = 0, to = times->n - in->ndim; d < in->ndim; d++, to++)
+    there[to] = outer[d] > 0 ? outer[d] * times->ints[to] : outer[d];
+  return OK;
+}
+
+/* The number of rows comes first in a list of sizes. */
+static Status first_size(const Rebatch *r, const Val *in, Value *sizes) {
+  const int64_t *outer = outer_of(r, in);
+  int64_t *list;
+  if (!outer || !outer[0] || sizes->kind != VAL_INTS || !sizes->n || sizes->ints[0] % r->from) return OK;
+  TRY_NEW(list, arena_new_n(r->arena, int64_t, sizes->n + 1));
+  memcpy(list, sizes->ints, (size_t)sizes->n * sizeof *list);
+  list[0] = now(r, list[0]);
+  *sizes = val_ints(list, sizes->n);
   return OK;
 }
 
@@ -134,201 +178,98 @@ static Status expand_sizes(const Rebatch *r, const Val *in, Value *sizes) {
   for (int d = 0; d < sizes->n; d++) {
     int from = d - (sizes->n - in->ndim);
     list[d] = sizes->ints[d];
-    if (from >= 0 && outer[from] && list[d] > 0) list[d] = list[d] / r->from * r->to;
+    if (from >= 0 && outer[from] && list[d] > 0) list[d] = now(r, list[d]);
   }
   *sizes = val_ints(list, sizes->n);
   return OK;
 }
 
-/* ---- where the batch meets what has the program's own rows ------------------------------------------------- */
+/* ---- what an op does ------------------------------------------------------------------------------------- */
 
-/* Dimension d, counted from the last one, of an operand that holds the batch; its size in the program, or 0. */
-static int64_t batch_from_right(const Rebatch *r, const Node *n, int d) {
-  for (int i = 0; i < n->nargs; i++) {
-    const Val *v = tensor_arg(n, i);
-    const int64_t *outer = outer_of(r, v);
-    if (outer && v->ndim > d && outer[v->ndim - 1 - d]) return whole_size(v, v->ndim - 1 - d);
-  }
-  return 0;
-}
-
-/* Do all rows of a tensor, which may be a constant, hold the same? */
-static bool rows_are_alike(const Tensor *t, int dim) {
-  const size_t width = dtype_size(t->dtype);
-  int64_t at[MAX_DIMS] = {0}, offset = 0;
-  int d = 0;
-  if (!t->stride[dim]) return true;
-  if (t->spec || !tensor_data(t) || !tensor_numel(t)) return false;
-  while (d >= 0) {
-    const char *first = (const char *)tensor_data(t) + offset * (int64_t)width;
-    for (int64_t row = 1; row < t->size[dim]; row++)
-      if (memcmp(first, first + row * t->stride[dim] * (int64_t)width, width) != 0) return false;
-    for (d = t->ndim - 1; d >= 0; d--) { /* the next element of a row */
-      if (d == dim) continue;
-      offset += t->stride[d];
-      if (++at[d] < t->size[d]) break;
-      offset -= at[d] * t->stride[d];
-      at[d] = 0;
-    }
-  }
-  return true;
-}
-
-/* So many rows of a tensor that has others: its first ones, or more of them if they are all the same one. */
-static Status fit_rows(const Call *c, int dim, int64_t rows, Tensor **t) {
-  int64_t size[MAX_DIMS], kept = (*t)->size[dim] < rows ? 1 : rows;
-  if (kept != rows && !rows_are_alike(*t, dim)) return OK; /* the call will say so */
-  TRY(OP(c, "aten.slice.Tensor", t, val_tensor(*t), val_int(dim), val_int(0), val_int(kept)));
-  if (kept == rows) return OK;
-  for (int d = 0; d < (*t)->ndim; d++) size[d] = d == dim ? rows : (*t)->size[d];
-  return OP(c, "aten.expand.default", t, val_tensor(*t), val_ints(size, (*t)->ndim));
-}
-
-/* I1.  skip: dimensions from the right that are not matched with each other (those of a product's matrices). */
-static Status cut_operands(const Rebatch *r, const Node *n, Value *bound, const Call *c, int skip) {
-  for (int i = 0; i < n->nargs; i++) {
-    const Val *v = tensor_arg(n, i);
-    const int64_t *outer = outer_of(r, v);
-    if (!v || bound[i].kind != VAL_TENSOR) continue;
-    for (int d = skip; d < v->ndim; d++) {
-      int dim = v->ndim - 1 - d;
-      int64_t whole = batch_from_right(r, n, d);
-      Tensor *t = bound[i].tensor;
-      if (!whole || (outer && outer[dim]) || t->size[dim] != whole || whole == 1) continue;
-      TRY(fit_rows(c, dim, whole / r->from * r->to, &t));
-      bound[i] = val_tensor(t);
-    }
-  }
-  return OK;
-}
-
-/* The same where operands are matched from the first dimension on: labels with what they are of. */
-static Status cut_rows(const Rebatch *r, const Node *n, Value *bound, const Call *c) {
-  const Val *first = tensor_arg(n, 0);
-  const int64_t *outer = outer_of(r, first);
-  for (int i = 1; i < n->nargs && outer && first->ndim && outer[0]; i++) {
-    const Val *v = tensor_arg(n, i);
-    Tensor *t = v && bound[i].kind == VAL_TENSOR ? bound[i].tensor : NULL;
-    if (!t || !t->ndim || outer_of(r, v) || t->size[0] != whole_size(first, 0)) continue;
-    TRY(fit_rows(c, 0, t->size[0] / r->from * r->to, &t));
-    bound[i] = val_tensor(t);
-  }
-  return OK;
-}
-
-/* The same among tensors that are joined: in the dimensions that they have in common. */
-static Status cut_parts(const Rebatch *r, const Node *n, Value *bound, const Call *c) {
-  const Arg *parts = &n->args[0];
-  Tensor **fitted;
-  if (parts->kind != ARG_LIST || bound[0].kind != VAL_TENSORS || parts->n != bound[0].n) return OK;
-  TRY_NEW(fitted, arena_new_n(r->arena, Tensor *, parts->n + 1));
-  for (int i = 0; i < parts->n; i++) fitted[i] = bound[0].tensors[i];
-  for (int i = 0; i < parts->n; i++) {
-    const Val *like = parts->list[i].kind == ARG_VAL ? parts->list[i].val : NULL;
-    const int64_t *outer = outer_of(r, like);
-    for (int j = 0; j < parts->n && outer; j++)
-      for (int d = 0; d < like->ndim && fitted[j] && fitted[j]->ndim == like->ndim; d++) {
-        const Val *v = parts->list[j].kind == ARG_VAL ? parts->list[j].val : NULL;
-        const int64_t *own = outer_of(r, v);
-        if (!outer[d] || !v || (own && own[d]) || fitted[j]->size[d] != whole_size(like, d)) continue;
-        TRY(fit_rows(c, d, whole_size(like, d) / r->from * r->to, &fitted[j]));
-      }
-  }
-  bound[0] = val_tensors(fitted, parts->n);
-  return OK;
-}
-
-/* The dimension along which t counts 0, 1, ... rows - 1, the others being of size 1; -1: it does not. */
-static int counting_dim(const Tensor *t, int64_t rows) {
-  int dim = -1;
-  for (int d = 0; d < t->ndim; d++)
-    if (t->size[d] != 1) dim = dim < 0 && t->size[d] == rows ? d : t->ndim;
-  if (dim < 0 || dim >= t->ndim || t->dtype != DT_I64 || !tensor_data(t)) return -1;
-  for (int64_t i = 0; i < rows; i++)
-    if (((const int64_t *)tensor_data(t))[i * t->stride[dim]] != i) return -1;
-  return dim;
-}
-
-/* Numbers of rows, arange(rows), that pick rows of what has the batch: x[arange(rows)[:, None], columns]. */
-static Status count_rows(const Rebatch *r, const Node *n, Value *bound, const Call *c) {
-  const Val *x = tensor_arg(n, 0);
-  const int64_t *outer = outer_of(r, x);
-  const Arg *picks = &n->args[1];
-  Tensor **fitted;
-  if (!outer || picks->kind != ARG_LIST || bound[1].kind != VAL_TENSORS || picks->n != bound[1].n) return OK;
-  TRY_NEW(fitted, arena_new_n(r->arena, Tensor *, picks->n + 1));
-  for (int i = 0; i < picks->n; i++) {
-    Tensor *t = fitted[i] = bound[1].tensors[i];
-    if (i >= x->ndim || !outer[i] || !t || picks->list[i].kind != ARG_VAL || outer_of(r, picks->list[i].val))
-      continue;
-    const int dim = counting_dim(t, whole_size(x, i));
-    int64_t size[MAX_DIMS];
-    if (dim < 0) continue;
-    memcpy(size, t->size, sizeof size);
-    size[dim] = whole_size(x, i) / r->from * r->to;
-    TRY(OP(c, "aten.arange.default", &t, val_int(size[dim])));
-    TRY(OP(c, "aten.view.default", &fitted[i], val_tensor(t), val_ints(size, fitted[i]->ndim)));
-  }
-  bound[1] = val_tensors(fitted, picks->n);
-  return OK;
-}
-
-/* How the arguments of an op tell sizes, or meet each other. */
-typedef enum {
-  MEETS_NOTHING,
-  SPELLS_RESHAPE,
-  SPELLS_EXPAND,
-  MEETS_ALL,
-  MEETS_MATRICES,
-  MEETS_ROWS,
-  JOINS,
-  COUNTS_ROWS,
-} Meeting;
+static const struct {
+  const char *op;
+  Meeting how;
+} meetings[] = {
+    {"aten.view.default", SPELLS_RESHAPE},
+    {"aten.reshape.default", SPELLS_RESHAPE},
+    {"aten._unsafe_view.default", SPELLS_RESHAPE},
+    {"aten.view_copy.default", SPELLS_RESHAPE},
+    {"aten.expand.default", SPELLS_EXPAND},
+    {"aten.expand_copy.default", SPELLS_EXPAND},
+    {"aten.unflatten.int", SPELLS_UNFLATTEN},
+    {"aten.split.Tensor", SPELLS_SPLIT},
+    {"aten.split_with_sizes.default", SPELLS_SPLIT},
+    {"aten.affine_grid_generator.default", SPELLS_FIRST},
+    {"aten.repeat.default", REPEATS},
+    {"aten.copy.default", MEETS_ALL},
+    {"aten.slice_scatter.default", MEETS_ALL},
+    {"aten.mse_loss.default", MEETS_ALL},
+    {"aten.l1_loss.default", MEETS_ALL},
+    {"aten.smooth_l1_loss.default", MEETS_ALL},
+    {"aten.huber_loss.default", MEETS_ALL},
+    {"aten.kl_div.default", MEETS_ALL},
+    {"aten.binary_cross_entropy.default", MEETS_ALL},
+    {"aten.binary_cross_entropy_with_logits.default", MEETS_ALL},
+    {"aten.soft_margin_loss.default", MEETS_ALL},
+    {"aten.triplet_margin_loss.default", MEETS_ALL},
+    {"aten.matmul.default", MEETS_MATRICES},
+    {"aten.bmm.default", MEETS_MATRICES},
+    {"aten.baddbmm.default", MEETS_MATRICES},
+    {"aten.scaled_dot_product_attention.default", MEETS_MATRICES},
+    {"aten.gather.default", MEETS_BUT_ONE},
+    {"aten.scatter.src", MEETS_BUT_ONE},
+    {"aten.scatter.value", MEETS_BUT_ONE},
+    {"aten.scatter_add.default", MEETS_BUT_ONE},
+    {"aten.scatter_reduce.two", MEETS_BUT_ONE},
+    {"aten.index_add.default", MEETS_BUT_ONE},
+    {"aten.index_copy.default", MEETS_BUT_ONE},
+    {"aten.select_scatter.default", MEETS_AROUND},
+    {"aten.cross_entropy_loss.default", MEETS_LABELS},
+    {"aten.nll_loss_nd.default", MEETS_LABELS},
+    {"aten.nll_loss_forward.default", MEETS_LABELS},
+    {"aten.nll_loss.default", MEETS_LABELS},
+    {"aten.cosine_embedding_loss.default", MEETS_LAST_LABELS},
+    {"aten.lstm.input", MEETS_STATES},
+    {"aten.gru.input", MEETS_STATES},
+    {"aten.rnn_tanh.input", MEETS_STATES},
+    {"aten.rnn_relu.input", MEETS_STATES},
+    {"aten.lstm_cell.default", MEETS_CELL_STATES},
+    {"aten.gru_cell.default", MEETS_CELL_STATES},
+    {"aten.rnn_tanh_cell.default", MEETS_CELL_STATES},
+    {"aten.rnn_relu_cell.default", MEETS_CELL_STATES},
+    {"aten.cat.default", JOINS},
+    {"aten.stack.default", STACKS},
+    {"aten.broadcast_tensors.default", STACKS},
+    {"aten.index.Tensor", PICKS},
+    {"aten.index_put.default", PUTS},
+    {"aten.embedding_bag.default", COUNTS_BAGS},
+    {"aten.embedding_bag.padding_idx", COUNTS_BAGS},
+};
 
 static Meeting meeting_of(const Node *n) {
-  static const struct {
-    const char *op;
-    Meeting how;
-  } rows[] = {
-      {"aten.view.default", SPELLS_RESHAPE},
-      {"aten.reshape.default", SPELLS_RESHAPE},
-      {"aten._unsafe_view.default", SPELLS_RESHAPE},
-      {"aten.view_copy.default", SPELLS_RESHAPE},
-      {"aten.expand.default", SPELLS_EXPAND},
-      {"aten.expand_copy.default", SPELLS_EXPAND},
-      {"aten.copy.default", MEETS_ALL},
-      {"aten.slice_scatter.default", MEETS_ALL},
-      {"aten.matmul.default", MEETS_MATRICES},
-      {"aten.bmm.default", MEETS_MATRICES},
-      {"aten.baddbmm.default", MEETS_MATRICES},
-      {"aten.scaled_dot_product_attention.default", MEETS_MATRICES},
-      {"aten.cross_entropy_loss.default", MEETS_ROWS},
-      {"aten.nll_loss_nd.default", MEETS_ROWS},
-      {"aten.nll_loss_forward.default", MEETS_ROWS},
-      {"aten.nll_loss.default", MEETS_ROWS},
-      {"aten.cat.default", JOINS},
-      {"aten.index.Tensor", COUNTS_ROWS},
-  };
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    if (node_is(n, rows[i].op)) return rows[i].how;
+  for (size_t i = 0; i < sizeof meetings / sizeof *meetings; i++)
+    if (node_is(n, meetings[i].op)) return meetings[i].how;
   return n->op && n->op->def->flags & OP_POINTWISE ? MEETS_ALL : MEETS_NOTHING;
 }
 
-enum { MATRIX_DIMS = 2, SIZES = 1 /* the argument that spells them */ };
+enum { SIZES = 1 /* the argument that spells them */ };
+
+static Status spelled(Rebatch *r, const Node *n, Value *bound, Meeting how) {
+  const Val *in = tensor_arg(n, 0);
+  if (!in) return OK;
+  switch (how) {
+    case SPELLS_RESHAPE: return n->nouts == 1 ? reshape_sizes(r, n, in, &bound[SIZES]) : OK;
+    case SPELLS_EXPAND: return expand_sizes(r, in, &bound[SIZES]);
+    case SPELLS_UNFLATTEN: return unflatten_sizes(r, in, dim_named(&bound[1], in->ndim), &bound[2]);
+    case SPELLS_SPLIT: return split_sizes(r, in, dim_named(&bound[2], in->ndim), &bound[SIZES]);
+    case SPELLS_FIRST: return first_size(r, in, &bound[SIZES]);
+    default: return repeat_rows(r, n, in, &bound[SIZES]);
+  }
+}
 
 Status rebatch_arguments(Rebatch *r, const Node *n, Value *bound, Call *c) {
-  const Val *in = tensor_arg(n, 0);
-  switch (meeting_of(n)) {
-    case SPELLS_RESHAPE: return in && n->nouts == 1 ? reshape_sizes(r, n, in, &bound[SIZES]) : OK;
-    case SPELLS_EXPAND: return in ? expand_sizes(r, in, &bound[SIZES]) : OK;
-    case MEETS_ALL: return cut_operands(r, n, bound, c, 0);
-    case MEETS_MATRICES: return cut_operands(r, n, bound, c, MATRIX_DIMS);
-    case MEETS_ROWS: return cut_rows(r, n, bound, c);
-    case JOINS: return cut_parts(r, n, bound, c);
-    case COUNTS_ROWS: return count_rows(r, n, bound, c);
-    case MEETS_NOTHING: break;
-  }
-  return OK;
+  const Meeting how = meeting_of(n);
+  return how < MEETS_ALL ? spelled(r, n, bound, how) : rebatch_meet(r, n, bound, c, how);
 }
 
 /* ---- results ------------------------------------------------------------------------------------------------ */

@@ -9,7 +9,8 @@
  * that was joined from several is split again at the right place.
  *
  * I1  Values that do not come from the batch stay as they are; where one meets the batch (a mask that was made for
- *     12 rows), its first rows are taken, and numbers of rows that pick from it go on to count.
+ *     12 rows), its first rows are taken, behind each of the outer ones, or more of them if they are all alike, and
+ *     numbers of rows that pick from it go on to count.  What was added up over such rows is not noticed.
  * I2  A result whose sizes are neither those of the program nor in proportion is an error that names the node, and
  *     says to export with a dynamic batch.
  */
