@@ -201,6 +201,27 @@ done
 try 0 '^step 1  loss 0.6667 ' train "$temp/counted.pt2" --data "$temp/x.safetensors" --batch 3 --steps 1
 try 3 'program is for 4 rows and cannot be run with 6' train "$temp/counted.pt2" --data "$temp/x.safetensors" --batch 6 --steps 1
 hint 'dynamic batch'
+# A sum over a mask of four rows, which meets the batch elsewhere, would be that of four rows.
+cat >"$temp/summed.txt" <<'END'
+graph(%p: f32[8] = parameter "x", %x: f32[4,8] = user) {
+  %o: bool[4,8] = aten.ones.default([4, 8], dtype=bool)
+  %m: f32[4,8] = aten._to_copy.default(%o, dtype=f32)
+  %e: f32[4,8] = aten.exp.default(%x)
+  %k: f32[4,8] = aten.mul.Tensor(%e, %m)
+  %y: f32[4,8] = aten.add.Tensor(%k, %p)
+  %s: f32[] = aten.sum.default(%y)
+  %n: i64[] = aten.sum.default(%o)
+  %l: f32[] = aten.div.Tensor(%s, %n)
+  return user %l
+}
+END
+try 0 '' opt "$temp/summed.txt" --weights "$temp/p.safetensors" -o "$temp/summed.pt2"
+try 0 '^step 1  loss 1.0000 ' train "$temp/summed.pt2" --data "$temp/x.safetensors" --batch 4 --steps 1
+for batch in 2 6; do
+  try 3 "cannot be run with $batch: .o. has rows of its own.* and .n. .aten.sum" train "$temp/summed.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1
+  hint 'dynamic batch'
+done
+try 3 "cannot be run with 2: 'o' has rows of its own" train "$temp/summed.pt2" --data "$temp/x.safetensors" --batch 4 --steps 1 --mesh dp=2 --data-parallel local
 
 # What the program has for its own four rows, and meets others: the loss does not depend on their number.
 other_rows() { # NAME LOSS < nodes; %e is exp(x) + p, 1 everywhere, and %i 0

@@ -454,6 +454,7 @@ static Status walk_under_tape(Walking *walking, const Value *user, Value *inputs
   TRY(gather_inputs(w, inputs, &gathered));
   if (w->grad) TRY(gradients_require(&walking->tape, w->program, w->grad, w->scope, gathered));
   TRY(graph_walk(&nodes, g, gathered, outputs));
+  if (w->rebatch) TRY(rebatch_check(w->rebatch, g));
   if (w->grad) TRY(walk_back(walking, inputs, gathered, outputs, outputs + g->noutputs));
   return place_outputs(w, outputs);
 }

@@ -269,7 +269,11 @@ static Status spelled(Rebatch *r, const Node *n, Value *bound, Meeting how) {
 
 Status rebatch_arguments(Rebatch *r, const Node *n, Value *bound, Call *c) {
   const Meeting how = meeting_of(n);
-  return how < MEETS_ALL ? spelled(r, n, bound, how) : rebatch_meet(r, n, bound, c, how);
+  Value was[MAX_PARAMS];
+  if (how < MEETS_ALL) return spelled(r, n, bound, how);
+  memcpy(was, bound, (size_t)n->nargs * sizeof *was);
+  TRY(rebatch_meet(r, n, bound, c, how));
+  return rebatch_note_fits(r, n, was, bound);
 }
 
 /* ---- results ------------------------------------------------------------------------------------------------ */

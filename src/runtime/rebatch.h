@@ -10,9 +10,10 @@
  *
  * I1  Values that do not come from the batch stay as they are; where one meets the batch (a mask that was made for
  *     12 rows), its first rows are taken, behind each of the outer ones, or more of them if they are all alike, and
- *     numbers of rows that pick from it go on to count.  What was added up over such rows is not noticed.
+ *     numbers of rows that pick from it go on to count.
  * I2  A result whose sizes are neither those of the program nor in proportion is an error that names the node, and
  *     says to export with a dynamic batch.
+ * I3  So is a result of the program's own rows, such as their sum, where I1 takes others of them elsewhere.
  */
 #ifndef TESS_RUNTIME_REBATCH_H
 #define TESS_RUNTIME_REBATCH_H
@@ -20,10 +21,18 @@
 #include "graph/graph.h"
 #include "ops/op.h"
 
+/* A node's argument that was brought to the batch (I1). */
+typedef struct {
+  const struct Node *node;
+  const struct Val *val;
+} RebatchFit;
+
 typedef struct {
   int64_t from, to; /* rows of the program, and of this walk; from 0: they are the same */
   int64_t **outer;  /* by value id, then by dimension: the outer factor, 0: no batch; NULL: none at all */
   int nvals;
+  RebatchFit *fit;
+  int nfits, fits_cap;
   Arena *arena;
 } Rebatch;
 
@@ -36,6 +45,8 @@ Status rebatch_find(const Exported *e, const Value *user, int n, Scope *scope, A
 /* Around a node's call: bound is c->arg. */
 Status rebatch_arguments(Rebatch *r, const Node *n, Value *bound, Call *c);
 Status rebatch_results(Rebatch *r, const Node *n, const Value *outs, int nouts);
+/* Behind the last node: I3. */
+Status rebatch_check(const Rebatch *r, const Graph *g);
 /* What a call failed with, and that it may be so because of the other batch. */
 Status rebatch_explain(const Rebatch *r, Status s);
 

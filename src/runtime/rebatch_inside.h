@@ -59,4 +59,7 @@ typedef enum {
 /* Arguments of the program's own rows are brought to those of the arguments that they meet. */
 Status rebatch_meet(Rebatch *r, const Node *n, Value *bound, const Call *c, Meeting how);
 
+/* Which arguments have been: from `was` to `bound`. */
+Status rebatch_note_fits(Rebatch *r, const Node *n, const Value *was, const Value *bound);
+
 #endif
