@@ -285,7 +285,6 @@ static Status place_replica(Collector *c) {
   if (!replicas) return OK;
   for (int a = 0; a < c->mesh->naxes; a++) n *= replicas >> a & 1 ? c->mesh->axis[a] : 1;
   c->grad.replicas = n;
-  c->grad.replica_group = "replicas";
   c->grad.replica_axes = replicas;
   return take_rows(c, n);
 }
@@ -319,7 +318,6 @@ static Status find_gradients(Collector *c) {
   if (c->r->step) {
     GradRequest of = c->r->step->step;
     of.replicas = c->grad.replicas;
-    of.replica_group = c->grad.replica_group;
     of.replica_axes = c->grad.replica_axes;
     of.phase = c->r->phase;
     if (c->r->reduce) of.reduce_dtype = c->r->reduce->dtype;

@@ -184,12 +184,6 @@ static Status note_start(Collector *c, const Node *n, unsigned axes) {
   return OK;
 }
 
-/* A mean over replicas is no redistribution: it is found among the buckets (plan_report_step.c). */
-static bool is_of_replicas(const Collector *c, const Node *n) {
-  return c->grad.replica_group && node_starts(n) && n->nargs > 2 && n->args[2].kind == ARG_STR &&
-         !strcmp(n->args[2].str, c->grad.replica_group);
-}
-
 /* What was recorded since the last time belongs to `node`. */
 static Status harvest(Collector *c, const Exported *to, const char *const *from, int node) {
   const Node *n = c->recorded ? c->recorded->next : to->graph->first;
@@ -201,7 +195,7 @@ static Status harvest(Collector *c, const Exported *to, const char *const *from,
       slot->value = (void *)(intptr_t)(node + 1);
     }
     if (!node_is(n, "tess.redistribute.default") && !node_starts(n)) worked |= !node_is(n, "aten.slice.Tensor");
-    else if (c->logged < c->log.n && !is_of_replicas(c, n)) {
+    else if (c->logged < c->log.n) {
       const CommEvent *e = &c->log.event[c->logged++];
       TRY(add_event(c, e, n, from, node, worked && node >= 0 && !e->rule));
       TRY(note_start(c, n, e->axes));

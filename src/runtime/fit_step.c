@@ -53,11 +53,10 @@ static void list_policies(Choosing *c) {
 }
 
 /* Of each number, the largest of all ranks. */
-static Status largest_of_ranks(const Ctx *ctx, const Marks *marks, double *v, int n) {
+static Status largest_of_ranks(const Marks *marks, double *v, int n) {
   Comm *all;
-  if (marks ? !marks->mesh->world : !ctx->groups) return OK;
-  if (marks) TRY(mesh_group(marks->mesh, (1u << marks->mesh->naxes) - 1, &all));
-  else all = world_comm(groups_world(ctx->groups));
+  if (!marks->mesh->world) return OK;
+  TRY(mesh_group(marks->mesh, (1u << marks->mesh->naxes) - 1, &all));
   return comm_run(all, &(Coll){.kind = COLL_ALL_REDUCE,
                                .dtype = DT_F64,
                                .op = REDUCE_MAX,
@@ -93,7 +92,7 @@ static Status price_policies(Choosing *c) {
     TRY(try_policy(c, &c->policy[i], (MemoryLimit){.amount = 1, .share = true}, &fit));
     seconds[i] = fit.group_seconds;
   }
-  TRY(largest_of_ranks(c->ctx, c->marks, seconds, c->n));
+  TRY(largest_of_ranks(c->marks, seconds, c->n));
   for (int i = 0; i < c->n; i++) c->policy[i].seconds = seconds[i];
   qsort(c->policy, (size_t)c->n, sizeof *c->policy, by_seconds);
   return OK;
@@ -106,7 +105,7 @@ static Status seconds_again(Choosing *c, const Policy *p, double *out) {
   if (s && !fit.least) return s;
   double found[] = {s ? INFINITY : fit.chosen.extra_seconds, s ? (double)fit.least : 0};
   status_free(s);
-  TRY(largest_of_ranks(c->ctx, c->marks, found, 2));
+  TRY(largest_of_ranks(c->marks, found, 2));
   if (found[1] > 0 && found[1] < c->least) c->least = found[1];
   *out = found[0];
   return OK;
@@ -133,7 +132,7 @@ static Status limit_in_bytes(Choosing *c, MemoryLimit limit) {
   TRY(try_policy(c, &unlimited, (MemoryLimit){.amount = 1, .share = true}, &fit));
   c->free_slab = (double)fit.free_slab;
   c->least = INFINITY;
-  TRY(largest_of_ranks(c->ctx, c->marks, &c->free_slab, 1));
+  TRY(largest_of_ranks(c->marks, &c->free_slab, 1));
   c->limit = (MemoryLimit){.amount = floor(limit.share ? limit.amount * c->free_slab : limit.amount)};
   return OK;
 }
@@ -152,11 +151,11 @@ static Status choose_gathers(Ctx *ctx, const Exported *local, const Marks *marks
 }
 
 /* A size that this rank's machine is done with first may not be another's, which has other rows. */
-static Status choose_buckets(Ctx *ctx, Exported *local, const Marks *marks, ReduceGradients *how) {
+static Status choose_buckets(Exported *local, const Marks *marks, ReduceGradients *how) {
   if (how->bucket_mb >= 0) return OK;
   const BucketMachine *m = how->machine.ranks > 1 ? &how->machine : &bucket_machine_default;
   TRY(bucket_size_of_step(local, m, &how->bucket_mb));
-  return largest_of_ranks(ctx, marks, &how->bucket_mb, 1);
+  return largest_of_ranks(marks, &how->bucket_mb, 1);
 }
 
 /* Rows may be more than those that were agreed on, and a share is one of what they take. */
@@ -173,7 +172,7 @@ static Status keep_to(Ctx *ctx, const Exported *local, const Marks *marks, const
 }
 
 static Status choose(Ctx *ctx, Exported *local, const Marks *marks, MemoryLimit *limit, StepFit *out) {
-  TRY(choose_buckets(ctx, local, marks, &out->how));
+  TRY(choose_buckets(local, marks, &out->how));
   return limit->amount > 0 ? choose_gathers(ctx, local, marks, limit, out) : OK;
 }
 

@@ -21,9 +21,9 @@ typedef struct {
   MemoryFit fit;       /* with a limit */
 } StepFit;
 
-/* Runs the passes of a training step on a specialised program, and fits it to the limit (amount 0: none).  marks
- * NULL: replicas of one program.  Collective over the marks' mesh, or all ranks, if there are any; agreed: what
- * came of it for other sizes of inputs, which counts for these, too, without asking anybody; NULL: nothing did. */
+/* Runs the passes of a training step on a specialised program, and fits it to the limit (amount 0: none).
+ * Collective over the marks' mesh, if it has a world; agreed: what came of it for other sizes of inputs, which
+ * counts for these, too, without asking anybody; NULL: nothing did. */
 Status fit_step(Ctx *ctx, Exported *local, const ReduceGradients *how, const Marks *marks, MemoryLimit limit,
                 const StepFit *agreed, StepFit *out);
 

@@ -21,13 +21,12 @@ typedef struct {
   int n;
   const Update *update; /* what the gradients are used for; NULL: they are outputs */
   Phase phase;          /* of the update */
-  /* Ranks that have walked the same program with other rows: gradients are averaged over them.  0: there are none.
-   */
+  Dtype reduce_dtype;   /* ReduceGradients.dtype */
+  /* Ranks that walk the same program with other rows, and average their gradients; 0: there are none.  They lie
+   * along these axes of the mesh, and what is said to be alike on them (rows of a batch and all that is made of
+   * them) is not. */
   int replicas;
-  const char *replica_group; /* its name (comm/groups.h) */
-  Dtype reduce_dtype;        /* ReduceGradients.dtype */
-  unsigned replica_axes; /* not 0: the marks know these ranks, which lie along these axes of the mesh, and what is
-                            said to be alike on them (rows of a batch and all that is made of them) is not */
+  unsigned replica_axes;
 } GradRequest;
 
 /* What a user may ask for; zeroed: of the loss by all parameters that require a gradient. */

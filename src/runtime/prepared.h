@@ -49,7 +49,7 @@ extern const ReduceGradients reduce_gradients_default;
 /* The axes that parameters are fully sharded over, as bits; marks NULL: none. */
 unsigned marks_gathered_axes(const Marks *m);
 /* Passes that put the collectives of parameters and gradients where they belong; buf is returned, which has room
- * for PASSES_CAP characters.  marks NULL: replicas of one program. */
+ * for PASSES_CAP characters. */
 enum { PASSES_CAP = 4096 };
 const char *passes_of_reductions(const ReduceGradients *how, const Marks *marks, char *buf, size_t cap);
 /* "scatter_gradients(..),fsdp(..)," of it; "": no parameters are fully sharded. */
@@ -86,8 +86,8 @@ Status prepare_fsdp(Prepared *p, const PlanFile *plan, const char *axis);
  * sharded in memory (FSDP) or an optimizer works on whole matrices, nothing changes.  After prepare_marks() and
  * before prepare_update(). */
 void prepare_sharded_updates(Prepared *p);
-/* Of a program that is trained: ranks have rows of their own along these axes of the mesh.  With marks or without,
- * before prepare_update(). */
+/* Of a program that is trained: ranks have rows of their own along these axes of the mesh.  After prepare_marks()
+ * and before prepare_update(). */
 void prepare_replicas(Prepared *p, unsigned axes);
 /* The program is trained: its state gets what the optimizers keep, which on a mesh lies as the parameters do.
  * loss: as in GradOptions; the recipe's texts are borrowed.  Once,

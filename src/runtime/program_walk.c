@@ -316,19 +316,6 @@ static const Placement *updated_place(const ProgramWalk *w, int i) {
   return w->marks ? w->marks->input[i].updated : NULL;
 }
 
-/* The mean over ranks that have other rows, as PyTorch's DDP has it: t is this rank's alone. */
-static Status average_over_replicas(const ProgramWalk *w, Tensor *t, Tensor **out) {
-  Call c = {.ctx = w->ctx, .scope = w->scope, .arena = w->arena, .level = LEVEL_EMIT};
-  TRY(cast_shard(w, w->grad->reduce_dtype, &t));
-  Tensor *local = t->spec ? t->local : t;
-  TRY(OP(&c, "aten.div.Tensor", &local, val_tensor(local), val_int(w->grad->replicas)));
-  TRY(OP(&c, "_c10d_functional.all_reduce.default", &local, val_tensor(local), val_str("sum"),
-         val_str(w->grad->replica_group)));
-  TRY(OP(&c, "_c10d_functional.wait_tensor.default", &local, val_tensor(local)));
-  if (!t->spec) return *out = local, OK;
-  return dtensor_wrap(w->scope, t->spec, local, out);
-}
-
 static Status reduce_gradient(void *arg, int k, Tensor *t, Tensor **out) {
   const Reducing *r = arg;
   const ProgramWalk *w = r->w;
@@ -341,7 +328,7 @@ static Status reduce_gradient(void *arg, int k, Tensor *t, Tensor **out) {
   if (d) d->start_reductions = false;
   TRY(s);
   if (w->gradient && (*out)->spec) TRY(w->gradient(w->arg, k));
-  return w->grad->replicas > 1 && !w->grad->replica_axes ? average_over_replicas(w, *out, out) : OK;
+  return OK;
 }
 
 static Status all_reduced(void *arg) {

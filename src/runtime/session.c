@@ -166,9 +166,8 @@ void session_set_phase(Session *s, Phase phase) { s->grad.phase = phase; }
 
 void session_allow_any_batch(Session *s) { s->any_batch = true; }
 
-void session_average_gradients(Session *s, int ranks, const char *group, unsigned axes) {
+void session_average_gradients(Session *s, int ranks, unsigned axes) {
   s->grad.replicas = ranks;
-  s->grad.replica_group = group;
   s->grad.replica_axes = axes;
 }
 
@@ -296,7 +295,7 @@ Status session_specialize(Session *s, const Value *inputs, int ninputs, Exported
                     .any_batch = s->any_batch};
   TRY(specialize(s->ctx, s->program, &how, inputs, ninputs, &special));
   special->graph->gradients_apart = s->gradients_apart;
-  bool reduces = s->trains && (s->on_mesh || s->grad.replicas > 1);
+  bool reduces = s->trains && s->on_mesh;
   bool evaluates = s->trains && s->grad.phase == PHASE_LOSS; /* within the limit of a step without further ado */
   MemoryLimit limit = evaluates ? (MemoryLimit){0} : s->memory;
   MemoryFit fit;

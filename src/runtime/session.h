@@ -39,9 +39,9 @@ const GradRequest *session_gradients(const Session *s); /* NULL: none are wanted
 void session_set_phase(Session *s, Phase phase);
 /* Calls may have more or fewer rows than the program was exported for (rebatch.h), from now on. */
 void session_allow_any_batch(Session *s);
-/* Of a program that is trained: the gradients of each step are averaged over so many ranks of a group
- * (comm/groups.h), which have rows of their own.  axes: see GradRequest.  Before the first call. */
-void session_average_gradients(Session *s, int ranks, const char *group, unsigned axes);
+/* Of a program that is trained on a mesh: the gradients of each step are averaged over so many ranks along these
+ * axes, which have rows of their own (GradRequest).  Before the first call. */
+void session_average_gradients(Session *s, int ranks, unsigned axes);
 /* Of a program that is trained on several ranks; before the first call. */
 void session_reduce_gradients(Session *s, const ReduceGradients *how);
 /* This rank's tensor of the state, to be read and written between calls; NULL: there is none. */

@@ -104,27 +104,12 @@ Status trainer_prepare(Ctx *ctx, Exported *e, const TrainerPlan *how, Prepared *
   return s;
 }
 
-/* Who has other rows.  *mesh stays if the program is partitioned over it. */
-static Status open_replicas(Trainer *t, Mesh **mesh) {
-  if (!*mesh || !t->prepared->replica_axes) return OK;
-  if (!t->ctx->groups)
-    return fail(ERR_USAGE, "gradients are averaged over ranks of a launch, and this context is of none");
-  TRY(mesh_group(*mesh, t->prepared->replica_axes, &t->replicas));
-  if (!t->prepared->marks) *mesh = NULL;
-  return OK;
-}
-
-static Status open_session(Trainer *t, Mesh *mesh) {
-  const char *group;
-  char wanted[256] = "replicas";
-  if (mesh && t->prepared->replica_axes) mesh_group_name(mesh, t->prepared->replica_axes, wanted, sizeof wanted);
-  TRY(open_replicas(t, &mesh));
-  TRY(session_open_prepared(t->ctx, t->prepared, mesh, &t->session));
+static Status open_session(Trainer *t) {
+  unsigned axes = t->prepared->replica_axes;
+  if (t->mesh && axes) TRY(mesh_group(t->mesh, axes, &t->replicas));
+  TRY(session_open_prepared(t->ctx, t->prepared, t->mesh, &t->session));
   session_allow_any_batch(t->session);
-  if (!t->replicas) return OK;
-  TRY(groups_name(t->ctx->groups, wanted, t->replicas, &group));
-  session_average_gradients(t->session, comm_size(t->replicas), group,
-                            t->prepared->marks ? t->prepared->replica_axes : 0);
+  if (t->replicas) session_average_gradients(t->session, comm_size(t->replicas), axes);
   return OK;
 }
 
@@ -135,7 +120,7 @@ Status trainer_open_on(Ctx *ctx, Prepared *p, Mesh *mesh, Trainer **out) {
   t->prepared = prepared_ref(p);
   t->loss = returned_before(p->program, p->step.loss);
   t->mesh = mesh;
-  Status s = open_session(t, mesh);
+  Status s = open_session(t);
   if (s) trainer_free(t);
   else *out = t;
   return s;
