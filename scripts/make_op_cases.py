@@ -181,6 +181,15 @@ def renorm(rng, func):
         yield [restride(rng, table) if rng.random() < .3 else table, indices, rng.choice([.5, 1., 3.]), rng.choice([1., 2., 3., math.inf])], {}
 
 
+def bag_samples(rng, func):
+    for i in range(30):
+        d, n, bags = rng.choice([f32, f64]), rng.choice([0, 1, 7]), rng.randint(1, 4)
+        grad, table = (restride(rng, t) if i % 3 == 0 else t for t in (tensor(rng, (bags, 3), d), tensor(rng, (6, 3), d)))
+        offsets = torch.cat([torch.zeros(1, dtype=i64), torch.randint(0, n + 1, (bags - 1,)).sort().values])
+        of_index = torch.bucketize(torch.arange(n), offsets, right=True) - 1
+        yield [grad, table, torch.randint(0, 6, (n,)), offsets, of_index, 0, rng.choice([-1, 2])], {}
+
+
 def cross(rng, func):
     for i in range(60):
         d, dim = rng.choice(list(DTYPES)), rng.randrange(3)
@@ -254,7 +263,7 @@ def deform_conv2d(rng, func):
 
 RECIPES = [  # the first whose pattern matches the op's name
     (r"aten::(nan)?quantile", quantile), (r"aten::multi(label)?_margin_loss", margin), (r"aten::embedding_renorm", renorm),
-    (r"aten::(linalg_)?cross", cross), (r"aten::(avg|max)_pool\dd", pools), (r"torchvision::nms", nms), (r"torchvision::roi_align", roi_align),
+    (r"aten::_embedding_bag_per_sample", bag_samples), (r"aten::(linalg_)?cross", cross), (r"aten::(avg|max)_pool\dd", pools), (r"torchvision::nms", nms), (r"torchvision::roi_align", roi_align),
     (r"torchvision::deform_conv2d", deform_conv2d), (r"", sweep)]
 
 

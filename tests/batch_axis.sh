@@ -116,6 +116,41 @@ program tables '%x: f32[4,3,5] = user, %p: f32[9,5] = user, %pb: f32[7,5] = user
 END
 rows tables
 
+# Rows of a table in bags: every rank makes its own bags, of the indices of all, and adds what they had to the
+# gradient of its rows or columns; integers (and the weights of samples) are all that is gathered.
+bags() { # NAME MODE SAMPLES PADDING [EACH]: bags of EACH indices (3), one of them without any if it is 4
+  offsets=4 each=${5:-3}
+  program "$1" '%x: f32[4,5] = user, %i: i64[4,3] = user, %s: f32[4,3] = user, %p: f32[9,5] = user' <<END
+  %m: i64[4,3] = aten.remainder.Scalar(%i, 9)
+  %f: i64[12] = aten.reshape.default(%m, [12])
+  %w: f32[12] = aten.reshape.default(%s, [12])
+  %o: i64[$offsets] = aten.arange.start_step(0, $((offsets * each)), $each)
+  %y: f32[4,5], %b: i64[12], %c: i64[4], %n: i64[4] = aten.embedding_bag.padding_idx(%p, %f, %o, false, $2, false, $3, false, $4)
+  %t: f32[4,5] = aten.tanh.default(%y)
+  %z: f32[4,5] = aten.mul.Tensor(%t, %x)
+  %l: f32[] = aten.sum.default(%z)
+  return user %l
+END
+  for mesh in dp=2 dp=3 dp=5 dp=2,tp=2; do
+    for cut in R 'S(0)' 'S(1)'; do
+      place=R batch='S(0)'
+      [ $mesh = dp=2,tp=2 ] && place="R,$cut" batch='S(0),R'
+      [ $place = R ] && [ $cut != R ] && continue
+      echo "{\"inputs\": {\"x\": \"$batch\", \"i\": \"$batch\", \"s\": \"$batch\", \"p\": \"$place\"}}" >"$temp/$1.json"
+      options="--mesh $mesh --plan $temp/$1.json --grad --grad-inputs --loss l"
+      try 0 'gradients match' run "$temp/$1.txt" $options --random-inputs 0 --check=nodes
+      try 0 'all_gather dp i64' plan "$temp/$1.txt" $options --nodes
+      [ "$2$cut" = '2S(0)' ] || that lacks 'all_gather dp [a-z0-9]*f[0-9]*\[[0-9]*,\|all_to_all dp'
+    done
+  done
+}
+bags bag_sum 0 None None
+bags bag_mean 1 None 3
+bags bag_max 2 None None
+bags bag_max_padded 2 None 3
+bags bag_samples 0 %w 3
+bags bag_empty 1 None None 4
+
 # Memory that is written to later: what it holds until then is nobody's business, and is not compared.
 program places '%x: f32[4,6] = user, %p: i64[6] = user' <<'END'
   %f: f32[4,6] = aten.exp.default(%x)

@@ -42,6 +42,8 @@ static const None none[] = {
      "tess.rnn_tanh_cell_backward. tess.rnn_relu_backward. tess.rnn_relu_cell_backward."},
     {"stands in programs only after gradients were taken: made by a pass, or for a shard",
      "tess.pointwise.default tess.linear_act.default tess.embedding_part.default tess.embedding_bag_part.default "
+     "tess.embedding_dense_backward_part.default tess.embedding_bag_backward_part.default "
+     "tess.embedding_bag_samples_backward_part.default "
      "tess.gather_part.default tess.sum_exp.default tess.redistribute.default "
      "tess.nll_log_softmax_backward.default "
      "tess.gather_group.default tess.scatter_group.default tess.gather_each.default "

@@ -14,7 +14,8 @@ typedef struct Entry {
   uint64_t hash;
   const Op *op;
   unsigned apart; /* Dist.apart */
-  Value *key;     /* arguments; a DTensor is its spec (Value.kind VAL_TENSOR, str = the pointer) */
+  const Spec *wanted;
+  Value *key; /* arguments; a DTensor is its spec (Value.kind VAL_TENSOR, str = the pointer) */
   Decision d;
 } Entry;
 
@@ -124,7 +125,7 @@ static Status key_of(Arena *arena, const Value *v, Value *key) {
 static Entry *find_entry(const Dist *d, const Call *c, uint64_t hash) {
   if (!d->decisions) return NULL;
   for (Entry *e = d->decisions->bucket[hash % BUCKETS]; e; e = e->next) {
-    if (e->hash != hash || e->op != c->op || e->apart != d->apart) continue;
+    if (e->hash != hash || e->op != c->op || e->apart != d->apart || e->wanted != c->wanted) continue;
     int i = 0;
     while (i < c->op->schema.nparams && key_matches(&e->key[i], &c->arg[i])) i++;
     if (i == c->op->schema.nparams) return e;
@@ -179,6 +180,7 @@ static Status decide(Dist *dist, Call *c, uint64_t hash, Entry **out) {
   e->op = c->op;
   e->hash = hash;
   e->apart = dist->apart;
+  e->wanted = c->wanted;
   TRY_NEW(e->key, arena_new_n(&known->arena, Value, c->op->schema.nparams + 1));
   for (int i = 0; i < c->op->schema.nparams; i++) TRY(key_of(&known->arena, &c->arg[i], &e->key[i]));
   e->next = known->bucket[hash % BUCKETS];
@@ -191,6 +193,7 @@ static Status decide(Dist *dist, Call *c, uint64_t hash, Entry **out) {
 Status decision_find(Call *c, const Decision **out) {
   Dist *d = c->ctx->dist;
   uint64_t hash = hash_mix(d->apart, (uint64_t)(uintptr_t)c->op);
+  hash = hash_mix(hash, (uint64_t)(uintptr_t)c->wanted);
   for (int i = 0; i < c->op->schema.nparams; i++) hash = hash_value(hash, &c->arg[i]);
   Entry *e = find_entry(d, c, hash);
   if (!e) TRY(decide(d, c, hash, &e));

@@ -496,6 +496,7 @@ Status propagate_for(const Call *call, const int *coord, const Placement *goal, 
     memcpy(have + i * r.naxes, out->have[i]->place, (size_t)r.naxes * sizeof *have);
   }
   r.have = have;
+  if (call->wanted && call->wanted->mesh == out->mesh) r.wanted = call->wanted->place;
   Weigh w;
   TRY(choose(&r, out->have, inplace && call->op->schema.params[0].mutated ? 0 : -1, goal, &w));
   out->cost = w.best_cost;

@@ -90,6 +90,48 @@ bool kernel_embedding_bag(Kern *k, const Bags *bags, void *out, int64_t *size, i
   return true;
 }
 
+/* ---- the gradient of what a bag's rows are multiplied with ------------------------------------ */
+
+typedef struct {
+  const BagDots *dots;
+  void *out;
+} DotJob;
+
+#define BAG_DOT(NAME, T, A)                                                                             \
+  static void bag_dot_##NAME(const DotJob *j, int64_t i, int64_t bag, int64_t row) {                    \
+    const View *g = &j->dots->grad, *t = &j->dots->table;                                               \
+    const T *x = (const T *)g->data + bag * g->stride[0], *y = (const T *)t->data + row * t->stride[0]; \
+    A sum = 0;                                                                                          \
+    for (int64_t d = 0; d < g->size[1]; d++)                                                            \
+      sum += (A)load_##NAME(x[d * g->stride[1]]) * (A)load_##NAME(y[d * t->stride[1]]);                 \
+    ((T *)j->out)[i] = store_##NAME(sum);                                                               \
+  }
+BAG_DOT(f16, uint16_t, float)
+BAG_DOT(bf16, uint16_t, float)
+BAG_DOT(f32, float, float)
+BAG_DOT(f64, double, double)
+
+static void bag_dots_part(void *arg, int64_t begin, int64_t end, int worker) {
+  const DotJob *j = arg;
+  const BagDots *b = j->dots;
+  size_t width = dtype_size(b->table.dtype);
+  (void)worker;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t bag = b->bag[i] - b->first_bag, row = b->row[i] - b->first_row;
+    bool here = bag >= 0 && bag < b->grad.size[0] && row >= 0 && row < b->table.size[0];
+    if (!here || b->row[i] == b->padding) memset((char *)j->out + (size_t)i * width, 0, width);
+    else if (b->table.dtype == DT_F16) bag_dot_f16(j, i, bag, row);
+    else if (b->table.dtype == DT_BF16) bag_dot_bf16(j, i, bag, row);
+    else if (b->table.dtype == DT_F32) bag_dot_f32(j, i, bag, row);
+    else bag_dot_f64(j, i, bag, row);
+  }
+}
+
+void kernel_bag_dots(Kern *k, const BagDots *b, void *out) {
+  DotJob j = {b, out};
+  parallel_for(k->threads, b->n, GRAIN / (b->grad.size[1] + 1) + 1, bag_dots_part, &j);
+}
+
 /* ---- the gradient of a table ----------------------------------------------------------------- */
 
 #define ADD_ROW(T)                                                   \
@@ -105,8 +147,8 @@ static void add_rows_part(void *arg, int64_t begin, int64_t end, int worker) {
   const RowSums *s = arg;
   (void)worker;
   for (int64_t i = 0; i < s->n; i++) {
-    int64_t row = s->row[i], source = s->from ? s->from[i] : i;
-    if (row < begin || row >= end || row == s->padding) continue;
+    int64_t row = s->row[i] - s->first_row, source = s->from ? s->from[i] - s->first_from : i;
+    if (row < begin || row >= end || s->row[i] == s->padding || source < 0 || source >= s->nfrom) continue;
     if (s->dtype == DT_F64) ADD_ROW(double);
     else ADD_ROW(float);
   }
@@ -115,4 +157,30 @@ static void add_rows_part(void *arg, int64_t begin, int64_t end, int worker) {
 void kernel_add_rows(Kern *k, const RowSums *s) {
   int64_t work = s->n * s->width;
   parallel_for(work < GRAIN ? 1 : k->threads, s->rows, 1, add_rows_part, (void *)(uintptr_t)s);
+}
+
+typedef struct {
+  const RowSums *sums;
+  const int64_t *size, *largest;
+} LargestJob;
+
+/* Workers share the columns: no two of them meet in an element. */
+static void add_largest_part(void *arg, int64_t begin, int64_t end, int worker) {
+  const LargestJob *j = arg;
+  const RowSums *s = j->sums;
+  (void)worker;
+  for (int64_t bag = 0; bag < s->nfrom; bag++) {
+    if (j->size[bag] <= 0) continue;
+    for (int64_t d = begin; d < end; d++) {
+      int64_t from = bag * s->width + d, row = j->largest[from] - s->first_row;
+      if (row < 0 || row >= s->rows) continue;
+      if (s->dtype == DT_F64) ((double *)s->out)[row * s->width + d] += ((const double *)s->grad)[from];
+      else ((float *)s->out)[row * s->width + d] += ((const float *)s->grad)[from];
+    }
+  }
+}
+
+void kernel_add_largest(Kern *k, const RowSums *s, const int64_t *size, const int64_t *largest) {
+  LargestJob j = {s, size, largest};
+  parallel_for(k->threads, s->width, GRAIN / (s->nfrom + 1) + 1, add_largest_part, &j);
 }

@@ -191,7 +191,8 @@ static Status call_named(const Call *c, const char *name, const Value *args, int
                 .arena = c->arena,
                 .level = c->level,
                 .shard = c->shard,
-                .draws = c->draws};
+                .draws = c->draws,
+                .wanted = c->wanted};
   NamedValue given[MAX_PARAMS];
   Value *bound;
   if (nargs > MAX_PARAMS) return op_fail(c, "too many arguments for '%s'", name);

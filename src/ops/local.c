@@ -33,6 +33,10 @@ Status local_in_begin(const Local *l, int i, int dim, int64_t *begin) {
   return one_begin(l, l->in[i], local_place_in(l, i), dim, begin);
 }
 
+Status local_out_begin(const Local *l, int i, int dim, int64_t *begin) {
+  return one_begin(l, l->out[i], local_place_out(l, i), dim, begin);
+}
+
 Status local_set_ints(Local *l, int i, const int64_t *v, int n) {
   int64_t *copy;
   TRY_NEW(copy, arena_new_n(l->arena, int64_t, n ? n : 1));

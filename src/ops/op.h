@@ -178,8 +178,10 @@ struct Call {
   const struct ShardOf *shard; /* output 0 of a random op is this part of a larger tensor and takes the numbers
                                 * of its elements there (shard/layout.h); NULL: it is whole */
   int64_t draws;               /* with shard: blocks of random numbers that the whole takes */
-  uint32_t fixed;              /* bit i: argument i has the same elements in every run of this call site (a
-                                * parameter that nobody writes to), so *state may keep what is made of it */
+  const struct Spec *wanted; /* result 0, of this call and those that it makes, best lies like this: a rule may make
+                              * it so at once (Rules.wanted); NULL: anywhere */
+  uint32_t fixed;            /* bit i: argument i has the same elements in every run of this call site (a
+                              * parameter that nobody writes to), so *state may keep what is made of it */
 };
 
 /* Blocks of random numbers that the call takes; its outputs are inferred. */

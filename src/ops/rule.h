@@ -39,8 +39,9 @@ struct Rules {
   int naxes;
   const int *axis; /* sizes of the mesh axes */
   int nin, nout;
-  Tensor **in, **out;    /* flat; sizes are global */
-  const Placement *have; /* input i on axis a: have[i * naxes + a] */
+  Tensor **in, **out;      /* flat; sizes are global */
+  const Placement *have;   /* input i on axis a: have[i * naxes + a] */
+  const Placement *wanted; /* of output 0, as the caller would have it best (Call.wanted); NULL: it did not say */
   Arena *arena;
   bool uneven;     /* set by a rule: shards may be empty where the input's placement stays */
   bool filled;     /* set by a rule: no shard of an input may be empty */
@@ -165,6 +166,7 @@ Status local_out_size(const Local *l, int i, int64_t *size);
 Status local_in_size(const Local *l, int i, int64_t *size);
 /* Where this rank's part of dimension dim begins; fails if it is more than one run. */
 Status local_in_begin(const Local *l, int i, int dim, int64_t *begin);
+Status local_out_begin(const Local *l, int i, int dim, int64_t *begin);
 /* Replaces argument i (by position) with these numbers. */
 Status local_set_ints(Local *l, int i, const int64_t *v, int n);
 /* Puts the local sizes of output 0 into argument i. */

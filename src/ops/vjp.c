@@ -36,6 +36,15 @@ void vjp_give_item(Vjp *v, int arg, int item, Tensor *g) {
 
 void vjp_give(Vjp *v, int arg, Tensor *g) { vjp_give_item(v, arg, 0, g); }
 
+Tensor *vjp_op_for(Vjp *v, int arg, const char *name, const Value *args, int nargs) {
+  Call c = *v->f.c;
+  c.wanted = vjp_arg(v, arg)->spec;
+  Formula f = {&c, v->f.status};
+  Tensor *t = formula_op(&f, name, args, nargs);
+  v->f.status = f.status;
+  return t;
+}
+
 Tensor *vjp_zeros(Vjp *v, Dtype d, int ndim, const int64_t *size) {
   const Tensor *like = NULL;
   for (int i = 0; i < v->nout && !like; i++) like = v->cotangent[i];

@@ -61,6 +61,10 @@ bool vjp_wants_item(const Vjp *v, int arg, int item); /* element of a list */
 void vjp_give(Vjp *v, int arg, Tensor *g);
 void vjp_give_item(Vjp *v, int arg, int item, Tensor *g);
 
+/* As F_OP, of a call that makes the gradient of the tensor in argument `arg`: on a mesh it best lies as that. */
+Tensor *vjp_op_for(Vjp *v, int arg, const char *name, const Value *args, int nargs);
+#define VJP_OP_FOR(v, arg, name, ...) vjp_op_for((v), (arg), (name), OP_ARGS(__VA_ARGS__))
+
 /* Zeros, on the mesh of the cotangents. */
 Tensor *vjp_zeros(Vjp *v, Dtype d, int ndim, const int64_t *size);
 static inline Tensor *vjp_zeros_like(Vjp *v, const Tensor *t) { return vjp_zeros(v, t->dtype, t->ndim, t->size); }

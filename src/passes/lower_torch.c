@@ -12,7 +12,6 @@
  */
 #include "passes/lower_torch.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,133 +46,6 @@ Status lower_tensor(Lower *l, const Node *n, int i, Tensor **out) {
 Status lower_log(const Lower *l, StepKind kind, unsigned axes, int64_t bytes, const char *why) {
   Dist *d = l->call.ctx->dist;
   return d && step_communicates(kind) ? dist_log(d, kind, axes, bytes, why) : OK;
-}
-
-/* ---- parts of tables ---------------------------------------------------------------------------- */
-
-/* index - begin where that is one of n rows, else 0; outside tells where not. */
-static Status rows_here(Lower *l, Tensor *index, int64_t begin, int64_t n, Tensor **row, Tensor **outside) {
-  const Call *c = &l->call;
-  Tensor *low, *high;
-  TRY(OP(c, "aten.sub.Tensor", row, val_tensor(index), val_int(begin)));
-  TRY(OP(c, "aten.lt.Scalar", &low, val_tensor(*row), val_int(0)));
-  TRY(OP(c, "aten.ge.Scalar", &high, val_tensor(*row), val_int(n)));
-  TRY(OP(c, "aten.logical_or.default", outside, val_tensor(low), val_tensor(high)));
-  return OP(c, "aten.masked_fill.Scalar", row, val_tensor(*row), val_tensor(*outside), val_int(0));
-}
-
-static Status zeros(Lower *l, Tensor *like, const int64_t *size, int ndim, Tensor **out) {
-  return OP(&l->call, "aten.new_zeros.default", out, val_tensor(like), val_ints(size, ndim));
-}
-
-static Status is_between(Lower *l, Tensor *index, int64_t begin, int64_t end, Tensor **out) {
-  const Call *c = &l->call;
-  Tensor *low, *high;
-  TRY(OP(c, "aten.ge.Scalar", &low, val_tensor(index), val_int(begin)));
-  TRY(OP(c, "aten.lt.Scalar", &high, val_tensor(index), val_int(end)));
-  return OP(c, "aten.logical_and.default", out, val_tensor(low), val_tensor(high));
-}
-
-/* Where the rows are another rank's: not [begin, end), but some of total.  NULL: nowhere. */
-static Status is_elsewhere(Lower *l, Tensor *index, int64_t begin, int64_t end, int64_t total, Tensor **out) {
-  Tensor *before = NULL, *behind = NULL;
-  if (begin > 0) TRY(is_between(l, index, 0, begin, &before));
-  if (end < total) TRY(is_between(l, index, end, total, &behind));
-  *out = before ? before : behind;
-  if (!before || !behind) return OK;
-  return OP(&l->call, "aten.logical_or.default", out, val_tensor(before), val_tensor(behind));
-}
-
-/* embedding_part(weight, indices, begin, total): rows of other ranks are zero.  An index that is no
- * row at all stays outside of every rank's part, and the embedding refuses it as that of the whole does. */
-static Status lower_embedding(Lower *l, const Node *n, Tensor **out) {
-  const Call *c = &l->call;
-  Tensor *weight, *index, *row, *elsewhere, *last;
-  TRY(lower_tensor(l, n, 0, &weight));
-  TRY(lower_tensor(l, n, 1, &index));
-  if (weight->size[0] == 0) {
-    int64_t size[MAX_DIMS];
-    memcpy(size, index->size, (size_t)index->ndim * sizeof *size);
-    size[index->ndim] = weight->size[1];
-    return zeros(l, weight, size, index->ndim + 1, out);
-  }
-  int64_t begin = n->args[2].i;
-  TRY(is_elsewhere(l, index, begin, begin + weight->size[0], n->args[3].i, &elsewhere));
-  TRY(OP(c, "aten.sub.Tensor", &row, val_tensor(index), val_int(begin)));
-  if (elsewhere) TRY(OP(c, "aten.masked_fill.Scalar", &row, val_tensor(row), val_tensor(elsewhere), val_int(0)));
-  TRY(OP(c, "aten.embedding.default", out, val_tensor(weight), val_tensor(row)));
-  if (!elsewhere) return OK;
-  TRY(OP(c, "aten.unsqueeze.default", &last, val_tensor(elsewhere), val_int(-1)));
-  return OP(c, "aten.masked_fill.Scalar", out, val_tensor(*out), val_tensor(last), val_int(0));
-}
-
-/* Sums (0) or largest (2) of rows, bag by bag, of as many rows as there are indices. */
-static Status bags_of(Lower *l, const Node *n, Tensor *rows, Tensor *samples, int64_t mode, Tensor **out) {
-  const Call *c = &l->call;
-  Tensor *offsets, *each, *four[4];
-  TRY(lower_tensor(l, n, 2, &offsets));
-  TRY(OP(c, "aten.arange.default", &each, val_int(rows->size[0]), val_dtype(offsets->dtype)));
-  TRY(OP_N(c, "aten.embedding_bag.padding_idx", four, 4, val_tensor(rows), val_tensor(each), val_tensor(offsets),
-           val_bool(false), val_int(mode), val_bool(false), samples ? val_tensor(samples) : val_none(),
-           val_bool(n->args[7].kind == ARG_BOOL && n->args[7].b), val_none()));
-  *out = four[0];
-  return OK;
-}
-
-/* How many of a bag's indices are no padding, [bags, 1]. */
-static Status bag_counts(Lower *l, const Node *n, Tensor *index, Dtype dtype, int64_t padding, Tensor **out) {
-  const Call *c = &l->call;
-  Tensor *counts;
-  TRY(OP(c, "aten.ne.Scalar", &counts, val_tensor(index), val_int(padding)));
-  TRY(OP(c, "aten.unsqueeze.default", &counts, val_tensor(counts), val_int(-1)));
-  TRY(OP(c, "aten.to.dtype", &counts, val_tensor(counts), val_dtype(dtype)));
-  return bags_of(l, n, counts, NULL, 0, out);
-}
-
-/* embedding_bag_part(weight, indices, offsets, _, mode, _, samples, include_last, padding, begin,
- * ...): the rows that are here, zero (or -inf) in place of others, and then their bags.  Which bag
- * an index is in and the like is for gradients, and not told. */
-static Status lower_bag(Lower *l, const Node *n, Tensor **out) {
-  const Call *c = &l->call;
-  Tensor *weight, *index, *samples, *row, *outside, *rows, *counts, *last;
-  int64_t mode = n->args[4].i, padding = n->args[8].i;
-  bool max = mode == 2;
-  TRY(lower_tensor(l, n, 0, &weight));
-  TRY(lower_tensor(l, n, 1, &index));
-  TRY(lower_tensor(l, n, 6, &samples));
-  Value none = max ? val_float(-INFINITY) : val_int(0);
-  TRY(rows_here(l, index, n->args[9].i, weight->size[0], &row, &outside));
-  if (padding >= 0) {
-    TRY(OP(c, "aten.eq.Scalar", &last, val_tensor(index), val_int(padding)));
-    TRY(OP(c, "aten.logical_or.default", &outside, val_tensor(outside), val_tensor(last)));
-  }
-  int64_t size[2] = {index->size[0], weight->size[1]};
-  if (weight->size[0] == 0) TRY(zeros(l, weight, size, 2, &rows));
-  else TRY(OP(c, "aten.embedding.default", &rows, val_tensor(weight), val_tensor(row)));
-  TRY(OP(c, "aten.unsqueeze.default", &last, val_tensor(outside), val_int(-1)));
-  TRY(OP(c, "aten.masked_fill.Scalar", &rows, val_tensor(rows), val_tensor(last), none));
-  TRY(bags_of(l, n, rows, samples, max ? 2 : 0, out));
-  if (mode == 0 || (max && padding < 0)) return OK;
-  TRY(bag_counts(l, n, index, weight->dtype, padding, &counts));
-  if (!max) {
-    TRY(OP(c, "aten.clamp_min.default", &counts, val_tensor(counts), val_int(1)));
-    return OP(c, "aten.div.Tensor", out, val_tensor(*out), val_tensor(counts));
-  }
-  TRY(OP(c, "aten.eq.Scalar", &counts, val_tensor(counts), val_int(0)));
-  return OP(c, "aten.masked_fill.Scalar", out, val_tensor(*out), val_tensor(counts), val_int(0));
-}
-
-/* gather_part(self, dim, index, begin): elements of other ranks are zero. */
-static Status lower_gather(Lower *l, const Node *n, Tensor **out) {
-  const Call *c = &l->call;
-  Tensor *self, *index, *row, *outside;
-  TRY(lower_tensor(l, n, 0, &self));
-  TRY(lower_tensor(l, n, 2, &index));
-  int64_t dim = n->args[1].i < 0 ? n->args[1].i + self->ndim : n->args[1].i;
-  if (self->ndim == 0 || self->size[dim] == 0) return zeros(l, self, index->size, index->ndim, out);
-  TRY(rows_here(l, index, n->args[3].i, self->size[dim], &row, &outside));
-  TRY(OP(c, "aten.gather.default", out, val_tensor(self), val_int(dim), val_tensor(row)));
-  return OP(c, "aten.masked_fill.Scalar", out, val_tensor(*out), val_tensor(outside), val_int(0));
 }
 
 /* ---- others ---------------------------------------------------------------------------------------- */
@@ -298,7 +170,10 @@ static const struct {
 } rows[] = {
     {redistribute, lower_redistribute},
     {"tess.embedding_part.default", lower_embedding},
+    {"tess.embedding_dense_backward_part.default", lower_embedding_backward},
     {"tess.embedding_bag_part.default", lower_bag},
+    {"tess.embedding_bag_backward_part.default", lower_bag_backward},
+    {"tess.embedding_bag_samples_backward_part.default", lower_samples_backward},
     {"tess.gather_part.default", lower_gather},
     {"tess.mean_part.default", lower_mean},
     {"tess.sum_exp.default", lower_sum_exp},

@@ -54,6 +54,14 @@ Status lower_mask_backward(Lower *l, const Node *n, Tensor **out);
 Status lower_attention_dropout(Lower *l, const Node *n, Tensor **out);
 Status lower_attention_dropout_backward(Lower *l, const Node *n, Tensor **out);
 
+/* lower_tables.c: the same. */
+Status lower_embedding(Lower *l, const Node *n, Tensor **out);
+Status lower_gather(Lower *l, const Node *n, Tensor **out);
+Status lower_bag(Lower *l, const Node *n, Tensor **out);
+Status lower_embedding_backward(Lower *l, const Node *n, Tensor **out);
+Status lower_bag_backward(Lower *l, const Node *n, Tensor **out);
+Status lower_samples_backward(Lower *l, const Node *n, Tensor **out);
+
 /* lower_norm.c: the same. */
 bool norm_is_foreign(const Node *n);
 Status lower_rms_norm_backward(Lower *l, const Node *n, Tensor **out);

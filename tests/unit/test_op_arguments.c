@@ -249,6 +249,30 @@ static void gradients_have_the_sizes_of_results(void **state) {
           T(F32, 1, 1), T(F32, 1, 1), val_none(), val_int(1), val_int(2), val_int(INT64_MAX), val_int(1), mask);
   REFUSED("maximum_indices", "aten._embedding_bag_dense_backward.default", T(F32, 4, 4), T(I64, 6), T(I64, 6),
           T(I64, 4), T(I64, 4), val_int(5), val_bool(false), val_int(2), val_none());
+  REFUSED("a number per index", "aten._embedding_bag_per_sample_weights_backward.default", T(F32, 4, 3),
+          T(F32, 9, 3), T(I64, 6), T(I64, 4), T(I64, 5), val_int(0));
+  REFUSED("need mode sum", "aten._embedding_bag_per_sample_weights_backward.default", T(F32, 4, 3), T(F32, 9, 3),
+          T(I64, 6), T(I64, 4), T(I64, 6), val_int(1));
+}
+
+/* Parts of tables and of bags lie in the whole. */
+static void parts_of_bags(void **state) {
+  Room *r = *state;
+  const Value no = val_bool(false), none = val_none(), zero = val_int(0), big = val_int(INT64_MAX);
+  REFUSED("not in a table", "tess.embedding_dense_backward_part.default", T(F32, 2, 3), T(I64, 2), val_int(4),
+          val_int(-1), no, val_int(7), val_int(10));
+  REFUSED("impossible size", "tess.embedding_dense_backward_part.default", T(F32, 2, 3), T(I64, 2),
+          val_int(INT64_MIN), val_int(-1), no, zero, big);
+  REFUSED("not among 4", "tess.embedding_bag_part.default", T(F32, 9, 3), T(I64, 6), T(I64, 4), no, zero, no, none,
+          no, val_int(-1), zero, none, no, val_int(3), val_int(2));
+  REFUSED("not among 4", "tess.embedding_bag_part.default", T(F32, 9, 3), T(I64, 6), T(I64, 4), no, zero, no, none,
+          no, val_int(-1), zero, none, no, big, big);
+  REFUSED("not in a table", "tess.embedding_bag_part.default", T(F32, 9, 3), T(I64, 6), T(I64, 4), no, zero, no,
+          none, no, val_int(-1), val_int(2), val_int(10), no, zero, val_int(4));
+  REFUSED("below zero", "tess.embedding_bag_backward_part.default", T(F32, 2, 3), T(I64, 6), T(I64, 6), T(I64, 2),
+          T(I64, 2), val_int(4), no, zero, none, val_int(-1), val_int(INT64_MIN), zero, val_int(10));
+  assert_ok(CALL("tess.embedding_bag_part.default", T(F32, 9, 3), T(I64, 0), T(I64, 4), no, zero, no, none, no,
+                 val_int(-1), zero, none, no, val_int(4), zero));
 }
 
 static void numbers_of_any_size(void **state) {
@@ -358,6 +382,7 @@ int main(void) {
       TEST(vectors_go_together),
       TEST(optimizer_lists_go_together),
       TEST(gradients_have_the_sizes_of_results),
+      TEST(parts_of_bags),
       TEST(numbers_of_any_size),
       TEST(inference_refuses_sizes),
       TEST(windows_stay_in_the_image),

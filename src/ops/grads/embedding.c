@@ -5,8 +5,8 @@
 
 static void vjp_embedding(Vjp *v) {
   vjp_give(v, 0,
-           F_OP(&v->f, "aten.embedding_dense_backward.default", F_T(vjp_cotangent(v)), vjp_value(v, 1),
-                val_int(v->in[0]->size[0]), vjp_value(v, 2), vjp_value(v, 3)));
+           VJP_OP_FOR(v, 0, "aten.embedding_dense_backward.default", F_T(vjp_cotangent(v)), vjp_value(v, 1),
+                      val_int(v->in[0]->size[0]), vjp_value(v, 2), vjp_value(v, 3)));
 }
 
 /* The rows that were looked up, but those of padding_idx. */
@@ -62,14 +62,33 @@ static Tensor *bag_of_index(Vjp *v) {
 
 /* <row of the bag's cotangent, row of the table>, for each index */
 static Tensor *to_samples(Vjp *v, Tensor *g, Tensor *bag) {
+  return F_OP(&v->f, "aten._embedding_bag_per_sample_weights_backward.default", F_T(g), vjp_value(v, WEIGHT),
+              vjp_value(v, INDICES), vjp_value(v, OFFSETS), F_T(bag), vjp_value(v, MODE), vjp_value(v, PADDING));
+}
+
+/* Twice: each index adds its number times the one row to the other's gradient. */
+static void vjp_samples_backward(Vjp *v) {
+  enum { GRADIENT, TABLE, INDEX, BAG = 4, SKIPPED = 6 };
   Formula *f = &v->f;
-  int64_t last = -1, padding = in_int(v->forward, PADDING);
-  Tensor *rows = F_OP(f, "aten.index_select.default", vjp_value(v, WEIGHT), val_int(0), vjp_value(v, INDICES));
-  Tensor *there = F_OP(f, "aten.index_select.default", F_T(g), val_int(0), F_T(bag));
-  Tensor *sums = f_sum(f, f_mul(f, f_widen(f, there), f_widen(f, rows)), &last, 1, false);
-  if (padding < 0) return sums;
-  Tensor *none = F_OP(f, "aten.eq.Scalar", vjp_value(v, INDICES), val_int(padding));
-  return F_OP(f, "aten.masked_fill.Scalar", F_T(sums), F_T(none), val_int(0));
+  Tensor *index = vjp_arg(v, INDEX),
+         *number = F_OP(f, "aten.unsqueeze.default", F_T(vjp_cotangent(v)), val_int(-1));
+  int64_t padding = in_int(v->forward, SKIPPED);
+  if (padding >= 0) {
+    Tensor *none = F_OP(f, "aten.eq.Scalar", F_T(index), val_int(padding));
+    none = F_OP(f, "aten.unsqueeze.default", F_T(none), val_int(-1));
+    number = F_OP(f, "aten.masked_fill.Scalar", F_T(number), F_T(none), val_int(0));
+  }
+  if (vjp_wants(v, GRADIENT)) {
+    Tensor *rows = F_OP(f, "aten.embedding.default", vjp_value(v, TABLE), F_T(index));
+    vjp_give(v, GRADIENT,
+             F_OP(f, "aten.embedding_dense_backward.default", F_T(f_mul(f, rows, number)), vjp_value(v, BAG),
+                  val_int(v->in[GRADIENT]->size[0]), val_int(-1), val_bool(false)));
+  }
+  if (!vjp_wants(v, TABLE)) return;
+  Tensor *rows = F_OP(f, "aten.embedding.default", vjp_value(v, GRADIENT), vjp_value(v, BAG));
+  vjp_give(v, TABLE,
+           VJP_OP_FOR(v, TABLE, "aten.embedding_dense_backward.default", F_T(f_mul(f, rows, number)), F_T(index),
+                      val_int(v->in[TABLE]->size[0]), val_int(-1), val_bool(false)));
 }
 
 /* t in a row per index, where it has a row per bag. */
@@ -93,7 +112,7 @@ static Tensor *to_largest(Vjp *v, Tensor *g, Tensor *bag) {
           padding = in_int(v->forward, PADDING);
   Tensor *place = F_OP(f, "aten.expand.default", F_T(f_view(f, f_cast(f, bag, DT_I64), column, 2)),
                        val_ints(size, 2));
-  Tensor *rows = F_OP(f, "aten.index_select.default", vjp_value(v, WEIGHT), val_int(0), F_T(indices));
+  Tensor *rows = F_OP(f, "aten.embedding.default", vjp_value(v, WEIGHT), F_T(indices));
   Tensor *none = f_view(f, F_OP(f, "aten.eq.Scalar", F_T(indices), val_int(padding)), column, 2);
   rows = F_OP(f, "aten.masked_fill.Scalar", F_T(rows), F_T(none), val_float(-INFINITY));
   Tensor *largest = extreme(v, rows, place, val_float(-INFINITY), "amax");
@@ -106,8 +125,8 @@ static Tensor *to_largest(Vjp *v, Tensor *g, Tensor *bag) {
   Tensor *first = of_bags(v, extreme(v, number, place, val_int(n), "amin"), place);
   Tensor *chosen = F_OP(f, "aten.eq.Tensor", F_T(number), F_T(first));
   Tensor *share = F_OP(f, "aten.where.ScalarOther", F_T(chosen), F_T(of_bags(v, g, place)), val_int(0));
-  return F_OP(f, "aten.index_add.default", F_T(vjp_zeros(v, g->dtype, 2, v->in[0]->size)), val_int(0), F_T(indices),
-              F_T(share));
+  return VJP_OP_FOR(v, WEIGHT, "aten.embedding_dense_backward.default", F_T(share), F_T(indices),
+                    val_int(v->in[0]->size[0]), val_int(-1), val_bool(false));
 }
 
 static void vjp_embedding_bag(Vjp *v) {
@@ -117,9 +136,10 @@ static void vjp_embedding_bag(Vjp *v) {
   if (vjp_wants(v, WEIGHT) && v->forward->out[LARGEST].kind == VAL_NONE) vjp_give(v, WEIGHT, to_largest(v, g, bag));
   else if (vjp_wants(v, WEIGHT))
     vjp_give(v, WEIGHT,
-             F_OP(&v->f, "aten._embedding_bag_dense_backward.default", F_T(g), vjp_value(v, INDICES), F_T(bag),
-                  v->forward->out[BAG_SIZE], v->forward->out[LARGEST], val_int(v->in[0]->size[0]),
-                  vjp_value(v, BY_FREQUENCY), vjp_value(v, MODE), vjp_value(v, SAMPLES), vjp_value(v, PADDING)));
+             VJP_OP_FOR(v, WEIGHT, "aten._embedding_bag_dense_backward.default", F_T(g), vjp_value(v, INDICES),
+                        F_T(bag), v->forward->out[BAG_SIZE], v->forward->out[LARGEST], val_int(v->in[0]->size[0]),
+                        vjp_value(v, BY_FREQUENCY), vjp_value(v, MODE), vjp_value(v, SAMPLES),
+                        vjp_value(v, PADDING)));
   if (vjp_wants(v, SAMPLES)) vjp_give(v, SAMPLES, to_samples(v, g, bag));
 }
 
@@ -129,5 +149,7 @@ const GradDef grads_embedding[] = {
     TRAINS_AS("embedding_bag.default embedding_bag.padding_idx", bag_training),
     GRAD("_embedding_bag.default", vjp_embedding_bag,
          "weight indices offsets per_sample_weights result1 result2 result3"),
+    GRAD("_embedding_bag_per_sample_weights_backward.default", vjp_samples_backward,
+         "grad weight indices offset2bag"),
     {0},
 };
