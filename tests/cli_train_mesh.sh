@@ -325,7 +325,7 @@ END
   # A rank that dies or hangs after the first save: the others say which, in which collective and step, and what was
   # saved is gone on with on other numbers of ranks.
   cat >"$temp/stop.sh" <<'END'
-if [ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}" = 1 ]; then (until ls "$RUN" 2>/dev/null | grep -q '^step-'; do sleep 1; done; kill -$SIGNAL $$) & fi
+if [ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}" = 1 ]; then (until ls "$RUN" 2>/dev/null | grep -qx 'step-[0-9]*'; do sleep 1; done; kill -$SIGNAL $$) & fi
 exec "$@"
 END
   # Open MPI ends a rank by itself, before it can say anything, if the rank reads the memory of one that is gone: again,
