@@ -346,7 +346,7 @@ END
     check '1 5 137' 'rank [02] of 3: .*[a-z_]+ #[0-9]+ .*rank 1' sh "$temp/told.sh" "$here/mpirun.sh" "$mpirun" 3 sh "$temp/stop.sh" "$tessera" train "$gpt/forward.pt2" \
       --threads 1 --data "$gpt/batches.safetensors" --batched -q --steps 1000000 --mesh dp=3 --save "$RUN" --save-every 5 --timeout 5
     that grep -q 'at   step [0-9]' "$temp/err"
-    step=$(ls "$RUN" | sed -n 's/^step-0*//p' | tail -1)
+    step=$(ls "$RUN" | sed -n 's/^step-0*\([0-9]*\)$/\1/p' | tail -1)
     check 0 'every element is there once' "$tessera" ckpt verify "$RUN"
     check 0 '' "$tessera" train --resume "$RUN" --mesh dp=1 --steps $((step + 1)) -q
     check 0 '' "$tessera" train --resume "$RUN" --mesh tp=2,dp=2 --steps $((step + 2)) -q
