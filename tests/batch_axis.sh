@@ -189,6 +189,50 @@ program logsumexp '%x: f32[10,6] = user' <<'END' # a rank without rows has no la
 END
 rows logsumexp
 
+# Mixtures of experts: rows are sorted by expert and brought back, or added up where they come from.
+experts() { # NAME: the end of the program
+  program "$1" '%x: f32[10,6] = user, %p: f32[4,6] = user, %pw: f32[4,8,6] = user, %pd: f32[4,6,4] = user' <<END
+  %r: f32[10,4] = aten.linear.default(%x, %p)
+  %v: f32[10,2], %i: i64[10,2] = aten.topk.default(%r, 2)
+  %g: f32[10,2] = aten.softmax.int(%v, -1)
+  %ids: i64[20] = aten.reshape.default(%i, [20])
+  %gf: f32[20] = aten.reshape.default(%g, [20])
+  %s: i64[20], %o: i64[20] = aten.sort.default(%ids)
+  %q: i64[20] = aten.floor_divide.default(%o, 2)
+  %xs: f32[20,6] = aten.index.Tensor(%x, [%q])
+  %gs: f32[20] = aten.index.Tensor(%gf, [%o])
+  %f: f32[20] = aten.to.dtype(%s, f32)
+  %h: f32[4] = aten.histc.default(%f, 4, 0, 3)
+  %e: i32[4] = aten.cumsum.default(%h, 0, dtype=i32)
+  %w: f32[4,6,8]{48,1,6} = aten.transpose.int(%pw, 1, 2)
+  %y: f32[20,8] = transformers.grouped_mm_fallback.default(%xs, %w, %e)
+  %y0: f32[20,4]{8,1}, %y1: f32[20,4]{8,1} = aten.chunk.default(%y, 2, -1)
+  %t: f32[20,4] = aten.silu.default(%y0)
+  %m: f32[20,4] = aten.mul.Tensor(%t, %y1)
+  %d: f32[4,4,6]{24,1,4} = aten.transpose.int(%pd, 1, 2)
+  %z: f32[20,6] = aten._grouped_mm.default(%m, %d, %e)
+  %gu: f32[20,1] = aten.unsqueeze.default(%gs, -1)
+  %zg: f32[20,6] = aten.mul.Tensor(%z, %gu)
+$(cat)
+  %n: f32[10,6] = aten.tanh.default(%a)
+  %l: f32[] = aten.sum.default(%n)
+  return user %l
+END
+}
+experts brought_back <<'END'
+  %k: i64[20] = aten.arange.default(20)
+  %empty: i64[20] = aten.empty_like.default(%o)
+  %b: i64[20] = aten.index_put.default(%empty, [%o], %k)
+  %u: f32[20,6] = aten.index.Tensor(%zg, [%b])
+  %c: f32[10,2,6] = aten.view.default(%u, [10, 2, 6])
+  %a: f32[10,6] = aten.sum.dim_IntList(%c, [1])
+END
+rows brought_back
+experts added_up <<'END'
+  %a: f32[10,6] = aten.index_add.default(%x, 0, %q, %zg)
+END
+rows added_up
+
 # ---- a loss over classes that are sharded: sums are exchanged, in the backward nothing
 program vocabulary '%x: f32[6,5] = user, %y: i64[6] = user, %w: f32[13,5] = user' <<'END'
   %z: f32[6,13] = aten.linear.default(%x, %w)

@@ -129,6 +129,10 @@ static const Recipe recipes[] = {
      .set = "grad_output=x2,3,5,4 self=x2,2,3,2 padding=[1,1,1,1,1,0]"},
     {"aten._grouped_mm. transformers.grouped_mm_fallback.", "groups must end with the rows",
      .set = "self=x4,3 input=x4,3 mat2=x3,3,2 weight=x3,3,2 offs=i3 bias=None out_dtype=None", .real = true},
+    {"tess.expert_mm.", "experts must be there", .set = "x=x3,2 weight=x4,2,3 ids=i3 first=0 experts=-1",
+     .real = true},
+    {"tess.expert_mm_weight.", "experts must be there; the weight tells a size only", .by = "x grad",
+     .set = "x=x3,2 grad=x3,3 ids=i3 weight=x4,2,3 first=0 experts=-1", .real = true},
     {"aten.huber_loss. aten.huber_loss_backward. aten.mse_loss. aten.smooth_l1_loss. aten.sign. aten.sign_. "
      "aten.abs_. aten.absolute_. "
      "aten._foreach_abs_. aten.silu. aten.silu_. aten.logit. aten.logit_. "

@@ -14,6 +14,7 @@
 
 #include "passes/match.h"
 #include "passes/pass.h"
+#include "passes/views.h"
 
 /* A dropout that drops nothing, as models leave it between their other ops. */
 static bool keeps_all(const Node *n) {
@@ -48,15 +49,6 @@ static const struct {
     {"silu", recompose_silu},
 };
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
-
-static void relax_views(Graph *g) {
-  const Op *reshape = op_find("aten.reshape.default");
-  for (Node *n = g->first; n && reshape; n = n->next) {
-    if (!node_is(n, "aten.view.default") && !node_is(n, "aten._unsafe_view.default")) continue;
-    n->op = reshape;
-    n->target = reshape->schema.name;
-  }
-}
 
 /* What stands for a result is known by its name: in traces, in checks node by node. */
 static void swap_names(Val *a, Val *b) {
@@ -97,7 +89,7 @@ Status pass_recompose(Exported *e, const PassArgs *args) {
   }
   graph_forward(g);
   for (int p = 0; p < PATTERNS; p++) {
-    if (found[p]) relax_views(g);
+    if (found[p]) views_relax(g);
   }
   for (int p = 0; args->stats && p < PATTERNS; p++) {
     if (found[p]) text_printf(args->stats, "recompose: %d x %s\n", found[p], patterns[p].name);

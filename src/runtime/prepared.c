@@ -15,9 +15,9 @@
  * that keeps no scores, one backward of a gelu.  A weight that is used as (in, out) would be transposed for a
  * linear layer, and so would be its gradient: products wait. */
 #define PASSES_ONCE "inline,functionalize,assert_tensors,assert_branches,dce,cse,"
-const char passes_once[] = PASSES_ONCE "recompose(products=false),dce";
+const char passes_once[] = PASSES_ONCE "recompose(products=false),unsort_rows,dce";
 const char passes_once_for_torch[] = PASSES_ONCE "recompose(products=false,finite_masks=false),dce";
-#define PASSES_BEFORE "cse,recompose,cse,dce,recompute,dce"
+#define PASSES_BEFORE "cse,keep_sorted,recompose,cse,dce,recompute,dce"
 #define PASSES_FUSE "fuse_backward,fuse_epilogue,fuse_pointwise"
 const char passes_specialized[] = PASSES_BEFORE ",early_updates," PASSES_FUSE;
 const char passes_of_step[] = PASSES_BEFORE "," PASSES_FUSE;

@@ -275,6 +275,32 @@ static void parts_of_bags(void **state) {
                  val_int(-1), zero, none, no, val_int(4), zero));
 }
 
+/* Experts that are not there; a part of the experts that is none. */
+static void experts(void **state) {
+  Room *r = *state;
+  const char *mm = "tess.expert_mm.default", *weight = "tess.expert_mm_weight.default";
+  for (int i = 0; i < 2; i++) {
+    Tensor *ids = NULL;
+    assert_ok(run(r, "aten.full.default", OP_ARGS(INTS(3), val_int(i ? 4 : -1), val_dtype(DT_I64)), &ids));
+    REFUSED(i ? "index 4 is out of bounds" : "index -1 is out of bounds", mm, T(F32, 3, 2), T(F32, 4, 2, 5),
+            val_tensor(ids));
+    REFUSED("is out of bounds", weight, T(F32, 3, 2), T(F32, 3, 5), val_tensor(ids), T(F32, 4, 2, 5));
+  }
+  REFUSED("is out of bounds", mm, T(F32, 3, 2), T(F32, 0, 2, 5), T(I64, 3));
+  REFUSED("is out of bounds", "tess.expert_order.default", T(I64, 3), val_int(0));
+  REFUSED("a number of experts", "tess.expert_order.default", T(I64, 3), val_int(-1));
+  REFUSED("a number of experts", "tess.expert_order.default", T(F32, 3), val_int(2));
+  REFUSED("an i32 or i64 per row", mm, T(F32, 3, 2), T(F32, 4, 2, 5), T(I64, 2));
+  REFUSED("an i32 or i64 per row", mm, T(F32, 3, 2), T(F32, 4, 2, 5), T(F32, 3));
+  REFUSED("[t,k] and weights [e,k,n]", mm, T(F32, 3, 2), T(F32, 4, 3, 5), T(I64, 3));
+  REFUSED("no products of f32 and f16", mm, T(F32, 3, 2), T(F16, 4, 2, 5), T(I64, 3));
+  REFUSED("no products of i64 and i64", mm, T(I64, 3, 2), T(I64, 4, 2, 5), T(I64, 3));
+  REFUSED("a cotangent [t,n]", weight, T(F32, 3, 2), T(F32, 3, 4), T(I64, 3), T(F32, 4, 2, 5));
+  REFUSED("are not among 5", mm, T(F32, 3, 2), T(F32, 4, 2, 5), T(I64, 3), val_int(2), val_int(5));
+  REFUSED("are not among", mm, T(F32, 3, 2), T(F32, 4, 2, 5), T(I64, 3), val_int(INT64_MAX), val_int(INT64_MAX));
+  assert_ok(CALL(mm, T(F32, 3, 2), T(F32, 4, 2, 5), T(I64, 3), val_int(INT64_MAX - 4), val_int(INT64_MAX)));
+}
+
 static void numbers_of_any_size(void **state) {
   Room *r = *state;
   const Value big = val_int(INT64_MAX), small = val_int(INT64_MIN);
@@ -383,6 +409,7 @@ int main(void) {
       TEST(optimizer_lists_go_together),
       TEST(gradients_have_the_sizes_of_results),
       TEST(parts_of_bags),
+      TEST(experts),
       TEST(numbers_of_any_size),
       TEST(inference_refuses_sizes),
       TEST(windows_stay_in_the_image),

@@ -110,6 +110,28 @@ static void vjp_grouped(Vjp *v) {
   if (vjp_wants(v, 1)) vjp_give(v, 1, grouped(v, turned(v, a), g));
 }
 
+/* Rows with the weight of their expert. */
+static Tensor *with_experts(Vjp *v, const Tensor *x, const Tensor *weight, int first) {
+  return F_OP(&v->f, "tess.expert_mm.default", F_T(x), F_T(weight), vjp_value(v, 2), vjp_value(v, first),
+              vjp_value(v, first + 1));
+}
+
+static void vjp_expert_mm(Vjp *v) {
+  Tensor *g = vjp_cotangent(v), *weight = vjp_arg(v, 1);
+  if (vjp_wants(v, 0)) vjp_give(v, 0, with_experts(v, g, turned(v, weight), 3));
+  if (vjp_wants(v, 1))
+    vjp_give(v, 1,
+             F_OP(&v->f, "tess.expert_mm_weight.default", F_T(vjp_arg(v, 0)), F_T(g), vjp_value(v, 2), F_T(weight),
+                  vjp_value(v, 3), vjp_value(v, 4)));
+}
+
+static void vjp_expert_mm_weight(Vjp *v) {
+  Tensor *g = vjp_cotangent(v);
+  if (vjp_wants(v, 0)) vjp_give(v, 0, with_experts(v, vjp_arg(v, 1), turned(v, g), 4));
+  if (vjp_wants(v, 1)) vjp_give(v, 1, with_experts(v, vjp_arg(v, 0), g, 4));
+  if (vjp_wants(v, 3)) vjp_give(v, 3, vjp_zeros_like(v, vjp_arg(v, 3)));
+}
+
 /* a x b: the volume g . (a x b) does not change when its three vectors go around. */
 static void vjp_cross(Vjp *v) {
   Tensor *g = vjp_cotangent(v), *a = vjp_arg(v, 0), *b = vjp_arg(v, 1);
@@ -132,5 +154,7 @@ const GradDef grads_matmul[] = {
     TRAINS_AS("_addmm_activation.default", activation_training),
     GRAD("transformers.grouped_mm_fallback.default", vjp_grouped, "input weight offs"),
     GRAD("_grouped_mm.default", vjp_grouped, "self mat2 offs"),
+    GRAD("tess.expert_mm.default", vjp_expert_mm, "x weight ids"),
+    GRAD("tess.expert_mm_weight.default", vjp_expert_mm_weight, "x grad ids"),
     {0},
 };
