@@ -42,6 +42,8 @@ typedef struct {
   int after; /* collectives that rank 1 takes part in */
   bool error, start;
   _Atomic int released;
+  atomic_flag told; /* other[] has what the first rank that was not released got */
+  char other[256];
 } Failing;
 
 RankFn every_kind,               /* Case: a collective of each kind */

@@ -137,6 +137,8 @@ Status fails_midway(World *w, void *arg) {
   if (s && world_rank(w) != 1 && status_code(s) == ERR_RANK &&
       strstr(status_message(s), f->error ? "rank 1 of" : "rank 1 has left"))
     atomic_fetch_add(&f->released, 1);
+  else if (world_rank(w) != 1 && !atomic_flag_test_and_set(&f->told))
+    snprintf(f->other, sizeof f->other, "rank %d: %s", world_rank(w), s ? status_message(s) : "no error");
   free(x); /* nobody is at them any more, also after a failure */
   free(y);
   return s;
