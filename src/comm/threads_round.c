@@ -130,8 +130,8 @@ RoundState round_look(const Round *r, Status *s) {
   if (state == ROUND_GO) return ROUND_GO;
   const Hub *hub = r->group->hub;
   if (state == ROUND_WAIT && !atomic_load_explicit(&hub->trouble, memory_order_relaxed)) return ROUND_WAIT;
+  int left = find_left(r); /* before `failed`, which a rank that fails sets before it leaves */
   if (atomic_load(&hub->failed)) return *s = failed_error(r), ROUND_FAILED;
-  int left = find_left(r);
   if (left < 0) return ROUND_WAIT;
   return *s = left_error(r, left), ROUND_FAILED;
 }
