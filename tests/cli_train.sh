@@ -201,6 +201,32 @@ done
 try 0 '^step 1  loss 0.6667 ' train "$temp/counted.pt2" --data "$temp/x.safetensors" --batch 3 --steps 1
 try 3 'program is for 4 rows and cannot be run with 6' train "$temp/counted.pt2" --data "$temp/x.safetensors" --batch 6 --steps 1
 hint 'dynamic batch'
+# Values of a branch are not those of the program that have the same number.
+cat >"$temp/branch.txt" <<'END'
+graph(%p: f32[8] = parameter "x", %x: f32[4,8] = user) {
+  %e: f32[4,8] = aten.exp.default(%x)
+  %m: f32[] = aten.sum.default(%e)
+  %q: bool[] = aten.gt.Scalar(%m, 0.0)
+  %r: f32[4] = higher_order.cond(%q, graph(%a: f32[4,8], %w: f32[8]) {
+    %z: f32[4,8] = aten.neg.default(%a)
+    %o: f32[8] = aten.ones.default([8], dtype=f32)
+    %u: f32[8] = aten.mul.Tensor(%w, %o)
+    %b: f32[4,8] = aten.sub.Tensor(%u, %z)
+    %c: f32[4] = aten.mean.dim(%b, [1])
+    return %c
+  }, graph(%a: f32[4,8], %w: f32[8]) {
+    %b: f32[4,8] = aten.sub.Tensor(%a, %w)
+    %c: f32[4] = aten.sum.dim_IntList(%b, [1])
+    return %c
+  }, [%e, %p])
+  %l: f32[] = aten.mean.default(%r)
+  return user %l
+}
+END
+try 0 '' opt "$temp/branch.txt" --weights "$temp/p.safetensors" -o "$temp/branch.pt2"
+for batch in 2 4 6; do
+  try 0 '^step 1  loss 1.0000 ' train "$temp/branch.pt2" --data "$temp/x.safetensors" --batch $batch --steps 1
+done
 # A sum over a mask of four rows, which meets the batch elsewhere, would be that of four rows.
 cat >"$temp/summed.txt" <<'END'
 graph(%p: f32[8] = parameter "x", %x: f32[4,8] = user) {

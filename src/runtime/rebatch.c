@@ -55,7 +55,7 @@ Status rebatch_find(const Exported *e, const Value *user, int n, Scope *scope, A
                     const Value **as_exported) {
   const Graph *g = e->graph;
   Value *own;
-  *out = (Rebatch){.arena = arena};
+  *out = (Rebatch){.arena = arena, .graph = e->graph};
   *as_exported = user;
   if (n != exported_user_inputs(e)) return OK; /* told by whoever binds them */
   for (int i = 0, u = 0; i < g->ninputs && !out->from; i++) {
@@ -270,6 +270,7 @@ static Status spelled(Rebatch *r, const Node *n, Value *bound, Meeting how) {
 Status rebatch_arguments(Rebatch *r, const Node *n, Value *bound, Call *c) {
   const Meeting how = meeting_of(n);
   Value was[MAX_PARAMS];
+  if (n->graph != r->graph) return OK;
   if (how < MEETS_ALL) return spelled(r, n, bound, how);
   memcpy(was, bound, (size_t)n->nargs * sizeof *was);
   TRY(rebatch_meet(r, n, bound, c, how));
@@ -322,7 +323,7 @@ static Status note_result(Rebatch *r, const Node *n, const Val *v, const Tensor 
 }
 
 Status rebatch_results(Rebatch *r, const Node *n, const Value *outs, int nouts) {
-  for (int i = 0; i < nouts && i < n->nouts; i++)
+  for (int i = 0; i < nouts && i < n->nouts && n->graph == r->graph; i++)
     if (outs[i].kind == VAL_TENSOR && outs[i].tensor) TRY(note_result(r, n, n->outs[i], outs[i].tensor));
   return OK;
 }

@@ -28,8 +28,9 @@ typedef struct {
 } RebatchFit;
 
 typedef struct {
-  int64_t from, to; /* rows of the program, and of this walk; from 0: they are the same */
-  int64_t **outer;  /* by value id, then by dimension: the outer factor, 0: no batch; NULL: none at all */
+  int64_t from, to;   /* rows of the program, and of this walk; from 0: they are the same */
+  const Graph *graph; /* value ids are of this one: nodes of sub-graphs (cond, scan) are called as they are */
+  int64_t **outer;    /* by value id, then by dimension: the outer factor, 0: no batch; NULL: none at all */
   int nvals;
   RebatchFit *fit;
   int nfits, fits_cap;
